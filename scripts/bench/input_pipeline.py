@@ -52,9 +52,10 @@ from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, shard_path
 from namsa.physics.backend import available_cores
 from train.experiment.experiment import Experiment
-from train.input.batches import ReadCache, batches, read_batches
+from train.input.batches import batches, read_batches
 from train.input.normalisation import Batch
 from train.input.readahead import Buffers, as_tensor
+from train.input.views import ReadCache
 from train.reports.runs import read_steps
 
 CONFIG = Path(__file__).parents[2] / "configs/quickstart.yaml"

@@ -43,7 +43,7 @@ from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 from train.experiment.experiment import Experiment
 from train.experiment.experiment import load as load_experiment
-from train.input import batches, selection
+from train.input import batches, selection, views
 from train.measure.metrics import image_metrics
 
 BLOCKS = 3  # of the encoder; each ends in a pool, and has twice the channels of the one before
@@ -167,7 +167,7 @@ def samples(dataset: Dataset, share: Sequence[Entry], experiment: Experiment, ep
     def on_host(batch: Any, _: Any) -> tuple[Floats, Floats]:
         return batch.patterns.numpy().astype(np.float32) / batch.scale.numpy()[..., None], batch.density.numpy()
 
-    with closing(batches.read_batches(dataset, share, experiment, epoch, on_host, batches.ReadCache())) as found:
+    with closing(batches.read_batches(dataset, share, experiment, epoch, on_host, views.ReadCache())) as found:
         yield from found
 
 

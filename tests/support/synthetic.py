@@ -13,7 +13,7 @@ SCAN, DETECTOR, TARGET = (2, 3), (8, 12), (8, 12)
 
 
 class Memory:
-    """`train.input.batches.Readable` over records in memory."""
+    """`train.input.views.Readable` over records in memory."""
 
     def __init__(self, encoded):
         self.encoded = encoded

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from namsa.dataset.entry import Entry
 
 from ..experiment.experiment import Experiment
-from ..input import batches, imperfections, noise
+from ..input import batches, imperfections, noise, views
 from ..input.windows import middle
 from ..measure.groups import Facts, sample_facts
 
@@ -40,7 +40,7 @@ class KnownWindow(NamedTuple):
     is_last: bool
 
 
-def known_windows(dataset: batches.Readable, entries: Iterable[Entry], experiment: Experiment) -> Iterator[KnownWindow]:
+def known_windows(dataset: views.Readable, entries: Iterable[Entry], experiment: Experiment) -> Iterator[KnownWindow]:
     """Yields the windows of samples: as they are stored, and as training would see them if that differs.
 
     Args:
@@ -60,7 +60,7 @@ def known_windows(dataset: batches.Readable, entries: Iterable[Entry], experimen
             patterns, density = record.patterns().reshape(1, *scan, dy, dx), record.density.copy()
         yield KnownWindow(patterns, density, facts | {"window": "as simulated"}, entry, not training_differs)
         if training_differs:
-            drawn = batches.read_batch(dataset, [entry], unmirrored, EPOCH, batches.ReadCache())
+            drawn = batches.read_batch(dataset, [entry], unmirrored, EPOCH, views.ReadCache())
             patterns = np.asarray(drawn.patterns, np.float32) / np.asarray(drawn.scale)[..., None]
             drawn_facts = {"window": "as in training"} | _drawn_facts(experiment, entry)
             yield KnownWindow(patterns, np.array(drawn.density[0]), facts | drawn_facts, entry, True)

@@ -29,7 +29,7 @@ from namsa.errors import InputError
 
 from ..experiment.experiment import Experiment
 from ..experiment.imperfections import Imperfections
-from ..input.batches import Readable
+from ..input.views import Readable
 from .known_windows import KnownWindow, known_windows
 from .mirrors import mirrored_images
 

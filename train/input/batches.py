@@ -11,101 +11,26 @@ of it happens in threads ahead of the step. A process reads a sample's header an
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from namsa.dataset.entry import Entry
-from namsa.dataset.records import Record
-from namsa.errors import WorkError
 from namsa.physics.backend import available_cores
-from namsa.pixels import raster_shape
 
-from ..experiment import symmetries
 from ..experiment.experiment import Experiment
-from ..experiment.inputs import Inputs
-from . import fast_noise, imperfections, noise, windows
+from .augmentation import augment
 from .division import OwnPart
-from .normalisation import Batch, Normalisation, normalise_graph, record_symmetries
-from .readahead import Buffers, ahead, as_tensor
+from .normalisation import Batch, Normalisation, normalise_graph
+from .readahead import ahead, as_tensor
+from .views import Compose, KeptWindow, Readable, ReadCache, SampleView, find_view
 
 Tensor = Any
 Result = TypeVar("Result")
 Target = Callable[[Sequence[Entry], Tensor, Tensor], Tensor]  # from the entries of a batch, x, and its densities
-# From a sample's entry, the epoch and what finds the view of a stored sample, to what the epoch takes in its place.
-Compose = Callable[[Entry, int, Callable[[str], "SampleView"]], "SampleView"]
-
-
-class Readable(Protocol):
-    """What is needed of `namsa.dataset.shards.Dataset`. Several threads call it at once."""
-
-    def view(self, sample_id: str, check: bool = False) -> AbstractContextManager[Record]:
-        """Opens a record; compares its checksum if `check` is set."""
-        ...
-
-
-class SampleView(NamedTuple):
-    """The arrays of a stored sample, as views of its shard.
-
-    Attributes:
-        patterns: `(sy, sx, dy, dx)`, fractions of the beam times `scale`.
-        scale: Factor of the stored patterns.
-        density: `(ty, tx)`, or `(bins, ty, tx)` by depth, e/Å².
-        symmetries: The symmetries of a window that augmentation draws from; `None` without augmentation.
-        geometry: Of the patterns; `None` without imperfections.
-    """
-
-    patterns: npt.NDArray[Any]
-    scale: float
-    density: npt.NDArray[np.float32]
-    symmetries: symmetries.Symmetries | None
-    geometry: imperfections.Geometry | None = None
-
-
-class KeptWindow(NamedTuple):
-    """A window that is used in several epochs.
-
-    Attributes:
-        number: Of the draw.
-        x: `(1, ...)`, the network's input in data.dtype, which the sample was stored in.
-        y: `(1, ...)`, its target, float32.
-    """
-
-    number: int
-    x: Tensor
-    y: Tensor
-
-
-class ReadCache:
-    """What a job keeps between epochs: views of samples with correct checksums, windows, and memory for batches."""
-
-    def __init__(self, keep_views: bool = True) -> None:
-        self.keep_views = keep_views  # of files, not of what other ranks have sent
-        self.views: dict[str, SampleView] = {}
-        self.kept: dict[str, KeptWindow] = {}
-        self.buffers = Buffers()
-
-
-def mean_target(
-    dataset: Readable, ids: Sequence[str], window: tuple[int, int] | None = None
-) -> npt.NDArray[np.float64]:
-    """Returns the mean density over `ids`, `(h, w)` or `(bins, h, w)`, e/Å²: the best answer without seeing anything.
-
-    Args:
-        dataset: The stored samples.
-        ids: Of the samples.
-        window: Positions that the network sees, of which the density is taken; `None` takes all of it.
-    """
-    total: Any = 0.0
-    for sample_id in ids:
-        with dataset.view(sample_id) as record:
-            density = (windows.middle(record, window) if window else record).density
-            total = total + density.astype(np.float64)
-    return total / len(ids)
 
 
 def batches(
@@ -276,7 +201,7 @@ def read_batch(
         sizes = zip(experiment.window_margin(), experiment.sample_shapes()[0], patterns_shape, strict=False)
         margin_y, margin_x = (min(margin, (n - w) // 2) for margin, n, w in sizes)
         for view, entry, *out in zip(views, entries, *batch, strict=True):
-            _augment(view, inputs, entry.seed, epoch, Batch(*out), (margin_y, margin_x), cache.buffers.empty)
+            augment(view, inputs, entry.seed, epoch, Batch(*out), (margin_y, margin_x), cache.buffers.empty)
     else:  # one call for many samples: between them it holds the interpreter's lock for less than a microsecond
         np.concatenate([view.patterns for view in views], out=batch.patterns.reshape(-1, *shapes[0][1:]))
         np.concatenate([view.density for view in views], out=batch.density.reshape(-1, *shapes[1][1:]))
@@ -284,96 +209,7 @@ def read_batch(
     return batch
 
 
-def find_view(dataset: Readable, experiment: Experiment, cache: ReadCache, sample_id: str) -> SampleView:
-    """Returns the view of a sample, from `cache` or, after comparing its checksum and its shapes, from `dataset`."""
-    return cache.views.get(sample_id) or _open(dataset, sample_id, experiment, cache)
-
-
 def _own_view(own_part: OwnPart, entry: Entry, epoch: int, find: Any) -> SampleView:
     """Returns this rank's part of a sample as what an epoch takes in place of it."""
     slab = own_part.read(entry)
     return SampleView(slab.patterns, slab.scale, slab.density, None)
-
-
-def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: ReadCache) -> SampleView:
-    """Returns the view of a sample, after comparing its checksum and its shapes, and keeps it in `cache`."""
-    inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.sample_shapes()
-    target_shape = (*experiment.bins_shape(), *image_shape)
-    with dataset.view(sample_id, check=True) as record:
-        stored_shape = (*raster_shape(record.header["provenance"], len(record.cbed)), *record.cbed.shape[1:])
-        if (stored_shape, record.density.shape) != (patterns_shape, target_shape):
-            raise WorkError(
-                f"{sample_id} holds patterns {stored_shape} and density {record.density.shape}, where the "
-                f"configuration has {patterns_shape} and {target_shape}: give its samples another data.directory"
-            )
-        if inputs.dose_electrons_per_pattern:
-            noise.check_noiseless(record.header["provenance"])
-        elif not np.can_cast(record.cbed.dtype, experiment.data.dtype):
-            raise WorkError(f"{sample_id} holds {record.cbed.dtype} patterns: set data.dtype={record.cbed.dtype}")
-        # Its mirrors are those of all windows: they are about the middle of a window wherever that lies.
-        window = windows.cut(record, (0, 0), experiment.window_shapes()[0][:2]) if inputs.augment else record
-        view = SampleView(
-            record.cbed.reshape(stored_shape),
-            record.header["arrays"]["cbed"]["scale"],
-            record.density,
-            record_symmetries(window, experiment.drawn_in_all_directions()) if inputs.augment else None,
-            imperfections.Geometry.of(record.provenance) if inputs.imperfections else None,
-        )
-        if cache.keep_views:
-            cache.views[sample_id] = view
-    return view
-
-
-def _augment(
-    view: SampleView,
-    inputs: Inputs,
-    seed: int,
-    epoch: int,
-    out: Batch,
-    margin: tuple[int, int],
-    empty: imperfections.Empty,
-) -> None:
-    """Writes a sample into `out`, one sample of a batch, as `seed` and `epoch` determine it.
-
-    These are the window, the imperfections, the noise and the symmetry. The symmetry is applied last, so that the
-    window and all imperfections are mirrored with the specimen.
-    """
-    patterns, out.scale[:], density = view.patterns, view.scale, view.density
-    scan, window = (patterns.shape[0], patterns.shape[1]), (out.patterns.shape[0], out.patterns.shape[1])
-    corner, taken, drawn = (0, 0), None, None
-    if inputs.held_out_positions:
-        held_out = windows.held_out_positions(scan, inputs.held_out_positions, seed)
-        corner, taken = windows.draw_training_window(held_out, window, margin, seed, epoch)
-    elif scan != window:
-        corner = windows.draw_corner(scan, window, margin, seed, epoch)
-    if scan != window:
-        density = density[..., corner[0] : corner[0] + window[0], corner[1] : corner[1] + window[1]]
-    if inputs.imperfections and view.geometry:
-        drawn = imperfections.draw(inputs.imperfections, seed, epoch)
-        first = [0, 0] if view.geometry.periodic else [c - m for c, m in zip(corner, margin, strict=True)]
-        last = scan if view.geometry.periodic else [c + w + m for c, w, m in zip(corner, window, margin, strict=True)]
-        around = patterns[first[0] : last[0], first[1] : last[1]]
-        place = corner[0] - first[0], corner[1] - first[1]
-        patterns = imperfections.apply(around, drawn, view.geometry, place, window, empty)
-    elif scan != window:
-        patterns = np.ascontiguousarray(patterns[corner[0] :, corner[1] :][: window[0], : window[1]])
-    if taken is not None:
-        patterns, density = (_taken(array, taken) for array in (patterns, density))
-    if inputs.dose_electrons_per_pattern:
-        electrons = noise.draw_electrons(inputs.dose_electrons_per_pattern, seed, epoch)
-        count = fast_noise.count_electrons if drawn else noise.count_electrons  # the exact one where it was used before
-        patterns = count(patterns, view.scale, electrons, seed, epoch)
-        out.scale[:] = 1
-    if drawn:
-        patterns = imperfections.damage(patterns, drawn)
-    symmetry = int(np.random.default_rng([seed, epoch]).integers(view.symmetries.order)) if view.symmetries else 0
-    if view.symmetries and symmetry:
-        symmetries.apply_into(symmetry, view.symmetries, patterns, density, out.patterns, out.density)
-    else:
-        np.copyto(out.patterns, patterns)
-        np.copyto(out.density, density)
-
-
-def _taken(array: npt.NDArray[Any], taken: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Returns an array over the positions of a window with others in their places, see `windows`."""
-    return array.reshape(-1, *array.shape[2:])[taken].reshape(array.shape)

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from ..experiment.experiment import Experiment
-from .batches import ReadCache
 from .division import OwnPart
 from .source import SampleSource, TrainingSet
+from .views import ReadCache
 
 
 class TrainingSamples:

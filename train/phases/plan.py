@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-from ..input.batches import Compose
 from ..input.samples import TrainingSamples
 from ..input.source import TrainingSet
+from ..input.views import Compose
 from ..measure.energy import energy_meter
 from ..measure.performance import PerformanceAccount
 from ..networks import count

@@ -21,7 +21,7 @@ from namsa.dataset.shards import Dataset, shard_paths
 from namsa.errors import WorkError
 
 from ..experiment.experiment import Experiment
-from ..input import batches, selection
+from ..input import batches, selection, views
 from ..input.division import RankDivision, division_of
 from ..input.random_batches import random_batch
 from ..measure import profile_tables
@@ -136,7 +136,7 @@ def _batches(experiment: Experiment, stack: ExitStack, split: RankDivision | Non
         if split:
             x, y = (split.take_part(each, experiment.network.data_format) for each in (x, y))
         return repeat((x, y)), "random"
-    readable, compose, cache = task.readable(dataset), task.composer(dataset), batches.ReadCache()
+    readable, compose, cache = task.readable(dataset), task.composer(dataset), views.ReadCache()
 
     def epoch(number: int) -> Batches:
         own = selection.epoch_share(entries, experiment.seed, number, share, shares, count=samples)

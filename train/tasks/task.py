@@ -16,7 +16,8 @@ from namsa.dataset.shards import Dataset
 from namsa.errors import WorkError
 
 from ..experiment.experiment import Experiment
-from ..input.batches import Compose, Readable, Target
+from ..input.batches import Target
+from ..input.views import Compose, Readable
 from ..measure.results import RunFacts
 from ..optimization.objective import Objective
 from ..ranks.protocol import Ranks

@@ -12,7 +12,7 @@ from pathlib import Path
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from train.experiment.experiment import load
-from train.input import batches, selection
+from train.input import batches, selection, views
 from train.optimization.assembly import assemble
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.ranks import reduction
@@ -54,7 +54,7 @@ class Trained:
         self.step = make_step(
             made.model, made.optimizer, self.training, self.exchange, self.accumulation, self.task.objective
         )
-        self.scores, self.cache = self.task.scorer(made.model, dataset), batches.ReadCache()
+        self.scores, self.cache = self.task.scorer(made.model, dataset), views.ReadCache()
 
     def train(self, epoch):
         """Takes the steps of an epoch; returns the medians of their times, s."""

@@ -11,8 +11,9 @@ from fcdensenet.build import build
 from namsa.config.simulation import Data
 from namsa.dataset import records
 from namsa.errors import InputError, WorkError
-from train.input.batches import ReadCache, batches, kept_window_bytes, mean_target, read_batch
+from train.input.batches import batches, kept_window_bytes, read_batch
 from train.input.normalisation import normalise
+from train.input.views import ReadCache, mean_target
 from train.optimization import precision
 
 PIXELS = DETECTOR[0] * DETECTOR[1]

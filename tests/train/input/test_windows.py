@@ -12,8 +12,9 @@ from namsa.dataset.entry import Entry
 from namsa.pixels import density_grid, scan_grid
 from train.experiment.experiment import Experiment
 from train.input import windows
-from train.input.batches import batches, mean_target
+from train.input.batches import batches
 from train.input.imperfections import Geometry, apply, damage, draw
+from train.input.views import mean_target
 
 SCAN, WINDOW, DETECTOR, STEP = (12, 13), (4, 8), (5, 7), (0.4, 0.5)
 

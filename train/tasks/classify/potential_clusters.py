@@ -22,7 +22,7 @@ from namsa.errors import InputError
 from namsa.pixels import potential_grid, raster_shape
 
 from ...input import selection
-from ...input.batches import Readable
+from ...input.views import Readable
 from .section import Classify
 
 Array = npt.NDArray[np.float64]

@@ -23,7 +23,8 @@ from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 
 from ...experiment.experiment import Experiment
-from ...input.batches import Readable, Target
+from ...input.batches import Target
+from ...input.views import Readable
 from ...measure.results import RunFacts
 from ...networks.resnet50 import ResNet50Config
 from ..pattern_images import PATTERNS_AT_ONCE, chosen, patterns

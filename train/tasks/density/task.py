@@ -23,7 +23,7 @@ from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
 
 from ...experiment.experiment import Experiment
-from ...input import batches
+from ...input import views
 from ...measure.metrics import Metrics, image_metrics, mean_metrics
 from ...measure.results import RunFacts
 from ...optimization.losses import DensityObjective
@@ -45,12 +45,12 @@ class Density(Task):
     def objective(self) -> DensityObjective:
         return DensityObjective(self.experiment.training.loss, self.split)
 
-    def readable(self, dataset: batches.Readable) -> batches.Readable:
+    def readable(self, dataset: views.Readable) -> views.Readable:
         return _BinsOf(dataset) if self.experiment.bins_shape() else dataset
 
-    def statistic(self, dataset: batches.Readable, entries: Sequence[Entry]) -> Array:
+    def statistic(self, dataset: views.Readable, entries: Sequence[Entry]) -> Array:
         window = self.experiment.window_shapes()[0][:2]
-        return batches.mean_target(self.readable(dataset), [entry.id for entry in entries], window)
+        return views.mean_target(self.readable(dataset), [entry.id for entry in entries], window)
 
     def random_target(self, batch: tuple[Any, Any]) -> Any:
         if self.experiment.training.inputs.layout == "depth":  # a volume of one channel, as the batch's
@@ -116,11 +116,11 @@ class _BinsOf:
         dataset: The stored samples.
     """
 
-    dataset: batches.Readable
+    dataset: views.Readable
 
     @contextmanager
     def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:
-        """Opens a record as `train.input.batches.Readable` does.
+        """Opens a record as `train.input.views.Readable` does.
 
         Raises:
             WorkError: If it has no density by depth.

@@ -21,7 +21,8 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 
 from ...experiment.experiment import Experiment
-from ...input.batches import Readable, Target
+from ...input.batches import Target
+from ...input.views import Readable
 from ...measure.results import RunFacts
 from ...networks import cvae
 from ...networks.cvae import CVAEConfig

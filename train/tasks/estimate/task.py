@@ -29,8 +29,9 @@ from namsa.pixels import raster_shape
 
 from ...experiment.experiment import Experiment
 from ...experiment.sections import Loss
-from ...input.batches import Readable, Target
+from ...input.batches import Target
 from ...input.normalisation import Batch, Normalisation, normalise_graph
+from ...input.views import Readable
 from ...input.windows import middle
 from ...measure.results import RunFacts
 from ...optimization.losses import LIKELIHOOD_WEIGHT, log_scale, negative_log_likelihood, split_output

@@ -13,7 +13,7 @@ import numpy as np
 
 from namsa.dataset.entry import Entry
 
-from ...input.batches import SampleView
+from ...input.views import SampleView
 from .composites import SHAPES, composite, draw_labels
 from .section import Segment
 
@@ -73,7 +73,7 @@ class Composer:
         return parts, draw_labels(self.scan, shaped, rng)
 
     def __call__(self, entry: Entry, epoch: int, find: Callable[[str], SampleView]) -> SampleView:
-        """Returns the composite of an epoch, whose matrix is a sample; a `train.input.batches.Compose`."""
+        """Returns the composite of an epoch, whose matrix is a sample; a `train.input.views.Compose`."""
         parts, labels = self.labels(entry, epoch)
         return composite(find(entry.id), [find(part.id) for part in parts], labels)
 

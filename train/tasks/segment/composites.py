@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...input.batches import SampleView
+from ...input.views import SampleView
 from .section import Inclusion
 
 Labels = npt.NDArray[np.uint8]

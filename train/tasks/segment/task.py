@@ -27,8 +27,9 @@ from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 
 from ...experiment.experiment import Experiment
-from ...input.batches import Readable, ReadCache, SampleView, Target, find_view
+from ...input.batches import Target
 from ...input.normalisation import Batch, Normalisation, normalise_graph
+from ...input.views import Readable, ReadCache, SampleView, find_view
 from ...measure.results import RunFacts
 from ..splits import held_out_row
 from ..task import Answers, Array, FixedLoss, Row, Task, check_finite

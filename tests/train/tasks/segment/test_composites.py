@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from train.input.batches import SampleView
+from train.input.views import SampleView
 from train.tasks.segment.composites import LARGEST_DIAMETER, SHAPES, composite, draw_labels, ellipse, mean_area, polygon
 from train.tasks.segment.section import Inclusion
 

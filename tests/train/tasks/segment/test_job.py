@@ -7,7 +7,7 @@ from tiny import CONFIG, rows
 
 from namsa.errors import InputError
 from train.experiment.experiment import load
-from train.input import batches
+from train.input import batches, views
 from train.tasks import task_of
 from train.tasks.segment.scores import confusion, intersections_over_unions, mean_iou
 from train.tasks.segment.task import class_weights, weighted_cross_entropy
@@ -84,7 +84,7 @@ def test_composites_follow_from_seed_and_epoch_and_their_parts_from_one_split(op
     again = [composer.labels(entry, epoch)[1] for entry in entries for epoch in range(20)]
     np.testing.assert_array_equal([labels for _, labels in drawn], again)
     assert len({labels.tobytes() for labels in again}) > 20
-    cache = batches.ReadCache()
+    cache = views.ReadCache()
     read = [
         list(batches.batches(dataset, entries, experiment, epoch, cache, task.target, composer)) for epoch in (0, 1, 0)
     ]

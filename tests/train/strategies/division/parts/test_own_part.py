@@ -10,8 +10,9 @@ from kernel_counts import read_counts
 from namsa import WorkError
 from namsa.dataset import lmdb_structure
 from namsa.dataset.shards import Dataset, shard_path
-from train.input.batches import ReadCache, batches
+from train.input.batches import batches
 from train.input.source import FolderSource, TrainingSet
+from train.input.views import ReadCache
 from train.ranks.alone import Alone
 from train.strategies.division.parts.own_part import slab_of
 

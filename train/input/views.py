@@ -1,0 +1,125 @@
+"""Views of stored samples, whose headers and checksums a process reads once."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.dataset.entry import Entry
+from namsa.dataset.records import Record
+from namsa.errors import WorkError
+from namsa.pixels import raster_shape
+
+from ..experiment import symmetries
+from ..experiment.experiment import Experiment
+from . import imperfections, noise, windows
+from .normalisation import record_symmetries
+from .readahead import Buffers
+
+Tensor = Any
+# From a sample's entry, the epoch and what finds the view of a stored sample, to what the epoch takes in its place.
+Compose = Callable[[Entry, int, Callable[[str], "SampleView"]], "SampleView"]
+
+
+class Readable(Protocol):
+    """What is needed of `namsa.dataset.shards.Dataset`. Several threads call it at once."""
+
+    def view(self, sample_id: str, check: bool = False) -> AbstractContextManager[Record]:
+        """Opens a record; compares its checksum if `check` is set."""
+        ...
+
+
+class SampleView(NamedTuple):
+    """The arrays of a stored sample, as views of its shard.
+
+    Attributes:
+        patterns: `(sy, sx, dy, dx)`, fractions of the beam times `scale`.
+        scale: Factor of the stored patterns.
+        density: `(ty, tx)`, or `(bins, ty, tx)` by depth, e/Å².
+        symmetries: The symmetries of a window that augmentation draws from; `None` without augmentation.
+        geometry: Of the patterns; `None` without imperfections.
+    """
+
+    patterns: npt.NDArray[Any]
+    scale: float
+    density: npt.NDArray[np.float32]
+    symmetries: symmetries.Symmetries | None
+    geometry: imperfections.Geometry | None = None
+
+
+class KeptWindow(NamedTuple):
+    """A window that is used in several epochs.
+
+    Attributes:
+        number: Of the draw.
+        x: `(1, ...)`, the network's input in data.dtype, which the sample was stored in.
+        y: `(1, ...)`, its target, float32.
+    """
+
+    number: int
+    x: Tensor
+    y: Tensor
+
+
+class ReadCache:
+    """What a job keeps between epochs: views of samples with correct checksums, windows, and memory for batches."""
+
+    def __init__(self, keep_views: bool = True) -> None:
+        self.keep_views = keep_views  # of files, not of what other ranks have sent
+        self.views: dict[str, SampleView] = {}
+        self.kept: dict[str, KeptWindow] = {}
+        self.buffers = Buffers()
+
+
+def find_view(dataset: Readable, experiment: Experiment, cache: ReadCache, sample_id: str) -> SampleView:
+    """Returns the view of a sample, from `cache` or, after comparing its checksum and its shapes, from `dataset`."""
+    return cache.views.get(sample_id) or _open(dataset, sample_id, experiment, cache)
+
+
+def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: ReadCache) -> SampleView:
+    """Returns the view of a sample, after comparing its checksum and its shapes, and keeps it in `cache`."""
+    inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.sample_shapes()
+    target_shape = (*experiment.bins_shape(), *image_shape)
+    with dataset.view(sample_id, check=True) as record:
+        stored_shape = (*raster_shape(record.header["provenance"], len(record.cbed)), *record.cbed.shape[1:])
+        if (stored_shape, record.density.shape) != (patterns_shape, target_shape):
+            raise WorkError(
+                f"{sample_id} holds patterns {stored_shape} and density {record.density.shape}, where the "
+                f"configuration has {patterns_shape} and {target_shape}: give its samples another data.directory"
+            )
+        if inputs.dose_electrons_per_pattern:
+            noise.check_noiseless(record.header["provenance"])
+        elif not np.can_cast(record.cbed.dtype, experiment.data.dtype):
+            raise WorkError(f"{sample_id} holds {record.cbed.dtype} patterns: set data.dtype={record.cbed.dtype}")
+        # Its mirrors are those of all windows: they are about the middle of a window wherever that lies.
+        window = windows.cut(record, (0, 0), experiment.window_shapes()[0][:2]) if inputs.augment else record
+        view = SampleView(
+            record.cbed.reshape(stored_shape),
+            record.header["arrays"]["cbed"]["scale"],
+            record.density,
+            record_symmetries(window, experiment.drawn_in_all_directions()) if inputs.augment else None,
+            imperfections.Geometry.of(record.provenance) if inputs.imperfections else None,
+        )
+        if cache.keep_views:
+            cache.views[sample_id] = view
+    return view
+
+
+def mean_target(
+    dataset: Readable, ids: Sequence[str], window: tuple[int, int] | None = None
+) -> npt.NDArray[np.float64]:
+    """Returns the mean density over `ids`, `(h, w)` or `(bins, h, w)`, e/Å²: the best answer without seeing anything.
+
+    Args:
+        dataset: The stored samples.
+        ids: Of the samples.
+        window: Positions that the network sees, of which the density is taken; `None` takes all of it.
+    """
+    total: Any = 0.0
+    for sample_id in ids:
+        with dataset.view(sample_id) as record:
+            density = (windows.middle(record, window) if window else record).density
+            total = total + density.astype(np.float64)
+    return total / len(ids)
