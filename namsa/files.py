@@ -13,6 +13,7 @@ from typing import BinaryIO
 from namsa.errors import InputError, WorkError
 from namsa.text import shorten
 
+HIDDEN = ".new."  # how the names of folders begin that `open_folder` makes
 LONGEST_OUTPUT_NAME = 200  # bytes; with what marks an unfinished file it fits the 255 of file systems
 # What a file system answers that has no hard links, or does not flush folders (FAT, some of FUSE and of networks).
 NOT_OFFERED = {
@@ -125,16 +126,17 @@ def check_output(path: Path, inputs: Iterable[Path] = (), option: str = "--out")
 
 
 @contextmanager
-def open_atomic(path: Path, replace: bool = True, buffering: int = -1) -> Iterator[BinaryIO]:
+def open_atomic(path: Path, replace: bool = True, buffering: int = -1, parents: bool = False) -> Iterator[BinaryIO]:
     """Opens a hidden file of a new name beside `path`, which takes the place of `path` when the `with` block has ended.
 
     Every output of a command is written here or in `new_folder` and `open_folder`. If the block ends by an exception,
     a signal's included, nothing is left of the hidden file, and what was at `path` is as before.
 
     Args:
-        path: The file to write; its folder is created if it is missing.
+        path: The file to write.
         replace: If false, a file that exists at `path` is kept and the new one is discarded.
         buffering: Of the file, as of `open`.
+        parents: Whether its folder is created if it is missing.
 
     Yields:
         The hidden file, open for binary writing and reading.
@@ -144,7 +146,8 @@ def open_atomic(path: Path, replace: bool = True, buffering: int = -1) -> Iterat
     """
     temporary = _hidden(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("x+b", buffering=buffering) as file:
             yield file
             file.flush()
@@ -200,7 +203,7 @@ def open_folder(path: Path) -> Iterator[Path]:
         WorkError: If a file cannot be written.
     """
     make_folder(path)
-    temporary = _hidden(path / "new")
+    temporary = _hidden(path / HIDDEN[1:-1])
     try:
         temporary.mkdir()
         yield temporary

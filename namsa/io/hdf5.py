@@ -125,7 +125,7 @@ def write_file(
     Raises:
         WorkError: If the file cannot be written.
     """
-    with open_atomic(path, buffering=0) as opened:
+    with open_atomic(path, buffering=0, parents=True) as opened:
         target = UnfailingFile(opened)
         with h5py.File(target, "w", libver=libver) as file:
             file.attrs.update(attributes)

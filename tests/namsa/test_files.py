@@ -90,6 +90,7 @@ def test_file_systems_without_hard_links_flushed_folders_and_locks_will_do(tmp_p
     monkeypatch.setattr(Path, "hardlink_to", refuse)
     monkeypatch.setattr(locks, "_lock", refuse)
     monkeypatch.setattr(os, "fsync", lambda each: refuse() if os.path.isdir(f"/proc/self/fd/{each}") else real(each))
+    files.make_folder(tmp_path / "new")
     files.write_text_atomic(tmp_path / "new" / "a.txt", "first", replace=False)
     files.write_text_atomic(tmp_path / "new" / "a.txt", "second", replace=False)
     with pytest.warns(UserWarning, match="gives no locks"), locks.exclusive(tmp_path / ".lock", tmp_path, "wait"):

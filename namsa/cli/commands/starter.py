@@ -6,7 +6,7 @@ from pathlib import Path
 
 from namsa.cli.commands.output import print_line
 from namsa.errors import InputError
-from namsa.files import new_folder
+from namsa.files import HIDDEN, new_folder, open_folder
 
 NAMES = ("README.md", "SrTiO3.cif", "starter.yaml", "first_hour.ipynb")
 
@@ -16,9 +16,10 @@ def init(options: argparse.Namespace) -> None:
     folder: Path = options.folder
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a new folder")
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and any(not path.name.startswith(HIDDEN) for path in folder.iterdir()):
         raise InputError(f"{folder} is not empty: name a new folder, or empty this one")
-    with new_folder(folder) as new:
+    # A folder that is there keeps its place: it may be the one in which the command runs.
+    with open_folder(folder) if folder.exists() else new_folder(folder) as new:
         for name in NAMES:
             (new / name).write_bytes(files("namsa.cli").joinpath("starter", name).read_bytes())
     print_line(f"{folder}: {', '.join(NAMES)}")
