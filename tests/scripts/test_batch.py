@@ -171,8 +171,8 @@ def test_without_the_packed_environment_nothing_starts(script, job, tmp_path):
 def test_slurm_script_removes_the_samples_that_it_placed(job, tmp_path):
     environment = {key: value for key, value in job.items() if key != "BB"} | {"TMPDIR": str(tmp_path)}
     assert _run(["bash", "scripts/slurm.sh"], environment | {"SLURM_JOB_ID": "5"}).returncode == 0
-    assert f"--out {tmp_path}/namsa-5 " in Path(job["LOG"]).read_text()
-    assert not (tmp_path / "namsa-5").exists()
+    assert f"--out {tmp_path}/namsa-5-" in Path(job["LOG"]).read_text()
+    assert not list(tmp_path.glob("namsa-5*"))
 
 
 def test_summit_counts_the_compute_nodes(job, tmp_path):

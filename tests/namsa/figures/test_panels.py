@@ -120,5 +120,6 @@ def test_show_writes_the_picture_and_leaves_settings_alone(tmp_path):
 
 @pytest.mark.parametrize("name", ["sample.nonsense", "no/folder/sample.png"])
 def test_a_picture_that_cannot_be_written_is_an_error(tmp_path, name):
+    (tmp_path / "no").touch()  # a file in place of the folder
     with pytest.raises(WorkError, match="cannot write the picture"):
         show(sample(), tmp_path / name)

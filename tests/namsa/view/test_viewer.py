@@ -130,6 +130,7 @@ def test_too_many_patterns_are_thinned_along_the_raster_and_it_is_said(monkeypat
 
 
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path):
+    (tmp_path / "no").touch()
     with pytest.raises(WorkError, match="cannot write the page"):
         viewer.sample_page(sample(), "s").save(tmp_path / "no" / "page.html")
 
