@@ -226,10 +226,10 @@ def test_patterns_that_cannot_be_intensities_are_refused(tmp_path, run, values, 
 
 
 def test_a_lost_pattern_is_masked_in_the_density_and_harms_no_other_place(run):
-    values = patterns()
+    values = patterns(SCAN)
     values[15, 20] = 0
     found = reconstruct.reconstruct(values, run, BEAM)
-    whole = reconstruct.reconstruct(patterns(), run, BEAM)
+    whole = reconstruct.reconstruct(patterns(SCAN), run, BEAM)
     for name in ("density", "uncertainty", "bright_field"):
         assert np.argwhere(np.isnan(getattr(found, name))).tolist() == [[15, 20]]
     assert found.provenance["lost_patterns"] == [[15, 20]]
@@ -241,7 +241,7 @@ def test_a_lost_pattern_is_masked_in_the_density_and_harms_no_other_place(run):
 
 
 def test_values_that_are_not_finite_are_replaced_and_counted(run):
-    values = patterns()
+    values = patterns(SCAN)
     values[15, 20, 1, 1], values[2, 3, 0, 2] = np.nan, np.inf
     found = reconstruct.reconstruct(values, run, BEAM, beam_intensity=1.0)
     assert np.isfinite(found.density).all()

@@ -48,6 +48,7 @@ def record(of):
         "scan_shape": [2, 2],
         "detector_sampling_mrad": [1.0, 1.0],
         "detector_origin_mrad": [-2.5, -4.5],
+        "grid_shape": list(SHAPE),
         "density_sampling_angstrom": [1.0, 1.0],
         "density_origin_angstrom": [0.0, 0.0],
     }
