@@ -233,6 +233,7 @@ def sample(size: Size, image: tuple[int, int], seed: int) -> Sample:
         "scan_shape": list(size.scan),
         "positions_angstrom": rng.random((probes, 2)).tolist(),
         "extent_angstrom": [10.0, 10.0],
+        "grid_shape": [126, 100],
         "detector_sampling_mrad": [1.0, 1.0],
         "detector_origin_mrad": [0.0, 0.0],
         "density_sampling_angstrom": [0.1, 0.1],
