@@ -42,6 +42,7 @@ def sample(atoms: ase.Atoms, precision: str = "float32") -> tuple[Sample, np.nda
         atoms,
         energy_ev=200e3,
         semiangle_mrad=20,
+        slice_thickness_angstrom=2.0,
         grid_shape=(40, 48),
         positions_angstrom=positions,
         aberrations={"C10": -40.0},
