@@ -142,10 +142,9 @@ class Reader:
                 kind = self._open(path).dtype
                 if described["dtype"]:
                     found.append(path)
-                elif kind.kind == "c":
-                    refused.append(f"{path} holds complex numbers: store the intensity, |ψ|²")
                 else:
-                    refused.append(f"{path} holds {kind}, not numbers"[:200])
+                    said = "complex numbers: store the intensity, |ψ|²" if kind.kind == "c" else f"{kind}, not numbers"
+                    refused.append(f"{path} holds {said}"[:200])
         return {"scans": found, "refused": refused}
 
     def _datasets(self) -> Iterator[str]:
