@@ -16,7 +16,8 @@ import numpy.typing as npt
 from namsa import checks
 from namsa.config.bounds import DEFAULT_ACCURACY
 from namsa.config.instrument import Detector, FrozenPhonons
-from namsa.crystals.sites import amplitudes, check_atoms, displace_atoms, wrap_along_beam
+from namsa.crystals.displacements import amplitudes, displace_atoms
+from namsa.crystals.sites import check_atoms, wrap_along_beam
 from namsa.engines import dispatch
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback

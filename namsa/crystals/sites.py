@@ -1,4 +1,4 @@
-"""Atoms and the sites they share: checks of what can be simulated, and thermal displacements.
+"""Atoms and the sites they share: checks of what can be simulated, and who occupies a site.
 
 `atoms.arrays["occupancy"]`, if present, is each atom's fraction of its site. A mixed site is several atoms at one
 position. `atoms.arrays["rms_displacement_angstrom"]`, if present, is the thermal amplitude of each atom along one axis;
@@ -7,7 +7,6 @@ displacement ⟨u_i u_j⟩ of each atom, (n, 3, 3) along the axes x, y, z of the
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 import ase
 import numpy as np
@@ -38,95 +37,6 @@ MOST_ATOMS = 100_000  # in a crystal's cell
 SHORTEST_CONTACT = 0.5  # of the sum of the covalent radii; real bonds have 0.66 and more
 FAR_OUTSIDE = 1.0  # Å; atoms at rest are within the cell, up to rounding
 MAX_ELEMENT = 103  # the form factor tables end here
-
-
-def displace_atoms(
-    atoms: ase.Atoms, rms_angstrom: float | dict[str, float] | Literal["cif"], rng: np.random.Generator
-) -> ase.Atoms:
-    """Displaces atoms thermally in Einstein's model, by independent normal deviates.
-
-    The atoms of a mixed site move together, by the occupancy-weighted mean square of its elements. With "cif" an atom
-    that has a tensor moves by this: its deviates are those of the ellipsoid.
-
-    Args:
-        atoms: Atoms in a right-angled periodic cell.
-        rms_angstrom: Root mean square displacement along one axis, Å, for all elements or for each by symbol; "cif" for
-            each atom's own, as its CIF gave it.
-        rng: Source of the deviates.
-
-    Returns:
-        A copy with displaced positions, which wrap across the beam. Along the beam atoms may leave the cell.
-
-    Raises:
-        InputError: If an element has no value, or a value is not a length.
-    """
-    rms = amplitudes(atoms, rms_angstrom)
-    if not len(atoms):
-        return atoms
-    site = clusters(len(atoms), pairs_within(atoms, SAME_SITE)[0])
-    weight = occupancies(atoms)
-    mean_square = np.bincount(site, weight * rms**2) / np.bincount(site, weight)
-    deviates = rng.standard_normal((len(mean_square), 3))
-    displacements = deviates * np.sqrt(mean_square)[:, None]
-    if rms_angstrom == "cif" and TENSOR in atoms.arrays:
-        own = np.where(np.isfinite(atoms.arrays[TENSOR]), atoms.arrays[TENSOR], rms[:, None, None] ** 2 * np.eye(3))
-        tensors = np.zeros((len(mean_square), 3, 3))
-        np.add.at(tensors, site, (weight / np.bincount(site, weight)[site])[:, None, None] * own)
-        values, axes = np.linalg.eigh(tensors)
-        along = np.einsum("sji,sj->si", axes, deviates) * np.sqrt(np.maximum(values, 0))
-        displacements = np.einsum("sij,sj->si", axes, along)
-    displaced = atoms.copy()
-    displaced.positions += displacements[site]
-    displaced.positions[:, :2] = _wrap(displaced.positions[:, :2], _box_lengths(atoms)[:2])
-    return displaced
-
-
-def isotropic(atoms: ase.Atoms) -> ase.Atoms:
-    """Returns atoms whose displacements have no tensors, and their equivalent amplitudes in place of them."""
-    if TENSOR not in atoms.arrays:
-        return atoms
-    rms, equivalent = amplitudes(atoms, "cif", complete=False), atoms.copy()
-    del equivalent.arrays[TENSOR]
-    equivalent.arrays["rms_displacement_angstrom"] = rms
-    return equivalent
-
-
-def amplitudes(
-    atoms: ase.Atoms, rms_angstrom: float | dict[str, float] | Literal["cif"], complete: bool = True
-) -> Floats:
-    """Returns the root mean square displacement of each atom along one axis, (n,), Å.
-
-    Args:
-        atoms: The atoms.
-        rms_angstrom: As in `displace_atoms`.
-        complete: Whether every atom needs a value. Otherwise it is not a number where there is none.
-
-    Raises:
-        InputError: If an element has no value, or a value is not a length.
-    """
-    symbols = atoms.get_chemical_symbols()
-    if rms_angstrom == "cif":
-        rms = np.asarray(atoms.arrays.get("rms_displacement_angstrom", np.full(len(atoms), np.nan)))
-        if TENSOR in atoms.arrays:
-            equivalent = np.sqrt(np.trace(atoms.arrays[TENSOR], axis1=1, axis2=2) / 3)
-            rms = np.where(np.isnan(equivalent), rms, equivalent)
-        if not complete:
-            return np.asarray(rms, dtype=np.float64)
-        if unknown := sorted({symbol for symbol, value in zip(symbols, rms, strict=True) if np.isnan(value)}):
-            raise InputError(
-                f"the crystal's file gives no thermal displacement (U or B) for {', '.join(unknown)}: give "
-                "frozen_phonons.rms_angstrom as lengths in place of cif, or complete the file"
-            )
-    elif isinstance(rms_angstrom, dict):
-        missing = sorted(set(symbols) - set(rms_angstrom))
-        if missing:
-            raise InputError(f"no displacement is given for {', '.join(missing)}, only for {', '.join(rms_angstrom)}")
-        rms = np.array([rms_angstrom[symbol] for symbol in symbols])
-    else:
-        rms = np.full(len(atoms), rms_angstrom)
-    if not np.all((rms >= 0) & np.isfinite(rms)):
-        raise InputError(f"rms_angstrom is {rms_angstrom}; displacements are lengths of 0 Å or more")
-    return np.asarray(rms, dtype=np.float64)
 
 
 def random_occupations(atoms: ase.Atoms, count: int, seed: int = 0) -> list[ase.Atoms]:
@@ -188,7 +98,7 @@ def wrap_along_beam(atoms: ase.Atoms) -> ase.Atoms:
         InputError: If the cell is not periodic along the beam, and an atom lies farther than `LARGEST_OVERHANG` outside
             of it.
     """
-    height, z = float(_box_lengths(atoms)[2]), atoms.positions[:, 2]
+    height, z = float(box_lengths(atoms)[2]), atoms.positions[:, 2]
     if not len(atoms):
         return atoms
     outside = (z < -EDGE) | (z >= height - EDGE)
@@ -220,7 +130,7 @@ def check_atoms(atoms: ase.Atoms) -> list[str]:
             form factors, occupancies are outside (0, 1], or atoms overlap. It names the atom, the limit and the
             remedy.
     """
-    box = _box_lengths(atoms)
+    box = box_lengths(atoms)
     if not len(atoms):
         return []  # vacuum
     if not np.all(np.isfinite(atoms.positions)):
@@ -415,7 +325,7 @@ def clusters(n: int, pairs: Integers) -> Integers:
     return connected_components(graph, directed=False)[1].astype(np.int64)
 
 
-def _box_lengths(atoms: ase.Atoms) -> Floats:
+def box_lengths(atoms: ase.Atoms) -> Floats:
     """The cell's sides (x, y, z), Å. Raises InputError unless they are right-angled along the axes."""
     cell = np.asarray(atoms.cell)
     sides = np.diag(cell)
@@ -427,12 +337,6 @@ def _box_lengths(atoms: ase.Atoms) -> Floats:
     if not np.all(sides >= 1):
         raise InputError(f"the cell's sides {sides.round(3).tolist()} Å must be at least 1 Å")
     return sides
-
-
-def _wrap(positions: Floats, box: Floats) -> Floats:
-    """Positions in [0, side) of sides above 0: the remainder alone can round up to the side itself."""
-    wrapped = np.where(box > 0, positions % np.where(box > 0, box, 1), positions)
-    return np.where((box > 0) & (wrapped >= box), 0.0, wrapped)
 
 
 def _label(atoms: ase.Atoms, index: int, labels: Sequence[str] = ()) -> str:

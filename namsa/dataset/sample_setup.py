@@ -5,7 +5,6 @@ ranks share a dataset (`entries`) follow from the same supercell, grid, position
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +12,6 @@ import ase
 import numpy as np
 import numpy.typing as npt
 
-from namsa.config.bounds import LARGEST_EXTENT
 from namsa.config.instrument import Microscope, Specimen
 from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import VariedValues
@@ -21,19 +19,24 @@ from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.specimen import cells_of_kind, fill_specimen
 from namsa.crystals.material import Material
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_to_size
-from namsa.crystals.sites import occupancies, random_occupations, wrap_along_beam
+from namsa.crystals.sites import occupancies, random_occupations
 from namsa.crystals.supercell import Supercell, fill_cell
 from namsa.dataset import scan
 from namsa.dataset.entry import Entry, seed_of_kind
+from namsa.dataset.sample_grid import (
+    equal_thickness,
+    largest_angle_mrad,
+    layer_plan,
+    simulation_grid,
+    slices_of_sample,
+)
 from namsa.errors import InputError
 from namsa.memory import check_memory_for
-from namsa.physics import coherence, sampling
-from namsa.physics import detector as detectors
+from namsa.physics import coherence
 from namsa.physics.coherence import Mode
-from namsa.physics.grid import CONVENTIONAL_BAND, Grid, fast_shape
+from namsa.physics.grid import Grid
 from namsa.physics.optics import wavelength_angstrom
-from namsa.physics.slice_plan import SlicePlan, equal_slices, layer_slices, slice_count
-from namsa.physics.specimen import atom_list
+from namsa.physics.slice_plan import SlicePlan, equal_slices
 from namsa.text import plural
 
 Floats = npt.NDArray[np.float64]
@@ -43,9 +46,6 @@ _MATRIX_BYTES = 32  # per element of a matrix from the grid to a detector that i
 _POSITION_BYTES = 100  # per position, with its copies
 
 _OCCUPATIONS = 4  # index of the random stream among those of a seed
-# Of crystals, where a choice for each specimen is not known yet: to share work out.
-_USUAL_PIXEL_ANGSTROM, _USUAL_SLICE_ANGSTROM = 0.08, 1.8
-
 _DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
 
 
@@ -217,40 +217,6 @@ def _fill(config: SimulationConfig, material: Material, entry: Entry, fit: CellF
     )
 
 
-def recorded_mrad(config: SimulationConfig, lengths_angstrom: tuple[float, float, float]) -> float | None:
-    """Returns the largest angle along y and x that is recorded, mrad; `None` if nothing limits it."""
-    if config.detector is None:
-        return None
-    lx, ly, _ = lengths_angstrom
-    return detectors.reach_mrad(config.detector, (ly, lx), wavelength_angstrom(config.microscope.energy_ev))
-
-
-def layer_plan(config: SimulationConfig, snapshots: Sequence[ase.Atoms], max_angle_mrad: float) -> SlicePlan:
-    """Returns slices that follow the layers of a specimen, as `namsa.simulate` and `namsa.scatter` find them.
-
-    Args:
-        config: The configuration of the dataset.
-        snapshots: The specimen.
-        max_angle_mrad: Largest angle of a plane wave with the axis, mrad.
-    """
-    lx, ly, lz = (float(length) for length in snapshots[0].cell.lengths())
-    reach = sampling.reach_of_interest(recorded_mrad(config, (lx, ly, lz)), max_angle_mrad)
-    extent = sampling.layer_extent(config.microscope.energy_ev, reach)
-    z = np.concatenate([wrap_along_beam(atoms).positions[:, 2] for atoms in snapshots])
-    return layer_slices(z, lz, extent)
-
-
-def equal_thickness(config: SimulationConfig, lengths_angstrom: tuple[float, float, float]) -> float:
-    """Returns the largest thickness of equal slices, Å, or the usual one where slices follow layers not yet known."""
-    given = config.simulation.slice_thickness_angstrom
-    if given != "auto":
-        return given
-    if config.simulation.follows_layers:
-        return _USUAL_SLICE_ANGSTROM
-    reach = sampling.reach_of_interest(recorded_mrad(config, lengths_angstrom), largest_angle_mrad(config))
-    return sampling.layer_extent(config.microscope.energy_ev, reach)
-
-
 def numerical_settings(setup: SampleSetup) -> dict[str, Any]:
     """Returns the arguments of a simulation that are numerical settings. The dataset as a whole is judged, not each."""
     settings = setup.config.simulation
@@ -264,42 +230,12 @@ def numerical_settings(setup: SampleSetup) -> dict[str, Any]:
     }
 
 
-def slices_of_sample(
-    config: SimulationConfig, fit: CellFit, thickness_angstrom: float, plan: SlicePlan | None = None
-) -> tuple[int, float]:
-    """Returns the number of slices of a sample, and its thickness, Å: all of the supercell, or a part for `scatter`.
-
-    The largest listed thickness is that of the supercell, whole periods of the crystal, whatever the method.
-
-    Args:
-        config: The configuration of the dataset.
-        fit: The supercell.
-        thickness_angstrom: The requested thickness, Å.
-        plan: The slices of the supercell, if they follow its layers. `None` estimates their number.
-    """
-    depth = fit.lengths_angstrom[2]
-    count = plan.count if plan else slice_count(depth, equal_thickness(config, fit.lengths_angstrom))
-    if config.simulation.method != "scatter" or thickness_angstrom == max(config.specimen.thickness_angstrom):
-        return count, depth
-    if plan and config.simulation.follows_layers:
-        slices = max(1, plan.slices_up_to(thickness_angstrom))
-        return slices, float(plan.ends_angstrom[slices - 1])
-    slices = min(max(1, round(thickness_angstrom * count / depth)), count)
-    return slices, depth if slices == count else depth * slices / count
-
-
 def samples_per_specimen(config: SimulationConfig) -> int:
     """Returns how many samples are cut from each specimen; 1 unless the method is `scatter`."""
     if config.simulation.method != "scatter":
         return 1
     microscopes = config.variation.configurations_per_specimen() if config.variation else 1
     return len(config.specimen.thickness_angstrom) * microscopes
-
-
-def largest_angle_mrad(config: SimulationConfig) -> float:
-    """Returns the largest angle of a plane wave of any sample with the axis, mrad."""
-    tilts = config.varied_quantities().get("beam_tilt_mrad", (config.microscope.beam_tilt_mrad,))
-    return config.microscope.semiangle_mrad + max(float(np.linalg.norm(tilt)) for tilt in tilts)
 
 
 def fit_supercell(config: SimulationConfig, material: Material, entry: Entry) -> CellFit:
@@ -335,36 +271,6 @@ def thickest_supercell(cells: RectangularCells, specimen: Specimen) -> tuple[Cel
         except InputError as error:
             too_thick, reason = thickness, str(error)
     return None, too_thick, reason
-
-
-def simulation_grid(
-    config: SimulationConfig, lengths_angstrom: tuple[float, float, float], atoms: ase.Atoms | None = None
-) -> Grid:
-    """Returns the grid across the beam of a supercell.
-
-    Args:
-        config: The configuration of the dataset.
-        lengths_angstrom: Sides (x, y, z), Å.
-        atoms: The supercell's atoms, for which pixels may be chosen. `None` takes usual ones then.
-
-    Raises:
-        InputError: If it has too many pixels.
-    """
-    lx, ly, _ = lengths_angstrom
-    simulation, pixel, band = config.simulation, config.simulation.sampling_angstrom, CONVENTIONAL_BAND
-    if pixel == "auto":
-        band, pixel = 1.0, _USUAL_PIXEL_ANGSTROM
-        if atoms is not None:
-            reach = sampling.reach_of_interest(recorded_mrad(config, lengths_angstrom), largest_angle_mrad(config))
-            columns = sampling.measure_columns(atom_list(atoms), (ly, lx))
-            pixel = sampling.largest_pixel(columns, config.microscope.energy_ev, reach, simulation.accuracy)
-    shape = simulation.grid_shape or fast_shape((ly, lx), pixel or 0.0)
-    if max(shape) > LARGEST_EXTENT:
-        raise InputError(
-            f"pixels of {pixel:g} Å make a grid of {shape[0]}×{shape[1]} over {ly:.4g}×{lx:.4g} "
-            f"Å; use larger pixels or a smaller cell, for {LARGEST_EXTENT} pixels or fewer along each axis"
-        )
-    return Grid(shape, (ly, lx), band)
 
 
 def with_varied_values(config: SimulationConfig, entry: Entry) -> SimulationConfig:

@@ -21,15 +21,13 @@ from namsa.crystals.material import Material
 from namsa.crystals.supercell import Supercell
 from namsa.dataset.entry import Entry, seed_of
 from namsa.dataset.labels import LABEL_NAMES, label_map
+from namsa.dataset.sample_grid import layer_plan, recorded_mrad, slices_of_sample
 from namsa.dataset.sample_setup import (
     SampleSetup,
     fit_supercell,
     focal_spread_angstrom,
-    layer_plan,
     make_sample_setup,
     numerical_settings,
-    recorded_mrad,
-    slices_of_sample,
     with_varied_values,
 )
 from namsa.engines.interface import ProgressCallback

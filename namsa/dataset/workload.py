@@ -15,13 +15,11 @@ from namsa.crystals.kinds.specimen import most_atoms
 from namsa.crystals.material import Material
 from namsa.crystals.supercell import fill_cell
 from namsa.dataset.entry import Entry
+from namsa.dataset.sample_grid import equal_thickness, largest_angle_mrad, layer_plan
 from namsa.dataset.sample_setup import (
     SampleSetup,
     coherent_modes,
-    equal_thickness,
     fit_supercell,
-    largest_angle_mrad,
-    layer_plan,
     make_sample_setup,
     samples_per_specimen,
     snapshots_per_frame,

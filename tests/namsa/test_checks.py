@@ -11,7 +11,7 @@ import namsa
 from namsa import InputError, checks
 from namsa.config.instrument import FrozenPhonons, Microscope
 from namsa.config.simulation import load_config
-from namsa.crystals.sites import displace_atoms
+from namsa.crystals.displacements import displace_atoms
 from namsa.physics import optics, potential, specimen
 from namsa.physics.grid import Grid
 

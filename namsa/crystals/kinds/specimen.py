@@ -11,11 +11,12 @@ import ase
 import numpy as np
 
 from namsa.config.instrument import KINDS
+from namsa.crystals.displacements import isotropic
 from namsa.crystals.kinds import amorphous, cuts, halves, inclusions, layers, points
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.interface import interface
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_to_size
-from namsa.crystals.sites import check_atoms, isotropic
+from namsa.crystals.sites import check_atoms
 from namsa.crystals.supercell import Supercell, fill_cell
 from namsa.errors import InputError
 

@@ -11,7 +11,6 @@ import importlib.util
 import itertools
 import math
 import os
-import struct
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,14 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
-from namsa.files import open_regular, read_bytes
+from namsa.io.formats.zarr_files import BLOSC_HEADER, JSON_BYTES, Archive, Files, Folder, is_array
 from namsa.io.hdf5_process import COMPRESSION, UNWRITTEN_BYTES
 from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File
 from namsa.io.stored_calibration import NO_AXIS, StoredAxis, axis_order, calibration_of_axes, origin_angstrom
-from namsa.json_files import parse_json
 from namsa.pixels import UNITS
 from namsa.text import shorten
 
@@ -38,15 +36,10 @@ NAME = "Zarr"
 SUFFIXES = (".zarr", ".zspy", ".zip")
 
 ROOTS = ("zarr.json", ".zgroup", ".zarray")
-ARRAYS = ("zarr.json", ".zarray")
 METADATA = (*ROOTS, ".zattrs", ".zmetadata")
-JSON_BYTES = 2**22
-OBJECTS = 10_000  # folders that are visited, or members of an archive with metadata
-MEMBERS = 10**6
 CHUNK_BYTES = 2**30
 MAX_CHOICES = 12
 CHUNK_OVERHEAD_BYTES = 2**20
-BLOSC_HEADER = struct.Struct("<4x3I")  # bytes when unpacked, of a block, and of the chunk
 CODECS = {
     *("blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "shuffle", "bitshuffle", "delta", "packbits"),
     *("bytes", "crc32c", "transpose", "sharding_indexed"),
@@ -73,9 +66,9 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """
     if importlib.util.find_spec("zarr") is None:
         raise InputError(f"{path} is a Zarr store, which needs the package zarr: pip install namsa[formats]")
-    files: _Folder | _Archive
+    files: Files
     if path.is_dir():
-        files = _Folder(path)
+        files = Folder(path)
         with _ZarrFile.open(path) as process:
             yield _describe(files, process, options)
         return
@@ -84,114 +77,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise InputError(f"cannot read {path} as an archive: {shorten(error, 200)}") from None
     with archive, _ZarrFile.open(path) as process:
-        yield _describe(_Archive(path, archive), process, options)
-
-
-# ---- Folders and archives -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Folder:
-    """The metadata files of a folder."""
-
-    path: Path
-
-    def names(self) -> Iterator[str]:
-        """Yields the metadata files of arrays; the folders below an array hold its chunks."""
-        for number, (folder, folders, files) in enumerate(os.walk(self.path)):
-            if number > OBJECTS:
-                raise InputError(f"{self.path} holds more than {OBJECTS} groups: name the array with --dataset")
-            inner = os.path.relpath(folder, self.path).replace(os.sep, "/")
-            found = [name for name in ARRAYS if name in files]
-            yield from (name if inner == "." else f"{inner}/{name}" for name in found)
-            if ".zarray" in files or ("zarr.json" in files and _is_array(self.json(f"{inner}/zarr.json"))):
-                folders.clear()
-
-    def json(self, name: str) -> dict[str, Any]:
-        """Returns a metadata file; empty if there is none."""
-        path = self.path / name
-        if not os.path.lexists(path):
-            return {}
-        return _parsed(read_bytes(self._inside(path), largest_bytes=JSON_BYTES), str(path))
-
-    def start(self, name: str) -> tuple[bytes, int] | None:
-        """Returns the first bytes of a chunk, and its size; `None` if there is none."""
-        path = self.path / name
-        if not os.path.lexists(path):
-            return None
-        with open_regular(self._inside(path)) as file:
-            return file.read(BLOSC_HEADER.size), os.fstat(file.fileno()).st_size
-
-    def stored_bytes(self, array: str, enough: int) -> int:
-        """Returns the size of an array's files, which are counted until it is enough."""
-        total, number = 0, 0
-        for folder, _, files in os.walk(self.path / array):
-            for name in files:
-                total, number = total + os.lstat(os.path.join(folder, name)).st_size, number + 1
-                if total >= enough or number > MEMBERS:
-                    return total
-        return total
-
-    def _inside(self, path: Path) -> Path:
-        """Returns the path. Raises InputError if it is a link that leads out of the store."""
-        real = Path(os.path.realpath(path))
-        if not real.is_relative_to(os.path.realpath(self.path)):
-            raise InputError(f"{path} is a link to {real}, out of the store: copy that file into it")
-        return path
-
-
-@dataclass(frozen=True)
-class _Archive:
-    """The metadata files of a zip archive."""
-
-    path: Path
-    archive: zipfile.ZipFile
-
-    def names(self) -> Iterator[str]:
-        """Yields the metadata files of arrays."""
-        members = self.archive.namelist()
-        if len(members) > MEMBERS:
-            raise InputError(f"{self.path} has {len(members)} members, at most {MEMBERS} are read: unpack it")
-        found = [name for name in members if name.rpartition("/")[2] in ARRAYS]
-        if len(found) > OBJECTS:
-            raise InputError(f"{self.path} holds more than {OBJECTS} groups: name the array with --dataset")
-        yield from found
-
-    def json(self, name: str) -> dict[str, Any]:
-        """Returns a metadata file; empty if there is none."""
-        try:
-            with self.archive.open(name.removeprefix("./")) as file:
-                data = file.read(JSON_BYTES + 1)
-        except KeyError:
-            return {}
-        except Exception as error:  # zipfile raises what its decompressors raise
-            raise InputError(f"cannot read {shorten(name)} in {self.path}: {shorten(error, 200)}") from None
-        if len(data) > JSON_BYTES:
-            raise InputError(f"cannot read {shorten(name)} in {self.path}: it has more than {JSON_BYTES} bytes")
-        return _parsed(data, f"{shorten(name)} in {self.path}")
-
-    def start(self, name: str) -> tuple[bytes, int] | None:
-        """Returns the first bytes of a chunk, and its size; `None` if there is none."""
-        try:
-            with self.archive.open(name) as file:
-                return file.read(BLOSC_HEADER.size), self.archive.getinfo(name).file_size
-        except KeyError:
-            return None
-
-    def stored_bytes(self, array: str, enough: int) -> int:
-        """Returns the size of an array's members."""
-        prefix = f"{array}/" if array else ""
-        return sum(member.file_size for member in self.archive.infolist() if member.filename.startswith(prefix))
-
-
-def _parsed(data: bytes, name: str) -> dict[str, Any]:
-    try:
-        value = parse_json(data.decode(), name)
-    except UnicodeDecodeError:
-        raise InputError(f"cannot read {name}: it is no UTF-8") from None
-    if not isinstance(value, dict):
-        raise InputError(f"cannot read {name}: it is no JSON object")
-    return value
+        yield _describe(Archive(path, archive), process, options)
 
 
 # ---- Arrays ---------------------------------------------------------------------------------------------------------
@@ -218,7 +104,7 @@ class _ZarrPatterns:
     """An array of a store."""
 
     array: Hdf5Dataset
-    files: "_Folder | _Archive"
+    files: Files
     chunk_name: Callable[[tuple[int, ...]], str]
     packed_by_blosc: bool
 
@@ -267,7 +153,7 @@ class _ZarrPatterns:
                     raise ValueError(f"{name} has {size} bytes, and declares {packed} of {declared}")
 
 
-def _describe(files: "_Folder | _Archive", process: _ZarrFile, options: ReadOptions) -> Recording:
+def _describe(files: Files, process: _ZarrFile, options: ReadOptions) -> Recording:
     """Returns the scan with what the store says of it."""
     path = files.path
     name = _find(files, path, options.dataset)
@@ -300,7 +186,7 @@ def _describe(files: "_Folder | _Archive", process: _ZarrFile, options: ReadOpti
     )
 
 
-def _find(files: "_Folder | _Archive", path: Path, name: str | None) -> str:
+def _find(files: Files, path: Path, name: str | None) -> str:
     """Returns the name of the array that is asked for, or of the only one of four axes, or else of three."""
     if name is not None:
         name = name.strip("/")
@@ -320,17 +206,13 @@ def _find(files: "_Folder | _Archive", path: Path, name: str | None) -> str:
     raise InputError(f"{path} holds no array of four axes: a scan is stored as (y, x, detector y, detector x)")
 
 
-def _array_json(files: "_Folder | _Archive", name: str) -> dict[str, Any]:
+def _array_json(files: Files, name: str) -> dict[str, Any]:
     """Returns the metadata of an array; empty if it is none."""
     three = files.json(f"{name}/zarr.json".lstrip("/"))
-    return three if _is_array(three) else {} if three else files.json(f"{name}/.zarray".lstrip("/"))
+    return three if is_array(three) else {} if three else files.json(f"{name}/.zarray".lstrip("/"))
 
 
-def _is_array(metadata: dict[str, Any]) -> bool:
-    return metadata.get("node_type") == "array"
-
-
-def _checked(files: "_Folder | _Archive", path: Path, name: str) -> dict[str, Any]:
+def _checked(files: Files, path: Path, name: str) -> dict[str, Any]:
     """Returns the metadata of an array that holds plain numbers, packed by known codecs, in chunks of bounded size."""
     metadata, place = _array_json(files, name), f"{path}, {shorten(name) or 'its array'},"
     shape = metadata.get("shape")
@@ -375,7 +257,7 @@ def _codecs(metadata: dict[str, Any]) -> Iterator[str]:
                 yield from _codecs(inner)
 
 
-def _opened(files: "_Folder | _Archive", process: _ZarrFile, name: str) -> _ZarrPatterns:
+def _opened(files: Files, process: _ZarrFile, name: str) -> _ZarrPatterns:
     for each in METADATA:  # what the package reads
         start = files.start(f"{name}/{each}".lstrip("/"))
         if start and start[1] > JSON_BYTES:
@@ -408,7 +290,7 @@ def _packed_by_blosc(metadata: dict[str, Any], path: Path) -> bool:
 # ---- HyperSpy's axes ------------------------------------------------------------------------------------------------
 
 
-def _axis(files: "_Folder | _Archive", array: str, number: int) -> StoredAxis:
+def _axis(files: Files, array: str, number: int) -> StoredAxis:
     """Returns an axis as HyperSpy stores it beside the array."""
     stored = _attributes(files, f"{array.rpartition('/')[0]}/axis-{number}")
     units = stored.get("units")
@@ -417,7 +299,7 @@ def _axis(files: "_Folder | _Archive", array: str, number: int) -> StoredAxis:
     return StoredAxis(shorten(units, 40) if isinstance(units, str) else "", scale, offset, name)
 
 
-def _attributes(files: "_Folder | _Archive", group: str) -> dict[str, Any]:
+def _attributes(files: Files, group: str) -> dict[str, Any]:
     """Returns the attributes of a group; empty if there are none."""
     with suppress(InputError):
         attributes = files.json(f"{group}/.zattrs".lstrip("/")) or files.json(f"{group}/zarr.json".lstrip("/"))

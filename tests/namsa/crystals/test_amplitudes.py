@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import namsa
-from namsa.crystals.sites import displace_atoms
+from namsa.crystals.displacements import displace_atoms
 from namsa.errors import InputError
 
 CIF = """data_x

@@ -16,8 +16,9 @@ from scipy.spatial.distance import pdist
 import namsa
 from namsa.crystals import orient as orient_module
 from namsa.crystals.cif import read_cif
+from namsa.crystals.displacements import displace_atoms
 from namsa.crystals.orient import CellFit, fit_cell
-from namsa.crystals.sites import check_atoms, displace_atoms
+from namsa.crystals.sites import check_atoms
 from namsa.crystals.supercell import Supercell, make_supercell
 from namsa.errors import InputError, SimulationWarning
 
