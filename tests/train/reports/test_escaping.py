@@ -96,7 +96,7 @@ def test_the_report(tmp_path):
 
 
 def test_the_page_of_a_sample():
-    provenance = {"energy_ev": 2e5, "semiangle_mrad": 4.0, "thickness_angstrom": 20.0, "grid_shape": [8, 10]}
+    provenance = {"energy_ev": 2e5, "semiangle_mrad": 4.0, "thickness_angstrom": 20.0, "grid_shape": [24, 30]}
     hostile = sample(**provenance, material=HOSTILE)
     check(viewer.sample_page(hostile, HOSTILE).text, scripts=3)
     check(hostile._repr_html_())
@@ -106,7 +106,7 @@ def test_no_text_in_the_data_of_a_page_ends_its_script(monkeypatch):
     signals = viewer.sample_signals
     renamed = lambda sample: [signal._replace(title=HOSTILE) for signal in signals(sample)]  # noqa: E731
     monkeypatch.setattr(viewer, "sample_signals", renamed)
-    provenance = {"energy_ev": 2e5, "semiangle_mrad": 4.0, "thickness_angstrom": 20.0, "grid_shape": [8, 10]}
+    provenance = {"energy_ev": 2e5, "semiangle_mrad": 4.0, "thickness_angstrom": 20.0, "grid_shape": [24, 30]}
     page = viewer.sample_page(sample(**provenance), "name").text
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
     assert "<" not in data
