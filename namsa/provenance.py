@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from namsa.crystals.sites import occupancies
+from namsa.crystals.sites import SITE_ARRAYS
 from namsa.physics.detector import sampling_and_origin
 from namsa.physics.grid import Grid
+from namsa.physics.response import read_mtf
 
 _OPTIONAL = ("plasmons", "response")
 _SOFTWARE = {name: version(name) for name in ("namsa", "numpy", "scipy")}
@@ -73,17 +74,21 @@ def fingerprint(
 ) -> str:
     """Returns a digest of everything that the bits of a simulation's patterns depend on.
 
+    Of a file of the detector's modulation transfer it is the numbers that count.
+
     Args:
         settings: As in `describe`.
-        snapshots: The specimen.
+        snapshots: The specimen, with the thermal amplitudes of its atoms.
         positions: Probe positions (n, 2) as (y, x), Å.
         backend: Name of the array module.
     """
     text = json.dumps([_given(_plain(settings)), backend, _SOFTWARE], sort_keys=True)
     digest = hashlib.sha256(text.encode())
-    arrays = [positions]
+    response = settings["detector"].response if settings.get("detector") else None
+    arrays = [positions, *(read_mtf(response.mtf_file) if response and response.mtf_file else ())]
     for atoms in snapshots:
-        arrays += [np.asarray(atoms.cell), atoms.positions, atoms.numbers, occupancies(atoms)]
+        arrays += [np.asarray(atoms.cell), atoms.positions, atoms.numbers]
+        arrays += [atoms.arrays.get(name, np.zeros(0)) for name in SITE_ARRAYS]
     for array in arrays:
         digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

@@ -12,6 +12,7 @@ import pytest
 import namsa
 from namsa import InputError, StackFile
 from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.response import Response
 
 SCAN = (5, 6)
 PATTERN_BYTES = 24 * 28 * 4
@@ -158,6 +159,36 @@ def test_the_file_of_another_simulation_is_kept(tmp_path):
     with pytest.raises(InputError, match="what another simulation has left"):
         to_file(tmp_path / "cell.h5", atoms=moved)
     assert (tmp_path / "cell.h5.unfinished").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("array", "values"),
+    [("rms_displacement_angstrom", [0.08, 0.08]), ("displacement_tensor_angstrom2", [0.01 * np.eye(3)] * 2)],
+    ids=["amplitudes", "tensors"],
+)
+def test_other_thermal_displacements_of_the_atoms_are_another_simulation(tmp_path, array, values):
+    warm, phonons = arguments()["atoms"], FrozenPhonons(rms_angstrom="cif", configurations=1)
+    warm.set_array(array, np.array(values))
+    with pytest.raises(Interruption):
+        to_file(tmp_path / "cell.h5", on_progress=interrupt_after(9), atoms=warm, frozen_phonons=phonons)
+    warmer = warm.copy()
+    warmer.arrays[array] = warmer.arrays[array] * 1.01
+    with pytest.raises(InputError, match="what another simulation has left"):
+        to_file(tmp_path / "cell.h5", atoms=warmer, frozen_phonons=phonons)
+    assert to_file(tmp_path / "cell.h5", atoms=warm, frozen_phonons=phonons).continued > 0
+
+
+def test_a_changed_mtf_file_is_another_simulation(tmp_path):
+    mtf = tmp_path / "mtf.txt"
+    mtf.write_text("0 1\n0.5 0.6\n")
+    detector = Detector(response=Response(mtf_file=mtf))
+    with pytest.raises(Interruption):
+        to_file(tmp_path / "cell.h5", on_progress=interrupt_after(27), detector=detector)
+    mtf.write_text("0 1\n0.5 0.5\n")
+    with pytest.raises(InputError, match="what another simulation has left"):
+        to_file(tmp_path / "cell.h5", detector=detector)
+    mtf.write_text("# the first one again\n0, 1\n0.5, 0.6\n")
+    assert to_file(tmp_path / "cell.h5", detector=detector).continued > 0
 
 
 def test_a_killed_process_leaves_what_it_had_said_was_there(tmp_path):
