@@ -50,6 +50,20 @@ def check_entry(config: SimulationConfig, material: Material, entry: Entry) -> C
     )
 
 
+def samples_to_check(entries: Sequence[Entry], materials: Mapping[str, Material], count: int = _CHECKED) -> list[Entry]:
+    """Returns the samples of the lightest elements, of the heaviest ones, and of elements between.
+
+    Args:
+        entries: Samples that can be built.
+        materials: The crystals by name.
+        count: The largest number of samples; one is of the heaviest elements.
+    """
+    by_weight = sorted(entries, key=lambda entry: (int(material_of(entry, materials).atoms.numbers.max()), entry.id))
+    last = len(by_weight) - 1
+    chosen = [by_weight[last - last * part // max(1, count - 1)] for part in reversed(range(count))]
+    return list({entry.id: entry for entry in chosen}.values())
+
+
 def check_dataset(
     directory: Path, config: SimulationConfig, entries: Sequence[Entry], materials: Mapping[str, Material]
 ) -> None:
@@ -69,10 +83,8 @@ def check_dataset(
     path, samples_hash = directory / FILE, config.samples_hash()
     if len(entries) < _FEWEST or (path.exists() and _hash_of(path) == samples_hash):
         return
-    by_weight = sorted(entries, key=lambda entry: (int(material_of(entry, materials).atoms.numbers.max()), entry.id))
-    chosen = [by_weight[(len(by_weight) - 1) * part // (_CHECKED - 1)] for part in range(_CHECKED)]
     found: dict[str, Any] = {}
-    for entry in {entry.id: entry for entry in chosen}.values():
+    for entry in samples_to_check(entries, materials):
         try:
             result = check_entry(config, material_of(entry, materials), entry)
         except (InputError, MemoryError) as error:

@@ -2,15 +2,15 @@
 
 Electrons that scatter beyond the band limit are lost. Of those that atoms further down would scatter back, coherently
 with the wave, patterns within the detector miss the contribution. It grows with the square of the projected potential
-that atoms of one column have per length, and with the thickness. Measured on 16 crystals from Si to UO2, 60 to 300 kV
-and 10 to 400 Å (scripts/bench/convergence.py), the largest pixel at which the relative L2 error of all patterns within
-50 mrad is 1 % is
+that atoms of one column have per length, and with the thickness. Calibrated on 11 crystals and a few variants of them,
+60 to 300 kV and 10 to 400 Å, the largest pixel at which the relative L2 error of all patterns within 50 mrad is 1 % is
 
     d = 0.084 Å · (S σ²/λ)^−0.19 · (t/Å)^−0.315    with a band of the whole Nyquist frequency (`Grid.band`),
 
-within 15 % (root mean square), where S = Σ_columns (Σ Z/t)² / area. The chosen pixel is smaller by `MARGIN`. With a
+within 14 % (root mean square), where S = Σ_columns (Σ Z/t)² / area. The chosen pixel is smaller by `MARGIN`. With a
 band of 2/3 and transmissions that alias, pixels must be smaller by `CONVENTIONAL`. The exponents are a fit, not a
-theory. Thermal displacements change the result by less than its scatter.
+theory; the program that made it is not kept, and scripts/bench/convergence.py measures the error at the chosen pixels.
+Thermal displacements change the result by less than its scatter.
 
 A ring is wrong by less than 10 % up to about 2/3 of the band limit, so that the detector ends at `DETECTED` of it.
 """

@@ -1,11 +1,16 @@
 """Convergence of namsa's patterns with slice thickness and pixel size, by energy and specimen thickness.
 
     scripts/uv run python scripts/bench/convergence.py [--json]
+    scripts/uv run python scripts/bench/convergence.py configs/*.yaml [--samples 2] [--crystals Pt ZnO.cif] [--json]
 
-The specimen is GaAs [001]. Every atom is displaced by 0.08 Å rms along each axis, so that no two slices are alike.
-There are four probes of 20 mrad, and the precision is float64. An error is the largest relative L2 difference between a
-probe's pattern and that of the finest calculation. Atomic planes are 1.41 Å apart and fall anywhere in slices of about
-2 Å.
+With configurations, it prints how far their samples are from twice the resolution (`namsa.check_convergence`): of
+`--samples` samples of each, from the lightest elements to the heaviest. With `--crystals` it is the first sample of
+each of these built-in crystals or CIF files. `--set key=value` overrides a value of all configurations.
+
+Without, the specimen is GaAs [001]. Every atom is displaced by 0.08 Å rms along each axis, so that no two slices are
+alike. There are four probes of 20 mrad, and the precision is float64. An error is the largest relative L2 difference
+between a probe's pattern and that of the finest calculation. Atomic planes are 1.41 Å apart and fall anywhere in slices
+of about 2 Å.
 
 The atoms of a slice act at its front, on average half a slice too early. A probe that is focused half a slice deeper,
 C10 = Δz/2, compensates for the average, and leaves each atom's own deviation. The finest slices are focused in this
@@ -18,6 +23,7 @@ a first-order error.
 import argparse
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import ase
@@ -28,6 +34,14 @@ from rich.console import Console
 from rich.table import Table
 
 import namsa
+from namsa.config.simulation import SimulationConfig, load_config
+from namsa.crystals.builtin import builtin_materials
+from namsa.crystals.material import Material
+from namsa.crystals.select import select_materials
+from namsa.crystals.structure_files import read_crystal
+from namsa.dataset.accuracy import check_entry, samples_to_check
+from namsa.dataset.entries import build_entries
+from namsa.dataset.entry import Entry, material_of
 from namsa.physics.grid import Grid
 from namsa.physics.optics import wavelength_angstrom
 
@@ -46,8 +60,15 @@ DEPTHS = (4, 9, 18, 36)  # cells along the beam
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("configs", nargs="*", type=Path, help="configurations whose samples are compared")
+    parser.add_argument("--crystals", nargs="+", help="built-in crystals or CIF files, in place of the configurations'")
+    parser.add_argument("--samples", type=int, default=2, help="of each configuration")
+    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     options = parser.parse_args()
+    if options.configs:
+        compare_samples(options)
+        return
     start = time.perf_counter()
     slices, pixels, energies = slice_thickness(), pixel_size(), energy_and_thickness()
     console = Console(width=110)
@@ -64,6 +85,40 @@ def main() -> None:
     print(f"halving the slices divides their error by {ratio:.2f} on average; {time.perf_counter() - start:.0f} s")
     if options.json:
         print(json.dumps({"ratio": ratio, "slices": slices, "pixels": pixels, "energies": energies}))
+
+
+def compare_samples(options: argparse.Namespace) -> None:
+    """Prints the error of samples of configurations, or of crystals made as these say."""
+    rows = []
+    for path in options.configs:
+        config = load_config(path, options.overrides)
+        for material, entry in samples_of(config, options.crystals, options.samples):
+            start = time.perf_counter()
+            found = check_entry(config, material, entry)
+            row = {"configuration": path.name, "sample": entry.id, "seconds": time.perf_counter() - start}
+            rows.append(row | found.as_dict())
+            ring = found.worst_ring
+            print(
+                f"| {path.stem} | {entry.id} | {found.pixel_angstrom:.4f} | {found.slices} | {found.error:.2%} "
+                f"| {ring.error:+.1%}, {ring.inner_mrad:.0f}–{ring.outer_mrad:.0f} mrad "
+                f"| {found.lost:.2%} ({found.lost_in_reference:.2%}) |",
+                flush=True,
+            )
+    if options.json:
+        print(json.dumps({"ratio": max(row["error"] / row["accuracy"] for row in rows), "samples": rows}))
+
+
+def samples_of(config: SimulationConfig, crystals: list[str] | None, count: int) -> list[tuple[Material, Entry]]:
+    if crystals:
+        known = {material.name: material for material in builtin_materials()}
+        given = [known.get(name) or read_crystal(Path(name)) for name in crystals]
+        perfect = config.specimen.model_copy(update={"kinds": None})
+        perfect_config = config.model_copy(update={"specimen": perfect})
+        listed = [(material, build_entries(perfect_config, [material])) for material in given]
+        return [(material, next(entry for entry in entries if not entry.skipped)) for material, entries in listed]
+    materials = {material.name: material for material in select_materials(config.materials, run_generator=True)}
+    entries = [entry for entry in build_entries(config, list(materials.values())) if not entry.skipped]
+    return [(material_of(entry, materials), entry) for entry in samples_to_check(entries, materials, count)]
 
 
 def slice_thickness() -> list[dict[str, float]]:
