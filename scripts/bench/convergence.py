@@ -1,7 +1,7 @@
 """Convergence of namsa's patterns with slice thickness and pixel size, by energy and specimen thickness.
 
     scripts/uv run python scripts/bench/convergence.py [--json]
-    scripts/uv run python scripts/bench/convergence.py configs/*.yaml [--samples 2] [--crystals Pt-225-cF4 ZnO.cif] [--json]
+    scripts/uv run python scripts/bench/convergence.py CONFIG... [--samples 2] [--crystals Pt-225-cF4 ZnO.cif] [--json]
 
 With configurations, it prints how far their samples are from twice the resolution (`namsa.check_convergence`): of
 `--samples` samples of each, from the lightest elements to the heaviest. With `--crystals` it is the first sample of
