@@ -16,7 +16,7 @@ from namsa.physics.detector import sampling_and_origin
 from namsa.physics.grid import Grid
 from namsa.physics.response import read_mtf
 
-_OPTIONAL = ("plasmons", "response")
+_OPTIONAL = ("plasmons", "response", "charge_density")
 _SOFTWARE = {name: version(name) for name in ("namsa", "numpy", "scipy")}
 
 

@@ -30,6 +30,7 @@ from namsa.engines.interface import ProgressCallback
 from namsa.engines.prism import ScatteringMatrix
 from namsa.errors import InputError
 from namsa.exposure import ExposureSettings, expose
+from namsa.io.charge_density import ChargeDensity
 from namsa.memory import check_memory_for
 from namsa.physics import optics
 from namsa.physics.backend import Backend, to_host
@@ -230,6 +231,7 @@ def scatter(
     seed: int = 0,
     specimen_tilt_mrad: tuple[float, float] = (0.0, 0.0),
     projection: Projection = "infinite",
+    charge_density: ChargeDensity | None = None,
     on_progress: ProgressCallback = lambda stage, done, total: None,
 ) -> Scattering:
     """Propagates the plane waves within an angle through a specimen, once for all its thicknesses and all lenses.
@@ -263,6 +265,7 @@ def scatter(
         engine=engine,
         specimen_tilt_mrad=specimen_tilt_mrad,
         projection=projection,
+        charge_density=charge_density,
     )
     reach = reach_mrad or max_detected_mrad
     slicing = plan_slices(atoms, settings, seed, backend, "prism", semiangle_mrad=max_angle_mrad, reach_mrad=reach)

@@ -20,6 +20,7 @@ from namsa.engines.interface import ProgressCallback
 from namsa.engines.pattern_sink import MemorySink, PatternSink
 from namsa.engines.prism import MethodName
 from namsa.exposure import ExposureSettings, expose
+from namsa.io.charge_density import ChargeDensity
 from namsa.physics.backend import Backend
 from namsa.physics.form_factors import Table
 from namsa.physics.potential import Slices
@@ -59,6 +60,7 @@ def simulate(
     focal_spread_angstrom: float = 0.0,
     focal_points: int | None = None,
     projection: Projection = "infinite",
+    charge_density: ChargeDensity | None = None,
     depth_bins: int = 1,
     scan_shape: tuple[int, int] | None = None,
     sink: PatternSink | None = None,
@@ -106,6 +108,9 @@ def simulate(
         focal_points: Probes that sample the focal spread. By default as many as the tolerance needs.
         projection: "infinite" puts an atom into the slice of its nucleus. "finite" shares it among the slices that it
             reaches; see `namsa.physics.finite`.
+        charge_density: All electrons of a cell that `atoms` repeats, as of DFT (`namsa.read_charge_density`). What
+            bonds change is added to the independent atoms of each slice (`namsa.physics.bonding`) and to the density,
+            and does not move with them thermally.
         depth_bins: Number of equal bins along the beam for which the sample has the density too, if more than 1.
         scan_shape: Rows and columns (sy, sx) if the positions are a raster, x fastest.
         sink: Takes the patterns batch by batch, so that they need not fit into memory: a `namsa.StackFile`. A source
@@ -139,6 +144,7 @@ def simulate(
         engine=engine,
         specimen_tilt_mrad=specimen_tilt_mrad,
         projection=projection,
+        charge_density=charge_density,
     )
     reach = reach_mrad or reach_of(atoms, detector, energy_ev)
     slicing = plan_slices(atoms, own, seed, backend, method, semiangle_mrad=semiangle_mrad, reach_mrad=reach)

@@ -22,8 +22,10 @@ from namsa.engines import dispatch
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
 from namsa.errors import InputError, SimulationWarning
+from namsa.io.charge_density import ChargeDensity, bonding_of
 from namsa.physics import optics, sampling, slice_plan, specimen
 from namsa.physics.backend import Backend, resolve_backend, to_host
+from namsa.physics.bonding import Bonding
 from namsa.physics.detector import reach_mrad
 from namsa.physics.form_factors import Table
 from namsa.physics.grid import CONVENTIONAL_BAND, Grid, fast_shape
@@ -50,6 +52,7 @@ class SlicingSettings:
     engine: EngineName
     specimen_tilt_mrad: tuple[float, float]
     projection: specimen.Projection
+    charge_density: ChargeDensity | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Slicing:
         expected_error: Relative L2 error that patterns are expected to have; see `namsa.physics.sampling`.
         xp: The array module, numpy or cupy.
         warnings: What is doubtful about the atoms.
+        bonding: What bonds change, if a charge density was given.
     """
 
     snapshots: tuple[ase.Atoms, ...]
@@ -93,6 +97,7 @@ class Slicing:
     expected_error: float
     xp: Any
     warnings: list[str]
+    bonding: Bonding | None = None
 
     @property
     def slices(self) -> int:
@@ -118,6 +123,7 @@ class Slicing:
     def described_settings(self) -> dict[str, Any]:
         """The settings for the provenance, which tells what was chosen, and is as it was where nothing was."""
         settings = vars(self.settings) | {"grid_shape": self.grid.shape, "band_fraction": self.grid.band}
+        settings["charge_density"] = self.bonding and dict(self.bonding.description)
         if self.settings.grid_shape is not None:
             del settings["accuracy"]
         if self.grid.band == CONVENTIONAL_BAND:
@@ -205,6 +211,7 @@ class Slicing:
                 projection=settings.projection,
                 depths=depths,
                 depth_bins=depth_bins,
+                bonding=self.bonding,
                 on_slice=partial(on_part, "slices"),
             )
             scatter(configuration, sliced.slices, on_part)
@@ -270,7 +277,10 @@ def plan_slices(
     z = np.concatenate([atoms.z for atoms in atom_lists])
     plan = slice_plan.layer_slices(z, lz, extent) if follows_layers else slice_plan.equal_slices(z, lz, thickness)
     error = sampling.expected_error(columns, energy_ev, grid)
-    return Slicing(snapshots, settings, seed, grid, plan, follows_layers, error, resolve_backend(backend), doubts)
+    density = settings.charge_density
+    bonding = bonding_of(density, snapshots, settings.form_factors) if density else None
+    xp = resolve_backend(backend)
+    return Slicing(snapshots, settings, seed, grid, plan, follows_layers, error, xp, doubts, bonding)
 
 
 def reach_of(atoms: Snapshots, detector: Detector | None, energy_ev: float) -> float | None:

@@ -8,7 +8,8 @@ see; the mean is that of the independent atoms.
 A density must hold all electrons. VASP's CHGCAR holds the valence only; AECCAR0 and AECCAR2 together hold all (LAECHG).
 """
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,27 @@ from typing import Any
 import ase
 import numpy as np
 import numpy.typing as npt
+from ase.data import chemical_symbols
+from scipy.spatial import KDTree
 
-from namsa.crystals.sites import check_cell
+from namsa.crystals.sites import check_cell, occupancies
 from namsa.crystals.structure_files import parse_vasp
 from namsa.errors import InputError
 from namsa.files import read_text
+from namsa.memory import check_memory_for
+from namsa.physics.bonding import Bonding
 from namsa.physics.form_factors import BOHR_RADIUS, Table, electron, xray
 from namsa.physics.grid import Grid
 from namsa.physics.potential import POTENTIAL_CONSTANT
-from namsa.text import shorten
+from namsa.text import plural, shorten
 
 Floats = npt.NDArray[np.float64]
 Complexes = npt.NDArray[np.complex128]
 
 LARGEST_FILE_BYTES = 2**30
 LARGEST_POINTS = 2**27
+SAME_CELL = 1e-3  # relative; the digits of files, not two values of a lattice constant
+SAME_PLACE = 0.1  # Å; of a nucleus and an atom
 MISSING = 3e-3  # of the electrons; the potential of 0.3 % unbalanced charge is 2 % of an atom's at q = 0.2/Å
 
 
@@ -75,6 +82,15 @@ class ChargeDensity:
         Raises:
             InputError: If electrons are missing, also: the potential would be that of ions.
         """
+        self.check_complete()
+        q2 = grid.squared_frequency()
+        charge = _sum(self.atoms, grid, float) - self._electrons(grid, table)
+        factor = np.divide(charge, 2 * np.pi**2 * BOHR_RADIUS * q2, out=np.zeros_like(charge), where=q2 > 0)
+        factor[0, 0] = sum(float(electron(int(number), np.zeros(1), table)[0]) for number in self.atoms.numbers)
+        return POTENTIAL_CONSTANT * _field(factor, grid)
+
+    def check_complete(self) -> None:
+        """Raises InputError if electrons are missing."""
         total = int(self.atoms.numbers.sum())
         if abs(self.electrons - total) > MISSING * total:
             raise InputError(
@@ -82,11 +98,6 @@ class ChargeDensity:
                 "of VASP give AECCAR0 and AECCAR2 (LAECHG = .TRUE.), on a grid (NGXF) that resolves the cores; CHGCAR "
                 "has the valence alone"
             )
-        q2 = grid.squared_frequency()
-        charge = _sum(self.atoms, grid, float) - self._electrons(grid, table)
-        factor = np.divide(charge, 2 * np.pi**2 * BOHR_RADIUS * q2, out=np.zeros_like(charge), where=q2 > 0)
-        factor[0, 0] = sum(float(electron(int(number), np.zeros(1), table)[0]) for number in self.atoms.numbers)
-        return POTENTIAL_CONSTANT * _field(factor, grid)
 
     def _electrons(self, grid: Grid, table: Table) -> Complexes:
         """Returns the Fourier coefficients of the electrons along z, (ny, nx): of the grid, beyond it of the atoms."""
@@ -122,6 +133,88 @@ def read_charge_density(path: Path | str, *others: Path | str) -> ChargeDensity:
             raise InputError(f"{name} has another grid or cell than {path}")
         density = density + other.density
     return ChargeDensity(density, first.atoms)
+
+
+def bonding_of(density: ChargeDensity, snapshots: Sequence[ase.Atoms], table: Table) -> Bonding:
+    """Returns what bonds change in a specimen: a density less its independent atoms, up to its band limit.
+
+    Args:
+        density: All electrons of a cell.
+        snapshots: The specimen without thermal displacements: this cell, repeated.
+        table: Form factors of the independent atoms.
+
+    Raises:
+        InputError: If electrons are missing, or the specimen is not the density's cell, repeated.
+        OutOfMemoryError: If the coefficients do not fit into memory.
+    """
+    density.check_complete()
+    own, sides = density.atoms.cell.lengths(), snapshots[0].cell.lengths()
+    repeats = np.maximum(1, np.rint(sides / own)).astype(int)
+    if np.any(abs(sides / (repeats * own) - 1) > SAME_CELL):
+        raise InputError(
+            f"the specimen's cell is {_times(sides)} Å, no whole multiple of the density's {_times(own)} Å (x, y, z): "
+            "repeat its atoms, as density.atoms.repeat((2, 2, 5)) does"
+        )
+    cell = sides / repeats
+    farthest = max(_check_nuclei(density.atoms, atoms, cell, repeats) for atoms in snapshots)
+    points = density.density.shape
+    check_memory_for(64 * density.density.size, f"a density on {_times(points)} points", "compute it on fewer")
+    kept = [2 * abs(np.fft.fftfreq(n, 1 / n)) < n for n in points]
+    q = [np.fft.fftfreq(n, side / n)[chosen] for n, side, chosen in zip(points, cell, kept, strict=True)]
+    change = np.fft.fftn(density.density)[np.ix_(*kept)] * (density.atoms.cell.volume / density.density.size)
+    places = density.atoms.positions * (cell / own)
+    phases = [np.exp(-2j * np.pi * k[:, None] * r) for k, r in zip(q, places.T, strict=True)]
+    for number in np.unique(density.atoms.numbers):
+        x, y, z = (phase[:, density.atoms.numbers == number] for phase in phases)
+        for index, qz in enumerate(q[2]):
+            factor = xray(int(number), q[0][:, None] ** 2 + q[1] ** 2 + qz**2, table)
+            change[:, :, index] -= factor * ((x * z[index]) @ y.T)
+    digest = hashlib.sha256(np.ascontiguousarray(density.density).tobytes())
+    digest.update(density.atoms.positions.tobytes() + density.atoms.numbers.tobytes())
+    described = {
+        "electrons_per_cell": round(density.electrons, 4),
+        "points": list(points),
+        "repeats": repeats.tolist(),
+        "nuclei_to_atoms_angstrom": round(farthest, 4),
+        "sha256": digest.hexdigest(),
+    }
+    a, b, c = cell.tolist()
+    rx, ry, rz = repeats.tolist()
+    return Bonding(np.ascontiguousarray(change.transpose(2, 1, 0)), (a, b, c), (rx, ry, rz), described)
+
+
+def _check_nuclei(nuclei: ase.Atoms, atoms: ase.Atoms, cell: Floats, repeats: npt.NDArray[np.int64]) -> float:
+    """Returns the largest distance of an atom to its nucleus, Å. Raises InputError if they do not fit."""
+    expected, count = len(nuclei) * int(repeats.prod()), int(np.count_nonzero(occupancies(atoms) == 1))
+    if len(atoms) != expected or count != expected:
+        raise InputError(
+            f"the specimen has {len(atoms)} atoms, {count} of which fill their sites, and {_times(repeats)} cells of "
+            f"the density have {expected}: repeat density.atoms"
+        )
+    farthest, cells = 0.0, int(repeats.prod())
+    for number in np.unique(np.append(nuclei.numbers, atoms.numbers)):
+        places = (nuclei.positions / nuclei.cell.lengths())[nuclei.numbers == number]
+        found = (atoms.positions / cell)[atoms.numbers == number]
+        symbol = chemical_symbols[number]
+        if len(found) != len(places) * cells:
+            raise InputError(
+                f"the specimen has {plural(len(found), 'atom')} of {symbol}, and {_times(repeats)} cells of the "
+                f"density have {len(places) * cells}: repeat density.atoms"
+            )
+        tree = KDTree(places % 1 % 1 * cell, boxsize=cell)
+        distances, nearest = map(np.asarray, tree.query(found % 1 % 1 * cell))
+        farthest = max(farthest, float(distances.max()))
+        if farthest > SAME_PLACE or np.any(np.bincount(nearest, minlength=len(places)) != cells):
+            raise InputError(
+                f"an atom of {symbol} is {farthest:.3g} Å from the density's nearest nucleus, and at most "
+                f"{SAME_PLACE:g} Å are allowed: repeat density.atoms, at the same origin, and give thermal "
+                "displacements as frozen_phonons"
+            )
+    return farthest
+
+
+def _times(values: Any) -> str:
+    return "×".join(f"{value:.6g}" for value in values)
 
 
 def _read(path: Path) -> ChargeDensity:

@@ -15,6 +15,7 @@ import numpy as np
 
 from namsa.physics import finite, potential
 from namsa.physics.backend import available_cores
+from namsa.physics.bonding import Bonding
 from namsa.physics.form_factors import Table, xray
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import AtomList, Slices
@@ -75,6 +76,7 @@ def build(
     projection: Projection = "infinite",
     depths: Sequence[int] | None = None,
     depth_bins: int = 1,
+    bonding: Bonding | None = None,
     on_slice: Callable[[int, int], None] = lambda done, total: None,
 ) -> SlicedSpecimen:
     """Slices atoms along z and computes each distinct slice once.
@@ -91,18 +93,23 @@ def build(
             changes neither the density nor the projected potential.
         depths: Numbers of slices up to which density and potential are projected; by default all slices.
         depth_bins: Number of bins of `density_by_depth`, which is computed for more than one.
+        bonding: What bonds change. Of equal slices, each has what is between its faces. Slices that follow layers act
+            there, and have what is nearer to them than to the next ones, in a specimen that repeats along the beam.
         on_slice: Called as `on_slice(done, total)` after each distinct slice.
     """
     atom_arrays, depth = atom_list(atoms), float(atoms.cell.lengths()[2])
+    centred = isinstance(plan, SlicePlan)
     plan = plan if isinstance(plan, SlicePlan) else equal_slices(atom_arrays.z, depth, plan)
     n_slices = plan.count
+    ranges = _ranges(plan, centred)
     faces, face_of = (
         finite.faces(atom_arrays, depth, n_slices, table)
         if projection == "finite"
         else ([], np.zeros(n_slices + 1, dtype=np.int64))
     )
     between = list(itertools.pairwise(face_of.tolist()))
-    distinct, order = potential.distinct_slices(atom_arrays, plan, between)
+    marks = [(faces_of, bonding and bonding.period_of(*own)) for faces_of, own in zip(between, ranges, strict=True)]
+    distinct, order = potential.distinct_slices(atom_arrays, plan, marks)
     fine = grid.refined()
     factors = potential.element_factors(atom_arrays.numbers, fine, table, xp)
     antialias, real = xp.asarray(grid.antialias()), np.finfo(dtype).dtype
@@ -124,10 +131,13 @@ def build(
         def project(index: int) -> tuple[dict[int, Array], Array]:
             sums = potential.structure_sums(distinct[index], fine, xp, real)
             transform = potential.weighted_sum(sums, factors, fine, xp)
+            first = int(np.argmax(order == index))
             if moved:
-                begins, ends = between[int(np.argmax(order == index))]
+                begins, ends = between[first]
                 transform += moved[ends].result() - moved[begins].result()
             v = potential.POTENTIAL_CONSTANT * potential.real_field(transform, fine)
+            if bonding:
+                v += xp.asarray(bonding.potential(fine, *ranges[first]), v.dtype)
             t = potential.transmission(v, sigma, antialias, dtype)
             return sums if fine is grid else potential.coarse_sums(sums, grid), t
 
@@ -140,12 +150,28 @@ def build(
             on_slice(index + 1, len(distinct))
     electrons = potential.element_factors(atom_arrays.numbers, grid, table, xp, xray)
     factors = potential.element_factors(atom_arrays.numbers, grid, table, xp)
-    return SlicedSpecimen(
-        Slices(transmissions, order, *plan.distinct_thicknesses()),
-        [potential.field(columns, electrons, grid, xp) for columns in column_sums],
-        [potential.POTENTIAL_CONSTANT * potential.field(columns, factors, grid, xp) for columns in column_sums],
-        density_by_depth(atom_arrays, depth, grid, depth_bins, table, xp) if depth_bins > 1 else None,
-    )
+    densities = [potential.field(columns, electrons, grid, xp) for columns in column_sums]
+    potentials = [potential.POTENTIAL_CONSTANT * potential.field(columns, factors, grid, xp) for columns in column_sums]
+    by_depth = density_by_depth(atom_arrays, depth, grid, depth_bins, table, xp) if depth_bins > 1 else None
+    if bonding:
+        for number, up_to in enumerate(depths):
+            start, stop = ranges[0][0], ranges[up_to - 1][1]
+            densities[number] += xp.asarray(bonding.density(grid, start, stop))
+            potentials[number] += xp.asarray(bonding.potential(grid, start, stop))
+        if by_depth is not None:
+            edges = np.linspace(ranges[0][0], ranges[-1][1], depth_bins + 1).tolist()
+            by_depth += xp.stack([xp.asarray(bonding.density(grid, *own)) for own in itertools.pairwise(edges)])
+    return SlicedSpecimen(Slices(transmissions, order, *plan.distinct_thicknesses()), densities, potentials, by_depth)
+
+
+def _ranges(plan: SlicePlan, centred: bool) -> list[tuple[float, float]]:
+    """Returns the heights between which bonds change what a slice has, Å: see `build`."""
+    edges = np.append(plan.fronts_angstrom, plan.depth_angstrom)
+    if centred:
+        before = np.append(plan.fronts_angstrom[-1] - plan.depth_angstrom, plan.fronts_angstrom)
+        edges[:-1] = (before[:-1] + before[1:]) / 2
+        edges[-1] = edges[0] + plan.depth_angstrom
+    return list(itertools.pairwise(edges.tolist()))
 
 
 def density_by_depth(

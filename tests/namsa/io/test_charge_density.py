@@ -1,16 +1,18 @@
-"""Densities of DFT codes: one that is made of independent atoms gives the density and the potential of namsa."""
+"""Densities of DFT codes: one that is made of independent atoms gives namsa's density, potential and patterns."""
 
 import ase
 import ase.io
 import numpy as np
 import pytest
 
+import namsa
 from namsa import InputError
 from namsa.io import charge_density
-from namsa.io.charge_density import read_charge_density
+from namsa.io.charge_density import ChargeDensity, read_charge_density
 from namsa.physics import potential
-from namsa.physics.form_factors import xray
+from namsa.physics.form_factors import electron, xray
 from namsa.physics.grid import Grid
+from namsa.physics.optics import interaction_constant
 from namsa.physics.specimen import atom_list
 
 CELL, POINTS = (4.2, 5.6, 3.9), (40, 54, 36)
@@ -140,3 +142,119 @@ def test_other_files_are_no_densities(tmp_path):
     (tmp_path / "density.npy").write_bytes(b"")
     with pytest.raises(InputError, match="give a CHGCAR, AECCAR or cube file"):
         read_charge_density(tmp_path / "density.npy")
+
+
+REPEATS = (2, 1, 2)  # of a specimen of 8.4 × 5.6 × 7.8 Å
+COARSE = {"energy_ev": 200e3, "semiangle_mrad": 12, "grid_shape": (64, 90), "accuracy": None, "precision": "float64"}
+PROBES = {"positions_angstrom": [(1.0, 0.6), (3.1, 5.0)]}
+
+
+def charged(charges, atoms=None):
+    atoms = atoms or crystal()
+    return ChargeDensity(independent_atoms(atoms, charges), atoms)
+
+
+@pytest.mark.parametrize(
+    "slices", [{}, {"slice_thickness_angstrom": 1.5}, {"slice_thickness_angstrom": 1.5, "projection": "finite"}]
+)
+def test_patterns_of_a_density_of_independent_atoms_are_those_of_the_atoms(slices):
+    atoms = crystal().repeat(REPEATS)
+    wanted = namsa.simulate(atoms, **COARSE, **PROBES, **slices)
+    found = namsa.simulate(atoms, charge_density=charged(None), **COARSE, **PROBES, **slices)
+    moved = namsa.simulate(atoms, charge_density=charged([-1, 0.5, 0.5]), **COARSE, **PROBES, **slices)
+    for name in ("cbed", "density", "projected_potential"):
+        one, other, third = (getattr(each, name) for each in (wanted, found, moved))
+        assert np.linalg.norm(other - one) < 1e-6 * np.linalg.norm(one)
+        assert np.linalg.norm(third - one) > 1e-3 * np.linalg.norm(one)
+
+
+@pytest.mark.parametrize("slices", [{}, {"slice_thickness_angstrom": 1.0}])
+def test_moved_charge_changes_weak_reflections_as_mott_and_bethe_say(slices):
+    atoms = ase.Atoms("LiH", positions=[[0.6, 1.0, 0.4], [2.7, 1.9, 2.3]], cell=CELL, pbc=True)
+    charges, energy, shape = [-0.8, 0.8], 300e3, (96, 72)
+    parallel = {"energy_ev": energy, "semiangle_mrad": 0.01, "positions_angstrom": [(0, 0)], "accuracy": None}
+    sample = namsa.simulate(
+        atoms, charge_density=charged(charges, atoms), grid_shape=shape, precision="float64", **parallel, **slices
+    )
+    neutral = namsa.simulate(atoms, grid_shape=shape, precision="float64", **parallel, **slices)
+    for h, k in ((1, 0), (0, 1), (1, 1), (-1, 1), (2, 1)):  # along x and y
+        q = np.array([h / CELL[0], k / CELL[1]])
+        q2 = q @ q
+        phases = np.exp(-2j * np.pi * atoms.positions[:, :2] @ q)
+        own = np.array([electron(int(number), np.array([q2]))[0] for number in atoms.numbers])
+        change = (
+            np.array(charges) * np.exp(-2 * np.pi**2 * 0.3**2 * q2) / (2 * np.pi**2 * charge_density.BOHR_RADIUS * q2)
+        )
+        scale = interaction_constant(energy) * potential.POTENTIAL_CONSTANT / (CELL[0] * CELL[1])
+        wanted, before = (float(abs(scale * (factors * phases).sum()) ** 2) for factors in (own - change, own))
+        place = shape[0] // 2 + k, shape[1] // 2 + h
+        assert abs(wanted / before - 1) > 0.1
+        # Weak phase objects, to second order: the phases are below 0.05 rad.
+        assert sample.cbed[0][place] / neutral.cbed[0][place] == pytest.approx(wanted / before, rel=0.05)
+        assert sample.cbed[0][place] == pytest.approx(wanted, rel=0.08)
+
+
+def test_the_density_of_the_specimen_holds_the_electrons_and_is_that_of_the_cell_repeated():
+    given, atoms = charged([-2.0, 1.0, 1.0]), crystal().repeat(REPEATS)
+    sample = namsa.simulate(atoms, charge_density=given, depth_bins=3, **COARSE, **PROBES)
+    pixel = np.prod(sample.provenance["density_sampling_angstrom"])
+    assert sample.density.sum() * pixel == pytest.approx(4 * given.electrons, rel=1e-9)
+    cell = given.projected_density(Grid((64, 45), GRID.extent_angstrom))
+    potentials = given.projected_potential(Grid((64, 45), GRID.extent_angstrom))
+    # The fields of atoms differ at the Nyquist frequencies of the two grids.
+    assert np.linalg.norm(sample.density - 2 * np.tile(cell, 2)) < 1e-3 * np.linalg.norm(sample.density)
+    error = sample.projected_potential - 2 * np.tile(potentials, 2)
+    assert np.linalg.norm(error) < 1e-3 * np.linalg.norm(sample.projected_potential)
+    np.testing.assert_allclose(sample.density_by_depth.sum(axis=0), sample.density, atol=1e-9)
+    described = sample.provenance["charge_density"]
+    assert (described["points"], described["repeats"]) == (list(POINTS), list(REPEATS))
+
+
+def test_scatter_takes_the_density_too():
+    given, atoms = charged([-2.0, 1.0, 1.0]), crystal().repeat(REPEATS)
+    lens = COARSE["semiangle_mrad"]
+    own = {name: value for name, value in COARSE.items() if name != "semiangle_mrad"}
+    scattering = namsa.scatter(atoms, charge_density=given, max_angle_mrad=lens, **own)
+    found = scattering.simulate(semiangle_mrad=lens, **PROBES)
+    wanted = namsa.simulate(atoms, charge_density=given, **COARSE, **PROBES)
+    np.testing.assert_allclose(found.cbed, wanted.cbed, atol=1e-9 * wanted.cbed.max())
+    np.testing.assert_array_equal(found.density, wanted.density)
+    assert found.provenance["charge_density"] == wanted.provenance["charge_density"]
+
+
+def stretched():
+    atoms = crystal().repeat(REPEATS)
+    atoms.set_cell(atoms.cell.lengths() * [1, 1.01, 1], scale_atoms=True)
+    return atoms
+
+
+def displaced():
+    atoms = crystal().repeat(REPEATS)
+    atoms.positions[4] += [0.15, 0, 0]
+    return atoms
+
+
+def substituted():
+    atoms = crystal().repeat(REPEATS)
+    atoms.numbers[0] = 40
+    return atoms
+
+
+@pytest.mark.parametrize(
+    ("atoms", "message"),
+    [
+        (stretched(), "8.4×5.656×7.8 Å, no whole multiple of the density's 4.2×5.6×3.9 Å"),
+        (displaced(), "an atom of O is 0.15 Å from the density's nearest nucleus, and at most 0.1 Å"),
+        (substituted(), "3 atoms of Ti, and 2×1×2 cells of the density have 4"),
+        (crystal().repeat(REPEATS)[1:], "the specimen has 11 atoms, 11 of which fill their sites"),
+    ],
+)
+def test_a_specimen_that_is_not_the_densitys_cell_repeated_is_refused(atoms, message):
+    with pytest.raises(InputError, match=message):
+        namsa.simulate(atoms, charge_density=charged(None), **COARSE, **PROBES)
+
+
+def test_a_density_of_the_valence_alone_is_not_simulated():
+    valence = ChargeDensity(0.3 * independent_atoms(crystal()), crystal())
+    with pytest.raises(InputError, match="AECCAR0 and AECCAR2"):
+        namsa.simulate(crystal(), charge_density=valence, **COARSE, **PROBES)
