@@ -78,15 +78,26 @@ class PixelGrid(NamedTuple):
         y, x = self.coordinates(shape)
         return np.hypot(y[:, None], x[None, :])
 
+    def emptiness(self, shape: Sequence[int]) -> str | None:
+        """Returns which pixels of patterns of `shape` lie beyond the band limit; `None` if no pixel does."""
+        beyond = float((self.distance(shape) > self.limit).mean())
+        if not beyond:
+            return None
+        return (
+            f"{beyond:.1%} of the detector's pixels lie beyond the simulation's band limit of {self.limit:.1f} mrad, "
+            "where patterns are empty"
+        )
 
-def detector_grid(pixel_mrad: Sequence[float], centre: Sequence[float]) -> PixelGrid:
+
+def detector_grid(pixel_mrad: Sequence[float], centre: Sequence[float], limit_mrad: float = math.inf) -> PixelGrid:
     """Returns a detector's pixels, in mrad from the optic axis.
 
     Args:
         pixel_mrad: Size of a pixel, (y, x), mrad.
         centre: Optic axis, (y, x), pixels.
+        limit_mrad: Band limit of simulated patterns, mrad.
     """
-    return PixelGrid(pixel_mrad, [-at * size for at, size in zip(centre, pixel_mrad, strict=True)])
+    return PixelGrid(pixel_mrad, [-at * size for at, size in zip(centre, pixel_mrad, strict=True)], limit_mrad)
 
 
 def binned(patterns: npt.NDArray[Any], binning: int) -> npt.NDArray[np.float32]:

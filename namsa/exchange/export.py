@@ -13,7 +13,7 @@ from namsa import sample_file
 from namsa.errors import InputError
 from namsa.exchange import phaser, ptyrad, py4dstem
 from namsa.exchange.first_object import PhaseImage, conversion, phase_image, read_density
-from namsa.exchange.task import SIMULATED_ELECTRONS, PtychographyTask
+from namsa.exchange.task import SIMULATED_ELECTRONS, PtychographyTask, warn_beyond_limit
 from namsa.files import check_outputs, make_folder, open_folder
 from namsa.io.calibration import CalibrationOverrides, FourDData
 from namsa.io.reading import open_patterns
@@ -66,6 +66,9 @@ def export_ptychography(
         InputError: If the data cannot be read, lack a number, or do not suit the program, if a file that is read would
             be replaced, or another process writes to the folder.
         WorkError: If a file cannot be written.
+
+    Warns:
+        SimulationWarning: If patterns have pixels beyond the band limit of their simulation.
     """
     data, folder = Path(data), Path(folder)
     if program not in WRITERS:
@@ -86,6 +89,7 @@ def export_ptychography(
         electrons = SIMULATED_ELECTRONS if scan.normalised else 1.0
         name = re.sub(r"[^\w.-]+", "_", data.stem) or "scan"
         task = PtychographyTask(scan, name, aberrations, thickness, slices, iterations, electrons)
+        warn_beyond_limit(scan)
         phase = None if density is None or formula is None else _first_phase(task, Path(density), formula)
         make_folder(folder)
         with (

@@ -6,20 +6,30 @@ into it: p = R(−θ) r, where θ is `rotation_deg` and r the position in the sc
 and the distance Δz by exp(−iπλΔz k²), as everywhere in namsa.
 """
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError
+from namsa.errors import InputError, SimulationWarning
 from namsa.io.calibration import FourDData
 from namsa.physics import optics
+from namsa.pixels import detector_grid
 
 Floats = npt.NDArray[np.float64]
 
 SQUARE = 1e-3  # relative difference of two steps or pixels that count as equal
 SIMULATED_ELECTRONS = 1e5  # per pattern, where patterns are fractions of the beam and nobody says how many
+
+
+def warn_beyond_limit(scan: FourDData) -> None:
+    """Warns if a program would take pixels beyond the band limit of a simulation for dark ones."""
+    centre = scan.centre_pixels or tuple((n - 1) / 2 for n in scan.shape[2:])
+    if empty := detector_grid(scan.pixel_mrad, centre, scan.limit_mrad).emptiness(scan.shape[2:]):
+        remedy = "mask or crop them in the other program, or simulate with a detector, which ends before"
+        warnings.warn(f"{empty}: {remedy}", SimulationWarning, stacklevel=3)
 
 
 @dataclass(frozen=True)

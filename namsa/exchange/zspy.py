@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from namsa.errors import InputError
+from namsa.exchange.task import warn_beyond_limit
 from namsa.files import new_folder
 from namsa.io.calibration import FourDData
 from namsa.io.compression import chunk_shape
@@ -27,11 +28,15 @@ def write_zspy(scan: FourDData, path: Path) -> None:
     Raises:
         InputError: If the name has another ending or is taken by more than an empty folder, or zarr is missing.
         WorkError: If the store cannot be written.
+
+    Warns:
+        SimulationWarning: If patterns have pixels beyond the band limit of their simulation.
     """
     if path.suffix != ".zspy":
         raise InputError(f"--out {path}: end it in .zspy")
     if not importlib.util.find_spec("zarr"):
         raise InputError("a .zspy store needs the package zarr: pip install namsa[formats]")
+    warn_beyond_limit(scan)
     with new_folder(path) as partial:
         _write(scan, partial, path.stem)
 

@@ -42,7 +42,7 @@ def check_drawable(sample: SampleArrays) -> None:
 def sample_signals(sample: SampleArrays) -> list[Signal]:
     """Returns the dark field, the bright field and the deflection along y and x, in this order.
 
-    The dark field is missing if the detector ends before it.
+    The dark field is missing if the detector or the simulation's band limit ends before it.
     """
     provenance, cbed = sample.provenance, sample.cbed
     angles, semiangle_mrad = pattern_grid(provenance), provenance["semiangle_mrad"]
@@ -71,10 +71,10 @@ def dark_field(cbed: npt.NDArray[np.floating], angles: PixelGrid, semiangle_mrad
         semiangle_mrad: Convergence semiangle, mrad.
 
     Returns:
-        `(n,)`; `None` if the detector ends before.
+        `(n,)`; `None` if the detector or the band limit ends before.
     """
     inner_mrad = DARK_FIELD_FROM * semiangle_mrad
-    if angles.distance(cbed.shape[1:]).max() < inner_mrad:
+    if min(angles.distance(cbed.shape[1:]).max(), angles.limit) <= inner_mrad:
         return None
     return virtual_detectors.annular(cbed, angles, inner_mrad, np.inf)
 

@@ -5,6 +5,7 @@ angle, y' = y cos − x sin and x' = y sin + x cos. If the bright disk is an ell
 before. Bad pixels and a movement of the disk are corrected as the patterns are read (`namsa.io.corrections`).
 """
 
+import math
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -88,6 +89,7 @@ class FourDData(PatternScan):
         normalised: Whether intensities are fractions of the incident beam.
         ellipse: Ratio of the bright disk's semiaxes, and the direction of the major one; `None` for a circle.
         notes: What was left out or assumed, and what is corrected as patterns are read, one line each.
+        limit_mrad: Band limit of simulated patterns, mrad; infinite if it is not known.
         rotation_stated: Whether the rotation was known; otherwise it is taken as none.
         opened: What is closed with the scan.
     """
@@ -104,6 +106,7 @@ class FourDData(PatternScan):
     normalised: bool
     ellipse: Pair | None = None
     notes: tuple[str, ...] = ()
+    limit_mrad: float = math.inf
     rotation_stated: bool = True
     opened: ExitStack = field(default_factory=ExitStack, compare=False)
 
@@ -193,6 +196,7 @@ def calibrate(recording: Recording, overrides: CalibrationOverrides = Calibratio
         normalised=known.normalised,
         ellipse=known.ellipse,
         notes=known.notes,
+        limit_mrad=known.limit_mrad,
         rotation_stated=known.rotation_deg is not None,
         opened=known.opened,
     )

@@ -4,6 +4,7 @@ A `Recording` is what every reader of `namsa.io.formats` returns. Patterns are r
 larger than memory. Numbers that the file does not say are `None`: `namsa.io.calibration` completes them.
 """
 
+import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -121,6 +122,7 @@ class Recording(PatternScan):
             degrees from +x towards +y; `None` for a circle.
         notes: What was left out or assumed, and what is corrected as patterns are read, one line each.
         metadata: What else the file says, as JSON values.
+        limit_mrad: Band limit of simulated patterns, mrad; infinite if it is not known, as of measured ones.
         reasons: Why a number is unknown of which the file says something, by its name.
         bad_pixels: Pixels (row, column) that the file excludes.
         opened: What is closed with the recording.
@@ -142,6 +144,7 @@ class Recording(PatternScan):
     ellipse: Pair | None = None
     notes: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    limit_mrad: float = math.inf
     reasons: Mapping[str, str] = field(default_factory=dict)
     bad_pixels: tuple[tuple[int, int], ...] = ()
     opened: ExitStack = field(default_factory=ExitStack, compare=False)

@@ -13,6 +13,7 @@ from namsa.io.recording import Pair
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, Value
 from namsa.io.units import angstrom_per_unit, inverse_angstrom_per_unit, mrad_per_unit
 from namsa.json_files import parse_json
+from namsa.pixels import band_limit
 from namsa.text import shorten
 
 
@@ -50,10 +51,12 @@ class Beam(NamedTuple):
     Attributes:
         energy_ev: Energy, eV; `None` if the file does not say.
         semiangle_mrad: Convergence semiangle, mrad; `None` if the file does not say.
+        limit_mrad: Band limit of patterns that namsa simulated, mrad; infinite otherwise.
     """
 
     energy_ev: float | None = None
     semiangle_mrad: float | None = None
+    limit_mrad: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,9 @@ def stored_beam(data: Hdf5Dataset) -> Beam:
         provenance = group.attribute("provenance")
         if isinstance(provenance, str):
             values = _json_object(provenance)
-            return Beam(_positive(values.get("energy_ev")), _positive(values.get("semiangle_mrad")))
+            return Beam(
+                _positive(values.get("energy_ev")), _positive(values.get("semiangle_mrad")), _band_limit(values)
+            )
         microscope = group.get("metadata/Acquisition_instrument/TEM")
         if microscope is not None:
             energy_kev = _positive(microscope.attribute("beam_energy"))
@@ -358,6 +363,14 @@ def _positive(value: Any) -> float | None:
     """Returns a positive number; `None` for all else, with which programs say that they do not know it."""
     number = _finite(value)
     return number if number > 0 else None
+
+
+def _band_limit(provenance: Mapping[str, Any]) -> float:
+    """Returns the band limit of a simulation, mrad; infinite if the text under that name is not what namsa writes."""
+    try:
+        return band_limit(provenance)
+    except InputError:
+        return math.inf
 
 
 def _json_object(stored: str) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def render(content: PageContent) -> Page:
         content.brightest,
         PATTERN_POWER,
     )
-    resources = files("namsa.view")
+    resources, limit = files("namsa.view"), _limit(content)
     parts = {
         "title": html.escape(content.title),
         "caption": html.escape(content.caption),
@@ -149,6 +149,8 @@ def render(content: PageContent) -> Page:
         "angle_units": html.escape(content.units.angle),
         "aperture": "" if content.semiangle is None else f'<circle r="{content.semiangle:g}"/>',
         "circle": "" if content.semiangle is None else "The thin circle is the aperture.",
+        "limit": "" if limit is None else f'<circle class="limit" r="{limit:g}"/>',
+        "dashed": "" if limit is None else "The dashed circle is the simulation's band limit.",
         "step": f"{min(step) / 2:.3g}",
         "pattern_view": view_box(tile),
         "pattern_bar": colour_bar(tile),
@@ -179,6 +181,7 @@ def _page_data(content: PageContent) -> dict[str, Any]:
         "exponents": tiles.exponents.tolist(),
         "step": [float(step) for step in tiles.grid.step],
         "origin": [float(origin) for origin in tiles.grid.origin],
+        "limit": _limit(content),
         "units": {"scan": content.units.scan, "angle": content.units.angle, "intensity": content.units.intensity},
         "brightest": content.brightest,
         "power": PATTERN_POWER,
@@ -193,6 +196,12 @@ def _page_data(content: PageContent) -> dict[str, Any]:
             for title, units, values in readings
         ],
     }
+
+
+def _limit(content: PageContent) -> float | None:
+    """Returns the band limit of simulated patterns, mrad; `None` if it is not known, or the detector ends before it."""
+    grid = content.tiles.grid
+    return float(f"{grid.limit:.4g}") if grid.emptiness(content.tiles.halves.shape[1:]) else None
 
 
 def _virtual_thumbnail(content: PageContent) -> list[str]:

@@ -98,7 +98,7 @@ def _content(recording: Recording, name: str, overlay: Path | None, plan: TilePl
 
     centre, centre_note = _centre(recording, sums.mean)
     pixel = recording.pixel_mrad or (1.0, 1.0)
-    angles = detector_grid(pixel, centre)
+    angles = detector_grid(pixel, centre, recording.limit_mrad)
     step = recording.scan_step_angstrom
     scan = PixelGrid(step or (1.0, 1.0), recording.scan_origin_angstrom if step else (0.0, 0.0))
     units = PageUnits(

@@ -77,11 +77,20 @@ const circle = radius => radius <= 0 ? "" : `M${detector.x - radius} ${detector.
   `a${radius} ${radius} 0 1 0 ${2 * radius} 0a${radius} ${radius} 0 1 0 ${-2 * radius} 0`;
 const shortNumber = value => Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(3));
 
+// What a simulation cannot say of the ring: its outer part, or all of it, lies beyond the band limit.
+function beyondLimit() {
+  const moved = Math.hypot(detector.y, detector.x), { inner, outer } = detector;
+  if (data.limit === null || moved + outer <= data.limit) return "";
+  const all = Math.max(moved - outer, inner - moved) >= data.limit;
+  return `${all ? "lies beyond" : "is cut at"} the simulation's band limit of ${shortNumber(data.limit)} ${units.angle}`;
+}
+
 function drawDetector() {
   drawing = false;
   document.querySelectorAll(".ring").forEach(path => path.setAttribute("d", circle(detector.outer) + circle(detector.inner)));
   ringInputs.forEach(input => { input.value = +detector[input.name].toPrecision(4); });
   detect();
+  byId("beyond").textContent = beyondLimit();
   if (!virtualButton) return;
   const low = virtual.reduce((a, b) => Math.min(a, b)), high = virtual.reduce((a, b) => Math.max(a, b));
   paint(scanCanvas.getContext("2d"), virtual.length, i => (virtual[i] - low) / (high - low || 1), imageColours);

@@ -28,6 +28,7 @@ from namsa.errors import InputError, WorkError
 from namsa.files import check_output, make_folder, write_text_atomic
 from namsa.io import hdf5
 from namsa.launcher import bind_to_share, local_rank_and_size, rank_and_size
+from namsa.pixels import pattern_grid
 from namsa.sample import Sample
 from namsa.text import plural, shorten
 
@@ -134,11 +135,15 @@ def export(options: argparse.Namespace) -> None:
     check_output(options.out, shards.shard_paths(options.data))
     with shards.Dataset(options.data) as data, progress_bars() as progress:
         failures = unresolved_failures(options.data, data.config_hash or "", data.ids)
+        beyond: list[str] = []
         task = progress.add_task("export", total=len(data.ids))
 
         def samples() -> Iterator[tuple[str, Sample]]:
             for name in data.ids:
-                yield name, data.read_sample(name)
+                sample = data.read_sample(name)
+                if empty := pattern_grid(sample.provenance).emptiness(sample.cbed.shape[1:]):
+                    beyond.append(f"{name}: {empty}")
+                yield name, sample
                 progress.advance(task)
 
         if options.tiles:
@@ -147,3 +152,5 @@ def export(options: argparse.Namespace) -> None:
             count = hdf5.write_samples(options.out, samples(), options.compression)
     print_line(f"{options.out}: {plural(count, 'sample')}, {len(failures)} failed")
     print_failures(failures)
+    if beyond:
+        print_line(f"warning: of {plural(len(beyond), 'sample')}, as {beyond[0]}", sys.stderr)

@@ -29,7 +29,7 @@ from namsa.io.stored_calibration import (
     stored_calibration,
 )
 from namsa.io.views import AxesView
-from namsa.pixels import UNITS
+from namsa.pixels import UNITS, detector_grid
 from namsa.text import shorten
 
 NAME = "HDF5"
@@ -133,9 +133,13 @@ def _describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
     arranged = [NO_AXIS if axis is None else axes[axis] for axis in layout.axes]
     stored = stored_calibration(data, arranged, layout.data.shape)
     masked, unfit = stored_mask(data.file, (f"{data.parent.name.rstrip('/')}/pixel_mask",), layout.data.shape[2:])
+    shape = layout.data.shape[2:]
+    centre = stored.centre_pixels or tuple((n - 1) / 2 for n in shape)
+    empty = stored.pixel_mrad and detector_grid(stored.pixel_mrad, centre, beam.limit_mrad).emptiness(shape)
     return Recording(
         data=layout.data,
         format=NAME,
+        limit_mrad=beam.limit_mrad,
         name=str(path),
         scan_step_angstrom=stored.scan_step_angstrom,
         scan_origin_angstrom=(origin_angstrom(arranged[0]), origin_angstrom(arranged[1])),
@@ -147,7 +151,7 @@ def _describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
         rotation_deg=stored.rotation_deg,
         flip=stored.flip,
         normalised=data.attribute("units") == UNITS["cbed"],
-        notes=(*notes, *layout.notes, *unfit),
+        notes=(*notes, *layout.notes, *unfit, *([empty] if empty else [])),
         bad_pixels=masked,
         metadata={"dataset": data.name.removeprefix("/"), **({"counters": data.shape[2]} if counters else {})},
         reasons=stored.reasons,

@@ -28,7 +28,9 @@ def config(tmp_path, monkeypatch):
 def test_a_compressed_stack_is_exported_with_what_its_provenance_says(config, tmp_path, capsys):
     assert main(["simulate", config, "--out", "cell.h5", "--compression", "gzip"]) == 0
     assert main(["export", "cell.h5", "--to", "phaser", "--out", "phaser", "--iterations", "3"]) == 0
-    assert "cd phaser && phaser run phaser.yaml" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "cd phaser && phaser run phaser.yaml" in printed.out
+    assert "beyond the simulation's band limit of" in printed.err  # there is no detector
     plan = yaml.safe_load((tmp_path / "phaser/phaser.yaml").read_text())
     assert plan["init"]["scan"] == {"type": "raster", "shape": [4, 5], "step_size": [0.5, 0.5], "rotation": 0.0}
     assert plan["engines"][0]["niter"] == 3
@@ -38,6 +40,12 @@ def test_a_compressed_stack_is_exported_with_what_its_provenance_says(config, tm
         np.testing.assert_array_equal(copy["patterns"], data)
     assert main(["export", "cell.h5", "--to", "py4dstem", "--out", "other", "--defocus-angstrom", "50"]) == 0
     assert '"C10": -47' in (tmp_path / "other/parameters.json").read_text()  # in the middle of the specimen
+
+
+def test_an_exported_dataset_says_that_its_patterns_end_at_the_band_limit(config, tmp_path, capsys):
+    assert main(["dataset", config, "--out", "data"]) == 0
+    assert main(["export", "data", "--out", "all.h5"]) == 0
+    assert "warning: of 1 sample, as Si-227-cF8-001-6A: " in capsys.readouterr().err
 
 
 def test_a_poscar_is_simulated(config, tmp_path):

@@ -4,18 +4,25 @@ The programs themselves are run by hand (docs/exchange.md says how, and what cam
 """
 
 import json
+import re
+import warnings
 
+import ase
 import h5py
 import numpy as np
 import pytest
 import yaml
 
+import namsa
 from namsa import InputError
+from namsa.config.instrument import Detector
 from namsa.exchange import export
 from namsa.exchange.export import export_ptychography
 from namsa.exchange.first_object import conversion, phase_image
+from namsa.exchange.zspy import write_zspy
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
+from namsa.io.reading import open_patterns
 from namsa.physics import optics
 from namsa.physics.form_factors import electron, xray
 from namsa.physics.grid import Grid
@@ -223,3 +230,33 @@ def test_patterns_are_copied_a_few_rows_at_a_time(tmp_path, monkeypatch):
     with h5py.File(tmp_path / "out/patterns.h5") as file:
         np.testing.assert_array_equal(file["patterns"], stack)
         assert file["patterns"].dtype == np.uint16
+
+
+def square_and_round_patterns(folder):
+    """Carbon with pixels of 0.2 Å, whose band of 2/3 ends at 41.8 mrad (200 keV): on the grid, and on a detector."""
+    atoms = ase.Atoms("C", positions=[(4, 4, 1)], cell=[8, 8, 2], pbc=True)
+    positions = [(float(y), float(x)) for y in (3, 4) for x in (3, 4, 5)]
+    shown = {"energy_ev": ENERGY, "semiangle_mrad": SEMIANGLE, "positions_angstrom": positions, "scan_shape": (2, 3)}
+    for name, detector in (("whole", None), ("cut", Detector(max_angle_mrad=28))):
+        sample = namsa.simulate(atoms, grid_shape=(40, 40), accuracy=None, detector=detector, **shown)
+        sample.save(folder / f"{name}.h5")
+
+
+def test_pixels_beyond_the_band_limit_are_warned_of(tmp_path):
+    """The band is a circle of 2/3 of the side of the patterns: π/9 of their area."""
+    square_and_round_patterns(tmp_path)
+    with pytest.warns(namsa.SimulationWarning, match=r"band limit of 41\.8 mrad") as found:
+        export_ptychography(tmp_path / "whole.h5", "phaser", tmp_path / "out")
+    share = float(re.search(r"([\d.]+)% of the detector's pixels", str(found[0].message))[1])
+    assert share == pytest.approx(100 * (1 - np.pi / 9), abs=1)
+    with namsa.read(tmp_path / "whole.h5") as recording:
+        assert any("band limit of 41.8 mrad" in note for note in recording.notes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        export_ptychography(tmp_path / "cut.h5", "phaser", tmp_path / "out")
+    pytest.importorskip("zarr")
+    with (
+        open_patterns(tmp_path / "whole.h5") as scan,
+        pytest.warns(namsa.SimulationWarning, match=r"band limit of 41\.8 mrad"),
+    ):
+        write_zspy(scan, tmp_path / "scan.zspy")

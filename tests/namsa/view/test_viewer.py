@@ -199,3 +199,19 @@ def test_a_browser_shows_the_position_that_is_asked_for(tmp_path):
     assert [seen["pressed"] for seen in report] == [["deflection-y"]] * 5 + [["projected-potential"]] * 2
     assert report[0]["title"] == "Deflection y"
     assert report[-1]["hash"] == "#position=1&map=projected-potential"
+
+
+def test_the_page_shows_the_band_limit_of_a_simulation_where_patterns_reach_it():
+    """Of 200 keV and pixels of 0.5 Å, 2/3 of the Nyquist frequency is 16.72 mrad; the detector reaches 20 along x."""
+    page = viewer.sample_page(sample(), "s").text
+    assert json.loads(re.search(r'id="data">(.*?)</script>', page)[1])["limit"] == 16.72
+    assert page.count('<circle class="limit" r="16.72"/>') == 2
+    assert "the simulation&#x27;s band limit of 16.7 mrad" in page
+    finer = viewer.sample_page(sample(grid_shape=[32, 60]), "s").text
+    assert json.loads(re.search(r'id="data">(.*?)</script>', finer)[1])["limit"] is None
+    assert 'class="limit"' not in finer
+
+
+def test_a_dark_field_beyond_the_band_limit_is_no_map():
+    s = sample(semiangle_mrad=14.0)  # from 17.5 mrad on
+    assert next(panel.title for panel in viewer.page_maps(s, sample_signals(s))) == "Bright field < 14 mrad"
