@@ -95,6 +95,13 @@ def _add_simulation(parser: CommandParser) -> None:
         "--crystal", type=Path, metavar="FILE", help="CIF, POSCAR, xyz ... in place of the configuration's first"
     )
     command.add_argument(
+        "--charge-density",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="all electrons of DFT in place of independent atoms, and the crystal: AECCAR0 AECCAR2, or a cube file",
+    )
+    command.add_argument(
         "--vacuum", action="store_true", help="no specimen: the probe alone, in a cell of specimen.lateral_angstrom"
     )
     command.add_argument("--out", type=Path, metavar="FILE.h5", help="default: the sample's name in this folder")

@@ -16,6 +16,7 @@ from namsa.dataset.entry import Entry, material_of, seed_of
 from namsa.dataset.sample_setup import make_sample_setup, numerical_settings
 from namsa.errors import InputError, SimulationWarning
 from namsa.files import write_text_atomic
+from namsa.io.charge_density import ChargeDensity
 from namsa.json_files import read_json
 
 FILE = "convergence.json"
@@ -23,13 +24,16 @@ _FEWEST = 10  # samples of a dataset that is checked: of fewer, the check would 
 _CHECKED = 3
 
 
-def check_entry(config: SimulationConfig, material: Material, entry: Entry) -> Convergence:
+def check_entry(
+    config: SimulationConfig, material: Material, entry: Entry, charge_density: ChargeDensity | None = None
+) -> Convergence:
     """Compares the simulation of a sample's specimen, as thick as it is made, with twice the resolution.
 
     Args:
         config: The configuration of the dataset.
         material: The entry's crystal.
         entry: The sample.
+        charge_density: That of the crystal, as `namsa.simulate` takes it.
 
     Raises:
         InputError: If the simulation of the sample would raise it.
@@ -46,6 +50,7 @@ def check_entry(config: SimulationConfig, material: Material, entry: Entry) -> C
         frozen_phonons=setup.config.specimen.frozen_phonons,
         specimen_tilt_mrad=microscope.specimen_tilt_mrad,
         seed=seed,
+        charge_density=charge_density,
         **settings,
     )
 

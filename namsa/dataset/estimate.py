@@ -19,6 +19,7 @@ from namsa.dataset.strata import Strata
 from namsa.dataset.workload import Method, Workload, count_workload, hdf5_bytes, memory_bytes, record_bytes
 from namsa.engines import prism
 from namsa.errors import InputError
+from namsa.io.charge_density import ChargeDensity
 from namsa.text import duration, plural
 
 CHECKED = 4  # of these whose atoms are placed, and whose arguments are checked as the simulation checks them
@@ -141,7 +142,11 @@ def estimate_sample(workload: Workload, rates: Rates) -> SampleEstimate:
 
 
 def estimate_stack(
-    config: SimulationConfig, material: Material, entry: Entry, batch_bytes: int | None = None
+    config: SimulationConfig,
+    material: Material,
+    entry: Entry,
+    batch_bytes: int | None = None,
+    charge_density: ChargeDensity | None = None,
 ) -> SampleEstimate:
     """Returns time, memory and disk of one sample that is written to an HDF5 file.
 
@@ -150,12 +155,13 @@ def estimate_stack(
         material: The sample's crystal.
         entry: The sample.
         batch_bytes: Patterns in memory if they are written batch by batch. `None` holds all.
+        charge_density: That of the crystal, as `namsa.simulate` takes it.
 
     Raises:
         InputError: If the simulation of the sample would raise it.
     """
     workload = count_workload(config, material, entry)
-    check_entry(config, material, entry)
+    check_entry(config, material, entry, charge_density)
     estimate = estimate_sample(workload, measure_rates(workload))
     return replace(estimate, memory_bytes=memory_bytes(workload, batch_bytes), disk_bytes=hdf5_bytes(workload))
 

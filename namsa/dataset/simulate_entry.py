@@ -33,6 +33,7 @@ from namsa.dataset.sample_setup import (
 from namsa.engines.interface import ProgressCallback
 from namsa.engines.pattern_sink import MemorySink, PatternSink
 from namsa.errors import SimulationWarning
+from namsa.io.charge_density import ChargeDensity
 from namsa.physics import density_target
 from namsa.physics import detector as detectors
 from namsa.physics.grid import Grid
@@ -49,7 +50,11 @@ def _nothing(stage: str, done: int, total: int) -> None:
 
 
 def prepare_samples(
-    config: SimulationConfig, material: Material, entries: Sequence[Entry], on_progress: ProgressCallback = _nothing
+    config: SimulationConfig,
+    material: Material,
+    entries: Sequence[Entry],
+    on_progress: ProgressCallback = _nothing,
+    charge_density: ChargeDensity | None = None,
 ) -> SimulateSample:
     """Returns what simulates the samples of one specimen; what they have in common is computed here.
 
@@ -59,6 +64,7 @@ def prepare_samples(
         entries: All of the specimen's samples that can be built, also those that are not simulated: the last digits of
             a sample depend on them.
         on_progress: Called as `on_progress(stage, done, total)`.
+        charge_density: That of the crystal, as `namsa.simulate` takes it.
 
     Returns:
         A function of one of `entries`.
@@ -68,7 +74,7 @@ def prepare_samples(
         OutOfMemoryError: If its scattering matrices do not fit into memory.
     """
     if config.simulation.method != "scatter":
-        return partial(simulate_entry, config, material, on_progress=on_progress)
+        return partial(simulate_entry, config, material, on_progress=on_progress, charge_density=charge_density)
     fit = fit_supercell(config, material, entries[0])
     setup = make_sample_setup(config, material, entries[0], fit)
     supercell = setup.supercell()
@@ -87,6 +93,7 @@ def prepare_samples(
         frozen_phonons=setup.config.specimen.frozen_phonons,
         specimen_tilt_mrad=setup.config.microscope.specimen_tilt_mrad,
         seed=seed,
+        charge_density=charge_density,
         on_progress=on_progress,
         **numerical_settings(setup),
     )
@@ -111,6 +118,7 @@ def simulate_entry(
     entry: Entry,
     on_progress: ProgressCallback = _nothing,
     sink: PatternSink | None = None,
+    charge_density: ChargeDensity | None = None,
 ) -> Sample:
     """Simulates the sample that `entry` describes. Its bits depend on the configuration and the entry alone.
 
@@ -122,6 +130,7 @@ def simulate_entry(
         entry: The sample to simulate.
         on_progress: Called as `on_progress(stage, done, total)`.
         sink: Takes the patterns, as in `namsa.simulate`. `None` returns them.
+        charge_density: That of the crystal, as `namsa.simulate` takes it.
 
     Returns:
         The sample with the density target, and provenance that names the entry.
@@ -130,7 +139,7 @@ def simulate_entry(
         InputError: If the crystal, grid, probe and detector do not go together.
     """
     if config.simulation.method == "scatter":
-        sample = prepare_samples(config, material, [entry], on_progress)(entry)
+        sample = prepare_samples(config, material, [entry], on_progress, charge_density)(entry)
         return _moved(sample, sink, config.scan.shape) if sink else sample
     setup = make_sample_setup(config, material, entry)
     texts = _warn(setup)
@@ -142,6 +151,7 @@ def simulate_entry(
         method=config.simulation.method,
         specimen_tilt_mrad=setup.config.microscope.specimen_tilt_mrad,
         depth_bins=config.target.depth_bins,
+        charge_density=charge_density,
         sink=sink,
         on_progress=on_progress,
         **numerical_settings(setup),
@@ -162,12 +172,14 @@ class _Unused(MemorySink):
         raise _Checked
 
 
-def check_entry(config: SimulationConfig, material: Material, entry: Entry) -> None:
+def check_entry(
+    config: SimulationConfig, material: Material, entry: Entry, charge_density: ChargeDensity | None = None
+) -> None:
     """Raises what `simulate_entry` would raise before it begins to work, and warns as it does. Atoms are placed."""
     simulation = config.simulation.model_copy(update={"method": "prism"})
     alone = config if config.simulation.method != "scatter" else config.model_copy(update={"simulation": simulation})
     with suppress(_Checked):
-        simulate_entry(alone, material, entry, sink=_Unused())
+        simulate_entry(alone, material, entry, sink=_Unused(), charge_density=charge_density)
 
 
 def _warn(setup: SampleSetup) -> list[str]:

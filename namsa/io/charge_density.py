@@ -153,7 +153,7 @@ def bonding_of(density: ChargeDensity, snapshots: Sequence[ase.Atoms], table: Ta
     if np.any(abs(sides / (repeats * own) - 1) > SAME_CELL):
         raise InputError(
             f"the specimen's cell is {_times(sides)} Å, no whole multiple of the density's {_times(own)} Å (x, y, z): "
-            "repeat its atoms, as density.atoms.repeat((2, 2, 5)) does"
+            "repeat its atoms, as density.atoms.repeat((2, 2, 5)) does, or take the zone axis [0 0 1]"
         )
     cell = sides / repeats
     farthest = max(_check_nuclei(density.atoms, atoms, cell, repeats) for atoms in snapshots)

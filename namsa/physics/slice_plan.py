@@ -119,7 +119,7 @@ def layer_slices(z: Floats, depth_angstrom: float, largest_extent_angstrom: floa
     levels = inside[by_height][new_layer]
     first = _first_layers(levels, largest_extent_angstrom)
     starts = np.flatnonzero(first)
-    last = np.append(starts[1:], len(levels)) - 1
+    last = np.append(starts, len(levels))[1:] - 1  # none in vacuum
     fronts = (levels[starts] + levels[last]) / 2
     slice_of_atom = np.empty(len(z), np.int64)
     slice_of_atom[by_height] = (np.cumsum(first) - 1)[np.cumsum(new_layer) - 1]

@@ -141,6 +141,6 @@ def test_both_are_simulated_from_the_command_line(tmp_path, monkeypatch, vacuum,
 def test_vacuum_has_no_crystal(tmp_path, capsys):
     (tmp_path / "c.yaml").write_text(CONFIG)
     assert main(["simulate", str(tmp_path / "c.yaml"), "--vacuum", "--crystal", "a.cif"]) == 2
-    assert "leave out one of --vacuum and --crystal" in capsys.readouterr().err
+    assert "--vacuum, --crystal and --charge-density each say what the specimen is" in capsys.readouterr().err
     with pytest.raises(InputError, match="semiangle_mrad is -1"):
         namsa.simulate(EMPTY, semiangle_mrad=-1, positions_angstrom=[[0, 0]], **SHARED)

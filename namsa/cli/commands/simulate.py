@@ -1,6 +1,7 @@
 """`namsa simulate`: one specimen to one HDF5 stack."""
 
 import argparse
+import math
 import sys
 import warnings
 from pathlib import Path
@@ -12,6 +13,7 @@ from namsa import sample_file
 from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, print_json, print_line, print_table, progress_bars
 from namsa.config.simulation import SimulationConfig, load_config
 from namsa.convergence import Convergence
+from namsa.crystals.cif import to_material
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
 from namsa.crystals.structure_files import read_crystal
@@ -25,12 +27,14 @@ from namsa.dataset.workload import count_workload, hdf5_bytes
 from namsa.errors import InputError, SimulationWarning
 from namsa.figures.sample_figure import show
 from namsa.files import check_output
+from namsa.io.charge_density import ChargeDensity, read_charge_density
 from namsa.io.stack_file import BATCH_BYTES, StackFile
 from namsa.memory import available_memory_bytes
 from namsa.sample import Sample
 from namsa.text import plural
 
 _VACUUM_ANGSTROM = 2.0  # thickness, which changes no pattern
+_ROUNDING = 1e-6  # relative
 _MORE_ROOM = "make room, name another folder with --out, or use fewer positions or a smaller detector"
 
 
@@ -39,9 +43,12 @@ def simulate(options: argparse.Namespace) -> None:
     if options.json and not (options.dry_run or options.check):
         raise InputError("--json goes with --dry-run or --check; `namsa info FILE.h5 --json` says what a stack holds")
     config = load_config(options.config, options.overrides)
-    if options.vacuum and options.crystal:
-        raise InputError("--vacuum has no crystal: leave out one of --vacuum and --crystal")
-    if options.vacuum:
+    if bool(options.vacuum) + bool(options.crystal) + bool(options.charge_density) > 1:
+        raise InputError("--vacuum, --crystal and --charge-density each say what the specimen is: give one of them")
+    density = read_charge_density(*options.charge_density) if options.charge_density else None
+    if density:
+        config, material = _of_density(config, density, options.charge_density[0])
+    elif options.vacuum:
         config, material = _vacuum(config)
     elif options.crystal:
         material = read_crystal(options.crystal, as_is=config.materials.as_is)
@@ -51,13 +58,13 @@ def simulate(options: argparse.Namespace) -> None:
     if entry.skipped:
         raise InputError(f"{entry.id}: {entry.skipped}")
     if options.dry_run:
-        print_estimate(estimate.estimate_stack(config, material, entry, _batch_bytes(config)), options.json)
+        print_estimate(estimate.estimate_stack(config, material, entry, _batch_bytes(config), density), options.json)
         return
     if options.check:
-        _print_check(check_entry(config, material, entry), options.json)
+        _print_check(check_entry(config, material, entry, density), options.json)
         return
     path = _output_path(options.out, entry.id)
-    inputs = [options.config, *([options.crystal] if options.crystal else [])]
+    inputs = [options.config, *([options.crystal] if options.crystal else []), *(options.charge_density or [])]
     check_output(path, inputs)
     check_output(path.with_suffix(".png"), inputs, f"--out {path}: the preview")
     workload = count_workload(config, material, entry)
@@ -66,7 +73,7 @@ def simulate(options: argparse.Namespace) -> None:
     if not options.force:
         check_machine(workload, 1, available_memory_bytes(), _batch_bytes(config))
     with StackFile(path, entry.id, compression=options.compression) as stack:
-        stack.complete(_simulate_with_progress(config, material, entry, stack))
+        stack.complete(_simulate_with_progress(config, material, entry, stack, density))
     if stack.continued:
         print_line(f"{path}: {plural(stack.continued, 'pattern')} of an interrupted run were kept", sys.stderr)
     if 2 * hdf5_bytes(workload) > available_memory_bytes():
@@ -75,6 +82,18 @@ def simulate(options: argparse.Namespace) -> None:
     preview = path.with_suffix(".png")
     show(sample_file.read_sample(path), preview)
     print_line(f"{path}  {preview}")
+
+
+def _of_density(config: SimulationConfig, density: ChargeDensity, path: Path) -> tuple[SimulationConfig, Material]:
+    """Returns the configuration of whole cells of a density, and its crystal."""
+    a, b, _ = density.atoms.cell.lengths().tolist()
+    y, x = (
+        side * math.ceil(least / side - _ROUNDING) * (1 - _ROUNDING)
+        for least, side in zip(config.specimen.lateral_angstrom, (b, a), strict=True)
+    )
+    specimen = config.specimen.model_copy(update={"lateral_angstrom": (y, x)})  # a stays along x, b along y
+    material = to_material(density.atoms, [], "P1", path, "file", as_is=True)
+    return config.model_copy(update={"specimen": specimen}), material
 
 
 def _vacuum(config: SimulationConfig) -> tuple[SimulationConfig, Material]:
@@ -142,7 +161,9 @@ def _output_path(requested: Path | None, entry_id: str) -> Path:
     return path
 
 
-def _simulate_with_progress(config: SimulationConfig, material: Material, entry: Entry, stack: StackFile) -> Sample:
+def _simulate_with_progress(
+    config: SimulationConfig, material: Material, entry: Entry, stack: StackFile, density: ChargeDensity | None
+) -> Sample:
     """Simulates the entry with one progress bar per stage; the patterns go to the file."""
     with progress_bars() as progress:
         tasks: dict[str, TaskID] = {}
@@ -152,4 +173,4 @@ def _simulate_with_progress(config: SimulationConfig, material: Material, entry:
                 tasks[stage] = progress.add_task(stage)
             progress.update(tasks[stage], completed=done, total=total)
 
-        return simulate_entry(config, material, entry, on_progress, stack)
+        return simulate_entry(config, material, entry, on_progress, stack, density)

@@ -7,6 +7,7 @@ import pytest
 
 import namsa
 from namsa import InputError
+from namsa.cli.parser import main
 from namsa.io import charge_density
 from namsa.io.charge_density import ChargeDensity, read_charge_density
 from namsa.physics import potential
@@ -258,3 +259,61 @@ def test_a_density_of_the_valence_alone_is_not_simulated():
     valence = ChargeDensity(0.3 * independent_atoms(crystal()), crystal())
     with pytest.raises(InputError, match="AECCAR0 and AECCAR2"):
         namsa.simulate(crystal(), charge_density=valence, **COARSE, **PROBES)
+
+
+def test_slices_that_follow_layers_have_the_bonds_of_their_layers():
+    atoms = crystal()
+    atoms.positions[:, 2] = 1.0  # one layer every 3.9 Å: the change is as far above as below it
+    given, thick = charged([-2.0, 1.0, 1.0], atoms), atoms.repeat((2, 1, 4))
+    thin = {"slice_thickness_angstrom": 0.15, "projection": "finite"}
+    found, wanted = (
+        namsa.simulate(thick, charge_density=given, **COARSE, **PROBES, **slices).cbed
+        - namsa.simulate(thick, **COARSE, **PROBES, **slices).cbed
+        for slices in ({}, thin)
+    )
+    # 0.025 if slices had what lies between their faces.
+    assert np.linalg.norm(found - wanted) < 0.015 * np.linalg.norm(wanted)
+
+
+CONFIG = """
+specimen: {zone_axes: [[0, 0, 1]], thickness_angstrom: [7.8], lateral_angstrom: [5, 8]}
+microscope: {energy_ev: 200e3, semiangle_mrad: 12}
+scan: {shape: [2, 3], step_angstrom: [1, 1]}
+simulation: {sampling_angstrom: 0.1, slice_thickness_angstrom: 1.95}
+detector: {shape: [10, 12], pixel_mrad: 5}
+"""
+
+
+@pytest.mark.parametrize("method", ["auto", "scatter"])
+def test_the_command_line_simulates_files_of_a_density(tmp_path, monkeypatch, capsys, method):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    whole = independent_atoms(crystal(), [-2.0, 1.0, 1.0])
+    core, valence = (write_chgcar(tmp_path / f"AECCAR{n}", crystal(), part * whole) for n, part in ((0, 0.4), (2, 0.6)))
+    options = ["simulate", "c.yaml", "--set", f"simulation.method={method}"]
+    both = [*options, "--charge-density", str(core), str(valence)]
+    assert main([*both, "--dry-run"]) == 0
+    assert main([*both, "--out", "a.h5"]) == 0
+    assert main(["info", "a.h5"]) == 0
+    found = namsa.read_sample("a.h5")
+    assert found.provenance["charge_density"]["repeats"] == list(REPEATS)
+    assert found.provenance["source"] == str(core)
+    again = namsa.simulate(
+        crystal().repeat(REPEATS),
+        charge_density=charged([-2.0, 1.0, 1.0]),
+        energy_ev=200e3,
+        semiangle_mrad=12,
+        grid_shape=found.provenance["grid_shape"],
+        slice_thickness_angstrom=1.95,
+        positions_angstrom=found.provenance["positions_angstrom"],
+        detector=namsa.Detector(shape=(10, 12), pixel_mrad=5),
+        accuracy=None,
+    )
+    np.testing.assert_allclose(found.cbed, again.cbed, atol=1e-5 * again.cbed.max())
+    for wrong, message in (
+        ([str(valence)], "all; of VASP give AECCAR0 and AECCAR2"),
+        ([str(core), str(valence), "--set", "specimen.zone_axes=[[1, 1, 0]]"], "no whole multiple of the density's"),
+        ([str(core), "--vacuum"], "each say what the specimen is"),
+    ):
+        assert main([*options, "--dry-run", "--charge-density", *wrong]) == 2
+        assert message in capsys.readouterr().err
