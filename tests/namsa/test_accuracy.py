@@ -1,13 +1,17 @@
 """Pixels and slices that are chosen, against much finer ones, and the check that says how wrong given ones are."""
 
 import itertools
+import json
+from pathlib import Path
 
 import ase
 import numpy as np
 import pytest
+import yaml
 from ase.build import bulk
 
 import namsa
+from namsa.cli.parser import main
 from namsa.config.instrument import Detector, FrozenPhonons, Simulation
 from namsa.physics import sampling, specimen
 from namsa.physics.grid import Grid
@@ -70,6 +74,47 @@ def test_chosen_pixels_meet_the_accuracy(atoms, energy_ev, semiangle_mrad, reach
     assert provenance["band_fraction"] == 1.0
     assert provenance["slices_follow_layers"]
     assert provenance["warnings"] == []
+
+
+def test_the_rings_of_magnesium_oxide_are_those_of_finer_pixels_and_other_slices():
+    """README's specimen, with what is chosen for it, against 0.039 Å and slices a fifth as thick."""
+    atoms = bulk("MgO", "rocksalt", a=4.212, cubic=True) * (4, 3, 10)
+    shown = {"energy_ev": 200e3, "semiangle_mrad": 20.0, "positions_angstrom": [(0.0, 0.0), (1.05, 1.05)]}
+    shown["aberrations"] = {"C10": -80.0, "C30": 1e5}
+    made = namsa.simulate(atoms, **shown)
+    finer = namsa.simulate(atoms, **shown, grid_shape=(320, 432), band_fraction=1.0, slice_thickness_angstrom=0.4212)
+    assert made.provenance["slices"] == 20
+    assert finer.provenance["slices"] == 100
+    np.testing.assert_allclose(made.annular(25, 45), finer.annular(25, 45), rtol=0.01)
+    np.testing.assert_allclose(made.annular(65, 90), finer.annular(65, 90), rtol=0.1)
+
+
+def test_a_dataset_says_how_far_some_of_its_samples_are_from_twice_the_resolution(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tree = {
+        "name": "few",
+        "materials": {"builtin": ["C-227-cF8", "Al-225-cF4", "Cu-225-cF4", "Ag-225-cF4", "Au-225-cF4"]},
+        "specimen": {"lateral_angstrom": [9, 9], "thickness_angstrom": [20, 30]},
+        "microscope": {"energy_ev": 200e3, "semiangle_mrad": 20},
+        "scan": {"shape": [2, 2], "step_angstrom": [0.5, 0.5]},
+        "simulation": {"sampling_angstrom": 0.2},
+        "detector": {"max_angle_mrad": 30},
+    }
+    Path("few.yaml").write_text(yaml.safe_dump(tree))
+    assert main(["dataset", "few.yaml", "--out", "data"]) == 0
+    assert "Au-225-cF4-001-30A: patterns within 30 mrad have a relative error of" in capsys.readouterr().err
+    written = Path("data/convergence.json").read_text()
+    found = json.loads(written)["samples"]
+    assert {name.split("-")[0] for name in found} == {"C", "Cu", "Au"}
+    gold = found["Au-225-cF4-001-30A"]
+    assert gold["error"] > 0.01 > found["C-227-cF8-001-20A"]["error"]
+    assert gold["reference_pixel_angstrom"] == pytest.approx(gold["pixel_angstrom"] / 2)
+    assert gold["fault"] is not None
+    Path("data/convergence.json").write_text(written.replace("fault", "kept"))
+    assert main(["dataset", "few.yaml", "--out", "data"]) == 0  # nothing is missing, nothing is checked again
+    assert "kept" in Path("data/convergence.json").read_text()
+    assert main(["dataset", "few.yaml", "--out", "fewer", "--set", "specimen.thickness_angstrom=[20]"]) == 0
+    assert not Path("fewer/convergence.json").exists()  # of five samples
 
 
 def test_slices_that_follow_the_layers_make_no_ring():

@@ -238,6 +238,28 @@ def test_a_simulation_takes_either_method_to_the_same_result(shape):
         assert [stage[1] / stage[2] for stage in stages if stage[0] == name][-1] == 1
 
 
+def test_plane_waves_take_each_slice_as_far_as_it_is_thick():
+    """Layers at unequal distances: each distance has its propagator, in both methods."""
+    heights = (0.0, 1.3, 4.0, 9.1)
+    atoms = ase.Atoms("AuCuAgPt", positions=[(2 + z / 3, 3, z) for z in heights], cell=[8.4, 7.2, 12.0], pbc=True)
+    arguments = {
+        "energy_ev": ENERGY,
+        "semiangle_mrad": SEMIANGLE,
+        "grid_shape": (72, 84),
+        "positions_angstrom": RASTER,
+        "accuracy": None,
+        "backend": "cpu",
+    }
+    plain = namsa.simulate(atoms, **arguments, method="multislice", engine="plain")
+    assert (plain.provenance["slices"], plain.provenance["slices_follow_layers"]) == (4, True)
+    equal = namsa.simulate(atoms, **arguments, method="multislice", engine="plain", slice_thickness_angstrom=3.0)
+    assert not close(equal.cbed, plain.cbed, np.complex64)
+    for engine in ("plain", "fused"):
+        found = namsa.simulate(atoms, **arguments, method="prism", engine=engine)
+        assert found.provenance["method"] == "prism"
+        assert close(found.cbed, plain.cbed, np.complex64)
+
+
 def test_auto_asks_the_counts():
     grid = Grid((72, 100), (12.24, 16.32))
     fresnel, beams = grid.antialias().astype(np.complex64), lens(grid, np.complex64) != 0
