@@ -39,15 +39,11 @@ class Bonding:
 
     def density(self, grid: Grid, start_angstrom: float, stop_angstrom: float) -> Floats:
         """Returns the change of the density projected between two heights, (ny, nx), e/Å²."""
-        return self._project(self.coefficients, grid, start_angstrom, stop_angstrom)
+        return self._project(grid, start_angstrom, stop_angstrom, potential=False)
 
     def potential(self, grid: Grid, start_angstrom: float, stop_angstrom: float) -> Floats:
         """Returns the change of the potential projected between two heights, (ny, nx), V·Å."""
-        qz, qy, qx = self._frequencies()
-        squared = qz[:, None, None] ** 2 + qy[:, None] ** 2 + qx**2
-        squared[0, 0, 0] = np.inf
-        factor = -POTENTIAL_CONSTANT / (2 * np.pi**2 * BOHR_RADIUS * squared)
-        return self._project(factor * self.coefficients, grid, start_angstrom, stop_angstrom)
+        return self._project(grid, start_angstrom, stop_angstrom, potential=True)
 
     def period_of(self, start_angstrom: float, stop_angstrom: float) -> tuple[float, float]:
         """Returns what slices have in common whose changes are equal: height within the cell, and thickness, Å."""
@@ -55,23 +51,21 @@ class Bonding:
         height = round(start_angstrom % c, 6)
         return (0.0 if height >= round(c, 6) else height, round(stop_angstrom - start_angstrom, 6))
 
-    def _frequencies(self) -> tuple[Floats, ...]:
-        """Returns (qz, qy, qx) of the coefficients, 1/Å."""
-        sides = self.cell_angstrom[::-1]
-        return tuple(np.fft.fftfreq(m, side / m) for m, side in zip(self.coefficients.shape, sides, strict=True))
-
-    def _project(self, coefficients: Complexes, grid: Grid, start: float, stop: float) -> Floats:
-        """Returns the field of 3D coefficients between two heights, as far as the grid resolves it."""
-        qz = self._frequencies()[0]
+    def _project(self, grid: Grid, start: float, stop: float, *, potential: bool) -> Floats:
+        """Returns the density or the potential between two heights, as far as the grid resolves it."""
+        orders = [np.fft.fftfreq(m, 1 / m).astype(int) for m in self.coefficients.shape]
+        rows, columns = orders[1] * self.repeats[1], orders[2] * self.repeats[0]
+        in_y, in_x = (2 * abs(index) < n for index, n in zip((rows, columns), grid.shape, strict=True))
+        coefficients = self.coefficients[:, in_y][:, :, in_x]
+        a, b, c = self.cell_angstrom
+        qz, qy, qx = orders[0] / c, orders[1][in_y] / b, orders[2][in_x] / a
+        if potential:
+            squared = qz[:, None, None] ** 2 + qy[:, None] ** 2 + qx**2
+            squared[0, 0, 0] = np.inf
+            coefficients *= -POTENTIAL_CONSTANT / (2 * np.pi**2 * BOHR_RADIUS * squared)
         # The integral of exp(2πi qz z), about the middle, where it has no difference of close numbers.
         along = (stop - start) * np.sinc(qz * (stop - start)) * np.exp(1j * np.pi * qz * (start + stop))
-        flat = np.einsum("z,zyx->yx", along, coefficients) / np.prod(self.cell_angstrom)
-        rows, columns = (
-            np.fft.fftfreq(m, 1 / m).astype(int) * repeat
-            for m, repeat in zip(flat.shape, (self.repeats[1], self.repeats[0]), strict=True)
-        )
-        inside = [2 * abs(index) < n for index, n in zip((rows, columns), grid.shape, strict=True)]
         spectrum = np.zeros(grid.shape, np.complex128)
-        spectrum[np.ix_(rows[inside[0]], columns[inside[1]])] = flat[np.ix_(*inside)]
+        spectrum[np.ix_(rows[in_y], columns[in_x])] = np.tensordot(along, coefficients, axes=1) / (a * b * c)
         field: Floats = np.fft.ifft2(spectrum).real * spectrum.size
         return field
