@@ -3,11 +3,12 @@
 
 import sys
 
-from namsa.cli import start  # noqa: F401 - before anything that takes time to import
+from namsa.cli import start
 
 
 def main() -> int:
     """Runs the command line of this process and returns its exit code."""
+    start.prepare()
     from namsa.cli.parser import main
 
     return main()

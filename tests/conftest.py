@@ -54,8 +54,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileSch
     return FileScheduling(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent  # the longest group first
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what has the mark `slow`, unless -m says what to take, and begins with the longest group."""
+    if not config.option.markexpr:
+        left_out = [item for item in items if item.get_closest_marker("slow")]
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=left_out)
+    here = Path(__file__).parent
     items.sort(key=lambda item: item.path.relative_to(here).as_posix() not in STARTS_JOBS)
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from namsa.cli import start  # noqa: F401 - before anything that takes time to import
+from namsa.cli import start
 from namsa.cli.command_line import CommandParser, command_function, exit_code, parse, warn_in_one_line
 
 from .commands.parser import JOB, build_parser
@@ -31,6 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_code(lambda: command_function(options.run)(options))
 
 
+def run() -> int:
+    """Runs the command line of this process and returns its exit code."""
+    start.prepare()
+    return main()
+
+
 def _split_launcher(words: list[str], parser: CommandParser) -> tuple[list[str], list[str]]:
     """Returns the job's own words, and those of a launcher after `--`. Other commands have no launcher."""
     if "--" not in words or words[0] in parser.commands.keys() - {JOB}:
@@ -40,4 +46,4 @@ def _split_launcher(words: list[str], parser: CommandParser) -> tuple[list[str],
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

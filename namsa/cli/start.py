@@ -1,7 +1,7 @@
-"""The first thing that a command does: nothing that ends it before its work begins, or after, prints a traceback.
+"""The first thing that a process of a command does: nothing that ends it before its work, or after, prints a traceback.
 
-`namsa.__main__` and `train.__main__` import this before all else. Signals end the process at once here, because nothing
-has been written yet, or all has; while a command works they interrupt it (`command_line.exit_code`).
+Signals end the process at once, because nothing has been written yet, or all has; while a command works they interrupt
+it (`command_line.exit_code`).
 """
 
 import os
@@ -27,7 +27,9 @@ def end_at_once(number: int, _frame: Any) -> None:
     os._exit(INTERRUPTED)
 
 
-open_standard_streams()
-for _number in ENDING:
-    if signal.getsignal(_number) is not signal.SIG_IGN:  # nohup
-        signal.signal(_number, end_at_once)
+def prepare() -> None:
+    """Prepares this process for a command, before anything that takes time to import."""
+    open_standard_streams()
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, end_at_once)

@@ -167,10 +167,10 @@ class SimulationConfig(Section):
         if self.simulation.method == "scatter":  # the samples are cut from the thickest
             del orientations["thickness_angstrom"]
         specimen = self.specimen.model_copy(update=orientations)
-        scan = self.scan.model_copy(update={"file": _digest(self.scan.file)}) if self.scan.file else self.scan
+        scan = self.scan.model_copy(update={"file": _digest(self.scan.file, "scan.file")}) if self.scan.file else self.scan
         detector = self.detector
         if detector and detector.response and detector.response.mtf_file:
-            response = detector.response.model_copy(update={"mtf_file": _digest(detector.response.mtf_file)})
+            response = detector.response.model_copy(update={"mtf_file": _digest(detector.response.mtf_file, "detector.response.mtf_file")})
             detector = detector.model_copy(update={"response": response})
         simulation = self.simulation
         if simulation.sampling_angstrom != "auto":  # accuracy then only judges
@@ -196,7 +196,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> SimulationCo
     return validate(SimulationConfig, sections, str(path))
 
 
-def _digest(path: Path) -> Path:
-    """The hash of a file's contents, as a path."""
-    contents = read_bytes(path, largest_bytes=LARGEST_SCAN_FILE_BYTES, kind="the file of the configuration")
+def _digest(path: Path, key: str) -> Path:
+    """The hash of the contents of a file, which a key of the configuration names, as a path."""
+    contents = read_bytes(path, largest_bytes=LARGEST_SCAN_FILE_BYTES, kind=key)
     return Path(hashlib.sha256(contents).hexdigest())

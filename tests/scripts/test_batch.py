@@ -18,6 +18,8 @@ from paths import ROOT
 from namsa.dataset.shards import shard_paths
 from namsa.dataset.verify import verify
 
+pytestmark = pytest.mark.slow  # jobs of ranks
+
 SCRIPTS = ("scripts/summit.lsf", "scripts/slurm.sh")
 
 # In place of Python: notes what it was asked to do by which rank, and fails or hangs in a phase as it is told.
@@ -32,7 +34,6 @@ if [ "$2 $3" = "${HANG_PHASE:-}" ]; then echo $$ >> "$LOG.hung"; exec sleep 60; 
 IMPORTS = """
 import importlib.util, os, sqlite3, ssl, sys, of_the_environment
 
-pytestmark = pytest.mark.slow  # jobs of ranks
 files = [module.__file__ for module in sys.modules.values() if getattr(module, "__file__", None)]
 files += [sys.executable, importlib.util.find_spec("train").origin]
 files += [line.split()[-1] for line in open("/proc/self/maps") if "python" in line]

@@ -98,7 +98,7 @@ def test_a_result_shows_itself(tmp_path, result):
 @pytest.mark.parametrize(
     ("array", "changes", "message"),
     [
-        (np.ones((4, 4, 8)), {}, "the array has 3 axes and type float64: give numbers"),
+        (np.ones((4, 4, 8)), {}, "the array has 3 axes and no scan_shape: give numbers"),
         (np.ones((16, 16, 8, 8)), {"energy_ev": None, "pixel_mrad": None}, "give energy_ev, pixel_mrad"),
         (np.ones((16, 16, 8, 8)), {"scan_step_angstrom": (0.4, -1.0)}, "scan_step_angstrom is -1: give a positive"),
         (np.ones((16, 16, 8, 8)), {"energy_ev": 300e3}, "array does not fit the network: energy 300 keV, trained for"),

@@ -22,7 +22,7 @@ needs_fused = pytest.mark.skipif(not fused.available(), reason="installed withou
 
 
 def optical_setup(engine="plain", camera=None, modes=MODES):
-    return dispatch.optical_setup(GRID, BEAM, modes, 2.0, camera, precision="float64", engine=engine)
+    return dispatch.optical_setup(GRID, BEAM, modes, [2.0], camera, precision="float64", engine=engine)
 
 
 def slices():
