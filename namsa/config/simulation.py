@@ -167,10 +167,13 @@ class SimulationConfig(Section):
         if self.simulation.method == "scatter":  # the samples are cut from the thickest
             del orientations["thickness_angstrom"]
         specimen = self.specimen.model_copy(update=orientations)
-        scan = self.scan.model_copy(update={"file": _digest(self.scan.file, "scan.file")}) if self.scan.file else self.scan
+        scan = self.scan
+        if scan.file:
+            scan = scan.model_copy(update={"file": _digest(scan.file, "scan.file")})
         detector = self.detector
         if detector and detector.response and detector.response.mtf_file:
-            response = detector.response.model_copy(update={"mtf_file": _digest(detector.response.mtf_file, "detector.response.mtf_file")})
+            digest = _digest(detector.response.mtf_file, "detector.response.mtf_file")
+            response = detector.response.model_copy(update={"mtf_file": digest})
             detector = detector.model_copy(update={"response": response})
         simulation = self.simulation
         if simulation.sampling_angstrom != "auto":  # accuracy then only judges
