@@ -221,6 +221,9 @@ def _settle(group: Sequence[Site], notes: list[str]) -> list[Site]:
     return list(merged.values())
 
 
+LEAST_SHARE = 1e-6  # that is sorted by: a composition drops what is below 1e-8, and a site of nothing has no order
+
+
 def _shares(group: Sequence[Site]) -> tuple[tuple[int, float], ...]:
     return tuple((site.number, site.occupancy) for site in group)
 
@@ -228,7 +231,7 @@ def _shares(group: Sequence[Site]) -> tuple[tuple[int, float], ...]:
 def _ranks(places: Sequence[Sequence[Site]]) -> dict[tuple[tuple[int, float], ...], int]:
     """Returns the order of what is on places: by electronegativity, as pymatgen sorts the sites of a structure."""
     distinct = {
-        shares: Composition({Element.from_Z(number): share for number, share in shares})
+        shares: Composition({Element.from_Z(number): max(share, LEAST_SHARE) for number, share in shares})
         for shares in dict.fromkeys(map(_shares, places))
     }
     with warnings.catch_warnings():

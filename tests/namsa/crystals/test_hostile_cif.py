@@ -103,3 +103,10 @@ def test_a_large_crystal_is_read(tmp_path):
     crystal = read_cif(path)
     assert (len(crystal.atoms), crystal.space_group) == (300, "P222")
     assert time.process_time() - started < 10
+
+
+def test_a_site_of_nearly_nothing_has_an_order(tmp_path):
+    path, keys = tmp_path / "x.cif", "_atom_site_fract_z\n"
+    sites = CIF.replace(keys, f"{keys}_atom_site_occupancy\n").replace("Si1 Si 0 0 0\n", "Si1 Si 0 0 0 1\n")
+    path.write_text(f"{sites}O1 O 0.5 0.5 0.5 1e-9\nO2 O 0.5 0 0.5 1e-9\n")
+    assert len(read_cif(path).atoms) == 3
