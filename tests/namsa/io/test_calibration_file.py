@@ -1,6 +1,7 @@
 """Calibration files: written and read again, and refused where anything in them is unknown or out of range."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -33,6 +34,13 @@ FILE = CalibrationFile(
 def test_a_file_is_read_as_it_was_written(tmp_path):
     write_calibration(FILE, tmp_path / "c.json")
     assert read_calibration(tmp_path / "c.json") == FILE
+
+
+def test_an_ellipse_of_pixels_told_twice_too_wide_is_read(tmp_path):
+    """`inspect --pixel-mrad 2 1` of a round disk measures a ratio a little above 2."""
+    quantities = FILE.quantities | {"ellipse_ratio": Quantity(2.007, 0.01, "ellipse")}
+    write_calibration(replace(FILE, quantities=quantities), tmp_path / "c.json")
+    assert read_calibration(tmp_path / "c.json").value("ellipse_ratio") == 2.007
 
 
 def test_the_callers_numbers_take_precedence(tmp_path):
