@@ -102,7 +102,8 @@ def test_file_systems_without_hard_links_flushed_folders_and_locks_will_do(tmp_p
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_ends_a_command_with_130_and_one_line_and_leaves_no_half_file(tmp_path, name):
     code = (
-        "import sys, time; from namsa.cli import start; from namsa.cli.command_line import exit_code; start.prepare()\n"
+        f"import signal, sys, time; signal.signal(signal.{name}, signal.SIG_DFL)\n"  # this suite may run under nohup
+        "from namsa.cli import start; from namsa.cli.command_line import exit_code; start.prepare()\n"
         "from namsa.files import open_atomic; from pathlib import Path\n"
         "def work():\n"
         " with open_atomic(Path('out')) as file:\n"
