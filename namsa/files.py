@@ -262,7 +262,6 @@ def open_in_place(path: Path) -> int:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link; a pipe that nobody reads
             raise
-        status = None
     else:
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:

@@ -11,21 +11,15 @@ from pydantic import Field
 from namsa.config import simulation
 from namsa.config.loading import Section
 
-from .registry import OfKind
+from .registry import KindSection, OfKind
 
 Experiment = Any  # `train.experiment.experiment.Experiment`, which imports this module
 
 
-class SourceSection(Section):
+class SourceSection(KindSection):
     """Base class of the sections data.source."""
 
     variants: ClassVar[dict[str, type[Section]]] = {}
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **settings: Any) -> None:
-        """Adds the section of a kind to those that are known."""
-        if kind := cls.model_fields.get("kind"):
-            cls.variants[kind.default] = cls
 
     def check(self, experiment: Experiment) -> None:
         """Raises ValueError if the source does not fit the rest of the configuration."""

@@ -13,7 +13,7 @@ from fcdensenet.count import NetworkCount
 from namsa.config.loading import Section
 from namsa.errors import InputError
 
-from .registry import OfKind
+from .registry import KindSection, OfKind
 
 LARGEST_COUNT = 10**9  # of samples and steps
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
@@ -32,7 +32,7 @@ class Synchronisations(NamedTuple):
     bytes: int
 
 
-class ExchangeSection(Section):
+class ExchangeSection(KindSection):
     """Base class of the sections training.exchange.
 
     Attributes:
@@ -42,12 +42,6 @@ class ExchangeSection(Section):
 
     variants: ClassVar[dict[str, type[Section]]] = {}
     excludes: ClassVar[Mapping[str, str]] = {}
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **settings: Any) -> None:
-        """Adds the section of a kind to those that are known."""
-        if kind := cls.model_fields.get("kind"):
-            cls.variants[kind.default] = cls
 
     @property
     def sends_float16(self) -> bool:

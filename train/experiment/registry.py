@@ -8,7 +8,7 @@ the kind is unknown, and everything else works.
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
@@ -33,6 +33,22 @@ def strategy(seam: str, kind: str, module: str) -> ModuleType:
         module: Name of the module.
     """
     return import_module(f"..strategies.{seam}.{kind}.{module}", __package__)
+
+
+class KindSection(Section):
+    """Base class of the sections of a seam, one for each kind.
+
+    Attributes:
+        variants: The sections that are known, by kind. Each seam has its own.
+    """
+
+    variants: ClassVar[dict[str, type[Section]]] = {}
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **settings: Any) -> None:
+        """Adds the section of a kind to those that are known."""
+        if kind := cls.model_fields.get("kind"):
+            cls.variants[kind.default] = cls
 
 
 class OfKind:
