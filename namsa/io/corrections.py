@@ -61,19 +61,14 @@ def repair(
 
 
 @dataclass(frozen=True)
-class CorrectedPatterns:
-    """Patterns whose bad pixels are replaced and whose disk stays in one place.
+class ChangedPatterns:
+    """Patterns that are changed as they are read: a `PatternArray` of real numbers, but for its parts.
 
     Attributes:
         stored: The patterns as they are stored, `(sy, sx, dy, dx)`.
-        bad_pixels: Rows and columns of pixels that are replaced by the mean of the nearest good ones.
-        centre_slope: Movement of the disk, detector (y, x) by scan (row, column), pixels per step. Patterns are shifted
-            back, by linear interpolation, to where they are in the middle of the scan. `None` for no movement.
     """
 
     stored: PatternArray
-    bad_pixels: tuple[tuple[int, int], ...] = ()
-    centre_slope: Slope | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,6 +84,21 @@ class CorrectedPatterns:
     def chunks(self) -> tuple[int, ...] | None:
         """The shape of the pieces that are stored together, if there are any."""
         return self.stored.chunks
+
+
+@dataclass(frozen=True)
+class CorrectedPatterns(ChangedPatterns):
+    """Patterns whose bad pixels are replaced and whose disk stays in one place.
+
+    Attributes:
+        stored: The patterns as they are stored, `(sy, sx, dy, dx)`.
+        bad_pixels: Rows and columns of pixels that are replaced by the mean of the nearest good ones.
+        centre_slope: Movement of the disk, detector (y, x) by scan (row, column), pixels per step. Patterns are shifted
+            back, by linear interpolation, to where they are in the middle of the scan. `None` for no movement.
+    """
+
+    bad_pixels: tuple[tuple[int, int], ...] = ()
+    centre_slope: Slope | None = None
 
     def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
         """Returns a part."""

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage, sparse
 
-from namsa.io.corrections import repair, repair_matrix
-from namsa.io.recording import PatternArray
+from namsa.io.corrections import ChangedPatterns, repair, repair_matrix
 from namsa.text import plural
 
 Array = npt.NDArray[Any]
@@ -162,7 +161,7 @@ def filled(block: Array, lost: Flags) -> Array:
 
 
 @dataclass(frozen=True)
-class MendedPatterns:
+class MendedPatterns(ChangedPatterns):
     """Patterns of a scan without what was not recorded, as they are read.
 
     Attributes:
@@ -170,23 +169,7 @@ class MendedPatterns:
         lost: Which of them are lost, `(sy, sx)`; the mean of the nearest ones is in their place.
     """
 
-    stored: PatternArray
     lost: Flags
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape."""
-        return self.stored.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers: float64 if it is that of the file, otherwise float32."""
-        return np.dtype(np.float64 if self.stored.dtype == np.float64 else np.float32)
-
-    @property
-    def chunks(self) -> tuple[int, ...] | None:
-        """The shape of the pieces that are stored together, if there are any."""
-        return self.stored.chunks
 
     def __getitem__(self, index: Sequence[slice]) -> Array:
         """Returns a part."""
