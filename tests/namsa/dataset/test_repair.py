@@ -154,6 +154,7 @@ def test_a_second_repair_takes_another_folder_and_one_cut_off_begins_anew(datase
     assert contents(dataset) == undisturbed
 
 
+@pytest.mark.slow
 def test_killed_at_any_point_a_repair_loses_nothing_and_goes_on(dataset, undisturbed, tmp_path):
     path = shard_path(dataset, 1)
     with Shard(path) as shard:

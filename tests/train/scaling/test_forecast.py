@@ -33,6 +33,7 @@ def test_a_small_network_is_measured_as_it_is(name):
     assert measurable(experiment) == (experiment.network, 1)
 
 
+@pytest.mark.slow
 def test_interfaces_that_a_manifest_lists_are_told_with_their_partners(tmp_path, monkeypatch):
     few = [
         "materials.limit=16",
