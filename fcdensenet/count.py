@@ -31,37 +31,22 @@ BYTES_PER_VALUE = {"float16": 2, "float32": 4}
 
 @dataclass(frozen=True)
 class LayerCount:
-    """The size of one layer, for one sample.
+    """The size of one layer, for one sample."""
 
-    Attributes:
-        name: The layer's name in the Keras model.
-        kind: As "conv" or "relu".
-        output_shape: Shape of the output without the batch axis.
-        kernel_shape: Shape of a convolution's weights, or of a dense layer's; empty for other layers.
-        parameters: Number of values in all variables.
-        trainable_parameters: Number of values in trained variables.
-        forward_flop: FLOP of the forward pass.
-        kept_values: Number of the output's values that a training step keeps, in the dtype of the computation.
-        extra_bytes: Memory that a training step keeps for the layer in any dtype.
-        halo_values: Number of values of the halo that the layer adds to those exchanged before it.
-        halo_gradients: Number of values of the halo's gradient that are sent back.
-        shared_values: Number of values whose mean over the parts is exchanged, in float32.
-        border_rows: Number of rows of a part's output that need the halo.
-    """
-
-    name: str
-    kind: str
-    output_shape: tuple[int, ...]
+    name: str  # the layer's name in the Keras model
+    kind: str  # as "conv" or "relu"
+    output_shape: tuple[int, ...]  # shape of the output without the batch axis
+    # Shape of a convolution's weights, or of a dense layer's; empty for other layers.
     kernel_shape: tuple[int, ...] = ()
-    parameters: int = 0
-    trainable_parameters: int = 0
-    forward_flop: int = 0
-    kept_values: int = 0
-    extra_bytes: int = 0
-    halo_values: int = 0
-    halo_gradients: int = 0
-    shared_values: int = 0
-    border_rows: int = 0
+    parameters: int = 0  # number of values in all variables
+    trainable_parameters: int = 0  # number of values in trained variables
+    forward_flop: int = 0  # FLOP of the forward pass
+    kept_values: int = 0  # number of the output's values that a training step keeps, in the dtype of the computation
+    extra_bytes: int = 0  # memory that a training step keeps for the layer in any dtype
+    halo_values: int = 0  # number of values of the halo that the layer adds to those exchanged before it
+    halo_gradients: int = 0  # number of values of the halo's gradient that are sent back
+    shared_values: int = 0  # number of values whose mean over the parts is exchanged, in float32
+    border_rows: int = 0  # number of rows of a part's output that need the halo
 
     @property
     def weights(self) -> int:
@@ -80,13 +65,9 @@ class LayerCount:
 
 @dataclass(frozen=True)
 class NetworkCount:
-    """The sizes of a network's layers and their sums, for one sample.
+    """The sizes of a network's layers and their sums, for one sample."""
 
-    Attributes:
-        layers: The layers in the order in which they run.
-    """
-
-    layers: tuple[LayerCount, ...]
+    layers: tuple[LayerCount, ...]  # the layers in the order in which they run
 
     @property
     def parameters(self) -> int:
@@ -183,25 +164,15 @@ def counted_part(counted: Callable[[int], NetworkCount], ways: int) -> NetworkCo
 
 @dataclass(frozen=True)
 class ShapeLayers:
-    """`fcdensenet.blocks.Layers` for bare shapes: each call records a layer. The protocol documents the methods.
+    """`fcdensenet.blocks.Layers` for bare shapes: each call records a layer. The protocol documents the methods."""
 
-    Attributes:
-        input_shape: Channels of the input, and the extents of its grid.
-        data_format: Order of the axes in memory.
-        recompute: Whether the stacks of dense blocks are computed again in the backward pass.
-        divided_axis: The divided axis of the grid, if the shapes are those of a part.
-        layers: The recorded layers.
-        kept: Names of the layers whose output a gradient needs.
-        exchanged: Names of the maps whose halo has been exchanged for a stack.
-    """
-
-    input_shape: tuple[int, ...]
-    data_format: str
-    recompute: bool = False
-    divided_axis: int | None = None
-    layers: list[LayerCount] = field(default_factory=list)
-    kept: set[str] = field(default_factory=set)
-    exchanged: set[str] = field(default_factory=set)
+    input_shape: tuple[int, ...]  # channels of the input, and the extents of its grid
+    data_format: str  # order of the axes in memory
+    recompute: bool = False  # whether the stacks of dense blocks are computed again in the backward pass
+    divided_axis: int | None = None  # the divided axis of the grid, if the shapes are those of a part
+    layers: list[LayerCount] = field(default_factory=list)  # the recorded layers
+    kept: set[str] = field(default_factory=set)  # names of the layers whose output a gradient needs
+    exchanged: set[str] = field(default_factory=set)  # names of the maps whose halo has been exchanged for a stack
 
     def counted(self) -> NetworkCount:
         """Returns the recorded layers, each with the values of its output that a step keeps."""

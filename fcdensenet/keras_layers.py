@@ -23,19 +23,12 @@ _POOLING = {
 
 @dataclass(frozen=True)
 class KerasLayers:
-    """`fcdensenet.blocks.Layers` for symbolic Keras tensors. The protocol documents the methods.
+    """`fcdensenet.blocks.Layers` for symbolic Keras tensors. The protocol documents the methods."""
 
-    Attributes:
-        input_shape: Channels of the input, and the extents of its grid.
-        data_format: Order of the axes in memory.
-        seed: The seed of the network, from which each layer's own seed follows.
-        recompute: Whether the stacks of dense blocks are computed again in the backward pass.
-    """
-
-    input_shape: tuple[int, ...]
-    data_format: str
-    seed: int
-    recompute: bool = False
+    input_shape: tuple[int, ...]  # channels of the input, and the extents of its grid
+    data_format: str  # order of the axes in memory
+    seed: int  # the seed of the network, from which each layer's own seed follows
+    recompute: bool = False  # whether the stacks of dense blocks are computed again in the backward pass
 
     @property
     def axis(self) -> int:

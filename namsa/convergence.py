@@ -29,19 +29,12 @@ _STEPS = (0.7548776662, 0.5698402910)
 
 
 class RingError(NamedTuple):
-    """The error of the intensity in a ring.
+    """The error of the intensity in a ring."""
 
-    Attributes:
-        inner_mrad: Inner angle, mrad.
-        outer_mrad: Outer angle, mrad.
-        error: Relative difference of the probes' mean intensity.
-        fraction: The intensity itself, as a fraction of the beam.
-    """
-
-    inner_mrad: float
-    outer_mrad: float
-    error: float
-    fraction: float
+    inner_mrad: float  # inner angle, mrad
+    outer_mrad: float  # outer angle, mrad
+    error: float  # relative difference of the probes' mean intensity
+    fraction: float  # the intensity itself, as a fraction of the beam
 
 
 @dataclass(frozen=True)

@@ -38,32 +38,20 @@ class ExposureSettings:
 
 @dataclass(frozen=True)
 class Exposure:
-    """What prepares and finishes a stack of patterns.
+    """What prepares and finishes a stack of patterns."""
 
-    Attributes:
-        positions: Probe positions (n, 2) as (y, x), Å.
-        setup: Lenses, propagator, detector and engine.
-        beams: Plane waves of the lens, (ny, nx), zero frequency first.
-        averaged_scan: Rows and columns of a raster that is averaged over the source when all patterns are there. `None`
-            if coherent probes sample the source.
-        source_size_angstrom: FWHM of the Gaussian source at the specimen, Å.
-        electrons: Electrons per pattern; `None` without noise.
-        blurring: Convolution by plasmons and the detector; `None` if there is none.
-        response: The detector's response; `None` if it is ideal.
-        pattern_shape: Pixels (dy, dx) of a pattern.
-        seed: Seed of the noise.
-    """
-
-    positions: npt.NDArray[np.float64]
-    setup: dispatch.OpticalSetup
-    beams: npt.NDArray[np.bool_]
+    positions: npt.NDArray[np.float64]  # probe positions (n, 2) as (y, x), Å
+    setup: dispatch.OpticalSetup  # lenses, propagator, detector and engine
+    beams: npt.NDArray[np.bool_]  # plane waves of the lens, (ny, nx), zero frequency first
+    # Rows and columns of a raster that is averaged over the source when all patterns are there. `None` if coherent
+    # probes sample the source.
     averaged_scan: tuple[int, int] | None
-    source_size_angstrom: float
-    electrons: float | None
-    blurring: PatternFilter | None
-    response: Response | None
-    pattern_shape: tuple[int, int]
-    seed: int
+    source_size_angstrom: float  # FWHM of the Gaussian source at the specimen, Å
+    electrons: float | None  # electrons per pattern; `None` without noise
+    blurring: PatternFilter | None  # convolution by plasmons and the detector; `None` if there is none
+    response: Response | None  # the detector's response; `None` if it is ideal
+    pattern_shape: tuple[int, int]  # pixels (dy, dx) of a pattern
+    seed: int  # seed of the noise
 
     def finish(self, patterns: npt.NDArray[Any], first: int = 0, *, configurations: int) -> npt.NDArray[Any]:
         """Returns the patterns as the detector counts them.

@@ -32,17 +32,11 @@ class SampleArrays(Protocol):
 
 
 class ArrayAxis(NamedTuple):
-    """One axis of an array.
+    """One axis of an array."""
 
-    Attributes:
-        name: As "ky".
-        units: As "mrad"; empty for a plain index.
-        coordinates: Coordinate of each index, `(n,)`, in `units`.
-    """
-
-    name: str
-    units: str
-    coordinates: npt.NDArray[np.float64]
+    name: str  # as "ky"
+    units: str  # as "mrad"; empty for a plain index
+    coordinates: npt.NDArray[np.float64]  # coordinate of each index, `(n,)`, in `units`
 
 
 class PixelGrid(NamedTuple):

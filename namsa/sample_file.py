@@ -21,15 +21,10 @@ SMALL_BYTES, COMPRESSION = 2**26, 1032
 
 @dataclass(frozen=True)
 class StoredSample:
-    """A sample in an open file.
+    """A sample in an open file."""
 
-    Attributes:
-        group: The group that holds it.
-        name: Its name.
-    """
-
-    group: Hdf5Group
-    name: str
+    group: Hdf5Group  # the group that holds it
+    name: str  # its name
 
     def provenance(self) -> dict[str, Any]:
         """Reads the provenance, whose values are checked where they are used.

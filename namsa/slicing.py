@@ -57,47 +57,31 @@ class SlicingSettings:
 
 @dataclass(frozen=True)
 class SpecimenFields:
-    """The mean density and potential of a specimen's configurations, in its precision, on the host.
+    """The mean density and potential of a specimen's configurations, in its precision, on the host."""
 
-    Attributes:
-        densities: Projected electron density up to each depth, (depths, ny, nx), e/Å².
-        projected_potentials: Projected potential up to each depth, (depths, ny, nx), V·Å.
-        density_by_depth: Density of each bin along the beam, (bins, ny, nx), e/Å²; `None` if it is not divided.
-    """
-
-    densities: Image
-    projected_potentials: Image
+    densities: Image  # projected electron density up to each depth, (depths, ny, nx), e/Å²
+    projected_potentials: Image  # projected potential up to each depth, (depths, ny, nx), V·Å
+    # Density of each bin along the beam, (bins, ny, nx), e/Å²; `None` if it is not divided.
     density_by_depth: Image | None
 
 
 @dataclass(frozen=True)
 class Slicing:
-    """A specimen and how it is sliced.
+    """A specimen and how it is sliced."""
 
-    Attributes:
-        snapshots: The specimen without thermal displacements, once or in several states of the same cell.
-        settings: How it is sliced.
-        seed: Seed of the thermal displacements.
-        grid: The sampling of the waves.
-        plan: Where the specimen is cut, for the atoms of all snapshots one after the other.
-        follows_layers: Whether slices begin at layers of atoms. If not, they are equally thick, and an atom is in the
-            slice that thermal displacement takes it to.
-        expected_error: Relative L2 error that patterns are expected to have; see `namsa.physics.sampling`.
-        xp: The array module, numpy or cupy.
-        warnings: What is doubtful about the atoms.
-        bonding: What bonds change, if a charge density was given.
-    """
-
+    # The specimen without thermal displacements, once or in several states of the same cell.
     snapshots: tuple[ase.Atoms, ...]
-    settings: SlicingSettings
-    seed: int
-    grid: Grid
-    plan: SlicePlan
+    settings: SlicingSettings  # how it is sliced
+    seed: int  # seed of the thermal displacements
+    grid: Grid  # the sampling of the waves
+    plan: SlicePlan  # where the specimen is cut, for the atoms of all snapshots one after the other
+    # Whether slices begin at layers of atoms. If not, they are equally thick, and an atom is in the slice that thermal
+    # displacement takes it to.
     follows_layers: bool
-    expected_error: float
-    xp: Any
-    warnings: list[str]
-    bonding: Bonding | None = None
+    expected_error: float  # relative L2 error that patterns are expected to have; see `namsa.physics.sampling`
+    xp: Any  # the array module, numpy or cupy
+    warnings: list[str]  # what is doubtful about the atoms
+    bonding: Bonding | None = None  # what bonds change, if a charge density was given
 
     @property
     def slices(self) -> int:

@@ -63,25 +63,16 @@ print(json.dumps({"version": cupy.__version__, "cuda": cupy.cuda.runtime.runtime
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked for.
+    """One thing that was looked for."""
 
-    Attributes:
-        group: What it is for: machine, simulation, training or ranks.
-        name: What was looked for.
-        ok: Whether it is there.
-        found: What is there, or the reason why it is not.
-        remedy: The command that installs it.
-        needed: Whether namsa is at fault without it. What is not needed is a possibility that this machine lacks.
-        devices: Addresses of the GPUs that were found, the same from every process of the machine.
-    """
-
-    group: str
-    name: str
-    ok: bool
-    found: str
-    remedy: str = ""
+    group: str  # what it is for: machine, simulation, training or ranks
+    name: str  # what was looked for
+    ok: bool  # whether it is there
+    found: str  # what is there, or the reason why it is not
+    remedy: str = ""  # the command that installs it
+    # Whether namsa is at fault without it. What is not needed is a possibility that this machine lacks.
     needed: bool = True
-    devices: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()  # addresses of the GPUs that were found, the same from every process of the machine
 
 
 class ReportJson(TypedDict):
@@ -93,13 +84,9 @@ class ReportJson(TypedDict):
 
 @dataclass(frozen=True)
 class Report:
-    """All checks of a machine.
+    """All checks of a machine."""
 
-    Attributes:
-        checks: The checks, in the order in which they are shown.
-    """
-
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...]  # the checks, in the order in which they are shown
 
     @property
     def ok(self) -> bool:

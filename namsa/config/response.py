@@ -25,15 +25,10 @@ class Plasmons(Section):
 
 
 class Preset(NamedTuple):
-    """What is published of a detector. `None` where no value is known here.
+    """What is published of a detector. `None` where no value is known here."""
 
-    Attributes:
-        saturation_counts: Electrons of one pattern that a pixel can count.
-        source: Where the value is from.
-    """
-
-    saturation_counts: float | None
-    source: str
+    saturation_counts: float | None  # electrons of one pattern that a pixel can count
+    source: str  # where the value is from
 
 
 # No modulation transfer function and no dead time are here: they depend on the energy and the thresholds, so that a

@@ -29,44 +29,27 @@ MOST_COMPARISONS = 10**8  # of images of sites with each other
 
 @dataclass(frozen=True)
 class Site:
-    """An atom site of a file.
+    """An atom site of a file."""
 
-    Attributes:
-        label: Its name in the file.
-        number: Its atomic number.
-        place: Fractional coordinates, `(3,)`.
-        rounding: How far each coordinate can be from the exact one because of its digits, `(3,)`.
-        occupancy: The atom's share of the site.
-        occupancy_rounding: How far the share can be from the exact one.
-        u_angstrom2: The mean square displacement along one axis, Å²; not a number if it is unknown.
-        tensor_angstrom2: ⟨u_i u_j⟩ along x, y, z, `(3, 3)`, Å²; `None` if it is unknown.
-    """
-
-    label: str
-    number: int
-    place: Floats
-    rounding: Floats
-    occupancy: float = 1.0
-    occupancy_rounding: float = 0.0
-    u_angstrom2: float = np.nan
-    tensor_angstrom2: Floats | None = None
+    label: str  # its name in the file
+    number: int  # its atomic number
+    place: Floats  # fractional coordinates, `(3,)`
+    rounding: Floats  # how far each coordinate can be from the exact one because of its digits, `(3,)`
+    occupancy: float = 1.0  # the atom's share of the site
+    occupancy_rounding: float = 0.0  # how far the share can be from the exact one
+    u_angstrom2: float = np.nan  # the mean square displacement along one axis, Å²; not a number if it is unknown
+    tensor_angstrom2: Floats | None = None  # ⟨u_i u_j⟩ along x, y, z, `(3, 3)`, Å²; `None` if it is unknown
 
 
 @dataclass(frozen=True)
 class Expanded:
-    """The atoms of a cell.
+    """The atoms of a cell."""
 
-    Attributes:
-        atoms: The atoms with their occupancies and amplitudes, if there are any; those of a site share a position.
-        labels: The site of each atom.
-        rounding: How far each occupancy can be from the exact one, `(n,)`.
-        notes: What was left out or changed.
-    """
-
+    # The atoms with their occupancies and amplitudes, if there are any; those of a site share a position.
     atoms: ase.Atoms
-    labels: tuple[str, ...]
-    rounding: Floats
-    notes: tuple[str, ...]
+    labels: tuple[str, ...]  # the site of each atom
+    rounding: Floats  # how far each occupancy can be from the exact one, `(n,)`
+    notes: tuple[str, ...]  # what was left out or changed
 
 
 def expand(sites: Sequence[Site], symmetry: Symmetry, cell: Floats) -> Expanded:

@@ -7,17 +7,11 @@ _NUMBER = re.compile(r"([+-]?)(\d+(?:\.(\d*))?|\.(\d+))(?:[eE]([+-]?\d{1,3}))?(?
 
 
 class Number(NamedTuple):
-    """A printed number.
+    """A printed number."""
 
-    Attributes:
-        value: The number.
-        decimals: Digits after the point.
-        uncertainty: Its standard uncertainty; 0 if none is printed.
-    """
-
-    value: float
-    decimals: int
-    uncertainty: float
+    value: float  # the number
+    decimals: int  # digits after the point
+    uncertainty: float  # its standard uncertainty; 0 if none is printed
 
     @property
     def rounding(self) -> float:

@@ -29,19 +29,13 @@ LOOSER_STRAINS = (0.05, 0.1, 0.2, 0.4)  # tried after a failed search, for the e
 
 @dataclass(frozen=True)
 class CellFit:
-    """A right-angled supercell before it is filled with atoms.
+    """A right-angled supercell before it is filled with atoms."""
 
-    Attributes:
-        matrix: Integers, `(3, 3)`; row i is the supercell's side along x, y or z in units of the crystal's a, b, c.
-        strain: The largest |principal stretch − 1| of the deformation that makes the sides right-angled.
-        lengths_angstrom: Sides (x, y, z), Å, in the order of an `ase.Atoms`.
-        atoms: Number of atoms.
-    """
-
+    # Integers, `(3, 3)`; row i is the supercell's side along x, y or z in units of the crystal's a, b, c.
     matrix: Integers
-    strain: float
-    lengths_angstrom: tuple[float, float, float]
-    atoms: int
+    strain: float  # the largest |principal stretch − 1| of the deformation that makes the sides right-angled
+    lengths_angstrom: tuple[float, float, float]  # sides (x, y, z), Å, in the order of an `ase.Atoms`
+    atoms: int  # number of atoms
 
     @property
     def period_angstrom(self) -> float:
@@ -72,33 +66,19 @@ class CellFit:
 
 @dataclass(frozen=True)
 class RectangularCells:
-    """The right-angled cells of a crystal along one zone axis, before any of them is repeated to a size.
+    """The right-angled cells of a crystal along one zone axis, before any of them is repeated to a size."""
 
-    Attributes:
-        name: Crystal and zone axis, for messages.
-        cell: Lattice vectors of the crystal, rows of `(3, 3)`, Å.
-        atoms: Number of atoms in the crystal's cell.
-        zone: Zone axis [uvw] without common factors, `(3,)`.
-        limit: Largest strain.
-        x: Sides along x, `(n, 3)` integers in units of the crystal's a, b, c.
-        y: Sides along y, `(n, 3)` integers in units of the crystal's a, b, c.
-        strain: Strain of each cell, `(n,)`.
-        x_length: Length of each side along x, `(n,)`, Å.
-        y_length: Length of each side along y, `(n,)`, Å.
-        crystal_cells: Cells of the crystal in a layer of one period, `(n,)`.
-    """
-
-    name: str
-    cell: Floats
-    atoms: int
-    zone: Integers
-    limit: float
-    x: Integers
-    y: Integers
-    strain: Floats
-    x_length: Floats
-    y_length: Floats
-    crystal_cells: Integers
+    name: str  # crystal and zone axis, for messages
+    cell: Floats  # lattice vectors of the crystal, rows of `(3, 3)`, Å
+    atoms: int  # number of atoms in the crystal's cell
+    zone: Integers  # zone axis [uvw] without common factors, `(3,)`
+    limit: float  # largest strain
+    x: Integers  # sides along x, `(n, 3)` integers in units of the crystal's a, b, c
+    y: Integers  # sides along y, `(n, 3)` integers in units of the crystal's a, b, c
+    strain: Floats  # strain of each cell, `(n,)`
+    x_length: Floats  # length of each side along x, `(n,)`, Å
+    y_length: Floats  # length of each side along y, `(n,)`, Å
+    crystal_cells: Integers  # cells of the crystal in a layer of one period, `(n,)`
 
     @property
     def repeat_angstrom(self) -> float:

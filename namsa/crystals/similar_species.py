@@ -14,17 +14,11 @@ LAST_DOPANT = 83  # bismuth: heavier elements are radioactive
 
 
 class Constituent(NamedTuple):
-    """An ion or an atom of a crystal.
+    """An ion or an atom of a crystal."""
 
-    Attributes:
-        symbol: The element.
-        charge: Its charge, e; 0 for an atom of unknown charge.
-        radius: Its radius, Å.
-    """
-
-    symbol: str
-    charge: int
-    radius: float
+    symbol: str  # the element
+    charge: int  # its charge, e; 0 for an atom of unknown charge
+    radius: float  # its radius, Å
 
     def __str__(self) -> str:
         sign = "" if not self.charge else "+" if self.charge > 0 else "-"

@@ -41,23 +41,14 @@ _SETTINGS = {"1": "1", "2": "2", "S": "1", "Z": "2", "O1": "1", "O2": "2", "H": 
 
 @dataclass(frozen=True)
 class Symmetry:
-    """Symmetry operations.
+    """Symmetry operations."""
 
-    Attributes:
-        name: What they are, for messages.
-        rotations: Matrices of fractional coordinates, `(n, 3, 3)`.
-        translations: Fractions of the cell's sides, `(n, 3)`.
-        number: Of the space group, if it is known; else 0.
-        symbol: Of the space group, if it is known; else P1.
-        written: Whether the file states the operations themselves, beyond the identity.
-    """
-
-    name: str
-    rotations: Floats
-    translations: Floats
-    number: int = 0
-    symbol: str = "P1"
-    written: bool = False
+    name: str  # what they are, for messages
+    rotations: Floats  # matrices of fractional coordinates, `(n, 3, 3)`
+    translations: Floats  # fractions of the cell's sides, `(n, 3)`
+    number: int = 0  # of the space group, if it is known; else 0
+    symbol: str = "P1"  # of the space group, if it is known; else P1
+    written: bool = False  # whether the file states the operations themselves, beyond the identity
 
 
 def stated_symmetry(tags: Mapping[str, Sequence[str]], cell: Floats) -> list[Symmetry]:

@@ -26,18 +26,12 @@ _AMOUNT = re.compile(r"([A-Z][a-z]?)(\d{0,9}(?:\.\d{0,9})?)\s*")
 
 @dataclass(frozen=True)
 class Stated:
-    """What a file says of the crystal's contents.
+    """What a file says of the crystal's contents."""
 
-    Attributes:
-        formula: Amount of each element by atomic number, and how far the amount can be from the exact one; empty if
-            there is none.
-        units: Formula units in the cell, or `None`.
-        density: Density, g/cm³, or `None`.
-    """
-
+    # Amount of each element by atomic number, and how far the amount can be from the exact one; empty if there is none.
     formula: Mapping[int, tuple[float, float]]
-    units: float | None
-    density: float | None
+    units: float | None  # formula units in the cell, or `None`
+    density: float | None  # density, g/cm³, or `None`
 
 
 def read_stated(tags: Mapping[str, Sequence[str]]) -> Stated:

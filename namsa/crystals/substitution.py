@@ -48,33 +48,20 @@ Counts = tuple[tuple[str, int], ...]  # smallest whole numbers by element, sorte
 
 
 class Replacement(NamedTuple):
-    """A species that takes sites of another.
+    """A species that takes sites of another."""
 
-    Attributes:
-        old: The species of the known crystal.
-        new: The similar species.
-        share: The part of the sites that it takes, in (0, 1].
-    """
-
-    old: Constituent
-    new: Constituent
-    share: float
+    old: Constituent  # the species of the known crystal
+    new: Constituent  # the similar species
+    share: float  # the part of the sites that it takes, in (0, 1]
 
 
 class Derivation(NamedTuple):
-    """How a hypothetical crystal follows from a known one.
+    """How a hypothetical crystal follows from a known one."""
 
-    Attributes:
-        prototype: The known crystal.
-        replacements: The species that are replaced.
-        counts: The new formula.
-        lattice_scale: New over old lattice parameter.
-    """
-
-    prototype: Material
-    replacements: tuple[Replacement, ...]
-    counts: Counts
-    lattice_scale: float
+    prototype: Material  # the known crystal
+    replacements: tuple[Replacement, ...]  # the species that are replaced
+    counts: Counts  # the new formula
+    lattice_scale: float  # new over old lattice parameter
 
     @property
     def mixed_sites(self) -> int:

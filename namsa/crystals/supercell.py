@@ -24,18 +24,13 @@ _BYTES_PER_POINT = 150  # of a lattice point or an atom: coordinates, and copies
 
 @dataclass(frozen=True)
 class Supercell:
-    """A crystal in a right-angled periodic cell, with its zone axis along +z.
+    """A crystal in a right-angled periodic cell, with its zone axis along +z."""
 
-    Attributes:
-        atoms: The atoms in the right-angled cell, Å.
-        strain: The largest |principal stretch − 1| that making the cell right-angled takes.
-        matrix: Integers, `(3, 3)`; row i is the supercell's side along x, y or z in units of the crystal's a, b, c.
-        parameters: What was drawn or given for a specimen that is no perfect crystal (`namsa.crystals.kinds`), by name.
-    """
-
-    atoms: ase.Atoms
-    strain: float
+    atoms: ase.Atoms  # the atoms in the right-angled cell, Å
+    strain: float  # the largest |principal stretch − 1| that making the cell right-angled takes
+    # Integers, `(3, 3)`; row i is the supercell's side along x, y or z in units of the crystal's a, b, c.
     matrix: Integers
+    # What was drawn or given for a specimen that is no perfect crystal (`namsa.crystals.kinds`), by name.
     parameters: dict[str, Any] = field(default_factory=dict)
 
 

@@ -20,45 +20,28 @@ _LEFT_OUT: dict[str, Any] = {"varied": {}, "specimen": "", "kind": "crystal", "p
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One sample to simulate.
-
-    Attributes:
-        id: Readable, unique and stable; the key of the sample's record.
-        material: The name of the material.
-        formula: Its reduced formula.
-        space_group: Its Hermann–Mauguin symbol.
-        zone_axis: (u, v, w) along the beam.
-        thickness_angstrom: The requested thickness, Å. A supercell has a whole number of repeats.
-        seed: Seeds everything that is random in the sample.
-        split: The part of the dataset that the sample belongs to.
-        skipped: Why no supercell can be built. Such an entry is never simulated. `None` if one can be built.
-        source: The kind of source of the material, as `Material.kind`; "" in manifests without it.
-        varied: Values of the microscope of this sample alone, by name, with units in the names. See
-            `namsa.config.variation`.
-        cost: Slices × pixels of the grid × probes, by which the ranks share the work; 0 if unknown.
-        specimen: The name of the specimen, which the samples that are cut from one have in common. "" if the sample
-            alone has it.
-        kind: What was made of the crystal; "crystal" is the perfect crystal.
-        partner: The name of the second material of an interface or precipitate, which is of the same split. `None`
-            without one.
-    """
+    """One sample to simulate."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    id: Name
-    material: Name
-    formula: str
-    space_group: str
-    zone_axis: tuple[int, int, int]
-    thickness_angstrom: Positive
-    seed: Count
-    split: SplitName
+    id: Name  # readable, unique and stable; the key of the sample's record
+    material: Name  # the name of the material
+    formula: str  # its reduced formula
+    space_group: str  # its Hermann–Mauguin symbol
+    zone_axis: tuple[int, int, int]  # (u, v, w) along the beam
+    thickness_angstrom: Positive  # the requested thickness, Å; a supercell has a whole number of repeats
+    seed: Count  # seeds everything that is random in the sample
+    split: SplitName  # the part of the dataset that the sample belongs to
+    # Why no supercell can be built. Such an entry is never simulated. `None` if one can be built.
     skipped: str | None = None
-    source: str = ""
+    source: str = ""  # the kind of source of the material, as `Material.kind`; "" in manifests without it
+    # Values of the microscope of this sample alone, by name, with units in the names. See `namsa.config.variation`.
     varied: VariedValues = field(default_factory=dict)
-    cost: Count = 0
+    cost: Count = 0  # slices × pixels of the grid × probes, by which the ranks share the work; 0 if unknown
+    # The name of the specimen, which the samples that are cut from one have in common. "" if the sample alone has it.
     specimen: str = ""
-    kind: str = "crystal"
+    kind: str = "crystal"  # what was made of the crystal; "crystal" is the perfect crystal
+    # The name of the second material of an interface or precipitate, which is of the same split. `None` without one.
     partner: Name | None = None
 
     def to_json(self) -> str:

@@ -30,78 +30,43 @@ Rows = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class SampleEstimate:
-    """Time, memory and disk of one sample, and the counts that they follow from.
+    """Time, memory and disk of one sample, and the counts that they follow from."""
 
-    Attributes:
-        id: The sample's id.
-        method: The method that the simulation will use.
-        seconds: Time by `method`.
-        seconds_by_method: Time by each method.
-        memory_bytes: Arrays at the peak; Python adds about 0.2 GB.
-        disk_bytes: Size of the record, or of the HDF5 file.
-        grid_shape: Pixels (ny, nx) of the grid.
-        pixel_angstrom: Size of the larger side of a pixel, Å.
-        pattern_shape: Pixels (dy, dx) of a pattern.
-        probes: Probe positions.
-        coherent_probes: Coherent probes per position.
-        configurations: Thermal configurations.
-        beams: Plane waves that the lens lets through.
-        slices: Slices of the specimen.
-        distinct_slices: Slices whose transmission is computed.
-        atoms: Atoms in the supercell.
-        specimen: Its thickness, made and asked, period and strain.
-    """
-
-    id: str
-    method: Method
-    seconds: float
-    seconds_by_method: dict[Method, float]
-    memory_bytes: int
-    disk_bytes: int
-    grid_shape: tuple[int, int]
-    pixel_angstrom: float
-    pattern_shape: tuple[int, int]
-    probes: int
-    coherent_probes: int
-    configurations: int
-    beams: int
-    slices: int
-    distinct_slices: int
-    atoms: int
-    specimen: str
+    id: str  # the sample's id
+    method: Method  # the method that the simulation will use
+    seconds: float  # time by `method`
+    seconds_by_method: dict[Method, float]  # time by each method
+    memory_bytes: int  # arrays at the peak; Python adds about 0.2 GB
+    disk_bytes: int  # size of the record, or of the HDF5 file
+    grid_shape: tuple[int, int]  # pixels (ny, nx) of the grid
+    pixel_angstrom: float  # size of the larger side of a pixel, Å
+    pattern_shape: tuple[int, int]  # pixels (dy, dx) of a pattern
+    probes: int  # probe positions
+    coherent_probes: int  # coherent probes per position
+    configurations: int  # thermal configurations
+    beams: int  # plane waves that the lens lets through
+    slices: int  # slices of the specimen
+    distinct_slices: int  # slices whose transmission is computed
+    atoms: int  # atoms in the supercell
+    specimen: str  # its thickness, made and asked, period and strain
 
 
 @dataclass(frozen=True)
 class DatasetEstimate:
-    """Time, memory and disk of all samples of a dataset.
+    """Time, memory and disk of all samples of a dataset."""
 
-    Attributes:
-        samples: Samples that can be built.
-        skipped: Samples that cannot be built.
-        sampled: Samples that were estimated, and stand for all.
-        ranks: Ranks that simulate.
-        seconds: Time of all samples, summed over the ranks.
-        seconds_per_rank: Time per rank. Every rank is assumed to have the resources of this process.
-        memory_bytes: Arrays of one rank at the peak.
-        disk_bytes: Size of all records.
-        costliest: The most expensive of the estimated samples.
-        strata: Counts of samples by split.
-        merged: Names and sources of the crystals that were merged into a material, by its name.
-        warning: Says that a split has no sample. `None` if all have some.
-    """
-
-    samples: int
-    skipped: int
-    sampled: int
-    ranks: int
-    seconds: float
-    seconds_per_rank: float
-    memory_bytes: int
-    disk_bytes: int
-    costliest: SampleEstimate
-    strata: Strata
-    merged: dict[str, list[str]]
-    warning: str | None
+    samples: int  # samples that can be built
+    skipped: int  # samples that cannot be built
+    sampled: int  # samples that were estimated, and stand for all
+    ranks: int  # ranks that simulate
+    seconds: float  # time of all samples, summed over the ranks
+    seconds_per_rank: float  # time per rank. Every rank is assumed to have the resources of this process
+    memory_bytes: int  # arrays of one rank at the peak
+    disk_bytes: int  # size of all records
+    costliest: SampleEstimate  # the most expensive of the estimated samples
+    strata: Strata  # counts of samples by split
+    merged: dict[str, list[str]]  # names and sources of the crystals that were merged into a material, by its name
+    warning: str | None  # says that a split has no sample; `None` if all have some
 
 
 def estimate_sample(workload: Workload, rates: Rates) -> SampleEstimate:

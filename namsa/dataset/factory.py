@@ -44,17 +44,12 @@ _FAILURES = (InputError, WorkError, MemoryError)  # of a sample; others are thos
 
 @dataclass(frozen=True)
 class RunLimits:
-    """Where a run stops before its share is complete.
+    """Where a run stops before its share is complete."""
 
-    Attributes:
-        samples: The largest number of samples to simulate. `None`: all.
-        seconds: The time after which no simulation starts. `None`: unlimited.
-        memory_bytes: The memory of this rank. If the costliest sample needs more, or the samples are expected to take
-            longer than `machine_limits.LONGEST_SECONDS`, no simulation starts. `None`: neither is estimated.
-    """
-
-    samples: int | None = None
-    seconds: float | None = None
+    samples: int | None = None  # the largest number of samples to simulate; `None`: all
+    seconds: float | None = None  # the time after which no simulation starts; `None`: unlimited
+    # The memory of this rank. If the costliest sample needs more, or the samples are expected to take longer than
+    # `machine_limits.LONGEST_SECONDS`, no simulation starts. `None`: neither is estimated.
     memory_bytes: int | None = None
 
     @classmethod
@@ -82,31 +77,18 @@ UNLIMITED = RunLimits()
 
 
 class ProductionSummary(TypedDict):
-    """What a run did; JSON types. `written` to `remaining` are counts of the rank's share and sum to it.
+    """What a run did; JSON types. `written` to `remaining` are counts of the rank's share and sum to it."""
 
-    Attributes:
-        rank: The rank.
-        size: The number of ranks.
-        written: Samples that this run simulated.
-        present: Samples that were in a shard before.
-        skipped: Entries for which no supercell can be built.
-        failed: Samples that could not be simulated, in this run or before.
-        remaining: Samples that a limit left out.
-        seconds: Duration of the run.
-        bytes: Size of the records that this run wrote.
-        time_limit_reached: Whether the run stopped because its time was over.
-    """
-
-    rank: int
-    size: int
-    written: int
-    present: int
-    skipped: int
-    failed: int
-    remaining: int
-    seconds: float
-    bytes: int
-    time_limit_reached: bool
+    rank: int  # the rank
+    size: int  # the number of ranks
+    written: int  # samples that this run simulated
+    present: int  # samples that were in a shard before
+    skipped: int  # entries for which no supercell can be built
+    failed: int  # samples that could not be simulated, in this run or before
+    remaining: int  # samples that a limit left out
+    seconds: float  # duration of the run
+    bytes: int  # size of the records that this run wrote
+    time_limit_reached: bool  # whether the run stopped because its time was over
 
 
 def produce(

@@ -21,19 +21,12 @@ _REMEDY = "delete the file, and the next `namsa dataset` tries its samples again
 
 @dataclass(frozen=True)
 class Failure:
-    """One line of `failed-RANK.jsonl`.
+    """One line of `failed-RANK.jsonl`."""
 
-    Attributes:
-        id: The sample.
-        reason: Why it could not be simulated.
-        config_hash: The hash of its configuration's samples.
-        final: Whether no later run tries it again.
-    """
-
-    id: Name
-    reason: str
-    config_hash: str
-    final: bool = True
+    id: Name  # the sample
+    reason: str  # why it could not be simulated
+    config_hash: str  # the hash of its configuration's samples
+    final: bool = True  # whether no later run tries it again
 
 
 @cache

@@ -36,35 +36,22 @@ FORMAT, VERSION = "namsa-manifest", 1
 
 
 class Header(TypedDict):
-    """The manifest's first line, without its digest.
+    """The manifest's first line, without its digest."""
 
-    Attributes:
-        format: "namsa-manifest".
-        version: The version of the format.
-        name: The name of the configuration that wrote it.
-        config_hash: Changes with any value that decides the list or a sample; see `config_hash`.
-        samples_hash: Changes with any value that decides a sample's bits; see `SimulationConfig.samples_hash`.
-        entries: Number of entries.
-        samples: Number of entries that can be built.
-        skipped: Number of entries that cannot be built.
-        materials: Number of materials with samples.
-        splits: Number of samples by split.
-        merged: Names and sources of the crystals that were merged into a material, by its name. Absent if none were.
-        sources_hash: Changes with whatever the list follows from: settings, files of crystals, versions of the programs
-            that derive crystals. A rank compares it and need not build all crystals. Absent if these are built fast.
-    """
-
-    format: str
-    version: int
-    name: str
-    config_hash: str
-    samples_hash: str
-    entries: int
-    samples: int
-    skipped: int
-    materials: int
-    splits: dict[SplitName, int]
+    format: str  # "namsa-manifest"
+    version: int  # the version of the format
+    name: str  # the name of the configuration that wrote it
+    config_hash: str  # changes with any value that decides the list or a sample; see `config_hash`
+    samples_hash: str  # changes with any value that decides a sample's bits; see `SimulationConfig.samples_hash`
+    entries: int  # number of entries
+    samples: int  # number of entries that can be built
+    skipped: int  # number of entries that cannot be built
+    materials: int  # number of materials with samples
+    splits: dict[SplitName, int]  # number of samples by split
+    # Names and sources of the crystals that were merged into a material, by its name. Absent if none were.
     merged: NotRequired[dict[str, list[str]]]
+    # Changes with whatever the list follows from: settings, files of crystals, versions of the programs that derive
+    # crystals. A rank compares it and need not build all crystals. Absent if these are built fast.
     sources_hash: NotRequired[str]
 
 

@@ -17,19 +17,12 @@ from namsa.json_files import LARGEST_FILE_BYTES
 
 
 class MergeSummary(TypedDict):
-    """What a merge did; JSON types.
+    """What a merge did; JSON types."""
 
-    Attributes:
-        samples: Number of samples that the merged dataset holds.
-        copied: Samples that this run copied.
-        present: Samples of the sources that the merged dataset already held, byte for byte the same.
-        failed: Samples that could not be simulated.
-    """
-
-    samples: int
-    copied: int
-    present: int
-    failed: int
+    samples: int  # number of samples that the merged dataset holds
+    copied: int  # samples that this run copied
+    present: int  # samples of the sources that the merged dataset already held, byte for byte the same
+    failed: int  # samples that could not be simulated
 
 
 def merge(

@@ -20,15 +20,10 @@ FILE_NAME = "elsewhere.json"
 
 @dataclass(frozen=True)
 class SamplesOfOtherNodes:
-    """The contents of `elsewhere.json`.
+    """The contents of `elsewhere.json`."""
 
-    Attributes:
-        config_hash: The hash of the configuration's samples.
-        ids: The samples that other nodes hold.
-    """
-
-    config_hash: str
-    ids: list[Name]
+    config_hash: str  # the hash of the configuration's samples
+    ids: list[Name]  # the samples that other nodes hold
 
 
 @cache

@@ -26,21 +26,13 @@ _LONG_SECONDS = 0.5
 
 
 class Rates(NamedTuple):
-    """Seconds per unit of work, on all cores of this process or on its GPU.
+    """Seconds per unit of work, on all cores of this process or on its GPU."""
 
-    Attributes:
-        propagation: Per operation that propagates probes, as `prism.propagation_operations` counts them.
-        plane_waves: Per operation that propagates plane waves.
-        product: Per operation of `prism.product_operations`.
-        pixel: Per pixel of a pattern, for everything but propagation.
-        potential: Per pixel of a distinct slice.
-    """
-
-    propagation: float
-    plane_waves: float
-    product: float
-    pixel: float
-    potential: float
+    propagation: float  # per operation that propagates probes, as `prism.propagation_operations` counts them
+    plane_waves: float  # per operation that propagates plane waves
+    product: float  # per operation of `prism.product_operations`
+    pixel: float  # per pixel of a pattern, for everything but propagation
+    potential: float  # per pixel of a distinct slice
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `simulate`

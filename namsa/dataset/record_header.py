@@ -21,59 +21,34 @@ _LONGEST_AXIS = 2**31
 
 
 class StoredAxis(TypedDict):
-    """One axis of an array in a record's header.
+    """One axis of an array in a record's header."""
 
-    Attributes:
-        name: As "ky".
-        units: As "mrad"; empty for an index.
-        origin: Coordinate of index 0.
-        sampling: Distance between two indices.
-        scan_shape: (sy, sx) of a raster, for positions. `None` for a list of positions.
-    """
-
-    name: str
-    units: str
-    origin: float
-    sampling: float
-    scan_shape: NotRequired[list[int] | None]
+    name: str  # as "ky"
+    units: str  # as "mrad"; empty for an index
+    origin: float  # coordinate of index 0
+    sampling: float  # distance between two indices
+    scan_shape: NotRequired[list[int] | None]  # (sy, sx) of a raster, for positions; `None` for a list of positions
 
 
 class StoredArray(TypedDict):
-    """One array in a record's header.
+    """One array in a record's header."""
 
-    Attributes:
-        dtype: NumPy's name of the type.
-        shape: Its shape.
-        offset: Bytes from the first array's start.
-        scale: A value is the stored number divided by this.
-        units: Units of a value.
-        axes: One entry per axis.
-        digests: Of tiled patterns' tiles, or of all of another array; in records with tiles.
-        raster: Shape (sy, sx, dy, dx) of tiled patterns.
-        tiles: Number of their tiles along each of these axes.
-    """
-
-    dtype: str
-    shape: list[int]
-    offset: int
-    scale: float
-    units: str
-    axes: list[StoredAxis]
-    digests: NotRequired[list[str]]
-    raster: NotRequired[list[int]]
-    tiles: NotRequired[list[int]]
+    dtype: str  # NumPy's name of the type
+    shape: list[int]  # its shape
+    offset: int  # bytes from the first array's start
+    scale: float  # a value is the stored number divided by this
+    units: str  # units of a value
+    axes: list[StoredAxis]  # one entry per axis
+    digests: NotRequired[list[str]]  # of tiled patterns' tiles, or of all of another array; in records with tiles
+    raster: NotRequired[list[int]]  # shape (sy, sx, dy, dx) of tiled patterns
+    tiles: NotRequired[list[int]]  # number of their tiles along each of these axes
 
 
 class RecordHeader(TypedDict):
-    """The header of a record.
+    """The header of a record."""
 
-    Attributes:
-        arrays: The arrays by name.
-        provenance: The sample's provenance without the positions, which are an array.
-    """
-
-    arrays: dict[str, StoredArray]
-    provenance: dict[str, Any]
+    arrays: dict[str, StoredArray]  # the arrays by name
+    provenance: dict[str, Any]  # the sample's provenance without the positions, which are an array
 
 
 def tiling_of(header: RecordHeader) -> Tiling | None:

@@ -21,31 +21,19 @@ from namsa.files import make_folder, sync_folder, write_text_atomic
 
 
 class RepairedShard(TypedDict):
-    """One shard that was moved aside; JSON types.
+    """One shard that was moved aside; JSON types."""
 
-    Attributes:
-        shard: The name of the file.
-        damaged: Whether its structure was damaged.
-        moved: Ids of damaged records, as far as they are known.
-        kept: Number of intact records, which are in the new shard.
-    """
-
-    shard: str
-    damaged: bool
-    moved: list[str]
-    kept: int
+    shard: str  # the name of the file
+    damaged: bool  # whether its structure was damaged
+    moved: list[str]  # ids of damaged records, as far as they are known
+    kept: int  # number of intact records, which are in the new shard
 
 
 class Repair(TypedDict):
-    """What `repair` did; JSON types.
+    """What `repair` did; JSON types."""
 
-    Attributes:
-        quarantine: The folder with the damaged shards. `None` if nothing was damaged.
-        shards: One entry per damaged shard.
-    """
-
-    quarantine: str | None
-    shards: list[RepairedShard]
+    quarantine: str | None  # the folder with the damaged shards; `None` if nothing was damaged
+    shards: list[RepairedShard]  # one entry per damaged shard
 
 
 def repair(directory: Path) -> Repair:

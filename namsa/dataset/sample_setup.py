@@ -51,33 +51,23 @@ _DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
 
 @dataclass(frozen=True)
 class SampleSetup:
-    """The geometry and the microscope of one sample.
+    """The geometry and the microscope of one sample."""
 
-    Attributes:
-        config: The configuration with the values of the microscope and the dose that are this entry's own.
-        material: The crystal.
-        entry: The sample in the manifest.
-        fit: The sides, strain and number of atoms of the supercell, from which the sample is cut.
-        slices: Slices of the sample.
-        thickness_angstrom: Thickness of the sample, Å: a whole number of the crystal's periods, or of the slices of a
-            specimen that several samples are cut from.
-        grid: The simulation's grid across the beam.
-        scan_axes: (y, x) coordinates of the scan's rows and columns, shapes (sy,) and (sx,), Å. `None` if positions
-            were read from a file.
-        positions_angstrom: Probe positions (n, 2) as (y, x), Å.
-        filled: The supercell with its atoms, if the grid or the slices were chosen for them.
-    """
-
+    # The configuration with the values of the microscope and the dose that are this entry's own.
     config: SimulationConfig
-    material: Material
-    entry: Entry
-    fit: CellFit
-    slices: int
+    material: Material  # the crystal
+    entry: Entry  # the sample in the manifest
+    fit: CellFit  # the sides, strain and number of atoms of the supercell, from which the sample is cut
+    slices: int  # slices of the sample
+    # Thickness of the sample, Å: a whole number of the crystal's periods, or of the slices of a specimen that several
+    # samples are cut from.
     thickness_angstrom: float
-    grid: Grid
+    grid: Grid  # the simulation's grid across the beam
+    # (y, x) coordinates of the scan's rows and columns, shapes (sy,) and (sx,), Å. `None` if positions were read from a
+    # file.
     scan_axes: tuple[Floats, Floats] | None
-    positions_angstrom: Floats
-    filled: Supercell | None = None
+    positions_angstrom: Floats  # probe positions (n, 2) as (y, x), Å
+    filled: Supercell | None = None  # the supercell with its atoms, if the grid or the slices were chosen for them
 
     def description(self) -> str:
         """Returns the thickness, made and asked, and the crystal's period and strain, for people."""

@@ -13,17 +13,11 @@ from namsa.dataset.entry import Entry
 
 @dataclass(frozen=True)
 class RankLayout:
-    """The place of one rank among all.
+    """The place of one rank among all."""
 
-    Attributes:
-        rank: The rank's number.
-        size: The number of ranks.
-        local_size: The number of ranks that write to the same disk.
-    """
-
-    rank: int = 0
-    size: int = 1
-    local_size: int = 1
+    rank: int = 0  # the rank's number
+    size: int = 1  # the number of ranks
+    local_size: int = 1  # the number of ranks that write to the same disk
 
 
 ONE_RANK = RankLayout()

@@ -35,19 +35,12 @@ _LIBRARY = ("v110", "v110")  # HDF5 1.10 and later read it, and it is the first 
 
 
 class SlabHeader(TypedDict):
-    """What a file says about its samples.
+    """What a file says about its samples."""
 
-    Attributes:
-        version: Of the format.
-        config_hash: Of the samples, as of `Dataset`.
-        tiles: Number of tiles of the patterns along scan y, scan x, detector y and detector x.
-        scales: Factor of the stored patterns, by the sample's id, in the order of the samples.
-    """
-
-    version: int
-    config_hash: str
-    tiles: list[int]
-    scales: dict[str, float]
+    version: int  # of the format
+    config_hash: str  # of the samples, as of `Dataset`
+    tiles: list[int]  # number of tiles of the patterns along scan y, scan x, detector y and detector x
+    scales: dict[str, float]  # factor of the stored patterns, by the sample's id, in the order of the samples
 
 
 def write_slab_file(path: Path, dataset: Dataset, on_sample: Callable[[], None] = lambda: None) -> int:

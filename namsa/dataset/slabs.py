@@ -27,33 +27,20 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class SampleSlab:
-    """A slab of a sample's patterns, and all of its density.
+    """A slab of a sample's patterns, and all of its density."""
 
-    Attributes:
-        raster: Shape (sy, sx, dy, dx) of the patterns of the whole sample.
-        scale: Factor of the stored patterns.
-        patterns: The slab (sy', sx', dy', dx'), fractions of the incident beam times `scale`.
-        density: Electron density (ty, tx), float32, e/Å².
-    """
-
-    raster: tuple[int, ...]
-    scale: float
-    patterns: Array
-    density: npt.NDArray[np.float32]
+    raster: tuple[int, ...]  # shape (sy, sx, dy, dx) of the patterns of the whole sample
+    scale: float  # factor of the stored patterns
+    patterns: Array  # the slab (sy', sx', dy', dx'), fractions of the incident beam times `scale`
+    density: npt.NDArray[np.float32]  # electron density (ty, tx), float32, e/Å²
 
 
 class SlabLayout(NamedTuple):
-    """What samples that lie in one file of slabs have in common.
+    """What samples that lie in one file of slabs have in common."""
 
-    Attributes:
-        tiling: Of the patterns.
-        dtype: NumPy's name of their type.
-        image: Shape (ty, tx) of the density.
-    """
-
-    tiling: Tiling
-    dtype: str
-    image: tuple[int, ...]
+    tiling: Tiling  # of the patterns
+    dtype: str  # NumPy's name of their type
+    image: tuple[int, ...]  # shape (ty, tx) of the density
 
     def __str__(self) -> str:
         patterns, counts = list(self.tiling.patterns), list(self.tiling.counts)
@@ -61,19 +48,12 @@ class SlabLayout(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """Where the arrays of a record with tiles are.
+    """Where the arrays of a record with tiles are."""
 
-    Attributes:
-        patterns: Description of the patterns.
-        density: Description of the density.
-        tiling: Of the patterns.
-        body: Where the first array starts in the record.
-    """
-
-    patterns: StoredArray
-    density: StoredArray
-    tiling: Tiling
-    body: int
+    patterns: StoredArray  # description of the patterns
+    density: StoredArray  # description of the density
+    tiling: Tiling  # of the patterns
+    body: int  # where the first array starts in the record
 
 
 class SlabReader:

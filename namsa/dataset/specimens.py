@@ -30,19 +30,12 @@ _BEST_PARTNERS = 3  # from which one is drawn
 
 @dataclass(frozen=True)
 class PlannedSpecimen:
-    """One specimen of a material along a zone axis.
+    """One specimen of a material along a zone axis."""
 
-    Attributes:
-        name: Its name, with kind and partner if the configuration gives kinds: what is made follows from it.
-        kind: What is made of the crystal.
-        partner: The name of the second material, of the kinds that have one.
-        cells: The rectangles that it may have, or why there are none.
-    """
-
-    name: str
-    kind: Kind
-    partner: str | None
-    cells: RectangularCells | InputError
+    name: str  # its name, with kind and partner if the configuration gives kinds: what is made follows from it
+    kind: Kind  # what is made of the crystal
+    partner: str | None  # the name of the second material, of the kinds that have one
+    cells: RectangularCells | InputError  # the rectangles that it may have, or why there are none
 
 
 def plan_specimens(

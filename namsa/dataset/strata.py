@@ -21,33 +21,19 @@ TABLE_VALUES = 12  # values per row of the table
 
 
 class Strata(TypedDict):
-    """Counts by split; JSON types.
+    """Counts by split; JSON types."""
 
-    Attributes:
-        samples: Samples.
-        materials: Materials.
-        formulas: Formulas.
-        sources: Samples by kind of source.
-        crystal_systems: Samples by crystal system.
-        space_groups: Samples by Hermann–Mauguin symbol.
-        elements: Samples by element; a sample counts for each of its elements.
-        elements_not_in_train: Elements of which no sample is in the training split.
-        thickness_angstrom: Samples by requested thickness, Å, as text.
-        zone_axes: Samples by zone axis, as "[u v w]".
-        kinds: Samples by what was made of the crystal. Absent if all are perfect crystals.
-    """
-
-    samples: Counts
-    materials: Counts
-    formulas: Counts
-    sources: dict[str, Counts]
-    crystal_systems: dict[str, Counts]
-    space_groups: dict[str, Counts]
-    elements: dict[str, Counts]
-    elements_not_in_train: list[str]
-    thickness_angstrom: dict[str, Counts]
-    zone_axes: dict[str, Counts]
-    kinds: NotRequired[dict[str, Counts]]
+    samples: Counts  # samples
+    materials: Counts  # materials
+    formulas: Counts  # formulas
+    sources: dict[str, Counts]  # samples by kind of source
+    crystal_systems: dict[str, Counts]  # samples by crystal system
+    space_groups: dict[str, Counts]  # samples by Hermann–Mauguin symbol
+    elements: dict[str, Counts]  # samples by element; a sample counts for each of its elements
+    elements_not_in_train: list[str]  # elements of which no sample is in the training split
+    thickness_angstrom: dict[str, Counts]  # samples by requested thickness, Å, as text
+    zone_axes: dict[str, Counts]  # samples by zone axis, as "[u v w]"
+    kinds: NotRequired[dict[str, Counts]]  # samples by what was made of the crystal; absent if all are perfect crystals
 
 
 def count_strata(entries: Sequence[Entry]) -> Strata:

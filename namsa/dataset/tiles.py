@@ -26,17 +26,11 @@ DIGEST_DIGITS = 32  # hexadecimal, of xxh3_128
 
 @dataclass(frozen=True)
 class Slab:
-    """A range of the patterns (sy, sx, dy, dx) along one axis.
+    """A range of the patterns (sy, sx, dy, dx) along one axis."""
 
-    Attributes:
-        axis: Index of the axis.
-        start: First index.
-        stop: Index after the last.
-    """
-
-    axis: int
-    start: int
-    stop: int
+    axis: int  # index of the axis
+    start: int  # first index
+    stop: int  # index after the last
 
     @property
     def index(self) -> tuple[slice, ...]:
@@ -53,16 +47,12 @@ class Slab:
 class Tiling:
     """A grid of equal tiles.
 
-    Attributes:
-        patterns: Shape of the patterns (sy, sx, dy, dx).
-        counts: Number of tiles along each axis.
-
     Raises:
         InputError: If the tiles do not divide the patterns.
     """
 
-    patterns: Shape
-    counts: Shape
+    patterns: Shape  # shape of the patterns (sy, sx, dy, dx)
+    counts: Shape  # number of tiles along each axis
 
     def __post_init__(self) -> None:
         if fault := tiles_fault(self.patterns, self.counts):

@@ -14,26 +14,17 @@ from namsa.names import is_name
 
 
 class Verification(TypedDict):
-    """What `verify` found; JSON types.
+    """What `verify` found; JSON types."""
 
-    Attributes:
-        samples: Number of samples in the shards.
-        corrupt: Ids of records that are damaged or that namsa did not write, and names of shards that cannot be read
-            or that are links to another one.
-        missing: Ids that are not in a shard, not on another node, not skipped, and did not fail.
-        repeated: Ids that are in more than one shard.
-        skipped: Number of entries that cannot be built.
-        failed: Number of samples that could not be simulated.
-        failures: Their reasons by id.
-    """
-
-    samples: int
+    samples: int  # number of samples in the shards
+    # Ids of records that are damaged or that namsa did not write, and names of shards that cannot be read or that are
+    # links to another one.
     corrupt: list[str]
-    missing: list[str]
-    repeated: list[str]
-    skipped: int
-    failed: int
-    failures: dict[str, str]
+    missing: list[str]  # ids that are not in a shard, not on another node, not skipped, and did not fail
+    repeated: list[str]  # ids that are in more than one shard
+    skipped: int  # number of entries that cannot be built
+    failed: int  # number of samples that could not be simulated
+    failures: dict[str, str]  # their reasons by id
 
 
 def verify(directory: Path) -> Verification:

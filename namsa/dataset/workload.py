@@ -43,45 +43,26 @@ _HDF5_POSITION_BYTES = 50  # of a position, which is stored twice, once as text
 
 @dataclass(frozen=True)
 class Workload:
-    """The counts of one sample's simulation.
+    """The counts of one sample's simulation."""
 
-    Attributes:
-        id: The sample's id.
-        grid: The grid across the beam.
-        work: Counts of slices, probes and plane waves.
-        configurations: Thermal configurations.
-        distinct_slices: Slices whose transmission is computed.
-        atoms: Atoms in the supercell.
-        elements: Elements in the crystal.
-        precision: Precision of waves and patterns.
-        backend: The requested array module.
-        pattern_shape: Pixels (dy, dx) of a pattern.
-        density_shape: Pixels (ty, tx) of the density target.
-        depth_bins: Bins of the density by depth, which is not stored if there is one.
-        stored_dtype: Type of the patterns in a record.
-        requested_method: The method of the configuration.
-        specimen: Its thickness, made and asked, period and strain.
-        samples: Samples that are cut from the specimen, which share its plane waves; 1 if the specimen is the sample.
-        depths: Thicknesses of these samples, at most; the scattering matrices of all are in memory.
-    """
-
-    id: str
-    grid: Grid
-    work: prism.Work
-    configurations: int
-    distinct_slices: int
-    atoms: int
-    elements: int
-    precision: Literal["float32", "float64"]
-    backend: Literal["auto", "cpu", "cupy"]
-    pattern_shape: tuple[int, int]
-    density_shape: tuple[int, int]
-    depth_bins: int
-    stored_dtype: Literal["float16", "float32"]
-    requested_method: Literal["auto", "multislice", "prism", "scatter"]
-    specimen: str
+    id: str  # the sample's id
+    grid: Grid  # the grid across the beam
+    work: prism.Work  # counts of slices, probes and plane waves
+    configurations: int  # thermal configurations
+    distinct_slices: int  # slices whose transmission is computed
+    atoms: int  # atoms in the supercell
+    elements: int  # elements in the crystal
+    precision: Literal["float32", "float64"]  # precision of waves and patterns
+    backend: Literal["auto", "cpu", "cupy"]  # the requested array module
+    pattern_shape: tuple[int, int]  # pixels (dy, dx) of a pattern
+    density_shape: tuple[int, int]  # pixels (ty, tx) of the density target
+    depth_bins: int  # bins of the density by depth, which is not stored if there is one
+    stored_dtype: Literal["float16", "float32"]  # type of the patterns in a record
+    requested_method: Literal["auto", "multislice", "prism", "scatter"]  # the method of the configuration
+    specimen: str  # its thickness, made and asked, period and strain
+    # Samples that are cut from the specimen, which share its plane waves; 1 if the specimen is the sample.
     samples: int = 1
-    depths: int = 1
+    depths: int = 1  # thicknesses of these samples, at most; the scattering matrices of all are in memory
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -23,17 +23,11 @@ EngineName = Literal["auto", "plain", "fused"]
 
 
 class Implementation(NamedTuple):
-    """The classes that propagate waves through slices.
+    """The classes that propagate waves through slices."""
 
-    Attributes:
-        name: "plain" or "fused", as the provenance has it.
-        engine: Makes an engine of (grid, slices, propagator).
-        plane_waves: Makes plane waves of (grid, slices, propagator).
-    """
-
-    name: Literal["plain", "fused"]
-    engine: Callable[[Grid, Slices, Array], Engine]
-    plane_waves: Callable[[Grid, Slices, Array], PlaneWaves]
+    name: Literal["plain", "fused"]  # "plain" or "fused", as the provenance has it
+    engine: Callable[[Grid, Slices, Array], Engine]  # makes an engine of (grid, slices, propagator)
+    plane_waves: Callable[[Grid, Slices, Array], PlaneWaves]  # makes plane waves of (grid, slices, propagator)
 
 
 PLAIN = Implementation("plain", multislice.PlainEngine, multislice.PlainPlaneWaves)
@@ -63,25 +57,16 @@ def choose_implementation(engine: EngineName, xp: Any, shape: tuple[int, int], d
 
 @dataclass(frozen=True)
 class OpticalSetup:
-    """What all thermal configurations of a specimen share. Arrays are on the host or the device.
+    """What all thermal configurations of a specimen share. Arrays are on the host or the device."""
 
-    Attributes:
-        grid: The sampling of the waves.
-        beam: The electron beam and its lens.
-        modes: The coherent probes.
-        propagators: The propagators over the distinct slices, (m, ny, nx) complex, zero frequency first.
-        binning: The detector's matrices as `namsa.physics.detector.bin_matrices` makes them. `None` without detector.
-        implementation: The classes that propagate waves.
-        xp: The array module, numpy or cupy.
-    """
-
-    grid: Grid
-    beam: optics.BeamSettings
-    modes: list[Mode]
-    propagators: Array
+    grid: Grid  # the sampling of the waves
+    beam: optics.BeamSettings  # the electron beam and its lens
+    modes: list[Mode]  # the coherent probes
+    propagators: Array  # the propagators over the distinct slices, (m, ny, nx) complex, zero frequency first
+    # The detector's matrices as `namsa.physics.detector.bin_matrices` makes them. `None` without detector.
     binning: tuple[Array, Array] | None
-    implementation: Implementation
-    xp: Any
+    implementation: Implementation  # the classes that propagate waves
+    xp: Any  # the array module, numpy or cupy
 
     @property
     def fresnel(self) -> Array:

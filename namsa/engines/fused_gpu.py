@@ -49,19 +49,12 @@ def source(plan: KernelPlan) -> str:
 
 @dataclass(frozen=True)
 class Operands:
-    """What all probes share, in the kernels' layout on the device.
+    """What all probes share, in the kernels' layout on the device."""
 
-    Attributes:
-        lens: The probe at the origin, (ny, pitch).
-        propagators: The propagators, (m, ny, pitch), with the normalisation of the inverse transforms.
-        roots_y: Roots of unity along y, (2, ny); see `roots`.
-        roots_x: Roots of unity along x, (2, nx); see `roots`.
-    """
-
-    lens: Array
-    propagators: Array
-    roots_y: Array
-    roots_x: Array
+    lens: Array  # the probe at the origin, (ny, pitch)
+    propagators: Array  # the propagators, (m, ny, pitch), with the normalisation of the inverse transforms
+    roots_y: Array  # roots of unity along y, (2, ny); see `roots`
+    roots_x: Array  # roots of unity along x, (2, nx); see `roots`
 
 
 def operands(plan: KernelPlan, lens: Array, fresnel: Array, xp: Any) -> Operands:

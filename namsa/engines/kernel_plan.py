@@ -29,19 +29,12 @@ IN_FLIGHT = 2  # batches: one is computed while the other is copied to the host 
 
 @dataclass(frozen=True)
 class AxisPlan:
-    """The transforms along one axis.
+    """The transforms along one axis."""
 
-    Attributes:
-        n: Number of pixels.
-        radices: Radices of the stages.
-        low: First frequency that is zero; n if there is none.
-        high: First frequency after those that are zero; n if there is none.
-    """
-
-    n: int
-    radices: tuple[int, ...]
-    low: int
-    high: int
+    n: int  # number of pixels
+    radices: tuple[int, ...]  # radices of the stages
+    low: int  # first frequency that is zero; n if there is none
+    high: int  # first frequency after those that are zero; n if there is none
 
     @property
     def threads(self) -> int:
@@ -56,19 +49,12 @@ class AxisPlan:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """What the kernels are compiled for.
+    """What the kernels are compiled for."""
 
-    Attributes:
-        y: The transforms along y.
-        x: The transforms along x.
-        tile: Columns per block of the columns pass.
-        row_probes: Probes per block of the rows pass.
-    """
-
-    y: AxisPlan
-    x: AxisPlan
-    tile: int
-    row_probes: int
+    y: AxisPlan  # the transforms along y
+    x: AxisPlan  # the transforms along x
+    tile: int  # columns per block of the columns pass
+    row_probes: int  # probes per block of the rows pass
 
     @property
     def pitch(self) -> int:

@@ -41,41 +41,25 @@ PRODUCT_COST = 12.0
 
 
 class Work(NamedTuple):
-    """The counts that determine the cost of a specimen's patterns, on any machine.
+    """The counts that determine the cost of a specimen's patterns, on any machine."""
 
-    Attributes:
-        shape: Pixels (ny, nx) of the grid.
-        slices: Slices of the specimen.
-        probes: Probe positions.
-        rows: Runs of consecutive positions with the same y.
-        coherent: Coherent probes per position, which differ in lens and shift (see `coherence.modes`).
-        beams: Plane waves that the lens lets through.
-        columns: Different kx among the plane waves.
-        pixels: Reciprocal pixels that are computed.
-    """
-
-    shape: tuple[int, int]
-    slices: int
-    probes: int
-    rows: int
-    coherent: int
-    beams: int
-    columns: int
-    pixels: int
+    shape: tuple[int, int]  # pixels (ny, nx) of the grid
+    slices: int  # slices of the specimen
+    probes: int  # probe positions
+    rows: int  # runs of consecutive positions with the same y
+    coherent: int  # coherent probes per position, which differ in lens and shift (see `coherence.modes`)
+    beams: int  # plane waves that the lens lets through
+    columns: int  # different kx among the plane waves
+    pixels: int  # reciprocal pixels that are computed
 
 
 class PlaneWaveReuse(NamedTuple):
-    """What PRISM needs to know of the lens and the detector.
+    """What PRISM needs to know of the lens and the detector."""
 
-    Attributes:
-        beams: Where any of the lenses is not zero, (ny, nx), zero frequency first.
-        pixels: The pixels to compute, (ny, nx), zero frequency first; the others stay zero (see `detected_pixels`).
-        batch: Positions per batch.
-    """
-
-    beams: Booleans
+    beams: Booleans  # where any of the lenses is not zero, (ny, nx), zero frequency first
+    # The pixels to compute, (ny, nx), zero frequency first; the others stay zero (see `detected_pixels`).
     pixels: Booleans
-    batch: int
+    batch: int  # positions per batch
 
 
 def choose(
@@ -193,17 +177,11 @@ def batch_size(shape: tuple[int, int], itemsize: int, row: int = 1) -> int:
 
 @dataclass(frozen=True)
 class ScatteringMatrix:
-    """The exit waves of a specimen's plane waves.
+    """The exit waves of a specimen's plane waves."""
 
-    Attributes:
-        waves: Exit waves of the plane waves at the pixels, (n_beams, n_pixels), on the host or the device.
-        beams: Flat indices (n_beams,) of the plane waves on the grid, sorted by column. Zero frequency first.
-        pixels: Flat indices (n_pixels,) of the pixels on the grid, zero frequency first.
-    """
-
-    waves: Array
-    beams: Integers
-    pixels: Integers
+    waves: Array  # exit waves of the plane waves at the pixels, (n_beams, n_pixels), on the host or the device
+    beams: Integers  # flat indices (n_beams,) of the plane waves on the grid, sorted by column. Zero frequency first
+    pixels: Integers  # flat indices (n_pixels,) of the pixels on the grid, zero frequency first
 
     def part(self, beams: Booleans, pixels: Booleans) -> "ScatteringMatrix":
         """Returns the part of some plane waves at some pixels. Its sums have the bits of a matrix of these alone.

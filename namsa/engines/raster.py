@@ -31,34 +31,21 @@ _PIXELS = (256, 4096)  # host, device: pixels per product
 
 @dataclass(frozen=True)
 class RasterProbe:
-    """A coherent probe at all positions of a raster.
+    """A coherent probe at all positions of a raster."""
 
-    Attributes:
-        lens: The probe at the origin in reciprocal space, (ny, nx) complex, zero frequency first.
-        y: Positions (ry,) of the rows, Å.
-        x: Positions (rx,) of the columns, Å.
-    """
-
-    lens: Array
-    y: Floats
-    x: Floats
+    lens: Array  # the probe at the origin in reciprocal space, (ny, nx) complex, zero frequency first
+    y: Floats  # positions (ry,) of the rows, Å
+    x: Floats  # positions (rx,) of the columns, Å
 
 
 @dataclass(frozen=True)
 class SourceAverage:
-    """The average of patterns over a Gaussian source, from an even raster over the cell to the positions of a scan.
+    """The average of patterns over a Gaussian source, from an even raster over the cell to the positions of a scan."""
 
-    Attributes:
-        y: Rows (ry,) of the even raster, Å.
-        x: Columns (rx,) of the even raster, Å.
-        along_y: Matrix (sy, ry) from the raster to the rows of the scan.
-        along_x: Matrix (sx, rx) from the raster to the columns of the scan.
-    """
-
-    y: Floats
-    x: Floats
-    along_y: Floats
-    along_x: Floats
+    y: Floats  # rows (ry,) of the even raster, Å
+    x: Floats  # columns (rx,) of the even raster, Å
+    along_y: Floats  # matrix (sy, ry) from the raster to the rows of the scan
+    along_x: Floats  # matrix (sx, rx) from the raster to the columns of the scan
 
 
 def axes(positions: npt.NDArray[np.float64], scan_shape: tuple[int, int] | None) -> tuple[Floats, Floats] | None:

@@ -29,15 +29,10 @@ FINE_PIXEL = 0.25  # of the finest period of the density: splines between such p
 
 @dataclass(frozen=True)
 class PhaseImage:
-    """The phase of a specimen.
+    """The phase of a specimen."""
 
-    Attributes:
-        phase: Phase (2 ny, 2 nx) of the mirrored image, periodic, rad.
-        pixels: Its pixels in the frame of the scan, Å.
-    """
-
-    phase: Floats
-    pixels: PixelGrid
+    phase: Floats  # phase (2 ny, 2 nx) of the mirrored image, periodic, rad
+    pixels: PixelGrid  # its pixels in the frame of the scan, Å
 
     def at(self, scan_yx: Floats) -> Floats:
         """Returns the phase at positions (..., 2) as (y, x) in the frame of the scan, Å."""

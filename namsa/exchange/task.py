@@ -34,25 +34,15 @@ def warn_beyond_limit(scan: FourDData) -> None:
 
 @dataclass(frozen=True)
 class PtychographyTask:
-    """A scan to reconstruct, and how.
+    """A scan to reconstruct, and how."""
 
-    Attributes:
-        scan: The patterns with their calibration.
-        name: Name of the task, of its folder.
-        aberrations: Krivanek coefficients at the entrance face, Å and rad; C10 = −defocus.
-        thickness_angstrom: Thickness of the specimen, Å; `None` if it is not known.
-        slices: Slices of the object.
-        iterations: Iterations that the parameter file asks for.
-        electrons: Electrons per pattern if patterns are fractions of the beam; 1 if they are counts.
-    """
-
-    scan: FourDData
-    name: str
-    aberrations: dict[str, float]
-    thickness_angstrom: float | None
-    slices: int
-    iterations: int
-    electrons: float
+    scan: FourDData  # the patterns with their calibration
+    name: str  # name of the task, of its folder
+    aberrations: dict[str, float]  # Krivanek coefficients at the entrance face, Å and rad; C10 = −defocus
+    thickness_angstrom: float | None  # thickness of the specimen, Å; `None` if it is not known
+    slices: int  # slices of the object
+    iterations: int  # iterations that the parameter file asks for
+    electrons: float  # electrons per pattern if patterns are fractions of the beam; 1 if they are counts
 
     def __post_init__(self) -> None:
         """Checks what no program can do without.

@@ -17,27 +17,16 @@ Image = npt.NDArray[Any]
 
 
 class PageImage(NamedTuple):
-    """An image, or a stack of images on one scale, and how its values become colours.
+    """An image, or a stack of images on one scale, and how its values become colours."""
 
-    Attributes:
-        title: Title.
-        units: Units of the values.
-        image: `(..., ny, nx)`.
-        grid: Its pixels.
-        colours: Name of the colour map.
-        low: Value of the first colour; `None` for the least one.
-        high: Value of the last colour; `None` for the largest one.
-        power: Exponent of the scale between them.
-    """
-
-    title: str
-    units: str
-    image: Image
-    grid: PixelGrid
-    colours: str = REAL_SPACE
-    low: float | None = None
-    high: float | None = None
-    power: float = 1.0
+    title: str  # title
+    units: str  # units of the values
+    image: Image  # `(..., ny, nx)`
+    grid: PixelGrid  # its pixels
+    colours: str = REAL_SPACE  # name of the colour map
+    low: float | None = None  # value of the first colour; `None` for the least one
+    high: float | None = None  # value of the last colour; `None` for the largest one
+    power: float = 1.0  # exponent of the scale between them
 
 
 def pattern_image(image: Image, grid: PixelGrid, title: str, units: str = UNITS["cbed"]) -> PageImage:

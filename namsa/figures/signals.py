@@ -15,17 +15,11 @@ DARK_FIELD_FROM = 1.25  # semiangles; beyond the soft edge of the aperture
 
 
 class Signal(NamedTuple):
-    """One value per probe position.
+    """One value per probe position."""
 
-    Attributes:
-        title: Name with the angles.
-        units: Units of the values.
-        values: `(n,)`.
-    """
-
-    title: str
-    units: str
-    values: Floats
+    title: str  # name with the angles
+    units: str  # units of the values
+    values: Floats  # `(n,)`
 
 
 def check_drawable(sample: SampleArrays) -> None:

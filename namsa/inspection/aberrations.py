@@ -43,35 +43,25 @@ LEAST_PIXELS, LEAST_FREQUENCIES = 20, 20  # of the disk, and at which it overlap
 
 
 class MeasuredAberrations(NamedTuple):
-    """Aberrations of the probe that a scan shows.
+    """Aberrations of the probe that a scan shows."""
 
-    Attributes:
-        coefficients: C10 of the middle of the specimen, C12 and C21 with their azimuths phi12 and phi21, Å and rad, as
-            in `namsa.physics.optics`.
-        explained: Share of the power of the patterns' variation that they explain, from 0 to 1. It is low for thick
-            specimens and with few electrons.
-        within: Share of that which aberrations within limits explain, from 0 to 1. `None` without limits.
-        most: Largest share that any aberrations explain, from 0 to 1.
-    """
-
+    # C10 of the middle of the specimen, C12 and C21 with their azimuths phi12 and phi21, Å and rad, as in
+    # `namsa.physics.optics`.
     coefficients: dict[str, float]
+    # Share of the power of the patterns' variation that they explain, from 0 to 1. It is low for thick specimens and
+    # with few electrons.
     explained: float
+    # Share of that which aberrations within limits explain, from 0 to 1. `None` without limits.
     within: float | None = None
-    most: float = 0.0
+    most: float = 0.0  # largest share that any aberrations explain, from 0 to 1
 
 
 class AberrationLimits(NamedTuple):
-    """Limits of the aberrations, Å.
+    """Limits of the aberrations, Å."""
 
-    Attributes:
-        c10: Least and largest C10 of the middle of the specimen.
-        c12: Largest magnitude of each of the two components of C12.
-        c21: The same of C21.
-    """
-
-    c10: tuple[float, float]
-    c12: float
-    c21: float
+    c10: tuple[float, float]  # least and largest C10 of the middle of the specimen
+    c12: float  # largest magnitude of each of the two components of C12
+    c21: float  # the same of C21
 
     def bounds(self) -> Floats:
         """Returns the least and the largest coefficient of each of `TERMS`, `(terms, 2)`, Å."""

@@ -19,19 +19,12 @@ _NEIGHBOURS = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], bool)
 
 
 class BadPixel(NamedTuple):
-    """A pixel of the detector that does not measure.
+    """A pixel of the detector that does not measure."""
 
-    Attributes:
-        row: Its row.
-        column: Its column.
-        kind: "hot", "dead", or "missing" for one that is never finite.
-        sigmas: How far it stands out from its neighbours, in standard deviations.
-    """
-
-    row: int
-    column: int
-    kind: str
-    sigmas: float
+    row: int  # its row
+    column: int  # its column
+    kind: str  # "hot", "dead", or "missing" for one that is never finite
+    sigmas: float  # how far it stands out from its neighbours, in standard deviations
 
 
 def find_bad_pixels(survey: Survey, positions: int) -> list[BadPixel]:

@@ -21,23 +21,14 @@ SHARPENING = 0.01  # noise over signal of the Wiener filter
 
 @dataclass(frozen=True)
 class CurlFit:
-    """The rotation of least curl, from the detector's frame to the scan's; see `namsa.io.calibration`.
+    """The rotation of least curl, from the detector's frame to the scan's; see `namsa.io.calibration`."""
 
-    Attributes:
-        rotation_deg: Rotation, from −90 to 90 degrees; plus 180° it is as good.
-        error_deg: Its standard error.
-        flip: Whether y and x are exchanged first.
-        curl: Part of the deflection's variance, beyond noise, that is curl at this rotation.
-        other_curl: The same at the best rotation of the other handedness.
-        significance: Difference of the two, in standard errors.
-    """
-
-    rotation_deg: float
-    error_deg: float
-    flip: bool
-    curl: float
-    other_curl: float
-    significance: float
+    rotation_deg: float  # rotation, from −90 to 90 degrees; plus 180° it is as good
+    error_deg: float  # its standard error
+    flip: bool  # whether y and x are exchanged first
+    curl: float  # part of the deflection's variance, beyond noise, that is curl at this rotation
+    other_curl: float  # the same at the best rotation of the other handedness
+    significance: float  # difference of the two, in standard errors
 
 
 def rotated(deflection: Floats, rotation_deg: float, flip: bool) -> Floats:

@@ -14,23 +14,14 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Descan:
-    """Centre of the disk at scan position (i, j): c + P · (i − i₀, j − j₀), with i₀, j₀ the middle of the scan.
+    """Centre of the disk at scan position (i, j): c + P · (i − i₀, j − j₀), with i₀, j₀ the middle of the scan."""
 
-    Attributes:
-        centre: c, (y, x), pixels.
-        slope: P, `(2, 2)`, detector (y, x) by scan (row, column), pixels per step.
-        centre_error: Standard error of c.
-        slope_error: Standard errors of P.
-        range_pixels: Largest distance between the disk's centres over the scan.
-        significance: Of the range, in standard errors.
-    """
-
-    centre: Floats
-    slope: Floats
-    centre_error: Floats
-    slope_error: Floats
-    range_pixels: float
-    significance: float
+    centre: Floats  # c, (y, x), pixels
+    slope: Floats  # P, `(2, 2)`, detector (y, x) by scan (row, column), pixels per step
+    centre_error: Floats  # standard error of c
+    slope_error: Floats  # standard errors of P
+    range_pixels: float  # largest distance between the disk's centres over the scan
+    significance: float  # of the range, in standard errors
 
 
 def fit_descan(survey: Survey, repaired: Floats, disk: Disk, scan_shape: tuple[int, int]) -> Descan | None:

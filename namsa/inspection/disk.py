@@ -40,15 +40,10 @@ SMALLEST_RADIUS = 2.5  # pixels; below it, there is no inside
 
 @dataclass(frozen=True)
 class Disk:
-    """An ellipse v = c + R exp(H) (sin φ, cos φ) with H = [[a, b], [b, −a]], in pixels, (y, x).
+    """An ellipse v = c + R exp(H) (sin φ, cos φ) with H = [[a, b], [b, −a]], in pixels, (y, x)."""
 
-    Attributes:
-        parameters: (c_y, c_x, R, a, b, rms width of the edge, its decay lengths inward and outward), `(8,)`.
-        covariance: Of the parameters, `(8, 8)`, with the error of the model.
-    """
-
-    parameters: Floats
-    covariance: Floats
+    parameters: Floats  # (c_y, c_x, R, a, b, rms width of the edge, its decay lengths inward and outward), `(8,)`
+    covariance: Floats  # of the parameters, `(8, 8)`, with the error of the model
 
     @property
     def centre(self) -> Pair:

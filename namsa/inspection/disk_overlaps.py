@@ -30,23 +30,14 @@ _FLOOR = 1e-3  # added to |B|² of a pixel: where the overlaps cancel each other
 
 @dataclass(frozen=True, eq=False)  # arrays have no single truth value
 class DiskOverlaps:
-    """The bright disk and its overlaps with itself, for parts of a scan of one shape and step.
+    """The bright disk and its overlaps with itself, for parts of a scan of one shape and step."""
 
-    Attributes:
-        lit: Pixels inside the disk, `(dy, dx)`.
-        angles: Of these pixels, (y, x), `(2, k)`, rad.
-        used: Frequencies at which disks overlap, `(sy, sx)`; one of each pair ±q.
-        shifts: Shifts λq of the disk at these frequencies, (y, x), `(2, q)`, rad.
-        energy_ev: Energy, eV.
-        radius: Convergence semiangle, rad.
-    """
-
-    lit: Array
-    angles: Floats
-    used: Array
-    shifts: Floats
-    energy_ev: float
-    radius: float
+    lit: Array  # pixels inside the disk, `(dy, dx)`
+    angles: Floats  # of these pixels, (y, x), `(2, k)`, rad
+    used: Array  # frequencies at which disks overlap, `(sy, sx)`; one of each pair ±q
+    shifts: Floats  # shifts λq of the disk at these frequencies, (y, x), `(2, q)`, rad
+    energy_ev: float  # energy, eV
+    radius: float  # convergence semiangle, rad
 
     @classmethod
     def of(
@@ -96,23 +87,14 @@ class DiskOverlaps:
 
 
 class OverlapModel(NamedTuple):
-    """What the patterns have in common with a weak phase object, in single precision.
+    """What the patterns have in common with a weak phase object, in single precision."""
 
-    Attributes:
-        transforms: G, `(q, parts, k)`.
-        inside: 1 where k − λq and −1 where k + λq is inside the disk, otherwise 0, `(2, q, k)`.
-        fixed: χ(k) − χ(k − λq) and χ(k + λq) − χ(k) of the known aberrations, `(2, q, k)`, rad.
-        terms: The same of each term that is measured, `(terms, 2, q, k)`.
-        floor: What is added to Σ|B|², `(q,)`.
-        power: Σ|G|² in the overlaps.
-    """
-
-    transforms: Array
-    inside: Array
-    fixed: Array
-    terms: Array
-    floor: Array
-    power: float
+    transforms: Array  # G, `(q, parts, k)`
+    inside: Array  # 1 where k − λq and −1 where k + λq is inside the disk, otherwise 0, `(2, q, k)`
+    fixed: Array  # χ(k) − χ(k − λq) and χ(k + λq) − χ(k) of the known aberrations, `(2, q, k)`, rad
+    terms: Array  # the same of each term that is measured, `(terms, 2, q, k)`
+    floor: Array  # what is added to Σ|B|², `(q,)`
+    power: float  # σ|G|² in the overlaps
 
     @classmethod
     def of(
@@ -188,18 +170,10 @@ class OverlapModel(NamedTuple):
 
 
 class _Compared(NamedTuple):
-    """Aberrations and what they explain.
+    """Aberrations and what they explain."""
 
-    Attributes:
-        scattered: The two parts of B, `(2, q, k)`.
-        model: B, `(q, k)`.
-        norm: Σ|B|², `(q,)`.
-        overlap: Σ G B*, `(q, parts)`.
-        value: What they explain of the power, `(q,)`.
-    """
-
-    scattered: Array
-    model: Array
-    norm: Array
-    overlap: Array
-    value: Array
+    scattered: Array  # the two parts of B, `(2, q, k)`
+    model: Array  # B, `(q, k)`
+    norm: Array  # σ|B|², `(q,)`
+    overlap: Array  # σ G B*, `(q, parts)`
+    value: Array  # what they explain of the power, `(q,)`

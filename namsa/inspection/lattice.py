@@ -25,21 +25,13 @@ WEAKEST = 0.02  # structure factor, of the strongest one, with which a reflectio
 
 @dataclass(frozen=True)
 class StepFit:
-    """Step of the scan from a lattice.
+    """Step of the scan from a lattice."""
 
-    Attributes:
-        factors: True step over the assumed one, (y, x).
-        errors: Their standard errors.
-        peaks: Number of peaks that the lattice explains.
-        found: Number of peaks in the images.
-        described: The lattice, for people.
-    """
-
-    factors: Floats
-    errors: Floats
-    peaks: int
-    found: int
-    described: str
+    factors: Floats  # True step over the assumed one, (y, x)
+    errors: Floats  # their standard errors
+    peaks: int  # number of peaks that the lattice explains
+    found: int  # number of peaks in the images
+    described: str  # the lattice, for people
 
 
 def find_peaks(images: npt.NDArray[np.float64]) -> Floats:

@@ -18,42 +18,25 @@ CERTAIN = 3.0  # standard errors, from which a sign counts as known
 
 @dataclass(frozen=True)
 class Orientation:
-    """How the detector lies in the frame of the scan; see `namsa.io.calibration`.
+    """How the detector lies in the frame of the scan; see `namsa.io.calibration`."""
 
-    Attributes:
-        rotation_deg: Rotation, from −180 to 180 degrees.
-        error_deg: Its standard error.
-        flip: Whether y and x are exchanged before.
-        significance: Of the handedness, in standard errors.
-        method: How it was found.
-        notes: What contradicts it.
-    """
-
-    rotation_deg: float
-    error_deg: float
-    flip: bool
-    significance: float
-    method: str
-    notes: tuple[str, ...] = ()
+    rotation_deg: float  # rotation, from −180 to 180 degrees
+    error_deg: float  # its standard error
+    flip: bool  # whether y and x are exchanged before
+    significance: float  # of the handedness, in standard errors
+    method: str  # how it was found
+    notes: tuple[str, ...] = ()  # what contradicts it
 
 
 @dataclass(frozen=True)
 class Focus:
-    """Defocus and twofold astigmatism at the middle of the specimen.
+    """Defocus and twofold astigmatism at the middle of the specimen."""
 
-    Attributes:
-        defocus_angstrom: −C10, Å; positive for underfocus.
-        defocus_error: Its standard error.
-        astigmatism_angstrom: C12, Å.
-        astigmatism_error: Its standard error.
-        axis_deg: φ12, degrees from +x towards +y.
-    """
-
-    defocus_angstrom: float
-    defocus_error: float
-    astigmatism_angstrom: float
-    astigmatism_error: float
-    axis_deg: float
+    defocus_angstrom: float  # −C10, Å; positive for underfocus
+    defocus_error: float  # its standard error
+    astigmatism_angstrom: float  # C12, Å
+    astigmatism_error: float  # its standard error
+    axis_deg: float  # φ12, degrees from +x towards +y
 
 
 def frame_matrix(rotation_deg: float, flip: bool) -> Floats:

@@ -24,36 +24,24 @@ REGION_BYTES = 128 * 2**20  # of the mean patterns of all regions
 
 @dataclass(frozen=True)
 class Survey:
-    """Statistics over the positions of a scan.
+    """Statistics over the positions of a scan."""
 
-    Attributes:
-        mean: Mean pattern, `(dy, dx)`.
-        variance: Variance of one value about its neighbours along the scan, `(dy, dx)`: half the mean square of
-            differences. It is less affected by the specimen than the variance over the scan.
-        extremes: Least and largest value of each pixel, `(2, dy, dx)`.
-        at_top: Number of patterns in which each pixel has the largest value of the whole scan, `(dy, dx)`.
-        missing: Number of patterns in which each pixel is not finite, `(dy, dx)`; lost patterns do not count.
-        negative: Number of values below 0.
-        whole: Whether all values are whole numbers.
-        sums: Sum of each pattern, `(sy, sx)`.
-        regions: Mean patterns of regions of the scan, `(ry, rx, dy, dx)`.
-        centres: Mean scan row and column of each region, `(ry, rx, 2)`.
-        lost: Which patterns are lost, `(sy, sx)`.
-        losses: What was not recorded.
-    """
-
-    mean: Floats
+    mean: Floats  # mean pattern, `(dy, dx)`
+    # Variance of one value about its neighbours along the scan, `(dy, dx)`: half the mean square of differences. It is
+    # less affected by the specimen than the variance over the scan.
     variance: Floats
-    extremes: Floats
+    extremes: Floats  # least and largest value of each pixel, `(2, dy, dx)`
+    # Number of patterns in which each pixel has the largest value of the whole scan, `(dy, dx)`.
     at_top: npt.NDArray[np.int64]
+    # Number of patterns in which each pixel is not finite, `(dy, dx)`; lost patterns do not count.
     missing: npt.NDArray[np.int64]
-    negative: int
-    whole: bool
-    sums: Floats
-    regions: npt.NDArray[np.float32]
-    centres: Floats
-    lost: npt.NDArray[np.bool_]
-    losses: Losses
+    negative: int  # number of values below 0
+    whole: bool  # whether all values are whole numbers
+    sums: Floats  # sum of each pattern, `(sy, sx)`
+    regions: npt.NDArray[np.float32]  # mean patterns of regions of the scan, `(ry, rx, dy, dx)`
+    centres: Floats  # mean scan row and column of each region, `(ry, rx, 2)`
+    lost: npt.NDArray[np.bool_]  # which patterns are lost, `(sy, sx)`
+    losses: Losses  # what was not recorded
 
     @property
     def recorded(self) -> int:

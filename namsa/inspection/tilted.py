@@ -28,17 +28,11 @@ STEPS = 60  # of the fit
 
 @dataclass(frozen=True)
 class ShiftFit:
-    """Shifts of tilted images: an image is shifted by M β.
+    """Shifts of tilted images: an image is shifted by M β."""
 
-    Attributes:
-        matrix: M, (y, x), in scan steps per pixel of the detector, `(2, 2)`.
-        covariance: Of M's four numbers, row by row, `(4, 4)`.
-        coherence: Share of the patches' variance that all of them have in common.
-    """
-
-    matrix: Floats
-    covariance: Floats
-    coherence: float
+    matrix: Floats  # M, (y, x), in scan steps per pixel of the detector, `(2, 2)`
+    covariance: Floats  # of M's four numbers, row by row, `(4, 4)`
+    coherence: float  # share of the patches' variance that all of them have in common
 
 
 def fit_shifts(images: VirtualImages) -> ShiftFit | None:

@@ -26,26 +26,17 @@ MARGIN = 0.5  # pixels between the patches and the edge of the disk, besides the
 
 @dataclass(frozen=True)
 class VirtualImages:
-    """Images of a scan, and the patches of the bright disk that some belong to.
+    """Images of a scan, and the patches of the bright disk that some belong to."""
 
-    Attributes:
-        bright: Sum of each pattern in the bright disk, `(sy, sx)`.
-        dark: Sum outside, `(sy, sx)`.
-        deflection: Centre of mass of each pattern from the disk's centre, `(sy, sx, 2)`, pixels (y, x), with the
-            disk's ellipse made a circle.
-        patches: Sum over each patch, `(m, sy, sx)`, float32.
-        places: Row and column of each patch in the raster of patches, `(m, 2)`.
-        tilts: Centre of each patch from the disk's centre, as `deflection`, `(m, 2)`.
-        pitch: Matrix from a difference of places to a difference of tilts, `(2, 2)`.
-    """
-
-    bright: Floats
-    dark: Floats
+    bright: Floats  # sum of each pattern in the bright disk, `(sy, sx)`
+    dark: Floats  # sum outside, `(sy, sx)`
+    # Centre of mass of each pattern from the disk's centre, `(sy, sx, 2)`, pixels (y, x), with the disk's ellipse made
+    # a circle.
     deflection: Floats
-    patches: npt.NDArray[np.float32]
-    places: npt.NDArray[np.intp]
-    tilts: Floats
-    pitch: Floats
+    patches: npt.NDArray[np.float32]  # sum over each patch, `(m, sy, sx)`, float32
+    places: npt.NDArray[np.intp]  # row and column of each patch in the raster of patches, `(m, 2)`
+    tilts: Floats  # centre of each patch from the disk's centre, as `deflection`, `(m, 2)`
+    pitch: Floats  # matrix from a difference of places to a difference of tilts, `(2, 2)`
 
 
 def virtual_images(

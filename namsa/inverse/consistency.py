@@ -39,23 +39,15 @@ _SPREADS = 2.5  # range of the fitted scale, in spreads of its prior
 
 @dataclass(frozen=True)
 class ScanSimulation:
-    """The simulation of a scan over a specimen of which only a density is known.
+    """The simulation of a scan over a specimen of which only a density is known."""
 
-    Attributes:
-        experiment: Microscope, detector, scan and settings of the simulation.
-        thickness_angstrom: Thickness of the specimen, Å.
-        grid: The periodic cell.
-        positions: Probe positions in the cell, `(n, 2)` as (y, x), Å.
-        inside: Whether each probe stays within the known density, `(n,)`.
-        raster: Rows and columns of the density in the cell, Å, if it is known at the scan's positions. `None` if it
-            is known on the grid.
-    """
-
-    experiment: SimulationConfig
-    thickness_angstrom: float
-    grid: Grid
-    positions: Array
-    inside: npt.NDArray[np.bool_]
+    experiment: SimulationConfig  # microscope, detector, scan and settings of the simulation
+    thickness_angstrom: float  # thickness of the specimen, Å
+    grid: Grid  # the periodic cell
+    positions: Array  # probe positions in the cell, `(n, 2)` as (y, x), Å
+    inside: npt.NDArray[np.bool_]  # whether each probe stays within the known density, `(n,)`
+    # Rows and columns of the density in the cell, Å, if it is known at the scan's positions. `None` if it is known on
+    # the grid.
     raster: tuple[Array, Array] | None = None
 
     @property
@@ -101,19 +93,12 @@ class ScanSimulation:
 
 
 class Consistency(NamedTuple):
-    """How well a density explains its patterns.
+    """How well a density explains its patterns."""
 
-    Attributes:
-        score: R over the positions whose probe stays within the known density.
-        map: R of each position, `(sy, sx)`.
-        empty: R of an empty specimen.
-        scale: Fitted scale of the potential.
-    """
-
-    score: float
-    map: Array
-    empty: float
-    scale: float
+    score: float  # r over the positions whose probe stays within the known density
+    map: Array  # r of each position, `(sy, sx)`
+    empty: float  # r of an empty specimen
+    scale: float  # fitted scale of the potential
 
 
 def residual(

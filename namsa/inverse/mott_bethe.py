@@ -41,25 +41,15 @@ RESTORED = 0.05  # value of the window below which it is no longer inverted
 
 @dataclass(frozen=True)
 class DensityToPotential:
-    """The conversion from density to potential: V/ρ as a curve of q times a scale.
+    """The conversion from density to potential: V/ρ as a curve of q times a scale."""
 
-    Attributes:
-        q_per_angstrom: q of the curve's points, 1/Å.
-        ratio: V/ρ at these points, V·Å³/e, at the specimens' middle density. Constant beyond the ends.
-        spread: Relative rms error of a sample's potential at each q, with the best scale.
-        middle_density: Mean density at which the scale is 1, e/Å³.
-        exponent: Exponent of the scale's power law in the mean density.
-        scale_spread: Rms deviation of log(scale) from the power law. 0 if the scale is known.
-        max_q_per_angstrom: Band limit of the densities, 1/Å.
-    """
-
-    q_per_angstrom: tuple[float, ...]
-    ratio: tuple[float, ...]
-    spread: tuple[float, ...]
-    middle_density: float
-    exponent: float
-    scale_spread: float
-    max_q_per_angstrom: float
+    q_per_angstrom: tuple[float, ...]  # q of the curve's points, 1/Å
+    ratio: tuple[float, ...]  # V/ρ at these points, V·Å³/e, at the specimens' middle density. Constant beyond the ends
+    spread: tuple[float, ...]  # relative rms error of a sample's potential at each q, with the best scale
+    middle_density: float  # mean density at which the scale is 1, e/Å³
+    exponent: float  # exponent of the scale's power law in the mean density
+    scale_spread: float  # rms deviation of log(scale) from the power law. 0 if the scale is known
+    max_q_per_angstrom: float  # band limit of the densities, 1/Å
 
     def expected_scale(self, density: npt.NDArray[Any], thickness_angstrom: float) -> float:
         """Returns the expected scale for a specimen of a given mean density.

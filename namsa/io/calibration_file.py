@@ -47,34 +47,21 @@ BOOLEANS = ("mirrored",)
 
 @dataclass(frozen=True)
 class Quantity:
-    """A measured or given number.
+    """A measured or given number."""
 
-    Attributes:
-        value: A number, a pair, a matrix as nested tuples, or a truth value.
-        error: Standard error, in the shape of the value; `None` for what was not measured.
-        method: How it was found.
-    """
-
-    value: Any
-    error: Any
-    method: str
+    value: Any  # a number, a pair, a matrix as nested tuples, or a truth value
+    error: Any  # standard error, in the shape of the value; `None` for what was not measured
+    method: str  # how it was found
 
 
 @dataclass(frozen=True)
 class CalibrationFile:
-    """The contents of a calibration file.
+    """The contents of a calibration file."""
 
-    Attributes:
-        quantities: By name, those of `QUANTITIES` and `BOOLEANS` that are known.
-        bad_pixels: Rows and columns of hot and dead pixels.
-        data: What was measured.
-        notes: What could not be told, and what was assumed.
-    """
-
-    quantities: Mapping[str, Quantity]
-    bad_pixels: tuple[tuple[int, int], ...] = ()
-    data: str = ""
-    notes: tuple[str, ...] = field(default=())
+    quantities: Mapping[str, Quantity]  # by name, those of `QUANTITIES` and `BOOLEANS` that are known
+    bad_pixels: tuple[tuple[int, int], ...] = ()  # rows and columns of hot and dead pixels
+    data: str = ""  # what was measured
+    notes: tuple[str, ...] = field(default=())  # what could not be told, and what was assumed
 
     def value(self, name: str) -> Any:
         """Returns the value of a quantity; `None` if it is not known."""

@@ -62,13 +62,9 @@ def repair(
 
 @dataclass(frozen=True)
 class ChangedPatterns:
-    """Patterns that are changed as they are read: a `PatternArray` of real numbers, but for its parts.
+    """Patterns that are changed as they are read: a `PatternArray` of real numbers, but for its parts."""
 
-    Attributes:
-        stored: The patterns as they are stored, `(sy, sx, dy, dx)`.
-    """
-
-    stored: PatternArray
+    stored: PatternArray  # the patterns as they are stored, `(sy, sx, dy, dx)`
 
     @property
     def shape(self) -> tuple[int, ...]:

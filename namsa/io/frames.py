@@ -31,25 +31,15 @@ SUGGESTIONS = 3
 
 @dataclass(frozen=True)
 class FileFrames:
-    """Frames at known places of a file.
+    """Frames at known places of a file."""
 
-    Attributes:
-        path: The file, for messages.
-        file: The open file.
-        offsets: Byte at which each frame begins.
-        frame_bytes: Bytes of a frame.
-        frame_shape: Its shape (dy, dx).
-        dtype: Type of the decoded numbers.
-        decode: From bytes `(frames, frame_bytes)` to frames.
-    """
-
-    path: Path
-    file: BinaryIO
-    offsets: Offsets
-    frame_bytes: int
-    frame_shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    decode: Decode
+    path: Path  # the file, for messages
+    file: BinaryIO  # the open file
+    offsets: Offsets  # byte at which each frame begins
+    frame_bytes: int  # bytes of a frame
+    frame_shape: tuple[int, int]  # its shape (dy, dx)
+    dtype: np.dtype[Any]  # type of the decoded numbers
+    decode: Decode  # from bytes `(frames, frame_bytes)` to frames
     chunks: None = None
 
     @property
@@ -92,13 +82,9 @@ class FileFrames:
 
 @dataclass(frozen=True)
 class JoinedFrames:
-    """Frames of several pieces, one after the other.
+    """Frames of several pieces, one after the other."""
 
-    Attributes:
-        pieces: Frames `(n, dy, dx)` of one type and size.
-    """
-
-    pieces: Sequence[PatternArray]
+    pieces: Sequence[PatternArray]  # frames `(n, dy, dx)` of one type and size
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -129,21 +115,13 @@ class JoinedFrames:
 
 @dataclass(frozen=True)
 class ScanOfFrames:
-    """The scan that frames are of, row after row.
+    """The scan that frames are of, row after row."""
 
-    Attributes:
-        frames: The frames, `(n, dy, dx)`.
-        scan_shape: Rows and columns of the scan.
-        flyback: Frames at the end of each row that are no part of the scan.
-        first: The scan's first frame.
-        notes: What is left out, one line each.
-    """
-
-    frames: PatternArray
-    scan_shape: tuple[int, int]
-    flyback: int = 0
-    first: int = 0
-    notes: tuple[str, ...] = ()
+    frames: PatternArray  # the frames, `(n, dy, dx)`
+    scan_shape: tuple[int, int]  # rows and columns of the scan
+    flyback: int = 0  # frames at the end of each row that are no part of the scan
+    first: int = 0  # the scan's first frame
+    notes: tuple[str, ...] = ()  # what is left out, one line each
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -185,17 +163,11 @@ class ScanOfFrames:
 
 @dataclass(frozen=True)
 class SeriesOfFrames:
-    """A series of scans that frames are of, one scan after the other.
+    """A series of scans that frames are of, one scan after the other."""
 
-    Attributes:
-        frames: The frames, `(n, dy, dx)`.
-        count: Number of scans.
-        scan_shape: Rows and columns of each.
-    """
-
-    frames: PatternArray
-    count: int
-    scan_shape: tuple[int, int]
+    frames: PatternArray  # the frames, `(n, dy, dx)`
+    count: int  # number of scans
+    scan_shape: tuple[int, int]  # rows and columns of each
     chunks: None = None
 
     @property

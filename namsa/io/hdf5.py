@@ -56,17 +56,11 @@ def write_samples(
 
 
 class Bands(NamedTuple):
-    """An array that is written band after band along its first axis.
+    """An array that is written band after band along its first axis."""
 
-    Attributes:
-        units: Of its values.
-        axes: Its axes.
-        bands: Consecutive parts of it, which make it up.
-    """
-
-    units: str
-    axes: Sequence[ArrayAxis]
-    bands: Iterator[npt.NDArray[np.float32]]
+    units: str  # of its values
+    axes: Sequence[ArrayAxis]  # its axes
+    bands: Iterator[npt.NDArray[np.float32]]  # consecutive parts of it, which make it up
 
 
 def write_images(

@@ -18,17 +18,11 @@ USUAL = {3: FRAME_AXES, 4: SCAN_AXES, 5: ("t", *SCAN_AXES)}  # by the number of 
 
 @dataclass(frozen=True)
 class Layout:
-    """A scan in an array of a file.
+    """A scan in an array of a file."""
 
-    Attributes:
-        data: The scan, `(sy, sx, dy, dx)`.
-        axes: The stored axis that each of its axes is; `None` for one that is none of them.
-        notes: What is left out or assumed, one line each.
-    """
-
-    data: PatternArray
-    axes: tuple[int | None, ...]
-    notes: tuple[str, ...] = ()
+    data: PatternArray  # the scan, `(sy, sx, dy, dx)`
+    axes: tuple[int | None, ...]  # the stored axis that each of its axes is; `None` for one that is none of them
+    notes: tuple[str, ...] = ()  # what is left out or assumed, one line each
 
 
 def arrange(

@@ -28,17 +28,11 @@ NAMED = 10  # lost patterns in a line
 
 @dataclass
 class Losses:
-    """What was not recorded of a scan, as far as it was read.
+    """What was not recorded of a scan, as far as it was read."""
 
-    Attributes:
-        patterns: Scan rows and columns of lost patterns.
-        values: Number of single values that are not finite.
-        patterns_with_values: Number of patterns that have some of them.
-    """
-
-    patterns: list[tuple[int, int]] = field(default_factory=list)
-    values: int = 0
-    patterns_with_values: int = 0
+    patterns: list[tuple[int, int]] = field(default_factory=list)  # scan rows and columns of lost patterns
+    values: int = 0  # number of single values that are not finite
+    patterns_with_values: int = 0  # number of patterns that have some of them
 
     @classmethod
     def of(cls, mended: "Mended", rows: slice, columns: slice) -> "Losses":
@@ -74,20 +68,13 @@ class Losses:
 
 @dataclass(frozen=True)
 class Mended:
-    """Patterns of a part of a scan whose single missing values are replaced.
+    """Patterns of a part of a scan whose single missing values are replaced."""
 
-    Attributes:
-        patterns: `(rows, columns, dy, dx)`, float32 or float64. Lost ones are as they were recorded.
-        lost: Which patterns are lost, `(rows, columns)`.
-        values: Number of values that were replaced.
-        patterns_with_values: Number of patterns that had some of them.
-        missing: Number of patterns in which each pixel was not finite, `(dy, dx)`; lost ones do not count.
-    """
-
-    patterns: Array
-    lost: Flags
-    values: int
-    patterns_with_values: int
+    patterns: Array  # `(rows, columns, dy, dx)`, float32 or float64. Lost ones are as they were recorded
+    lost: Flags  # which patterns are lost, `(rows, columns)`
+    values: int  # number of values that were replaced
+    patterns_with_values: int  # number of patterns that had some of them
+    # Number of patterns in which each pixel was not finite, `(dy, dx)`; lost ones do not count.
     missing: npt.NDArray[np.int64]
 
 

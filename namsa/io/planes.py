@@ -17,21 +17,13 @@ READ_BYTES = 2**24  # at once
 
 @dataclass(frozen=True)
 class ScanPlanes:
-    """An array `(detector, detector, scan, scan)` in the order of C in a file.
+    """An array `(detector, detector, scan, scan)` in the order of C in a file."""
 
-    Attributes:
-        path: The file, for messages.
-        file: The open file.
-        offset: Its first byte.
-        shape: Its shape.
-        stored: Type of the stored numbers.
-    """
-
-    path: Path
-    file: BinaryIO
-    offset: int
-    shape: tuple[int, int, int, int]
-    stored: np.dtype[Any]
+    path: Path  # the file, for messages
+    file: BinaryIO  # the open file
+    offset: int  # its first byte
+    shape: tuple[int, int, int, int]  # its shape
+    stored: np.dtype[Any]  # type of the stored numbers
     chunks: None = None
 
     def __post_init__(self) -> None:

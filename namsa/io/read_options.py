@@ -17,33 +17,23 @@ FRAME_AXES = ("n", "dy", "dx")  # number of the frame
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How the patterns lie in a file. Pairs are (y, x).
+    """How the patterns lie in a file. Pairs are (y, x)."""
 
-    Attributes:
-        dataset: Name of the dataset, in a file that holds several.
-        scan_shape: Rows and columns of the scan.
-        dtype: Type of the stored numbers with its byte order, such as ">u2", for a file without a format.
-        detector_shape: Rows and columns of the detector, for a file without a format.
-        offset_bytes: Where the first pattern begins, in a file without a format.
-        flyback: Patterns at the end of each row of the scan that were recorded while the beam flew back; `None` if the
-            caller does not know.
-        skip_frames: Patterns before and after the scan that are no part of it.
-        axes: Names of the stored axes, the last one the fastest: those of `SCAN_AXES` or of
-            `FRAME_AXES`, and "t" for that of a series.
-        index: Which scan of a series, or which counter of several.
-        growing: Whether the file is being written; then the scan is as many complete rows as it holds.
-    """
-
-    dataset: str | None = None
-    scan_shape: tuple[int, int] | None = None
+    dataset: str | None = None  # name of the dataset, in a file that holds several
+    scan_shape: tuple[int, int] | None = None  # rows and columns of the scan
+    # Type of the stored numbers with its byte order, such as ">u2", for a file without a format.
     dtype: np.dtype[Any] | None = None
-    detector_shape: tuple[int, int] | None = None
-    offset_bytes: int = 0
+    detector_shape: tuple[int, int] | None = None  # rows and columns of the detector, for a file without a format
+    offset_bytes: int = 0  # where the first pattern begins, in a file without a format
+    # Patterns at the end of each row of the scan that were recorded while the beam flew back; `None` if the caller does
+    # not know.
     flyback: int | None = None
-    skip_frames: tuple[int, int] = (0, 0)
+    skip_frames: tuple[int, int] = (0, 0)  # patterns before and after the scan that are no part of it
+    # Names of the stored axes, the last one the fastest: those of `SCAN_AXES` or of `FRAME_AXES`, and "t" for that of a
+    # series.
     axes: tuple[str, ...] | None = None
-    index: int | None = None
-    growing: bool = False
+    index: int | None = None  # which scan of a series, or which counter of several
+    growing: bool = False  # whether the file is being written; then the scan is as many complete rows as it holds
 
     @property
     def is_raw(self) -> bool:

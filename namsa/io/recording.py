@@ -179,13 +179,9 @@ def _times(pair: Pair) -> str:
 
 @dataclass(frozen=True)
 class ArrayPatterns:
-    """An array in memory, or an object that is read by slices as one, as a `PatternArray`.
+    """An array in memory, or an object that is read by slices as one, as a `PatternArray`."""
 
-    Attributes:
-        values: The array: of NumPy, h5py, Zarr or another library.
-    """
-
-    values: Any
+    values: Any  # the array: of NumPy, h5py, Zarr or another library
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -56,15 +56,10 @@ class DamagedFileError(InputError):
 
 @dataclass(frozen=True)
 class Hdf5Group:
-    """A group of an open file.
+    """A group of an open file."""
 
-    Attributes:
-        file: The file.
-        name: Path of the group, from the root.
-    """
-
-    file: "Hdf5File" = field(repr=False)
-    name: str
+    file: "Hdf5File" = field(repr=False)  # the file
+    name: str  # path of the group, from the root
 
     def children(self) -> list[str]:
         """Returns the names in the group."""
@@ -89,21 +84,13 @@ class Hdf5Group:
 
 @dataclass(frozen=True)
 class Hdf5Dataset:
-    """A dataset of an open file, as far as NumPy arrays are like it.
+    """A dataset of an open file, as far as NumPy arrays are like it."""
 
-    Attributes:
-        file: The file.
-        name: Path of the dataset, from the root.
-        shape: Its shape.
-        dtype: Type of its numbers; that of nothing (kind "V") if it holds no plain numbers.
-        chunks: Shape of the pieces that it is stored in; `None` if it is stored as a whole.
-    """
-
-    file: "Hdf5File" = field(repr=False)
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    chunks: tuple[int, ...] | None
+    file: "Hdf5File" = field(repr=False)  # the file
+    name: str  # path of the dataset, from the root
+    shape: tuple[int, ...]  # its shape
+    dtype: np.dtype[Any]  # type of its numbers; that of nothing (kind "V") if it holds no plain numbers
+    chunks: tuple[int, ...] | None  # shape of the pieces that it is stored in; `None` if it is stored as a whole
 
     @property
     def is_numeric(self) -> bool:

@@ -18,19 +18,12 @@ from namsa.text import shorten
 
 
 class StoredAxis(NamedTuple):
-    """An axis with the coordinates origin + i · step.
+    """An axis with the coordinates origin + i · step."""
 
-    Attributes:
-        units: As the file spells them; empty if it has none.
-        step: Distance between neighbouring indices; NaN if the file has no number for it.
-        origin: Coordinate of index 0; NaN if the file has no number for it.
-        name: As the file names it; empty if it does not.
-    """
-
-    units: str
-    step: float
-    origin: float
-    name: str = ""
+    units: str  # as the file spells them; empty if it has none
+    step: float  # distance between neighbouring indices; NaN if the file has no number for it
+    origin: float  # coordinate of index 0; NaN if the file has no number for it
+    name: str = ""  # as the file names it; empty if it does not
 
     @property
     def role(self) -> str:
@@ -46,39 +39,24 @@ EV = {"eV": 1.0, "keV": 1e3, "kV": 1e3, "V": 1.0}
 
 
 class Beam(NamedTuple):
-    """The beam as a file describes it.
+    """The beam as a file describes it."""
 
-    Attributes:
-        energy_ev: Energy, eV; `None` if the file does not say.
-        semiangle_mrad: Convergence semiangle, mrad; `None` if the file does not say.
-        limit_mrad: Band limit of patterns that namsa simulated, mrad; infinite otherwise.
-    """
-
-    energy_ev: float | None = None
-    semiangle_mrad: float | None = None
-    limit_mrad: float = math.inf
+    energy_ev: float | None = None  # energy, eV; `None` if the file does not say
+    semiangle_mrad: float | None = None  # convergence semiangle, mrad; `None` if the file does not say
+    limit_mrad: float = math.inf  # band limit of patterns that namsa simulated, mrad; infinite otherwise
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Scan and detector as a file describes them; `None` is unknown. Pairs are (y, x).
+    """Scan and detector as a file describes them; `None` is unknown. Pairs are (y, x)."""
 
-    Attributes:
-        scan_step_angstrom: Step of the scan, Å.
-        pixel_mrad: Pixel of the detector, mrad.
-        pixel_inverse_angstrom: Pixel of the detector, 1/Å, if the file has it in place of an angle.
-        centre_pixels: Optic axis in pixels from the centre of the first one.
-        rotation_deg: Rotation of the detector's frame; see `namsa.io.calibration`.
-        flip: Whether the detector's y and x are exchanged.
-        reasons: Why a number is unknown of which the file says something, by its name.
-    """
-
-    scan_step_angstrom: Pair | None = None
-    pixel_mrad: Pair | None = None
-    pixel_inverse_angstrom: Pair | None = None
-    centre_pixels: Pair | None = None
-    rotation_deg: float | None = None
-    flip: bool | None = None
+    scan_step_angstrom: Pair | None = None  # step of the scan, Å
+    pixel_mrad: Pair | None = None  # pixel of the detector, mrad
+    pixel_inverse_angstrom: Pair | None = None  # pixel of the detector, 1/Å, if the file has it in place of an angle
+    centre_pixels: Pair | None = None  # optic axis in pixels from the centre of the first one
+    rotation_deg: float | None = None  # rotation of the detector's frame; see `namsa.io.calibration`
+    flip: bool | None = None  # whether the detector's y and x are exchanged
+    # Why a number is unknown of which the file says something, by its name.
     reasons: Mapping[str, str] = field(default_factory=dict)
 
 

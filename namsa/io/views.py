@@ -12,17 +12,11 @@ from namsa.io.recording import PatternArray
 
 @dataclass(frozen=True)
 class AxesView:
-    """An array whose axes are in another order, with some fixed at one index.
+    """An array whose axes are in another order, with some fixed at one index."""
 
-    Attributes:
-        stored: The array as it is stored.
-        axes: The stored axis that each axis is.
-        fixed: Index along each of the other stored axes.
-    """
-
-    stored: PatternArray
-    axes: tuple[int, ...]
-    fixed: Mapping[int, int] = field(default_factory=dict)
+    stored: PatternArray  # the array as it is stored
+    axes: tuple[int, ...]  # the stored axis that each axis is
+    fixed: Mapping[int, int] = field(default_factory=dict)  # index along each of the other stored axes
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -50,13 +44,9 @@ class AxesView:
 
 @dataclass(frozen=True)
 class FramesOfScan:
-    """The patterns of a scan as frames, row after row.
+    """The patterns of a scan as frames, row after row."""
 
-    Attributes:
-        scan: The scan, `(sy, sx, dy, dx)`.
-    """
-
-    scan: PatternArray
+    scan: PatternArray  # the scan, `(sy, sx, dy, dx)`
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -23,19 +23,13 @@ Complexes = npt.NDArray[np.complex128]
 
 @dataclass(frozen=True)
 class Bonding:
-    """The change of the electron density in a cell that a specimen repeats.
+    """The change of the electron density in a cell that a specimen repeats."""
 
-    Attributes:
-        coefficients: ∫Δρ exp(−2πi q·r) over the cell, e, (mz, my, mx); odd numbers of orders, in the order of the FFT.
-        cell_angstrom: Sides (a, b, c) of the cell, Å.
-        repeats: Cells along x, y, z in the specimen.
-        description: What the provenance says of it.
-    """
-
+    # ∫Δρ exp(−2πi q·r) over the cell, e, (mz, my, mx); odd numbers of orders, in the order of the FFT.
     coefficients: Complexes
-    cell_angstrom: tuple[float, float, float]
-    repeats: tuple[int, int, int]
-    description: Mapping[str, Any]
+    cell_angstrom: tuple[float, float, float]  # sides (a, b, c) of the cell, Å
+    repeats: tuple[int, int, int]  # cells along x, y, z in the specimen
+    description: Mapping[str, Any]  # what the provenance says of it
 
     def density(self, grid: Grid, start_angstrom: float, stop_angstrom: float) -> Floats:
         """Returns the change of the density projected between two heights, (ny, nx), e/Å²."""

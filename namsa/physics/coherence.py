@@ -27,17 +27,11 @@ _REST_ENERGY_EV = constants.m_e * constants.c**2 / constants.e
 
 
 class Mode(NamedTuple):
-    """One coherent probe of the sum.
+    """One coherent probe of the sum."""
 
-    Attributes:
-        share: Share of the beam.
-        c10: Change of C10, Å.
-        shift: Shift (y, x), Å.
-    """
-
-    share: float
-    c10: float
-    shift: tuple[float, float]
+    share: float  # share of the beam
+    c10: float  # change of C10, Å
+    shift: tuple[float, float]  # shift (y, x), Å
 
 
 def focal_spread_angstrom(energy_ev: float, chromatic_aberration_mm: float, energy_spread_ev: float) -> float:

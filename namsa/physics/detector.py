@@ -23,17 +23,11 @@ _BRIGHT = 16.0  # electrons: above this mean, the search for a count is faster f
 
 @dataclass(frozen=True)
 class PixelRow:
-    """The detector's pixels along one axis.
+    """The detector's pixels along one axis."""
 
-    Attributes:
-        count: Number of pixels.
-        size_mrad: Size of a pixel, mrad.
-        edge: Outer edge of the first pixel, in pixels from the optic axis.
-    """
-
-    count: int
-    size_mrad: float
-    edge: float
+    count: int  # number of pixels
+    size_mrad: float  # size of a pixel, mrad
+    edge: float  # outer edge of the first pixel, in pixels from the optic axis
 
 
 def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[PixelRow, PixelRow]:

@@ -34,21 +34,13 @@ _FREQUENCIES, _HEIGHTS = 128, 257  # samples of the function that a shell expand
 
 @dataclass(frozen=True)
 class Shell:
-    """The expansion of an element at distances `nearest` <= |z| < `farthest` from a face.
+    """The expansion of an element at distances `nearest` <= |z| < `farthest` from a face."""
 
-    Attributes:
-        number: Atomic number.
-        nearest: Smallest distance, Å.
-        farthest: Largest distance, Å.
-        parts: f(k; z_r) at the lowest frequencies of the quadrant, (r, n_ky, n_kx), Å.
-        weights: Function from distances (n,) to weights (n, r).
-    """
-
-    number: int
-    nearest: float
-    farthest: float
-    parts: Array
-    weights: scipy.interpolate.CubicSpline
+    number: int  # atomic number
+    nearest: float  # smallest distance, Å
+    farthest: float  # largest distance, Å
+    parts: Array  # f(k; z_r) at the lowest frequencies of the quadrant, (r, n_ky, n_kx), Å
+    weights: scipy.interpolate.CubicSpline  # function from distances (n,) to weights (n, r)
 
 
 def reach_angstrom(number: int, table: Table) -> float:

@@ -21,16 +21,11 @@ class Grid:
     With a band of 2/3, products of transmission and wave have no aliases below the band limit, and the waves lose what
     scatters beyond it. With a band of 1 they lose less, and what aliases is as small as the wave near the band limit.
     At equal error a pixel may then be 1.7 times as large, if transmissions are computed on finer pixels (`refined`).
-
-    Attributes:
-        shape: Pixels (ny, nx).
-        extent_angstrom: Sides (Ly, Lx) of the rectangle, Å.
-        band: The band limit as a fraction of the Nyquist frequency of the coarser axis.
     """
 
-    shape: tuple[int, int]
-    extent_angstrom: tuple[float, float]
-    band: float = CONVENTIONAL_BAND
+    shape: tuple[int, int]  # pixels (ny, nx)
+    extent_angstrom: tuple[float, float]  # sides (Ly, Lx) of the rectangle, Å
+    band: float = CONVENTIONAL_BAND  # the band limit as a fraction of the Nyquist frequency of the coarser axis
 
     @property
     def sampling_angstrom(self) -> tuple[float, float]:

@@ -30,21 +30,13 @@ _ORDERS = tuple((n, m) for n in range(1, 6) for m in range((n + 1) % 2, n + 2, 2
 
 @dataclass(frozen=True)
 class BeamSettings:
-    """The electron beam, the lens that focuses it, and its direction in the specimen.
+    """The electron beam, the lens that focuses it, and its direction in the specimen."""
 
-    Attributes:
-        energy_ev: Electron energy, eV.
-        semiangle_mrad: Semi-angle of convergence, mrad.
-        aberrations: Krivanek coefficients, Å and rad; C10 = −defocus.
-        beam_tilt_mrad: Tilt (y, x) of the beam, mrad; see `lens`.
-        specimen_tilt_mrad: Tilt (y, x) of the specimen, mrad; see `specimen_tilt`.
-    """
-
-    energy_ev: float
-    semiangle_mrad: float
-    aberrations: Mapping[str, float]
-    beam_tilt_mrad: tuple[float, float] = (0.0, 0.0)
-    specimen_tilt_mrad: tuple[float, float] = (0.0, 0.0)
+    energy_ev: float  # electron energy, eV
+    semiangle_mrad: float  # semi-angle of convergence, mrad
+    aberrations: Mapping[str, float]  # Krivanek coefficients, Å and rad; C10 = −defocus
+    beam_tilt_mrad: tuple[float, float] = (0.0, 0.0)  # tilt (y, x) of the beam, mrad; see `lens`
+    specimen_tilt_mrad: tuple[float, float] = (0.0, 0.0)  # tilt (y, x) of the specimen, mrad; see `specimen_tilt`
 
     @cached_property
     def wavelength(self) -> float:

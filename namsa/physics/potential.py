@@ -25,19 +25,12 @@ POTENTIAL_CONSTANT = constants.h**2 / (2 * np.pi * constants.m_e * constants.e) 
 
 @dataclass(frozen=True)
 class AtomList:
-    """Atoms as arrays.
+    """Atoms as arrays."""
 
-    Attributes:
-        numbers: Atomic numbers (n,).
-        yx: Positions (n, 2) across the beam, Å.
-        z: Heights (n,) along the beam, Å.
-        occupancies: Occupancies (n,).
-    """
-
-    numbers: npt.NDArray[np.int64]
-    yx: npt.NDArray[np.float64]
-    z: npt.NDArray[np.float64]
-    occupancies: npt.NDArray[np.float64]
+    numbers: npt.NDArray[np.int64]  # atomic numbers (n,)
+    yx: npt.NDArray[np.float64]  # positions (n, 2) across the beam, Å
+    z: npt.NDArray[np.float64]  # heights (n,) along the beam, Å
+    occupancies: npt.NDArray[np.float64]  # occupancies (n,)
 
     def __getitem__(self, index: Any) -> "AtomList":
         return AtomList(self.numbers[index], self.yx[index], self.z[index], self.occupancies[index])
@@ -45,19 +38,12 @@ class AtomList:
 
 @dataclass(frozen=True)
 class Slices:
-    """The specimen's transmission functions. A crystal repeats, so that each distinct slice is stored once.
+    """The specimen's transmission functions. A crystal repeats, so that each distinct slice is stored once."""
 
-    Attributes:
-        transmissions: Transmission functions of the distinct slices, each (ny, nx) complex, band-limited.
-        order: The index of each slice's transmission function, (n_slices,), from the entrance down.
-        thicknesses_angstrom: The distinct thicknesses of slices, (m,), Å.
-        propagators: The index of each slice's thickness, and so of its propagator, (n_slices,).
-    """
-
-    transmissions: Sequence[Array]
-    order: npt.NDArray[np.int64]
-    thicknesses_angstrom: npt.NDArray[np.float64]
-    propagators: npt.NDArray[np.int64]
+    transmissions: Sequence[Array]  # transmission functions of the distinct slices, each (ny, nx) complex, band-limited
+    order: npt.NDArray[np.int64]  # the index of each slice's transmission function, (n_slices,), from the entrance down
+    thicknesses_angstrom: npt.NDArray[np.float64]  # the distinct thicknesses of slices, (m,), Å
+    propagators: npt.NDArray[np.int64]  # the index of each slice's thickness, and so of its propagator, (n_slices,)
 
     @classmethod
     def equally_thick(

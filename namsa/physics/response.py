@@ -30,15 +30,10 @@ _AT_ONCE = 64  # patterns
 
 @dataclass(frozen=True)
 class PatternFilter:
-    """A convolution of patterns.
+    """A convolution of patterns."""
 
-    Attributes:
-        transfer: Its transform, (py, px // 2 + 1), for patterns that are padded to (py, px).
-        shape: (py, px).
-    """
-
-    transfer: Floats
-    shape: tuple[int, int]
+    transfer: Floats  # its transform, (py, px // 2 + 1), for patterns that are padded to (py, px)
+    shape: tuple[int, int]  # (py, px)
 
     def apply(self, patterns: npt.NDArray[Any]) -> None:
         """Convolves patterns (n, dy, dx) in place. Rounding below 0 is set to 0."""

@@ -44,15 +44,10 @@ _LAYER_LIMITS_ANGSTROM = (0.02, 1.0)
 
 
 class Columns(NamedTuple):
-    """How strongly the atoms of a specimen scatter.
+    """How strongly the atoms of a specimen scatter."""
 
-    Attributes:
-        strength: Largest Σ_columns (Σ Z/t)² / area of any region, 1/Å⁴.
-        thickness_angstrom: Thickness t between the first and the last atom, Å.
-    """
-
-    strength: float
-    thickness_angstrom: float
+    strength: float  # largest Σ_columns (Σ Z/t)² / area of any region, 1/Å⁴
+    thickness_angstrom: float  # thickness t between the first and the last atom, Å
 
 
 def measure_columns(atoms: AtomList, extent_angstrom: tuple[float, float]) -> Columns:

@@ -25,17 +25,11 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SlicePlan:
-    """How a specimen is cut.
+    """How a specimen is cut."""
 
-    Attributes:
-        fronts_angstrom: Where each slice begins and acts, (n,), Å from the entrance; the first is 0.
-        depth_angstrom: Thickness of the specimen, Å: where the last slice ends.
-        slice_of_atom: The slice of each atom, (n_atoms,).
-    """
-
-    fronts_angstrom: Floats
-    depth_angstrom: float
-    slice_of_atom: Integers
+    fronts_angstrom: Floats  # where each slice begins and acts, (n,), Å from the entrance; the first is 0
+    depth_angstrom: float  # thickness of the specimen, Å: where the last slice ends
+    slice_of_atom: Integers  # the slice of each atom, (n_atoms,)
 
     @property
     def count(self) -> int:

@@ -28,19 +28,13 @@ _ATOMS_AT_ONCE = 8192  # whose phases are in memory
 
 @dataclass(frozen=True)
 class SlicedSpecimen:
-    """A specimen as the electrons see it. Arrays are on the host or the device.
+    """A specimen as the electrons see it. Arrays are on the host or the device."""
 
-    Attributes:
-        slices: Transmission functions.
-        densities: Projected electron density (ny, nx) of the slices up to each depth, e/Å², float64, not band-limited.
-        projected_potentials: Projected potential (ny, nx) up to each depth, V·Å, float64, not band-limited.
-        density_by_depth: `density_by_depth` of the whole specimen, if it was asked for.
-    """
-
-    slices: Slices
+    slices: Slices  # transmission functions
+    # Projected electron density (ny, nx) of the slices up to each depth, e/Å², float64, not band-limited.
     densities: list[Array]
-    projected_potentials: list[Array]
-    density_by_depth: Array | None = None
+    projected_potentials: list[Array]  # projected potential (ny, nx) up to each depth, V·Å, float64, not band-limited
+    density_by_depth: Array | None = None  # `density_by_depth` of the whole specimen, if it was asked for
 
     @property
     def density(self) -> Array:

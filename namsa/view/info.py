@@ -16,68 +16,41 @@ from namsa.pixels import OPTIONAL_UNITS, UNITS, array_axes, sample_arrays
 
 @dataclass(frozen=True)
 class AxisInfo:
-    """An axis whose values are origin + i · sampling.
+    """An axis whose values are origin + i · sampling."""
 
-    Attributes:
-        name: Name, as "ky".
-        units: Units; empty for a plain index.
-        origin: Value of index 0.
-        sampling: Step; `None` for an axis of one value.
-    """
-
-    name: str
-    units: str
-    origin: float
-    sampling: float | None
+    name: str  # name, as "ky"
+    units: str  # units; empty for a plain index
+    origin: float  # value of index 0
+    sampling: float | None  # step; `None` for an axis of one value
 
 
 @dataclass(frozen=True)
 class ArrayInfo:
-    """One array of a sample.
+    """One array of a sample."""
 
-    Attributes:
-        dtype: NumPy's name of the type.
-        shape: Shape; the patterns of a raster scan have its two axes in place of their number.
-        units: Units of the values.
-        axes: The axes, slowest first.
-    """
-
-    dtype: str
-    shape: list[int]
-    units: str
-    axes: list[AxisInfo]
+    dtype: str  # NumPy's name of the type
+    shape: list[int]  # shape; the patterns of a raster scan have its two axes in place of their number
+    units: str  # units of the values
+    axes: list[AxisInfo]  # the axes, slowest first
 
 
 @dataclass(frozen=True)
 class SampleInfo:
-    """One sample.
+    """One sample."""
 
-    Attributes:
-        id: Its name.
-        arrays: Its arrays by name.
-        provenance: Its provenance, JSON types.
-    """
-
-    id: str
-    arrays: dict[str, ArrayInfo]
-    provenance: dict[str, Any]
+    id: str  # its name
+    arrays: dict[str, ArrayInfo]  # its arrays by name
+    provenance: dict[str, Any]  # its provenance, JSON types
 
 
 @dataclass(frozen=True)
 class FileInfo:
-    """An HDF5 file that namsa wrote.
+    """An HDF5 file that namsa wrote."""
 
-    Attributes:
-        path: The file.
-        bytes: Its size.
-        samples: Number of samples.
-        contents: The samples.
-    """
-
-    path: str
-    bytes: int
-    samples: int
-    contents: list[SampleInfo]
+    path: str  # the file
+    bytes: int  # its size
+    samples: int  # number of samples
+    contents: list[SampleInfo]  # the samples
 
     @property
     def ids(self) -> list[str]:
@@ -91,39 +64,22 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A dataset: its manifest, and the samples that exist.
+    """A dataset: its manifest, and the samples that exist."""
 
-    Attributes:
-        path: The folder.
-        entries: Number of samples in the manifest.
-        skipped: Number of samples that cannot be built.
-        failed: Number of samples whose simulation failed.
-        failures: The reasons by sample.
-        samples: Number of samples that exist.
-        materials: Number of their materials.
-        splits: Number of samples by split.
-        strata: Number of samples by split, and within it by element, symmetry and the rest.
-        merged: Materials that were found to be the same crystal, by the one that is kept.
-        shards: Number of shards.
-        bytes: Their size.
-        first: The first sample; `None` if there is none yet.
-        ids: The names of the samples that exist.
-    """
-
-    path: str
-    entries: int
-    skipped: int
-    failed: int
-    failures: dict[str, str]
-    samples: int
-    materials: int
-    splits: dict[str, int]
-    strata: Strata
-    merged: Mapping[str, Sequence[str]]
-    shards: int
-    bytes: int
-    first: SampleInfo | None
-    ids: list[str]
+    path: str  # the folder
+    entries: int  # number of samples in the manifest
+    skipped: int  # number of samples that cannot be built
+    failed: int  # number of samples whose simulation failed
+    failures: dict[str, str]  # the reasons by sample
+    samples: int  # number of samples that exist
+    materials: int  # number of their materials
+    splits: dict[str, int]  # number of samples by split
+    strata: Strata  # number of samples by split, and within it by element, symmetry and the rest
+    merged: Mapping[str, Sequence[str]]  # materials that were found to be the same crystal, by the one that is kept
+    shards: int  # number of shards
+    bytes: int  # their size
+    first: SampleInfo | None  # the first sample; `None` if there is none yet
+    ids: list[str]  # the names of the samples that exist
 
     def as_json(self) -> dict[str, Any]:
         """Returns the attributes in JSON types, without `ids`, of which there may be tens of thousands."""

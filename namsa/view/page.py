@@ -31,58 +31,34 @@ IFRAME_HEIGHT = 820  # CSS pixels
 
 @dataclass(frozen=True)
 class PageUnits:
-    """Units of what a page shows.
+    """Units of what a page shows."""
 
-    Attributes:
-        scan: Of positions.
-        angle: Of the detector's pixels.
-        intensity: Of the patterns.
-    """
-
-    scan: str
-    angle: str
-    intensity: str
+    scan: str  # of positions
+    angle: str  # of the detector's pixels
+    intensity: str  # of the patterns
 
 
 @dataclass(frozen=True, eq=False)
 class PageContent:
-    """What a page shows of a scan.
+    """What a page shows of a scan."""
 
-    Attributes:
-        title: Title.
-        caption: What the scan is, in a line.
-        note: What was reduced or assumed.
-        units: Units.
-        tiles: Patterns.
-        brightest: Value of the last colour of a pattern.
-        numbers: Their numbers in the scan, `(m,)`.
-        positions: Their positions (y, x), `(m, 2)`, in units of the scan.
-        raster: Rows and columns that they form, and their pixels; `None` if they form no raster.
-        period: Period of the specimen (y, x); `None` if it has none.
-        mean: Mean of all patterns.
-        semiangle: Radius of the aperture, in units of the angle; `None` if it is not known.
-        disk: Outer radius of the virtual detector at first.
-        maps: Images of the specimen.
-        signals: Values per position, `(m,)` each.
-        overlays: Images to lay over the maps.
-    """
-
-    title: str
-    caption: str
-    note: str
-    units: PageUnits
-    tiles: Tiles
-    brightest: float
-    numbers: npt.NDArray[np.intp]
-    positions: npt.NDArray[np.float64]
+    title: str  # title
+    caption: str  # what the scan is, in a line
+    note: str  # what was reduced or assumed
+    units: PageUnits  # units
+    tiles: Tiles  # patterns
+    brightest: float  # value of the last colour of a pattern
+    numbers: npt.NDArray[np.intp]  # their numbers in the scan, `(m,)`
+    positions: npt.NDArray[np.float64]  # their positions (y, x), `(m, 2)`, in units of the scan
+    # Rows and columns that they form, and their pixels; `None` if they form no raster.
     raster: tuple[tuple[int, int], PixelGrid] | None
-    period: Sequence[float] | None
-    mean: PageImage
-    semiangle: float | None
-    disk: float
-    maps: Sequence[PageImage]
-    signals: Sequence[Signal]
-    overlays: Sequence[Overlay] = ()
+    period: Sequence[float] | None  # period of the specimen (y, x); `None` if it has none
+    mean: PageImage  # mean of all patterns
+    semiangle: float | None  # radius of the aperture, in units of the angle; `None` if it is not known
+    disk: float  # outer radius of the virtual detector at first
+    maps: Sequence[PageImage]  # images of the specimen
+    signals: Sequence[Signal]  # values per position, `(m,)` each
+    overlays: Sequence[Overlay] = ()  # images to lay over the maps
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,10 @@ SAME_STEP = 1e-3  # relative deviation of an axis from even steps
 
 @dataclass(frozen=True, eq=False)
 class Overlay:
-    """An image to lay over the maps.
+    """An image to lay over the maps."""
 
-    Attributes:
-        image: The image, on its own pixels, Å; NaN where nothing is known.
-        signal: Its values at the positions that the page shows; NaN outside of it.
-    """
-
-    image: PageImage
-    signal: Signal
+    image: PageImage  # the image, on its own pixels, Å; NaN where nothing is known
+    signal: Signal  # its values at the positions that the page shows; NaN outside of it
 
 
 def read_overlays(path: Path, positions_angstrom: npt.NDArray[np.float64]) -> list[Overlay]:

@@ -32,30 +32,19 @@ RESERVE = 1.25  # over the compressed size of a sample
 
 
 class TilePlan(NamedTuple):
-    """How a scan's patterns are reduced to what a page holds.
+    """How a scan's patterns are reduced to what a page holds."""
 
-    Attributes:
-        binning: So many pixels of the detector along each axis become one.
-        every: One in so many positions along each axis of the scan is taken.
-    """
-
-    binning: int
-    every: int
+    binning: int  # so many pixels of the detector along each axis become one
+    every: int  # one in so many positions along each axis of the scan is taken
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Patterns as a page holds them.
+    """Patterns as a page holds them."""
 
-    Attributes:
-        halves: Pixels over the pattern's power of two, `(m, h, w)`, float16.
-        exponents: Exponents of these powers, `(m,)`, integers.
-        grid: The pixels, mrad or pixels of the detector.
-    """
-
-    halves: npt.NDArray[np.float16]
-    exponents: npt.NDArray[np.int16]
-    grid: PixelGrid
+    halves: npt.NDArray[np.float16]  # pixels over the pattern's power of two, `(m, h, w)`, float16
+    exponents: npt.NDArray[np.int16]  # exponents of these powers, `(m,)`, integers
+    grid: PixelGrid  # the pixels, mrad or pixels of the detector
 
     def values(self, part: slice = slice(None)) -> npt.NDArray[np.float32]:
         """Returns the patterns of a part, `(k, h, w)`: the numbers that the page's script computes with."""

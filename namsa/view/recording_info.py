@@ -13,41 +13,23 @@ Row = tuple[str, str]  # name and value
 
 @dataclass(frozen=True)
 class RecordingInfo:
-    """A file of patterns. Pairs are (y, x); `None` is unknown.
+    """A file of patterns. Pairs are (y, x); `None` is unknown."""
 
-    Attributes:
-        path: The file.
-        bytes: Its size; `None` for a folder.
-        format: Name of its format.
-        shape: Shape (scan y, scan x, detector y, detector x).
-        dtype: NumPy's name of the numbers' type.
-        scan_step_angstrom: Step of the scan, Å.
-        pixel_mrad: Pixel of the detector, mrad.
-        pixel_inverse_angstrom: Pixel of the detector, 1/Å, where the file has it in place of an angle.
-        energy_ev: Energy of the beam, eV.
-        semiangle_mrad: Convergence semiangle of the probe, mrad.
-        centre_pixels: Optic axis, pixels.
-        rotation_deg: Rotation of the detector, degrees.
-        missing: What `reconstruct` needs and the file does not say, with the option that gives it.
-        notes: What was left out or assumed, and what is corrected, one line each.
-        metadata: What else the file says, JSON types.
-    """
-
-    path: str
-    bytes: int | None
-    format: str
-    shape: tuple[int, int, int, int]
-    dtype: str
-    scan_step_angstrom: Pair | None
-    pixel_mrad: Pair | None
-    pixel_inverse_angstrom: Pair | None
-    energy_ev: float | None
-    semiangle_mrad: float | None
-    centre_pixels: Pair | None
-    rotation_deg: float | None
-    missing: dict[str, str]
-    notes: list[str]
-    metadata: dict[str, Any]
+    path: str  # the file
+    bytes: int | None  # its size; `None` for a folder
+    format: str  # name of its format
+    shape: tuple[int, int, int, int]  # shape (scan y, scan x, detector y, detector x)
+    dtype: str  # NumPy's name of the numbers' type
+    scan_step_angstrom: Pair | None  # step of the scan, Å
+    pixel_mrad: Pair | None  # pixel of the detector, mrad
+    pixel_inverse_angstrom: Pair | None  # pixel of the detector, 1/Å, where the file has it in place of an angle
+    energy_ev: float | None  # energy of the beam, eV
+    semiangle_mrad: float | None  # convergence semiangle of the probe, mrad
+    centre_pixels: Pair | None  # optic axis, pixels
+    rotation_deg: float | None  # rotation of the detector, degrees
+    missing: dict[str, str]  # what `reconstruct` needs and the file does not say, with the option that gives it
+    notes: list[str]  # what was left out or assumed, and what is corrected, one line each
+    metadata: dict[str, Any]  # what else the file says, JSON types
 
     def as_json(self) -> dict[str, Any]:
         """Returns the attributes in JSON types."""

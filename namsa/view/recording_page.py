@@ -40,23 +40,14 @@ PART = 256  # patterns that are turned into numbers at once
 
 @dataclass(frozen=True, eq=False)
 class ScanSums:
-    """What one pass over a scan leaves of it.
+    """What one pass over a scan leaves of it."""
 
-    Attributes:
-        halves: The patterns that are shown, as in `Tiles`.
-        exponents: As in `Tiles`.
-        mean: Mean pattern, `(dy, dx)`.
-        totals: Sum of each pattern, `(m,)`.
-        moments: Sums of intensity times pixel (y, x), `(m, 2)`.
-        not_finite: Number of pixels that are not finite; they count as 0.
-    """
-
-    halves: npt.NDArray[np.float16]
-    exponents: npt.NDArray[np.int16]
-    mean: npt.NDArray[np.float64]
-    totals: npt.NDArray[np.float64]
-    moments: npt.NDArray[np.float64]
-    not_finite: int
+    halves: npt.NDArray[np.float16]  # the patterns that are shown, as in `Tiles`
+    exponents: npt.NDArray[np.int16]  # as in `Tiles`
+    mean: npt.NDArray[np.float64]  # mean pattern, `(dy, dx)`
+    totals: npt.NDArray[np.float64]  # sum of each pattern, `(m,)`
+    moments: npt.NDArray[np.float64]  # sums of intensity times pixel (y, x), `(m, 2)`
+    not_finite: int  # number of pixels that are not finite; they count as 0
 
 
 def recording_page(

@@ -30,15 +30,10 @@ LARGEST_BYTES = 2**26  # of what is kept of them
 
 
 class LearntAberrations(NamedTuple):
-    """What a network has learnt of aberrations.
+    """What a network has learnt of aberrations."""
 
-    Attributes:
-        limits: Of those that are measured.
-        known: The others, Å and rad: the middle of their range.
-    """
-
-    limits: AberrationLimits
-    known: dict[str, float]
+    limits: AberrationLimits  # of those that are measured
+    known: dict[str, float]  # the others, Å and rad: the middle of their range
 
     @classmethod
     def of(cls, config: SimulationConfig) -> "LearntAberrations":

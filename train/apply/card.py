@@ -39,76 +39,45 @@ BEAM_SAMPLES = 200  # training samples whose mean pattern is measured
 
 @dataclass(frozen=True)
 class Rounding:
-    """What rounding the weights changes.
+    """What rounding the weights changes."""
 
-    Attributes:
-        change: How much the answers change, in the measure of the error.
-        error: The network's error.
-        words: Both in words.
-    """
-
-    change: float
-    error: float
-    words: str
+    change: float  # how much the answers change, in the measure of the error
+    error: float  # the network's error
+    words: str  # both in words
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A network whose weights are packed, and the samples that it is measured on.
+    """A network whose weights are packed, and the samples that it is measured on."""
 
-    Attributes:
-        model: The network, in its new folder.
-        run_dir: The run.
-        evaluation: Contents of the run's `evaluation.json`.
-        run: Facts of the run up to these weights.
-        dataset: The samples.
-        training: Those that were trained on.
-        held_out: Those that networks are evaluated on.
-        compared: Some held-out samples of one split, on which rounding is measured.
-    """
-
-    model: Model
-    run_dir: Path
-    evaluation: Evaluation
-    run: RunFacts
-    dataset: Dataset
-    training: Sequence[Entry]
-    held_out: Sequence[Entry]
-    compared: Sequence[Entry]
+    model: Model  # the network, in its new folder
+    run_dir: Path  # the run
+    evaluation: Evaluation  # contents of the run's `evaluation.json`
+    run: RunFacts  # facts of the run up to these weights
+    dataset: Dataset  # the samples
+    training: Sequence[Entry]  # those that were trained on
+    held_out: Sequence[Entry]  # those that networks are evaluated on
+    compared: Sequence[Entry]  # some held-out samples of one split, on which rounding is measured
 
 
 @dataclass(frozen=True)
 class CardFacts:
-    """Measured facts that a card states.
+    """Measured facts that a card states."""
 
-    Attributes:
-        experiment: Configuration of the run.
-        evaluation: Results on held-out samples.
-        training_s: Time in the training steps up to these weights, s.
-        strata: Counts of samples by split.
-        weights: Facts about the weights file.
-        rounding: What rounding the weights has changed.
-        chosen: Which weights of the run these are, if not the last.
-        measured: What `TaskCard.measure` has returned.
-    """
-
-    experiment: Experiment
-    evaluation: Evaluation
-    training_s: float
-    strata: Strata
-    weights: WeightsFile
-    rounding: Rounding
-    chosen: str = ""
-    measured: Any = None
+    experiment: Experiment  # configuration of the run
+    evaluation: Evaluation  # results on held-out samples
+    training_s: float  # time in the training steps up to these weights, s
+    strata: Strata  # counts of samples by split
+    weights: WeightsFile  # facts about the weights file
+    rounding: Rounding  # what rounding the weights has changed
+    chosen: str = ""  # which weights of the run these are, if not the last
+    measured: Any = None  # what `TaskCard.measure` has returned
 
 
 class TaskCard(ABC):
-    """What a task says of a network.
+    """What a task says of a network."""
 
-    Attributes:
-        copied: Files that `python -m train calibrate` has written into the run and that go with the network.
-    """
-
+    # Files that `python -m train calibrate` has written into the run and that go with the network.
     copied: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod

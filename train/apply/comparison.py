@@ -6,19 +6,12 @@ from namsa.config.simulation import SimulationConfig
 
 
 class Comparison(NamedTuple):
-    """The comparison of some quantities.
+    """The comparison of some quantities."""
 
-    Attributes:
-        said: A line about each quantity.
-        outside: Those of the quantities that lie outside.
-        checked: The settings that were compared.
-        facts: The quantities and the network that they are from; JSON types.
-    """
-
-    said: list[str]
-    outside: list[str]
-    checked: frozenset[str]
-    facts: dict[str, Any]
+    said: list[str]  # a line about each quantity
+    outside: list[str]  # those of the quantities that lie outside
+    checked: frozenset[str]  # the settings that were compared
+    facts: dict[str, Any]  # the quantities and the network that they are from; JSON types
 
 
 class Estimated(Protocol):

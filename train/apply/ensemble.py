@@ -24,21 +24,17 @@ Array = npt.NDArray[Any]
 
 
 class Prediction(NamedTuple):
-    """What a network predicts from n windows, in all their views.
+    """What a network predicts from n windows, in all their views."""
 
-    Attributes:
-        density: `(members, n, h, w)`, e/Å².
-        variance: Variance of the density's error, `(members, n, h, w)`, (e/Å²)². `None` if the network was trained
-            without a likelihood.
-        maps: Means and standard deviations over the window of the network's inner maps, in the mean over the members,
-            `(n, 2·maps)`. `None` if they were not asked for.
-        by_depth: Density of each bin along the beam, `(members, n, bins, h, w)`, e/Å², which add up to `density`.
-            `None` if the network was trained on projected densities.
-    """
-
-    density: Array
+    density: Array  # `(members, n, h, w)`, e/Å²
+    # Variance of the density's error, `(members, n, h, w)`, (e/Å²)². `None` if the network was trained without a
+    # likelihood.
     variance: Array | None = None
+    # Means and standard deviations over the window of the network's inner maps, in the mean over the members, `(n,
+    # 2·maps)`. `None` if they were not asked for.
     maps: Array | None = None
+    # Density of each bin along the beam, `(members, n, bins, h, w)`, e/Å², which add up to `density`. `None` if the
+    # network was trained on projected densities.
     by_depth: Array | None = None
 
     def of_each(self) -> Iterator["Prediction"]:
@@ -62,15 +58,10 @@ VARIANCES = {"laplace": 2.0, "gaussian": 1.0}  # of a distribution of scale 1
 
 
 class Views(NamedTuple):
-    """The views of a window that a network predicts from.
+    """The views of a window that a network predicts from."""
 
-    Attributes:
-        symmetries: Numbers of the symmetries, as in `train.experiment.symmetries`.
-        passes: Predictions with dropout per symmetry. 0 is one prediction without dropout.
-    """
-
-    symmetries: Sequence[int]
-    passes: int
+    symmetries: Sequence[int]  # numbers of the symmetries, as in `train.experiment.symmetries`
+    passes: int  # predictions with dropout per symmetry. 0 is one prediction without dropout
 
     @property
     def members(self) -> int:

@@ -66,18 +66,13 @@ def inner_layer(config: NetworkConfig | UNet3DConfig) -> str:
 
 @dataclass(frozen=True)
 class PatternStatistics:
-    """Statistics of windows of one shape.
+    """Statistics of windows of one shape."""
 
-    Attributes:
-        parts: Number of the band and of the detector's part that each frequency and pixel belongs to, or `count`,
-            `(sy, sx // 2 + 1, dy, dx)`.
-        count: Number of bands times parts.
-        rings: Number of the ring of each pixel, `(dy, dx)`.
-    """
-
+    # Number of the band and of the detector's part that each frequency and pixel belongs to, or `count`, `(sy, sx // 2
+    # + 1, dy, dx)`.
     parts: Array
-    count: int
-    rings: Array
+    count: int  # number of bands times parts
+    rings: Array  # number of the ring of each pixel, `(dy, dx)`
 
     @classmethod
     def of(cls, window: tuple[int, int], conditions: Conditions) -> "PatternStatistics":
@@ -147,16 +142,11 @@ def window_features(statistics: PatternStatistics, patterns: Array, maps: Array 
 
 @dataclass(frozen=True, eq=False)
 class Familiarity:
-    """The distribution of windows that a network has learnt.
+    """The distribution of windows that a network has learnt."""
 
-    Attributes:
-        mean: Mean of each feature over training windows, `(k,)`; NaN for a feature that is not used.
-        whitening: From differences to the mean to numbers of unit variance, `(k, k)`.
-        distances: Quantiles of the distances of the dev split's windows, evenly spaced from the least to the largest.
-    """
-
-    mean: Array
-    whitening: Array
+    mean: Array  # mean of each feature over training windows, `(k,)`; NaN for a feature that is not used
+    whitening: Array  # from differences to the mean to numbers of unit variance, `(k, k)`
+    # Quantiles of the distances of the dev split's windows, evenly spaced from the least to the largest.
     distances: Array
 
     @classmethod

@@ -23,21 +23,13 @@ EPOCH = 10**7  # larger than that of any training
 
 
 class KnownWindow(NamedTuple):
-    """A window and its density.
+    """A window and its density."""
 
-    Attributes:
-        patterns: `(1, sy, sx, dy, dx)`, fractions of the beam.
-        density: `(h, w)`, e/Å².
-        facts: What is known about specimen, microscope and detector, by name.
-        entry: The sample.
-        is_last: Whether it is the last window of its sample.
-    """
-
-    patterns: Array
-    density: Array
-    facts: Facts
-    entry: Entry
-    is_last: bool
+    patterns: Array  # `(1, sy, sx, dy, dx)`, fractions of the beam
+    density: Array  # `(h, w)`, e/Å²
+    facts: Facts  # what is known about specimen, microscope and detector, by name
+    entry: Entry  # the sample
+    is_last: bool  # whether it is the last window of its sample
 
 
 def known_windows(dataset: views.Readable, entries: Iterable[Entry], experiment: Experiment) -> Iterator[KnownWindow]:

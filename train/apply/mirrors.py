@@ -34,17 +34,11 @@ def restored(images: Array, symmetry: int) -> Array:
 
 
 class ChannelMirror(NamedTuple):
-    """How a symmetry exchanges channels: channel i of the mirrored window is `signs[i]` times channel `order[i]`.
+    """How a symmetry exchanges channels: channel i of the mirrored window is `signs[i]` times channel `order[i]`."""
 
-    Attributes:
-        symmetry: Number of the symmetry.
-        order: `(c,)`.
-        signs: `(c,)`, 1 or −1, float32.
-    """
-
-    symmetry: int
-    order: npt.NDArray[np.intp]
-    signs: npt.NDArray[np.float32]
+    symmetry: int  # number of the symmetry
+    order: npt.NDArray[np.intp]  # `(c,)`
+    signs: npt.NDArray[np.float32]  # `(c,)`, 1 or −1, float32
 
     @classmethod
     def of(cls, symmetry: int, channels: Channels | None, detector_shape: tuple[int, int]) -> "ChannelMirror":

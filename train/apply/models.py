@@ -33,21 +33,15 @@ LARGEST_FACTOR = 1e6  # that a calibration may hold
 
 @dataclass(frozen=True)
 class ModelCalibration:
-    """What `python -m train calibrate` measured about a network and reconstruction uses.
+    """What `python -m train calibrate` measured about a network and reconstruction uses."""
 
-    Attributes:
-        uncertainty_factor: Factor from the standard deviation of the network's predictions to their error. `None` if
-            it was not measured.
-        two_sigma_factor: The multiple of the uncertainty within which 95.45 % of the errors lie. `None` if it was not
-            measured.
-        predicted_weight: Weight of the variance that the network predicts, beside that between its predictions. `None`
-            stands for 1.
-        transmitted_fraction: Fraction of the beam in the mean training pattern. `None` if it was not measured.
-    """
-
+    # Factor from the standard deviation of the network's predictions to their error. `None` if it was not measured.
     uncertainty_factor: float | None = None
+    # The multiple of the uncertainty within which 95.45 % of the errors lie. `None` if it was not measured.
     two_sigma_factor: float | None = None
+    # Weight of the variance that the network predicts, beside that between its predictions. `None` stands for 1.
     predicted_weight: float | None = None
+    # Fraction of the beam in the mean training pattern. `None` if it was not measured.
     transmitted_fraction: float | None = None
 
 

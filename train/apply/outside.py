@@ -50,19 +50,14 @@ _VALUES = 8  # stream of random numbers, beside those of `train.input`
 
 @dataclass(frozen=True)
 class OutsideSamples:
-    """Samples that lie outside in one way.
+    """Samples that lie outside in one way."""
 
-    Attributes:
-        entries: The samples: of the dataset, or to be simulated.
-        experiment: The configuration, with the range of an imperfection or of the dose beyond what was learnt.
-        material: The crystal of the specimen that is simulated. `None`: the samples are those of the dataset.
-        orientation: Number of the symmetry (`train.experiment.symmetries`) under which the detector is, and not the
-            scan. 0 leaves it as it is.
-    """
-
-    entries: Sequence[Entry]
-    experiment: Experiment
+    entries: Sequence[Entry]  # the samples: of the dataset, or to be simulated
+    experiment: Experiment  # the configuration, with the range of an imperfection or of the dose beyond what was learnt
+    # The crystal of the specimen that is simulated. `None`: the samples are those of the dataset.
     material: Material | None = None
+    # Number of the symmetry (`train.experiment.symmetries`) under which the detector is, and not the scan. 0 leaves it
+    # as it is.
     orientation: int = 0
 
 

@@ -90,19 +90,12 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
 
 @dataclass(frozen=True)
 class _FinishedRun:
-    """What a run directory says.
+    """What a run directory says."""
 
-    Attributes:
-        folder: The run directory.
-        evaluation: Contents of `evaluation.json`, which is of the newest checkpoint.
-        facts: Facts about the run.
-        header: Header of the newest checkpoint.
-    """
-
-    folder: Path
-    evaluation: Mapping[str, Any]
-    facts: RunFacts
-    header: Mapping[str, Any]
+    folder: Path  # the run directory
+    evaluation: Mapping[str, Any]  # contents of `evaluation.json`, which is of the newest checkpoint
+    facts: RunFacts  # facts about the run
+    header: Mapping[str, Any]  # header of the newest checkpoint
 
     @classmethod
     def read(cls, newest: Model, card: TaskCard) -> "_FinishedRun":

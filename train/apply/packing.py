@@ -32,17 +32,11 @@ def write_config(experiment: Experiment, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class NetworkVariables:
-    """The variables of a network without those of its optimizer.
+    """The variables of a network without those of its optimizer."""
 
-    Attributes:
-        facts: Of the checkpoint: step, epoch and network.
-        names: Names of the variables.
-        arrays: Their values, float32.
-    """
-
-    facts: dict[str, Any]
-    names: Sequence[str]
-    arrays: Sequence[npt.NDArray[Any]]
+    facts: dict[str, Any]  # of the checkpoint: step, epoch and network
+    names: Sequence[str]  # names of the variables
+    arrays: Sequence[npt.NDArray[Any]]  # their values, float32
 
     @classmethod
     def of(cls, model: Model, network: Any) -> "NetworkVariables":

@@ -35,25 +35,16 @@ _DARK = 1e-7  # fraction of the beam that is added to each pixel: keeps the slop
 
 @dataclass(frozen=True)
 class DifferentiableMultislice:
-    """An experiment as a differentiable function of potentials, in complex64.
+    """An experiment as a differentiable function of potentials, in complex64."""
 
-    Attributes:
-        grid: The periodic cell.
-        sigma: Interaction constant, rad/(V·Å).
-        lenses: Lens of each mode, `(ny, nx)`, zero frequency first, and its shift (y, x), Å.
-        fresnel: Propagator over a slice, `(ny, nx)`, zero frequency first.
-        antialias: Band limit, `(ny, nx)`, zero frequency first.
-        binning: Matrices of the detector. `None` if every frequency is a pixel.
-        counts: How many equal slices each distinct slice stands for, from the entrance down.
-    """
-
-    grid: Grid
-    sigma: float
+    grid: Grid  # the periodic cell
+    sigma: float  # interaction constant, rad/(V·Å)
+    # Lens of each mode, `(ny, nx)`, zero frequency first, and its shift (y, x), Å.
     lenses: tuple[tuple[Array, tuple[float, float]], ...]
-    fresnel: Array
-    antialias: Array
-    binning: tuple[Array, Array] | None
-    counts: tuple[int, ...]
+    fresnel: Array  # propagator over a slice, `(ny, nx)`, zero frequency first
+    antialias: Array  # band limit, `(ny, nx)`, zero frequency first
+    binning: tuple[Array, Array] | None  # matrices of the detector; `None` if every frequency is a pixel
+    counts: tuple[int, ...]  # how many equal slices each distinct slice stands for, from the entrance down
 
     def patterns(self, slices: Tensor, positions: Array) -> Tensor:
         """Simulates patterns.
@@ -80,19 +71,12 @@ class DifferentiableMultislice:
 
 
 class Refined(NamedTuple):
-    """Result of a refinement.
+    """Result of a refinement."""
 
-    Attributes:
-        density: Density at the pixels of the estimate, e/Å².
-        potential: Projected potential on the grid, `(ny, nx)`, V·Å.
-        scores: R before and after (`namsa.inverse.consistency`).
-        losses: Loss of each step.
-    """
-
-    density: Array
-    potential: Array
-    scores: tuple[float, float]
-    losses: list[float]
+    density: Array  # density at the pixels of the estimate, e/Å²
+    potential: Array  # projected potential on the grid, `(ny, nx)`, V·Å
+    scores: tuple[float, float]  # r before and after (`namsa.inverse.consistency`)
+    losses: list[float]  # loss of each step
 
 
 def differentiable_multislice(simulation: ScanSimulation, distinct: int = 1) -> DifferentiableMultislice:

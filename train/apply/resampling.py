@@ -27,22 +27,15 @@ _PARTS = 4  # a pixel of a rotated detector is divided into 4×4 parts
 
 @dataclass(frozen=True)
 class ResamplingPlan:
-    """What is done to a scan before the network sees it.
+    """What is done to a scan before the network sees it."""
 
-    Attributes:
-        binning: Fraction of each pixel of the data that falls on each pixel of the network,
-            `(network's pixels, data's pixels)`.
-        along_y: Weights of the scan's rows in the network's rows, `(network's rows, data's rows)`; rows sum to 1.
-        along_x: The same for columns.
-        step_angstrom: Distance between the network's positions, (y, x), Å.
-        notes: One line per observation or operation.
-    """
-
+    # Fraction of each pixel of the data that falls on each pixel of the network, `(network's pixels, data's pixels)`.
     binning: sparse.csr_array
+    # Weights of the scan's rows in the network's rows, `(network's rows, data's rows)`; rows sum to 1.
     along_y: sparse.csr_array
-    along_x: sparse.csr_array
-    step_angstrom: Pair
-    notes: tuple[str, ...]
+    along_x: sparse.csr_array  # the same for columns
+    step_angstrom: Pair  # distance between the network's positions, (y, x), Å
+    notes: tuple[str, ...]  # one line per observation or operation
 
     @property
     def scan_shape(self) -> tuple[int, int]:

@@ -33,23 +33,14 @@ class RowSource(Protocol):
 
 @dataclass
 class GrowingFile:
-    """A file that another program writes, row after row.
+    """A file that another program writes, row after row."""
 
-    Attributes:
-        path: The file, of a format whose frames follow each other (Merlin, raw) or HDF5 in SWMR mode.
-        scan_shape: Rows and columns of the whole scan.
-        calibration: What the caller knows better than the file.
-        options: What `namsa.read` takes beside.
-        wait_s: Time without a new row after which the writer counts as stopped.
-        sleep: Waits for so many seconds.
-    """
-
-    path: Path
-    scan_shape: tuple[int, int]
-    calibration: CalibrationOverrides
-    options: Mapping[str, Any] = field(default_factory=dict)
-    wait_s: float = 60.0
-    sleep: Callable[[float], None] = time.sleep
+    path: Path  # the file, of a format whose frames follow each other (Merlin, raw) or HDF5 in SWMR mode
+    scan_shape: tuple[int, int]  # rows and columns of the whole scan
+    calibration: CalibrationOverrides  # what the caller knows better than the file
+    options: Mapping[str, Any] = field(default_factory=dict)  # what `namsa.read` takes beside
+    wait_s: float = 60.0  # time without a new row after which the writer counts as stopped
+    sleep: Callable[[float], None] = time.sleep  # waits for so many seconds
 
     def describe(self) -> Recording:
         """Returns what the file and the caller say as soon as it holds a row."""
@@ -105,19 +96,13 @@ class GrowingFile:
 
 @dataclass
 class ArrayStream:
-    """Patterns as a program gets them from a detector, in arrays of any number of them, in the scan's order.
+    """Patterns as a program gets them from a detector, in arrays of any number of them, in the scan's order."""
 
-    Attributes:
-        arrays: Arrays whose last two axes are the detector's, `(..., dy, dx)`; they begin with `first_row`.
-        scan_shape: Rows and columns of the whole scan.
-        calibration: What is known of the scan.
-        first_row: Row of the scan that the arrays begin with.
-    """
-
+    # Arrays whose last two axes are the detector's, `(..., dy, dx)`; they begin with `first_row`.
     arrays: Iterable[npt.ArrayLike]
-    scan_shape: tuple[int, int]
-    calibration: CalibrationOverrides
-    first_row: int = 0
+    scan_shape: tuple[int, int]  # rows and columns of the whole scan
+    calibration: CalibrationOverrides  # what is known of the scan
+    first_row: int = 0  # row of the scan that the arrays begin with
 
     def __post_init__(self) -> None:
         self._frames = self._checked_frames()
@@ -191,17 +176,11 @@ def corrected(block: Array, first_row: int, scan_shape: tuple[int, int], calibra
 
 @dataclass(frozen=True)
 class RowsOfScan:
-    """Some rows of a scan in memory, in place of the whole scan.
+    """Some rows of a scan in memory, in place of the whole scan."""
 
-    Attributes:
-        block: The rows, `(k, sx, dy, dx)`.
-        first_row: The first of them.
-        row_count: Rows of the whole scan.
-    """
-
-    block: Array
-    first_row: int
-    row_count: int
+    block: Array  # the rows, `(k, sx, dy, dx)`
+    first_row: int  # the first of them
+    row_count: int  # rows of the whole scan
     chunks: None = None
 
     @property

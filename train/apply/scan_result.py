@@ -18,17 +18,11 @@ Maps = Mapping[str, tuple[Array, str]]  # (..., y, x) and units, by name
 
 
 class ScanResult(ABC):
-    """What a network finds in a scan.
+    """What a network finds in a scan."""
 
-    Attributes:
-        pixels: Pixels of the maps, Å.
-        provenance: Data, network, and under "said" the notes; JSON types only.
-        group: Group of the maps in a file.
-    """
-
-    pixels: PixelGrid
-    provenance: dict[str, Any]
-    group: ClassVar[str]
+    pixels: PixelGrid  # pixels of the maps, Å
+    provenance: dict[str, Any]  # data, network, and under "said" the notes; JSON types only
+    group: ClassVar[str]  # group of the maps in a file
 
     @property
     def notes(self) -> list[str]:

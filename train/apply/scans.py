@@ -80,33 +80,19 @@ def check_answer(model: Model, *answers: Array) -> None:
 
 @dataclass(frozen=True, eq=False)  # arrays have no single truth value
 class FittedScan:
-    """A scan and how it is brought onto a network's detector and positions.
+    """A scan and how it is brought onto a network's detector and positions."""
 
-    Attributes:
-        data: The scan.
-        model: The network.
-        name: Name of the scan in error messages.
-        origin: Where the data are from, for the provenance.
-        pattern: Mean pattern, `(dy, dx)`, in the data's units.
-        centre: Optic axis, (y, x), pixels of the data.
-        scale: Factor from intensities to fractions of the beam.
-        plan: How the scan is resampled.
-        weights_digest: Digest of the network's weights.
-        note: Called with a line about each thing that is done or assumed.
-        losses: What was not recorded, as far as the scan was read.
-    """
-
-    data: FourDData
-    model: Model
-    name: str
-    origin: str
-    pattern: Array
-    centre: tuple[float, float]
-    scale: float
-    plan: ResamplingPlan
-    weights_digest: str
-    note: AddNote
-    losses: Losses = field(default_factory=Losses)
+    data: FourDData  # the scan
+    model: Model  # the network
+    name: str  # name of the scan in error messages
+    origin: str  # where the data are from, for the provenance
+    pattern: Array  # mean pattern, `(dy, dx)`, in the data's units
+    centre: tuple[float, float]  # optic axis, (y, x), pixels of the data
+    scale: float  # factor from intensities to fractions of the beam
+    plan: ResamplingPlan  # how the scan is resampled
+    weights_digest: str  # digest of the network's weights
+    note: AddNote  # called with a line about each thing that is done or assumed
+    losses: Losses = field(default_factory=Losses)  # what was not recorded, as far as the scan was read
 
     @property
     def pixels(self) -> PixelGrid:

@@ -44,15 +44,10 @@ class KnownSpecimen:
 
 @dataclass(frozen=True)
 class WindowSimulation:
-    """The simulation of one window of a scan, by which its density is scored and refined.
+    """The simulation of one window of a scan, by which its density is scored and refined."""
 
-    Attributes:
-        simulation: Experiment, thickness and geometry of the window.
-        conversion: Conversion from density to potential.
-    """
-
-    simulation: ScanSimulation
-    conversion: DensityToPotential
+    simulation: ScanSimulation  # experiment, thickness and geometry of the window
+    conversion: DensityToPotential  # conversion from density to potential
 
     def trust(self, density: Array, patterns: Array) -> float:
         """Returns the trust in a density.

@@ -36,24 +36,16 @@ WRONG = 0.5  # mean absolute error, in standard deviations of the true density
 
 
 class WindowError(NamedTuple):
-    """The error of a window and what the network says about it.
+    """The error of a window and what the network says about it."""
 
-    Attributes:
-        error: Absolute error of the mean prediction, `(pixels,)`, e/Å².
-        spread: Standard deviation of the predictions, `(pixels,)`, e/Å². Zero for one prediction.
-        predicted: Standard deviation of the error as the network predicts it, `(pixels,)`, e/Å². Zero if it does not.
-        features: What familiarity is measured by, `(k,)`.
-        facts: Those of the window.
-        ssim: Structural similarity of the mean prediction; `None` where it is not defined.
-        contrast: Standard deviations of the mean prediction and of the true density, e/Å².
-    """
-
-    error: Array
-    spread: Array
+    error: Array  # absolute error of the mean prediction, `(pixels,)`, e/Å²
+    spread: Array  # standard deviation of the predictions, `(pixels,)`, e/Å². Zero for one prediction
+    # Standard deviation of the error as the network predicts it, `(pixels,)`, e/Å². Zero if it does not.
     predicted: Array
-    features: Array
-    facts: Facts
-    ssim: float | None = None
+    features: Array  # what familiarity is measured by, `(k,)`
+    facts: Facts  # those of the window
+    ssim: float | None = None  # structural similarity of the mean prediction; `None` where it is not defined
+    # Standard deviations of the mean prediction and of the true density, e/Å².
     contrast: tuple[float, float] = (0.0, 0.0)
 
     def deviation(self, predicted_weight: float) -> npt.NDArray[np.float64]:

@@ -38,32 +38,24 @@ MARGIN = 1 / 8  # of a window's side: the network sees most of the padding beyon
 
 @dataclass(frozen=True)
 class BlendedImages:
-    """Images of the whole scan.
+    """Images of the whole scan."""
 
-    Attributes:
-        density: e/Å².
-        uncertainty: Standard deviation of the predictions with that of their predicted errors, calibrated if the model
-            is, e/Å². `None` if there is one prediction per window and no predicted error.
-        familiarity: Familiarity (`train.apply.familiarity`) of the windows that a position lies in. `None` if
-            not measured.
-        flagged: Fraction of the windows that are not familiar. `None` if not measured.
-        trust: Trust (`train.apply.trust`) in the window that a position lies in. `None` if not measured.
-        bright_field: Fraction of the beam in the bright disk.
-        by_depth: Density of each bin along the beam, `(bins, ny, nx)`, e/Å². `None` of a projected density.
-        aberrations: What the patterns of the whole scan show (`train.apply.aberrations`).
-            `None` before the last strip, or if they show nothing.
-        orientation: What the patterns of the whole scan say of the detector's orientation
-            (`train.apply.orientation`). `None` before the last strip.
-    """
-
-    density: Array
+    density: Array  # e/Å²
+    # Standard deviation of the predictions with that of their predicted errors, calibrated if the model is, e/Å².
+    # `None` if there is one prediction per window and no predicted error.
     uncertainty: Array | None
+    # Familiarity (`train.apply.familiarity`) of the windows that a position lies in. `None` if not measured.
     familiarity: Array | None
-    flagged: float | None
-    trust: Array | None
-    bright_field: Array
+    flagged: float | None  # fraction of the windows that are not familiar; `None` if not measured
+    trust: Array | None  # trust (`train.apply.trust`) in the window that a position lies in; `None` if not measured
+    bright_field: Array  # fraction of the beam in the bright disk
+    # Density of each bin along the beam, `(bins, ny, nx)`, e/Å². `None` of a projected density.
     by_depth: Array | None = None
+    # What the patterns of the whole scan show (`train.apply.aberrations`). `None` before the last strip, or if they
+    # show nothing.
     aberrations: dict[str, Any] | None = None
+    # What the patterns of the whole scan say of the detector's orientation (`train.apply.orientation`). `None` before
+    # the last strip.
     orientation: dict[str, Any] | None = None
 
     @property
@@ -74,39 +66,23 @@ class BlendedImages:
 
 @dataclass(frozen=True)
 class ScanNetwork:
-    """A network that is ready to predict the windows of a scan.
+    """A network that is ready to predict the windows of a scan."""
 
-    Attributes:
-        predict: Predicts densities from windows.
-        members: Number of predictions per window.
-        has_uncertainty: Whether predictions differ, or have errors of their own.
-        predicted_weight: Weight of the variances that predictions have of their own.
-        uncertainty_factor: From the standard deviation to the uncertainty; 1 for a model that is not calibrated.
-        familiarity: What the network has learnt. `None` if it was not measured.
-        conditions: What the network was trained on.
-        window: Positions of a window, (y, x).
-        multiple: Windows begin at multiples of this many positions.
-        image_shape: Shape of a predicted image.
-        learnt: Aberrations that the network has learnt.
-        half_turn_valid: Whether the detector turned by half a turn has the same pixels.
-        whole_scan: Whether the only window is the whole scan and the image is not on its positions (layout detector).
-        bins_shape: `(n,)` if the network predicts n bins along the beam.
-    """
-
-    predict: ensemble.Predict
-    members: int
-    has_uncertainty: bool
-    predicted_weight: float
-    uncertainty_factor: float
-    familiarity: Familiarity | None
-    conditions: Conditions
-    window: tuple[int, int]
-    multiple: int
-    image_shape: tuple[int, int]
-    learnt: LearntAberrations
-    half_turn_valid: bool
+    predict: ensemble.Predict  # predicts densities from windows
+    members: int  # number of predictions per window
+    has_uncertainty: bool  # whether predictions differ, or have errors of their own
+    predicted_weight: float  # weight of the variances that predictions have of their own
+    uncertainty_factor: float  # from the standard deviation to the uncertainty; 1 for a model that is not calibrated
+    familiarity: Familiarity | None  # what the network has learnt; `None` if it was not measured
+    conditions: Conditions  # what the network was trained on
+    window: tuple[int, int]  # positions of a window, (y, x)
+    multiple: int  # windows begin at multiples of this many positions
+    image_shape: tuple[int, int]  # shape of a predicted image
+    learnt: LearntAberrations  # aberrations that the network has learnt
+    half_turn_valid: bool  # whether the detector turned by half a turn has the same pixels
+    # Whether the only window is the whole scan and the image is not on its positions (layout detector).
     whole_scan: bool
-    bins_shape: tuple[int, ...] = ()
+    bins_shape: tuple[int, ...] = ()  # `(n,)` if the network predicts n bins along the beam
 
 
 def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note: AddNote) -> ScanNetwork:

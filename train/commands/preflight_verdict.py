@@ -19,44 +19,27 @@ MOST_HOSTS = 4  # that a message names
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that a rank needs and lacks.
+    """Something that a rank needs and lacks."""
 
-    Attributes:
-        name: What is lacking.
-        found: What is there instead.
-        remedy: What to do.
-    """
-
-    name: str
-    found: str
-    remedy: str
+    name: str  # what is lacking
+    found: str  # what is there instead
+    remedy: str  # what to do
 
 
 @dataclass(frozen=True)
 class RankReport:
-    """What one rank has found.
+    """What one rank has found."""
 
-    Attributes:
-        rank: The rank.
-        host: Its node.
-        faults: What it lacks.
-        gpus: Addresses of the GPUs that it would use; a rank uses one.
-        manifest: Hash of the dataset's list of samples; empty if there is none because of a fault.
-        materials: Number of materials of that list.
-        training_samples: Number of samples of that list to train on.
-        hosts_of_disk: The nodes that have written to the folder that should be on this node's own disk.
-        clock_ahead_s: Time by which its clock is certainly ahead of rank 0's, negative if behind.
-    """
-
-    rank: int
-    host: str
-    faults: tuple[Fault, ...] = ()
-    gpus: tuple[str, ...] = ()
-    manifest: str = ""
-    materials: int = 0
-    training_samples: int = 0
+    rank: int  # the rank
+    host: str  # its node
+    faults: tuple[Fault, ...] = ()  # what it lacks
+    gpus: tuple[str, ...] = ()  # addresses of the GPUs that it would use; a rank uses one
+    manifest: str = ""  # hash of the dataset's list of samples; empty if there is none because of a fault
+    materials: int = 0  # number of materials of that list
+    training_samples: int = 0  # number of samples of that list to train on
+    # The nodes that have written to the folder that should be on this node's own disk.
     hosts_of_disk: tuple[str, ...] = ()
-    clock_ahead_s: float = 0.0
+    clock_ahead_s: float = 0.0  # time by which its clock is certainly ahead of rank 0's, negative if behind
 
 
 def verdict(reports: Sequence[RankReport], size: int, batch_size: int) -> list[str]:

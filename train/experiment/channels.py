@@ -38,27 +38,16 @@ RING_EDGES = (0, 0.5, 1, 1.5, 2.5, np.inf)  # of the virtual detectors, in semia
 
 
 class Channels(NamedTuple):
-    """The channels that are computed from a pattern's pixels.
+    """The channels that are computed from a pattern's pixels."""
 
-    Attributes:
-        averages: `(pixels, c)`, columns that sum to 1; `None` if every pixel is a channel.
-        moments: `(pixels, 3)`, 1 and the pixel's y and x, mrad; `None` if no channel needs the deflection.
-        deflection: Whether the mean angle (y, x), in tenths of the semiangle, is two channels.
-        phase: Whether the phase, in tenths of a radian, is a channel.
-        semiangle_mrad: Convergence semiangle of the probe, mrad.
-        scan_step_angstrom: Distance of scan positions (y, x), Å.
-        wavelength_angstrom: Of the electrons, Å.
-        refocus: How a volume is made of the channels in layout 'depth'; `None` in other layouts.
-    """
-
-    averages: Any
-    moments: Any
-    deflection: bool
-    phase: bool
-    semiangle_mrad: float
-    scan_step_angstrom: tuple[float, float]
-    wavelength_angstrom: float
-    refocus: Refocus | None = None
+    averages: Any  # `(pixels, c)`, columns that sum to 1; `None` if every pixel is a channel
+    moments: Any  # `(pixels, 3)`, 1 and the pixel's y and x, mrad; `None` if no channel needs the deflection
+    deflection: bool  # whether the mean angle (y, x), in tenths of the semiangle, is two channels
+    phase: bool  # whether the phase, in tenths of a radian, is a channel
+    semiangle_mrad: float  # convergence semiangle of the probe, mrad
+    scan_step_angstrom: tuple[float, float]  # distance of scan positions (y, x), Å
+    wavelength_angstrom: float  # of the electrons, Å
+    refocus: Refocus | None = None  # how a volume is made of the channels in layout 'depth'; `None` in other layouts
 
 
 def make_channels(

@@ -16,27 +16,16 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True)
 class Conditions:
-    """Experimental conditions of the training samples. Pairs are (y, x).
+    """Experimental conditions of the training samples. Pairs are (y, x)."""
 
-    Attributes:
-        energy_ev: Energy of the electrons, eV.
-        semiangle_mrad: Convergence semiangle of the probe, mrad.
-        scan_shape: Number of scan positions that the network sees at once.
-        scan_step_angstrom: Distance of scan positions, Å.
-        detector_shape: Number of detector pixels.
-        pixel_mrad: Size of a detector pixel, mrad.
-        first_edge: Outer edges of the detector's first pixels, in pixels from the optic axis.
-        symmetric: Whether lens, tilts and detector allow the symmetries of `train.experiment.symmetries`.
-    """
-
-    energy_ev: float
-    semiangle_mrad: float
-    scan_shape: tuple[int, int]
-    scan_step_angstrom: Pair
-    detector_shape: tuple[int, int]
-    pixel_mrad: Pair
-    first_edge: Pair
-    symmetric: bool
+    energy_ev: float  # energy of the electrons, eV
+    semiangle_mrad: float  # convergence semiangle of the probe, mrad
+    scan_shape: tuple[int, int]  # number of scan positions that the network sees at once
+    scan_step_angstrom: Pair  # distance of scan positions, Å
+    detector_shape: tuple[int, int]  # number of detector pixels
+    pixel_mrad: Pair  # size of a detector pixel, mrad
+    first_edge: Pair  # outer edges of the detector's first pixels, in pixels from the optic axis
+    symmetric: bool  # whether lens, tilts and detector allow the symmetries of `train.experiment.symmetries`
 
     @property
     def detector_pixels(self) -> PixelGrid:

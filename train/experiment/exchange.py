@@ -21,15 +21,10 @@ Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Synchronisations(NamedTuple):
-    """What ranks average after some steps, beside what they do in every step.
+    """What ranks average after some steps, beside what they do in every step."""
 
-    Attributes:
-        every: Steps from one to the next, or "epoch". They also average at the end of each epoch.
-        bytes: Size of what a rank averages at once, without the numbers of a step.
-    """
-
-    every: int | Literal["epoch"]
-    bytes: int
+    every: int | Literal["epoch"]  # steps from one to the next, or "epoch"; they also average at the end of each epoch
+    bytes: int  # size of what a rank averages at once, without the numbers of a step
 
 
 class ExchangeSection(KindSection):

@@ -21,15 +21,10 @@ Array = npt.NDArray[Any]
 
 
 class Refocus(NamedTuple):
-    """The interpolation of each channel on each plane.
+    """The interpolation of each channel on each plane."""
 
-    Attributes:
-        along_y: Weights of the scan's rows, `(c, z, sy, sy)`, float32.
-        along_x: Transposed weights of the scan's columns, `(c, z, sx, sx)`, float32.
-    """
-
-    along_y: Any
-    along_x: Any
+    along_y: Any  # weights of the scan's rows, `(c, z, sy, sy)`, float32
+    along_x: Any  # transposed weights of the scan's columns, `(c, z, sx, sx)`, float32
 
 
 def make_refocus(

@@ -30,17 +30,11 @@ _SMALLEST_STEP = 1e-6  # of probe positions, Å
 
 
 class GridAxis(NamedTuple):
-    """Points of one axis, at origin + i · step.
+    """Points of one axis, at origin + i · step."""
 
-    Attributes:
-        size: Number of points.
-        origin: Position of the first point.
-        step: Distance of points.
-    """
-
-    size: int
-    origin: float
-    step: float
+    size: int  # number of points
+    origin: float  # position of the first point
+    step: float  # distance of points
 
     @property
     def middle(self) -> float:
@@ -70,31 +64,19 @@ class GridAxis(NamedTuple):
 
 
 class Mirrors(NamedTuple):
-    """A mirror along one axis, as indices into the points of each plane.
+    """A mirror along one axis, as indices into the points of each plane."""
 
-    Attributes:
-        scan: `(sy,)` or `(sx,)`.
-        detector: `(dy,)` or `(dx,)`.
-        density: `(ty,)` or `(tx,)`.
-    """
-
-    scan: npt.NDArray[np.intp]
-    detector: npt.NDArray[np.intp]
-    density: npt.NDArray[np.intp]
+    scan: npt.NDArray[np.intp]  # `(sy,)` or `(sx,)`
+    detector: npt.NDArray[np.intp]  # `(dy,)` or `(dx,)`
+    density: npt.NDArray[np.intp]  # `(ty,)` or `(tx,)`
 
 
 class Symmetries(NamedTuple):
-    """The symmetries of a sample.
+    """The symmetries of a sample."""
 
-    Attributes:
-        y: The mirror of y.
-        x: The mirror of x.
-        exchange: Whether y and x may be exchanged.
-    """
-
-    y: Mirrors
-    x: Mirrors
-    exchange: bool
+    y: Mirrors  # the mirror of y
+    x: Mirrors  # the mirror of x
+    exchange: bool  # whether y and x may be exchanged
 
     @property
     def order(self) -> int:

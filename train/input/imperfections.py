@@ -51,23 +51,14 @@ _HOT = (1.0, 100.0)  # reading of a hot pixel in mean intensities of a pixel
 
 
 class Geometry(NamedTuple):
-    """What `apply` knows of the patterns. Pairs are (y, x).
+    """What `apply` knows of the patterns. Pairs are (y, x)."""
 
-    Attributes:
-        energy_ev: Energy of the electrons, eV.
-        semiangle_mrad: Convergence semiangle of the probe, mrad.
-        step_angstrom: Distance of scan positions, Å.
-        pixel_mrad: Size of a detector pixel, mrad.
-        axis_pixels: Place of the optic axis, in pixels from the centre of the first pixel.
-        periodic: Whether the scan fills a periodic cell.
-    """
-
-    energy_ev: float
-    semiangle_mrad: float
-    step_angstrom: Pair
-    pixel_mrad: Pair
-    axis_pixels: Pair
-    periodic: bool = False
+    energy_ev: float  # energy of the electrons, eV
+    semiangle_mrad: float  # convergence semiangle of the probe, mrad
+    step_angstrom: Pair  # distance of scan positions, Å
+    pixel_mrad: Pair  # size of a detector pixel, mrad
+    axis_pixels: Pair  # place of the optic axis, in pixels from the centre of the first pixel
+    periodic: bool = False  # whether the scan fills a periodic cell
 
     @classmethod
     def of(cls, provenance: Mapping[str, Any]) -> "Geometry":
@@ -87,58 +78,33 @@ class Geometry(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawn:
-    """Imperfections of one scan; the quantities are those of `train.experiment.imperfections`. Pairs are (y, x).
+    """Imperfections of one scan; the quantities are those of `train.experiment.imperfections`. Pairs are (y, x)."""
 
-    Attributes:
-        source_size_angstrom: Full width at half maximum of the source, Å.
-        jitter_angstrom: Rms error of each position along one axis, Å.
-        drift_angstrom: From the first position to the last, Å.
-        flyback_angstrom: Error of the first position of each row, Å.
-        missing_rows: Probability of a row to be lost.
-        scan_order: Which axis is fast and where it begins: 1 begins with the last row, 2 with the last column, 4 scans
-            columns in place of rows; sums of them.
-        detector_spread_pixels: Rms width of the point spread along one axis, pixels.
-        centre_shift_pixels: Shift of the patterns, pixels.
-        ellipticity: Difference of the longest and the shortest radius of a circle's image, in radii.
-        ellipse_degrees: Direction of the longest radius, from x towards y.
-        turn_degrees: Turn of the patterns, from x towards y.
-        pixel_scale: Error of the pixel's size: pixels are (1 + pixel_scale) times as large as is thought.
-        beam_gain: Error of the beam's current as a fraction of it.
-        background_fraction: Fraction of the intensity that is in the diffuse background.
-        plasmon_part: Part of the background that is each pattern blurred; the rest is a ring.
-        plasmon_width: Standard deviation of the blur, in semiangles.
-        ring_per_angstrom: Radius of the ring, 1/Å.
-        hot_pixels: Probability of a pixel to be hot.
-        dead_pixels: Probability of a pixel to be dead.
-        plasmon_thickness: Thickness in inelastic mean free paths.
-        plasmon_ev: Energy of a plasmon, eV.
-        counting_loss: Fraction of the electrons that the brightest pixel loses.
-        seed: Of what is drawn for each position and pixel.
-    """
-
-    source_size_angstrom: float = 0.0
-    jitter_angstrom: float = 0.0
-    drift_angstrom: Pair = (0.0, 0.0)
-    flyback_angstrom: float = 0.0
-    missing_rows: float = 0.0
+    source_size_angstrom: float = 0.0  # full width at half maximum of the source, Å
+    jitter_angstrom: float = 0.0  # rms error of each position along one axis, Å
+    drift_angstrom: Pair = (0.0, 0.0)  # from the first position to the last, Å
+    flyback_angstrom: float = 0.0  # error of the first position of each row, Å
+    missing_rows: float = 0.0  # probability of a row to be lost
+    # Which axis is fast and where it begins: 1 begins with the last row, 2 with the last column, 4 scans columns in
+    # place of rows; sums of them.
     scan_order: int = 0
-    detector_spread_pixels: float = 0.0
-    centre_shift_pixels: Pair = (0.0, 0.0)
-    ellipticity: float = 0.0
-    ellipse_degrees: float = 0.0
-    turn_degrees: float = 0.0
-    pixel_scale: float = 0.0
-    beam_gain: float = 0.0
-    background_fraction: float = 0.0
-    plasmon_part: float = 1.0
-    plasmon_width: float = 0.2
-    ring_per_angstrom: float = 0.5
-    hot_pixels: float = 0.0
-    dead_pixels: float = 0.0
-    plasmon_thickness: float = 0.0
-    plasmon_ev: float = 20.0
-    counting_loss: float = 0.0
-    seed: Sequence[int] = (0,)
+    detector_spread_pixels: float = 0.0  # rms width of the point spread along one axis, pixels
+    centre_shift_pixels: Pair = (0.0, 0.0)  # shift of the patterns, pixels
+    ellipticity: float = 0.0  # difference of the longest and the shortest radius of a circle's image, in radii
+    ellipse_degrees: float = 0.0  # direction of the longest radius, from x towards y
+    turn_degrees: float = 0.0  # turn of the patterns, from x towards y
+    pixel_scale: float = 0.0  # error of the pixel's size: pixels are (1 + pixel_scale) times as large as is thought
+    beam_gain: float = 0.0  # error of the beam's current as a fraction of it
+    background_fraction: float = 0.0  # fraction of the intensity that is in the diffuse background
+    plasmon_part: float = 1.0  # part of the background that is each pattern blurred; the rest is a ring
+    plasmon_width: float = 0.2  # standard deviation of the blur, in semiangles
+    ring_per_angstrom: float = 0.5  # radius of the ring, 1/Å
+    hot_pixels: float = 0.0  # probability of a pixel to be hot
+    dead_pixels: float = 0.0  # probability of a pixel to be dead
+    plasmon_thickness: float = 0.0  # thickness in inelastic mean free paths
+    plasmon_ev: float = 20.0  # energy of a plasmon, eV
+    counting_loss: float = 0.0  # fraction of the electrons that the brightest pixel loses
+    seed: Sequence[int] = (0,)  # of what is drawn for each position and pixel
 
     def displacements(self, shape: Corner) -> Array:
         """Returns the errors of the positions of a scan of `shape`, `(2, sy, sx)`, Å."""

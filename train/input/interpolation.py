@@ -18,15 +18,10 @@ _NUGGET = 1e-5  # part of the power that no neighbour explains; bounds the weigh
 
 
 class Spectrum(NamedTuple):
-    """Power of a signal by spatial frequency along one axis.
+    """Power of a signal by spatial frequency along one axis."""
 
-    Attributes:
-        frequencies: Cycles per sample, `(m,)`.
-        power: Of each, `(m,)`, in any unit.
-    """
-
-    frequencies: Array
-    power: Array
+    frequencies: Array  # cycles per sample, `(m,)`
+    power: Array  # of each, `(m,)`, in any unit
 
 
 def scan_spectrum(diameter: float) -> Spectrum:
@@ -49,13 +44,9 @@ def pattern_spectrum() -> Spectrum:
 
 
 class Weights(NamedTuple):
-    """Weights by the place of the estimate, from the stencil's first sample.
+    """Weights by the place of the estimate, from the stencil's first sample."""
 
-    Attributes:
-        table: `(places, taps)`; place number i is (i / 32 − 1/2) samples from the first.
-    """
-
-    table: Array
+    table: Array  # `(places, taps)`; place number i is (i / 32 − 1/2) samples from the first
 
     @property
     def taps(self) -> int:

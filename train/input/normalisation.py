@@ -30,44 +30,27 @@ DataFormat = Literal["channels_last", "channels_first"]
 
 
 class Batch(NamedTuple):
-    """n samples as they are stored in their records, augmented.
+    """n samples as they are stored in their records, augmented."""
 
-    Attributes:
-        patterns: `(n, sy, sx, dy, dx)`, fractions of the beam times `scale`; float16 or float32.
-        scale: `(n, 1, 1, 1)`, float32.
-        density: `(n, ty, tx)`, or `(n, bins, ty, tx)` by depth, float32, e/Å².
-    """
-
-    patterns: Any
-    scale: Any
-    density: Any
+    patterns: Any  # `(n, sy, sx, dy, dx)`, fractions of the beam times `scale`; float16 or float32
+    scale: Any  # `(n, 1, 1, 1)`, float32
+    density: Any  # `(n, ty, tx)`, or `(n, bins, ty, tx)` by depth, float32, e/Å²
 
 
 class Normalisation(NamedTuple):
-    """Settings of `normalise_graph`.
+    """Settings of `normalise_graph`."""
 
-    Attributes:
-        power: Exponent of intensities.
-        gain: Factor of intensities.
-        density_scale: Divisor of densities, e/Å².
-        layout: "detector", "scan", "pattern", "volume" or "depth".
-        data_format: Order of axes of x and y.
-        dtype: Of x.
-        coordinates: Whether y and x of each pixel are the last two channels.
-        bin_pixels: Side of the squares that are averaged in layout "volume".
-        detector: Shape of whole patterns, if the batch has a part of each; `None`: that of the batch.
-        image_part: Divided axis of the image, first index of the batch's part and index after the last; `None`: whole.
-    """
-
-    power: float
-    gain: float
-    density_scale: float
-    layout: str
-    data_format: DataFormat
-    dtype: str
-    coordinates: bool = False
-    bin_pixels: int = 1
+    power: float  # exponent of intensities
+    gain: float  # factor of intensities
+    density_scale: float  # divisor of densities, e/Å²
+    layout: str  # "detector", "scan", "pattern", "volume" or "depth"
+    data_format: DataFormat  # order of axes of x and y
+    dtype: str  # of x
+    coordinates: bool = False  # whether y and x of each pixel are the last two channels
+    bin_pixels: int = 1  # side of the squares that are averaged in layout "volume"
+    # Shape of whole patterns, if the batch has a part of each; `None`: that of the batch.
     detector: tuple[int, int] | None = None
+    # Divided axis of the image, first index of the batch's part and index after the last; `None`: whole.
     image_part: tuple[int, int, int] | None = None
 
     @classmethod

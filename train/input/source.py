@@ -34,56 +34,35 @@ OnProgress = Callable[[int, int], None]  # (done, total)
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a source needs of the job to bring its samples to data.directory.
+    """What a source needs of the job to bring its samples to data.directory."""
 
-    Attributes:
-        ranks: The ranks of the job.
-        run_dir: The run directory.
-        layout: This rank's place among those that simulate.
-        simulate: Whether missing samples may be simulated.
-        force: Whether to simulate even if that is expected to exceed this machine's memory or 30 days.
-        check_listed: Raises InputError if samples that are going to be simulated do not fit the task.
-        progress: Shows the progress of what is counted in its argument, in the context that it opens.
-        log_line: Prints a line about the job.
-    """
-
-    ranks: Ranks
-    run_dir: Path
-    layout: RankLayout
-    simulate: bool
-    force: bool
+    ranks: Ranks  # the ranks of the job
+    run_dir: Path  # the run directory
+    layout: RankLayout  # this rank's place among those that simulate
+    simulate: bool  # whether missing samples may be simulated
+    force: bool  # whether to simulate even if that is expected to exceed this machine's memory or 30 days
+    # Raises InputError if samples that are going to be simulated do not fit the task.
     check_listed: Callable[[Sequence[Entry]], None]
+    # Shows the progress of what is counted in its argument, in the context that it opens.
     progress: Callable[[str], AbstractContextManager[OnProgress]]
-    log_line: Callable[[str], None]
+    log_line: Callable[[str], None]  # prints a line about the job
 
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """The samples that a job trains on.
+    """The samples that a job trains on."""
 
-    Attributes:
-        dataset: The samples in data.directory. The job closes it after its source.
-        entries: Those that are trained on.
-        first: The first epoch that is trained, and the samples of it that are done.
-        ranks: The ranks of the job.
-        division: This rank's place among those that divide samples; `None` for whole samples.
-    """
-
-    dataset: Dataset
-    entries: Sequence[Entry]
-    first: tuple[int, int]
-    ranks: Ranks
-    division: RankDivision | None
+    dataset: Dataset  # the samples in data.directory; the job closes it after its source
+    entries: Sequence[Entry]  # those that are trained on
+    first: tuple[int, int]  # the first epoch that is trained, and the samples of it that are done
+    ranks: Ranks  # the ranks of the job
+    division: RankDivision | None  # this rank's place among those that divide samples; `None` for whole samples
 
 
 class SampleSource(Protocol):
-    """Where a rank's samples come from. Several threads call `view` and `read_part` at once.
+    """Where a rank's samples come from. Several threads call `view` and `read_part` at once."""
 
-    Attributes:
-        keeps_views: Whether what `view` yields may be used until the source is closed.
-    """
-
-    keeps_views: bool
+    keeps_views: bool  # whether what `view` yields may be used until the source is closed
 
     def prepare(self, job: Preparation) -> Collection[str] | None:
         """Brings the samples to data.directory. Collective.

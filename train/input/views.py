@@ -32,35 +32,22 @@ class Readable(Protocol):
 
 
 class SampleView(NamedTuple):
-    """The arrays of a stored sample, as views of its shard.
+    """The arrays of a stored sample, as views of its shard."""
 
-    Attributes:
-        patterns: `(sy, sx, dy, dx)`, fractions of the beam times `scale`.
-        scale: Factor of the stored patterns.
-        density: `(ty, tx)`, or `(bins, ty, tx)` by depth, e/Å².
-        symmetries: The symmetries of a window that augmentation draws from; `None` without augmentation.
-        geometry: Of the patterns; `None` without imperfections.
-    """
-
-    patterns: npt.NDArray[Any]
-    scale: float
-    density: npt.NDArray[np.float32]
+    patterns: npt.NDArray[Any]  # `(sy, sx, dy, dx)`, fractions of the beam times `scale`
+    scale: float  # factor of the stored patterns
+    density: npt.NDArray[np.float32]  # `(ty, tx)`, or `(bins, ty, tx)` by depth, e/Å²
+    # The symmetries of a window that augmentation draws from; `None` without augmentation.
     symmetries: symmetries.Symmetries | None
-    geometry: imperfections.Geometry | None = None
+    geometry: imperfections.Geometry | None = None  # of the patterns; `None` without imperfections
 
 
 class KeptWindow(NamedTuple):
-    """A window that is used in several epochs.
+    """A window that is used in several epochs."""
 
-    Attributes:
-        number: Of the draw.
-        x: `(1, ...)`, the network's input in data.dtype, which the sample was stored in.
-        y: `(1, ...)`, its target, float32.
-    """
-
-    number: int
-    x: Tensor
-    y: Tensor
+    number: int  # of the draw
+    x: Tensor  # `(1, ...)`, the network's input in data.dtype, which the sample was stored in
+    y: Tensor  # `(1, ...)`, its target, float32
 
 
 class ReadCache:

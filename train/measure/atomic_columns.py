@@ -44,17 +44,11 @@ MAX_PIXEL_ANGSTROM = 0.1  # of the interpolated image in which maxima are looked
 
 @dataclass(frozen=True)
 class AtomicColumns:
-    """Atomic columns of a specimen.
+    """Atomic columns of a specimen."""
 
-    Attributes:
-        positions: `(n, 2)`, (y, x), Å.
-        electrons: `(n,)`, number of electrons along the beam.
-        isolated: `(n,)`, whether no other column is within `MIN_SEPARATION_ANGSTROM`.
-    """
-
-    positions: Floats
-    electrons: Floats
-    isolated: npt.NDArray[np.bool_]
+    positions: Floats  # `(n, 2)`, (y, x), Å
+    electrons: Floats  # `(n,)`, number of electrons along the beam
+    isolated: npt.NDArray[np.bool_]  # `(n,)`, whether no other column is within `MIN_SEPARATION_ANGSTROM`
 
 
 def specimen_columns(atoms: ase.Atoms, pixels: PixelGrid, shape: Sequence[int]) -> AtomicColumns:

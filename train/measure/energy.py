@@ -12,15 +12,10 @@ RAPL = Path("/sys/class/powercap")
 
 
 class Energy(NamedTuple):
-    """Energy since a meter was made, J.
+    """Energy since a meter was made, J."""
 
-    Attributes:
-        gpu_j: Of the rank's GPU; `None` if it has none with a counter.
-        processors_j: Of the rank's share of the processors; 0 if they have no readable counter.
-    """
-
-    gpu_j: float | None
-    processors_j: float
+    gpu_j: float | None  # of the rank's GPU; `None` if it has none with a counter
+    processors_j: float  # of the rank's share of the processors; 0 if they have no readable counter
 
     @property
     def total_j(self) -> float:

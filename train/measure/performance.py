@@ -56,25 +56,17 @@ def sustained_and_peak(
 
 @dataclass
 class PerformanceAccount:
-    """Adds what a step cost to its row, and sums up all steps.
+    """Adds what a step cost to its row, and sums up all steps."""
 
-    Attributes:
-        flop: Of one step of one rank.
-        batch_size: Samples per step of one rank; a fraction if ranks divide samples.
-        energy: Returns the energy so far that this rank accounts for. `None` without a meter.
-        clock: Returns the time, s.
-        times: step_s, compute_s, comm_s, misc_s, data_s and sync_s of each step.
-        ends: Time at the start, and at the end of each step.
-        energies: Energy after each step.
-    """
-
-    flop: float
-    batch_size: float
+    flop: float  # of one step of one rank
+    batch_size: float  # samples per step of one rank; a fraction if ranks divide samples
+    # Returns the energy so far that this rank accounts for. `None` without a meter.
     energy: Callable[[], Energy] | None = None
-    clock: Callable[[], float] = time.perf_counter
+    clock: Callable[[], float] = time.perf_counter  # returns the time, s
+    # step_s, compute_s, comm_s, misc_s, data_s and sync_s of each step.
     times: list[tuple[float, ...]] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)
-    energies: list[Energy] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)  # time at the start, and at the end of each step
+    energies: list[Energy] = field(default_factory=list)  # energy after each step
 
     def __post_init__(self) -> None:
         self.ends.append(self.clock())

@@ -28,21 +28,13 @@ _CONTAINERS = re.compile(r".*:(Stateful|Stateless)?(PartitionedCall|While|If|Cas
 
 
 class Event(NamedTuple):
-    """An operation, a kernel, a reduction or a wait for data.
+    """An operation, a kernel, a reduction or a wait for data."""
 
-    Attributes:
-        name: Name of the kernel, or `path:Type` of the operation; see `train.measure.kinds`.
-        category: `path:Type` of the operation that started a kernel; of reductions and waits the kind; else empty.
-        row: The thread or the stream.
-        start_s: Time since the start of the profile, s.
-        seconds: Duration, s.
-    """
-
-    name: str
-    category: str
-    row: str
-    start_s: float
-    seconds: float
+    name: str  # name of the kernel, or `path:Type` of the operation; see `train.measure.kinds`
+    category: str  # `path:Type` of the operation that started a kernel; of reductions and waits the kind; else empty
+    row: str  # the thread or the stream
+    start_s: float  # time since the start of the profile, s
+    seconds: float  # duration, s
 
     @property
     def end_s(self) -> float:
@@ -51,19 +43,12 @@ class Event(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What a profile of some steps has recorded.
+    """What a profile of some steps has recorded."""
 
-    Attributes:
-        device: "GPU" if kernels of a GPU were recorded, else "CPU".
-        began_s: Time since 1970 of the start of the profile, s.
-        steps: Start and end of each step, s.
-        events: All else, in no order.
-    """
-
-    device: str
-    began_s: float
-    steps: list[tuple[float, float]]
-    events: list[Event]
+    device: str  # "GPU" if kernels of a GPU were recorded, else "CPU"
+    began_s: float  # time since 1970 of the start of the profile, s
+    steps: list[tuple[float, float]]  # start and end of each step, s
+    events: list[Event]  # all else, in no order
 
 
 def read_trace(folder: Path) -> Trace:

@@ -10,17 +10,11 @@ from .registry import Network, count
 
 
 class NetworkSize(NetworkDescription):
-    """A network's size, for one sample: the output of `python -m train describe CONFIG --json`.
+    """A network's size, for one sample: the output of `python -m train describe CONFIG --json`."""
 
-    Attributes:
-        kind: Of the section network.
-        trainable: Number of values in trained variables.
-        memory_bytes: See `memory_bytes`.
-    """
-
-    kind: str
-    trainable: int
-    memory_bytes: int
+    kind: str  # of the section network
+    trainable: int  # number of values in trained variables
+    memory_bytes: int  # see `memory_bytes`
 
 
 def describe(config: Network) -> NetworkSize:

@@ -15,12 +15,9 @@ class ShapeNetworkLayers(ShapeLayers):
     """`train.networks.layers.NetworkLayers` for bare shapes. The protocol documents the methods.
 
     A dense layer of n inputs and m outputs takes 2·n·m FLOP.
-
-    Attributes:
-        ways: Number of parts of a divided sample.
     """
 
-    ways: int = 1
+    ways: int = 1  # number of parts of a divided sample
 
     def pad(self, x: LayerCount, width: int, name: str) -> LayerCount:
         shape = self._with_extent(x, [n + 2 * width for n in self._grid(x)])

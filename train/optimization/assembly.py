@@ -16,19 +16,12 @@ from .optimizers import make_optimizer
 
 
 class Assembly(NamedTuple):
-    """A network that is ready to be trained.
+    """A network that is ready to be trained."""
 
-    Attributes:
-        model: The network, with the initial weights of its seed.
-        optimizer: Its optimizer, built, with a loss scale if there is one.
-        exchange: What happens to gradients and weights between the ranks.
-        accumulation: `None` if a step takes one batch.
-    """
-
-    model: keras.Model
-    optimizer: keras.optimizers.Optimizer
-    exchange: Exchange
-    accumulation: Accumulation | None
+    model: keras.Model  # the network, with the initial weights of its seed
+    optimizer: keras.optimizers.Optimizer  # its optimizer, built, with a loss scale if there is one
+    exchange: Exchange  # what happens to gradients and weights between the ranks
+    accumulation: Accumulation | None  # `None` if a step takes one batch
 
 
 def assemble(

@@ -40,20 +40,14 @@ BROKEN = (OSError, ValueError, KeyError)  # what `read` raises for a broken file
 
 @dataclass(frozen=True)
 class TrainingPosition:
-    """How far a job has come. The names are the keys of a checkpoint's header.
+    """How far a job has come. The names are the keys of a checkpoint's header."""
 
-    Attributes:
-        step: Steps taken.
-        epoch: Whole epochs taken.
-        taken: Samples of the next epoch's common order that have been trained on since (of each node's own order, if
-            nodes hold different samples).
-        ranks: Number of ranks that took the last step; 0 before the first.
-    """
-
-    step: int = 0
-    epoch: int = 0
+    step: int = 0  # steps taken
+    epoch: int = 0  # whole epochs taken
+    # Samples of the next epoch's common order that have been trained on since (of each node's own order, if nodes hold
+    # different samples).
     taken: int = 0
-    ranks: int = 0
+    ranks: int = 0  # number of ranks that took the last step; 0 before the first
 
 
 def resumption_line(position: TrainingPosition, ranks: int, lost: str = "") -> str:

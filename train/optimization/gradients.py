@@ -14,21 +14,13 @@ Tensor = Any
 
 
 class Differentiated(NamedTuple):
-    """What a batch gives. All are tensors.
+    """What a batch gives. All are tensors."""
 
-    Attributes:
-        terms: The terms of the objective.
-        l2: L2 penalty of the kernels.
-        loss: The sum of the terms and l2.
-        statistics: Moving averages of the normalisations after the batch.
-        gradients: Of the loss times the loss scale, one for each trainable variable.
-    """
-
-    terms: Sequence[Tensor]
-    l2: Tensor
-    loss: Tensor
-    statistics: Sequence[Tensor]
-    gradients: Sequence[Tensor]
+    terms: Sequence[Tensor]  # the terms of the objective
+    l2: Tensor  # L2 penalty of the kernels
+    loss: Tensor  # the sum of the terms and l2
+    statistics: Sequence[Tensor]  # moving averages of the normalisations after the batch
+    gradients: Sequence[Tensor]  # of the loss times the loss scale, one for each trainable variable
 
 
 def differentiate(

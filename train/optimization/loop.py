@@ -99,23 +99,14 @@ def make_step(
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """The steps of one epoch, all of them or those that are left of an epoch that a resumed job continues.
+    """The steps of one epoch, all of them or those that are left of an epoch that a resumed job continues."""
 
-    Attributes:
-        epoch: Index of the epoch, from 0.
-        first_step: Number in the job of the first step to take, from 1.
-        steps: Steps of the whole epoch.
-        ranks: Number of ranks, which scales the learning rate; of groups, if they divide samples.
-        steps_done: Steps that were taken before; a fraction if a different number of ranks took them.
-        steps_left: Steps to take; `None` for all.
-    """
-
-    epoch: int
-    first_step: int
-    steps: int
-    ranks: int
-    steps_done: float = 0.0
-    steps_left: int | None = None
+    epoch: int  # index of the epoch, from 0
+    first_step: int  # number in the job of the first step to take, from 1
+    steps: int  # steps of the whole epoch
+    ranks: int  # number of ranks, which scales the learning rate; of groups, if they divide samples
+    steps_done: float = 0.0  # steps that were taken before; a fraction if a different number of ranks took them
+    steps_left: int | None = None  # steps to take; `None` for all
 
 
 def train_epoch(

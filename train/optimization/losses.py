@@ -118,15 +118,11 @@ def negative_log_likelihood(
 
 @dataclass(frozen=True)
 class DensityObjective:
-    """The loss of a density, an `Objective`.
+    """The loss of a density, an `Objective`."""
 
-    Attributes:
-        loss: The section training.loss.
-        split: What the parts of a divided sample exchange. The terms are then those of this rank's part: their means
-            over the ranks are those of whole samples.
-    """
-
-    loss: Loss
+    loss: Loss  # the section training.loss
+    # What the parts of a divided sample exchange. The terms are then those of this rank's part: their means over the
+    # ranks are those of whole samples.
     split: Split | None = None
 
     @property

@@ -19,29 +19,17 @@ from ..ranks.watchdog import Watchdog, watch
 
 @dataclass(frozen=True)
 class Job:
-    """A job as one of its ranks sees it.
+    """A job as one of its ranks sees it."""
 
-    Attributes:
-        experiment: The configuration.
-        evaluate_only: Whether samples and weights are used as they are.
-        rank: Number of this rank.
-        ranks: Number of ranks.
-        device: This rank's share of its node, in words.
-        split: What the parts of a divided sample exchange; `None` for whole samples.
-        stop_request: The signal that asks the job to stop.
-        watchdog: Finds a rank that stalls.
-        started: Time at the start, s, of `time.perf_counter`.
-    """
-
-    experiment: Experiment
-    evaluate_only: bool
-    rank: int
-    ranks: int
-    device: str
-    split: RankDivision | None
-    stop_request: StopRequest
-    watchdog: Watchdog
-    started: float
+    experiment: Experiment  # the configuration
+    evaluate_only: bool  # whether samples and weights are used as they are
+    rank: int  # number of this rank
+    ranks: int  # number of ranks
+    device: str  # this rank's share of its node, in words
+    split: RankDivision | None  # what the parts of a divided sample exchange; `None` for whole samples
+    stop_request: StopRequest  # the signal that asks the job to stop
+    watchdog: Watchdog  # finds a rank that stalls
+    started: float  # time at the start, s, of `time.perf_counter`
 
     @property
     def ways(self) -> int:

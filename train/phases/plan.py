@@ -22,25 +22,15 @@ from .share import Data
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What the epochs of a job have in common.
+    """What the epochs of a job have in common."""
 
-    Attributes:
-        step: The training step.
-        compose: Makes the scans that an epoch takes; see `train.tasks.task.Task.composer`.
-        samples: Where training samples are read.
-        validation: The validations.
-        epochs: The epochs that are left.
-        end: Step after which training ends within an epoch.
-        account: What the steps of this rank cost.
-    """
-
-    step: Step
-    compose: Compose | None
-    samples: TrainingSamples
-    validation: Validation
-    epochs: range
-    end: float
-    account: PerformanceAccount
+    step: Step  # the training step
+    compose: Compose | None  # makes the scans that an epoch takes; see `train.tasks.task.Task.composer`
+    samples: TrainingSamples  # where training samples are read
+    validation: Validation  # the validations
+    epochs: range  # the epochs that are left
+    end: float  # step after which training ends within an epoch
+    account: PerformanceAccount  # what the steps of this rank cost
 
 
 @contextmanager

@@ -23,15 +23,10 @@ from .share import Data
 
 @dataclass
 class TrainingState:
-    """A network that is trained, and how far.
+    """A network that is trained, and how far."""
 
-    Attributes:
-        assembly: The network, its optimizer and what a step keeps.
-        position: How far the job has come.
-    """
-
-    assembly: Assembly
-    position: TrainingPosition
+    assembly: Assembly  # the network, its optimizer and what a step keeps
+    position: TrainingPosition  # how far the job has come
 
 
 def restore(job: Job, run: RunDirectory, data: Data) -> TrainingState:

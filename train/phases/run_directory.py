@@ -20,17 +20,11 @@ ONE_JOB = "wait for that job to end, or give this one another --run-dir"
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """Where a job writes.
+    """Where a job writes."""
 
-    Attributes:
-        path: The run directory.
-        home: Its copy that outlives the node, if there is one.
-        console: The terminal; quiet on all ranks but rank 0.
-    """
-
-    path: Path
-    home: Path | None
-    console: Console
+    path: Path  # the run directory
+    home: Path | None  # its copy that outlives the node, if there is one
+    console: Console  # the terminal; quiet on all ranks but rank 0
 
     @property
     def kept(self) -> Path:

@@ -22,35 +22,20 @@ from .connect import Job
 
 @dataclass(frozen=True)
 class Data:
-    """The samples of a job, and what this rank has of them.
+    """The samples of a job, and what this rank has of them."""
 
-    Attributes:
-        experiment: The configuration, with what follows from the samples.
-        task: Its task.
-        source: Where they come from.
-        dataset: The samples in data.directory.
-        training: The samples that are trained on, of all ranks.
-        held_out: This rank's share of the samples for the evaluation.
-        validated: This rank's share of the samples for validations.
-        share: Number of this rank's share of `training`.
-        shares: Number of shares.
-        steps: Steps per epoch.
-        samples: Number of training samples of the whole job, which nodes with different samples add to.
-        baseline: Mean of the task's statistic over them.
-    """
-
-    experiment: Experiment
-    task: Task
-    source: SampleSource
-    dataset: Dataset
-    training: Sequence[Entry]
-    held_out: Sequence[Entry]
-    validated: Sequence[Entry]
-    share: int
-    shares: int
-    steps: int
-    samples: int
-    baseline: Array
+    experiment: Experiment  # the configuration, with what follows from the samples
+    task: Task  # its task
+    source: SampleSource  # where they come from
+    dataset: Dataset  # the samples in data.directory
+    training: Sequence[Entry]  # the samples that are trained on, of all ranks
+    held_out: Sequence[Entry]  # this rank's share of the samples for the evaluation
+    validated: Sequence[Entry]  # this rank's share of the samples for validations
+    share: int  # number of this rank's share of `training`
+    shares: int  # number of shares
+    steps: int  # steps per epoch
+    samples: int  # number of training samples of the whole job, which nodes with different samples add to
+    baseline: Array  # mean of the task's statistic over them
 
     @property
     def rank_samples(self) -> int:

@@ -24,41 +24,24 @@ LARGEST_SIZE = SIZE + MOST_RELAYED * _RELAYED.size
 
 
 class Relayed(NamedTuple):
-    """What a rank passes on about another one.
+    """What a rank passes on about another one."""
 
-    Attributes:
-        rank: The other rank.
-        step: Number of its step in the job.
-        phase: Phase of its step.
-        since_s: Time that it has been in the phase, s.
-        heard_s: Time since it was heard, s.
-    """
-
-    rank: int
-    step: int
-    phase: int
-    since_s: float
-    heard_s: float
+    rank: int  # the other rank
+    step: int  # number of its step in the job
+    phase: int  # phase of its step
+    since_s: float  # time that it has been in the phase, s
+    heard_s: float  # time since it was heard, s
 
 
 class Datagram(NamedTuple):
-    """What one rank tells another.
+    """What one rank tells another."""
 
-    Attributes:
-        sender: The rank that sends it.
-        receiver: The rank that it is for.
-        number: Number among the datagrams of its sender, from 1.
-        step: Number of the step in the job.
-        content: Phase of the step (see `train.ranks.stalls`), `LEFT` or `FAILED`.
-        relayed: What the sender knows of other ranks, at most `MOST_RELAYED`.
-    """
-
-    sender: int
-    receiver: int
-    number: int
-    step: int
-    content: int
-    relayed: tuple[Relayed, ...] = ()
+    sender: int  # the rank that sends it
+    receiver: int  # the rank that it is for
+    number: int  # number among the datagrams of its sender, from 1
+    step: int  # number of the step in the job
+    content: int  # phase of the step (see `train.ranks.stalls`), `LEFT` or `FAILED`
+    relayed: tuple[Relayed, ...] = ()  # what the sender knows of other ranks, at most `MOST_RELAYED`
 
 
 class Codec:

@@ -14,19 +14,12 @@ _PHASES = ("reads the samples of step {}", "is in step {}", "writes its results 
 
 @dataclass(frozen=True)
 class RankState:
-    """The last state that is known of a rank; times in s of this process's clock.
+    """The last state that is known of a rank; times in s of this process's clock."""
 
-    Attributes:
-        step: Number of the step in the job.
-        phase: `READING`, `STEPPING`, `WRITING` or `IDLE`.
-        since: When the rank entered the phase.
-        heard: When the rank was last heard.
-    """
-
-    step: int
-    phase: int
-    since: float
-    heard: float
+    step: int  # number of the step in the job
+    phase: int  # `READING`, `STEPPING`, `WRITING` or `IDLE`
+    since: float  # when the rank entered the phase
+    heard: float  # when the rank was last heard
 
     def __str__(self) -> str:
         return _PHASES[self.phase].format(self.step)

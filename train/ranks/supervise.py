@@ -28,23 +28,14 @@ FINAL_CODES = (0, 2, 130)  # done, wrong input, interrupted: another start would
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """When and how a job is restarted.
+    """When and how a job is restarted."""
 
-    Attributes:
-        ranks: Number of ranks of the first start; `None` if the launcher's arguments give it.
-        min_ranks: Fewest ranks; `None` for `ranks`.
-        fewer_by: Ranks that a start has less after two starts without progress.
-        max_restarts: Number of restarts after which the job is given up.
-        pause_s: Pause before a restart, s. It doubles with every start without progress.
-        longest_pause_s: Upper limit of the pause, s.
-    """
-
-    ranks: int | None = None
-    min_ranks: int | None = None
-    fewer_by: int = 1
-    max_restarts: int = 10
-    pause_s: float = 5.0
-    longest_pause_s: float = 300.0
+    ranks: int | None = None  # number of ranks of the first start; `None` if the launcher's arguments give it
+    min_ranks: int | None = None  # fewest ranks; `None` for `ranks`
+    fewer_by: int = 1  # ranks that a start has less after two starts without progress
+    max_restarts: int = 10  # number of restarts after which the job is given up
+    pause_s: float = 5.0  # pause before a restart, s; it doubles with every start without progress
+    longest_pause_s: float = 300.0  # upper limit of the pause, s
 
 
 def supervise(

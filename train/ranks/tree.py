@@ -10,15 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tree:
-    """A tree of ranks.
+    """A tree of ranks."""
 
-    Attributes:
-        ranks: Number of ranks.
-        radix: Largest number of children of a rank, at least 1.
-    """
-
-    ranks: int
-    radix: int
+    ranks: int  # number of ranks
+    radix: int  # largest number of children of a rank, at least 1
 
     def parent(self, rank: int) -> int | None:
         """Returns the parent of `rank`; `None` for rank 0."""

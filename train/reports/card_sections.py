@@ -35,21 +35,13 @@ NETWORKS = {
 
 @dataclass(frozen=True)
 class Usage:
-    """How a network is applied to a file.
+    """How a network is applied to a file."""
 
-    Attributes:
-        answer: What it makes of a file, a sentence.
-        command: The command, as "reconstruct".
-        out: The file that the command writes, as "DENSITY.h5".
-        by_pattern: Whether the network sees one pattern at a time, so that a scan may have any step.
-        windows: How a scan is divided otherwise.
-    """
-
-    answer: str
-    command: str
-    out: str
-    by_pattern: bool = False
-    windows: str = "in overlapping windows"
+    answer: str  # what it makes of a file, a sentence
+    command: str  # the command, as "reconstruct"
+    out: str  # the file that the command writes, as "DENSITY.h5"
+    by_pattern: bool = False  # whether the network sees one pattern at a time, so that a scan may have any step
+    windows: str = "in overlapping windows"  # how a scan is divided otherwise
 
 
 def purpose(name: str, experiment: Experiment, usage: Usage) -> Iterator[str]:

@@ -14,19 +14,13 @@ BINS = 400
 
 
 class Power(NamedTuple):
-    """Power of rank 0 over time.
+    """Power of rank 0 over time."""
 
-    Attributes:
-        seconds: Time at the end of each step since the first one ended, without pauses between starts of the job, s.
-        watts: Mean power during the step, W.
-        gpu_watts: The part of the GPU, W; NaN where it was not metered.
-        flop_per_joule: FLOP of the convolutions over the energy of the step: FLOP/s per watt.
-    """
-
+    # Time at the end of each step since the first one ended, without pauses between starts of the job, s.
     seconds: Numbers
-    watts: Numbers
-    gpu_watts: Numbers
-    flop_per_joule: Numbers
+    watts: Numbers  # mean power during the step, W
+    gpu_watts: Numbers  # the part of the GPU, W; NaN where it was not metered
+    flop_per_joule: Numbers  # FLOP of the convolutions over the energy of the step: FLOP/s per watt
 
 
 def power(steps: Steps) -> Power | None:

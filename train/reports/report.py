@@ -31,24 +31,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ResultPart:
-    """What a task contributes to the report, as HTML.
+    """What a task contributes to the report, as HTML."""
 
-    Attributes:
-        kind: What the report is of.
-        title: Its short form, for the browser.
-        results: From the headline to the results in detail.
-        samples: A table of every held-out sample.
-        run: Facts about the run; empty if there is no evaluation.
-        terms: Columns of metrics.jsonl that are drawn with the loss, and their labels.
-        settings: Columns of metrics.jsonl that are drawn below it, as the learning rate is, and their labels.
-    """
-
-    kind: str
-    title: str
-    results: str
-    samples: str
-    run: Mapping[str, Any]
+    kind: str  # what the report is of
+    title: str  # its short form, for the browser
+    results: str  # from the headline to the results in detail
+    samples: str  # a table of every held-out sample
+    run: Mapping[str, Any]  # facts about the run; empty if there is no evaluation
+    # Columns of metrics.jsonl that are drawn with the loss, and their labels.
     terms: Mapping[str, str] = field(default_factory=dict)
+    # Columns of metrics.jsonl that are drawn below it, as the learning rate is, and their labels.
     settings: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -20,19 +20,12 @@ EVALUATE_AGAIN = f"run {PROGRAM} evaluate again"
 
 
 class WeightsFile(TypedDict):
-    """Facts about the weights file of a packed model.
+    """Facts about the weights file of a packed model."""
 
-    Attributes:
-        dtype: Type in which kernels are stored.
-        bytes: Size of the file.
-        sha256: SHA-256 of the file.
-        digest: Digest of the arrays, which reconstructions record.
-    """
-
-    dtype: str
-    bytes: int
-    sha256: str
-    digest: str
+    dtype: str  # type in which kernels are stored
+    bytes: int  # size of the file
+    sha256: str  # SHA-256 of the file
+    digest: str  # digest of the arrays, which reconstructions record
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -23,55 +23,32 @@ Steps = Mapping[str, Numbers]  # columns of metrics.jsonl by name, each of shape
 
 
 class EpochTimes(TypedDict):
-    """The complete epochs of a run.
+    """The complete epochs of a run."""
 
-    Attributes:
-        run: Name of the run directory.
-        ranks: Number of ranks.
-        epoch_s: Time in the steps of each epoch, s.
-        huber: Mean training Huber loss of each epoch.
-    """
-
-    run: str
-    ranks: int
-    epoch_s: list[float]
-    huber: list[float]
+    run: str  # name of the run directory
+    ranks: int  # number of ranks
+    epoch_s: list[float]  # time in the steps of each epoch, s
+    huber: list[float]  # mean training Huber loss of each epoch
 
 
 class ComparedRun(TypedDict):
-    """One run beside the run with the fewest ranks.
+    """One run beside the run with the fewest ranks."""
 
-    Attributes:
-        run: Name of the run directory.
-        ranks: Number of ranks.
-        epoch_s: Median time of an epoch, s, without the first epoch if there are more.
-        epochs_to_target: Epochs until the mean Huber loss of an epoch reaches the target.
-        seconds_to_target: Time until then, s.
-        epoch_speedup: Speed-up of an epoch.
-        efficiency: Speed-up of an epoch per factor of ranks.
-        learning_speedup: Speed-up of the time to the target.
-    """
-
-    run: str
-    ranks: int
-    epoch_s: float
-    epochs_to_target: int
-    seconds_to_target: float
-    epoch_speedup: float
-    efficiency: float
-    learning_speedup: float
+    run: str  # name of the run directory
+    ranks: int  # number of ranks
+    epoch_s: float  # median time of an epoch, s, without the first epoch if there are more
+    epochs_to_target: int  # epochs until the mean Huber loss of an epoch reaches the target
+    seconds_to_target: float  # time until then, s
+    epoch_speedup: float  # speed-up of an epoch
+    efficiency: float  # speed-up of an epoch per factor of ranks
+    learning_speedup: float  # speed-up of the time to the target
 
 
 class RunComparison(TypedDict):
-    """Runs compared by `compare`.
+    """Runs compared by `compare`."""
 
-    Attributes:
-        target_huber: The lowest mean Huber loss of an epoch that all runs reached.
-        runs: One row per run, ordered by ranks.
-    """
-
-    target_huber: float
-    runs: list[ComparedRun]
+    target_huber: float  # the lowest mean Huber loss of an epoch that all runs reached
+    runs: list[ComparedRun]  # one row per run, ordered by ranks
 
 
 def read_steps(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Numbers]:

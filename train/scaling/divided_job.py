@@ -18,23 +18,14 @@ from .workload import WireType
 
 @dataclass(frozen=True)
 class DividedJob:
-    """A job whose samples are divided.
+    """A job whose samples are divided."""
 
-    Attributes:
-        network: The network.
-        wire_type: Type of the gradients on the wire.
-        compute_s: Time of the computation of one step with whole samples, s.
-        machine: The machine.
-        strategy: How gradients are reduced.
-        training: The section training.
-    """
-
-    network: Network
-    wire_type: WireType
-    compute_s: float
-    machine: Machine
-    strategy: Strategy
-    training: Training
+    network: Network  # the network
+    wire_type: WireType  # type of the gradients on the wire
+    compute_s: float  # time of the computation of one step with whole samples, s
+    machine: Machine  # the machine
+    strategy: Strategy  # how gradients are reduced
+    training: Training  # the section training
 
     @property
     def _axis(self) -> int:

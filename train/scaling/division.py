@@ -31,34 +31,21 @@ from .workload import FORWARD_SHARE, LayerTime, WireType, Workload, workload_of
 
 @dataclass(frozen=True)
 class Division:
-    """How samples are divided.
+    """How samples are divided."""
 
-    Attributes:
-        ways: Number of parts.
-        axis: The divided axis of the grid, from 0.
-        exchange: See above.
-    """
-
-    ways: int
-    axis: int = 0
-    exchange: Literal["alltoall", "direct"] = "alltoall"
+    ways: int  # number of parts
+    axis: int = 0  # the divided axis of the grid, from 0
+    exchange: Literal["alltoall", "direct"] = "alltoall"  # see above
 
 
 @dataclass(frozen=True)
 class DividedStep:
-    """The step of a rank that has a part of each sample.
+    """The step of a rank that has a part of each sample."""
 
-    Attributes:
-        work: The step without communication of gradients.
-        forward_s: Time of the forward passes, s.
-        backward_s: Time of the backward passes, s.
-        computation_s: Of both, the time if nothing had to be exchanged, s.
-    """
-
-    work: Workload
-    forward_s: float
-    backward_s: float
-    computation_s: float
+    work: Workload  # the step without communication of gradients
+    forward_s: float  # time of the forward passes, s
+    backward_s: float  # time of the backward passes, s
+    computation_s: float  # of both, the time if nothing had to be exchanged, s
 
 
 def divided_step(

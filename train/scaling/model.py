@@ -37,19 +37,12 @@ from .workload import Workload
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """The model's step; with local SGD, the mean of the steps between two synchronisations.
+    """The model's step; with local SGD, the mean of the steps between two synchronisations."""
 
-    Attributes:
-        seconds: Time of the whole step, s.
-        operations: Number of reductions on the wire per step.
-        cycles: Number of agreements in which a tensor was ready, per step.
-        reduced_bytes: Bytes that a rank gives to reductions per step.
-    """
-
-    seconds: float
-    operations: float
-    cycles: float
-    reduced_bytes: float
+    seconds: float  # time of the whole step, s
+    operations: float  # number of reductions on the wire per step
+    cycles: float  # number of agreements in which a tensor was ready, per step
+    reduced_bytes: float  # bytes that a rank gives to reductions per step
 
 
 def estimate_step(

@@ -100,32 +100,20 @@ PUBLISHED_FLOP_PER_S = {"sustained": (27_600, 1.54e18), "peak": (27_600, 2.15e18
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """A published number beside the model's.
+    """A published number beside the model's."""
 
-    Attributes:
-        name: What the number is.
-        kind: Whether the model should give `published` ("equal"), at least that much ("at_least"), or a number from
-            `published` to `highest` ("between").
-        published: The published number.
-        model: The model's number.
-        fitted: Whether the number was used to fit the machine.
-        met: Whether the model's number is within 2% of an equality, not below an inequality, or in a range.
-        network: The network of the published run.
-        source: Where it was published.
-        ranks: Number of ranks, if the number is an efficiency.
-        highest: End of a range.
-    """
-
-    name: str
+    name: str  # what the number is
+    # Whether the model should give `published` ("equal"), at least that much ("at_least"), or a number from `published`
+    # to `highest` ("between").
     kind: Literal["equal", "at_least", "between"]
-    published: float
-    model: float
-    fitted: bool
-    met: bool
-    network: str
-    source: str
-    ranks: int | None = None
-    highest: float | None = None
+    published: float  # the published number
+    model: float  # the model's number
+    fitted: bool  # whether the number was used to fit the machine
+    met: bool  # whether the model's number is within 2% of an equality, not below an inequality, or in a range
+    network: str  # the network of the published run
+    source: str  # where it was published
+    ranks: int | None = None  # number of ranks, if the number is an efficiency
+    highest: float | None = None  # end of a range
 
 
 def published_results(machine: Machine = SUMMIT) -> tuple[PublishedResult, ...]:

@@ -32,25 +32,15 @@ from .workload import WireType, Workload, workload
 
 @dataclass(frozen=True)
 class _Job:
-    """A training job on a machine.
+    """A training job on a machine."""
 
-    Attributes:
-        machine: The machine.
-        work: The step of one rank.
-        strategy: How its gradients are reduced.
-        training: The section training.
-        step_flop: FLOP per step of one rank.
-        convolutions_s: Time of the convolutions in a step of one rank, s; `None` if not known.
-        samples: Samples of the training split; `None` if not known.
-    """
-
-    machine: Machine
-    work: Workload
-    strategy: Strategy
-    training: Training
-    step_flop: int
-    convolutions_s: float | None
-    samples: int | None
+    machine: Machine  # the machine
+    work: Workload  # the step of one rank
+    strategy: Strategy  # how its gradients are reduced
+    training: Training  # the section training
+    step_flop: int  # FLOP per step of one rank
+    convolutions_s: float | None  # time of the convolutions in a step of one rank, s; `None` if not known
+    samples: int | None  # samples of the training split; `None` if not known
 
     @property
     def samples_per_step(self) -> int:

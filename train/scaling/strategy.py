@@ -17,53 +17,35 @@ Allreduce = Literal["ring", "tree", "hierarchical"]
 
 @dataclass(frozen=True)
 class Strategy:
-    """How gradients are reduced.
+    """How gradients are reduced."""
 
-    Attributes:
-        coordination: How ranks agree which gradients are ready.
-        groups: Number of groups of about equal bytes, which are reduced only when complete; 0 makes no groups.
-        allreduce: Algorithm of the reduction.
-        lag: Whether the gradients of the previous step are reduced.
-        radix: Children per rank of the coordination tree.
-        cycle_s: Shortest time between agreements, s.
-        fusion_bytes: Largest size of a fused operation, bytes.
-        fuse_groups: Whether groups, or tensors without groups, that are ready in the same cycle are fused. Otherwise
-            each is an operation of its own.
-        grouping: Contents of a group, as `training.exchange.grouping`. All but "bytes" overrule `groups`.
-        group_list: Patterns of the variables of each group, for the grouping "list".
-        contiguous: Whether a group is announced and sent as one tensor.
-        synchronise: "step" averages gradients in every step. A number k or "epoch" is local SGD: the ranks average
-            weights, as one block, after every k steps and at the end of each epoch.
-        averaged_per_weight: Values that local SGD averages per weight: 1, and 1 more for each moment that it averages.
-        kernel_bytes: Bytes in which local SGD sends a value of a kernel.
-    """
-
-    coordination: Coordination
-    groups: int
-    allreduce: Allreduce
-    lag: bool = False
-    radix: int = 4
-    cycle_s: float = 0.5e-3
-    fusion_bytes: int = 128 * 2**20
+    coordination: Coordination  # how ranks agree which gradients are ready
+    groups: int  # number of groups of about equal bytes, which are reduced only when complete; 0 makes no groups
+    allreduce: Allreduce  # algorithm of the reduction
+    lag: bool = False  # whether the gradients of the previous step are reduced
+    radix: int = 4  # children per rank of the coordination tree
+    cycle_s: float = 0.5e-3  # shortest time between agreements, s
+    fusion_bytes: int = 128 * 2**20  # largest size of a fused operation, bytes
+    # Whether groups, or tensors without groups, that are ready in the same cycle are fused. Otherwise each is an
+    # operation of its own.
     fuse_groups: bool = True
+    # Contents of a group, as `training.exchange.grouping`. All but "bytes" overrule `groups`.
     grouping: Literal["bytes", "layer", "block", "list"] = "bytes"
-    group_list: tuple[tuple[str, ...], ...] = ()
-    contiguous: bool = False
+    group_list: tuple[tuple[str, ...], ...] = ()  # patterns of the variables of each group, for the grouping "list"
+    contiguous: bool = False  # whether a group is announced and sent as one tensor
+    # "step" averages gradients in every step. A number k or "epoch" is local SGD: the ranks average weights, as one
+    # block, after every k steps and at the end of each epoch.
     synchronise: Literal["step", "epoch"] | int = "step"
+    # Values that local SGD averages per weight: 1, and 1 more for each moment that it averages.
     averaged_per_weight: int = 1
-    kernel_bytes: int = 4
+    kernel_bytes: int = 4  # bytes in which local SGD sends a value of a kernel
 
 
 class Unit(NamedTuple):
-    """Tensors that are announced together, when all of them are ready.
+    """Tensors that are announced together, when all of them are ready."""
 
-    Attributes:
-        ready_s: When an undisturbed rank has all of them, s from the start of the step.
-        sizes: Bytes of each tensor.
-    """
-
-    ready_s: float
-    sizes: tuple[int, ...]
+    ready_s: float  # when an undisturbed rank has all of them, s from the start of the step
+    sizes: tuple[int, ...]  # bytes of each tensor
 
 
 def strategy_of(training: Training, gradients: Sequence[Gradient]) -> Strategy:

@@ -16,32 +16,20 @@ WireType = Literal["float16", "float32"]
 
 @dataclass(frozen=True)
 class Gradient:
-    """One gradient.
+    """One gradient."""
 
-    Attributes:
-        size: Bytes on the wire.
-        ready_s: When an undisturbed rank has it, s from the start of the step.
-        path: Path of its variable, as `down1_conv2/kernel`.
-    """
-
-    size: int
-    ready_s: float
-    path: str = ""
+    size: int  # bytes on the wire
+    ready_s: float  # when an undisturbed rank has it, s from the start of the step
+    path: str = ""  # path of its variable, as `down1_conv2/kernel`
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A step of one rank without communication of gradients.
+    """A step of one rank without communication of gradients."""
 
-    Attributes:
-        compute_s: Time of the computation, with what a part of a sample exchanges, s.
-        gradients: The gradients, in the order in which they become ready.
-        dtype: Type of the gradients on the wire.
-    """
-
-    compute_s: float
-    gradients: tuple[Gradient, ...]
-    dtype: WireType
+    compute_s: float  # time of the computation, with what a part of a sample exchanges, s
+    gradients: tuple[Gradient, ...]  # the gradients, in the order in which they become ready
+    dtype: WireType  # type of the gradients on the wire
 
 
 class LayerTime(NamedTuple):

@@ -26,17 +26,11 @@ BUFFER_BYTES = 2**22
 
 @dataclass(frozen=True)
 class FileState:
-    """A file at the time when it was listed.
+    """A file at the time when it was listed."""
 
-    Attributes:
-        name: Name without the folder.
-        size: Bytes.
-        mtime_ns: Time of the last modification, ns.
-    """
-
-    name: str
-    size: int
-    mtime_ns: int
+    name: str  # name without the folder
+    size: int  # bytes
+    mtime_ns: int  # time of the last modification, ns
 
     @classmethod
     def of(cls, path: Path) -> "FileState":
@@ -51,19 +45,12 @@ class FileState:
 
 @dataclass(frozen=True)
 class CopyNote:
-    """Contents of `.NAME.copied`.
+    """Contents of `.NAME.copied`."""
 
-    Attributes:
-        size: Bytes of the original.
-        mtime_ns: Time of the original, ns.
-        piece_bytes: Bytes of each piece whose digest was computed.
-        digest: Digest of the file; see `digest_of`.
-    """
-
-    size: Count
-    mtime_ns: Count
-    piece_bytes: Annotated[int, Field(gt=0, lt=2**40)]
-    digest: str
+    size: Count  # bytes of the original
+    mtime_ns: Count  # time of the original, ns
+    piece_bytes: Annotated[int, Field(gt=0, lt=2**40)]  # bytes of each piece whose digest was computed
+    digest: str  # digest of the file; see `digest_of`
 
 
 @cache

@@ -10,17 +10,11 @@ from .copies import FileState, copy_file, read_note
 
 
 class KeptFiles(TypedDict):
-    """What `keep_dataset` has copied.
+    """What `keep_dataset` has copied."""
 
-    Attributes:
-        rank: Rank whose files these are.
-        files: Number of files.
-        bytes: Their size.
-    """
-
-    rank: int
-    files: int
-    bytes: int
+    rank: int  # rank whose files these are
+    files: int  # number of files
+    bytes: int  # their size
 
 
 def keep_dataset(local: Path, home: Path, rank: int) -> KeptFiles:

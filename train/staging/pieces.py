@@ -33,19 +33,12 @@ Complete = Callable[["Item", int, str], None]  # of an item, the bytes of a piec
 
 @dataclass(frozen=True)
 class Item:
-    """What arrives as one file: a file of the dataset, or a record of one.
+    """What arrives as one file: a file of the dataset, or a record of one."""
 
-    Attributes:
-        name: Name of the file, or the sample's id.
-        origin: The file of the dataset.
-        first: First byte in it.
-        size: Number of bytes.
-    """
-
-    name: str
-    origin: FileState
-    first: int
-    size: int
+    name: str  # name of the file, or the sample's id
+    origin: FileState  # the file of the dataset
+    first: int  # first byte in it
+    size: int  # number of bytes
 
     @classmethod
     def whole(cls, file: FileState) -> "Item":
@@ -55,23 +48,14 @@ class Item:
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes `start` to `start + length` of an item.
+    """Bytes `start` to `start + length` of an item."""
 
-    Attributes:
-        item: Index of the item.
-        start: First byte.
-        length: Number of bytes.
-        reader: Rank that reads the piece for all nodes.
-        number: Number of the piece among the pieces that the same nodes need.
-        nodes: Nodes that need the piece.
-    """
-
-    item: int
-    start: int
-    length: int
-    reader: int
-    number: int
-    nodes: tuple[int, ...]
+    item: int  # index of the item
+    start: int  # first byte
+    length: int  # number of bytes
+    reader: int  # rank that reads the piece for all nodes
+    number: int  # number of the piece among the pieces that the same nodes need
+    nodes: tuple[int, ...]  # nodes that need the piece
 
     def writer(self, members: Sequence[int]) -> int:
         """Returns which of a node's ranks `members` writes the piece: the reader if it is one, otherwise in turn."""
@@ -80,19 +64,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class StagingPlan:
-    """Which rank reads and writes which bytes, and when.
+    """Which rank reads and writes which bytes, and when."""
 
-    Attributes:
-        items: What moves.
-        nodes: The ranks of each node.
-        piece_bytes: Size of a piece; the last piece of an item may be smaller.
-        rounds: The pieces of each round, at most one per reader.
-    """
-
-    items: Sequence[Item]
-    nodes: Nodes
-    piece_bytes: int
-    rounds: list[list[Piece]]
+    items: Sequence[Item]  # what moves
+    nodes: Nodes  # the ranks of each node
+    piece_bytes: int  # size of a piece; the last piece of an item may be smaller
+    rounds: list[list[Piece]]  # the pieces of each round, at most one per reader
 
 
 def plan_staging(items: Sequence[Item], needed_by: Sequence[tuple[int, ...]], nodes: Nodes) -> StagingPlan:

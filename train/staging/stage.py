@@ -33,41 +33,24 @@ THREADS = 8  # Kurth et al.: 6.7 times the bandwidth of one
 
 
 class RankTransfer(TypedDict):
-    """What one rank has moved.
+    """What one rank has moved."""
 
-    Attributes:
-        node: Number of its node.
-        read: Bytes read from the shared file system.
-        sent: Bytes sent to other ranks.
-        received: Bytes received from other ranks.
-        written: Bytes written to the disk of the node.
-        seconds: Time of the whole staging, s.
-    """
-
-    node: int
-    read: int
-    sent: int
-    received: int
-    written: int
-    seconds: float
+    node: int  # number of its node
+    read: int  # bytes read from the shared file system
+    sent: int  # bytes sent to other ranks
+    received: int  # bytes received from other ranks
+    written: int  # bytes written to the disk of the node
+    seconds: float  # time of the whole staging, s
 
 
 class StagedDataset(TypedDict):
-    """What `stage` has done; the contents of `staging.json`.
+    """What `stage` has done; the contents of `staging.json`."""
 
-    Attributes:
-        files: Files of the dataset.
-        bytes: Their size.
-        nodes: Number of nodes.
-        seconds: Time of the slowest rank, s.
-        ranks: One row per rank.
-    """
-
-    files: int
-    bytes: int
-    nodes: int
-    seconds: float
-    ranks: list[RankTransfer]
+    files: int  # files of the dataset
+    bytes: int  # their size
+    nodes: int  # number of nodes
+    seconds: float  # time of the slowest rank, s
+    ranks: list[RankTransfer]  # one row per rank
 
 
 def stage(
@@ -119,17 +102,11 @@ def stage(
 
 @dataclass(frozen=True)
 class Place:
-    """A rank's place on the nodes.
+    """A rank's place on the nodes."""
 
-    Attributes:
-        rank: Number of the rank.
-        nodes: The ranks of each node.
-        node: Number of the rank's node.
-    """
-
-    rank: int
-    nodes: Nodes
-    node: int
+    rank: int  # number of the rank
+    nodes: Nodes  # the ranks of each node
+    node: int  # number of the rank's node
 
     @classmethod
     def of(cls, ranks: Ranks) -> "Place":

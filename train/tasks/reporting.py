@@ -48,24 +48,16 @@ class RunReport(Protocol):
 
 @dataclass(frozen=True)
 class TaskReport:
-    """A `RunReport` that is made from `evaluation.json`.
+    """A `RunReport` that is made from `evaluation.json`."""
 
-    Attributes:
-        kind: What the report is of.
-        title: Its short form, for the browser.
-        evaluation: Type of the contents of `evaluation.json`.
-        terminal: Returns the main results as a table, whose caption says what the baseline is.
-        results: Returns the results of a run directory as HTML, from the headline to the details.
-        samples: Returns a table of every held-out sample as HTML.
-        check: Raises ValueError, with what is wrong, if parts of an evaluation do not fit together.
-    """
-
-    kind: str
-    title: str
-    evaluation: Any
-    terminal: Callable[[Any], Table]
+    kind: str  # what the report is of
+    title: str  # its short form, for the browser
+    evaluation: Any  # type of the contents of `evaluation.json`
+    terminal: Callable[[Any], Table]  # returns the main results as a table, whose caption says what the baseline is
+    # Returns the results of a run directory as HTML, from the headline to the details.
     results: Callable[[Any, Path], str]
-    samples: Callable[[Any], str]
+    samples: Callable[[Any], str]  # returns a table of every held-out sample as HTML
+    # Raises ValueError, with what is wrong, if parts of an evaluation do not fit together.
     check: Callable[[Any], None] = lambda evaluation: None
 
     def read(self, path: Path) -> Mapping[str, Any]:

@@ -12,33 +12,23 @@ from . import registry
 
 @dataclass(frozen=True)
 class ScanCommand:
-    """A command that applies a task's networks.
+    """A command that applies a task's networks."""
 
-    Attributes:
-        name: Of the command.
-        function: Where its function is, as "application:classify", in the task's folder. It takes data, network and
-            calibration, and by keyword `beam_intensity`, `layout` and `console`, as `train.reconstruct` does, and
-            returns a `train.apply.scan_result.ScanResult`. Of a command that `runs_itself` it takes the options.
-        asked: What is asked of a network, for the message that it is for another task: "classes are".
-        summary: For the list of commands.
-        examples: Command lines.
-        description: What it does, after the summary.
-        add_options: Adds options beside those of every such command, before those of the calibration.
-        settings: Returns further keywords of the function, from the options.
-        runs_itself: Whether the function reads and writes files itself.
-        data: What the file is.
-    """
-
-    name: str
+    name: str  # of the command
+    # Where its function is, as "application:classify", in the task's folder. It takes data, network and calibration,
+    # and by keyword `beam_intensity`, `layout` and `console`, as `train.reconstruct` does, and returns a
+    # `train.apply.scan_result.ScanResult`. Of a command that `runs_itself` it takes the options.
     function: str
-    asked: str
-    summary: str
-    examples: Sequence[str]
-    description: str = ""
+    asked: str  # what is asked of a network, for the message that it is for another task: "classes are"
+    summary: str  # for the list of commands
+    examples: Sequence[str]  # command lines
+    description: str = ""  # what it does, after the summary
+    # Adds options beside those of every such command, before those of the calibration.
     add_options: Callable[[CommandParser], None] = lambda parser: None
+    # Returns further keywords of the function, from the options.
     settings: Callable[[argparse.Namespace], Mapping[str, Any]] = lambda options: {}
-    runs_itself: bool = False
-    data: str = "a file of a microscope or a program of 4D-STEM"
+    runs_itself: bool = False  # whether the function reads and writes files itself
+    data: str = "a file of a microscope or a program of 4D-STEM"  # what the file is
 
 
 def commands_of(task: str) -> Sequence[ScanCommand]:

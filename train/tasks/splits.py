@@ -19,31 +19,19 @@ MEANINGS = {
 
 
 class HeldOutRow(TypedDict):
-    """A held-out sample in an `evaluation.json`.
+    """A held-out sample in an `evaluation.json`."""
 
-    Attributes:
-        id: Identifier of the sample in its dataset.
-        material: Name of the material.
-        formula: Chemical formula.
-        split: "dev" or "test", from the manifest, or "images" for held-out positions of a training sample.
-    """
-
-    id: str
-    material: str
-    formula: str
-    split: str
+    id: str  # identifier of the sample in its dataset
+    material: str  # name of the material
+    formula: str  # chemical formula
+    split: str  # "dev" or "test", from the manifest, or "images" for held-out positions of a training sample
 
 
 class HeldOutPatterns(HeldOutRow):
-    """The held-out patterns of a sample.
+    """The held-out patterns of a sample."""
 
-    Attributes:
-        space_group: Hermann–Mauguin symbol.
-        patterns: Number of patterns.
-    """
-
-    space_group: str
-    patterns: int
+    space_group: str  # Hermann–Mauguin symbol
+    patterns: int  # number of patterns
 
 
 def held_out_row(entry: Entry) -> HeldOutRow:

@@ -35,35 +35,23 @@ Tensor = Any
 
 @dataclass(frozen=True)
 class Answers:
-    """A network, and a rank's share of the samples that it is evaluated on.
+    """A network, and a rank's share of the samples that it is evaluated on."""
 
-    Attributes:
-        model: The network.
-        dataset: Where the samples are read.
-        entries: The rank's manifest entries. Each entry belongs to exactly one rank; a rank may have none.
-        baseline: Mean of `Task.statistic` over the training samples of all ranks.
-        run_generator: Whether a generator of crystals, which is Python code, may run.
-        log_line: Prints a line about the job.
-    """
-
-    model: Any
-    dataset: Dataset
+    model: Any  # the network
+    dataset: Dataset  # where the samples are read
+    # The rank's manifest entries. Each entry belongs to exactly one rank; a rank may have none.
     entries: Sequence[Entry]
-    baseline: Array
-    run_generator: bool
-    log_line: Callable[[str], None]
+    baseline: Array  # mean of `Task.statistic` over the training samples of all ranks
+    run_generator: bool  # whether a generator of crystals, which is Python code, may run
+    log_line: Callable[[str], None]  # prints a line about the job
 
 
 @dataclass(frozen=True)
 class FixedLoss:
-    """A loss that is the same in all epochs, a `train.optimization.objective.Objective`.
+    """A loss that is the same in all epochs, a `train.optimization.objective.Objective`."""
 
-    Attributes:
-        terms: Names of its terms.
-        compute: Returns the terms, float32 scalars, of a network's output and the target.
-    """
-
-    terms: tuple[str, ...]
+    terms: tuple[str, ...]  # names of its terms
+    # Returns the terms, float32 scalars, of a network's output and the target.
     compute: Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 
     def setting(self, epoch: int) -> dict[str, float]:
@@ -77,17 +65,11 @@ class FixedLoss:
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """A task of a configuration. See `train.tasks`.
+    """A task of a configuration. See `train.tasks`."""
 
-    Attributes:
-        experiment: The configuration.
-        split: What the ranks that divide samples exchange; of the task density alone.
-        error: Key of `numbers` by which networks are compared; less is better.
-    """
-
-    experiment: Experiment
-    split: "RankDivision | None" = None
-    error: ClassVar[str] = "error"
+    experiment: Experiment  # the configuration
+    split: "RankDivision | None" = None  # what the ranks that divide samples exchange; of the task density alone
+    error: ClassVar[str] = "error"  # key of `numbers` by which networks are compared; less is better
 
     # ---- Samples ----------------------------------------------------------------------------------------------------
 

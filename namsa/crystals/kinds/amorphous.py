@@ -32,21 +32,13 @@ _GRAMS_PER_CM3 = 1.66053907  # of 1 u/Å³
 
 @dataclass(frozen=True)
 class Glass:
-    """An amorphous solid.
+    """An amorphous solid."""
 
-    Attributes:
-        share: The part of the atoms that each element has.
-        density: The range (least, most) from which the density is drawn, g/cm³.
-        coordination: The number of bonds of an atom of each element; 0 where packing alone decides.
-        bonds: The lengths of bonds between two elements, Å.
-        contacts: The shortest distances of pairs that are not bonded, Å.
-    """
-
-    share: Mapping[str, float]
-    density: tuple[float, float]
-    coordination: Mapping[str, int]
-    bonds: Mapping[tuple[str, str], float]
-    contacts: Mapping[tuple[str, str], float]
+    share: Mapping[str, float]  # the part of the atoms that each element has
+    density: tuple[float, float]  # the range (least, most) from which the density is drawn, g/cm³
+    coordination: Mapping[str, int]  # the number of bonds of an atom of each element; 0 where packing alone decides
+    bonds: Mapping[tuple[str, str], float]  # the lengths of bonds between two elements, Å
+    contacts: Mapping[tuple[str, str], float]  # the shortest distances of pairs that are not bonded, Å
 
 
 # Bonds and contacts are near the first and second maxima of measured radial distributions: C, Robertson, Mater. Sci.

@@ -27,17 +27,11 @@ MOST_MULTIPLE = 3  # periods of one crystal that one period of the other may hav
 
 @dataclass(frozen=True)
 class PartnerFit:
-    """How a partner fits into part of a cell.
+    """How a partner fits into part of a cell."""
 
-    Attributes:
-        fit: The partner's own cell, as large as its part.
-        start_angstrom: Where the part begins along the axis, Å; it ends at the cell's face.
-        misfit: The largest strain of the partner along x, y and z.
-    """
-
-    fit: CellFit
-    start_angstrom: float
-    misfit: float
+    fit: CellFit  # the partner's own cell, as large as its part
+    start_angstrom: float  # where the part begins along the axis, Å; it ends at the cell's face
+    misfit: float  # the largest strain of the partner along x, y and z
 
 
 def fit_partner(fit: CellFit, axis: int, cells: RectangularCells) -> PartnerFit | None:

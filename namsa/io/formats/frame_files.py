@@ -32,17 +32,11 @@ MOST_FILES = 10**6
 
 @dataclass(frozen=True)
 class FilesOfFrames:
-    """Frames in files of their own.
+    """Frames in files of their own."""
 
-    Attributes:
-        paths: The files.
-        shape: The shape (n, dy, dx).
-        dtype: Type of the numbers.
-    """
-
-    paths: tuple[Path, ...]
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    paths: tuple[Path, ...]  # the files
+    shape: tuple[int, ...]  # the shape (n, dy, dx)
+    dtype: np.dtype[Any]  # type of the numbers
     chunks: None = None
 
     def __getitem__(self, index: tuple[slice, ...]) -> Array:

@@ -28,19 +28,12 @@ TYPES = {2: "i2", 3: "i4", 4: "u2", 5: "u4", 6: "f4", 7: "f8", 8: "u1", 9: "i1",
 
 
 class StoredArray(NamedTuple):
-    """An array whose numbers are not read.
+    """An array whose numbers are not read."""
 
-    Attributes:
-        offset: Its first byte.
-        dtype: Type of its numbers.
-        length: Their number.
-        text: A short array of 16-bit numbers as text, which is stored so.
-    """
-
-    offset: int
-    dtype: np.dtype[Any]
-    length: int
-    text: str = ""
+    offset: int  # its first byte
+    dtype: np.dtype[Any]  # type of its numbers
+    length: int  # their number
+    text: str = ""  # a short array of 16-bit numbers as text, which is stored so
 
 
 Tags = dict[str, Any]  # groups are dicts; tags without a name are "0", "1", ...
@@ -65,23 +58,14 @@ def read_tags(path: Path, file: BinaryIO) -> Tags:
 
 @dataclass
 class _Walker:
-    """Walks through the tags.
+    """Walks through the tags."""
 
-    Attributes:
-        path: The file, for messages.
-        file: The open file.
-        length: Its bytes.
-        size: Format of counts.
-        order: Byte order of values.
-        tags: Tags so far.
-    """
-
-    path: Path
-    file: BinaryIO
-    length: int
-    size: str
-    order: Literal["<", ">"] = "<"
-    tags: int = 0
+    path: Path  # the file, for messages
+    file: BinaryIO  # the open file
+    length: int  # its bytes
+    size: str  # format of counts
+    order: Literal["<", ">"] = "<"  # byte order of values
+    tags: int = 0  # tags so far
 
     def unpack(self, layout: str) -> tuple[Any, ...]:
         """Reads numbers."""

@@ -50,25 +50,15 @@ ROW_PAUSE = 1.5  # time between rows over that between frames, at least
 
 @dataclass(frozen=True)
 class _Header:
-    """The header of the first frame.
+    """The header of the first frame."""
 
-    Attributes:
-        size: Its bytes.
-        shape: Height and width of the frame as it is stored.
-        type: Type of the numbers, such as "U16"; "R64" for raw frames.
-        layout: Layout of the chips, such as "2x2".
-        depth: Bits of the counter; `None` if it does not say.
-        chips: Number of chips.
-        fields: All fields.
-    """
-
-    size: int
-    shape: tuple[int, int]
-    type: str
-    layout: str
-    depth: int | None
-    chips: int
-    fields: list[str]
+    size: int  # its bytes
+    shape: tuple[int, int]  # height and width of the frame as it is stored
+    type: str  # type of the numbers, such as "U16"; "R64" for raw frames
+    layout: str  # layout of the chips, such as "2x2"
+    depth: int | None  # bits of the counter; `None` if it does not say
+    chips: int  # number of chips
+    fields: list[str]  # all fields
 
 
 def recognises(path: Path, head: bytes) -> bool:

@@ -34,15 +34,10 @@ DIGITS = 4  # of what is kept, so that processors which round differently agree
 
 
 class Clusters(NamedTuple):
-    """Clusters of surroundings, in the order of the potential at the probe.
+    """Clusters of surroundings, in the order of the potential at the probe."""
 
-    Attributes:
-        centres: Mean blurred potentials of each cluster, `(clusters, widths)`, V·Å.
-        spreads: Standard deviations of the blurred potentials over all positions, `(widths,)`, V·Å.
-    """
-
-    centres: Array
-    spreads: Array
+    centres: Array  # mean blurred potentials of each cluster, `(clusters, widths)`, V·Å
+    spreads: Array  # standard deviations of the blurred potentials over all positions, `(widths,)`, V·Å
 
     @classmethod
     def of(cls, config: Classify) -> "Clusters":
@@ -121,15 +116,10 @@ def settings(clusters: Clusters) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ClusteredSamples:
-    """Samples with the clusters of their positions, from 0, in place of the density.
+    """Samples with the clusters of their positions, from 0, in place of the density."""
 
-    Attributes:
-        dataset: The stored samples, with the density at the positions.
-        clusters: The clusters.
-    """
-
-    dataset: Readable
-    clusters: Clusters
+    dataset: Readable  # the stored samples, with the density at the positions
+    clusters: Clusters  # the clusters
 
     @contextmanager
     def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:

@@ -31,51 +31,30 @@ class ClassRow(HeldOutPatterns, _OfClass):
 
 
 class ClassScores(TypedDict):
-    """What some samples score. Accuracies are balanced: means over the classes that have samples.
+    """What some samples score. Accuracies are balanced: means over the classes that have samples."""
 
-    Attributes:
-        samples: Number of samples.
-        patterns: Number of patterns.
-        error: Fraction of all patterns that are not right, not balanced: the paper's measure.
-        balanced_accuracy: Of patterns.
-        vote_balanced_accuracy: Of scans by the vote of their patterns. `None` where scans have no class.
-        cross_entropy: Mean over the samples.
-        chance: Balanced accuracy of an answer that is always the same.
-        baseline_balanced_accuracy: Of patterns, by the baseline. Absent while training.
-        baseline_vote_balanced_accuracy: Of scans, by the class that most patterns have.
-    """
-
-    samples: int
-    patterns: int
-    error: float
-    balanced_accuracy: float
-    vote_balanced_accuracy: float | None
-    cross_entropy: float
-    chance: float
-    baseline_balanced_accuracy: NotRequired[float]
-    baseline_vote_balanced_accuracy: NotRequired[float | None]
+    samples: int  # number of samples
+    patterns: int  # number of patterns
+    error: float  # fraction of all patterns that are not right, not balanced: the paper's measure
+    balanced_accuracy: float  # of patterns
+    vote_balanced_accuracy: float | None  # of scans by the vote of their patterns; `None` where scans have no class
+    cross_entropy: float  # mean over the samples
+    chance: float  # balanced accuracy of an answer that is always the same
+    baseline_balanced_accuracy: NotRequired[float]  # of patterns, by the baseline; absent while training
+    baseline_vote_balanced_accuracy: NotRequired[float | None]  # of scans, by the class that most patterns have
 
 
 class ClassEvaluation(TypedDict):
-    """Contents of `evaluation.json`.
+    """Contents of `evaluation.json`."""
 
-    Attributes:
-        task: "classify".
-        label: What the classes are.
-        classes: Their names.
-        by_split: Scores of each split that has samples.
-        confusion: By split, patterns of each class (rows) that are given to each class (columns).
-        samples: One row per sample, ordered by id.
-        run: Facts about the run.
-    """
-
-    task: str
-    label: str
-    classes: list[str]
-    by_split: dict[Split, ClassScores]
+    task: str  # "classify"
+    label: str  # what the classes are
+    classes: list[str]  # their names
+    by_split: dict[Split, ClassScores]  # scores of each split that has samples
+    # By split, patterns of each class (rows) that are given to each class (columns).
     confusion: dict[Split, list[list[int]]]
-    samples: list[ClassRow]
-    run: RunFacts
+    samples: list[ClassRow]  # one row per sample, ordered by id
+    run: RunFacts  # facts about the run
 
 
 def summarise(rows: Sequence[ClassRow], label: str, classes: Sequence[str], run: RunFacts) -> ClassEvaluation:

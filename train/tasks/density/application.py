@@ -114,23 +114,15 @@ def reconstruct(
 
 @dataclass(frozen=True)
 class Prepared:
-    """A scan and a network that are ready for each other.
+    """A scan and a network that are ready for each other."""
 
-    Attributes:
-        scan: The scan.
-        network: Its network, loaded.
-        simulation: Simulation of a window, by which trust is measured. `None` measures none.
-        refine_steps: Steps of refinement per window.
-        compared: What was estimated of the scan, beside what the network has learnt. `None` if nothing was.
-        thickness_angstrom: Of the specimen, Å. `None` if it is not known.
-    """
-
-    scan: FittedScan
-    network: ScanNetwork
-    simulation: WindowSimulation | None
-    refine_steps: int
+    scan: FittedScan  # the scan
+    network: ScanNetwork  # its network, loaded
+    simulation: WindowSimulation | None  # simulation of a window, by which trust is measured; `None` measures none
+    refine_steps: int  # steps of refinement per window
+    # What was estimated of the scan, beside what the network has learnt. `None` if nothing was.
     compared: Comparison | None = None
-    thickness_angstrom: float | None = None
+    thickness_angstrom: float | None = None  # of the specimen, Å; `None` if it is not known
 
     @property
     def lost(self) -> str:

@@ -59,29 +59,18 @@ WINDOWS = 8  # that are predicted together, which takes less time than one by on
 
 
 class CalibratedRun(NamedTuple):
-    """What was measured about a run.
+    """What was measured about a run."""
 
-    Attributes:
-        calibration: Contents of calibration.json.
-        scores: Consistency score R of each simulated sample.
-    """
-
-    calibration: Calibration
-    scores: list[float]
+    calibration: Calibration  # contents of calibration.json
+    scores: list[float]  # consistency score R of each simulated sample
 
 
 class TrainedEnsemble(NamedTuple):
-    """The predictions of a network for windows as it was trained with.
+    """The predictions of a network for windows as it was trained with."""
 
-    Attributes:
-        predict: Predicts densities from windows.
-        views: The views of a window.
-        predicts_its_error: Whether predictions have variances of their own.
-    """
-
-    predict: Predict
-    views: Views
-    predicts_its_error: bool
+    predict: Predict  # predicts densities from windows
+    views: Views  # the views of a window
+    predicts_its_error: bool  # whether predictions have variances of their own
 
     @property
     def method(self) -> str:

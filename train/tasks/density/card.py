@@ -44,15 +44,10 @@ Array = npt.NDArray[Any]
 
 
 class Measured(NamedTuple):
-    """What is measured of a packed density, beside its evaluation.
+    """What is measured of a packed density, beside its evaluation."""
 
-    Attributes:
-        calibration: Calibration of the uncertainty.
-        doses: One row per dose and thickness.
-    """
-
-    calibration: Calibration
-    doses: list[DoseRow]
+    calibration: Calibration  # calibration of the uncertainty
+    doses: list[DoseRow]  # one row per dose and thickness
 
 
 # ---- Sections -------------------------------------------------------------------------------------------------------

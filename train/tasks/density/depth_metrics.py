@@ -22,17 +22,11 @@ PREDICTORS = ("network", "own_projected", "true_projected", "mean_predictor")
 
 
 class DepthErrors(TypedDict):
-    """Errors of one estimate; see the module.
+    """Errors of one estimate; see the module."""
 
-    Attributes:
-        r_factor: Σ|p − t| / Σ|t| of all voxels; `None` if t is zero everywhere.
-        rmse: Root mean square of all voxels, e/Å².
-        mae: Mean of |p − t| in each bin, e/Å².
-    """
-
-    r_factor: float | None
-    rmse: float
-    mae: list[float]
+    r_factor: float | None  # σ|p − t| / Σ|t| of all voxels; `None` if t is zero everywhere
+    rmse: float  # root mean square of all voxels, e/Å²
+    mae: list[float]  # mean of |p − t| in each bin, e/Å²
 
 
 class DepthScores(TypedDict):
@@ -46,19 +40,12 @@ class DepthScores(TypedDict):
 
 
 class DepthSummary(DepthScores):
-    """Means over samples; of `explained` the median.
+    """Means over samples; of `explained` the median."""
 
-    Attributes:
-        bins: Number of bins.
-        samples: Number of samples.
-        factor_own_projected: The mean r_factor of own_projected over that of the network.
-        factor_true_projected: The mean r_factor of true_projected over that of the network.
-    """
-
-    bins: int
-    samples: int
-    factor_own_projected: float | None
-    factor_true_projected: float | None
+    bins: int  # number of bins
+    samples: int  # number of samples
+    factor_own_projected: float | None  # the mean r_factor of own_projected over that of the network
+    factor_true_projected: float | None  # the mean r_factor of true_projected over that of the network
 
 
 def depth_scores(prediction: npt.NDArray[Any], truth: npt.NDArray[Any], mean_target: npt.NDArray[Any]) -> DepthScores:

@@ -54,21 +54,16 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """One rank's share of the held-out samples.
+    """One rank's share of the held-out samples."""
 
-    Attributes:
-        dataset: Where the samples are read.
-        entries: The rank's manifest entries. Each held-out entry belongs to exactly one rank; a rank may have none.
-        mean_image: Mean of the training targets, (h, w), or (bins, h, w) by depth, e/Å².
-        atoms_of: Returns the specimen of an entry, or `None` if it is not known. If given, samples with a known
-            specimen are also scored by `train.measure.atomic_columns`.
-        is_reported: Whether this rank scores the samples. All ranks that divide a sample predict it, and one scores it.
-    """
-
-    dataset: Readable
+    dataset: Readable  # where the samples are read
+    # The rank's manifest entries. Each held-out entry belongs to exactly one rank; a rank may have none.
     entries: Sequence[Entry]
-    mean_image: npt.NDArray[Any]
+    mean_image: npt.NDArray[Any]  # mean of the training targets, (h, w), or (bins, h, w) by depth, e/Å²
+    # Returns the specimen of an entry, or `None` if it is not known. If given, samples with a known specimen are also
+    # scored by `train.measure.atomic_columns`.
     atoms_of: AtomsOf | None = None
+    # Whether this rank scores the samples. All ranks that divide a sample predict it, and one scores it.
     is_reported: bool = True
 
 

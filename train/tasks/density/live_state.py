@@ -25,22 +25,15 @@ NEEDED = ("pattern", "survey_sum", "digests", "familiar_first", "transforms", *I
 
 @dataclass(frozen=True, eq=False)
 class LiveState:
-    """A live reconstruction between two strips.
+    """A live reconstruction between two strips."""
 
-    Attributes:
-        strips: Strips that were added.
-        rows_read: Rows of the scan that were read.
-        next_row: Row of the scan that the next strip begins with.
-        survey_rows: Rows in the sum of the mean pattern.
-        arrays: Sums of the images (`densities_weights` and so on), `transforms` of the aberrations, `bright_field`,
-            `intensity`, `counts`, `distances`, `pattern` (the mean of the first rows), `survey_sum` and `digests` (of
-            the rows that were read: another scan may have taken the file's place).
-    """
-
-    strips: int
-    rows_read: int
-    next_row: int
-    survey_rows: int
+    strips: int  # strips that were added
+    rows_read: int  # rows of the scan that were read
+    next_row: int  # row of the scan that the next strip begins with
+    survey_rows: int  # rows in the sum of the mean pattern
+    # Sums of the images (`densities_weights` and so on), `transforms` of the aberrations, `bright_field`, `intensity`,
+    # `counts`, `distances`, `pattern` (the mean of the first rows), `survey_sum` and `digests` (of the rows that were
+    # read: another scan may have taken the file's place).
     arrays: dict[str, Array]
 
     def restore(self, images: ScanImages) -> None:

@@ -46,42 +46,25 @@ LARGEST_FILE_BYTES = 2**30  # of all arrays, unpacked
 
 
 class PictureFacts(SampleRow):
-    """Facts about a sample that is shown. Frames are `namsa.pixels.PixelGrid`, as lists (step, origin) of (y, x).
+    """Facts about a sample that is shown. Frames are `namsa.pixels.PixelGrid`, as lists (step, origin) of (y, x)."""
 
-    Attributes:
-        energy_ev: Beam energy, eV.
-        semiangle_mrad: Convergence semiangle, mrad.
-        extent_angstrom: Size (y, x) of the cell, Å.
-        density_frame: Pixels of the densities, Å.
-        pattern_frame: Pixels of the patterns, mrad.
-        probes_angstrom: Positions (y, x) of the probes whose patterns are shown, Å.
-    """
-
-    energy_ev: float
-    semiangle_mrad: float
-    extent_angstrom: Pair
-    density_frame: Frame
-    pattern_frame: Frame
-    probes_angstrom: Sequence[Pair]
+    energy_ev: float  # beam energy, eV
+    semiangle_mrad: float  # convergence semiangle, mrad
+    extent_angstrom: Pair  # size (y, x) of the cell, Å
+    density_frame: Frame  # pixels of the densities, Å
+    pattern_frame: Frame  # pixels of the patterns, mrad
+    probes_angstrom: Sequence[Pair]  # positions (y, x) of the probes whose patterns are shown, Å
 
 
 @dataclass(frozen=True)
 class Picture:
-    """All that the report shows of one sample.
+    """All that the report shows of one sample."""
 
-    Attributes:
-        facts: The sample's row of `evaluation.json` and where its pixels are.
-        truth: Density of the sample, (h, w), e/Å².
-        prediction: Density that the network estimates, (h, w), e/Å².
-        position_averaged: Mean of all patterns, (ky, kx), fraction of the beam.
-        patterns: Patterns at `probes_angstrom`, (n, ky, kx), fraction of the beam.
-    """
-
-    facts: PictureFacts
-    truth: Array
-    prediction: Array
-    position_averaged: Array
-    patterns: Array
+    facts: PictureFacts  # the sample's row of `evaluation.json` and where its pixels are
+    truth: Array  # density of the sample, (h, w), e/Å²
+    prediction: Array  # density that the network estimates, (h, w), e/Å²
+    position_averaged: Array  # mean of all patterns, (ky, kx), fraction of the beam
+    patterns: Array  # patterns at `probes_angstrom`, (n, ky, kx), fraction of the beam
 
     @property
     def arrays(self) -> dict[str, Array]:

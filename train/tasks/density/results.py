@@ -30,89 +30,56 @@ MetricName = Literal["huber", "mae", "psnr", "ssim", "pearson", "r_factor"]
 
 
 class Scores(TypedDict):
-    """Metrics of one density, or their means over samples.
+    """Metrics of one density, or their means over samples."""
 
-    Attributes:
-        huber: Huber loss of `train.measure.metrics`, in the units of the training.
-        mae: Mean absolute error, e/Å².
-        psnr: Peak signal-to-noise ratio, dB.
-        ssim: Structural similarity.
-        pearson: Correlation coefficient of the pixels.
-        r_factor: Σ|error| / Σ|truth|.
-        column_error_angstrom: Median position error of the atomic columns that were found, Å. This and the following
-            keys are present only if the atoms are known; see `train.measure.atomic_columns`.
-        columns_found: Fraction of the columns that were found.
-        columns_spurious: Fraction of the maxima that belong to no column.
-        column_rank: Rank correlation of peak heights and electrons per column.
-    """
-
-    huber: float | None
-    mae: float | None
-    psnr: float | None
-    ssim: float | None
-    pearson: float | None
-    r_factor: float | None
+    huber: float | None  # Huber loss of `train.measure.metrics`, in the units of the training
+    mae: float | None  # mean absolute error, e/Å²
+    psnr: float | None  # peak signal-to-noise ratio, dB
+    ssim: float | None  # structural similarity
+    pearson: float | None  # correlation coefficient of the pixels
+    r_factor: float | None  # σ|error| / Σ|truth|
+    # Median position error of the atomic columns that were found, Å. This and the following keys are present only if
+    # the atoms are known; see `train.measure.atomic_columns`.
     column_error_angstrom: NotRequired[float | None]
-    columns_found: NotRequired[float | None]
-    columns_spurious: NotRequired[float | None]
-    column_rank: NotRequired[float | None]
+    columns_found: NotRequired[float | None]  # fraction of the columns that were found
+    columns_spurious: NotRequired[float | None]  # fraction of the maxima that belong to no column
+    column_rank: NotRequired[float | None]  # rank correlation of peak heights and electrons per column
 
 
 class ComparedScores(Scores):
-    """Scores of the network, with those of the mean-image predictor.
+    """Scores of the network, with those of the mean-image predictor."""
 
-    Attributes:
-        mean_predictor: Scores of the mean of the training targets.
-    """
-
-    mean_predictor: Scores
+    mean_predictor: Scores  # scores of the mean of the training targets
 
 
 # ---- evaluation.json ------------------------------------------------------------------------------------------------
 
 
 class SampleRow(ComparedScores):
-    """One held-out sample.
+    """One held-out sample."""
 
-    Attributes:
-        id: Identifier of the sample in its dataset.
-        material: Name of the material.
-        formula: Chemical formula.
-        space_group: Hermann–Mauguin symbol.
-        split: "dev" or "test", from the manifest in use.
-        zone_axis: Miller indices of the beam direction.
-        thickness_angstrom: Thickness of the simulated specimen, Å.
-        wanted_thickness_angstrom: Nominal thickness of the sample, Å.
-        conditions: Kind of the specimen, nominal thickness and magnitudes of the varied quantities, by the
-            configuration's names. Absent in files of earlier versions.
-        consistency_r: R factor between the patterns and those simulated from the estimated density; see
-            `namsa.inverse.consistency`. Written by `train calibrate`.
-        consistency_empty_r: The same for no specimen.
-        by_depth: Scores of a density by depth; see `train.tasks.density.depth_metrics`.
-    """
-
-    id: str
-    material: str
-    formula: str
-    space_group: str
-    split: str
-    zone_axis: list[int]
-    thickness_angstrom: float
-    wanted_thickness_angstrom: float
+    id: str  # identifier of the sample in its dataset
+    material: str  # name of the material
+    formula: str  # chemical formula
+    space_group: str  # Hermann–Mauguin symbol
+    split: str  # "dev" or "test", from the manifest in use
+    zone_axis: list[int]  # Miller indices of the beam direction
+    thickness_angstrom: float  # thickness of the simulated specimen, Å
+    wanted_thickness_angstrom: float  # nominal thickness of the sample, Å
+    # Kind of the specimen, nominal thickness and magnitudes of the varied quantities, by the configuration's names.
+    # Absent in files of earlier versions.
     conditions: NotRequired[dict[str, str | float]]
+    # R factor between the patterns and those simulated from the estimated density; see `namsa.inverse.consistency`.
+    # Written by `train calibrate`.
     consistency_r: NotRequired[float]
-    consistency_empty_r: NotRequired[float]
-    by_depth: NotRequired[DepthScores]
+    consistency_empty_r: NotRequired[float]  # the same for no specimen
+    by_depth: NotRequired[DepthScores]  # scores of a density by depth; see `train.tasks.density.depth_metrics`
 
 
 class GroupRow(ComparedScores):
-    """Means over a group of samples.
+    """Means over a group of samples."""
 
-    Attributes:
-        samples: Number of samples in the group.
-    """
-
-    samples: int
+    samples: int  # number of samples in the group
 
 
 class SplitRow(GroupRow):
@@ -137,74 +104,45 @@ class ThicknessRow(GroupRow):
 
 
 class ConditionRow(GroupRow):
-    """Means over the samples of the reported split that have something in common.
+    """Means over the samples of the reported split that have something in common."""
 
-    Attributes:
-        by: The quantity, as in `SampleRow.conditions`.
-        group: Its value, or its least and largest value, in words.
-        least_ssim: The least SSIM of any of these samples; `None` if none is defined.
-    """
-
-    by: str
-    group: str
-    least_ssim: float | None
+    by: str  # the quantity, as in `SampleRow.conditions`
+    group: str  # its value, or its least and largest value, in words
+    least_ssim: float | None  # the least SSIM of any of these samples; `None` if none is defined
 
 
 class Summary(TypedDict):
-    """Means over the reported split and over groups of samples.
+    """Means over the reported split and over groups of samples."""
 
-    Attributes:
-        split: The reported split: "test" if it has samples, otherwise "dev"; `None` if neither has.
-        mean: Means of the network's scores over the reported split.
-        mean_predictor: Means of the mean image's scores over the reported split.
-        by_split: One row per split.
-        by_material: One row per material.
-        by_thickness: One row per nominal thickness of the reported split; none if there are many, as of thicknesses
-            from a range. `train.tasks.density.summary.by_condition` divides these into ranges.
-    """
-
-    split: str | None
-    mean: Scores
-    mean_predictor: Scores
-    by_split: list[SplitRow]
-    by_material: list[MaterialRow]
+    split: str | None  # the reported split: "test" if it has samples, otherwise "dev"; `None` if neither has
+    mean: Scores  # means of the network's scores over the reported split
+    mean_predictor: Scores  # means of the mean image's scores over the reported split
+    by_split: list[SplitRow]  # one row per split
+    by_material: list[MaterialRow]  # one row per material
+    # One row per nominal thickness of the reported split; none if there are many, as of thicknesses from a range.
+    # `train.tasks.density.summary.by_condition` divides these into ranges.
     by_thickness: list[ThicknessRow]
 
 
 class HeldOutResults(Summary):
-    """Results on held-out samples.
+    """Results on held-out samples."""
 
-    Attributes:
-        samples: One row per held-out sample, ordered by id.
-        by_depth: Of a network of densities by depth, means over the reported split.
-    """
-
-    samples: list[SampleRow]
-    by_depth: NotRequired[DepthSummary]
+    samples: list[SampleRow]  # one row per held-out sample, ordered by id
+    by_depth: NotRequired[DepthSummary]  # of a network of densities by depth, means over the reported split
 
 
 class Evaluation(HeldOutResults):
-    """Contents of `evaluation.json`.
+    """Contents of `evaluation.json`."""
 
-    Attributes:
-        run: Facts about the run. Files of earlier versions lack some of them.
-    """
-
-    run: RunFacts
+    run: RunFacts  # facts about the run. Files of earlier versions lack some of them
 
 
 class DoseRow(Scores):
-    """Mean scores at one dose and thickness.
+    """Mean scores at one dose and thickness."""
 
-    Attributes:
-        electrons: Electrons per pattern; `None` without noise.
-        thickness_angstrom: Nominal thickness, Å, or a range of thicknesses, in words.
-        samples: Number of samples.
-    """
-
-    electrons: float | None
-    thickness_angstrom: str
-    samples: int
+    electrons: float | None  # electrons per pattern; `None` without noise
+    thickness_angstrom: str  # nominal thickness, Å, or a range of thicknesses, in words
+    samples: int  # number of samples
 
 
 def read_evaluation(path: Path) -> Evaluation:

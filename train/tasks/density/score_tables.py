@@ -11,23 +11,14 @@ from .results import ComparedScores, MetricName, Scores
 
 
 class Metric(NamedTuple):
-    """How a score is written.
+    """How a score is written."""
 
-    Attributes:
-        key: Key of the score; see `train.reports.results.Scores`.
-        title: Its name in the report.
-        unit: Its unit; empty without one.
-        digits: Format specification of the number.
-        more_is_better: Whether a larger value is better.
-        meaning: An explanation in a few words.
-    """
-
-    key: MetricName
-    title: str
-    unit: str
-    digits: str
-    more_is_better: bool
-    meaning: str
+    key: MetricName  # key of the score; see `train.reports.results.Scores`
+    title: str  # its name in the report
+    unit: str  # its unit; empty without one
+    digits: str  # format specification of the number
+    more_is_better: bool  # whether a larger value is better
+    meaning: str  # an explanation in a few words
 
     def text(self, scores: Scores) -> str:
         """Returns the number with its unit."""

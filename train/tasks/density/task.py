@@ -110,13 +110,9 @@ class Density(Task):
 
 @dataclass(frozen=True)
 class _BinsOf:
-    """Samples whose density is that of each bin along the beam.
+    """Samples whose density is that of each bin along the beam."""
 
-    Attributes:
-        dataset: The stored samples.
-    """
-
-    dataset: views.Readable
+    dataset: views.Readable  # the stored samples
 
     @contextmanager
     def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:

@@ -19,15 +19,10 @@ RANDOM_VECTORS = 256  # by which C is known above; the larger ones of its eigenv
 
 @dataclass(frozen=True)
 class PrincipalComponents:
-    """A linear embedding.
+    """A linear embedding."""
 
-    Attributes:
-        mean: Mean pattern, `(pixels,)`.
-        components: Orthonormal columns, `(pixels, components)`; fewer than asked for if patterns vary along fewer.
-    """
-
-    mean: Array
-    components: Array
+    mean: Array  # mean pattern, `(pixels,)`
+    components: Array  # orthonormal columns, `(pixels, components)`; fewer than asked for if patterns vary along fewer
 
     def encode(self, patterns: npt.NDArray[np.float32]) -> Array:
         """Returns the coordinates of patterns, `(n, components)`."""

@@ -21,37 +21,23 @@ ERRORS = ("rmse", "divergence", "baseline_rmse", "mean_rmse")
 
 
 class EmbedRow(HeldOutPatterns):
-    """The patterns of one sample. Errors are in units of the network's input.
+    """The patterns of one sample. Errors are in units of the network's input."""
 
-    Attributes:
-        rmse: Mean over the patterns of the root mean square error.
-        divergence: Mean divergence of the latent distributions from the standard normal one, nat, without its weight.
-        baseline_rmse: `rmse` of as many principal components of the training patterns.
-        mean_rmse: `rmse` of the mean training pattern.
-    """
-
-    rmse: float
+    rmse: float  # mean over the patterns of the root mean square error
+    # Mean divergence of the latent distributions from the standard normal one, nat, without its weight.
     divergence: float
-    baseline_rmse: float
-    mean_rmse: float
+    baseline_rmse: float  # `rmse` of as many principal components of the training patterns
+    mean_rmse: float  # `rmse` of the mean training pattern
 
 
 class Composite(TypedDict):
-    """A composite scan.
+    """A composite scan."""
 
-    Attributes:
-        split: Of its samples.
-        ids: Of its samples, each of another material.
-        patterns: Number of patterns.
-        nmi: Agreement of the clusters of latent numbers with the materials.
-        baseline_nmi: The same of principal components.
-    """
-
-    split: str
-    ids: list[str]
-    patterns: int
-    nmi: float
-    baseline_nmi: float
+    split: str  # of its samples
+    ids: list[str]  # of its samples, each of another material
+    patterns: int  # number of patterns
+    nmi: float  # agreement of the clusters of latent numbers with the materials
+    baseline_nmi: float  # the same of principal components
 
 
 class EmbedScores(TypedDict):
@@ -69,23 +55,14 @@ class EmbedScores(TypedDict):
 
 
 class EmbedEvaluation(TypedDict):
-    """Contents of `evaluation.json`.
+    """Contents of `evaluation.json`."""
 
-    Attributes:
-        task: "embed".
-        latent: Number of latent numbers, and of principal components.
-        by_split: Scores of each split that has samples.
-        composites: The composite scans.
-        samples: One row per sample, ordered by id.
-        run: Facts about the run.
-    """
-
-    task: str
-    latent: int
-    by_split: dict[Split, EmbedScores]
-    composites: list[Composite]
-    samples: list[EmbedRow]
-    run: RunFacts
+    task: str  # "embed"
+    latent: int  # number of latent numbers, and of principal components
+    by_split: dict[Split, EmbedScores]  # scores of each split that has samples
+    composites: list[Composite]  # the composite scans
+    samples: list[EmbedRow]  # one row per sample, ordered by id
+    run: RunFacts  # facts about the run
 
 
 def choose_composites(rows: Sequence[EmbedRow], materials: int) -> list[list[str]]:

@@ -36,25 +36,15 @@ AGAIN = f"run {PROGRAM} calibrate again"
 
 
 class EstimateCalibration(TypedDict):
-    """Contents of `calibration.json`.
+    """Contents of `calibration.json`."""
 
-    Attributes:
-        step: Step of the weights.
-        quantities: From the deviation that the network says to the error, by quantity.
-        split: Split that the factors were chosen on.
-        windows: Number of its windows.
-        dev: Coverage on it.
-        test: Coverage on the test split. Absent without test samples.
-        transmitted_fraction: Mean fraction of the beam that the patterns of dev samples hold.
-    """
-
-    step: int
-    quantities: dict[str, QuantityCalibration]
-    split: str
-    windows: int
-    dev: dict[str, Coverage]
-    test: NotRequired[dict[str, Coverage]]
-    transmitted_fraction: float
+    step: int  # step of the weights
+    quantities: dict[str, QuantityCalibration]  # from the deviation that the network says to the error, by quantity
+    split: str  # split that the factors were chosen on
+    windows: int  # number of its windows
+    dev: dict[str, Coverage]  # coverage on it
+    test: NotRequired[dict[str, Coverage]]  # coverage on the test split; absent without test samples
+    transmitted_fraction: float  # mean fraction of the beam that the patterns of dev samples hold
 
 
 def calibrate_estimates(model: Model, dataset: Dataset, on_sample: OnSample) -> EstimateCalibration:

@@ -13,23 +13,14 @@ from ...reports.figures import BLUE, INK, entitle
 
 
 class EstimatePanel(NamedTuple):
-    """A quantity of a scan.
+    """A quantity of a scan."""
 
-    Attributes:
-        title: The quantity with its value and error, in words.
-        unit: Of the values.
-        value: Of the scan.
-        error: One standard deviation.
-        windows: Values of the scan's windows.
-        limits: Range of the quantity in the network's training.
-    """
-
-    title: str
-    unit: str
-    value: float
-    error: float
-    windows: npt.NDArray[Any]
-    limits: tuple[float, float]
+    title: str  # the quantity with its value and error, in words
+    unit: str  # of the values
+    value: float  # of the scan
+    error: float  # one standard deviation
+    windows: npt.NDArray[Any]  # values of the scan's windows
+    limits: tuple[float, float]  # range of the quantity in the network's training
 
 
 @styled

@@ -12,19 +12,12 @@ Range = tuple[float, float]
 
 
 class QuantityFacts(NamedTuple):
-    """What a quantity is.
+    """What a quantity is."""
 
-    Attributes:
-        varied: The setting of `variation` that it belongs to.
-        axis: 0 for y and 1 for x of a tilt; `None` for a quantity without a direction.
-        title: In words.
-        unit: Of its values.
-    """
-
-    varied: str
-    axis: int | None
-    title: str
-    unit: str
+    varied: str  # the setting of `variation` that it belongs to
+    axis: int | None  # 0 for y and 1 for x of a tilt; `None` for a quantity without a direction
+    title: str  # in words
+    unit: str  # of its values
 
 
 QUANTITIES: Mapping[str, QuantityFacts] = {

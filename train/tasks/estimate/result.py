@@ -21,20 +21,14 @@ Array = npt.NDArray[np.float64]
 
 
 class Quantity(NamedTuple):
-    """A quantity of a scan.
+    """A quantity of a scan."""
 
-    Attributes:
-        name: With its unit, as "defocus_angstrom".
-        value: Mean over the scan's windows, weighted by their variances.
-        error: One standard deviation of a window's error. The windows of a scan share a specimen and a network, so that
-            their mean is not taken for more certain.
-        two_sigma_factor: Multiple of the error within which 95 % of the errors lie.
-    """
-
-    name: str
-    value: float
+    name: str  # with its unit, as "defocus_angstrom"
+    value: float  # mean over the scan's windows, weighted by their variances
+    # One standard deviation of a window's error. The windows of a scan share a specimen and a network, so that their
+    # mean is not taken for more certain.
     error: float
-    two_sigma_factor: float = 2.0
+    two_sigma_factor: float = 2.0  # multiple of the error within which 95 % of the errors lie
 
     def is_outside(self, limits: Range) -> bool:
         """Returns whether a range is farther away than 95 % of the errors are large."""

@@ -16,68 +16,43 @@ Array = npt.NDArray[np.float64]
 
 
 class EstimateRow(HeldOutRow):
-    """The quantities of one sample, in their units, by name.
+    """The quantities of one sample, in their units, by name."""
 
-    Attributes:
-        true: Values of the sample.
-        estimate: What the network gives.
-        deviation: Standard deviation of the error before calibration: as the network predicts it, or half of the range
-            if it predicts none.
-    """
-
-    true: dict[str, float]
-    estimate: dict[str, float]
+    true: dict[str, float]  # values of the sample
+    estimate: dict[str, float]  # what the network gives
+    # Standard deviation of the error before calibration: as the network predicts it, or half of the range if it
+    # predicts none.
     deviation: dict[str, float]
 
 
 class QuantityCalibration(TypedDict):
-    """From the deviation that a network says to the error of a quantity.
+    """From the deviation that a network says to the error of a quantity."""
 
-    Attributes:
-        uncertainty_factor: Multiple of the deviation within which 68.27 % of the errors lie: one standard deviation.
-        two_sigma_factor: Multiple of that within which 95.45 % lie; 2 for a Gaussian.
-    """
-
+    # Multiple of the deviation within which 68.27 % of the errors lie: one standard deviation.
     uncertainty_factor: float
-    two_sigma_factor: float
+    two_sigma_factor: float  # multiple of that within which 95.45 % lie; 2 for a Gaussian
 
 
 class QuantityScores(Coverage):
-    """Scores of a quantity over the samples of a split.
+    """Scores of a quantity over the samples of a split."""
 
-    Attributes:
-        mae: Mean absolute error, in the quantity's unit.
-        baseline_mae: That of an answer that is always the median of the training samples.
-        r2: 1 minus the ratio of the errors' squares to those of the deviations from the mean. `None` if all are equal.
-    """
-
-    mae: float
-    baseline_mae: float
+    mae: float  # mean absolute error, in the quantity's unit
+    baseline_mae: float  # that of an answer that is always the median of the training samples
+    # 1 minus the ratio of the errors' squares to those of the deviations from the mean. `None` if all are equal.
     r2: float | None
 
 
 class EstimateEvaluation(TypedDict):
-    """Contents of `evaluation.json`.
+    """Contents of `evaluation.json`."""
 
-    Attributes:
-        task: "estimate".
-        ranges: Least and largest value of each quantity in the dataset, by name.
-        medians: Of the training samples.
-        calibration: Of each quantity, from the samples of `calibrated_on`.
-        calibrated_on: "dev", or "test" without samples of it.
-        by_split: Scores of each quantity, by split.
-        samples: One row per sample, ordered by id.
-        run: Facts about the run.
-    """
-
-    task: str
-    ranges: dict[str, tuple[float, float]]
-    medians: dict[str, float]
-    calibration: dict[str, QuantityCalibration]
-    calibrated_on: str
-    by_split: dict[Split, dict[str, QuantityScores]]
-    samples: list[EstimateRow]
-    run: RunFacts
+    task: str  # "estimate"
+    ranges: dict[str, tuple[float, float]]  # least and largest value of each quantity in the dataset, by name
+    medians: dict[str, float]  # of the training samples
+    calibration: dict[str, QuantityCalibration]  # of each quantity, from the samples of `calibrated_on`
+    calibrated_on: str  # "dev", or "test" without samples of it
+    by_split: dict[Split, dict[str, QuantityScores]]  # scores of each quantity, by split
+    samples: list[EstimateRow]  # one row per sample, ordered by id
+    run: RunFacts  # facts about the run
 
 
 def summarise(

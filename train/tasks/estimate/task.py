@@ -143,13 +143,9 @@ class Estimation(Task):
 
 @dataclass(frozen=True)
 class TiltedPlanes:
-    """Samples with a plane in place of the density, whose gradient by position is the specimen's tilt (y, x), mrad.
+    """Samples with a plane in place of the density, whose gradient by position is the specimen's tilt (y, x), mrad."""
 
-    Attributes:
-        dataset: The stored samples, with the density at the positions.
-    """
-
-    dataset: Readable
+    dataset: Readable  # the stored samples, with the density at the positions
 
     @contextmanager
     def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:

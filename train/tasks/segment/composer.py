@@ -22,17 +22,11 @@ _COMPOSITE = 7  # stream of random numbers, beside those of `train.input`
 
 @dataclass(frozen=True)
 class Composer:
-    """Makes composites, each from the seed of its matrix's sample and the number of an epoch.
+    """Makes composites, each from the seed of its matrix's sample and the number of an epoch."""
 
-    Attributes:
-        segment: The section training.segment.
-        scan: Positions of a sample, (y, x).
-        entries: The samples that composites are made of.
-    """
-
-    segment: Segment
-    scan: tuple[int, int]
-    entries: Sequence[Entry]
+    segment: Segment  # the section training.segment
+    scan: tuple[int, int]  # positions of a sample, (y, x)
+    entries: Sequence[Entry]  # the samples that composites are made of
     _groups: dict[Any, dict[str, list[Entry]]] = field(init=False)
 
     def __post_init__(self) -> None:

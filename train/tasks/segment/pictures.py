@@ -27,21 +27,13 @@ COLOURS = ("#e09f3e", "#00a6fb", "#d7263d", "#7bc950")  # of the classes from 1 
 
 @dataclass(frozen=True)
 class Examples:
-    """Some scans of one shape.
+    """Some scans of one shape."""
 
-    Attributes:
-        images: Bright field, `(n, h, w)`, fraction of the beam.
-        truth: Class of each position, `(n, h, w)`.
-        labels: Class that the network gives it, `(n, h, w)`.
-        titles: `(n,)`.
-        step_angstrom: Distance of positions, (y, x), Å.
-    """
-
-    images: npt.NDArray[np.float32]
-    truth: npt.NDArray[np.uint8]
-    labels: npt.NDArray[np.uint8]
-    titles: Sequence[str]
-    step_angstrom: Sequence[float]
+    images: npt.NDArray[np.float32]  # bright field, `(n, h, w)`, fraction of the beam
+    truth: npt.NDArray[np.uint8]  # class of each position, `(n, h, w)`
+    labels: npt.NDArray[np.uint8]  # class that the network gives it, `(n, h, w)`
+    titles: Sequence[str]  # `(n,)`
+    step_angstrom: Sequence[float]  # distance of positions, (y, x), Å
 
 
 def write_examples(path: Path, examples: Examples) -> None:

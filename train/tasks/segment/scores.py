@@ -18,67 +18,39 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 
 
 class SegmentRow(HeldOutRow):
-    """The scans of one sample: the matrix of composites, or the specimen.
+    """The scans of one sample: the matrix of composites, or the specimen."""
 
-    Attributes:
-        kind: What was made of the crystal; "crystal" for composites.
-        source: "composite" or "specimen".
-        scans: Number of scans: of composites, `training.segment.draws`.
-        confusion: Positions of each class (rows) that are given to each class (columns).
-    """
-
-    kind: str
-    source: str
-    scans: int
-    confusion: list[list[int]]
+    kind: str  # what was made of the crystal; "crystal" for composites
+    source: str  # "composite" or "specimen"
+    scans: int  # number of scans: of composites, `training.segment.draws`
+    confusion: list[list[int]]  # positions of each class (rows) that are given to each class (columns)
 
 
 class SegmentScores(TypedDict):
-    """What some scans score, from the sum of their confusion matrices.
+    """What some scans score, from the sum of their confusion matrices."""
 
-    Attributes:
-        scans: Number of scans.
-        positions: Number of positions.
-        fractions: Fraction of the positions that each class has.
-        iou: Intersection over union of each class, TP/(TP+FP+FN). `None` if no position is of it or is given to it.
-        mean_iou: Mean over the classes that have positions.
-        accuracy: Fraction of the positions that are right.
-        baseline_mean_iou: `mean_iou` of an answer that calls every position matrix.
-    """
-
-    scans: int
-    positions: int
-    fractions: dict[str, float]
+    scans: int  # number of scans
+    positions: int  # number of positions
+    fractions: dict[str, float]  # fraction of the positions that each class has
+    # Intersection over union of each class, TP/(TP+FP+FN). `None` if no position is of it or is given to it.
     iou: dict[str, float | None]
-    mean_iou: float
-    accuracy: float
-    baseline_mean_iou: float
+    mean_iou: float  # mean over the classes that have positions
+    accuracy: float  # fraction of the positions that are right
+    baseline_mean_iou: float  # `mean_iou` of an answer that calls every position matrix
 
 
 class SegmentEvaluation(TypedDict):
-    """Contents of `evaluation.json`.
+    """Contents of `evaluation.json`."""
 
-    Attributes:
-        task: "segment".
-        classes: Names of the classes.
-        weights: By which rule the loss weights the classes.
-        expected_fractions: Fractions of the classes over all composites, from which the weights follow.
-        first_epoch_fractions: Those of the training composites of the first epoch.
-        scores: By source, then by split, for those that have scans.
-        confusion: By source and split, the sum of the samples' matrices.
-        samples: One row per sample, ordered by id.
-        run: Facts about the run.
-    """
-
-    task: str
-    classes: list[str]
-    weights: str
-    expected_fractions: list[float]
-    first_epoch_fractions: list[float]
-    scores: dict[Source, dict[Split, SegmentScores]]
-    confusion: dict[Source, dict[Split, list[list[int]]]]
-    samples: list[SegmentRow]
-    run: RunFacts
+    task: str  # "segment"
+    classes: list[str]  # names of the classes
+    weights: str  # by which rule the loss weights the classes
+    expected_fractions: list[float]  # fractions of the classes over all composites, from which the weights follow
+    first_epoch_fractions: list[float]  # those of the training composites of the first epoch
+    scores: dict[Source, dict[Split, SegmentScores]]  # by source, then by split, for those that have scans
+    confusion: dict[Source, dict[Split, list[list[int]]]]  # by source and split, the sum of the samples' matrices
+    samples: list[SegmentRow]  # one row per sample, ordered by id
+    run: RunFacts  # facts about the run
 
 
 def summarise(

@@ -29,19 +29,12 @@ Tensor = Any
 
 @dataclass(frozen=True)
 class RankSplit:
-    """What this rank's part of a sample exchanges with the others. Every method is called by all ranks of the group.
+    """What this rank's part of a sample exchanges with the others. Every method is called by all ranks of the group."""
 
-    Attributes:
-        ways: Number of parts of a sample, and of ranks of a group.
-        axis: Axis of the grid that is divided, from 0.
-        group: Number of this rank's group.
-        part: Number of this rank's part.
-    """
-
-    ways: int
-    axis: int
-    group: int
-    part: int
+    ways: int  # number of parts of a sample, and of ranks of a group
+    axis: int  # axis of the grid that is divided, from 0
+    group: int  # number of this rank's group
+    part: int  # number of this rank's part
 
     @property
     def members(self) -> reduction.Members:

@@ -19,19 +19,12 @@ from ....input.source import fault_of_sample
 
 @dataclass(frozen=True)
 class SlabOfSamples:
-    """The part of each sample that this rank trains on. It is a `train.input.division.OwnPart`.
+    """The part of each sample that this rank trains on. It is a `train.input.division.OwnPart`."""
 
-    Attributes:
-        source: Where it is read.
-        slab: The part of the patterns.
-        experiment: The configuration.
-        checked: Samples whose digests were compared.
-    """
-
-    source: PartSource
-    slab: Slab
-    experiment: Experiment
-    checked: set[str] = field(default_factory=set)
+    source: PartSource  # where it is read
+    slab: Slab  # the part of the patterns
+    experiment: Experiment  # the configuration
+    checked: set[str] = field(default_factory=set)  # samples whose digests were compared
 
     @property
     def image(self) -> tuple[int, int, int]:

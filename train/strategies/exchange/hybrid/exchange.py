@@ -38,15 +38,11 @@ class HybridExchange(AllreduceExchange):
 
 
 class Collectives(NamedTuple):
-    """The collectives among some of the ranks. Each takes the ranks first and the name of the message last.
+    """The collectives among some of the ranks. Each takes the ranks first and the name of the message last."""
 
-    Attributes:
-        all_to_all: Sends values to each rank, with their numbers; returns what the ranks send to this one, in order.
-        sum: Returns the sum of the values over the ranks.
-    """
-
+    # Sends values to each rank, with their numbers; returns what the ranks send to this one, in order.
     all_to_all: Callable[[Members, Tensor, Sequence[int], str], Tensor]
-    sum: Callable[[Members, Tensor, str], Tensor]
+    sum: Callable[[Members, Tensor, str], Tensor]  # returns the sum of the values over the ranks
 
 
 def reduce_sum(flat: Tensor, plan: HybridPlan, rank: int, name: str, collectives: Collectives) -> Tensor:

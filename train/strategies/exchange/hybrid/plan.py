@@ -7,15 +7,10 @@ Members = tuple[int, ...]  # ranks, in order
 
 @dataclass(frozen=True)
 class HybridPlan:
-    """Which ranks reduce together.
+    """Which ranks reduce together."""
 
-    Attributes:
-        nodes: The ranks of each node, as many in each.
-        leaders: Number of leaders per node, the first of its ranks.
-    """
-
-    nodes: tuple[Members, ...]
-    leaders: int
+    nodes: tuple[Members, ...]  # the ranks of each node, as many in each
+    leaders: int  # number of leaders per node, the first of its ranks
 
     def node_of(self, rank: int) -> Members:
         """Returns the ranks of the node of `rank`."""

@@ -73,17 +73,11 @@ def wire_bytes(sizes: Sequence[int], weight_bytes: Sequence[int], ranks: int, gr
 
 @dataclass(frozen=True)
 class Ownership:
-    """The owners of the variables of a job. All ranks call the methods, in the same order.
+    """The owners of the variables of a job. All ranks call the methods, in the same order."""
 
-    Attributes:
-        owners: The rank that owns each variable.
-        rank: Number of this rank.
-        ranks: Number of ranks.
-    """
-
-    owners: tuple[int, ...]
-    rank: int
-    ranks: int
+    owners: tuple[int, ...]  # the rank that owns each variable
+    rank: int  # number of this rank
+    ranks: int  # number of ranks
 
     def of(self, rank: int) -> list[int]:
         """Returns the indices of the variables that a rank owns."""

@@ -22,21 +22,13 @@ FLOAT_BITS = 32
 
 
 class LayerStates(NamedTuple):
-    """What is known of the layers after a step, one value per layer; tensors.
+    """What is known of the layers after a step, one value per layer; tensors."""
 
-    Attributes:
-        bits: Bits of a weight, int32.
-        counted: Steps that counted since the last change of `bits`, int32.
-        norms: Norms of the weights, float32; 0 before the first step.
-        rates: Sums of the rates of the steps of this epoch, float32.
-        steps: Number of the steps in `rates`, int32.
-    """
-
-    bits: Tensor
-    counted: Tensor
-    norms: Tensor
-    rates: Tensor
-    steps: Tensor
+    bits: Tensor  # bits of a weight, int32
+    counted: Tensor  # steps that counted since the last change of `bits`, int32
+    norms: Tensor  # norms of the weights, float32; 0 before the first step
+    rates: Tensor  # sums of the rates of the steps of this epoch, float32
+    steps: Tensor  # number of the steps in `rates`, int32
 
 
 def initial_states(layers: int, config: Transfer) -> LayerStates:

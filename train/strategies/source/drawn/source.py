@@ -45,29 +45,18 @@ class Source(FolderSource):
 
 
 class Draw(TypedDict):
-    """The samples that the nodes have drawn.
+    """The samples that the nodes have drawn."""
 
-    Attributes:
-        seed: Seed of the draws.
-        samples: Training samples per node.
-        different: Number of training samples that at least one node has.
-        digests: xxh3_64 of the sorted ids of all samples of each node, one per line.
-    """
-
-    seed: int
-    samples: int
-    different: int
-    digests: list[str]
+    seed: int  # seed of the draws
+    samples: int  # training samples per node
+    different: int  # number of training samples that at least one node has
+    digests: list[str]  # xxh3_64 of the sorted ids of all samples of each node, one per line
 
 
 class StagedSamples(StagedDataset):
-    """What `stage` has done; the contents of `staging.json`.
+    """What `stage` has done; the contents of `staging.json`."""
 
-    Attributes:
-        drawn: The samples of the nodes.
-    """
-
-    drawn: Draw
+    drawn: Draw  # the samples of the nodes
 
 
 def draw(ids: Sequence[str], samples: int, seed: int, node: int) -> list[str]:
