@@ -81,10 +81,7 @@ def dense_block(op: Layers[Tensor], x: Tensor, convolutions: int, config: Networ
     A normalisation between stack and ReLU does not allow that.
 
     Args:
-        op: The layers.
         x: The block's input.
-        convolutions: Number of convolutions.
-        config: The network's configuration.
         name: Prefix of the layers' names.
 
     Returns:

@@ -22,7 +22,6 @@ def network(op: Layers[Tensor], config: NetworkConfig) -> tuple[Tensor, Tensor]:
 
     Args:
         op: The layers: Keras layers, or shapes.
-        config: The network's configuration.
 
     Returns:
         The network's input and output.

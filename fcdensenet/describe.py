@@ -44,7 +44,6 @@ def describe(count: NetworkCount, recomputed: NetworkCount | None = None) -> Net
     """Returns the sums and the layers in JSON types.
 
     Args:
-        count: The network's count.
         recomputed: The count of the same network if stacks are computed again in the backward pass.
     """
     described: NetworkDescription = {

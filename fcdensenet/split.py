@@ -89,7 +89,6 @@ def part_shape(input_shape: tuple[int, ...], ways: int, axis: int) -> tuple[int,
 
     Args:
         input_shape: Channels, and the extents of the grid.
-        ways: Number of parts.
         axis: The divided axis of the grid.
 
     Raises:
@@ -105,8 +104,6 @@ def check_rows(name: str, rows: int, multiple: int = 1, halo: tuple[int, int] = 
     """Raises ValueError if a part's maps do not suffice for a layer.
 
     Args:
-        name: The layer's name.
-        rows: Number of rows of a part.
         multiple: What the number must be a multiple of: the layer's stride.
         halo: Rows that the layer needs of the parts before and after.
     """

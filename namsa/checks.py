@@ -134,8 +134,6 @@ def warn(
     """Warns of probes larger than the cell, slices that are too thick, pixels too large and negative positions.
 
     Args:
-        grid: The sampling of the waves.
-        beam: The electron beam and its lens.
         thickness_angstrom: Thickness of the specimen, Å.
         slice_thickness_angstrom: Actual thickness of each slice, Å; `None` if slices follow the layers of atoms.
         detector: The detector, or `None`.
@@ -233,9 +231,7 @@ def check_memory(
     """Checks that the patterns fit into memory.
 
     Args:
-        patterns: Number of patterns.
         shape: Pixels (dy, dx) of a pattern.
-        bytes_per_pixel: Bytes per pixel.
         available_bytes: Available memory; by default that of this process.
 
     Raises:

@@ -28,7 +28,6 @@ def read_text(path: Path, *, largest_bytes: int, kind: str = "", errors: str = "
     """Returns the contents of a text file in UTF-8.
 
     Args:
-        path: The file.
         largest_bytes: Largest size of the file.
         kind: What the file is, for the message: "the configuration".
         errors: What becomes of bytes that are not UTF-8, as `bytes.decode` has it.
@@ -69,7 +68,6 @@ def open_regular(path: Path, kind: str = "") -> BinaryIO:
     A named pipe would wait for its other end, and a device may never end. Both are refused.
 
     Args:
-        path: The file.
         kind: What the file is, for the message: "the configuration".
 
     Raises:
@@ -108,7 +106,6 @@ def check_output(path: Path, inputs: Iterable[Path] = (), option: str = "--out")
     """Refuses a place to write to before the work, if no file can be written there or if it would replace an input.
 
     Args:
-        path: The file to write.
         inputs: What is read, in other places than `path`, also by another name of the same file.
         option: What named the file, for the message.
 

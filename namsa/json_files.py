@@ -22,7 +22,6 @@ def read_json(path: Path, *, largest_bytes: int = LARGEST_FILE_BYTES) -> Any:
     """Returns the value in a JSON file.
 
     Args:
-        path: The file.
         largest_bytes: Largest size of the file.
 
     Raises:
@@ -37,7 +36,6 @@ def read_json_lines(
     """Yields the number and the value of each line of a JSON lines file that is not empty. The first line is line 1.
 
     Args:
-        path: The file.
         largest_bytes: Largest size of the file.
         skip_damaged: Leave out lines that are not JSON, as the one that a crash cut off, perhaps within a character.
 
@@ -60,7 +58,6 @@ def parse_json(text: str, source: str) -> Any:
     """Returns the value of a JSON text.
 
     Args:
-        text: The text.
         source: Where it comes from, for the message.
 
     Raises:

@@ -39,8 +39,6 @@ def rank_and_size(
 
     Args:
         rank: Explicit rank, given together with `size`.
-        size: Explicit number of ranks.
-        environment: The environment variables.
 
     Returns:
         The rank and the number of ranks.
@@ -93,9 +91,7 @@ def share_of_cores(available: set[int], cores: int, local_rank: int, local_size:
 
     Args:
         available: The cores that this process may run on now.
-        cores: The number of cores of the machine.
         local_rank: This process's rank on the machine.
-        local_size: The number of ranks on the machine.
     """
     if len(available) * local_size <= cores or local_size > len(available):
         return available

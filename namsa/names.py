@@ -19,7 +19,6 @@ def check_name(value: object, source: str, remedy: str = "") -> str:
     """Returns a value that may name a sample or a material.
 
     Args:
-        value: The name.
         source: What it names, or where it was read, for the message: "a sample of data/manifest.jsonl".
         remedy: What to do if it may not, for the message.
 

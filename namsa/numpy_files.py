@@ -36,7 +36,6 @@ def read_npy(path: Path, *, largest_bytes: int, kind: str = "") -> Array:
     """Returns the array in a NumPy file (.npy). It is read-only.
 
     Args:
-        path: The file.
         largest_bytes: Largest size of the file.
         kind: What the file is, for the message: "scan.file".
 
@@ -57,7 +56,6 @@ def read_npz(
     """Returns the arrays in an archive of NumPy (.npz) by name. They are read-only.
 
     Args:
-        path: The file.
         largest_bytes: Largest size of all arrays together, unpacked.
         kind: What the file is, for the message.
         names: The arrays that are read; `None` reads all.

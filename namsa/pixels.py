@@ -148,10 +148,6 @@ def potential_grid(provenance: Mapping[str, Any]) -> PixelGrid:
 def raster_shape(provenance: Mapping[str, Any], patterns: int) -> tuple[int, int]:
     """Returns the rows and columns of the scan of a sample, whose patterns must be those of a raster.
 
-    Args:
-        provenance: The sample's provenance.
-        patterns: Number of its patterns.
-
     Raises:
         InputError: If the probe positions form no raster, or one of another number of positions.
     """
@@ -206,10 +202,6 @@ def array_axes(provenance: Mapping[str, Any], shapes: Mapping[str, Sequence[int]
     """Returns the axes of a sample's arrays, the slowest first.
 
     The patterns of a raster have the raster's two axes in place of a running number.
-
-    Args:
-        provenance: The sample's provenance.
-        shapes: The shape of each array by name, of the patterns with their number or the shape of their raster.
 
     Raises:
         InputError: If the provenance does not describe the arrays.

@@ -38,12 +38,10 @@ def describe(
     Args:
         settings: The settings by the names of the arguments of `namsa.simulate`, with the engine and method that were
             chosen. Samples have them in this order.
-        grid: The sampling of the waves.
         wavelength: Electron wavelength, Å.
         atoms: Number of atoms, and of snapshots if there are several, by name.
         positions: Probe positions (n, 2) as (y, x), Å.
         thickness_angstrom: Thickness of the specimen, Å.
-        slices: Number of slices.
         coherent_probes: Coherent probes per position.
         backend: Name of the array module.
         warnings: The texts of the warnings.

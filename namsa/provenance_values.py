@@ -122,7 +122,6 @@ def value(provenance: Mapping[str, Any], key: str, default: Any = _REQUIRED) -> 
 
     Args:
         provenance: The sample's provenance.
-        key: The value's key.
         default: What to return if it is absent. By default, it must be there.
 
     Raises:

@@ -225,7 +225,6 @@ def plan_slices(
 
     Args:
         atoms: The specimen; as the other arguments, that of `namsa.simulate`.
-        settings: How it is sliced.
         seed: Seed of the thermal displacements.
         backend: Where the simulation runs.
         method: "auto", "multislice" or "prism".

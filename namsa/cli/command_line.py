@@ -64,7 +64,6 @@ class CommandParser(argparse.ArgumentParser):
         """Adds a command and returns its parser.
 
         Args:
-            name: The command's name.
             run: "module:function"; the function takes the parsed options and returns an exit code, or None for 0.
             summary: One line for the program's list of commands.
             description: Text at the top of the command's own help, after the summary.

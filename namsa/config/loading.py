@@ -43,7 +43,6 @@ def read_yaml(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]
     """Reads a mapping from a YAML file and applies overrides.
 
     Args:
-        path: The file.
         overrides: Settings as `section.key=value`, whose values are YAML too.
 
     Returns:
@@ -84,7 +83,6 @@ def validate(model: type[Model], tree: dict[str, Any], source: str) -> Model:
 
     Args:
         model: The section that the whole mapping must be.
-        tree: The mapping.
         source: Where the mapping comes from, for the error message.
 
     Raises:

@@ -213,7 +213,6 @@ def draw_values(variation: RandomVariation | GridVariation, seed: int) -> list[V
 
     Args:
         variation: The ranges or the lists of values.
-        seed: The seed of the specimen.
 
     Returns:
         One mapping per configuration. Tilts are [y, x] in mrad, C12 and C21 [magnitude in Å, azimuth in rad].

@@ -91,7 +91,6 @@ def to_material(
         atoms: The checked atoms of the file's cell.
         notes: What was decided, left out or changed; it is issued as warnings.
         symbol: The space group's symbol, unless it is found from the atoms.
-        path: The file.
         kind: The kind of source.
         as_is: Whether to keep the file's cell.
     """

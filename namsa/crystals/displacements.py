@@ -24,7 +24,6 @@ def displace_atoms(
         atoms: Atoms in a right-angled periodic cell.
         rms_angstrom: Root mean square displacement along one axis, Å, for all elements or for each by symbol; "cif" for
             each atom's own, as its CIF gave it.
-        rng: Source of the deviates.
 
     Returns:
         A copy with displaced positions, which wrap across the beam. Along the beam atoms may leave the cell.
@@ -69,7 +68,6 @@ def amplitudes(
     """Returns the root mean square displacement of each atom along one axis, (n,), Å.
 
     Args:
-        atoms: The atoms.
         rms_angstrom: As in `displace_atoms`.
         complete: Whether every atom needs a value. Otherwise it is not a number where there is none.
 

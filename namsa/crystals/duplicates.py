@@ -32,9 +32,6 @@ def merge_duplicates(materials: Sequence[Material]) -> list[Material]:
     user wants. A film of few layers is another specimen than the crystal that its period would make, and is kept.
     Crystals of more than `namsa.crystals.symmetry.MOST_ATOMS` atoms are not compared.
 
-    Args:
-        materials: Materials from all sources.
-
     Returns:
         The kept materials in their order. Their `merged` lists what was left out.
     """

@@ -57,7 +57,6 @@ def expand(sites: Sequence[Site], symmetry: Symmetry, cell: Floats) -> Expanded:
 
     Args:
         sites: The sites, in the order of the file.
-        symmetry: The operations.
         cell: Lattice vectors, rows of `(3, 3)`, Å.
 
     Returns:

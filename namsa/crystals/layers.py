@@ -54,7 +54,6 @@ def cut_film(bulk: ase.Atoms, layers_per_cell: int, layers: int) -> ase.Atoms:
     Args:
         bulk: The crystal, with its layers parallel to a and b, and a and b in the plane xy.
         layers_per_cell: Number of layers in the cell, at equal distances.
-        layers: Number of layers of the film.
 
     Returns:
         The film in the cell (a, b, c'), with c' along z and as long as the layers are thick together. The cell begins

@@ -47,9 +47,6 @@ class Client(Protocol):
 def fetch(config: MaterialsProject) -> int:
     """Queries the server and writes the answer to `config.file`.
 
-    Args:
-        config: The query and the file.
-
     Returns:
         The number of crystals.
 

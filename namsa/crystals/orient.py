@@ -172,7 +172,6 @@ def fit_to_size(
     """Does the second half of `fit_cell`: chooses a rectangle and repeats it to a size.
 
     Args:
-        cells: The rectangles to choose from.
         lateral_angstrom: Smallest extent (y, x), Å.
         thickness_angstrom: Thickness, Å.
         max_atoms: Largest number of atoms.

@@ -33,9 +33,6 @@ def similar_elements(symbol: str) -> list[str]:
 
     Covalent radii and electronegativities are as near as those of ions that may replace each other. Where there are
     none, as for noble gases, these are the elements before and after in the periodic table.
-
-    Args:
-        symbol: The element that is replaced.
     """
     number = atomic_numbers[symbol]
     last = max(LAST_DOPANT, number)

@@ -145,7 +145,6 @@ def check_crystal(atoms: ase.Atoms, labels: Sequence[str] = ()) -> None:
     """Checks the atoms of a crystal, in a periodic cell of any shape.
 
     Args:
-        atoms: The crystal.
         labels: Names of the atoms in their file, for messages.
 
     Raises:
@@ -193,7 +192,6 @@ def check_cell(cell: Floats, atoms: int) -> None:
 
     Args:
         cell: Lattice vectors, rows of `(3, 3)`, Å.
-        atoms: Number of atoms, or of sites, in the cell.
 
     Raises:
         InputError: If the cell's sides are too short or too long for a crystal, its faces too near to each other, or it

@@ -155,9 +155,6 @@ def _check_numbers(text: str, name: str) -> None:
 def parse_cube(text: str) -> tuple[ase.Atoms, tuple[int, int, int], int]:
     """Reads the head of a cube file, whose lengths are in bohr, or in Å where a grid's number is negative.
 
-    Args:
-        text: The text of the file.
-
     Returns:
         The atoms, the points of the grid (nx, ny, nz), and the number of lines before its values.
 

@@ -85,7 +85,6 @@ def substitute_ions(
 
     Args:
         config: The `substitute` section.
-        prototypes: The known crystals.
         max_atomic_number: The heaviest element that may be brought in.
         names: Names of crystals that an earlier call has given. Only these are derived, without any of the others.
 

@@ -84,7 +84,6 @@ def fill_cell(atoms: ase.Atoms, fit: CellFit) -> Supercell:
 
     Args:
         atoms: The crystal for which `fit` was chosen.
-        fit: The cell.
 
     Raises:
         OutOfMemoryError: If the atoms, or the search for them, need more memory than is available.

@@ -30,8 +30,6 @@ def check_entry(
     """Compares the simulation of a sample's specimen, as thick as it is made, with twice the resolution.
 
     Args:
-        config: The configuration of the dataset.
-        material: The entry's crystal.
         entry: The sample.
         charge_density: That of the crystal, as `namsa.simulate` takes it.
 
@@ -60,7 +58,6 @@ def samples_to_check(entries: Sequence[Entry], materials: Mapping[str, Material]
 
     Args:
         entries: Samples that can be built.
-        materials: The crystals by name.
         count: The largest number of samples; one is of the heaviest elements.
     """
     by_weight = sorted(entries, key=lambda entry: (int(material_of(entry, materials).atoms.numbers.max()), entry.id))
@@ -80,7 +77,6 @@ def check_dataset(
         directory: The dataset's folder.
         config: Its configuration.
         entries: Its samples that can be built.
-        materials: The crystals by name.
 
     Warns:
         SimulationWarning: If a sample exceeds the accuracy.

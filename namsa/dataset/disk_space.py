@@ -21,8 +21,6 @@ def expected_bytes(config: SimulationConfig, materials: Mapping[str, Material], 
     """Returns what the records of `entries` will take in a shard. The first few stand for all.
 
     Args:
-        config: The configuration of the dataset.
-        materials: Its materials by name.
         entries: The entries, in random order.
     """
     sizes = []
@@ -36,7 +34,6 @@ def check(directory: Path, expected: int, ranks: int = 1, time_limited: bool = F
     """Checks that the disk has room for `ranks` times `expected` bytes.
 
     Args:
-        directory: A folder on the disk.
         expected: Bytes per rank.
         ranks: Ranks that write to the disk.
         time_limited: Whether the run may end before it has written all. Too little room is then only a warning.

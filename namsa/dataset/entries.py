@@ -36,10 +36,6 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
 
     An entry for which no supercell can be built has the reason in `skipped`.
 
-    Args:
-        config: The configuration of the dataset.
-        materials: Its materials.
-
     Raises:
         InputError: If two entries would have the same id, or one has an id that may not be the name of a file.
     """
@@ -97,7 +93,6 @@ def _find_cells(
 
     Args:
         specimen: The specimens of the configuration.
-        material: The crystal.
         zone_axis: The axis along the beam.
         found: What was returned for another crystal of the same structure. `None` if there is none.
     """

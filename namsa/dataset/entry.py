@@ -55,7 +55,6 @@ class Entry:
         """Returns the entry that a line of the manifest holds.
 
         Args:
-            line: The line.
             source: Where it comes from, for the message.
             remedy: What to do if it holds no entry, for the message.
 
@@ -67,10 +66,6 @@ class Entry:
 
 def material_of(entry: Entry, materials: Mapping[str, Material]) -> Material:
     """Returns the crystal of a sample, with its partner if the specimen is an interface.
-
-    Args:
-        entry: The sample.
-        materials: The crystals by name.
 
     Raises:
         KeyError: If one of them is missing.

@@ -116,9 +116,6 @@ def estimate_stack(
     """Returns time, memory and disk of one sample that is written to an HDF5 file.
 
     Args:
-        config: The configuration.
-        material: The sample's crystal.
-        entry: The sample.
         batch_bytes: Patterns in memory if they are written batch by batch. `None` holds all.
         charge_density: That of the crystal, as `namsa.simulate` takes it.
 

@@ -104,8 +104,6 @@ def produce(
     """Simulates the missing samples of this rank's share.
 
     Args:
-        config: The configuration of the dataset.
-        directory: The dataset's folder.
         layout: The rank, the number of ranks, and how many of them write to the same disk. With the latter, a disk
             that is too small is noticed before the first sample.
         limits: Where to stop early.
@@ -176,7 +174,6 @@ class _Run:
         """Simulates and stores entries, specimen by specimen, until the time is over.
 
         Args:
-            entries: Those to simulate.
             specimens: All entries of each specimen, in the order of their simulation.
         """
         expected_bytes = disk_space.expected_bytes(self.config, self.materials, entries)

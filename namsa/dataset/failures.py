@@ -54,11 +54,6 @@ def unresolved_failures(directory: Path, samples_hash: str, present_ids: Collect
     """Returns {id: reason} of the failed samples that are not present.
 
     A failed sample may be present because a machine with more memory simulated it.
-
-    Args:
-        directory: The dataset's folder.
-        samples_hash: The hash of its samples.
-        present_ids: Ids of the samples that are present.
     """
     present = frozenset(present_ids)
     failures = read_failures(directory, samples_hash)

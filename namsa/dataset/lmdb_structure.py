@@ -82,7 +82,6 @@ def keys(path: Path, thorough: bool = False) -> tuple[str, ...]:
     The keys come from the walk, because LMDB's own listing reads a page of every record.
 
     Args:
-        path: The shard.
         thorough: Whether to read the records' pages too.
 
     Raises:
@@ -95,9 +94,6 @@ def locations(path: Path) -> dict[str, tuple[int, int]]:
     """Checks the structure of a shard and finds its records in the file, without reading them.
 
     They stay where they are until a writer changes the file.
-
-    Args:
-        path: The shard.
 
     Returns:
         By key the first byte of the record and the number of its bytes.

@@ -60,11 +60,6 @@ def ensure(directory: Path, config: SimulationConfig, materials: Sequence[Materi
 
     Any number of ranks may call this at once: all build the same list, and the first to finish writes the file.
 
-    Args:
-        directory: The dataset's folder.
-        config: The configuration of the dataset.
-        materials: Its materials.
-
     Raises:
         InputError: If the manifest belongs to another configuration, or as `build_entries` and `read` raise it.
     """
@@ -85,10 +80,6 @@ def ensure(directory: Path, config: SimulationConfig, materials: Sequence[Materi
 
 def read_if_current(directory: Path, config: SimulationConfig) -> tuple[Entry, ...] | None:
     """Returns the entries of the manifest in `directory` if its first line shows that it is the configuration's own.
-
-    Args:
-        directory: The dataset's folder.
-        config: The configuration of the dataset.
 
     Returns:
         The entries. `None` if there is no manifest, or `ensure` must compare its crystals.

@@ -35,9 +35,7 @@ def write_ids(directory: Path, samples_hash: str, ids: Iterable[str]) -> None:
     """Writes which samples of a configuration other nodes hold.
 
     Args:
-        directory: This node's folder of the dataset.
         samples_hash: `SimulationConfig.samples_hash` of the samples.
-        ids: Their ids.
 
     Raises:
         WorkError: If the list cannot be written.

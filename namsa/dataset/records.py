@@ -120,7 +120,6 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16", til
     """Returns `sample` as a record.
 
     Args:
-        sample: The sample.
         dtype: Type of the patterns. Density and potential are float32, positions float64.
         tiles: Number of tiles of the patterns along scan y, x and detector y, x; `None` stores no tiles.
 

@@ -39,9 +39,6 @@ class Repair(TypedDict):
 def repair(directory: Path) -> Repair:
     """Moves damaged shards, and those with damaged records, aside.
 
-    Args:
-        directory: The dataset's folder.
-
     Raises:
         InputError: If it has no manifest, or a damaged one, or a run writes into a shard.
         WorkError: If it cannot be written.

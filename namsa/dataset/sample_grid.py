@@ -33,8 +33,6 @@ def layer_plan(config: SimulationConfig, snapshots: Sequence[ase.Atoms], max_ang
     """Returns slices that follow the layers of a specimen, as `namsa.simulate` and `namsa.scatter` find them.
 
     Args:
-        config: The configuration of the dataset.
-        snapshots: The specimen.
         max_angle_mrad: Largest angle of a plane wave with the axis, mrad.
     """
     lx, ly, lz = (float(length) for length in snapshots[0].cell.lengths())
@@ -63,8 +61,6 @@ def slices_of_sample(
     The largest listed thickness is that of the supercell, whole periods of the crystal, whatever the method.
 
     Args:
-        config: The configuration of the dataset.
-        fit: The supercell.
         thickness_angstrom: The requested thickness, Å.
         plan: The slices of the supercell, if they follow its layers. `None` estimates their number.
     """
@@ -91,7 +87,6 @@ def simulation_grid(
     """Returns the grid across the beam of a supercell.
 
     Args:
-        config: The configuration of the dataset.
         lengths_angstrom: Sides (x, y, z), Å.
         atoms: The supercell's atoms, for which pixels may be chosen. `None` takes usual ones then.
 

@@ -84,7 +84,6 @@ class SampleSetup:
         """Returns the states of the specimen whose patterns are averaged; one if there is nothing to average.
 
         Args:
-            supercell: That of the specimen.
             seed: Seed of the random occupations.
         """
         frames = [fill_cell(frame, self.fit).atoms for frame in self.material.snapshots] or [supercell.atoms]
@@ -124,9 +123,6 @@ def make_sample_setup(
     """Returns what the simulation of `entry` starts from. Atoms are placed only if grid or slices are chosen for them.
 
     Args:
-        config: The configuration of the dataset.
-        material: The entry's crystal.
-        entry: The sample.
         fit: What `fit_supercell` returns. `None` calls it.
         supercell: What `SampleSetup.supercell` returns, if it is known.
         plan: The slices of the specimen, if they are known; by default those that follow its layers, if they do.
@@ -291,7 +287,6 @@ def coherent_modes(microscope: Microscope, source_points: int | None) -> list[Mo
     """Returns the coherent probes whose patterns, added by share, are those of the microscope's probe.
 
     Args:
-        microscope: The microscope.
         source_points: Points per axis of the source. `None` takes as many as the coherence needs.
     """
     return coherence.modes(

@@ -25,7 +25,6 @@ def positions(
     Without a step the scan fills the periodic cell evenly: one step after the last position the first one repeats.
 
     Args:
-        scan: The scan.
         extent_angstrom: Sides (y, x) of the periodic cell, Å.
         rng: Draws the origin, if it is random.
 

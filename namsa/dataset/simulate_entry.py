@@ -59,8 +59,6 @@ def prepare_samples(
     """Returns what simulates the samples of one specimen; what they have in common is computed here.
 
     Args:
-        config: The configuration of the dataset.
-        material: The specimen's crystal.
         entries: All of the specimen's samples that can be built, also those that are not simulated: the last digits of
             a sample depend on them.
         on_progress: Called as `on_progress(stage, done, total)`.
@@ -125,9 +123,6 @@ def simulate_entry(
     With the method `scatter` they depend on the specimen's other samples too, and equal those of a dataset to rounding.
 
     Args:
-        config: The configuration of the dataset.
-        material: The entry's crystal.
-        entry: The sample to simulate.
         on_progress: Called as `on_progress(stage, done, total)`.
         sink: Takes the patterns, as in `namsa.simulate`. `None` returns them.
         charge_density: That of the crystal, as `namsa.simulate` takes it.

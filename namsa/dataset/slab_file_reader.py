@@ -79,7 +79,6 @@ class SlabFile:
         """Returns a slab of a sample.
 
         Args:
-            sample_id: The sample's id.
             slab: A range of the patterns of whole tiles.
             check: Whether to compare the digests of its tiles and of the density.
 

@@ -102,7 +102,6 @@ class SlabReader:
         """Returns a slab of a sample.
 
         Args:
-            sample_id: The sample's id.
             slab: A range of the patterns.
             check: Whether to compare the digests of its tiles and of the density, or else of the record.
 

@@ -52,7 +52,6 @@ def plan_specimens(
     Args:
         seed: The seed of the configuration.
         specimen: The specimens of the configuration.
-        material: The crystal.
         zone_axis: The axis along the beam.
         cells: The rectangles of the crystal, or why there are none.
         others: The materials of the same split, from which partners are chosen.

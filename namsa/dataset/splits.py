@@ -20,10 +20,6 @@ def assign(materials: Sequence[Material], split: Split) -> list[SplitName]:
 
     By prototype, the largest family is in the training split, if that has a share: elements, which have many structures
     and share them, may connect a fifth of all materials to one family.
-
-    Args:
-        materials: The materials.
-        split: The shares of the splits, and what relates materials.
     """
     if split.by == "formula":
         return [split_of(material.formula, split) for material in materials]

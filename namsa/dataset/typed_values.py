@@ -35,7 +35,6 @@ def read_typed(adapter: TypeAdapter[T], path: Path, remedy: str) -> T:
 
     Args:
         adapter: The value's type. Nothing is converted to it.
-        path: The file.
         remedy: What to do if the file cannot be used, for the message.
 
     Raises:

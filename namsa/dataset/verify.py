@@ -30,9 +30,6 @@ class Verification(TypedDict):
 def verify(directory: Path) -> Verification:
     """Reads every record of a dataset, compares its checksum, and looks for every entry of the manifest.
 
-    Args:
-        directory: The dataset's folder.
-
     Raises:
         InputError: If it has no manifest, or a damaged one.
         NewerVersionError: If a later version of namsa wrote a record.
@@ -67,10 +64,6 @@ def verify(directory: Path) -> Verification:
 def corrupt_ids(path: Path, samples_hash: str) -> list[str] | None:
     """Returns the ids in a shard whose records are damaged, belong to another configuration, or are not namsa's.
 
-    Args:
-        path: The shard.
-        samples_hash: The hash of the configuration's samples.
-
     Returns:
         The ids. `None` if the shard itself is damaged.
 
@@ -101,8 +94,6 @@ def belongs(record: Record, sample_id: str, samples_hash: str) -> bool:
     """Returns whether a whole record is that of a sample: its provenance says so and describes its arrays.
 
     Args:
-        record: The record.
-        sample_id: The sample's id.
         samples_hash: The hash of the configuration's samples.
     """
     provenance = record.header["provenance"]

@@ -80,11 +80,6 @@ class Workload:
 def count_workload(config: SimulationConfig, material: Material, entry: Entry) -> Workload:
     """Counts what the simulation of `entry` does. Only the atoms of the smallest supercell are placed.
 
-    Args:
-        config: The configuration of the dataset.
-        material: The entry's crystal.
-        entry: The sample.
-
     Raises:
         InputError: If the simulation of the sample would raise it.
     """

@@ -40,7 +40,6 @@ def choose_implementation(engine: EngineName, xp: Any, shape: tuple[int, int], d
 
     Args:
         engine: The requested engine.
-        xp: The array module, numpy or cupy.
         shape: Pixels (ny, nx) of the grid.
         dtype: Complex type of the waves.
 
@@ -93,13 +92,10 @@ def optical_setup(
     """Computes the propagator and the detector's matrices, and chooses the engine.
 
     Args:
-        grid: The sampling of the waves.
-        beam: The electron beam and its lens.
         modes: The coherent probes.
         slice_thicknesses_angstrom: Distinct thicknesses of slices, Å.
         detector: The detector. `None` leaves patterns on the reciprocal grid.
         precision: Precision of waves and patterns.
-        xp: The array module, numpy or cupy.
         engine: The requested engine.
 
     Raises:
@@ -175,7 +171,6 @@ def fill(
     """Adds the patterns of a thermal configuration to the batches of a sink that lack them.
 
     Args:
-        sink: Where the patterns are.
         configuration: Number of the configuration, from 0.
         positions: Probe positions (n, 2) as (y, x), Å.
         setup: Lenses, propagator and detector.

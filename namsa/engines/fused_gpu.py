@@ -100,7 +100,6 @@ def propagate(
     """Enqueues the kernels of a batch, from probes to patterns: two launches per slice, and one more.
 
     Args:
-        launch: Enqueues a kernel.
         shared: Lens, propagators and roots of unity.
         slices: The specimen's transmission functions, contiguous complex64.
         ramp: The `ramps` of the positions.

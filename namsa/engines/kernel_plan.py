@@ -158,8 +158,6 @@ def batch_size(plan: KernelPlan, probes: int, free_bytes: int, requested: int | 
     """Returns the probes per batch. All batches are about equal and take at most half of the free memory.
 
     Args:
-        plan: The kernels' plan.
-        probes: Number of probes.
         free_bytes: Free memory of the device, bytes.
         requested: Largest batch; by default waves of `_WAVES_BYTES`.
 

@@ -77,7 +77,6 @@ def propagator(grid: Grid, wavelength: float, distance_angstrom: float) -> npt.N
     """Returns the band-limited Fresnel propagator over a distance.
 
     Args:
-        grid: The sampling of the waves.
         wavelength: Electron wavelength, Å.
         distance_angstrom: Distance along the beam, Å.
 

@@ -110,7 +110,6 @@ def pays(work: Work, itemsize: int) -> bool:
     machine.
 
     Args:
-        work: The counts.
         itemsize: Bytes per number of S.
     """
     reuse = PLANE_WAVE_COST * propagation_operations(work, work.beams) + PRODUCT_COST * product_operations(work)
@@ -209,7 +208,6 @@ def scattering_matrices(
     Plane waves are propagated a few at a time, in threads on a CPU. Each writes its own row.
 
     Args:
-        plane_waves: The specimen's plane waves.
         fresnel: The propagator over one slice, (ny, nx); the waves have its type.
         reuse: Which plane waves and pixels.
         depths: Numbers of slices, increasing. The last digits of a matrix may depend on the depths before it.

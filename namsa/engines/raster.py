@@ -53,7 +53,6 @@ def axes(positions: npt.NDArray[np.float64], scan_shape: tuple[int, int] | None)
 
     Args:
         positions: Probe positions (n, 2) as (y, x), Å.
-        scan_shape: Rows and columns of the scan.
     """
     if scan_shape is None:
         return None
@@ -67,7 +66,6 @@ def source_average(
     """Returns the average over a source, `None` if points of the source take fewer probes than the even raster.
 
     Args:
-        grid: The sampling of the waves.
         beams: Plane waves of the lens, (ny, nx), zero frequency first.
         y: Rows (sy,) of the scan, Å.
         x: Columns (sx,) of the scan, Å.
@@ -101,7 +99,6 @@ def sum_patterns(
 
     Args:
         matrix: The scattering matrix; patterns have its precision.
-        grid: The sampling of the waves.
         probes: The coherent probes, with rasters of one shape.
         binning: The detector's matrices (Wy, Wx) of `namsa.physics.detector.bin_matrices`.
         on_pixels: Called as `on_pixels(done, total)`.

@@ -10,7 +10,6 @@ def write_yaml(path: Path, comment: str, values: dict[str, Any]) -> None:
     """Writes values in their order under a comment.
 
     Args:
-        path: The file.
         comment: One line.
         values: Plain numbers, text, lists and mappings.
     """

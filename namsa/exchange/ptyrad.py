@@ -24,7 +24,6 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> Non
 
     Args:
         task: The reconstruction.
-        folder: Where to write.
         phase: The first object. `None` leaves PtyRAD's own.
 
     Raises:

@@ -20,7 +20,6 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> Non
 
     Args:
         task: The reconstruction.
-        folder: Where to write.
         phase: The first object. `None` leaves an empty one.
     """
     parameters = {

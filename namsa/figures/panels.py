@@ -86,12 +86,9 @@ def pattern_panel(
     """Draws a pattern on axes in mrad.
 
     Args:
-        ax: Where to draw.
         pattern: `(dy, dx)`, fraction of the beam.
         angles: Its pixels, mrad.
-        title: Title of the panel.
         semiangle_mrad: Radius of the circle that marks the aperture, mrad; `None` for no circle.
-        unit: Unit of the values.
     """
     brightest = float(pattern.max())
     brightest = brightest if brightest > 0 else 1.0
@@ -117,11 +114,8 @@ def image_panel(
     """Draws an image on axes in Å, with a colour bar.
 
     Args:
-        ax: Where to draw.
         image: `(ny, nx)`.
         grid: Its pixels, Å.
-        title: Title of the panel.
-        unit: Unit of the values.
         cmap: Name of the colour map.
         norm: From values to colours; default: linear from the least to the largest value.
     """

@@ -108,7 +108,6 @@ class OverlapModel(NamedTuple):
         """Prepares the comparison at the frequencies with the most power.
 
         Args:
-            overlaps: The disk.
             transforms: Of parts of the scan, `(parts, q, k)`.
             known: Aberrations that are not measured, Å and rad.
             terms: Aberrations that are measured, with a coefficient of 1 Å.

@@ -23,7 +23,6 @@ def describe(
     Args:
         recording: The scan.
         survey: Its statistics.
-        bad_pixels: Its bad pixels.
         inside: The pixels of which the variance over the mean is taken, `(dy, dx)`.
     """
     ratio = survey.variance[inside] / np.where(survey.mean[inside] > 0, survey.mean[inside], np.inf)
@@ -59,11 +58,7 @@ def _saturation(survey: Survey) -> int:
 
 
 def flyback_columns(images: VirtualImages) -> list[int]:
-    """Returns columns at the sides of the scan that differ abruptly from the others: the beam was flying back.
-
-    Args:
-        images: Virtual images of the scan.
-    """
+    """Returns columns at the sides of the scan that differ abruptly from the others: the beam was flying back."""
     series = [images.bright, *np.moveaxis(images.deflection, -1, 0)]
     columns = images.bright.shape[1]
     found: set[int] = set()

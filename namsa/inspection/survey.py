@@ -69,7 +69,6 @@ def read_pieces(recording: Recording, on_rows: OnRows) -> Iterator[Piece]:
     """Yields rows, columns and patterns `(n, m, dy, dx)`, float32, of all pieces of a scan.
 
     Args:
-        recording: The scan.
         on_rows: Called with the number of scan rows done.
     """
     for rows, columns in pieces(recording):

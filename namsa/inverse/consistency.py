@@ -175,7 +175,6 @@ def fit_scale(
 
     Args:
         projected_potential: `(ny, nx)`, V·Å.
-        expected: The expected scale.
         spread: Rms of the logarithm of the scale. If 0, `expected` is returned.
         measured: Patterns of all positions, `(n, dy, dx)`.
         simulation: Experiment, thickness and geometry.

@@ -191,9 +191,6 @@ def write(transfer: DensityToPotential, path: Path) -> None:
 def read(path: Path) -> DensityToPotential:
     """Reads a conversion that `write` wrote.
 
-    Args:
-        path: The file.
-
     Raises:
         InputError: If the file cannot be read.
         WorkError: If its content is not valid.

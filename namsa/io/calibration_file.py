@@ -143,7 +143,6 @@ def with_calibration_file(
     """Completes what the caller knows by a calibration file; the caller's numbers take precedence.
 
     Args:
-        overrides: What the caller knows.
         path: The calibration file; `None` for none.
 
     Returns:

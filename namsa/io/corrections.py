@@ -50,7 +50,6 @@ def repair(
     """Replaces the bad pixels of patterns `(..., dy, dx)` of floats, in place, and returns them.
 
     Args:
-        patterns: The patterns.
         bad: Which pixels are bad, `(dy, dx)`.
         matrix: That of `repair_matrix`, where it is at hand.
     """

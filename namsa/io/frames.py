@@ -200,7 +200,6 @@ def file_frames(
 
     Args:
         path: The file, for messages.
-        file: The open file.
         offsets: Byte at which each frame begins.
         frame_shape: Shape (dy, dx) of a frame.
         stored: Type of the stored numbers; without `decode`, frames are these numbers in the order of C.

@@ -75,7 +75,6 @@ def write_images(
 
     Args:
         path: File to write; its folder is created if it is missing.
-        name: Name of the tree.
         images: Array `(ny, nx)`, or `(n, ny, nx)` for a stack, and units of each image, by name.
         grid: Pixels of the images, Å.
         provenance: JSON types, stored with the tree.
@@ -134,7 +133,6 @@ def write_sample(group: h5py.Group, sample: SampleArrays, compression: Compressi
 
     Args:
         group: The sample's group. If it has patterns, as `cbed/data`, they are taken in place of the sample's.
-        sample: The sample.
         compression: Of the patterns.
     """
     group.attrs["provenance"] = json.dumps(sample.provenance)

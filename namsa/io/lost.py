@@ -111,7 +111,6 @@ def lost_patterns(patterns: Array, positions: int) -> Flags:
 
     Args:
         patterns: Finite numbers, `(rows, columns, dy, dx)`.
-        positions: Number of the patterns of the whole scan.
     """
     flat = patterns.reshape(*patterns.shape[:2], -1)
     sums = flat.sum(axis=-1, dtype=np.float64)

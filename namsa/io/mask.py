@@ -54,7 +54,6 @@ def stored_mask(file: Hdf5File, names: tuple[str, ...], detector: tuple[int, ...
     """Returns the pixels that a detector's own mask excludes, and a line about a mask that does not fit.
 
     Args:
-        file: The file.
         names: Where the mask may be; the first that is found counts.
         detector: Shape (dy, dx) of the patterns.
     """

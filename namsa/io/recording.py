@@ -80,10 +80,6 @@ class PatternScan:
     def read(self, rows: slice, columns: slice) -> npt.NDArray[Any]:
         """Reads patterns of a part of the scan.
 
-        Args:
-            rows: Rows of the scan.
-            columns: Columns of the scan.
-
         Returns:
             Patterns in the file's type, `(rows, columns, dy, dx)`.
 

@@ -312,7 +312,6 @@ def _places(rows: slice, stored: tuple[int, ...]) -> Iterator[tuple[tuple[slice,
     """Splits a run of patterns into rectangles of the scan.
 
     Args:
-        rows: The patterns.
         stored: Shape of the patterns in the file, (sy, sx, dy, dx) or (n, dy, dx).
 
     Yields:

@@ -172,7 +172,6 @@ def calibration_of_axes(axes: Sequence[StoredAxis], shape: Sequence[int]) -> Cal
 
     Args:
         axes: The axes, in the order (sy, sx, dy, dx).
-        shape: Their shape.
     """
     detector = axes[2:]
     calibration = _calibration_in_units(axes)

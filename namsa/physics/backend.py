@@ -82,7 +82,6 @@ def run_in_batches(
 
     Args:
         work: Called as `work(slice)` for each batch.
-        total: Number of items.
         size: Items per batch, at most.
         on_host: Whether the work runs on the host.
         on_done: Called as `on_done(done, total)` after each batch.

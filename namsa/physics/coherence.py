@@ -41,7 +41,6 @@ def focal_spread_angstrom(energy_ev: float, chromatic_aberration_mm: float, ener
 
     Args:
         energy_ev: Electron energy E, eV.
-        chromatic_aberration_mm: Chromatic aberration C_c, mm.
         energy_spread_ev: FWHM of the electron energy, eV; δE is the standard deviation.
 
     Returns:
@@ -148,7 +147,6 @@ def resolved_scan_shape(
     Args:
         scan_shape: Rows and columns (sy, sx) of the raster, or `None`.
         positions: Probe positions (n, 2) as (y, x), Å.
-        grid: The sampling of the waves.
         wavelength: Electron wavelength, Å.
         semiangle_mrad: Semi-angle of convergence, mrad.
     """

@@ -13,7 +13,6 @@ def band_limited(density: npt.NDArray[np.float64], grid: Grid, max_q: float) -> 
 
     Args:
         density: Density (ny, nx), e/Å².
-        grid: The sampling of the density.
         max_q: Frequency at which the window ends, 1/Å.
 
     Returns:

@@ -38,7 +38,6 @@ def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[Pi
     number, half a reciprocal pixel away from it.
 
     Args:
-        grid: The sampling of the waves.
         wavelength: Electron wavelength, Å.
         detector: The detector. `None` stands for the whole reciprocal grid.
 
@@ -73,7 +72,6 @@ def reach_mrad(detector: Detector, extent_angstrom: tuple[float, float], wavelen
     """Returns the largest angle along y and x that a detector records, mrad; `None` if that is the band limit.
 
     Args:
-        detector: The detector.
         extent_angstrom: Sides (Ly, Lx) of the cell, whose reciprocal pixels it may count in, Å.
         wavelength: Electron wavelength, Å.
     """
@@ -137,9 +135,7 @@ def bin_matrices(
     edge is lost. Patterns have the zero frequency in the centre.
 
     Args:
-        grid: The sampling of the waves.
         wavelength: Electron wavelength, Å.
-        detector: The detector.
 
     Returns:
         Wy, (dy, ny), and Wx, (nx, dx).
@@ -222,7 +218,6 @@ def add_poisson_noise(patterns: npt.NDArray[Any], electrons: float, seed: int, f
 
     Args:
         patterns: Expected patterns (n, dy, dx), fractions of the beam.
-        electrons: Electrons per pattern.
         seed: Seed of the sample.
         first: Number of the first pattern in the scan.
 

@@ -58,9 +58,7 @@ def faces(
     No atom is moved across the two faces of the cell.
 
     Args:
-        atoms: The specimen's atoms.
         depth_angstrom: Thickness of the cell, Å.
-        n_slices: Number of slices.
         table: "lobato" or "kirkland".
 
     Returns:
@@ -119,7 +117,6 @@ def moved_across_face(atoms: AtomList, expansions: list[Shell], grid: Grid, dtyp
         expansions: The expansions of all elements.
         grid: The sampling of the potential.
         dtype: Real type of the result.
-        xp: The array module, numpy or cupy.
 
     Returns:
         The sum in the layout of `potential.weighted_sum`.

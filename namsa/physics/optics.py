@@ -120,7 +120,6 @@ def aperture(grid: Grid, beam: BeamSettings) -> npt.NDArray[np.float64]:
     it is one of the grid's, the nearest one to the beam's tilt.
 
     Args:
-        grid: The sampling of the waves.
         beam: The electron beam. Its tilt moves the aperture by tilt/λ.
 
     Returns:
@@ -160,8 +159,6 @@ def lens(grid: Grid, beam: BeamSettings, c10_angstrom: float = 0.0) -> npt.NDArr
     shape and its position at the entrance face.
 
     Args:
-        grid: The sampling of the waves.
-        beam: The electron beam and its lens.
         c10_angstrom: Change of its C10, Å.
 
     Returns:
@@ -219,7 +216,6 @@ def specimen_tilt(
     limit of 5° (Kirkland 2010, chapter 6; Chen, Van Dyck & Op de Beeck, Acta Cryst. A53 (1997) 576).
 
     Args:
-        grid: The sampling of the waves.
         specimen_tilt_mrad: Tilt (θy, θx) of the specimen, mrad.
         distance_angstrom: Thickness Δz of a slice, Å.
 
@@ -247,7 +243,6 @@ def probe_diameter_angstrom(beam: BeamSettings, thickness_angstrom: float) -> fl
     z adds αz, as C10 does.
 
     Args:
-        beam: The electron beam and its lens.
         thickness_angstrom: Thickness of the specimen, Å.
 
     Returns:
@@ -274,7 +269,6 @@ def probes(lens_wave: Array, grid: Grid, positions: Array) -> Array:
 
     Args:
         lens_wave: The probe at the origin, (ny, nx) complex, zero frequency first.
-        grid: The sampling of the waves.
         positions: Probe positions (n, 2) as (y, x), Å.
 
     Returns:

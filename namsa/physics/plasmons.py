@@ -39,7 +39,6 @@ def single_scattering(
     """Returns the fraction that one plasmon scatters from the centre of a pixel into each pixel around it.
 
     Args:
-        plasmons: The plasmons.
         energy_ev: Electron energy, eV.
         pixel_mrad: Size (y, x) of a pixel, mrad.
         reach: Pixels (y, x) to each side; what is scattered farther is left out.

@@ -68,7 +68,6 @@ def distinct_slices(
     """Returns the slices that differ in elements, (x, y) or mark, and the index of each slice among them.
 
     Args:
-        atoms: The specimen's atoms.
         plan: The slice of each atom.
         marks: Values (n_slices,) by which slices differ besides their atoms.
 
@@ -110,9 +109,6 @@ def structure_sums(atoms: AtomList, grid: Grid, xp: Any, dtype: npt.DTypeLike = 
     even axis exp(iα) and exp(−iα) coincide. Their mean, the cosine, represents both and makes the field real.
 
     Args:
-        atoms: Atoms.
-        grid: The sampling of the potential.
-        xp: The array module, numpy or cupy.
         dtype: Real type of the sums.
 
     Returns:
@@ -138,8 +134,6 @@ def phase_factors(
 
     Args:
         yx: Positions (n, 2), Å.
-        grid: The sampling of the potential.
-        xp: The array module, numpy or cupy.
         dtype: Real type of the factors.
         counts: Numbers of frequencies (ky, kx); by default all.
 
@@ -196,9 +190,7 @@ def element_factors(
 
     Args:
         numbers: Atomic numbers, of which each element is taken once.
-        grid: The sampling of the potential.
         table: "lobato" or "kirkland".
-        xp: The array module, numpy or cupy.
         factor: `form_factors.electron` or `form_factors.xray`.
     """
     ky, kx = quadrant_frequencies(grid)
@@ -222,8 +214,6 @@ def field(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any
         sums: `structure_sums`.
         factors: `element_factors`. X-ray factors give a density in e/Å², electron factors a field in 1/Å, which times
             `POTENTIAL_CONSTANT` is a projected potential in V·Å.
-        grid: The sampling of the field.
-        xp: The array module, numpy or cupy.
     """
     return real_field(weighted_sum(sums, factors, grid, xp), grid)
 

@@ -60,8 +60,6 @@ def pattern_filter(
         pixel_mrad: Their size (y, x), mrad.
         energy_ev: Electron energy, eV.
         thickness_angstrom: Thickness of the specimen, Å.
-        plasmons: The plasmons.
-        response: The detector's response.
 
     Raises:
         InputError: If the file of the modulation transfer is none.
@@ -135,7 +133,6 @@ def counted(patterns: npt.NDArray[Any], electrons: float, response: Response) ->
     Args:
         patterns: Expected patterns, fractions of the beam, of any shape.
         electrons: Electrons per pattern.
-        response: The detector's response.
     """
     if not response.dead_time_ns or not response.dwell_time_us:
         return patterns

@@ -56,7 +56,6 @@ def measure_columns(atoms: AtomList, extent_angstrom: tuple[float, float]) -> Co
     With ρ the atoms as Gaussians of rms w, Σ (Σ Z)² is 4πw² ∫ρ²: the overlap of atoms above each other.
 
     Args:
-        atoms: The specimen's atoms.
         extent_angstrom: Sides (Ly, Lx) of the periodic cell, Å.
     """
     shape = [int(np.clip(np.ceil(length / (_COLUMN_ANGSTROM / 1.5)), 1, _MOST_BINS)) for length in extent_angstrom]

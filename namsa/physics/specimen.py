@@ -77,12 +77,10 @@ def build(
 
     Args:
         atoms: Atoms in an orthogonal cell.
-        grid: The sampling of the waves.
         plan: Where the specimen is cut, or the largest thickness of equal slices, Å.
         sigma: Interaction constant, rad/(V·Å).
         table: Table of form factors, "lobato" or "kirkland".
         dtype: Complex type of the transmission functions.
-        xp: The array module, numpy or cupy.
         projection: Projection of atoms to slices, "infinite", or "finite" for equally thick ones (see `finite`). It
             changes neither the density nor the projected potential.
         depths: Numbers of slices up to which density and potential are projected; by default all slices.
@@ -179,10 +177,7 @@ def density_by_depth(
     Args:
         atoms: The specimen's atoms. Those above or below the cell are in the first or last bin, as in its slices.
         depth_angstrom: Thickness of the cell, Å.
-        grid: The sampling of the density.
-        bins: Number of bins.
         table: Table of form factors.
-        xp: The array module, numpy or cupy.
 
     Returns:
         The densities (bins, ny, nx), e/Å², float64, not band-limited; the first bin is where the beam enters.

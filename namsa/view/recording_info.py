@@ -37,12 +37,7 @@ class RecordingInfo:
 
 
 def describe_recording(recording: Recording, path: Path) -> RecordingInfo:
-    """Describes an open recording; no pattern is read.
-
-    Args:
-        recording: The recording.
-        path: Its file.
-    """
+    """Describes an open recording; no pattern is read."""
     return RecordingInfo(
         path=str(path),
         bytes=os.path.getsize(path) if path.is_file() else None,

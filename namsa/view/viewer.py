@@ -47,7 +47,6 @@ def sample_page(sample: Sample, name: str, *, overlay: Path | None = None, max_b
     """Returns the page of a sample.
 
     Args:
-        sample: The sample.
         name: The page's title.
         overlay: File of a reconstruction that is laid over the maps. `None` for none.
         max_bytes: Largest size of the page.
@@ -142,7 +141,6 @@ def sample_tiles(cbed: Image, numbers: npt.NDArray[np.intp], angles: PixelGrid, 
     """Returns patterns `(n, dy, dx)` of a sample as its page shows them.
 
     Args:
-        cbed: Patterns.
         numbers: Those that are shown, `(m,)`.
         angles: Their pixels, mrad.
         plan: How they are reduced.

@@ -146,7 +146,6 @@ def write_card(name: str, task: TaskCard, facts: CardFacts) -> str:
     """Returns a model card as Markdown.
 
     Args:
-        name: Name of the model.
         task: What its task says of the network.
         facts: Measured facts.
     """

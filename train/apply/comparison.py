@@ -18,8 +18,4 @@ class Estimated(Protocol):
     """Quantities of a scan, as `train.estimate` returns them."""
 
     def compared_with(self, config: SimulationConfig) -> Comparison:
-        """Returns how they compare with the samples that a network was trained on.
-
-        Args:
-            config: The configuration of the network's samples.
-        """
+        """Returns how they compare with the samples that a network was trained on."""

@@ -94,7 +94,6 @@ def choose_views(model: Model, window: Sequence[int], step_angstrom: Sequence[fl
     """Returns the views in which a network is shown a window.
 
     Args:
-        model: The trained network.
         window: Positions of the window, (y, x).
         step_angstrom: Scan step, (y, x), Å.
         passes: Predictions with dropout per symmetry. `None` takes none if there are several symmetries, otherwise
@@ -113,7 +112,6 @@ def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool
     Args:
         network: The Keras network, from `train.apply.weights.load_network`.
         model: The trained network that it belongs to.
-        views: The views of a window.
         with_maps: Whether the maps of `train.apply.familiarity.inner_layer` are described, too.
 
     Returns:

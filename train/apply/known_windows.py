@@ -36,7 +36,6 @@ def known_windows(dataset: views.Readable, entries: Iterable[Entry], experiment:
     """Yields the windows of samples: as they are stored, and as training would see them if that differs.
 
     Args:
-        dataset: The samples.
         entries: The samples to read.
         experiment: The configuration that the network was trained with.
     """

@@ -45,7 +45,6 @@ class ChannelMirror(NamedTuple):
         """Returns the exchange of a network's channels.
 
         Args:
-            symmetry: Number of the symmetry.
             channels: The channels; `None` if every pixel is one.
             detector_shape: Pixels of the detector, (y, x), on which the symmetry is valid.
         """
@@ -69,7 +68,6 @@ class ChannelMirror(NamedTuple):
 
         Args:
             inputs: Those of the window, with y and x of the scan as the last two axes that are not the channels'.
-            channel_axis: Their axis of the channels.
         """
         if not self.symmetry:
             return inputs

@@ -66,7 +66,6 @@ def plan_outside(entries: Sequence[Entry], experiment: Experiment, specimens: in
 
     Args:
         entries: Samples of the dataset that they are made from.
-        experiment: The configuration that the network was trained with.
         specimens: Number of specimens to scatter again. 0 returns no samples of any kind.
     """
     if not specimens:

@@ -37,7 +37,6 @@ def check_memory(data: FourDData, conditions: Conditions, name: str) -> None:
     """Checks that what is held of a scan at once fits into memory, before anything is read.
 
     Args:
-        data: The scan.
         conditions: What the network was trained on.
         name: Name of the scan in error messages.
 
@@ -66,7 +65,6 @@ def mean_pattern(data: FourDData, name: str) -> Array:
     """Computes the mean of the recorded patterns of evenly spaced rows of a scan.
 
     Args:
-        data: The scan.
         name: Name of the scan in error messages.
 
     Returns:
@@ -142,7 +140,6 @@ def intensity_scale(
         data: The scan.
         pattern: Its mean pattern, `(dy, dx)`.
         beam_intensity: Sum of a pattern without a specimen, in the data's units. `None` if it is not known.
-        model: The network.
         note: Called with a line about the result.
     """
     if beam_intensity is not None:
@@ -172,7 +169,6 @@ def read_bands(
     Threads read and bin ahead of the network. The generator must be closed before the file.
 
     Args:
-        data: The scan.
         plan: How it is resampled.
         scale: Factor from intensities to fractions of the beam.
         on_row: Called with the number of rows done.

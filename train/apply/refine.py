@@ -125,11 +125,9 @@ def descend(
     """Minimises the loss over a variable by Adam and keeps the variable non-negative.
 
     Args:
-        model: The differentiable model.
         slices: Variable with the potential of each distinct slice, `(len(counts), ny, nx)`, V·Å; changed in place.
         positions: Probe positions, `(n, 2)` as (y, x), Å.
         patterns: Measured patterns, `(n, dy, dx)`, fractions of the beam.
-        steps: Number of steps.
         batch: Positions per step.
         rate: Learning rate, V·Å per step.
         seed: Seed of the random batches.
@@ -170,7 +168,6 @@ def refine(
         density: As in `consistency.check`.
         patterns: As in `consistency.check`.
         simulation: Experiment, thickness and geometry.
-        conversion: Conversion from density to potential.
         steps: Number of steps of Adam.
         distinct: Number of slices that are refined separately, each standing for its part of the thickness.
         batch: Positions per step.

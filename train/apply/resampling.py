@@ -47,7 +47,6 @@ def check_fit(data: FourDData, conditions: Conditions, name: str) -> None:
     """Checks what no resampling can change.
 
     Args:
-        data: The scan.
         conditions: What the network was trained on.
         name: Name of the scan in error messages.
 
@@ -76,9 +75,7 @@ def plan_resampling(data: FourDData, centre: Pair, conditions: Conditions, name:
     """Plans how a scan is resampled for a network.
 
     Args:
-        data: The scan.
         centre: The optic axis, (y, x), pixels.
-        conditions: What the network was trained on.
         name: Name of the scan in error messages.
 
     Raises:

@@ -60,7 +60,6 @@ def network_for(task: str, model: Model | str | Path) -> Model:
     """Returns a network of a task.
 
     Args:
-        task: The task.
         model: The network, or what `train.load_model` finds it by.
 
     Raises:
@@ -120,7 +119,6 @@ class FittedScan:
         """Yields the bands of `train.apply.reading.read_bands`, prints how many rows were read, and notes what is lost.
 
         Args:
-            console: Where the number of rows is printed.
             lost: What becomes of lost patterns, for the note.
         """
         rows = self.data.shape[0]
@@ -185,7 +183,6 @@ def open_scan(
 
     Args:
         data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`.
-        model: The network.
         calibration: What the file does not say, or says wrongly.
         note: Called with a line about each thing that is done or assumed.
         beam_intensity: Sum of a pattern without a specimen, in the data's units; `None` if it is not known.
@@ -244,7 +241,6 @@ def fit_scan(
 
     Args:
         scan: The scan; its patterns are not read.
-        model: The network.
         pattern: Mean pattern, `(dy, dx)`, from which the optic axis and the scale are taken where they are not known.
         name: Name of the scan in error messages.
         origin: Where the data are from, for the provenance.

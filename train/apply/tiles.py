@@ -41,7 +41,6 @@ def window_slices(size: int, side: int, multiple: int) -> list[slice]:
 
     Args:
         size: Positions of the scan along the axis.
-        side: Side of a window.
         multiple: All windows but the last begin at a multiple of this.
     """
     step = max(multiple, side // 2 // multiple * multiple)
@@ -74,7 +73,6 @@ def window_weights(window: slice, size: int, margin: int) -> npt.NDArray[np.floa
     """Returns the weight of each position of a window along one axis: sin², and zero in the margins.
 
     Args:
-        window: The window.
         size: Positions of the scan. A window that ends with the scan has no margin there.
         margin: Positions at either end that get no weight.
 

@@ -68,7 +68,6 @@ class WindowSimulation:
         Args:
             density: `(sy, sx)`, e/Å².
             patterns: `(sy, sx, dy, dx)`, fractions of the beam.
-            steps: Number of steps.
 
         Returns:
             Density, `(sy, sx)`, e/Å².
@@ -84,7 +83,6 @@ def window_simulation(
     """Prepares the simulation of a window.
 
     Args:
-        specimen: What is known about the specimen.
         model: The network; its configuration says what else is simulated.
         window: Positions of the window, (y, x).
         step_angstrom: Distance between positions, (y, x), Å.

@@ -61,7 +61,6 @@ def window_error(window: KnownWindow, prediction: Prediction, statistics: Patter
     """Compares what is predicted of a window with its density.
 
     Args:
-        window: The window.
         prediction: What is predicted of it, with maps, as `Prediction.of_each` gives it.
         statistics: Of the windows' shape.
     """
@@ -85,9 +84,6 @@ def equalising_weight(rows: Sequence[WindowError]) -> float:
     """Returns the weight of the predicted variance with which it counts as much as that of the predictions.
 
     It is 1 where there is only one of them.
-
-    Args:
-        rows: The windows.
     """
     error, spread, predicted = (np.concatenate(parts) for parts in zip(*(row[:3] for row in rows), strict=True))
     if not spread.any() or not predicted.any():
@@ -101,9 +97,7 @@ def coverage_by_group(
     """Returns the coverage by kind of specimen, by each quantity that differs, and by familiarity.
 
     Args:
-        rows: The windows.
         familiarity: What the network has learnt.
-        covered: Their coverage.
     """
     scores = familiarity.familiarity(np.stack([row.features for row in rows]))
     looks = ["flagged" if score < UNFAMILIAR else "as learnt" for score in scores]
@@ -170,7 +164,6 @@ def wrong_windows(
     """Returns how well windows whose density is wrong are told from others; `None` where none or all are wrong.
 
     Args:
-        rows: The windows.
         familiarity: What the network has learnt.
         predicted_weight: Weight of the predicted variance.
     """

@@ -89,7 +89,6 @@ def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note
     """Loads a network for a scan.
 
     Args:
-        model: The trained network.
         plan: How the scan is resampled.
         passes: Predictions with dropout per symmetry; see `train.apply.ensemble.choose_views`.
         note: Called with a line about the result.
@@ -174,7 +173,6 @@ class ScanImages:
 
         Args:
             plan: How the scan is resampled.
-            network: The network.
             simulation: Simulation of a window, by which trust is measured. `None` measures none.
             refine_steps: Steps of refinement per window; above 0 they need a simulation.
         """
@@ -295,7 +293,6 @@ def note_findings(images: ScanImages, blended: BlendedImages, note: AddNote) -> 
 
     Args:
         images: The images, after all strips.
-        blended: What they are.
         note: Called with each line.
     """
     negative, total = images.intensity

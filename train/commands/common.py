@@ -17,7 +17,6 @@ def exit_code(work: Callable[[], None], exit_code_file: Path | None = None) -> i
     """Runs `work` and returns its exit code; a fault becomes one line on stderr.
 
     Args:
-        work: What the command does.
         exit_code_file: Where the supervisor of the job reads how the job ended. A job that ended otherwise, such as by
             an unexpected `OSError`, leaves nothing there and is started again.
     """

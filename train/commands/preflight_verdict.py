@@ -46,8 +46,6 @@ def verdict(reports: Sequence[RankReport], size: int, batch_size: int) -> list[s
     """Returns what the job lacks, equal faults of several ranks once; nothing if the job can start.
 
     Args:
-        reports: Of the ranks that have reported.
-        size: The number of ranks.
         batch_size: Samples per rank and step.
     """
     lines = []

@@ -56,7 +56,6 @@ def make_channels(
     """Returns the channels of the section training.inputs, or `None` if these are all pixels and nothing else.
 
     Args:
-        inputs: The section training.inputs.
         trained: Conditions of the samples.
         depths_angstrom: Depths of the planes of layout 'depth', Å.
         focus_angstrom: Depth of the probe's focus, Å.
@@ -103,7 +102,6 @@ def volume_shape(patterns: tuple[int, int, int, int], inputs: Inputs) -> tuple[i
 
     Args:
         patterns: Shape of the patterns, `(sy, sx, dy, dx)`.
-        inputs: The section training.inputs.
     """
     sy, sx, dy, dx = patterns
     side = inputs.bin_pixels if inputs.channels == "binned" else 1
@@ -171,7 +169,6 @@ def to_channels(patterns: Array, channels: Channels, power: float, gain: float) 
 
     Args:
         patterns: `(sy, sx, pixels)`, fractions of the beam.
-        channels: The channels to compute.
         power: Exponent of intensities.
         gain: Factor of intensities.
 

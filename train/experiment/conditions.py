@@ -47,7 +47,6 @@ def conditions(config: SimulationConfig, window: tuple[int, int] | None = None) 
     without pixel_mrad) are those of the smallest, `specimen.lateral_angstrom`.
 
     Args:
-        config: The configuration.
         window: Scan positions (y, x) that a network sees at once. `None` stands for all of a sample.
     """
     shape = config.pattern_shape()
@@ -81,7 +80,6 @@ def describe_unchecked(config: SimulationConfig, inputs: Inputs, checked: Collec
 
     Args:
         config: The configuration of the samples.
-        inputs: The section training.inputs.
         checked: Settings that were estimated from the data, which are left out.
     """
     electrons = describe_dose(inputs)

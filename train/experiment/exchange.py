@@ -52,11 +52,7 @@ class ExchangeSection(KindSection):
         return ()
 
     def check_hosts(self, hosts: Sequence[Sequence[int]]) -> None:
-        """Raises InputError if the ranks of the hosts do not form these groups.
-
-        Args:
-            hosts: The ranks of each host.
-        """
+        """Raises InputError if the ranks of the hosts do not form these groups."""
 
     def synchronisations(self, network: NetworkCount, moments: int) -> Synchronisations | None:
         """Returns what ranks average after some steps; `None` if they exchange in every step alone.

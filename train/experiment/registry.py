@@ -30,7 +30,6 @@ def strategy(seam: str, kind: str, module: str) -> ModuleType:
     Args:
         seam: The folder of its seam.
         kind: Its own folder.
-        module: Name of the module.
     """
     return import_module(f"..strategies.{seam}.{kind}.{module}", __package__)
 

@@ -93,7 +93,6 @@ def sample_symmetries(
     """Finds the symmetries of a sample.
 
     Args:
-        provenance: Of the sample.
         detector: Shape of a pattern.
         density: Shape of the density.
         drawn: Settings whose direction is drawn from all evenly; see `SimulationConfig.drawn_in_all_directions`.
@@ -178,8 +177,6 @@ def apply(
     """Applies a symmetry to a sample.
 
     Args:
-        symmetry: Number of the symmetry.
-        symmetries: Of the sample.
         patterns: `(sy, sx, dy, dx)`.
         density: `(ty, tx)`, or `(n, ty, tx)` by depth.
 

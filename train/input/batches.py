@@ -49,9 +49,7 @@ def batches(
     Close it before `dataset`, which its threads read. Samples that do not fill a batch are left out.
 
     Args:
-        dataset: The stored samples.
         share: This rank's entries, in their order.
-        experiment: The configuration.
         epoch: Index of the epoch, for symmetries and noise.
         cache: Shared by the epochs of one `dataset` and `experiment`.
         target: Returns y of a batch from its entries, its x, and the densities of its windows `(n, h, w)`, e/Å²; `None`

@@ -16,7 +16,6 @@ def to_channels_graph(patterns: Tensor, scale: Tensor, channels: Channels, power
     Args:
         patterns: `(n, sy, sx, pixels)`, fractions of the beam times `scale`.
         scale: `(n, 1, 1, 1)`.
-        channels: The channels to compute.
         power: Exponent of intensities.
         gain: Factor of intensities.
 

@@ -30,7 +30,6 @@ def count_electrons(
         scale: Factor of the stored patterns.
         electrons: Per pattern.
         seed: Of the sample.
-        epoch: Index of the epoch.
 
     Returns:
         Patterns in the same shape, fractions of the beam.

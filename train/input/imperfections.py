@@ -131,8 +131,6 @@ def draw(imperfections: Imperfections, seed: int, epoch: int) -> Drawn:
 
     Args:
         imperfections: The ranges.
-        seed: Of the sample.
-        epoch: Index of the epoch.
     """
     rng = np.random.default_rng([seed, epoch, _MAGNITUDES])
     values: dict[str, Any] = {}
@@ -182,8 +180,6 @@ def apply(
 
     Args:
         patterns: `(sy, sx, dy, dx)`, fractions of the beam times any factor; the positions around the window, too.
-        drawn: The imperfections.
-        geometry: Of the patterns.
         corner: First row and column of the window.
         shape: Rows and columns of the window; by default all.
         empty: Returns memory of a shape and type for intermediate results, as `numpy.empty`.

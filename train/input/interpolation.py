@@ -67,7 +67,6 @@ def weights(spectrum: Spectrum, blur: float, samples: int, taps: int = 6) -> Wei
     Args:
         spectrum: Of the signal.
         blur: Standard deviation of the Gaussian, samples.
-        samples: Number of samples along the axis.
         taps: Samples of the stencil at least; it reaches two standard deviations beyond the nearest samples.
     """
     taps = min(samples, max(taps, 2 * int(np.ceil(1 + 2 * blur))))
@@ -94,8 +93,6 @@ def matrix(
         y: Of the points, `(n,)`, in samples from the first row.
         x: Of the points, `(n,)`.
         shape: Of the grid, (ny, nx).
-        along_y: Weights along y.
-        along_x: Weights along x.
         periodic: Whether the grid repeats itself.
     """
     rows, by_row = _stencil(y, shape[0], along_y, periodic)

@@ -22,8 +22,6 @@ def draw_electrons(dose: Dose, seed: int, epoch: int) -> float:
 
     Args:
         dose: Electrons per pattern, or a range in which the logarithm is uniformly distributed.
-        seed: Of the sample.
-        epoch: Index of the epoch.
     """
     low, high = dose if isinstance(dose, tuple) else (dose, dose)
     return float(low * (high / low) ** np.random.default_rng([seed, epoch, _DOSE]).random())
@@ -42,7 +40,6 @@ def count_electrons(
         scale: Factor of the stored patterns.
         electrons: Per pattern.
         seed: Of the sample.
-        epoch: Index of the epoch.
 
     Returns:
         Patterns in the same shape, fractions of the beam.

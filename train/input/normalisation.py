@@ -72,7 +72,6 @@ def normalise(
 
     Args:
         record: The stored sample.
-        inputs: The section training.inputs.
         data_format: Order of axes of x and y.
         symmetry: Number of a symmetry of `train.experiment.symmetries`; 0 for none.
         channels: See `train.experiment.channels`; `None` if all pixels are channels.
@@ -118,7 +117,6 @@ def record_symmetries(record: Record, drawn: Collection[str] = ()) -> symmetries
     """Returns the symmetries that augmentation draws from. Raises InputError if the sample has none.
 
     Args:
-        record: The sample.
         drawn: As in `train.experiment.symmetries.sample_symmetries`.
     """
     provenance = record.header["provenance"] | {"positions_angstrom": record.positions_angstrom}

@@ -14,7 +14,6 @@ def random_batch(network: Network, training: Training, images_per_sample: int = 
 
     Args:
         network: The section network.
-        training: The section training.
         images_per_sample: Images of the network in a sample; see `Experiment.images_per_sample`.
     """
     channels, *image = network.input_shape

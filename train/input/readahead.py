@@ -68,7 +68,6 @@ def ahead(
     Args:
         work: The function, called in threads.
         items: Its arguments.
-        threads: Number of threads.
         waiting: Most results that are in progress or done beyond the one in use.
     """
     futures: deque[Future[Result]] = deque()

@@ -35,7 +35,6 @@ def limit(entries: Sequence[Entry], count: int | None) -> list[Entry]:
     """Selects at most `count` entries, the first by a hash of the id, so that a smaller selection is part of a larger.
 
     Args:
-        entries: The entries to select from.
         count: Number of entries; `None` for all.
 
     Returns:
@@ -62,11 +61,7 @@ def epoch_share(
     over because all ranks take equally many steps are different ones in each epoch.
 
     Args:
-        entries: All training entries.
         seed: Of the experiment.
-        epoch: Index of the epoch.
-        rank: Number of the rank.
-        ranks: Number of ranks that share the entries.
         count: Number of entries per rank.
         taken: Entries of the common order that have been used before.
     """

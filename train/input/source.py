@@ -173,7 +173,6 @@ def fault_of_sample(
         raster: Shape (sy, sx, dy, dx) of their patterns.
         image: Shape (ty, tx) of their densities.
         dtype: Type of the stored patterns.
-        experiment: The configuration.
     """
     shapes = experiment.sample_shapes()
     if (raster, image) != shapes:
@@ -191,7 +190,6 @@ def simulation_line(summaries: Sequence[ProductionSummary], directory: Path) -> 
 
     Args:
         summaries: Of `namsa.dataset.factory.produce`, one per rank.
-        directory: Of the samples.
     """
     written, present = sum(rank["written"] for rank in summaries), sum(rank["present"] for rank in summaries)
     failed = sum(rank["failed"] for rank in summaries)
@@ -207,7 +205,6 @@ def source_of(experiment: Experiment, section: SourceSection | None = None) -> S
     """Returns the source of a job's samples.
 
     Args:
-        experiment: The configuration.
         section: The source's section; `None` for the configuration's.
     """
     section = section or experiment.data.source

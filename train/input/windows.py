@@ -26,7 +26,6 @@ def draw_corner(scan: Corner, window: Corner, margin: Corner, seed: int, epoch: 
         window: Positions of the window.
         margin: Positions around the window that must be within the scan.
         seed: Of the sample.
-        epoch: Index of the epoch.
     """
     rng = np.random.default_rng([seed, epoch, _PLACE])
     y, x = (int(rng.integers(m, n - w - m + 1)) for n, w, m in zip(scan, window, margin, strict=True))
@@ -46,7 +45,6 @@ def draw_training_window(
         window: See `draw_corner`.
         margin: See `draw_corner`.
         seed: Of the sample.
-        epoch: Index of the epoch.
 
     Returns:
         The corner, and an index into the window's positions for each of them, `(window y · window x,)`.
@@ -68,8 +66,6 @@ def held_out_positions(scan: Corner, fraction: float, seed: int) -> npt.NDArray[
 
     Args:
         scan: Positions of the sample, (y, x).
-        fraction: Fraction of the positions.
-        seed: Of the sample.
     """
     positions = scan[0] * scan[1]
     number = min(max(1, round(fraction * positions)), positions - 1)

@@ -59,7 +59,6 @@ def specimen_columns(atoms: ase.Atoms, pixels: PixelGrid, shape: Sequence[int]) 
     Args:
         atoms: With an orthogonal cell, the beam along +z.
         pixels: Positions of the image's pixels.
-        shape: Of the image.
     """
     lx, ly, _ = atoms.cell.lengths()
     extent = np.array([ly, lx])

@@ -26,7 +26,6 @@ def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> 
     Args:
         error: Absolute errors, `(n,)`.
         deviation: Standard deviations, `(n,)`.
-        part: The part.
 
     Raises:
         WorkError: If no factor suffices, because too many pixels have no deviation.

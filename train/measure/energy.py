@@ -27,7 +27,6 @@ def energy_meter(local_rank: int, local_size: int, rapl: Path = RAPL) -> Callabl
     """Returns a meter of the energy of this rank's GPU and of its share of its node's processors.
 
     Args:
-        local_rank: Number of this rank on its node.
         local_size: Number of ranks on this node, each of which has an equal share of the processors.
         rapl: The folder of the kernel's power counters.
 
@@ -71,7 +70,6 @@ def counter(read: Callable[[], int], wrap: int, unit: float) -> Joules:
     """Returns a meter from a counter that wraps. It must be read more often than the counter wraps.
 
     Args:
-        read: Returns the counter.
         wrap: Value at which the counter starts again at 0.
         unit: Of the counter, J.
 

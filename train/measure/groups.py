@@ -32,9 +32,6 @@ def groups(facts: Sequence[Mapping[str, str | float]]) -> Iterator[tuple[str, st
     """Yields the groups by each fact that differs between samples: its name, the group in words, and its samples.
 
     Samples without a fact are in no group of it.
-
-    Args:
-        facts: Those of each sample.
     """
     for name in dict.fromkeys(name for each in facts for name in each):
         known = [index for index, each in enumerate(facts) if name in each]

@@ -47,7 +47,6 @@ def sustained_and_peak(
         step_flop: FLOP of the convolutions in a step of one rank.
         step_s: Wall time of a step of one rank without what other ranks cost it, s.
         convolutions_s: Time of the convolutions in a step, s; `None` if it has not been measured.
-        ranks: Number of ranks.
         efficiency: Scaling efficiency: `step_s` over the wall time of a step of `ranks` ranks.
     """
     flop = ranks * efficiency * step_flop
@@ -73,9 +72,6 @@ class PerformanceAccount:
 
     def add(self, row: StepRow) -> StepRow:
         """Records a step.
-
-        Args:
-            row: Of the step.
 
         Returns:
             The row with wall_s, flop_per_s, memory_mib and, with a meter, energy_j and energy_gpu_j.

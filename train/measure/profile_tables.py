@@ -57,7 +57,6 @@ def kind_rows(trace: Trace, forward_flop: float) -> list[KindRow]:
     """Returns time by kind per step, with idle last.
 
     Args:
-        trace: The profile.
         forward_flop: FLOP of the convolutions' forward pass, and as many again by input and by weights: as in the
             paper, the first layer's gradient by input counts, although it is not computed.
     """
@@ -162,7 +161,6 @@ def timeline(trace: Trace, kinds: Sequence[KindRow]) -> tuple[list[Bars], float]
     """Returns the bars of the step whose time is the median, and that time in s.
 
     Args:
-        trace: The profile.
         kinds: The rows that the bars' indices refer to.
     """
     start, end = sorted(trace.steps, key=lambda step: step[1] - step[0])[len(trace.steps) // 2]

@@ -57,7 +57,6 @@ def recorder(run_dir: Path, steps_done: int) -> Iterator[Recorder]:
     Its files drop what they hold of later steps: a job that was killed takes the steps since its last checkpoint again.
 
     Args:
-        run_dir: The run directory.
         steps_done: Steps up to the checkpoint that the job starts from.
     """
     path = run_dir / "metrics.jsonl"
@@ -127,7 +126,6 @@ def counter(console: Console, description: str) -> Iterator[Callable[[int, int],
 
     Args:
         console: Where to write.
-        description: What is counted.
     """
     last_tenth = 0
     with Progress(*COLUMNS, console=console, disable=not console.is_terminal, transient=True) as progress:
@@ -173,7 +171,6 @@ def epoch_line(rows: Sequence[StepRow], epochs: int, term: str) -> str:
     """Returns one line about one epoch: means of the losses, and rates weighted by time.
 
     Args:
-        rows: Of the epoch's steps.
         epochs: Epochs of the job.
         term: Name of a term of the loss, which is shown beside it.
     """

@@ -47,7 +47,6 @@ def network(op: NetworkLayers[Tensor], config: CosmoFlowConfig) -> tuple[Tensor,
 
     Args:
         op: The layers: Keras layers, or shapes.
-        config: The network's configuration.
 
     Returns:
         The network's input and its estimates.

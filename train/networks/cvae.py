@@ -42,7 +42,6 @@ def network(op: NetworkLayers[Tensor], config: CVAEConfig) -> tuple[Tensor, tupl
 
     Args:
         op: The layers: Keras layers, or shapes.
-        config: The network's configuration.
 
     Returns:
         The network's input; the decoded image, and mean and logarithm of the variance of each latent number.

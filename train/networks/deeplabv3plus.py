@@ -53,7 +53,6 @@ def network(op: NetworkLayers[Tensor], config: DeepLabV3PlusConfig) -> tuple[Ten
 
     Args:
         op: The layers: Keras layers, or shapes.
-        config: The network's configuration.
 
     Returns:
         The network's input, and logits of the classes for each pixel.

@@ -38,7 +38,6 @@ def network(op: NetworkLayers[Tensor], config: ResNet50Config) -> tuple[Tensor, 
 
     Args:
         op: The layers: Keras layers, or shapes.
-        config: The network's configuration.
 
     Returns:
         The network's input, and logits of the classes or the last maps.

@@ -46,7 +46,6 @@ def network(op: NetworkLayers[Tensor], config: UNet3DConfig) -> tuple[Tensor, Te
 
     Args:
         op: The layers: Keras layers, or shapes.
-        config: The network's configuration.
 
     Returns:
         The network's input, and the values of each voxel.

@@ -38,11 +38,8 @@ def assemble(
     Args:
         network: The section network.
         seed: Of the initial weights.
-        training: The section training.
-        ranks: Number of ranks of the job.
         objective: The task's loss; `None` for that of a density.
         split: What the parts of a divided sample exchange; the network is then that of a part.
-        rank: Number of this rank.
 
     Raises:
         InputError: If the section training.exchange does not fit the network.

@@ -54,8 +54,6 @@ def resumption_line(position: TrainingPosition, ranks: int, lost: str = "") -> s
     """Returns one line about where a job continues, and what a different number of ranks changes.
 
     Args:
-        position: Where it continues.
-        ranks: Number of its ranks.
         lost: What the exchange of the ranks has lost; see `train.ranks.exchange.Exchange.restore`.
     """
     text = f"resumed after step {position.step}, {position.epoch} whole epochs"
@@ -101,11 +99,9 @@ def save(
     """Writes a checkpoint and removes all but the newest.
 
     Args:
-        directory: The folder of the checkpoints.
         position: How far the job has come.
         variables: Of the network and the optimizer.
         network: The network's configuration.
-        keep: Number of checkpoints to keep.
         others: Moments of each rank but the first, if they are its own.
 
     Returns:
@@ -210,7 +206,6 @@ def write(file: BinaryIO, facts: Mapping[str, Any], names: Sequence[str], arrays
     """Writes a checkpoint in its file format.
 
     Args:
-        file: An open file.
         facts: For the header; JSON types.
         names: Names of the variables.
         arrays: Their values.

@@ -35,12 +35,9 @@ def differentiate(
     """Computes the loss of a batch and its gradients, and updates the normalisations. Call it inside a tf.function.
 
     Args:
-        model: The network.
-        training: The section training.
         x: Inputs.
         y: Targets.
         setting: The objective's number that changes with the epoch, as Huber's δ.
-        scale: Loss scale.
         objective: The task's loss; `None` for that of a density.
     """
     weights = model.trainable_variables

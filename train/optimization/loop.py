@@ -46,7 +46,6 @@ def make_step(
     Args:
         model: The network.
         optimizer: Its optimizer, built.
-        training: The section training.
         exchange: What has taken `model` and `optimizer`; `None` for that of `training`, which then takes them here.
         accumulation: With it, the step takes the last batch of an update; see `train.optimization.accumulation`.
         objective: The task's loss; `None` for that of a density.
@@ -125,7 +124,6 @@ def train_epoch(
     Args:
         step: See `make_step`.
         batches: x and y of each batch; a step takes `training.accumulate` of them.
-        training: The section training.
         plan: The steps to take.
         exchange: That of `step`; needed if it does more than to average gradients in every step.
         stop_request: A request of any rank ends the epoch after the next step in which the ranks agree on it.

@@ -29,7 +29,6 @@ def trust_ratios(
     """Returns the factor of each layer's direction, scalars.
 
     Args:
-        weights: Of each layer.
         directions: Gradient or update of each layer, in the same shapes.
         trust: The fraction of the weights' norm that a step may have.
         rate: Learning rate, for LARC; `None` for LARS.
@@ -140,7 +139,6 @@ class LarsAdam(keras.optimizers.Optimizer):
         """Updates the variables that the optimizer was built with.
 
         Args:
-            grads: The gradient of each variable.
             trainable_variables: All variables, in the order of `build`.
         """
         config, rate = self.config, tf.convert_to_tensor(self.learning_rate)

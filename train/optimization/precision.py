@@ -43,8 +43,6 @@ def with_loss_scale(
     """Returns `optimizer` with a dynamic loss scale if gradients are float16, in the network or in messages.
 
     Args:
-        optimizer: The optimizer.
-        training: The section training.
         ranks: Number of ranks, whose sum of messages is larger than their mean gradient.
     """
     config = training.precision

@@ -14,7 +14,6 @@ def learning_rate(schedule: Schedule, base: float, ranks: int, epochs: float) ->
 
     Args:
         schedule: The section training.schedule.
-        base: Rate of one rank.
         ranks: Number of ranks, times the number of batches that each of them accumulates.
         epochs: Epochs since the start, including the fraction of the current one: epoch + step / steps.
     """

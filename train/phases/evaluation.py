@@ -24,10 +24,7 @@ def evaluate(
     """Scores the network beside the baseline; rank 0 writes evaluation.json. Collective.
 
     Args:
-        job: The job.
-        run: The run directory.
         data: The samples.
-        state: The trained network.
         account: What its steps cost.
 
     Returns:

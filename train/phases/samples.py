@@ -17,8 +17,6 @@ def obtain(job: Job, run: RunDirectory, force: bool) -> tuple[SampleSource, Coll
     """Makes sure that the samples are in `data.directory`. Collective.
 
     Args:
-        job: The job.
-        run: The run directory.
         force: Whether to simulate even if that is expected to exceed this machine's memory or 30 days.
 
     Returns:

@@ -53,8 +53,6 @@ def share_out(job: Job, source: SampleSource, own_ids: Collection[str] | None) -
     """Yields the samples, which can be read inside the context. Collective.
 
     Args:
-        job: The job.
-        source: The source of the samples.
         own_ids: The ids of the samples to use; `None` for all.
 
     Raises:

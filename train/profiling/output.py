@@ -14,7 +14,6 @@ def write(profile: Profile, folder: Path) -> list[Path]:
     """Writes profile.json and timeline.png, and a run's report again if there is one.
 
     Args:
-        profile: The profile.
         folder: Where to write; made if it does not exist.
 
     Returns:

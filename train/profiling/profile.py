@@ -45,8 +45,6 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
     """Returns the profile of some training steps. Collective; `reduction.start` must have been called.
 
     Args:
-        experiment: The configuration.
-        steps: Number of steps to profile.
         machine: Name of this rank's device.
 
     Returns:

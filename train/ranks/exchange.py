@@ -199,13 +199,7 @@ class AllreduceExchange(Exchange):
 
 
 def make_exchange(config: ExchangeSection, rank: int = 0, ranks: int = 1) -> Exchange:
-    """Returns the exchange of a section. Imports its strategy if it is none of this package.
-
-    Args:
-        config: The section training.exchange.
-        rank: Number of this rank.
-        ranks: Number of ranks.
-    """
+    """Returns the exchange of a section. Imports its strategy if it is none of this package."""
     if isinstance(config, Allreduce):
         return AllreduceExchange(config, rank, ranks)
     kind = str(config.model_dump()["kind"])

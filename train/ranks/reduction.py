@@ -207,7 +207,6 @@ def broadcast_state(model: keras.Model, others: Sequence[Any]) -> None:
     the same feature maps.
 
     Args:
-        model: The network.
         others: Keras variables beside it: moments, counters, the loss scale.
     """
     state = [*model.variables, *others]

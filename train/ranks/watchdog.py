@@ -113,8 +113,6 @@ class Watchdog:
         """Prepares a watchdog that sends nothing yet.
 
         Args:
-            rank: Number of this rank.
-            hosts: The host of each rank.
             udp_socket: A bound UDP socket.
             server: Addresses at which the parent may be reached.
             key: Of this job, random; see `train.ranks.datagrams`.

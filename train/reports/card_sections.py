@@ -169,8 +169,6 @@ def training(
     """The run and the weights.
 
     Args:
-        experiment: The configuration.
-        run: Facts about the run.
         training_s: Time in training steps, s.
         weights: Rows of `weights_rows`.
         chosen: Which weights of the run these are, if not the last.

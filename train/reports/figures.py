@@ -128,9 +128,7 @@ def category_panel(ax: Axes, numbers: npt.NDArray[Any], colours: Sequence[Any], 
     Args:
         ax: Where it is drawn.
         numbers: Number of the category of each position, `(sy, sx)`, from 0.
-        colours: Of the categories.
         pixels: Of the map, Å.
-        title: Title of the panel.
 
     Returns:
         The axes of the bar of colours, at whose number each category is.

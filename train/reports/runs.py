@@ -58,7 +58,6 @@ def read_steps(path: Path, columns: Sequence[str], optional: Sequence[str] = ())
     last line, which is ignored.
 
     Args:
-        path: The file.
         columns: Keys to read.
         optional: Further keys to read, which rows may lack.
 
@@ -95,9 +94,6 @@ def _read_row(line: str, columns: Sequence[str], optional: Sequence[str]) -> tup
 
 def read_run(run_dir: Path) -> EpochTimes:
     """Reads the time and the mean training loss of each complete epoch of a run.
-
-    Args:
-        run_dir: Directory of the run.
 
     Raises:
         InputError: If `run_dir` holds no epoch.

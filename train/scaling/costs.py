@@ -11,8 +11,6 @@ def straggler_delay_s(machine: Machine, ranks: int, compute_s: float, time_s: fl
     """Returns the expected delay of the slowest rank.
 
     Args:
-        machine: The machine.
-        ranks: Number of ranks.
         compute_s: Time of the computation of a step, s.
         time_s: Time in the step at which the delay is asked, for an undisturbed rank, s.
         steps: Number of steps, to their ends, after which ranks wait for each other; then `time_s` is `compute_s`.
@@ -42,9 +40,7 @@ def coordination_s(machine: Machine, strategy: Strategy, ranks: int, announced: 
     """Returns the time of the agreement in one cycle, s; 0 for one rank.
 
     Args:
-        machine: The machine.
         strategy: How gradients are reduced.
-        ranks: Number of ranks.
         announced: Number of gradients that every rank announces.
     """
     if ranks == 1 or strategy.coordination == "none":
@@ -61,8 +57,6 @@ def allreduce_s(machine: Machine, algorithm: Allreduce, ranks: int, size: int, d
     """Returns the time of one reduction, s.
 
     Args:
-        machine: The machine.
-        algorithm: Algorithm of the reduction.
         ranks: Number of ranks, which fill the nodes one after another.
         size: Bytes to reduce.
         dtype: Type of the numbers.

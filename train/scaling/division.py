@@ -62,10 +62,8 @@ def divided_step(
     """Returns the step of a rank.
 
     Args:
-        network: The network.
         dtype: Type of the gradients on the wire.
         compute_s: Time of the computation of one step with whole samples, s.
-        machine: The machine.
         strategy: How ranks agree.
         division: How samples are divided.
         samples: Number of samples of a pass.

@@ -51,10 +51,6 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
 
     `reduction.start` must have been called.
 
-    Args:
-        experiment: The configuration.
-        ranks: Number of ranks of the job.
-
     Raises:
         InputError: If there are too few samples for the ranks, or the dataset is of another configuration.
     """
@@ -110,7 +106,6 @@ def synchronisations(every: int | str, steps_per_epoch: int, steps: int) -> int:
     Args:
         every: Number of steps, or "epoch".
         steps_per_epoch: Steps per epoch, at whose end they always do.
-        steps: Steps of the job.
     """
     regular = range(every, steps + 1, every) if isinstance(every, int) else ()
     return len({*regular, *range(steps_per_epoch, steps + 1, steps_per_epoch), steps})

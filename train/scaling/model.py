@@ -51,10 +51,8 @@ def estimate_step(
     """Returns the model's step.
 
     Args:
-        machine: The machine.
         work: The step of one rank without communication.
         strategy: How gradients are reduced.
-        ranks: Number of ranks.
         steps_per_epoch: Steps per epoch, after which local SGD synchronises, too. `None` leaves the ends of epochs
             out, which a strategy that synchronises by "epoch" does not allow.
     """

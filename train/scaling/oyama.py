@@ -35,10 +35,7 @@ def speed_up(network: Network, groups: int, few: int, many: int, kernel_rows: fl
     """Returns the time of a step with `few` ways over that with `many`.
 
     Args:
-        network: The network.
         groups: Number of samples of a step, each with a group of GPUs.
-        few: Ways.
-        many: Ways.
         kernel_rows: See `train.scaling.machine.Machine`.
     """
     machine = LASSEN.model_copy(update={"kernel_rows": kernel_rows})

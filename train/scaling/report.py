@@ -142,7 +142,6 @@ def rank_counts(text: str, machine: Machine) -> list[int]:
     Args:
         text: "1..N" for powers of two within a node, then whole nodes, doubling up to N; or numbers separated by
             commas.
-        machine: The machine.
 
     Raises:
         InputError: If `text` is neither.
@@ -178,9 +177,6 @@ def way_counts(text: str) -> list[int]:
 
 def measured_compute_s(run_dir: Path) -> float:
     """Returns the median time of the computation per step of a run, without waiting for data and for other ranks, s.
-
-    Args:
-        run_dir: Directory of the run.
 
     Raises:
         InputError: If the steps of the run cannot be read.

@@ -52,7 +52,6 @@ def strategy_of(training: Training, gradients: Sequence[Gradient]) -> Strategy:
     """Returns the model's strategy of a configuration.
 
     Args:
-        training: The section training.
         gradients: The gradients of the network.
 
     Raises:

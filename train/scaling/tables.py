@@ -18,7 +18,6 @@ def show(report: ScalingReport, console: Console) -> None:
 
     Args:
         report: The report; see `train.scaling.report`.
-        console: Where to print.
     """
     console.print(_curve(report))
     if report.synchronisation:

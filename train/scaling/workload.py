@@ -44,7 +44,6 @@ def workload(network: Network, dtype: WireType, compute_s: float, accumulate: in
     """Returns the step of a network. The time of the computation is shared among the layers by their FLOP.
 
     Args:
-        network: The network.
         dtype: Type of the gradients on the wire.
         compute_s: Time of the computation of one step, of all samples of a rank, s.
         accumulate: Number of forward and backward passes per step. The gradients are complete in the last one.

@@ -27,7 +27,6 @@ def background_delivery(run_dir: Path, home: Path | None, keep: int) -> Iterator
     """Delivers checkpoints in a background thread. Leaving the context waits for the last delivery.
 
     Args:
-        run_dir: The local run directory.
         home: Where the run directory is kept; nothing is delivered if `None`.
         keep: Number of checkpoints to keep at home.
 
@@ -67,10 +66,7 @@ def deliver(path: Path, run_dir: Path, home: Path, keep: int) -> None:
     """Copies a checkpoint home, after metrics and validations up to it, and removes all there but the newest.
 
     Args:
-        path: The checkpoint.
-        run_dir: The local run directory.
         home: Where the run directory is kept.
-        keep: Number of checkpoints to keep at home.
 
     Raises:
         InputError: If the run directory's configuration or metrics cannot be read.

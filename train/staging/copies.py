@@ -76,9 +76,6 @@ def finish_copy(path: Path, original: FileState, piece_bytes: int, digest: str) 
     """Turns `partial_path(path)` into a complete copy.
 
     Args:
-        path: The copy.
-        original: State of the original.
-        piece_bytes: Bytes of each piece.
         digest: Digest of the file; see `digest_of`.
 
     Raises:
@@ -96,10 +93,6 @@ def finish_copy(path: Path, original: FileState, piece_bytes: int, digest: str) 
 
 def is_complete_copy(path: Path, original: FileState) -> bool:
     """Returns whether a file is a complete copy of an original, compared by digest.
-
-    Args:
-        path: The file.
-        original: State of the original.
 
     Returns:
         False if there is no file, or an unchanged copy of an earlier state of the original.

@@ -25,7 +25,6 @@ def keep_dataset(local: Path, home: Path, rank: int) -> KeptFiles:
     Args:
         local: The dataset on this node's disk.
         home: Where the dataset is kept.
-        rank: The rank.
 
     Raises:
         WorkError: If a file cannot be written, or a file at home has changed since it was fetched.
@@ -54,7 +53,6 @@ def fetch_run(home: Path | None, run_dir: Path) -> None:
 
     Args:
         home: Where the run directory is kept; nothing is done if `None`.
-        run_dir: The local run directory.
 
     Raises:
         WorkError: If a file cannot be written.
@@ -67,7 +65,6 @@ def keep_run(run_dir: Path, home: Path | None) -> None:
     """Copies a run directory home, and removes checkpoints there that the run directory no longer has.
 
     Args:
-        run_dir: The local run directory.
         home: Where the run directory is kept; nothing is done if `None`.
 
     Raises:

@@ -89,10 +89,6 @@ def piece_size(total: int, nodes: Nodes) -> int:
     """Returns the size of a piece, bytes.
 
     A piece is so small that all ranks read nearly as much, and that what a rank sends to all nodes fits in memory.
-
-    Args:
-        total: Bytes to read.
-        nodes: The ranks of each node.
     """
     even, fits = total // (8 * sum(map(len, nodes))), _ROUND_BYTES // len(nodes)
     return max(min(even, fits, _LARGEST_PIECE), _SMALLEST_PIECE)
@@ -145,7 +141,6 @@ def transfer(
         plan: What moves where.
         source: Folder on the shared file system.
         target: Folder of this node, which holds an empty partial file for each item that the node needs.
-        ranks: The ranks of the job.
         threads: Number of threads that read, per rank.
         on_progress: Called with what this rank has read and has to read, MiB.
         complete: Called on a node's first rank when an item's partial file is whole.
@@ -226,10 +221,8 @@ def read_piece(path: Path, original: FileState, piece: Piece, pool: ThreadPoolEx
     """Reads a piece of a file.
 
     Args:
-        path: The file.
         original: State of the file when it was listed.
         piece: The bytes to read.
-        pool: Threads that read.
         threads: Number of parts that are read at once.
 
     Raises:

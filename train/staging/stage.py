@@ -69,7 +69,6 @@ def stage(
     Args:
         source: The dataset on the shared file system.
         target: A folder of this node's own.
-        ranks: The ranks of the job.
         everywhere: Whether every node gets the whole dataset. Otherwise shard R is only copied to the node of rank R
             modulo the number of ranks.
         threads: Number of threads that read, per rank.
@@ -144,7 +143,6 @@ def distribute(
         placement: For each item the nodes that should have it.
         source: The dataset on the shared file system.
         target: A folder of this node's own.
-        ranks: The ranks of the job.
         is_present: Whether an item is in `target`, asked on the first rank of a node; `None` for complete copies, which
             the ranks of a node look for together.
         complete: As of `pieces.transfer`; `None` makes copies.
@@ -179,7 +177,6 @@ def staged_dataset(
     Args:
         items: What could move.
         placement: For each item the nodes that should have it.
-        ranks: The ranks of the job.
         counts: This rank's bytes, as of `pieces.transfer`.
         start: When it began, s, as of `time.monotonic`.
     """
@@ -219,9 +216,6 @@ def write_report(staged: StagedDataset, run_dir: Path, ranks: Ranks, log_line: C
 def list_files(source: Path) -> list[FileState]:
     """Returns the files of a dataset.
 
-    Args:
-        source: The dataset.
-
     Raises:
         InputError: If there is none, or one of its files is a folder or a link to nothing.
     """
@@ -257,9 +251,7 @@ def needing_nodes(
 
     Args:
         items: What may move.
-        placement: For each item the nodes that should have it.
         target: A folder of this node's own.
-        ranks: The ranks of the job.
         lookers: The ranks of this node that look for items, each for others.
         is_present: Whether an item is in `target`.
 

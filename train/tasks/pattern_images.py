@@ -18,7 +18,6 @@ def patterns(experiment: Experiment, entry: Entry, record: Record, training: boo
     """Returns the network's images of a sample, of a training sample those that are trained on or held out.
 
     Args:
-        experiment: The configuration.
         entry: The sample.
         record: The same, as it is stored.
         training: Whether patterns of a training sample are those that are trained on.
@@ -48,7 +47,6 @@ def intensities(experiment: Experiment, made: npt.NDArray[np.float32]) -> npt.ND
     """Returns what the network's images stand for: patterns `(n, dy, dx)`, fractions of the beam.
 
     Args:
-        experiment: The configuration.
         made: As `patterns` returns them, or as a network makes them; what is negative counts as dark.
     """
     inputs = experiment.training.inputs

@@ -41,7 +41,6 @@ class RunReport(Protocol):
 
         Args:
             evaluation: Results on held-out samples.
-            run_dir: The run directory.
             page: The report, if one was written.
         """
 
@@ -124,9 +123,6 @@ def read_results(run_dir: Path) -> Mapping[str, Any]:
 
 def facts_of_steps(run_dir: Path) -> dict[str, Any]:
     """Returns the facts of the last start of a job that took steps, which an evaluation alone must not replace.
-
-    Args:
-        run_dir: Directory of the run.
 
     Returns:
         Some of the facts in `evaluation.json`; none if it cannot be read or is of no such start.

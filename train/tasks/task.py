@@ -171,7 +171,6 @@ class Task(ABC):
         Args:
             rows: Those of all samples.
             baseline: As of `Answers`.
-            run: Facts about the run.
         """
         raise NotImplementedError
 
@@ -199,7 +198,6 @@ def in_parts(forward: Callable[[Tensor], Any], at_once: int, dtype: npt.DTypeLik
 
     Args:
         forward: From a tensor to a tensor or several, with the same first axis. It becomes a graph.
-        at_once: Number of arrays that are computed at once.
         dtype: Of the results; `None` keeps the network's.
     """
     graph = tf.function(forward, autograph=False, reduce_retracing=True)

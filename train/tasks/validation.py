@@ -42,12 +42,8 @@ class Validation:
         """Reads the rows of a run that is continued.
 
         Args:
-            experiment: The configuration.
-            task: Its task.
             score: Of `task`.
             entries: This rank's samples.
-            run_dir: The run directory.
-            ranks: The ranks of the job.
             position: How far the job has come.
         """
         self.config, self.network, self.task = experiment.training.validation, experiment.network, task

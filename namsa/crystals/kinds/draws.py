@@ -23,7 +23,6 @@ class Draws:
         """Starts anew from a seed.
 
         Args:
-            seed: The seed of the specimen.
             given: Values to take in place of drawn ones, by name.
         """
         self.rng = np.random.default_rng(seed)
@@ -34,7 +33,6 @@ class Draws:
         """Returns a number.
 
         Args:
-            name: Its name.
             drawn: The range (least, most) from which it is drawn evenly, to three digits after the point.
             allowed: The range of a given value.
 

@@ -37,7 +37,6 @@ def low_index_cells(cells: RectangularCells, crystal: ase.Atoms, plane: int) -> 
 
     Args:
         cells: The rectangles of the crystal along the zone axis.
-        crystal: The crystal's cell.
         plane: Which area is taken, counted from 0 for the smallest; the largest that there is if there are fewer.
 
     Raises:

@@ -84,7 +84,6 @@ def _cylinder(
         radius: Of the cylinder, Å.
         thickness: Its length, Å.
         angle: By which the crystal is turned about z, rad.
-        rng: Source of the origin.
     """
     cell = np.asarray(crystal.cell, dtype=np.float64) @ _frame(np.asarray(crystal.cell), zone_axis, angle)
     ends = np.array(list(product((-radius, radius), (-radius, radius), (0.0, thickness)))) @ np.linalg.inv(cell)

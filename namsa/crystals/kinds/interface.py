@@ -81,11 +81,8 @@ def interface(
 
     Args:
         crystal: The first crystal.
-        fit: Its cell.
-        atoms: The filled cell.
         partner: The second crystal.
         cells: Its rectangles along the same zone axis.
-        draws: The parameters.
 
     Raises:
         InputError: If the partner does not fit.

@@ -72,13 +72,10 @@ def with_layer(
     of a buried layer (drawn from 0.15 to 0.5) in place of the side.
 
     Args:
-        crystal: The crystal.
         kind: One of `WITH_LAYER`.
-        fit: Its cell.
         atoms: The filled cell.
         partner: The other crystal.
         cells: Its rectangles along the same zone axis.
-        draws: The parameters.
 
     Raises:
         InputError: If the partner does not fit, or a layer has no atoms.

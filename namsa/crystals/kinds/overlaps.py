@@ -48,7 +48,6 @@ def cross_pairs(one: ase.Atoms, other: ase.Atoms, reach: float) -> tuple[Integer
 
     Args:
         one: Atoms in a right-angled periodic cell.
-        other: Atoms in the same cell.
         reach: The distance, Å.
 
     Returns:

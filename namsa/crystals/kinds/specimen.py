@@ -89,8 +89,6 @@ def cells_of_kind(cells: RectangularCells, crystal: ase.Atoms, kind: str, draws:
 
     Args:
         cells: The rectangles of the crystal along the zone axis.
-        crystal: The crystal.
-        kind: The kind.
         draws: The parameters, of which none was drawn yet.
 
     Raises:
@@ -129,8 +127,6 @@ def fill_specimen(
     """Fills the chosen cell with the atoms of a specimen.
 
     Args:
-        crystal: The crystal.
-        kind: The kind.
         fit: The cell, one of `cells_of_kind` repeated to a size.
         zone_axis: Direction [uvw] along the beam.
         max_strain: Largest strain that making a partner's cell right-angled may take.

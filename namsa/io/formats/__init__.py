@@ -83,7 +83,6 @@ def find_format(path: Path, options: ReadOptions) -> Format:
     """Returns the format of a file.
 
     Args:
-        path: The file.
         options: If they describe a file without a format, it is read so.
 
     Raises:

@@ -58,7 +58,6 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """Opens a blockfile.
 
     Args:
-        path: The file.
         options: A scan shape in place of the file's.
 
     Raises:

@@ -38,8 +38,6 @@ def describe(file: Hdf5File, path: Path, options: ReadOptions) -> Recording:
     """Returns the scan in a master file.
 
     Args:
-        file: The open file.
-        path: Its path.
         options: The scan, where the file does not say it.
 
     Raises:

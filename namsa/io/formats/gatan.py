@@ -43,7 +43,6 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """Opens the largest image of a file.
 
     Args:
-        path: The file.
         options: Scan shape and flyback of a stack of frames.
 
     Raises:

@@ -38,7 +38,6 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """Opens the scan in a file.
 
     Args:
-        path: The file.
         options: Which variable, the order of its axes, and the scan of frames.
 
     Raises:

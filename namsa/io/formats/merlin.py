@@ -71,7 +71,6 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """Opens a .mib file, or the one beside an .hdr.
 
     Args:
-        path: The file.
         options: Scan shape and flyback, where the .hdr does not say them.
 
     Raises:

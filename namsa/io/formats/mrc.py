@@ -38,7 +38,6 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """Opens a stack.
 
     Args:
-        path: The file.
         options: Scan shape and flyback.
 
     Raises:

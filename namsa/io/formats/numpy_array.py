@@ -57,7 +57,6 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """Opens an array. It is not loaded, unless it is packed in an archive.
 
     Args:
-        path: The file.
         options: Which array of an archive, scan shape and flyback of frames.
 
     Raises:

@@ -27,7 +27,6 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """Opens frames one after the other.
 
     Args:
-        path: The file.
         options: Type, detector, scan, first byte and flyback.
 
     Raises:

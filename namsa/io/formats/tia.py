@@ -57,7 +57,6 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """Opens a series of images.
 
     Args:
-        path: The file.
         options: A scan shape in place of the file's, and flyback.
 
     Raises:

@@ -68,7 +68,6 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """Opens a stream by any of its files.
 
     Args:
-        path: The file.
         options: Scan shape, flyback and frames to skip, where the frames do not say them.
 
     Raises:

@@ -13,8 +13,6 @@ def deliver(data: npt.NDArray[np.float32], source: int, destination: int) -> Non
 
     Args:
         data: Contiguous, of the same size on all ranks.
-        source: A rank.
-        destination: A rank.
     """
     if source == destination:
         return

@@ -29,10 +29,8 @@ def class_figure(
 
     Args:
         probabilities: `(classes, sy, sx)`.
-        classes: Their names.
         label: What the classes are, in words.
         pixels: Of the scan, Å.
-        title: Title of the figure.
     """
     means, best = probabilities.mean(axis=(1, 2)), probabilities.argmax(axis=0)
     named = np.argsort(-means, kind="stable")[:NAMED]

@@ -62,9 +62,7 @@ def check_classes(entries: Sequence[Entry], config: Classify, outputs: int) -> N
     """Checks that a network can be trained and evaluated on the classes of `config`.
 
     Args:
-        entries: All samples of these classes.
         config: The section training.classify, with its classes.
-        outputs: Number of the network's outputs.
 
     Raises:
         InputError: If they are other than the network's outputs, fewer than two, or one lacks samples in a split.

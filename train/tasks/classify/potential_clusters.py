@@ -76,9 +76,6 @@ def find_clusters(dataset: Readable, entries: Sequence[Entry], clusters: int, se
     """Finds the clusters of the surroundings of samples, of some if they are many.
 
     Args:
-        dataset: The stored samples.
-        entries: The training samples.
-        clusters: Number of clusters.
         seed: Of the choice of positions and the start of k-means.
 
     Raises:

@@ -63,8 +63,6 @@ def summarise(rows: Sequence[ClassRow], label: str, classes: Sequence[str], run:
     Args:
         rows: All samples that were evaluated.
         label: What the classes are.
-        classes: Their names.
-        run: Facts about the run.
     """
     present = by_split(rows)
     return {
@@ -83,7 +81,6 @@ def scores(rows: Sequence[Mapping[str, Any]], classes: int) -> ClassScores:
 
     Args:
         rows: At least one sample, of the keys of `ClassRow`.
-        classes: Number of classes.
     """
     table = confusion(rows, "counts", classes)
     votes = [int(np.argmax(row["probability"])) for row in rows]
@@ -120,7 +117,6 @@ def confusion(rows: Sequence[Mapping[str, Any]], key: str, classes: int) -> npt.
     Args:
         rows: The samples.
         key: Key of the counts.
-        classes: Number of classes.
     """
     table = np.zeros((classes, classes), np.int64)
     for row in rows:

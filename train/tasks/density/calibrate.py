@@ -189,10 +189,6 @@ def calibrate_run(run_dir: Path, options: Namespace, on_sample: OnSample) -> Cal
 def on_dataset(model: Model, directory: Path) -> Experiment:
     """Returns a network's experiment with the samples of another dataset; the ranges of `variation` stay.
 
-    Args:
-        model: The trained network.
-        directory: The dataset's folder.
-
     Raises:
         InputError: If there is no dataset, or if its samples have other conditions than the network.
     """
@@ -213,7 +209,6 @@ def trained_ensemble(model: Model, passes: int | None = None, with_maps: bool = 
     """Loads a network for windows as it was trained with, in the views that `reconstruct` uses.
 
     Args:
-        model: The trained network.
         passes: Predictions with dropout per symmetry; see `train.apply.ensemble.choose_views`.
         with_maps: As in `train.apply.ensemble.ensemble_predictor`.
     """
@@ -241,7 +236,6 @@ def describe_windows(
 
     Args:
         ensemble: The predictions, with maps.
-        windows: The windows.
         statistics: Of the windows' shape.
         on_sample: Called after the last window of each sample.
     """
@@ -270,12 +264,9 @@ def score_sample(
     """Scores the density of a sample's middle window in the sample's own cell; see `namsa.inverse.consistency`.
 
     Args:
-        dataset: The samples.
-        entry: The sample.
         density: The prediction, e/Å². `None` predicts it.
         ensemble: The predictions.
         experiment: The configuration of the dataset.
-        conversion: Conversion from density to potential.
     """
     (*scan, dy, dx), _ = experiment.window_shapes()
     record = middle(dataset.read(entry.id), (scan[0], scan[1]))

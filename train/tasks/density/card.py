@@ -293,7 +293,6 @@ def mean_predictions(predict: Predict, records: Sequence[Record], dose: float | 
 
     Args:
         predict: Predicts densities from windows.
-        records: The samples.
         dose: Electrons per pattern, whose noise is added. `None` adds none.
 
     Returns:

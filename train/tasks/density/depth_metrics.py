@@ -69,12 +69,7 @@ def depth_scores(prediction: npt.NDArray[Any], truth: npt.NDArray[Any], mean_tar
 
 
 def summarise(scores: Sequence[DepthScores], bins: int) -> DepthSummary:
-    """Returns means over samples, of which there is one at least.
-
-    Args:
-        scores: Of each sample.
-        bins: Number of bins.
-    """
+    """Returns means over samples, of which there is one at least."""
     errors = {name: [score[name] for score in scores] for name in PREDICTORS}  # type: ignore[literal-required]
     means: dict[str, Any] = {
         name: {

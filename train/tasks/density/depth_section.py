@@ -66,7 +66,6 @@ def section(summary: DepthSummary, pictures: Sequence[Picture], bins: Bins) -> s
     Args:
         summary: Means over the reported split.
         pictures: The samples that the report shows.
-        bins: The densities by depth of some of them.
     """
     shown = [picture for picture in pictures if picture.facts["id"] in bins]
     return "\n".join(

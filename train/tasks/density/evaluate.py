@@ -122,10 +122,6 @@ def evaluate(
 
     Args:
         predict: Function from at most `training.batch_size` records to densities; see `predictor`.
-        experiment: The configuration.
-        held_out: This rank's samples.
-        run_dir: Directory to write into.
-        ranks: The ranks of the job.
         run: Facts about the run, of JSON types.
 
     Returns:

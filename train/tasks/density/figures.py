@@ -25,7 +25,6 @@ def sample_figure(picture: Picture, mean_image: npt.NDArray[Any]) -> Figure:
     from zero to the maximum of the truth. The difference has its own scale, symmetric about zero.
 
     Args:
-        picture: The sample.
         mean_image: Mean of the training targets, (h, w), e/Å².
     """
     facts, truth, error = picture.facts, picture.truth, picture.prediction - picture.truth
@@ -64,7 +63,6 @@ def reconstruction_figure(
         semiangle_mrad: Convergence semiangle, mrad.
         images: By title: array (h, w), its pixels in Å, its units and its colour map. An image without units is a
             fraction, drawn from 0 to 1.
-        title: Title of the figure.
         hatched: Which places (h, w) are hatched in red, and their pixels in Å. `None` hatches none.
         warning: Words in red behind the title.
         one_scale: Titles of images that share one colour scale.

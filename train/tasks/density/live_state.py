@@ -63,9 +63,7 @@ def write_state(path: Path, identity: Mapping[str, Any], state: LiveState) -> No
     """Writes a state, which appears only when it is complete.
 
     Args:
-        path: The file.
         identity: The data, the network and the arguments, in JSON types.
-        state: The state.
 
     Raises:
         WorkError: If the file cannot be written.
@@ -80,7 +78,6 @@ def read_state(path: Path, identity: Mapping[str, Any] | None) -> LiveState:
     """Reads a state.
 
     Args:
-        path: The file.
         identity: As for `write_state`. `None` takes any.
 
     Raises:

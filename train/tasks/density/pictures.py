@@ -80,7 +80,6 @@ def picture(row: SampleRow, record: Record, prediction: Array) -> Picture:
 
     Args:
         row: The sample's row of `evaluation.json`.
-        record: The sample.
         prediction: Estimated density, (h, w), e/Å².
     """
     provenance, patterns = record.provenance, record.patterns()
@@ -154,9 +153,6 @@ def write_predictions(path: Path, pictures: Sequence[Picture], mean_image: npt.N
 
 def read_predictions(path: Path) -> tuple[list[Picture], Array]:
     """Reads a `predictions.npz`.
-
-    Args:
-        path: The file.
 
     Returns:
         The pictures in the order of display, and the mean image, (h, w), e/Å².

@@ -150,9 +150,6 @@ def read_evaluation(path: Path) -> Evaluation:
 
     Values have their types. Of the facts about the run, those that earlier versions did not write are absent.
 
-    Args:
-        path: The file.
-
     Raises:
         InputError: If the file cannot be read or holds something else.
     """

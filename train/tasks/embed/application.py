@@ -163,8 +163,6 @@ def _encode(bands: Iterator[Array], model: Model, keras_model: Any) -> tuple[Arr
 
     Args:
         bands: Patterns in bands of rows, `(rows, sx, dy, dx)`, fractions of the beam.
-        model: The model.
-        keras_model: Its network.
     """
     autoencode, detector = autoencoder(keras_model), model.conditions.detector_shape
     latents, errors = [], []

@@ -53,7 +53,6 @@ def embedding_figure(
         rmse: Root mean square error of the decoded patterns, `(sy, sx)`.
         pixels: Of the scan, Å.
         decode: The decoder.
-        title: Title of the figure.
     """
     flat, shape, count = latents.reshape(-1, latents.shape[-1]), clusters.shape, int(clusters.max()) + 1
     aspect = min(max(pixels.aspect(shape), 0.1), 2.0)

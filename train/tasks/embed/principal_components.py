@@ -57,7 +57,6 @@ def fit(mean_moments: Array, probes: Array, count: int) -> PrincipalComponents:
     Args:
         mean_moments: Mean of `moments` over all patterns.
         probes: Of `vectors`.
-        count: Number of components.
     """
     mean, products = mean_moments[0], mean_moments[1:].T
     sketch = products - np.outer(mean, mean @ probes)  # C times the vectors

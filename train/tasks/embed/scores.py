@@ -70,10 +70,6 @@ def choose_composites(rows: Sequence[EmbedRow], materials: int) -> list[list[str
 
     The materials of a split are ordered by a hash, and divided into composites; then the second samples of all
     materials, and so on. A split of fewer materials has composites of all of them, if it has two.
-
-    Args:
-        rows: All samples.
-        materials: Materials of a composite.
     """
     return [ids for own in by_split(rows).values() for ids in _of_split(own, materials)]
 
@@ -129,7 +125,6 @@ def summarise(rows: Sequence[EmbedRow], composites: Sequence[Composite], latent:
         rows: All samples that were evaluated.
         composites: The composite scans of them.
         latent: Number of latent numbers.
-        run: Facts about the run.
     """
     scores: dict[Split, EmbedScores] = {}
     for split, samples in by_split(rows).items():

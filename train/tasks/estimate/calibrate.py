@@ -51,8 +51,6 @@ def calibrate_estimates(model: Model, dataset: Dataset, on_sample: OnSample) -> 
     """Measures the errors of a network of the task estimate, and writes `calibration.json` into its folder.
 
     Args:
-        model: The network.
-        dataset: Its samples.
         on_sample: Called with the number of samples that are done and their total.
 
     Raises:

@@ -29,7 +29,6 @@ def estimate_figure(panels: Sequence[EstimatePanel], title: str) -> Figure:
 
     Args:
         panels: One per quantity.
-        title: Title of the figure.
     """
     figure = Figure(figsize=(7, 0.6 + 0.9 * len(panels)), layout="constrained")
     entitle(figure, title)

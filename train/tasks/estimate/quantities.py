@@ -34,7 +34,6 @@ def quantity_range(config: SimulationConfig, name: str) -> Range:
     Of tilts that are drawn in all directions, a component reaches from minus to plus the largest magnitude.
 
     Args:
-        config: The configuration.
         name: One of `QUANTITIES`.
     """
     if name == "thickness_angstrom":
@@ -55,7 +54,6 @@ def quantity_ranges(config: SimulationConfig, names: Sequence[str]) -> dict[str,
     """Returns the ranges of quantities that differ between samples.
 
     Args:
-        config: The configuration.
         names: Of `QUANTITIES`.
 
     Raises:

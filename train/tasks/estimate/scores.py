@@ -67,7 +67,6 @@ def summarise(
         rows: All samples that were evaluated.
         ranges: Of each quantity.
         medians: Of each quantity in the training samples.
-        run: Facts about the run.
     """
     present = by_split(rows)
     first: Split = next(iter(present), "dev")
@@ -109,8 +108,6 @@ def scores(
 
     Args:
         rows: At least one sample, of the keys of `EstimateRow`.
-        medians: Of each quantity in the training samples.
-        calibration: Of each quantity.
     """
     found: dict[str, QuantityScores] = {}
     for name, median in medians.items():

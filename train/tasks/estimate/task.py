@@ -170,10 +170,6 @@ def gradients(planes: Tensor) -> Tensor:
 def predictor(experiment: Experiment, model: Any) -> Predict:
     """Returns what a network of the task estimates.
 
-    Args:
-        experiment: The configuration.
-        model: The network.
-
     Returns:
         A function from patterns `(n, sy, sx, dy, dx)`, fractions of the beam, to the quantities and the standard
         deviations of their errors before calibration, `(n, k)` each, in the quantities' units.

@@ -60,7 +60,6 @@ def draw_labels(
     Args:
         scan: Positions of the scan, (y, x).
         inclusions: Fraction and size of each class, and its shape.
-        rng: Source of all that is random.
     """
     labels, left = np.zeros(scan, np.uint8), 1.0
     drawn = []

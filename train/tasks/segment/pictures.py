@@ -90,7 +90,6 @@ def segments_figure(
         labels: Class of each position, `(h, w)`.
         probabilities: `(h, w)`, by name of the class, in their order.
         pixels: Of all images, Å.
-        title: Title of the figure.
     """
     names = list(probabilities)
     figure, axes = panels(pixels.aspect(image.shape), columns=len(names))

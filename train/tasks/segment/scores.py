@@ -62,7 +62,6 @@ def summarise(
         rows: All samples that were evaluated.
         segment: The section training.segment.
         first_epoch_fractions: Fractions of the classes in the training composites of the first epoch.
-        run: Facts about the run.
     """
     groups = {source: by_split(row for row in rows if row["source"] == source) for source in SOURCES}
     classes = segment.classes
@@ -89,7 +88,6 @@ def scores(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Segment
 
     Args:
         rows: At least one sample, of the keys of `SegmentRow`.
-        classes: Names of the classes.
     """
     table = total(rows, len(classes))
     positions, by_class = int(table.sum()), table.sum(axis=1)
@@ -113,7 +111,6 @@ def confusion(truth: npt.NDArray[Any], labels: npt.NDArray[Any], classes: int) -
     Args:
         truth: Class of each position, from 0.
         labels: The classes that are given to them, in the same shape.
-        classes: Number of classes.
     """
     pairs = truth.astype(np.int64).ravel() * classes + labels.astype(np.int64).ravel()
     return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)

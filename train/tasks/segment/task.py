@@ -237,10 +237,6 @@ class Segmentation(Task):
 def predictor(experiment: Experiment, model: Any) -> Predict:
     """Returns what a network of the task predicts.
 
-    Args:
-        experiment: The configuration.
-        model: The network.
-
     Returns:
         A function from patterns `(n, sy, sx, dy, dx)`, fractions of the beam times a scale, and the scale, to logits
         `(n, sy, sx, classes)`.

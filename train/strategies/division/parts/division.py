@@ -138,9 +138,6 @@ class RankSplit:
 def divide(section: SampleSplit) -> RankSplit:
     """Returns this rank's place among those that divide samples.
 
-    Args:
-        section: The section training.split.
-
     Raises:
         InputError: If the ranks do not form groups.
     """

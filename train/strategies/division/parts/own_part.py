@@ -51,8 +51,6 @@ def slab_of(experiment: Experiment, axis: int, part: int, ways: int) -> Slab:
     Args:
         experiment: The configuration, of which parts are read alone.
         axis: Divided axis of the image.
-        part: Number of the part.
-        ways: Number of parts.
     """
     axis += 2 if experiment.training.inputs.layout == "detector" else 0
     size = experiment.window_shapes()[0][axis] // ways

@@ -20,10 +20,6 @@ def balanced_owners(sizes: Sequence[int], ranks: int) -> tuple[int, ...]:
     """Returns the rank that owns each variable: the largest first, each to the rank that has least.
 
     A rank has at most 1/`ranks` of the sum, plus one variable. Each has one at least if there are as many as ranks.
-
-    Args:
-        sizes: Number of values of each variable.
-        ranks: Number of ranks.
     """
     loads, owners = [0] * ranks, [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
@@ -40,8 +36,6 @@ def joined_groups(groups: Sequence[Sequence[int]], owners: Sequence[int], ranks:
 
     Args:
         groups: Indices of variables.
-        owners: The rank that owns each variable; every rank owns one.
-        ranks: Number of ranks.
     """
     joined: list[list[int]] = []
     waiting: list[int] = []
@@ -64,8 +58,6 @@ def wire_bytes(sizes: Sequence[int], weight_bytes: Sequence[int], ranks: int, gr
     Args:
         sizes: Number of values of each variable.
         weight_bytes: Bytes of a value of each variable when it travels.
-        ranks: Number of ranks.
-        gradient_bytes: Bytes of a value of a gradient.
     """
     values = zip(sizes, weight_bytes, strict=True)
     return (ranks - 1) * sum(size * (gradient_bytes + weight) for size, weight in values)

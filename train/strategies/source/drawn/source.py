@@ -66,7 +66,6 @@ def draw(ids: Sequence[str], samples: int, seed: int, node: int) -> list[str]:
         ids: Of all training samples, sorted.
         samples: Number of samples to draw, each at most once.
         seed: Of the experiment.
-        node: Number of the node.
 
     Raises:
         InputError: If there are fewer samples.
@@ -97,9 +96,7 @@ def stage(
     Args:
         source: The dataset on the shared file system.
         target: A folder of this node's own.
-        ranks: The ranks of the job.
         samples: Number of training samples per node.
-        seed: Of the draws.
         threads: Number of threads that read, per rank.
         on_progress: Called with what this rank has read and has to read, MiB.
 

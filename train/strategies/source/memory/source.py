@@ -126,7 +126,6 @@ def assign_owners(
     """Returns the rank that owns each sample: one of the group that takes it first.
 
     Args:
-        entries: All training entries.
         seed: Of the experiment.
         epoch: The first epoch that is trained.
         taken: Entries of its order that were used before.
