@@ -20,5 +20,6 @@ class RankSettings(Section):
         0,
         ge=0,
         le=2**15,
-        description="children per rank of the tree in which ranks exchange signs of life; 0: all send them to rank 0",
+        description="children per rank of the tree in which ranks exchange signs of life; 0: up to 256 ranks send them "
+        "to rank 0, more have a tree of 32",
     )

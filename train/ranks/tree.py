@@ -7,6 +7,9 @@ rank says reaches the root in at most log_r(number of ranks) + 1 rounds.
 
 from dataclasses import dataclass
 
+STAR_RANKS = 256  # up to which all ranks may be children of rank 0: it reads that many datagrams at any time
+RADIX = 32  # of a tree of more ranks: 27,600 are three messages from the root, and a rank has few children
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -43,5 +46,5 @@ class Tree:
 
 
 def watch_tree(ranks: int, radix: int) -> Tree:
-    """Returns the tree of training.ranks.watchdog_radix, in which `radix` 0 makes all ranks children of rank 0."""
-    return Tree(ranks, radix or max(1, ranks - 1))
+    """Returns the tree of training.ranks.watchdog_radix; with 0, up to `STAR_RANKS` ranks are children of rank 0."""
+    return Tree(ranks, radix or (max(1, ranks - 1) if ranks <= STAR_RANKS else RADIX))

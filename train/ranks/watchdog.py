@@ -33,9 +33,11 @@ Address = tuple[str, int]  # host, port
 
 STALL_LIMIT = 10  # a job in which a rank makes no progress for this many times `stall_warning_s` is ended
 DATAGRAMS_PER_S = 2000  # that reach a rank
+RECEIVE_BUFFER_BYTES = 4 * 2**20  # for the datagrams that arrive while the process computes
 SILENT_INTERVALS = 4  # without a datagram, after which a rank counts as silent; one more for each rank that relays it
 LOST_INTERVALS = 2.5  # the same after a collective failed because a rank has ended
-SPARE_DATAGRAMS = 100  # that are read per interval, beyond four per rank
+SPARE_DATAGRAMS = 100  # that are read per interval, beyond four per neighbour in the tree
+SPREAD = 0.618034  # of an interval between the datagrams of ranks that follow each other, so that a parent's are apart
 
 
 @contextmanager
@@ -45,10 +47,11 @@ def watch(ranks: Ranks, warning_s: float, radix: int = 0) -> Iterator["Watchdog"
     Args:
         ranks: `train.ranks.reduction`.
         warning_s: Time without progress after which rank 0 warns; the job ends after `STALL_LIMIT` times that.
-        radix: Children per rank of the tree; 0: all ranks are children of rank 0.
+        radix: Children per rank of the tree; 0: see `watch_tree`.
     """
     rank, host = ranks.rank(), socket.gethostname()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
+        udp_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)  # or what the system allows
         udp_socket.bind(("", 0))
         port, key = udp_socket.getsockname()[1], secrets.token_hex(KEY_BYTES)
         own = {"host": host, "address": outgoing_address(), "port": port}
@@ -136,6 +139,7 @@ class Watchdog:
         self.interval_ended = now = clock.monotonic()
         self.state, self.restarted = RankState(0, IDLE, now, now), now
         self.others: dict[int, RankState] = {}
+        self.told: dict[int, list[int]] = {}  # by child, the ranks of which its last datagram told
         self.answering: Address | None = None  # that of `server` at which the parent was reached
         self.warned = self.failed = self.flooded = False
         self.closing = threading.Event()
@@ -143,7 +147,8 @@ class Watchdog:
 
     def start(self) -> None:
         """Starts the thread."""
-        self.interval_ended = self.clock.monotonic()
+        # The first interval ends early on each rank by another part of it: its datagrams do not arrive together.
+        self.interval_ended = self.clock.monotonic() - self.interval_s * (self.rank * SPREAD % 1)
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
@@ -224,7 +229,7 @@ class Watchdog:
 
     def _listen(self, until: float) -> bool:
         """Receives datagrams until the time `until`; returns whether there were too many to read them all."""
-        for _ in range(SPARE_DATAGRAMS + 4 * len(self.hosts)):
+        for _ in range(SPARE_DATAGRAMS + 4 * (len(self.children) + 1)):
             remaining = until - self.clock.monotonic()
             if remaining <= 0 or self.closing.is_set():
                 return False
@@ -248,22 +253,19 @@ class Watchdog:
             self._send(FAILED)
             return
         else:
-            self._forget_below(rank)
+            for other_rank in self.told.pop(rank, ()):  # a child tells of all that matter each time
+                self.others.pop(other_rank, None)
             if datagram.content == LEFT:
                 self.others.pop(rank, None)
                 return
             root = [_relayed(0, self.others[0], now)] if 0 in self.others else []
             self.socket.sendto(self.codec.encode(rank, self.state.step, self.state.phase, root), sender)
+            self.told[rank] = [other.rank for other in datagram.relayed]
         for other in datagram.relayed:
             self.others[other.rank] = RankState(other.step, other.phase, now - other.since_s, now - other.heard_s)
         previous, step, phase = self.others.get(rank), datagram.step, datagram.content
         unmoved = previous is not None and (previous.step, previous.phase) == (step, phase)
         self.others[rank] = RankState(step, phase, previous.since if previous and unmoved else now, now)
-
-    def _forget_below(self, rank: int) -> None:
-        """Forgets what was told of ranks below `rank`: a child tells of all that matter each time."""
-        if self.tree.children(rank):
-            self.others = {n: state for n, state in self.others.items() if rank not in self.tree.ancestors(n)}
 
     def _known(self, now: float, silent_s: float) -> dict[int, RankState]:
         """Returns the states of other ranks without those that a rank has told of which is silent itself."""

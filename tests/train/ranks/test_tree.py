@@ -38,3 +38,10 @@ def test_without_a_radix_all_ranks_are_children_of_rank_0(ranks):
     assert list(tree.children(0)) == list(range(1, ranks))
     assert tree.depth() == min(1, ranks - 1)
     assert watch_tree(40, 3) == Tree(40, 3)
+
+
+@pytest.mark.parametrize(("ranks", "depth"), [(256, 1), (257, 2), (1536, 3), (27_600, 3)])
+def test_without_a_radix_many_ranks_form_a_tree_that_overruns_none(ranks, depth):
+    tree = watch_tree(ranks, 0)
+    assert tree.depth() == depth
+    assert max(len(tree.children(rank)) for rank in range(ranks)) == (255 if depth == 1 else 32)

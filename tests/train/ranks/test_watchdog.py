@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import socket
 import time
-from itertools import count
+from itertools import count, pairwise
 
 import launch
 import pytest
@@ -235,6 +235,15 @@ def test_in_a_tree_rank_0_learns_why_a_leaf_ends(network, tree):
     assert watchdogs[0].describe_lost_rank().startswith("died: rank 6 on g (silent since ")
     watchdogs[3].close(FAILED)
     network.advance_until(lambda: watchdogs[0].failed)
+
+
+def test_the_datagrams_of_a_parents_children_are_spread_over_an_interval(network):
+    watchdogs, _ = network.watchdogs(101, 60)
+    for watchdog in watchdogs:
+        watchdog._run = lambda: None
+        watchdog.start()
+    ends = sorted((watchdog.interval_ended - network.now) % watchdog.interval_s for watchdog in watchdogs[1:])
+    assert max(after - before for before, after in pairwise(ends)) < 0.05 * watchdogs[0].interval_s
 
 
 def flood(watchdogs):

@@ -1,0 +1,160 @@
+"""The watchdog of a job: rank 0, those below it and one below these are real, on sockets; the others are played.
+
+A played rank sends what a real one would: its own state and those of the ranks below it, in one datagram per second.
+"""
+
+import contextlib
+import io
+import socket
+import threading
+import time
+
+from train.ranks.datagrams import KEY_BYTES, Codec, Relayed
+from train.ranks.stalls import STEPPING
+from train.ranks.watchdog import RECEIVE_BUFFER_BYTES, Watchdog
+
+HOST = "127.0.0.1"
+STEP_S = 0.86  # of a step of the paper
+
+
+class _Counted:
+    """A socket that counts what it sends and receives."""
+
+    def __init__(self) -> None:
+        self.received = self.sent = 0
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        self._socket.bind((HOST, 0))
+        self.getsockname, self.settimeout, self.close = (
+            self._socket.getsockname,
+            self._socket.settimeout,
+            self._socket.close,
+        )
+
+    def recvfrom(self, size: int) -> tuple[bytes, tuple[str, int]]:
+        data, sender = self._socket.recvfrom(size)
+        self.received += len(data)
+        return data, sender
+
+    def sendto(self, data: bytes, address: tuple[str, int]) -> None:
+        self.sent += len(data)
+        self._socket.sendto(data, address)
+
+
+class PlayedRanks:
+    """Ranks of a job in one thread that say what real ones would. `dead` ones say nothing."""
+
+    def __init__(self, ranks: int, real: dict[int, Watchdog], key: bytes) -> None:
+        tree = real[0].tree
+        self.interval_s, self.began, self.dead = real[0].interval_s, time.monotonic(), set[int]()
+        # Those that send to a real rank; each speaks for the ranks below it.
+        self.speakers = [
+            (rank, parent, list(tree.children(rank)), Codec(key, rank, ranks))
+            for parent in real
+            for rank in tree.children(parent)
+            if rank not in real
+        ]
+        self.addresses = {rank: watchdog.socket.getsockname() for rank, watchdog in real.items()}
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
+            udp_socket.setblocking(False)
+            due = time.monotonic()
+            while not self.ended.wait(0):
+                # In a job the datagrams of different ranks are spread over the interval.
+                for number, (rank, parent, below, codec) in enumerate(self.speakers):
+                    wait_s = due + self.interval_s * number / len(self.speakers) - time.monotonic()
+                    if wait_s > 0.005 and self.ended.wait(wait_s):
+                        return
+                    if rank not in self.dead:
+                        step, since_s = self.step()
+                        told = [Relayed(other, step, STEPPING, since_s, 0.5) for other in below[:60]]
+                        with contextlib.suppress(OSError):
+                            udp_socket.sendto(codec.encode(parent, step, STEPPING, told), self.addresses[parent])
+                due += self.interval_s
+
+    def step(self) -> tuple[int, float]:
+        """Returns the step that the job is in, and the time since it began, s."""
+        step, part = divmod(time.monotonic() - self.began, STEP_S)
+        return int(step), part
+
+
+def rehearse(ranks: int, seconds: float, warning_s: float = 60.0) -> dict[str, float | str]:
+    """Runs the watchdogs, then lets one rank fall silent.
+
+    Args:
+        ranks: Number of pretended ranks.
+        seconds: Time for which all ranks are well.
+        warning_s: training.ranks.stall_warning_s.
+
+    Returns:
+        What rank 0 heard and sent per second, its processor time, the false warnings, and the rank that was named.
+    """
+    key, messages = bytes(range(KEY_BYTES)), list[str]()
+    names = [f"node{rank // 6:04d}" for rank in range(ranks)]
+
+    def watchdog(rank: int, parent: Watchdog | None) -> Watchdog:
+        server = [parent.socket.getsockname()] if parent else []
+        return Watchdog(rank, names, _Counted(), server, key, warning_s, messages.append)
+
+    real = {0: watchdog(0, None)}
+    if real[0].tree.depth() > 1:
+        real |= {rank: watchdog(rank, real[0]) for rank in real[0].children}
+        last = real[max(real)]
+        real |= {rank: watchdog(rank, last) for rank in [*last.children][:1]}
+    played = PlayedRanks(ranks, real, key)
+    cpu = _time_threads(real[0])
+    with contextlib.redirect_stderr(text := io.StringIO()):
+        played.began = time.monotonic()
+        for each in real.values():
+            each.start()
+        played.thread.start()
+        _work(real, played, seconds)
+        heard, false = real[0].socket.received, len(messages) + text.getvalue().count("warning:")
+        known, cpu_s = len(real[0].others), cpu[0]
+        result: dict[str, float | str] = {
+            "kB/s in": heard / seconds / 1e3,
+            "CPU": cpu_s / seconds,
+            "ranks known": known,
+            "false warnings": false,
+        }
+        if played.speakers:
+            dead, began = played.speakers[-1][0], time.monotonic()
+            played.dead.add(dead)
+            limit_s = warning_s + 3 * real[0].silent_s + 10
+            while "warning:" not in text.getvalue() and time.monotonic() < began + limit_s:
+                _work(real, played, 0.2)
+            named = f"rank {dead} on {names[dead]}" in text.getvalue()
+            result |= {"dead rank named": "yes" if named else f"no: {text.getvalue()}", "s": time.monotonic() - began}
+    played.ended.set()
+    for each in real.values():
+        each.closing.set()
+    for each in real.values():
+        each.close()
+        each.socket.close()
+    return result
+
+
+def _work(real: dict[int, Watchdog], played: PlayedRanks, seconds: float) -> None:
+    """Takes the steps of the real ranks for some time."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        step, _ = played.step()
+        for watchdog in real.values():
+            if watchdog.state.step != step:
+                watchdog.enter(step, STEPPING)
+        time.sleep(0.05)
+
+
+def _time_threads(watchdog: Watchdog) -> list[float]:
+    """Returns a list whose one value follows the processor time of the thread of `watchdog`, s."""
+    spent, run = [0.0], watchdog.run_interval
+
+    def timed() -> None:
+        run()
+        spent[0] = time.thread_time()
+
+    watchdog.run_interval = timed
+    return spent
