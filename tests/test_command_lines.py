@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-import fcdensenet.__main__ as fcdensenet_main
 from namsa.cli import command_line, parser
 from namsa.cli.command_line import CommandParser, exit_code
 from namsa.errors import InputError, WorkError
@@ -186,18 +185,6 @@ def test_every_error_is_one_line_of_bounded_length(fault, expected, capsys, monk
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {expected}")
     assert len(line) < 500
-
-
-def test_an_unforeseen_error_of_fcdensenet_is_one_line(capsys, monkeypatch):
-    monkeypatch.delenv(command_line.DEBUG, raising=False)
-    monkeypatch.setattr(fcdensenet_main, "read_network", lambda *_: unforeseen())
-    assert fcdensenet_main.main(["describe", "any.yaml"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: unexpected IndexError: 'pop from empty list'; this is a fault of the program")
-    assert "return [].pop()" in Path(line.partition("the traceback is in ")[2].partition(";")[0]).read_text()
-    monkeypatch.setenv(command_line.DEBUG, "1")
-    assert fcdensenet_main.main(["describe", "any.yaml"]) == 1
-    assert capsys.readouterr().err.startswith("Traceback")
 
 
 def test_exit_codes_of_work_that_ends(capsys):

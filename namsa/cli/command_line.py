@@ -124,6 +124,13 @@ def command_function(reference: str) -> Callable[[argparse.Namespace], int | Non
     return found
 
 
+def run_command(parser: CommandParser, arguments: Sequence[str] | None, interrupted: str | None = "interrupted") -> int:
+    """Parses the command line, runs its command and returns the exit code; see `exit_code`."""
+    warn_in_one_line()
+    options = parse(parser, arguments)
+    return exit_code(lambda: command_function(options.run)(options), interrupted)
+
+
 def exit_code(work: Callable[[], int | None], interrupted: str | None = "interrupted") -> int:
     """Runs `work` and returns its exit code; a fault becomes one line on stderr.
 

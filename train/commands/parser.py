@@ -29,7 +29,7 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--version", action="version", version=f"namsa {version('namsa')}")
     _add_job(parser)
-    _add_describe(parser)
+    add_describe(parser)
     _add_preflight(parser)
     _add_evaluation(parser)
     _add_staging(parser)
@@ -76,14 +76,15 @@ def _add_job(parser: CommandParser) -> None:
     command.add_argument("--ended", type=Path, dest="exit_code_file", help=argparse.SUPPRESS)  # for the supervisor
 
 
-def _add_describe(parser: CommandParser) -> None:
+def add_describe(parser: CommandParser) -> None:
+    """Adds the command `describe`."""
     command = parser.add_command(
         "describe",
         f"{__package__}.networks:describe",
         summary="print parameters, FLOP and memory of a network of any kind, by layer and in total",
         description="Only the section network is read. The numbers are for one sample.",
         examples=(
-            "%(prog)s configs/quickstart.yaml",
+            "%(prog)s configs/paper.yaml",
             "%(prog)s configs/neighbours/cosmoflow.yaml --set network.norm=true --json",
         ),
     )

@@ -46,8 +46,9 @@ import tensorflow as tf
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
-from fcdensenet.reading import read_network
+from namsa.config.loading import read_yaml
 from train.experiment.sections import Training
+from train.networks import read_network
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction
@@ -159,7 +160,9 @@ def paper(training: Training, step_ms: float, fraction: float) -> Step:
         step_ms: Length of a step on the pretended device.
         fraction: Of each tensor's size.
     """
-    layers = [layer for layer in count(read_network(PAPER)).layers[::-1] if layer.trainable_parameters]
+    layers = [
+        layer for layer in count(read_network(read_yaml(PAPER), str(PAPER))).layers[::-1] if layer.trainable_parameters
+    ]
     flop, device = sum(layer.forward_flop for layer in layers), Device(step_ms)
     tensors, paths, parts, done = [], [], [], 0
     for layer in layers:

@@ -8,8 +8,8 @@ from paths import ROOT
 
 from namsa.config.loading import read_yaml
 from namsa.errors import InputError
+from train.commands.networks import memory_bytes
 from train.networks import build, count, read_network
-from train.networks.describe import memory_bytes
 from train.networks.registry import KINDS
 
 NEIGHBOURS = ROOT / "configs" / "neighbours"
