@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from fcdensenet.split import Split
 
 from ..experiment.sections import Loss
+from .updates import half_square
 
 Tensor = Any
 ContrastLimits = tuple[float, float]
@@ -50,12 +51,12 @@ def huber(
         limits: Of `contrast`, in units of which errors are then measured; `None` for units of the density scale.
         split: What the parts of a divided sample exchange, of which the loss of this one is returned.
     """
-    error = tf.abs(tf.cast(prediction, tf.float32) - tf.cast(target, tf.float32))
+    error = ops.abs(ops.cast(prediction, "float32") - ops.cast(target, "float32"))
     if limits:
         error /= contrast(target, limits, split, "huber_contrast")
-    inner = tf.minimum(error, delta)
+    inner = ops.minimum(error, delta)
     # Equal to Huber's two cases, without a branch whose discarded side could overflow.
-    return tf.reduce_mean(inner * (error - 0.5 * inner))
+    return ops.mean(inner * (error - 0.5 * inner))
 
 
 def contrast(target: Tensor, limits: ContrastLimits, split: Split | None = None, name: str = "contrast") -> Tensor:
@@ -67,26 +68,26 @@ def contrast(target: Tensor, limits: ContrastLimits, split: Split | None = None,
         split: What the parts of a divided sample exchange.
         name: Of the exchanges.
     """
-    target = tf.cast(target, tf.float32)
+    target = ops.cast(target, "float32")
 
     def mean(values: Tensor, of: str) -> Tensor:
-        local = tf.reduce_mean(values, axis=tuple(range(1, len(target.shape))), keepdims=True)
+        local = ops.mean(values, axis=tuple(range(1, len(target.shape))), keepdims=True)
         return split.mean(local, f"{name}_{of}") if split else local
 
     average = mean(target, "mean")
-    spread = tf.maximum(tf.sqrt(mean(tf.square(target - average), "variance")), limits[1])
-    return tf.maximum(spread, limits[0] * average) if limits[0] else spread
+    spread = ops.maximum(ops.sqrt(mean(ops.square(target - average), "variance")), limits[1])
+    return ops.maximum(spread, limits[0] * average) if limits[0] else spread
 
 
 def split_output(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Splits the output of a network with a likelihood into the density and u, each of the target's shape."""
-    density, u = tf.split(output, 2, axis=1 if output.shape[1] != target.shape[1] else -1)
+    density, u = ops.split(output, 2, axis=1 if output.shape[1] != target.shape[1] else -1)
     return density, u
 
 
 def log_scale(u: Tensor) -> Tensor:
     """Returns the logarithm of the predicted error's scale, in units of the density scale, float32."""
-    return LARGEST_LOG_SCALE * tf.tanh(tf.cast(u, tf.float32) / LARGEST_LOG_SCALE)
+    return LARGEST_LOG_SCALE * ops.tanh(ops.cast(u, "float32") / LARGEST_LOG_SCALE)
 
 
 def negative_log_likelihood(
@@ -104,16 +105,16 @@ def negative_log_likelihood(
         loss: The section training.loss.
         split: See `huber`.
     """
-    error = tf.abs(tf.cast(tf.stop_gradient(density), tf.float32) - tf.cast(target, tf.float32))
+    error = ops.abs(ops.cast(ops.stop_gradient(density), "float32") - ops.cast(target, "float32"))
     logarithm = log_scale(u)
-    misfit = error * tf.exp(-logarithm)
+    misfit = error * ops.exp(-logarithm)
     if loss.likelihood == "gaussian":
         misfit = 0.5 * misfit**2
     limit = LARGEST_MISFIT
-    bounded = tf.minimum(misfit, limit) + limit * tf.math.log(tf.maximum(misfit, limit) / limit)
+    bounded = ops.minimum(misfit, limit) + limit * ops.log(ops.maximum(misfit, limit) / limit)
     if limits := loss.contrast_limits():
-        logarithm -= tf.math.log(contrast(target, limits, split, "likelihood_contrast"))
-    return tf.reduce_mean(bounded + logarithm)
+        logarithm -= ops.log(contrast(target, limits, split, "likelihood_contrast"))
+    return ops.mean(bounded + logarithm)
 
 
 @dataclass(frozen=True)
@@ -155,4 +156,4 @@ def kernels(variables: Iterable[keras.Variable]) -> list[keras.Variable]:
 
 def l2(variables: Iterable[keras.Variable], strength: float) -> Tensor:
     """Returns strength · Σ w²/2 over `variables`, a float32 scalar."""
-    return strength * tf.add_n([tf.nn.l2_loss(variable.value) for variable in variables])
+    return strength * ops.sum(ops.stack([half_square(variable.value) for variable in variables]))

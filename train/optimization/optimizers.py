@@ -7,8 +7,8 @@ gradient g. Here the gradient contains the L2 term, so that the denominator is |
 LARC (NVIDIA's Apex and OpenSeq2Seq; used by Kurth et al. 2018) clips: the step along d is `rate` times d, or
 `trust · |w| / |d|` times d as with LARS, whichever is shorter. It therefore only ever slows a layer down.
 
-A network has many small variables, and an operation on one of them takes less time than to start it. The update of a
-variable is therefore one operation, and factors of all layers are computed together.
+A network has many small variables, and an operation on one of them takes less time than to start it. The factors of all
+layers are therefore computed together; `train.optimization.updates` has what is done to each variable.
 """
 
 import math
@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from ..experiment.sections import Optimizer
+from .updates import adam_update, half_square, momentum_update, update_moments
 
 Tensor = Any
 
@@ -39,13 +40,13 @@ def trust_ratios(
     """
     w_norms, d_norms = _norms(weights), _norms(directions)
     defined = (w_norms > 0) & (d_norms > 0)
-    ratios = tf.where(defined, trust * w_norms / tf.where(defined, d_norms, 1.0), 1.0)
-    return tf.unstack(ratios if rate is None else tf.where(ratios < rate, ratios / rate, 1.0))
+    ratios = ops.where(defined, trust * w_norms / ops.where(defined, d_norms, 1.0), 1.0)
+    return ops.unstack(ratios if rate is None else ops.where(ratios < rate, ratios / rate, 1.0))
 
 
 def _norms(tensors: Sequence[Tensor]) -> Tensor:
     """Returns the Euclidean norm of each tensor, `(len(tensors),)`."""
-    return tf.sqrt(2 * tf.stack([tf.nn.l2_loss(tensor) for tensor in tensors]))
+    return ops.sqrt(2 * ops.stack([half_square(tensor) for tensor in tensors]))
 
 
 def make_optimizer(config: Optimizer) -> keras.optimizers.Optimizer:
@@ -82,14 +83,12 @@ class LarsMomentum(keras.optimizers.Optimizer):
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None) -> None:
         """Updates the variables that the optimizer was built with. See `LarsAdam.apply`."""
-        config, rate = self.config, tf.convert_to_tensor(self.learning_rate)
+        config, rate = self.config, ops.convert_to_tensor(self.learning_rate)
         variables, gradients = [variable.value for variable in self._trainable_variables], list(grads)
         if config.lars == "before":
             gradients = layer_wise(variables, gradients, config, rate)
-        for variable, gradient, m in zip(variables, gradients, self.m, strict=True):
-            tf.raw_ops.ResourceApplyMomentum(
-                var=variable.handle, accum=m.value.handle, lr=rate, grad=gradient, momentum=config.momentum
-            )
+        for variable, gradient, m in zip(self._trainable_variables, gradients, self.m, strict=True):
+            momentum_update(variable, m, gradient, rate, config.momentum)
         self.iterations.assign_add(1)
 
 
@@ -141,37 +140,26 @@ class LarsAdam(keras.optimizers.Optimizer):
         Args:
             trainable_variables: All variables, in the order of `build`.
         """
-        config, rate = self.config, tf.convert_to_tensor(self.learning_rate)
+        config, rate = self.config, ops.convert_to_tensor(self.learning_rate)
         variables, gradients = [variable.value for variable in self._trainable_variables], list(grads)
-        step = tf.cast(self.iterations.value + 1, tf.float32)
+        step = ops.cast(self.iterations.value + 1, "float32")
         # 1 − βᵗ to all digits: float32 holds 1 − 0.999 to four.
-        m_share, v_share = (-tf.math.expm1(step * _log(beta)) for beta in (config.beta_1, config.beta_2))
+        m_share, v_share = (-ops.expm1(step * _log(beta)) for beta in (config.beta_1, config.beta_2))
         if config.lars == "before":
             gradients = layer_wise(variables, gradients, config, rate)
         if config.lars == "after":
             updates = []
             for gradient, m, v in zip(gradients, self.m, self.v, strict=True):
-                new_m = m.value.assign_add((1 - config.beta_1) * (gradient - m.value))
-                new_v = v.value.assign_add((1 - config.beta_2) * (tf.square(gradient) - v.value))
-                updates.append((new_m / m_share) / (tf.sqrt(new_v / v_share) + config.epsilon))
-            for variable, update in zip(variables, layer_wise(variables, updates, config, rate), strict=True):
+                new_m, new_v = update_moments(m, v, gradient, config.beta_1, config.beta_2)
+                updates.append((new_m / m_share) / (ops.sqrt(new_v / v_share) + config.epsilon))
+            updates = layer_wise(variables, updates, config, rate)
+            for variable, update in zip(self._trainable_variables, updates, strict=True):
                 variable.assign_sub(rate * update)
         else:
             # The operation computes m, v and w − lr · m / (√v + epsilon): both shares are taken into lr and epsilon.
-            lr, epsilon = rate * tf.sqrt(v_share) / m_share, config.epsilon * tf.sqrt(v_share)
-            for variable, gradient, m, v in zip(variables, gradients, self.m, self.v, strict=True):
-                tf.raw_ops.ResourceApplyAdam(
-                    var=variable.handle,
-                    m=m.value.handle,
-                    v=v.value.handle,
-                    beta1_power=0.0,
-                    beta2_power=0.0,
-                    lr=lr,
-                    beta1=config.beta_1,
-                    beta2=config.beta_2,
-                    epsilon=epsilon,
-                    grad=gradient,
-                )
+            lr, epsilon = rate * ops.sqrt(v_share) / m_share, config.epsilon * ops.sqrt(v_share)
+            for variable, gradient, m, v in zip(self._trainable_variables, gradients, self.m, self.v, strict=True):
+                adam_update(variable, m, v, gradient, lr, config.beta_1, config.beta_2, epsilon)
         self.iterations.assign_add(1)
 
 

@@ -6,7 +6,7 @@ step and lower the scale together, without a collective for it. Weights and mome
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -82,24 +82,42 @@ class LogMaxOptimizer(keras.optimizers.LossScaleOptimizer):
 
     def apply(self, gradients: Sequence[Tensor], trainable_variables: Any = None) -> None:
         """Unscales `gradients`, updates the variables if all are finite, and sets the scale of the next step."""
-        scale = ops.convert_to_tensor(self.dynamic_scale)
         finite = self.check_finite(gradients)
+        ops.cond(finite, *self._changes(gradients, finite))
+
+    def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> tuple[Any, Any]:
+        """Does what `apply` does to values of the variables, and returns the new ones; see Keras' optimizers."""
+        variables = [*self._trainable_variables, *self.variables]
+        values = [*trainable_variables, *optimizer_variables]
+        finite = self.check_finite(grads)
+
+        def branch(index: int) -> list[Tensor]:
+            with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
+                self._changes(grads, finite)[index]()
+            return [scope.get_current_value(variable) for variable in variables]
+
+        found = ops.cond(finite, lambda: branch(0), lambda: branch(1))
+        return found[: len(trainable_variables)], found[len(trainable_variables) :]
+
+    def _changes(self, gradients: Sequence[Tensor], finite: Tensor) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Returns what changes the variables if all gradients are finite, and what does if not."""
+        scale = ops.convert_to_tensor(self.dynamic_scale)
         largest = ops.max(ops.stack([ops.max(ops.abs(gradient)) for gradient in gradients])) / scale
         log_largest = ops.where(finite & (largest > 0), ops.log2(ops.maximum(largest, 1e-30)), self.log_max)
         statistics = log_max_statistics(self.statistics.value, log_largest)
         new_scale = log_max_scale(statistics, self.log_max)
 
         def update() -> None:
-            self.inner_optimizer.apply([gradient / scale for gradient in gradients], trainable_variables)
+            self.inner_optimizer.apply([gradient / scale for gradient in gradients])
             # Gradients that are all zero have no logarithm.
-            self.statistics.assign(ops.where(largest > 0, statistics, self.statistics))
+            self.statistics.assign(ops.where(largest > 0, statistics, self.statistics.value))
             self.dynamic_scale.assign(ops.where(largest > 0, new_scale, scale))
 
         def skip() -> None:
             self.statistics.assign(statistics)
             self.dynamic_scale.assign(ops.minimum(new_scale, scale / 2))
 
-        ops.cond(finite, update, skip)
+        return update, skip
 
 
 def log_max_statistics(statistics: Tensor, log_largest: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-import tensorflow as tf
+from keras import ops
 
 Tensor = Any
 
@@ -21,7 +21,7 @@ def wire_divisors(ranks: int) -> tuple[float, float]:
 
 def to_wire(gradient: Tensor, ranks: int) -> Tensor:
     """Returns a float32 gradient, scaled by the loss scale, as the float16 message that is summed over `ranks`."""
-    return tf.cast(gradient / wire_divisors(ranks)[0], tf.float16)
+    return ops.cast(gradient / wire_divisors(ranks)[0], "float16")
 
 
 def from_wire(total: Tensor, ranks: int) -> Tensor:
@@ -29,4 +29,4 @@ def from_wire(total: Tensor, ranks: int) -> Tensor:
 
     A sum that overflows is infinite in the same places on all ranks, so that all of them skip the step.
     """
-    return tf.cast(total, tf.float32) / wire_divisors(ranks)[1]
+    return ops.cast(total, "float32") / wire_divisors(ranks)[1]

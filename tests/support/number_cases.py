@@ -1,0 +1,121 @@
+"""Numbers of `train` under the backend of this process: `python number_cases.py FILE.npz` writes them.
+
+TensorFlow cannot be imported there unless it is the backend. `tests/train/test_backends.py` compares the backends.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+if os.environ.get("KERAS_BACKEND") == "jax":
+    sys.modules["tensorflow"] = None  # type: ignore[assignment]  # importing it raises ImportError
+
+import keras
+import numpy as np
+from keras import ops
+
+from train.experiment.sections import Loss, Optimizer, Training
+from train.optimization import losses, precision
+from train.optimization.optimizers import make_optimizer
+
+if JAX := keras.backend.backend() == "jax":
+    from jax import jit as graph
+else:
+    from tensorflow import function as graph
+
+Arrays = dict[str, Any]
+CASES: dict[str, Callable[[], Arrays]] = {}
+
+
+def case(function: Callable[[], Arrays]) -> Callable[[], Arrays]:
+    CASES[function.__name__] = function
+    return function
+
+
+def named(prefix: str, arrays: Arrays) -> Arrays:
+    return {f"{prefix}_{name}": array for name, array in arrays.items()}
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(11)
+
+
+# ---- Losses ---------------------------------------------------------------------------------------------------------
+
+
+@case
+def losses_of_a_density() -> Arrays:
+    target, found = rng().normal(5, 3, (3, 6, 4, 1)), {}
+    output = target + rng().normal(0, 2, (3, 6, 4, 2))
+    output[0, :2] *= 60
+    for likelihood in ("none", "laplace", "gaussian"):
+        for relative in (False, True):
+            loss = Loss(likelihood=likelihood, relative=relative, huber_delta=1.5)
+            objective = losses.DensityObjective(loss)
+            for dtype in ("float32", "float16"):
+                x = ops.cast(output[..., : len(objective.terms)], dtype)
+                terms = objective(x, ops.cast(target, "float32"), ops.cast(loss.huber_delta, "float32"))
+                found[f"{likelihood}_{relative}_{dtype}"] = ops.stack(terms)
+    kernel, bias = (keras.Variable(rng().normal(size=shape), dtype="float32") for shape in ((3, 3, 2, 5), (5,)))
+    return found | {"l2": losses.l2(losses.kernels([kernel, bias, kernel]), 0.1)}
+
+
+# ---- Optimizers and loss scales -------------------------------------------------------------------------------------
+
+
+def updated(optimizer: Any, steps: int = 4, spoilt: int | None = None, scale: float = 1.0) -> Arrays:
+    """Weights, moments and the other state after some steps, in the way in which each backend trains."""
+    draw = rng()
+    variables = [keras.Variable(draw.normal(size=shape), dtype="float32") for shape in ((3, 3, 2, 4), (4,), (5, 2))]
+    optimizer.build(variables)
+    state = [*variables, *optimizer.variables]
+    apply = graph(optimizer.stateless_apply if JAX else optimizer.apply)
+    for step in range(steps):
+        gradients = [np.float32(scale * draw.normal(size=variable.shape)) for variable in variables]
+        if step == spoilt:
+            gradients[1][0] = np.inf
+        optimizer.learning_rate.assign(0.05 / (1 + step))
+        if JAX:
+            values = [variable.value for variable in state]
+            new_weights, new_values = apply(values[len(variables) :], gradients, values[: len(variables)])
+            for variable, value in zip(state, [*new_weights, *new_values], strict=True):
+                variable.assign(value)
+        else:
+            apply([ops.convert_to_tensor(gradient) for gradient in gradients])
+    return {str(index): variable.numpy() for index, variable in enumerate(state)}
+
+
+@case
+def optimizers() -> Arrays:
+    found = {}
+    for lars in ("before", "after", "none"):
+        for layer_rates in ("lars", "larc"):
+            config = Optimizer(learning_rate=0.05, lars=lars, lars_trust=0.3, layer_rates=layer_rates)
+            found |= named(f"adam_{lars}_{layer_rates}", updated(make_optimizer(config)))
+    for lars in ("before", "none"):
+        config = Optimizer(kind="momentum", momentum=0.8, learning_rate=0.1, lars=lars)
+        found |= named(f"momentum_{lars}", updated(make_optimizer(config)))
+    return found
+
+
+@case
+def loss_scales() -> Arrays:
+    found = {}
+    for kind in ("backoff", "logmax"):
+        settings = {"compute": "mixed_float16", "loss_scaling": kind, "growth_steps": 2}
+        training = Training.model_validate({"epochs": 1, "precision": settings})
+        for spoilt in (None, 2):
+            optimizer = precision.with_loss_scale(make_optimizer(training.optimizer), training)
+            found |= named(f"{kind}_{spoilt}", updated(optimizer, 5, spoilt, 2.0**15))
+    return found
+
+
+def numbers() -> Arrays:
+    """All of them, by case and name."""
+    return {f"{case}/{name}": np.asarray(value) for case, make in CASES.items() for name, value in make().items()}
+
+
+if __name__ == "__main__":
+    np.savez(Path(sys.argv[1]), **numbers())
