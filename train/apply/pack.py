@@ -4,7 +4,7 @@ config.yaml         The run's configuration, with the names of classes, without 
                     of their simulation time.
 weights.npz         The network's variables, in the format of a checkpoint: those of best.npz, if validation has kept
                     them and the newest checkpoint has a larger error on the dev split, otherwise those of the
-                    checkpoint. Kernels are in float16 if that does no harm.
+                    checkpoint. Kernels are in float16 if that does no harm. The arrays are compressed.
 calibration.json    What was measured of the network, at least the fraction of the beam in the mean training pattern.
 CARD.md             What the model is for, what it was trained on, how good it is and its limits (`train.apply.card`).
 

@@ -56,7 +56,7 @@ class NetworkVariables:
         """Writes the variables, kernels in another type, and returns facts about the file."""
         with open_atomic(path) as file, np.errstate(over="ignore"):
             rounded = [array.astype(dtype) if array.ndim > 1 else array for array in self.arrays]
-            checkpoint.write(file, self.facts, self.names, rounded)
+            checkpoint.write(file, self.facts, self.names, rounded, compress=True)
         return {
             "dtype": dtype,
             "bytes": path.stat().st_size,

@@ -37,6 +37,8 @@ OF_RANK = "moments_of_rank_"  # begins the names of arrays that are no variables
 
 BROKEN = (OSError, ValueError, KeyError)  # what `read` raises for a broken file
 
+_LARGEST_RATIO = 32  # of unpacked to packed bytes: kernels of which two thirds are zeros have 3
+
 
 @dataclass(frozen=True)
 class TrainingPosition:
@@ -202,22 +204,31 @@ def _digest(arrays: Sequence[np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def write(file: BinaryIO, facts: Mapping[str, Any], names: Sequence[str], arrays: Sequence[np.ndarray]) -> None:
+def write(
+    file: BinaryIO,
+    facts: Mapping[str, Any],
+    names: Sequence[str],
+    arrays: Sequence[np.ndarray],
+    *,
+    compress: bool = False,
+) -> None:
     """Writes a checkpoint in its file format.
 
     Args:
         facts: For the header; JSON types.
         names: Names of the variables.
         arrays: Their values.
+        compress: Whether to compress the arrays. `read` takes either.
     """
     header = {"format": FORMAT, **facts, "variables": list(names), "digest": _digest(arrays)}
     numbered = {f"{index:05d}": array for index, array in enumerate(arrays)}
-    np.savez(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **numbered)
+    save_arrays = np.savez_compressed if compress else np.savez
+    save_arrays(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **numbered)
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     """Returns a checkpoint's header and arrays. Raises one of `BROKEN` if the file is broken."""
-    arrays = read_npz(path, largest_bytes=path.stat().st_size)
+    arrays = read_npz(path, largest_bytes=_LARGEST_RATIO * path.stat().st_size)
     header = _checked_header(parse_json(arrays["header"].tobytes().decode(), "its header"))
     variables = [arrays[f"{index:05d}"] for index in range(len(header["variables"]))]
     if _digest(variables) != header["digest"]:
@@ -227,7 +238,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
 
 def read_header(path: Path) -> dict[str, Any]:
     """Returns a checkpoint's header, without reading its arrays. Raises one of `BROKEN` if it is broken."""
-    arrays = read_npz(path, largest_bytes=path.stat().st_size, names=("header",))
+    arrays = read_npz(path, largest_bytes=_LARGEST_RATIO * path.stat().st_size, names=("header",))
     return _checked_header(parse_json(arrays["header"].tobytes().decode(), "its header"))
 
 

@@ -34,7 +34,7 @@ def test_agrees_with_the_reference(name, table, precision):
     np.testing.assert_allclose(sample.cbed.sum(axis=(1, 2)), stored, rtol=TOLERANCE[precision])
     for field in ("density", "projected_potential"):
         expected = arrays[f"{field}_{table}"]
-        assert np.linalg.norm(getattr(sample, field) - expected) < TOLERANCE[precision] * np.linalg.norm(expected)
+        assert np.linalg.norm(getattr(sample, field)[::2] - expected) < TOLERANCE[precision] * np.linalg.norm(expected)
 
     pixel_area = np.prod(sample.provenance["density_sampling_angstrom"])
     electrons = sample.density.sum(dtype=np.float64) * pixel_area
