@@ -50,6 +50,7 @@ LAYERS = {
     ),
     "train": (
         ("program",),
+        ("execution",),
         ("networks",),
         ("tasks by name",),
         ("experiment",),

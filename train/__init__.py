@@ -15,7 +15,11 @@ from importlib.metadata import version
 
 import lazy_loader
 
+from .execution import backend
+
 __version__ = version("namsa")
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
+
+backend.fall_back()

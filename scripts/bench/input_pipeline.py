@@ -51,10 +51,11 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, shard_path
 from namsa.physics.backend import available_cores
+from train.execution.tensorflow import host_tensor
 from train.experiment.experiment import Experiment
 from train.input.batches import batches, read_batches
 from train.input.normalisation import Batch
-from train.input.readahead import Buffers, as_tensor
+from train.input.readahead import Buffers
 from train.input.views import ReadCache
 from train.reports.runs import read_steps
 
@@ -328,7 +329,7 @@ def hdf5(size: Size, folder: Path, order: Any, buffers: Buffers) -> Iterator[Any
                 index = order[(at + slot) % len(order)]
                 file["cbed"].read_direct(cbed, np.s_[index], np.s_[slot])
                 file["density"].read_direct(density, np.s_[index], np.s_[slot])
-            yield as_tensor(cbed), as_tensor(density)
+            yield host_tensor(cbed), host_tensor(density)
 
 
 def list_all(batches: Iterator[Any]) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from namsa.errors import InputError
 
+from ..execution import backend
 from ..networks import Network, build
 from ..optimization import checkpoint
 from .models import Model
@@ -36,9 +37,7 @@ def build_loaded(model: Model, config: Network) -> Any:
     """
     import keras
 
-    from ..ranks.devices import check_data_format
-
-    check_data_format(config.data_format)
+    backend.execution().check_data_format(config.data_format)
     keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before
     keras.config.set_dtype_policy("float32")
     network = build(config, seed=0)

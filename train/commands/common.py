@@ -1,6 +1,6 @@
 """How a command of a job of several ranks ends."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,8 @@ from namsa.cli import command_line
 from namsa.errors import InputError, WorkError
 from namsa.launcher import rank_and_size
 
+from ..execution import backend
+from ..experiment.experiment import load
 from ..ranks import supervise
 from ..ranks.signals import Stopped
 
@@ -33,6 +35,22 @@ def exit_code(work: Callable[[], None], exit_code_file: Path | None = None) -> i
             raise
 
     return command_line.exit_code(recorded, interrupted=None)
+
+
+def choose_backend(config: Path, overrides: Sequence[str]) -> None:
+    """Chooses what computes, as a configuration says, before this process loads it.
+
+    Raises:
+        InputError: If it is not installed, or, in a single process, if the configuration is not valid. Of several
+            ranks, one reports that when they are connected.
+    """
+    configured = None
+    try:
+        configured = load(config, overrides).training.backend
+    except InputError:
+        if rank_and_size()[1] == 1:
+            raise
+    backend.choose(configured)
 
 
 def as_rank(work: Callable[[Any], None], exit_code_file: Path | None = None) -> int:

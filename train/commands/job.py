@@ -9,12 +9,11 @@ from typing import Any
 
 from namsa import locks
 from namsa.errors import InputError
-from namsa.launcher import rank_and_size
 
 from ..experiment.experiment import load
 from ..program import PACKAGE
 from ..ranks import supervise
-from .common import as_rank, exit_code
+from .common import as_rank, choose_backend, exit_code
 
 # A file server that has lost a node keeps its locks for a while (NFS: 90 s), and a supervisor has restarted the job.
 SUPERVISED_LOCK_WAIT_S = 300.0
@@ -59,17 +58,14 @@ def _train(
 ) -> int:
     """Runs the main job and returns its exit code."""
 
-    def check() -> None:
-        if rank_and_size()[1] == 1:
-            load(config, overrides)  # a single process reports a fault before it loads TensorFlow
-
     def work(_: Any) -> None:
         from .. import main
 
         wait_s = SUPERVISED_LOCK_WAIT_S if exit_code_file else locks.WAIT_S
         main.train(config, overrides, run_dir, evaluate_only, home, wait_s, force)
 
-    return exit_code(check, exit_code_file) or as_rank(work, exit_code_file)
+    chosen = exit_code(lambda: choose_backend(config, overrides), exit_code_file)
+    return chosen or as_rank(work, exit_code_file)
 
 
 def _dry_run(options: argparse.Namespace) -> int:
@@ -92,7 +88,7 @@ def _dry_run(options: argparse.Namespace) -> int:
                 table.add_row(*row)
             Console(markup=False).print(table, highlight=False)
 
-    return as_rank(work)
+    return exit_code(lambda: choose_backend(options.config, options.overrides)) or as_rank(work)
 
 
 def _supervise(options: argparse.Namespace) -> None:

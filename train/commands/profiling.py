@@ -5,10 +5,12 @@ import json
 import os
 from typing import Any
 
+from namsa.errors import InputError
 from namsa.launcher import rank_and_size
 
+from ..execution import backend
 from ..experiment.experiment import load
-from .common import as_rank
+from .common import as_rank, choose_backend, exit_code
 
 
 def profile(options: argparse.Namespace) -> int:
@@ -25,9 +27,9 @@ def profile(options: argparse.Namespace) -> int:
         if rank_and_size()[1] > 1:
             os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # which Horovod reads when it starts; see reduction.timeline
         reduction.start(experiment.training)
-        machine = devices.claim(reduction.local_rank(), reduction.local_size())
+        machine = backend.execution().claim(reduction.local_rank(), reduction.local_size())
         with reduction.together():
-            devices.check_data_format(experiment.network.data_format)
+            backend.execution().check_data_format(experiment.network.data_format)
         if "core" in machine:
             machine = f"{devices.processor_name()}, {machine}"
         result = profile(experiment, options.steps, machine)
@@ -42,4 +44,10 @@ def profile(options: argparse.Namespace) -> int:
                     for path in written:
                         console.print(path, highlight=False, soft_wrap=True)
 
-    return as_rank(work)
+    return exit_code(lambda: _choose(options)) or as_rank(work)
+
+
+def _choose(options: argparse.Namespace) -> None:
+    choose_backend(options.config, options.overrides)
+    if backend.name() == "jax":
+        raise InputError("train profile reads TensorFlow's profiler: set KERAS_BACKEND=tensorflow")

@@ -175,6 +175,12 @@ class Training(TaskSections):
 
     moved_keys: ClassVar[dict[str, str]] = REDUCTION
 
+    backend: Literal["tensorflow", "jax"] | None = Field(
+        None,
+        description="what computes: 'tensorflow', with Horovod where there are several ranks, or 'jax', one process "
+        "with all devices of its machine; the environment variable KERAS_BACKEND overrides it. None: tensorflow where "
+        "it is installed, elsewhere jax",
+    )
     validation: Validation = Validation()
     epochs: int = Field(ge=1, le=10**6, description="number of passes over the training samples")
     batch_size: int = Field(1, ge=1, le=2**16, description="samples per rank and step")

@@ -4,7 +4,7 @@ Symmetries and noise are drawn from the samples' seeds and the epoch's number al
 batches.
 
 A batch is read as it is stored: one copy, without the interpreter's lock, from the file's pages into memory that
-TensorFlow takes over. The arithmetic is TensorFlow's, on the device that trains, so that float16 is sent to a GPU. All
+TensorFlow or JAX takes over. The arithmetic is theirs, on the device that trains, so that float16 is sent to a GPU. All
 of it happens in threads ahead of the step. A process reads a sample's header and compares its checksum only once
 (`ReadCache`). This finds samples that were damaged before the job, and later epochs are little more than copies.
 """
@@ -16,16 +16,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from namsa.dataset.entry import Entry
 from namsa.physics.backend import available_cores
 
+from ..execution import backend
 from ..experiment.experiment import Experiment
 from .augmentation import augment
 from .division import OwnPart
 from .normalisation import Batch, Normalisation, normalise_graph
-from .readahead import ahead, as_tensor
+from .readahead import ahead
 from .views import Compose, KeptWindow, Readable, ReadCache, SampleView, find_view
 
 Tensor = Any
@@ -98,9 +99,13 @@ def read_batches(
     """Returns a generator of finish(batch, entries) for each batch of host tensors. It is called in threads."""
 
     def make(entries: Sequence[Entry]) -> Result:
-        return finish(Batch(*map(as_tensor, read_batch(dataset, entries, experiment, epoch, cache, compose))), entries)
+        return finish(_on_host(read_batch(dataset, entries, experiment, epoch, cache, compose)), entries)
 
     return _ahead(make, share, experiment)
+
+
+def _on_host(batch: Batch) -> Batch:
+    return Batch(*map(backend.execution().host_tensor, batch))
 
 
 def _ahead(
@@ -162,12 +167,12 @@ def kept_batch(
         if window is None or window.number != number:
             # One by one, so that the numbers do not depend on which samples are drawn together.
             stored = read_batch(dataset, [entry], experiment, number, cache, compose)
-            x, y = finish(Batch(*map(as_tensor, stored)), [entry])
-            window = cache.kept[entry.id] = KeptWindow(number, tf.cast(x, experiment.data.dtype), y)
+            x, y = finish(_on_host(stored), [entry])
+            window = cache.kept[entry.id] = KeptWindow(number, ops.cast(x, experiment.data.dtype), y)
         windows_of_batch.append(window)
     dtype = experiment.training.precision.compute.removeprefix("mixed_")
-    x = tf.cast(tf.concat([window.x for window in windows_of_batch], 0), dtype)
-    return x, tf.concat([window.y for window in windows_of_batch], 0)
+    x = ops.cast(ops.concatenate([window.x for window in windows_of_batch], 0), dtype)
+    return x, ops.concatenate([window.y for window in windows_of_batch], 0)
 
 
 def read_batch(

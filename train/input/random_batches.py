@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from ..experiment.sections import Training
 from ..networks import Network
@@ -26,4 +26,4 @@ def random_batch(network: Network, training: Training, images_per_sample: int = 
         return rng.random(shape, np.float32)
 
     compute_dtype = training.precision.compute.removeprefix("mixed_")
-    return tf.cast(images(channels), compute_dtype), tf.constant(images(1))
+    return ops.cast(images(channels), compute_dtype), ops.convert_to_tensor(images(1))

@@ -1,4 +1,4 @@
-"""Work done ahead in threads, and memory that NumPy fills and TensorFlow reads without a copy.
+"""Work done ahead in threads, and memory that NumPy fills and the execution reads without a copy.
 
 The kernel provides fresh memory page by page: filling it was measured at 3.4 GB/s, filling memory that has been used
 before at 12.7 GB/s. A batch's memory is therefore used again when its tensors are gone.
@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -51,11 +50,6 @@ class Buffers:
             memory = np.empty(size + _ALIGNMENT, np.uint8)
             block = memory.ctypes.data + -memory.ctypes.data % _ALIGNMENT, memory
         return np.asarray(_LentBlock(block, free, shape, element))
-
-
-def as_tensor(array: npt.NDArray[Any]) -> Any:
-    """Returns a host tensor on the memory of `array`, which must come from `Buffers` and not be changed any more."""
-    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
 def ahead(

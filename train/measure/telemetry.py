@@ -6,14 +6,11 @@ metrics.jsonl has one line per step. A number that is not finite (of a step that
 import json
 import math
 import os
-import platform
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
-import tensorflow as tf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -21,10 +18,9 @@ from namsa.errors import InputError
 from namsa.files import read_text, write_text_atomic
 from namsa.json_files import parse_json
 
+from .events import EventFile
 from .results import LARGEST_METRICS_BYTES, StepRow
 from .validation_rows import PLACE, ValidationRow
-
-Numbers = Mapping[str, float | None]
 
 COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
@@ -35,19 +31,20 @@ COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), 
 class Recorder:
     """Appends rows to metrics.jsonl and to TensorBoard's events."""
 
-    def __init__(self, file: TextIO, add: Callable[[int, Numbers], None]) -> None:
-        self._file, self._add = file, add
+    def __init__(self, file: TextIO, events: EventFile) -> None:
+        self._file, self._events = file, events
 
     def __call__(self, row: StepRow) -> None:
         """Appends the row of a step."""
         numbers = cast("Mapping[str, float]", row)
         finite = {key: value if math.isfinite(value) else None for key, value in numbers.items()}
         self._file.write(json.dumps(finite, allow_nan=False) + "\n")
-        self._add(row["step"], finite)
+        self._events.add(row["step"], {tag: number for tag, number in finite.items() if tag != "step"})
 
     def validated(self, row: ValidationRow) -> None:
         """Adds the row of a validation to TensorBoard's events."""
-        self._add(row["step"], {f"validation/{name}": number for name, number in row.items() if name not in PLACE})
+        numbers = {f"validation/{name}": number for name, number in row.items() if name not in PLACE}
+        self._events.add(row["step"], numbers)
 
 
 @contextmanager
@@ -61,35 +58,11 @@ def recorder(run_dir: Path, steps_done: int) -> Iterator[Recorder]:
     """
     path = run_dir / "metrics.jsonl"
     drop_rows_after(path, steps_done)
-    with path.open("a", buffering=1, encoding="utf-8") as file, _events(run_dir / "tensorboard", steps_done) as add:
-        yield Recorder(file, add)
-
-
-@contextmanager
-def _events(directory: Path, steps_done: int) -> Iterator[Callable[[int, Numbers], None]]:
-    """Yields `add(step, numbers)`, which writes one event to a new file.
-
-    The file starts with an event that makes TensorBoard drop the steps after `steps_done`, which tf.summary cannot
-    write.
-    """
-    event, log, summary = tf.compat.v1.Event, tf.compat.v1.SessionLog, tf.compat.v1.Summary
-    directory.mkdir(exist_ok=True)
-    seconds, nanoseconds = divmod(time.time_ns(), 10**9)  # TensorBoard reads files in the order of their names
-    name = f"events.out.tfevents.{seconds}.{nanoseconds:09d}.{platform.node()}"
-    with tf.io.TFRecordWriter(str(directory / name)) as file:
-
-        def write(**content: Any) -> None:
-            file.write(event(wall_time=time.time(), **content).SerializeToString())
-            file.flush()
-
-        def add(step: int, numbers: Numbers) -> None:
-            scalars = {tag: number for tag, number in numbers.items() if tag != "step" and number is not None}
-            values = [summary.Value(tag=tag, simple_value=number) for tag, number in scalars.items()]
-            write(step=step, summary=summary(value=values))
-
-        write(file_version="brain.Event:2")
-        write(step=steps_done + 1, session_log=log(status=log.START))
-        yield add
+    with (
+        path.open("a", buffering=1, encoding="utf-8") as file,
+        EventFile(run_dir / "tensorboard", steps_done + 1) as events,
+    ):
+        yield Recorder(file, events)
 
 
 def sync_metrics(run_dir: Path) -> None:

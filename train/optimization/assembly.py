@@ -1,6 +1,6 @@
 """What a job trains: the network, its optimizer, and what a step keeps between steps."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 
@@ -10,7 +10,7 @@ from ..experiment.sections import Training
 from ..networks import Network, build
 from ..ranks.exchange import Exchange, make_exchange
 from . import precision
-from .accumulation import Accumulation
+from .loop import step_module
 from .objective import Objective
 from .optimizers import make_optimizer
 
@@ -21,7 +21,7 @@ class Assembly(NamedTuple):
     model: keras.Model  # the network, with the initial weights of its seed
     optimizer: keras.optimizers.Optimizer  # its optimizer, built, with a loss scale if there is one
     exchange: Exchange  # what happens to gradients and weights between the ranks
-    accumulation: Accumulation | None  # `None` if a step takes one batch
+    accumulation: Any | None  # that of the execution; `None` if a step takes one batch
 
 
 def assemble(
@@ -50,5 +50,7 @@ def assemble(
         optimizer = precision.with_loss_scale(make_optimizer(training.optimizer), training, ranks)
         exchange = make_exchange(training.exchange, rank, ranks)
         exchange.begin(model, optimizer)
-        accumulation = Accumulation(model, optimizer, training, objective) if training.accumulate > 1 else None
+        accumulation = None
+        if training.accumulate > 1:
+            accumulation = step_module().Accumulation(model, optimizer, training, objective)
     return Assembly(model, optimizer, exchange, accumulation)

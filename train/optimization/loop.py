@@ -4,21 +4,22 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, cast
 
 import keras
-import tensorflow as tf
+import numpy as np
+from keras import ops
 
 from namsa.errors import WorkError
 
+from ..execution import backend
 from ..experiment.sections import Training
 from ..measure.results import StepRow
 from ..ranks import reduction
 from ..ranks.exchange import Exchange, make_exchange
 from ..ranks.signals import StopRequest
-from . import losses, precision
-from .accumulation import Accumulation
-from .gradients import differentiate, time_after, time_before
+from . import losses
 from .objective import Objective
 from .schedules import learning_rate
 
@@ -34,10 +35,10 @@ def make_step(
     optimizer: keras.optimizers.Optimizer,
     training: Training,
     exchange: Exchange | None = None,
-    accumulation: Accumulation | None = None,
+    accumulation: Any | None = None,
     objective: Objective | None = None,
 ) -> Step:
-    """Builds the training step, a tf.function step(x, y, rate, setting, stop) that updates `model` once on all ranks.
+    """Builds the training step, step(x, y, rate, setting, stop), which updates `model` once on all ranks.
 
     `stop` is 1 on a rank that has been asked to stop, and above 0 on all ranks in return. It is sent with the loss and
     the statistics of normalisations, which are therefore equal on all ranks after every step, as the weights are: rank
@@ -47,11 +48,11 @@ def make_step(
         model: The network.
         optimizer: Its optimizer, built.
         exchange: What has taken `model` and `optimizer`; `None` for that of `training`, which then takes them here.
-        accumulation: With it, the step takes the last batch of an update; see `train.optimization.accumulation`.
+        accumulation: That of `step_module`; with it, the step takes the last batch of an update.
         objective: The task's loss; `None` for that of a density.
 
     Returns:
-        The step. It returns what is written at `STEP_NUMBERS` as one tensor, which is one copy from the device.
+        The step. It returns what is written at `STEP_NUMBERS` as one array, which is one copy from the device.
 
     Raises:
         InputError: If the section training.exchange does not fit the network.
@@ -62,38 +63,14 @@ def make_step(
     if exchange is None:
         exchange = make_exchange(training.exchange, reduction.rank(), reduction.size())
         exchange.begin(model, optimizer)
-    statistics = model.non_trainable_weights
     objective = objective or losses.DensityObjective(training.loss)
-
-    @tf.function(autograph=False)  # no Python control flow to convert, and converting takes longer than tracing
-    def step(x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0) -> Tensor:
-        started, x = time_before(x)
-        scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
-        old_statistics = [tf.identity(statistic.value) for statistic in statistics]
-        batch = differentiate(model, training, x, y, setting, scale, objective)
-        means = accumulation.mean_with(batch) if accumulation else batch
-        terms, l2, own_loss, new_statistics, gradients = means
-        averages = exchange.mean_numbers([*terms, tf.convert_to_tensor(stop), *new_statistics])
-        terms, stop, new_statistics = averages[: len(terms)], averages[len(terms)], averages[len(terms) + 1 :]
-        computed = time_after(gradients)
-        averaged, norm = exchange.mean(gradients, scale)
-        communicated = time_after(averaged)
-        grad_norm = norm / scale
-        optimizer.learning_rate.assign(rate)
-        with tf.name_scope("update"):  # tells these operations from the others in a profile
-            # With a loss scale, gradients that are not finite only lower the scale.
-            optimizer.apply(averaged, exchange.updated)
-        # Moving averages would never forget an infinity.
-        finite = tf.math.is_finite(grad_norm) & tf.math.is_finite(tf.linalg.global_norm(new_statistics or [0.0]))
-        for statistic, old, new in zip(statistics, old_statistics, new_statistics, strict=True):
-            statistic.assign(tf.where(finite, new, old))
-        sending = exchange.after_update(tf.math.is_finite(grad_norm))
-        # With lag, the averages may be there before the gradients.
-        exposed = sending + tf.maximum(communicated - computed, 0)
-        times = [tf.cast(seconds, tf.float32) for seconds in (exposed, computed - started)]
-        return tf.stack([terms[0], l2, scale, grad_norm, *times, stop, *terms[1:], own_loss])
-
+    step: Step = step_module().make_step(model, optimizer, training, exchange, accumulation, objective)
     return step
+
+
+def step_module() -> Any:
+    """Returns the module with the step of this process's execution: `make_step` and `Accumulation`."""
+    return import_module(f".{backend.name()}_step", __package__)
 
 
 @dataclass(frozen=True)
@@ -116,7 +93,7 @@ def train_epoch(
     *,
     exchange: Exchange | None = None,
     stop_request: StopRequest | None = None,
-    accumulation: Accumulation | None = None,
+    accumulation: Any | None = None,
     objective: Objective | None = None,
 ) -> Iterator[StepRow]:
     """Takes the steps of `plan`.
@@ -154,10 +131,10 @@ def train_epoch(
             x, y = next(batches)
             data_s += time.perf_counter() - asked
             if left and accumulation:
-                earlier_s += float(accumulation.add(x, y, tf.constant(setting, tf.float32)))
+                earlier_s += float(accumulation.add(x, y, ops.convert_to_tensor(setting, "float32")))
         stop = float(stop_request.signal_name is not None)
-        scalars = [tf.constant(value, tf.float32) for value in (rate, setting, stop)]
-        *numbers, own_loss = step(x, y, *scalars).numpy().tolist()
+        scalars = [ops.convert_to_tensor(value, "float32") for value in (rate, setting, stop)]
+        *numbers, own_loss = np.asarray(step(x, y, *scalars)).tolist()
         measured = dict(zip(names, numbers, strict=True))
         agreed, sync, asked = True, {}, time.perf_counter()
         if exchange and not exchange.averages_in_step:

@@ -9,10 +9,11 @@ from pathlib import Path
 from namsa.config.loading import config_hash
 from namsa.errors import InputError
 
+from ..execution import backend
 from ..experiment.experiment import Experiment, load
 from ..experiment.sections import Training
 from ..input.division import RankDivision, division_of
-from ..ranks import devices, reduction, signals
+from ..ranks import reduction, signals
 from ..ranks.signals import StopRequest
 from ..ranks.watchdog import Watchdog, watch
 
@@ -65,12 +66,12 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
     with signals.listen() as stop_request:
         reduction.start(_start_settings(config, overrides))
         rank, ranks = reduction.rank(), reduction.size()
-        device = devices.claim(reduction.local_rank(), reduction.local_size())
+        device = backend.execution().claim(reduction.local_rank(), reduction.local_size())
         with reduction.together():
             experiment = load(config, overrides)
             if evaluate_only:
                 experiment = experiment.model_copy(update={"data": experiment.data.as_it_lies()})
-            devices.check_data_format(experiment.network.data_format)
+            backend.execution().check_data_format(experiment.network.data_format)
         reduction.check_same(config_hash(experiment), "the configuration's hash")
         training, hosts = experiment.training, reduction.nodes()
         with reduction.together():

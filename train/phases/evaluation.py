@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any, cast
 
-import tensorflow as tf
+import namsa
 
+from ..execution import backend
 from ..measure.performance import PerformanceAccount
 from ..measure.results import RunFacts
 from ..ranks import devices, reduction
@@ -40,7 +40,7 @@ def evaluate(
         "steps": state.position.step,
         "seconds": round(time.perf_counter() - job.started, 1),
         "performance": account.summary(reduction),
-        "versions": {"tensorflow": tf.__version__} | {name: version(name) for name in ("namsa", "keras", "horovod")},
+        "versions": backend.execution().versions() | {"namsa": namsa.__version__} | reduction.versions(),
     }
     with reduction.together():
         earlier = facts_of_steps(run.path) if job.rank == 0 and not facts["performance"] else {}

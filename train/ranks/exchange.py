@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from ..experiment.exchange import Allreduce, ExchangeSection, GradientGroups
 from ..experiment.registry import strategy
@@ -155,6 +154,8 @@ class AllreduceExchange(Exchange):
     def mean(self, gradients: Sequence[Tensor], scale: Tensor) -> tuple[list[Tensor], Tensor]:
         """See `Exchange`."""
         means = self.average(gradients, self.groups(gradients))
+        import tensorflow as tf
+
         return means, tf.linalg.global_norm(means)
 
     def groups(self, gradients: Sequence[Tensor]) -> list[list[int]]:

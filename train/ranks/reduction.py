@@ -1,5 +1,6 @@
 """The only module that imports Horovod: ranks and collectives.
 
+Horovod exchanges tensors of TensorFlow. A single rank, which exchanges nothing, works without both: under JAX, too.
 Every rank must call the same collectives in the same order, so no collective is under a condition that depends on the
 rank. Objects are sent as JSON, never as pickles. This module satisfies `train.ranks.protocol.Ranks`.
 """
@@ -10,49 +11,58 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import horovod.tensorflow as hvd
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from namsa.errors import InputError
 from namsa.launcher import rank_and_size
 
+from ..execution import backend
+from ..experiment.exchange import Allreduce
 from ..experiment.sections import Training
 from . import signals
 
 Tensor = Any
 Members = tuple[int, ...]  # ranks, in order
+hvd: Any = None  # horovod.tensorflow, once `start` has found that ranks exchange something
 _process_sets: dict[Members, Any] = {}  # of some of the ranks, as `start` declared them to Horovod
 
 
 def rank() -> int:
     """Returns the number of this rank, from 0."""
-    return hvd.rank()
+    return hvd.rank() if hvd else 0
 
 
 def size() -> int:
     """Returns the number of ranks."""
-    return hvd.size()
+    return hvd.size() if hvd else 1
 
 
 def local_rank() -> int:
     """Returns the number of this rank on its node, from 0."""
-    return hvd.local_rank()
+    return hvd.local_rank() if hvd else 0
 
 
 def local_size() -> int:
     """Returns the number of ranks on this node."""
-    return hvd.local_size()
+    return hvd.local_size() if hvd else 1
+
+
+def versions() -> dict[str, str]:
+    """Returns the version of Horovod, if it is used."""
+    return {"horovod": version("horovod")} if hvd else {}
 
 
 def stop() -> None:
     """Disconnects this rank."""
-    hvd.shutdown()
+    if hvd:
+        hvd.shutdown()
 
 
 def start(training: Training | None = None) -> None:
@@ -66,10 +76,15 @@ def start(training: Training | None = None) -> None:
         training: The section training; `None` for its defaults.
 
     Raises:
-        InputError: If this build of Horovod does not support the launcher, or hierarchical reduction.
+        InputError: If Horovod is needed, and is not there or not for JAX, or if its build does not support the
+            launcher, or hierarchical reduction.
     """
     training = training or Training(epochs=1)
     config, exchange, ways = training.ranks, training.exchange, training.split.ways
+    launched_rank, launched = rank_and_size()
+    _load_horovod(training, launched, launched_rank)
+    if hvd is None:
+        return
     settings = {
         "CACHE_CAPACITY": config.cache_capacity,
         "FUSION_THRESHOLD": config.fusion_threshold_mib * 2**20,
@@ -78,7 +93,6 @@ def start(training: Training | None = None) -> None:
         **exchange.horovod_settings(),
     }
     os.environ.update({f"HOROVOD_{name}": str(value) for name, value in settings.items()})
-    launched_rank, launched = rank_and_size()
     # All ranks have a process set anyway. Those that form no groups of `ways` are refused later.
     divided = [tuple(range(at, at + ways)) for at in range(0, launched, ways) if launched % ways == 0]
     groups = [members for members in [*divided, *exchange.process_sets(launched)] if 1 < len(members) < launched]
@@ -101,11 +115,38 @@ def start(training: Training | None = None) -> None:
         )
 
 
+def _load_horovod(training: Training, launched: int, launched_rank: int) -> None:
+    """Sets `hvd`, where several ranks, or a strategy of their exchange, need it."""
+    global hvd  # noqa: PLW0603 - a process has one Horovod, and loading it takes a second
+    if launched > 1:
+        what, remedy = f"{launched} ranks need", "start one process, in which JAX uses all devices of the machine"
+    elif training.split.ways > 1:
+        what, remedy = f"training.split.ways {training.split.ways} needs", "set it to 1"
+    elif not isinstance(training.exchange, Allreduce):
+        what, remedy = f"training.exchange.kind {training.exchange.model_dump()['kind']} needs", "set it to allreduce"
+    else:
+        return
+    fault = None
+    if backend.name() == "jax":
+        fault = f"{what} Horovod, which exchanges no tensors of JAX: {remedy}, or compute with KERAS_BACKEND=tensorflow"
+    elif find_spec("horovod") is None:
+        fault = f"{what} Horovod, which is not installed: pip install 'namsa[train]', or in a checkout scripts/uv sync"
+    if fault:
+        raise InputError(fault) if launched_rank == 0 else silent_exit(_exit_code(InputError(fault)))
+    import horovod.tensorflow
+
+    hvd = horovod.tensorflow
+
+
 # ---- Agreement ------------------------------------------------------------------------------------------------------
 
 
 def gather_json(value: Any) -> list[Any]:
     """Returns the `value`, of any JSON type, of every rank, in the order of ranks."""
+    if hvd is None:
+        return [json.loads(json.dumps(value))]
+    import tensorflow as tf
+
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
     with tf.device("/CPU:0"):
         lengths = hvd.allgather(tf.constant([len(text)]), name="json_lengths").numpy()
@@ -172,6 +213,10 @@ def _exit_code(error: BaseException | None) -> int:
 
 def lost_another_rank(error: Exception) -> bool:
     """Returns whether a collective failed because another rank has ended. Horovod tells it only in the message."""
+    if hvd is None:
+        return False
+    import tensorflow as tf
+
     return isinstance(error, tf.errors.OpError) and "Horovod has been shut down" in error.message
 
 
@@ -190,12 +235,20 @@ def timeline(path: Path) -> Iterator[None]:
 
 def minimum(value: int) -> int:
     """Returns the smallest `value` of all ranks."""
+    if hvd is None:
+        return value
+    import tensorflow as tf
+
     with tf.device("/CPU:0"):
         return int(hvd.allreduce(tf.constant(value, tf.int64), op=hvd.Min, name="lowest"))
 
 
 def total(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Returns the sum of every rank's `array`, the same bits on all ranks."""
+    if hvd is None:
+        return array
+    import tensorflow as tf
+
     with tf.device("/CPU:0"):
         return hvd.allreduce(tf.constant(array), op=hvd.Sum, name="total").numpy()
 
@@ -209,19 +262,18 @@ def broadcast_state(model: keras.Model, others: Sequence[Any]) -> None:
     Args:
         others: Keras variables beside it: moments, counters, the loss scale.
     """
-    state = [*model.variables, *others]
-    if size() > 1:
-        _broadcast([variable.value for variable in state])
+    if size() == 1:
+        return
+    import tensorflow as tf
+
+    def broadcast(variables: Sequence[tf.Variable]) -> None:  # Horovod's own uses AutoGraph, which leaves files
+        for variable in variables:
+            variable.assign(hvd.broadcast(variable, root_rank=0))
+
+    tf.function(broadcast, autograph=False)([variable.value for variable in [*model.variables, *others]])
     for variable in model.variables:
         if variable.name == "seed_generator_state":
             variable.assign_add([rank(), 0])
-
-
-@tf.function(autograph=False)
-def _broadcast(variables: Sequence[tf.Variable]) -> None:
-    """Sets `variables` to rank 0's: `hvd.broadcast_variables` without AutoGraph, which leaves temporary files."""
-    for variable in variables:
-        variable.assign(hvd.broadcast(variable, root_rank=0))
 
 
 def average(variables: Sequence[Any]) -> None:
@@ -253,6 +305,10 @@ def exchange(outgoing: Sequence[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.u
     Returns:
         What each rank sends to this one, in the order of ranks.
     """
+    if hvd is None:
+        return list(outgoing)
+    import tensorflow as tf
+
     lengths = tf.constant([len(message) for message in outgoing], tf.int32)
     with tf.device("/CPU:0"):
         joined, received = hvd.alltoall(tf.constant(np.concatenate(outgoing)), splits=lengths, name="exchange")
@@ -282,6 +338,8 @@ def to_all(message: Tensor, name: str) -> Tensor:
         message: Of this rank, of any length.
         name: As in `all_to_all`.
     """
+    import tensorflow as tf
+
     ranks = hvd.size()
     return all_to_all(tf.concat([message] * ranks, 0), tf.repeat(tf.size(message), ranks), name)
 
@@ -314,6 +372,8 @@ def in_one_buffer(tensors: Sequence[Tensor], work: Callable[[Tensor], Tensor]) -
         tensors: Of the same type.
         work: Takes and returns one axis of values.
     """
+    import tensorflow as tf
+
     flat = work(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0))
     parts = tf.split(flat, [tensor.shape.num_elements() for tensor in tensors])
     return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
@@ -321,7 +381,7 @@ def in_one_buffer(tensors: Sequence[Tensor], work: Callable[[Tensor], Tensor]) -
 
 def average_in_one_message(tensors: Sequence[Tensor], name: str) -> list[Tensor]:
     """Returns the mean over the ranks of float32 `tensors`. Call it inside a tf.function."""
-    if hvd.size() == 1:
+    if size() == 1:
         return list(tensors)
     return in_one_buffer(tensors, lambda flat: reduce([flat], name, average=True)[0])
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from fcdensenet.config import NetworkConfig
 from fcdensenet.split import part_shape
@@ -28,6 +28,7 @@ from namsa.errors import InputError
 from namsa.memory import check_memory_for
 from namsa.text import duration, plural
 
+from ..execution import backend
 from ..experiment.experiment import Experiment
 from ..experiment.sections import Training
 from ..input import selection
@@ -155,7 +156,7 @@ def _measure_step(experiment: Experiment) -> StepForecast:
     random = random_batch(network, training, images)
     batch = random[0], task.random_target(random)
     first_setting = next(iter(task.objective.setting(0).values()), 0.0)
-    rate, setting = (tf.constant(number, tf.float32) for number in (0.0, first_setting))
+    rate, setting = (ops.convert_to_tensor(number, "float32") for number in (0.0, first_setting))
     first_s, step_s = _first_and_median_s(lambda: step(*batch, rate, setting))
     if accumulation:
         add, earlier = accumulation.add, training.accumulate - 1
@@ -189,7 +190,7 @@ def measurable(experiment: Experiment) -> tuple[Network, float]:
     while batch_size * count(network).step_flop > MOST_FLOP and min(network.input_shape[1:]) > multiple:
         halves = (max(1, size // (2 * multiple)) * multiple for size in network.input_shape[1:])
         network = network.model_copy(update={"input_shape": (channels, *halves)})
-    if not tf.config.list_physical_devices("GPU"):  # where TensorFlow has no transposed convolution of channels first
+    if not backend.execution().has_gpu():  # where TensorFlow has no transposed convolution of channels first
         network = network.model_copy(update={"data_format": "channels_last"})
     return network, height * width / (network.input_shape[1] * network.input_shape[2])
 
@@ -204,7 +205,7 @@ def _first_and_median_s(call: Callable[[], Any]) -> tuple[float, float]:
     times: list[float] = []
     while len(times) <= MIN_STEPS or sum(times[1:]) < MIN_SECONDS:
         start = time.perf_counter()
-        call().numpy()
+        np.asarray(call())
         times.append(time.perf_counter() - start)
     return times[0], float(np.median(times[1:]))
 

@@ -4,14 +4,15 @@ import threading
 import numpy as np
 import pytest
 
-from train.input.readahead import Buffers, ahead, as_tensor
+from train.execution.tensorflow import host_tensor
+from train.input.readahead import Buffers, ahead
 
 
 def test_a_tensor_is_the_arrays_memory_and_keeps_it():
     buffers = Buffers()
     array = buffers.empty((3, 5), np.float16)
     array[...] = 1.5
-    tensor = as_tensor(array)
+    tensor = host_tensor(array)
     array[1, 2] = 7
     assert tensor.numpy()[1, 2] == 7
     del array
@@ -27,7 +28,7 @@ def test_memory_goes_round_once_its_tensor_is_gone():
     address, taken = first.ctypes.data, other.ctypes.data
     assert address != taken
     assert address % 64 == taken % 64 == 0
-    tensor = as_tensor(first)
+    tensor = host_tensor(first)
     del first
     assert buffers.empty((7, 11), np.float32).ctypes.data != address
     del tensor

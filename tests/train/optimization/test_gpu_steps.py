@@ -77,10 +77,11 @@ NCCL = """
 import json, numpy as np, sys, tensorflow as tf
 import horovod.tensorflow as hvd
 from train.experiment.exchange import Allreduce
-from train.ranks import devices, reduction
+from train.execution.tensorflow import claim
+from train.ranks import reduction
 from train.ranks.exchange import make_exchange
 reduction.start()
-devices.claim(reduction.local_rank(), reduction.local_size())
+claim(reduction.local_rank(), reduction.local_size())
 found = {}
 for compression in ("none", "fp16"):
     exchange = make_exchange(Allreduce(compression=compression))

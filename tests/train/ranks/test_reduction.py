@@ -3,6 +3,7 @@
 import os
 
 import four_ranks
+import horovod.tensorflow
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -105,8 +106,9 @@ def training(**sections):
 
 
 def test_horovod_is_told_before_it_starts(monkeypatch):
-    reduction.start()
     told = {}
+    horovod.tensorflow.init()
+    monkeypatch.setattr(reduction, "hvd", horovod.tensorflow)
     monkeypatch.setattr(reduction.hvd, "init", lambda process_sets: told.update(os.environ))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     ranks = {"cache_capacity": 0, "fusion_threshold_mib": 64, "cycle_time_ms": 0.1}
@@ -126,7 +128,8 @@ def test_horovod_is_told_before_it_starts(monkeypatch):
 
 
 def test_hierarchical_is_refused_where_horovod_would_ignore_it(monkeypatch):
-    reduction.start()
+    horovod.tensorflow.init()
+    monkeypatch.setattr(reduction, "hvd", horovod.tensorflow)
     monkeypatch.setattr(reduction.hvd, "init", lambda process_sets: None)
     monkeypatch.setattr(reduction.hvd, "size", lambda: 2)
     monkeypatch.setattr(reduction, "rank_and_size", lambda: (0, 2))

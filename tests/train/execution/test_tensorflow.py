@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from train.ranks.devices import check_data_format
+from train.execution.tensorflow import check_data_format
 
 
 def test_orders_of_axes_that_the_device_computes_pass() -> None:
@@ -18,7 +18,7 @@ def test_orders_of_axes_that_the_device_computes_pass() -> None:
 @pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="a GPU computes every order")
 def test_channels_first_is_refused_where_tensorflow_does_not_compute_it() -> None:
     code = (
-        "from namsa.errors import InputError\nfrom train.ranks.devices import check_data_format\n"
+        "from namsa.errors import InputError\nfrom train.execution.tensorflow import check_data_format\n"
         "check_data_format('channels_last')\n"
         "try:\n    check_data_format('channels_first')\nexcept InputError as error:\n    print(error)"
     )

@@ -1,0 +1,60 @@
+"""Which of TensorFlow and JAX computes in this process. Keras takes it from KERAS_BACKEND when it is imported."""
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from namsa.errors import InputError
+
+INSTALLATION = {"tensorflow": "pip install 'namsa[reconstruct]'", "jax": "pip install 'namsa[jax]'"}
+
+
+def installed() -> list[str]:
+    """Returns those that are installed, without importing them."""
+    return [name for name in INSTALLATION if find_spec(name)]
+
+
+def fall_back() -> None:
+    """Takes JAX where TensorFlow, which is Keras' default, is not installed and nothing is chosen."""
+    if "KERAS_BACKEND" not in os.environ and installed() == ["jax"]:
+        os.environ["KERAS_BACKEND"] = "jax"
+
+
+def choose(configured: str | None = None) -> None:
+    """Chooses for this process: KERAS_BACKEND, else the configuration, else TensorFlow, else JAX.
+
+    Args:
+        configured: training.backend; `None` if the configuration leaves it open.
+
+    Raises:
+        InputError: If what is chosen is unknown or not installed, or if this process computes with the other already.
+    """
+    fall_back()
+    environment = os.environ.get("KERAS_BACKEND")
+    key, chosen = ("KERAS_BACKEND", environment) if environment else ("training.backend", configured or "tensorflow")
+    if chosen not in INSTALLATION:
+        raise InputError(f"{key} is {chosen}: set it to {' or '.join(INSTALLATION)}")
+    if chosen not in (found := installed()):
+        other = f", or set {key} to {found[0]}" if found else ""
+        raise InputError(f"{key} is {chosen}, which is not installed: {INSTALLATION[chosen]}{other}")
+    if configured and not environment:
+        os.environ["KERAS_BACKEND"] = chosen
+    if "keras" in sys.modules and name() != chosen:
+        raise InputError(
+            f"{key} is {chosen}, and this process computes with {name()} already: set KERAS_BACKEND={chosen} before "
+            "Python starts"
+        )
+
+
+def name() -> str:
+    """Returns "tensorflow" or "jax". Imports Keras."""
+    import keras
+
+    return str(keras.backend.backend())
+
+
+def execution() -> Any:
+    """Returns the module of what computes here, `train.execution.tensorflow` or `train.execution.jax`."""
+    return import_module(f".{name()}", __package__)

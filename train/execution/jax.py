@@ -1,0 +1,78 @@
+"""Execution by JAX: one process with one or more devices, over which a batch is divided."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+# JAX reads it when it starts a GPU. A simulator may use the same card.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import jax
+import keras
+import numpy.typing as npt
+
+from namsa.launcher import usable_cores
+from namsa.text import plural
+
+Tensor = Any
+
+
+def claim(local_rank: int, local_size: int) -> str:
+    """Returns the devices of this process, the only one of its job, in words. It keeps all cores of the machine."""
+    devices = jax.local_devices()
+    if devices[0].platform == "cpu":
+        cores = plural(len(usable_cores()), "CPU core")
+        return cores if len(devices) == 1 else f"{len(devices)} JAX devices of {cores}"
+    name = devices[0].device_kind
+    return name if len(devices) == 1 else f"{len(devices)} × {name}"
+
+
+def has_gpu() -> bool:
+    """Returns whether a GPU computes."""
+    return jax.default_backend() == "gpu"
+
+
+def check_data_format(data_format: str) -> None:
+    """Takes any order of axes: XLA computes all, on processors and GPUs."""
+
+
+def host_tensor(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns the array itself, which JAX reads where it is or copies to its device."""
+    return array
+
+
+def compiled(function: Callable[..., Any], variables: Sequence[keras.Variable] = ()) -> Callable[..., Any]:
+    """Returns `function` compiled by XLA, once per shape of its arguments.
+
+    Args:
+        function: From arrays and tensors to tensors.
+        variables: That it reads, as those of a network. It may set them.
+    """
+    changed: list[int] = []
+
+    @jax.jit
+    def pure(values: Sequence[Tensor], *arguments: Any) -> tuple[Any, list[Tensor]]:
+        with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
+            results = function(*arguments)
+        after = [scope.get_current_value(variable) for variable in variables]
+        changed[:] = [index for index, value in enumerate(after) if value is not values[index]]
+        return results, [after[index] for index in changed]
+
+    def call(*arguments: Any) -> Any:
+        results, news = pure([variable.value for variable in variables], *arguments)
+        for index, new in zip(changed, news, strict=True):
+            variables[index].assign(new)
+        return results
+
+    return call
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of what computes, by its names."""
+    return {"jax": jax.__version__, "keras": keras.__version__}
+
+
+def peak_memory_mib() -> float | None:
+    """Returns the largest memory that this process's first device has used so far, MiB; `None` on processors."""
+    statistics = jax.local_devices()[0].memory_stats()
+    return statistics["peak_bytes_in_use"] / 2**20 if statistics else None

@@ -1,0 +1,83 @@
+"""Execution by TensorFlow."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy.typing as npt
+import tensorflow as tf
+
+from namsa.errors import InputError
+from namsa.launcher import bind_to_share
+
+Tensor = Any
+
+
+def claim(local_rank: int, local_size: int) -> str:
+    """Binds this process to its share of the node. Call it before TensorFlow or CuPy start a device.
+
+    Args:
+        local_rank: Number of this rank on its node.
+        local_size: Number of ranks on this node.
+
+    Returns:
+        The share in words.
+    """
+    share = bind_to_share(local_rank, local_size)
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return share
+    gpu = gpus[min(local_rank, len(gpus) - 1)]
+    tf.config.set_visible_devices(gpu, "GPU")
+    tf.config.experimental.set_memory_growth(gpu, True)
+    return str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name))
+
+
+def has_gpu() -> bool:
+    """Returns whether a GPU computes."""
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+def check_data_format(data_format: str) -> None:
+    """Refuses an order of axes that this machine does not compute.
+
+    On processors, TensorFlow convolves channels first by oneDNN alone, which it uses of itself only where the processor
+    has AVX-512 VNNI or newer instructions for networks.
+
+    Args:
+        data_format: `network.data_format`.
+
+    Raises:
+        InputError: If TensorFlow cannot convolve images in this order here.
+    """
+    if data_format == "channels_last":
+        return
+    image = tf.zeros((1, 1, 1, 1))
+    try:
+        tf.nn.conv2d(image, image, 1, "VALID", "NCHW")
+    except (tf.errors.UnimplementedError, tf.errors.InvalidArgumentError):
+        raise InputError(
+            "network.data_format is channels_first, which TensorFlow does not compute on this processor: use a GPU, "
+            "set network.data_format to channels_last, or TF_ENABLE_ONEDNN_OPTS=1 in the environment"
+        ) from None
+
+
+def host_tensor(array: npt.NDArray[Any]) -> Tensor:
+    """Returns a host tensor on the memory of `array`, which is 64-byte aligned and must not be changed any more."""
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+
+
+def compiled(function: Callable[..., Any], variables: Sequence[keras.Variable] = ()) -> Callable[..., Any]:
+    """Returns `function` as a graph, which is built once per shape of its arguments.
+
+    Args:
+        function: From arrays and tensors to tensors.
+        variables: That it reads, as those of a network. It may set them.
+    """
+    graph: Callable[..., Any] = tf.function(function, autograph=False, reduce_retracing=True)
+    return graph
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of what computes, by its names."""
+    return {"tensorflow": tf.__version__, "keras": keras.__version__}

@@ -1,0 +1,227 @@
+"""The training step compiled by XLA: one process, whose devices share each batch.
+
+The state of a job (weights, statistics, seeds, moments, loss scale) goes into the compiled step and comes out of it in
+the same memory. The variables of Keras hold it between steps, as checkpoints and scores read it. Batches are divided
+over the devices along their first axis, and the state is on each of them: XLA adds the messages between them. A batch
+of any number of devices gives the same numbers, to rounding, since normalisations and dropout see the whole batch.
+
+The host reads its clock before the step and after it: compute_s is the whole step, and comm_s is zero.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import keras
+from jax import numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from ..experiment.sections import Training
+from ..ranks.exchange import Exchange
+from . import losses, precision
+from .objective import Objective
+
+Tensor = Any
+
+
+class _State(NamedTuple):
+    """Values of variables: what is trained, the rest of the network, and the optimizer's."""
+
+    trainable: list[Tensor]
+    others: list[Tensor]
+    optimizer: list[Tensor]
+
+
+class _Batch(NamedTuple):
+    """What a batch gives; see `train.optimization.gradients.Differentiated`."""
+
+    terms: list[Tensor]
+    l2: Tensor
+    loss: Tensor
+    statistics: list[Tensor]
+    gradients: list[Tensor]
+
+
+class _Network:
+    """A network and its optimizer as pure functions of their state.
+
+    Attributes:
+        statistics: Indices of the normalisations' moving averages among the variables that are not trained.
+    """
+
+    def __init__(
+        self, model: keras.Model, optimizer: keras.optimizers.Optimizer, training: Training, objective: Objective
+    ) -> None:
+        self.model, self.optimizer, self.training, self.objective = model, optimizer, training, objective
+        others, optimizer_variables = model.non_trainable_variables, optimizer.variables
+        self.variables = _State(model.trainable_variables, others, optimizer_variables)
+        kept = {id(variable) for variable in model.non_trainable_weights}
+        self.statistics = [index for index, variable in enumerate(others) if id(variable) in kept]
+        places = {id(variable): index for index, variable in enumerate(optimizer_variables)}
+        self.rate = places[id(optimizer.learning_rate)]
+        self.scale = places.get(id(precision.loss_scale(optimizer)))
+
+    def state(self) -> _State:
+        """Returns the values of the variables."""
+        return _State(*([variable.value for variable in variables] for variables in self.variables))
+
+    def set(self, state: _State) -> None:
+        """Sets the variables."""
+        for variables, values in zip(self.variables, state, strict=True):
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+
+    def loss_scale(self, state: _State) -> Tensor:
+        """Returns the loss scale, 1 without one."""
+        return jnp.ones(()) if self.scale is None else state.optimizer[self.scale]
+
+    def differentiate(self, state: _State, x: Tensor, y: Tensor, setting: Tensor) -> tuple[_Batch, list[Tensor]]:
+        """Returns what a batch gives, and the variables that are not trained after it."""
+        scale = self.loss_scale(state)
+
+        def scaled_loss(trainable: list[Tensor]) -> tuple[Tensor, Any]:
+            values = [*zip(self.variables.trainable, trainable, strict=True)]
+            values += zip(self.variables.others, state.others, strict=True)
+            with keras.StatelessScope(values) as scope:
+                terms = list(self.objective(self.model(x, training=True), y, setting))
+                l2 = losses.l2(losses.kernels(self.variables.trainable), self.training.loss.l2)
+            loss = sum(terms[1:], start=terms[0]) + l2
+            others = [scope.get_current_value(variable) for variable in self.variables.others]
+            return scale * loss, (terms, l2, loss, others)
+
+        gradients, (terms, l2, loss, others) = jax.grad(scaled_loss, has_aux=True)(state.trainable)
+        return _Batch(terms, l2, loss, [others[index] for index in self.statistics], gradients), others
+
+    def update(self, state: _State, batch: _Batch, others: list[Tensor], rate: Tensor) -> tuple[_State, Tensor]:
+        """Returns the state after an update with the numbers of its batches, and the norm of their gradient.
+
+        Args:
+            state: Before the update.
+            batch: Of one batch, or the mean of several.
+            others: The variables that are not trained, after the last batch.
+            rate: The learning rate.
+        """
+        norm = _norm(batch.gradients) / self.loss_scale(state)
+        moments = [*state.optimizer]
+        moments[self.rate] = rate
+        # With a loss scale, gradients that are not finite only lower the scale.
+        trainable, moments = self.optimizer.stateless_apply(moments, batch.gradients, state.trainable)
+        # Moving averages would never forget an infinity.
+        finite = jnp.isfinite(norm) & jnp.isfinite(_norm(batch.statistics))
+        others = [*others]
+        for index, new in zip(self.statistics, batch.statistics, strict=True):
+            others[index] = jnp.where(finite, new, state.others[index])
+        return _State(trainable, others, moments), norm
+
+
+class Accumulation:
+    """Sums over the batches of an update; see `train.optimization.accumulation.Accumulation`."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        training: Training,
+        objective: Objective | None = None,
+    ) -> None:
+        self.network = network = _Network(
+            model, optimizer, training, objective or losses.DensityObjective(training.loss)
+        )
+        self.devices = _Devices()
+        self.sums: _Batch | None = None
+
+        @partial(jax.jit, donate_argnums=1)
+        def add(state: _State, sums: _Batch | None, x: Tensor, y: Tensor, setting: Tensor) -> Any:
+            batch, others = network.differentiate(state, x, y, setting)
+            for index in network.statistics:  # they stay as they are until the update
+                others[index] = state.others[index]
+            return batch if sums is None else jax.tree.map(jnp.add, sums, batch), others
+
+        self._add = add
+
+    def add(self, x: Tensor, y: Tensor, setting: Tensor) -> float:
+        """Adds a batch, any but the last of an update, and returns the time of its forward and backward pass, s."""
+        started = time.perf_counter()
+        state, x, y = self.devices.place(self.network.state(), x, y)
+        self.sums, others = self._add(state, self.sums, x, y, setting)
+        for variable, value in zip(self.network.variables.others, others, strict=True):
+            variable.assign(value)
+        self.sums.loss.block_until_ready()
+        return time.perf_counter() - started
+
+    def take(self) -> _Batch:
+        """Returns the sums, and clears them."""
+        sums, self.sums = self.sums, None
+        assert sums
+        return sums
+
+
+class _Devices:
+    """Divides batches over as many of the process's devices as their size allows."""
+
+    def __init__(self) -> None:
+        self.sharding: dict[int, tuple[NamedSharding, NamedSharding]] = {}
+
+    def place(self, state: _State, x: Tensor, y: Tensor) -> tuple[_State, Tensor, Tensor]:
+        """Returns the state on every device that is used, and the batch divided over them."""
+        size = len(x)
+        if size not in self.sharding:
+            self.sharding[size] = self._divide(size)
+        whole, divided = self.sharding[size]
+        return jax.device_put(state, whole), jax.device_put(x, divided), jax.device_put(y, divided)
+
+    def _divide(self, size: int) -> tuple[NamedSharding, NamedSharding]:
+        devices = jax.local_devices()
+        used = max(number for number in range(1, len(devices) + 1) if size % number == 0)
+        if used < len(devices):
+            print(
+                f"warning: a batch of {size} images uses {used} of {len(devices)} devices: a training.batch_size that "
+                f"is a multiple of {len(devices)} uses all",
+                file=sys.stderr,
+            )
+        mesh = Mesh(devices[:used], ("batch",))
+        return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
+
+
+def make_step(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    training: Training,
+    exchange: Exchange,
+    accumulation: Accumulation | None,
+    objective: Objective,
+) -> Callable[..., list[float]]:
+    """Returns the step, which is compiled once per shape of a batch; see `train.optimization.loop.make_step`."""
+    network, devices = _Network(model, optimizer, training, objective), _Devices()
+
+    @partial(jax.jit, donate_argnums=(0, 1))
+    def compiled(
+        state: _State, sums: _Batch | None, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor
+    ) -> tuple[_State, Tensor]:
+        own, others = network.differentiate(state, x, y, setting)
+        batch = own
+        if sums is not None:
+            batch = jax.tree.map(lambda total, part: (total + part) / training.accumulate, sums, own)
+        after, norm = network.update(state, batch, others, rate)
+        numbers = [*batch.terms, batch.l2, network.loss_scale(state), norm, batch.loss]
+        return after, jnp.stack([jnp.asarray(number, jnp.float32) for number in numbers])
+
+    def step(x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0) -> list[float]:
+        started = time.perf_counter()
+        state, x, y = devices.place(network.state(), x, y)
+        after, numbers = compiled(state, accumulation.take() if accumulation else None, x, y, rate, setting)
+        network.set(after)
+        *terms, l2, scale, norm, own_loss = jax.device_get(numbers).tolist()
+        compute_s = time.perf_counter() - started
+        return [terms[0], l2, scale, norm, 0.0, compute_s, float(stop), *terms[1:], own_loss]
+
+    step.compiled = compiled  # type: ignore[attr-defined]
+    return step
+
+
+def _norm(tensors: Sequence[Tensor]) -> Tensor:
+    """Returns the Euclidean norm of all numbers of some tensors."""
+    return jnp.sqrt(sum((jnp.sum(jnp.square(tensor.astype(jnp.float32))) for tensor in tensors), start=jnp.zeros(())))

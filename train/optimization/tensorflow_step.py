@@ -1,0 +1,58 @@
+"""The training step as a graph of TensorFlow, on one rank of one or more."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ..experiment.sections import Training
+from ..ranks.exchange import Exchange
+from . import precision
+from .accumulation import Accumulation
+from .gradients import differentiate, time_after, time_before
+from .objective import Objective
+
+Tensor = Any
+
+
+def make_step(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    training: Training,
+    exchange: Exchange,
+    accumulation: Accumulation | None,
+    objective: Objective,
+) -> Callable[..., Tensor]:
+    """Returns the step, a tf.function; see `train.optimization.loop.make_step`."""
+    statistics = model.non_trainable_weights
+
+    @tf.function(autograph=False)  # no Python control flow to convert, and converting takes longer than tracing
+    def step(x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0) -> Tensor:
+        started, x = time_before(x)
+        scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
+        old_statistics = [tf.identity(statistic.value) for statistic in statistics]
+        batch = differentiate(model, training, x, y, setting, scale, objective)
+        means = accumulation.mean_with(batch) if accumulation else batch
+        terms, l2, own_loss, new_statistics, gradients = means
+        averages = exchange.mean_numbers([*terms, tf.convert_to_tensor(stop), *new_statistics])
+        terms, stop, new_statistics = averages[: len(terms)], averages[len(terms)], averages[len(terms) + 1 :]
+        computed = time_after(gradients)
+        averaged, norm = exchange.mean(gradients, scale)
+        communicated = time_after(averaged)
+        grad_norm = norm / scale
+        optimizer.learning_rate.assign(rate)
+        with tf.name_scope("update"):  # tells these operations from the others in a profile
+            # With a loss scale, gradients that are not finite only lower the scale.
+            optimizer.apply(averaged, exchange.updated)
+        # Moving averages would never forget an infinity.
+        finite = tf.math.is_finite(grad_norm) & tf.math.is_finite(tf.linalg.global_norm(new_statistics or [0.0]))
+        for statistic, old, new in zip(statistics, old_statistics, new_statistics, strict=True):
+            statistic.assign(tf.where(finite, new, old))
+        sending = exchange.after_update(tf.math.is_finite(grad_norm))
+        # With lag, the averages may be there before the gradients.
+        exposed = sending + tf.maximum(communicated - computed, 0)
+        times = [tf.cast(seconds, tf.float32) for seconds in (exposed, computed - started)]
+        return tf.stack([terms[0], l2, scale, grad_norm, *times, stop, *terms[1:], own_loss])
+
+    return step
