@@ -3,7 +3,7 @@
 # scripts/gpu/machine.txt, no TensorFlow.
 #
 #     scripts/gpu_wheels.sh fetch [FOLDER]       # what the machine lacks, as wheels in FOLDER (.wheels), 19 MB, and
-#                                                # abTEM in FOLDER/rival, 10 MB
+#                                                # abTEM in FOLDER/rival, 6 MB
 #     scripts/gpu_wheels.sh rehearse FOLDER      # such a machine's environment in FOLDER, without a GPU; of PYTHON
 #
 # A rehearsal: PYTHON=FOLDER/bin/python scripts/gpu_evidence.sh, in a copy of the checkout's files that is not installed.
