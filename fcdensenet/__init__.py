@@ -4,7 +4,7 @@
 Keras. Importing this package does not import Keras: `build` does when it is called.
 """
 
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 
 # `build` and `count` are also the names of their modules. The import system binds such a name to the module when it
 # loads it. That happens here, before the name is bound to the function, and only once per process. So
@@ -15,7 +15,4 @@ from fcdensenet.count import count
 
 __all__ = ["NetworkConfig", "__version__", "build", "count"]
 
-try:
-    __version__ = version("namsa")  # the distribution that this package is part of
-except PackageNotFoundError:
-    __version__ = "not installed"
+__version__ = version("namsa")  # the distribution that this package is part of

@@ -15,8 +15,12 @@ if os.environ.get("KERAS_BACKEND") == "jax":
 import keras
 import numpy as np
 from keras import ops
+from paths import DATA
 
+from train.experiment.channels import make_channels
+from train.experiment.experiment import load
 from train.experiment.sections import Loss, Optimizer, Training
+from train.input.normalisation import Batch, Normalisation, normaliser
 from train.optimization import losses, precision
 from train.optimization.optimizers import make_optimizer
 
@@ -109,6 +113,31 @@ def loss_scales() -> Arrays:
         for spoilt in (None, 2):
             optimizer = precision.with_loss_scale(make_optimizer(training.optimizer), training)
             found |= named(f"{kind}_{spoilt}", updated(optimizer, 5, spoilt, 2.0**15))
+    return found
+
+
+# ---- Input ----------------------------------------------------------------------------------------------------------
+
+
+@case
+def inputs() -> Arrays:
+    """x and y of a batch of stored samples in each layout, and the channels of a scan."""
+    experiment, found = load(DATA / "tiny.yaml"), {}
+    (sy, sx), (dy, dx) = experiment.conditions().scan_shape, experiment.conditions().detector_shape
+    patterns = rng().exponential(1 / dy / dx, (2, sy, sx, dy, dx))
+    patterns[1, 2, 3] = 0  # no electron at all
+    stored = (1000 * patterns).astype(np.float16)
+    batch = Batch(stored, np.full((2, 1, 1, 1), 1000, np.float32), np.float32(rng().random((2, sy, sx))))
+    layouts = [("detector", "pixels", "none"), ("pattern", "pixels", "none"), ("volume", "binned", "none")]
+    kinds = [("binned", "none"), ("polar", "none"), ("virtual", "none"), ("pixels", "dpc"), ("virtual", "dpc")]
+    for layout, kind, guess in [*layouts, *(("scan", kind, guess) for kind, guess in kinds)]:
+        for data_format, power in (("channels_last", 0.5), ("channels_first", 0.3)):
+            changed = {"layout": layout, "channels": kind, "guess": guess, "power": power, "gain": 1.5}
+            section = experiment.training.inputs.model_copy(update={**changed, "coordinates": layout == "detector"})
+            settings = Normalisation.of(section, data_format, "float32")
+            channels = make_channels(section, experiment.conditions()) if kind != "pixels" or guess != "none" else None
+            x, y = normaliser(settings, channels)(Batch(*map(ops.convert_to_tensor, batch)))
+            found |= {f"{layout}_{kind}_{guess}_{data_format}_{name}": value for name, value in (("x", x), ("y", y))}
     return found
 
 

@@ -25,7 +25,7 @@ from ..execution import backend
 from ..experiment.experiment import Experiment
 from .augmentation import augment
 from .division import OwnPart
-from .normalisation import Batch, Normalisation, normalise_graph
+from .normalisation import Batch, Normalisation, normaliser
 from .readahead import ahead
 from .views import Compose, KeptWindow, Readable, ReadCache, SampleView, find_view
 
@@ -71,9 +71,10 @@ def batches(
         settings, take_part = settings._replace(detector=detector, image_part=own_part.image), None
         compose = partial(_own_view, own_part)
     cache = cache or ReadCache()
+    normalise = cache.normalise = cache.normalise or normaliser(settings, channels)
 
     def finish(batch: Batch, entries: Sequence[Entry]) -> tuple[Tensor, Tensor]:
-        x, density = normalise_graph(batch, settings, channels)
+        x, density = normalise(batch)
         y = target(entries, x, batch.density) if target else density
         if take_part is None:
             return x, y

@@ -1,4 +1,4 @@
-"""From stored samples to the network's tensors: normalisation and layout, in NumPy and in TensorFlow.
+"""From stored samples to the network's tensors: normalisation and layout, in NumPy and in `keras.ops`.
 
 x = gain · (I / I₀)^power, with I₀ = 1 / (number of detector pixels), a pixel's part of the beam if it were spread
 evenly. y = density / density_scale. In layout 'detector' the image axes are the detector's y, x and the channels the
@@ -8,16 +8,17 @@ probe positions. In layout 'scan' the image axes are the scan's y, x and the cha
 Coordinates are the last two channels of layout 'detector'.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
+from keras import ops
 
 from namsa.dataset.records import Record
 from namsa.pixels import raster_shape
 
+from ..execution import backend
 from ..experiment import symmetries
 from ..experiment.channels import Channels, image_coordinates, to_channels, volume_shape
 from ..experiment.inputs import Inputs
@@ -123,9 +124,8 @@ def record_symmetries(record: Record, drawn: Collection[str] = ()) -> symmetries
     return symmetries.sample_symmetries(provenance, record.cbed.shape[1:], record.density.shape[-2:], drawn)
 
 
-@tf.function(autograph=False)
 def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | None = None) -> tuple[Tensor, Tensor]:
-    """Converts a batch as `normalise` does, in TensorFlow's arithmetic on the device that trains.
+    """Converts a batch as `normalise` does, on the device that trains.
 
     Args:
         batch: Tensors.
@@ -144,32 +144,38 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
     if not (channels and channels.refocus):
         y = _channels_at(y if len(y.shape) == 4 else y[:, None], data_format)
     if channels:
-        x = to_channels_graph(tf.reshape(patterns, (-1, sy, sx, dy * dx)), scale, channels, power, gain)
+        x = to_channels_graph(ops.reshape(patterns, (-1, sy, sx, dy * dx)), scale, channels, power, gain)
         if channels.refocus:
-            volume = refocused(tf.transpose(x, (0, 3, 1, 2))[:, :, None], channels.refocus)
-            return tf.cast(_channels_at(volume, data_format), dtype), _channels_at(y[:, None], data_format)
+            volume = refocused(ops.transpose(x, (0, 3, 1, 2))[:, :, None], channels.refocus)
+            return ops.cast(_channels_at(volume, data_format), dtype), _channels_at(y[:, None], data_format)
         if layout == "volume":
-            x = _volume(tf.reshape(x, (-1, sy, sx, dy // side, dx // side)), data_format)
-            return tf.cast(x, dtype), y
-        return tf.cast(tf.transpose(x, (0, 3, 1, 2)) if data_format == "channels_first" else x, dtype), y
+            x = _volume(ops.reshape(x, (-1, sy, sx, dy // side, dx // side)), data_format)
+            return ops.cast(x, dtype), y
+        return ops.cast(ops.transpose(x, (0, 3, 1, 2)) if data_format == "channels_first" else x, dtype), y
     if layout == "pattern":
-        scale = tf.repeat(scale, sy * sx, axis=0)
-        x = tf.reshape(patterns, (-1, 1, dy, dx) if data_format == "channels_first" else (-1, dy, dx, 1))
+        scale = ops.repeat(scale, sy * sx, axis=0)
+        x = ops.reshape(patterns, (-1, 1, dy, dx) if data_format == "channels_first" else (-1, dy, dx, 1))
     elif layout == "volume":
         scale, x = scale[..., None], _volume(patterns, data_format)
     else:
-        x = tf.reshape(patterns, (-1, sy * sx, dy, dx) if layout == "detector" else (-1, sy, sx, dy * dx))
+        x = ops.reshape(patterns, (-1, sy * sx, dy, dx) if layout == "detector" else (-1, sy, sx, dy * dx))
     present_format = {"detector": "channels_first", "scan": "channels_last"}.get(layout, data_format)
     if data_format != present_format:  # while the values are still of the smaller type
-        x = tf.transpose(x, (0, 2, 3, 1) if data_format == "channels_last" else (0, 3, 1, 2))
-    x = tf.cast(x, tf.float32) * (detector[0] * detector[1] / scale)
+        x = ops.transpose(x, (0, 2, 3, 1) if data_format == "channels_last" else (0, 3, 1, 2))
+    x = ops.cast(x, "float32") * (detector[0] * detector[1] / scale)
     if power != 1:
-        x = tf.sqrt(x) if power == 0.5 else x**power
+        x = ops.sqrt(x) if power == 0.5 else x**power
     if gain != 1:
         x = gain * x
     if coordinates:
         x = _with_coordinates(x, image_coordinates(*detector), image_part, data_format)
-    return tf.cast(x, dtype), y
+    return ops.cast(x, dtype), y
+
+
+def normaliser(settings: Normalisation, channels: Channels | None = None) -> Callable[[Batch], tuple[Tensor, Tensor]]:
+    """Returns `normalise_graph` with these settings, compiled once per shape of a batch. Threads may share it."""
+    execution: Any = backend.execution()
+    return execution.compiled(lambda batch: normalise_graph(batch, settings, channels))
 
 
 def _with_coordinates(
@@ -180,16 +186,16 @@ def _with_coordinates(
         axis, start, stop = part
         planes = planes[(slice(None),) * axis + (slice(start, stop),)]
     planes = planes.transpose(2, 0, 1) if data_format == "channels_first" else planes
-    planes = tf.broadcast_to(planes, (tf.shape(x)[0], *planes.shape))
-    return tf.concat([x, planes], axis=1 if data_format == "channels_first" else -1)
+    planes = ops.broadcast_to(planes, (ops.shape(x)[0], *planes.shape))
+    return ops.concatenate([x, planes], axis=1 if data_format == "channels_first" else -1)
 
 
 def _channels_at(images: Tensor, data_format: DataFormat) -> Tensor:
     """Returns images or volumes `(n, channels, ...)` with the channels where the format has them."""
     axes = range(len(images.shape))
-    return images if data_format == "channels_first" else tf.transpose(images, (0, *axes[2:], 1))
+    return images if data_format == "channels_first" else ops.transpose(images, (0, *axes[2:], 1))
 
 
 def _volume(patterns: Tensor, data_format: DataFormat) -> Tensor:
     """Returns patterns `(n, sy, sx, dy, dx)` with the scan's columns as channels."""
-    return tf.transpose(patterns, (0, 2, 1, 3, 4) if data_format == "channels_first" else (0, 1, 3, 4, 2))
+    return ops.transpose(patterns, (0, 2, 1, 3, 4) if data_format == "channels_first" else (0, 1, 3, 4, 2))

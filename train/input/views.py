@@ -15,7 +15,7 @@ from namsa.pixels import raster_shape
 from ..experiment import symmetries
 from ..experiment.experiment import Experiment
 from . import imperfections, noise, windows
-from .normalisation import record_symmetries
+from .normalisation import Batch, record_symmetries
 from .readahead import Buffers
 
 Tensor = Any
@@ -51,13 +51,17 @@ class KeptWindow(NamedTuple):
 
 
 class ReadCache:
-    """What a job keeps between epochs: views of samples with correct checksums, windows, and memory for batches."""
+    """What a job keeps between epochs.
+
+    These are views of samples with correct checksums, windows, memory for batches, and their compiled normalisation.
+    """
 
     def __init__(self, keep_views: bool = True) -> None:
         self.keep_views = keep_views  # of files, not of what other ranks have sent
         self.views: dict[str, SampleView] = {}
         self.kept: dict[str, KeptWindow] = {}
         self.buffers = Buffers()
+        self.normalise: Callable[[Batch], tuple[Tensor, Tensor]] | None = None
 
 
 def find_view(dataset: Readable, experiment: Experiment, cache: ReadCache, sample_id: str) -> SampleView:
