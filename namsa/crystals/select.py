@@ -2,6 +2,7 @@
 
 import difflib
 import hashlib
+import math
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -16,7 +17,7 @@ from namsa.crystals.generator import generate_materials
 from namsa.crystals.layers import layer_materials
 from namsa.crystals.material import Material
 from namsa.crystals.structure_files import read_crystal
-from namsa.crystals.substitution import substitute_ions
+from namsa.crystals.substitution import substitute_few
 from namsa.errors import InputError, SimulationWarning
 from namsa.text import shorten
 
@@ -39,6 +40,17 @@ def select_materials(
     Raises:
         InputError: If a name is unknown, a crystal cannot be read, two materials have the same name, no material is
             left, or there is a generator that may not run.
+    """
+    return select_few(config, None, run_generator=run_generator, names=names)[0]
+
+
+def select_few(
+    config: Materials, few: int | None, *, run_generator: bool = False, names: Collection[str] | None = None
+) -> tuple[tuple[Material, ...], float]:
+    """Returns what `select_materials` does, but only so many crystals by substitution, which stand for all.
+
+    Returns:
+        The materials, and the number of all for each of them.
     """
     materials = list(_from_files(config))
     if config.materials_project:
@@ -65,14 +77,18 @@ def select_materials(
             f"all {len(materials)} materials have elements beyond max_atomic_number {config.max_atomic_number}: "
             "raise it"
         )
+    omitted = 0
     if config.substitute:
-        allowed += substitute_ions(config.substitute, allowed, config.max_atomic_number, names)
+        derived, number = substitute_few(config.substitute, allowed, config.max_atomic_number, few, names)
+        allowed, omitted = [*allowed, *derived], number - len(derived)
     if config.merge_duplicates:
         allowed = merge_duplicates(allowed)
     if names is not None:
-        return tuple(sorted((each for each in allowed if each.name in names), key=lambda material: material.name))
+        return tuple(sorted((each for each in allowed if each.name in names), key=lambda material: material.name)), 1.0
     by_hash = sorted(allowed, key=lambda material: hashlib.sha256(material.name.encode()).digest())
-    return tuple(sorted(by_hash[: config.limit], key=lambda material: material.name))
+    selected = tuple(sorted(by_hash[: config.limit], key=lambda material: material.name))
+    all_selected = min(config.limit or math.inf, len(allowed) + omitted)
+    return selected, all_selected / len(selected)
 
 
 def source_files(config: Materials) -> list[Path]:

@@ -91,6 +91,20 @@ def substitute_ions(
     Returns:
         At most `config.limit` crystals.
     """
+    return substitute_few(config, prototypes, max_atomic_number, None, names)[0]
+
+
+def substitute_few(
+    config: Substitution,
+    prototypes: Sequence[Material],
+    max_atomic_number: int,
+    few: int | None,
+    names: Collection[str] | None = None,
+) -> tuple[list[Material], int]:
+    """Returns `few` of the crystals of `substitute_ions`, evenly spread, and the number of all. `None`: all of them.
+
+    To make a crystal takes ten times as long as to find that there is one.
+    """
     ions, atoms = similar_ions(max_atomic_number), similar_atoms(max_atomic_number)
 
     def derivations(prototype: Material) -> Iterator[Derivation]:
@@ -100,7 +114,8 @@ def substitute_ions(
             yield from _derivations(config, prototype, species, atoms)
 
     if names is not None:
-        return _named(names, {prototype.name: prototype for prototype in prototypes}, derivations)
+        named = _named(names, {prototype.name: prototype for prototype in prototypes}, derivations)
+        return named, len(named)
     chosen: dict[tuple[Counts, str], Derivation | None] = {
         (_counts(Composition(material.formula)), material.space_group): None for material in prototypes
     }
@@ -117,7 +132,10 @@ def substitute_ions(
         for rank, derivation in enumerate(sorted(group, key=lambda each: (each.mixed_sites, each.digest)))
     ]
     ordered.sort(key=lambda each: each[:2])
-    return [_crystal(derivation) for _, _, derivation in ordered[: config.limit]]
+    limited = [derivation for _, _, derivation in ordered[: config.limit]]
+    number = min(few or len(limited), len(limited))
+    spread = [limited[index * len(limited) // number] for index in range(number)]
+    return [_crystal(derivation) for derivation in spread], len(limited)
 
 
 def _named(

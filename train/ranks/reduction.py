@@ -290,8 +290,10 @@ def average(variables: Sequence[Any]) -> None:
 
 def nodes() -> list[list[int]]:
     """Returns the ranks of each node, in order. A node is a host, named by Horovod's launcher or by the system."""
-    hosts = gather_json(os.environ.get("HOROVOD_HOSTNAME") or platform.node())
-    return [[number for number, host in enumerate(hosts) if host == name] for name in dict.fromkeys(hosts)]
+    ranks: dict[str, list[int]] = {}
+    for number, host in enumerate(gather_json(os.environ.get("HOROVOD_HOSTNAME") or platform.node())):
+        ranks.setdefault(host, []).append(number)
+    return list(ranks.values())
 
 
 def exchange(outgoing: Sequence[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.uint8]]:

@@ -3,7 +3,9 @@
 Numbers of samples and steps follow from the configuration; FLOP and activations follow from the network. Times are
 measured in a few steps on random samples in memory, with the same step function as in training. They hold for this
 machine with its current load. A step of more than `MOST_FLOP` is measured on a smaller image and scaled by area;
-without a GPU channels are last. The cost of simulating missing samples comes from `namsa.dataset.estimate`.
+without a GPU channels are last and numbers float32, since processors compute float16 in software, if at all. The cost
+of simulating missing samples comes from `namsa.dataset.estimate`. Of crystals that are derived in large numbers, some
+stand for all, unless there is a manifest.
 
 The times leave out waiting for data (a disk that is too slow), the gradients of other ranks, evaluation and the report.
 """
@@ -11,7 +13,7 @@ The times leave out waiting for data (a disk that is too slow), the gradients of
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from keras import ops
@@ -19,7 +21,7 @@ from keras import ops
 from fcdensenet.config import NetworkConfig
 from fcdensenet.split import part_shape
 from namsa.crystals.material import Material
-from namsa.crystals.select import select_materials
+from namsa.crystals.select import select_few, select_materials
 from namsa.dataset import estimate, manifest
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry, materials_named
@@ -42,8 +44,9 @@ from ..optimization.loop import make_step
 from ..tasks import task_of
 from .results import Forecast, SimulationForecast, StepForecast
 
-MIN_STEPS, MIN_SECONDS = 3, 2.0  # measured after the first step: at least as many, and at least as long
+MIN_SECONDS = 2.0  # measured after the first step: at least as long
 MOST_FLOP = 2e11  # of a step that is measured: a second on a processor
+FEW_MATERIALS = 200  # that are derived by substitution, to stand for all
 LOG_BYTES = 600  # per step, in metrics.jsonl and TensorBoard's events
 
 
@@ -56,30 +59,30 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
         InputError: If there are too few samples for the ranks, or the dataset is of another configuration.
     """
     training = experiment.training
-    entries, simulation = _samples(experiment, ranks)
-    train_entries = selection.limit([entry for entry in entries if entry.split == "train"], training.samples)
+    samples = _samples(experiment, ranks)
+    train_samples = min(samples.training, training.samples or samples.training)
     rank_samples = training.batch_size * training.accumulate  # of one rank in one step
     if ranks % training.split.ways:
         raise InputError(
             f"training.split.ways is {training.split.ways}, and {ranks} ranks are no multiple of it: change one"
         )
     groups = ranks // training.split.ways
-    steps_per_epoch = len(train_entries) // groups // rank_samples
+    steps_per_epoch = train_samples // groups // rank_samples
     if not steps_per_epoch:
-        raise selection.too_few_samples(len(train_entries), groups, rank_samples)
+        raise selection.too_few_samples(train_samples, groups, rank_samples)
     steps = steps_per_epoch * training.epochs
     steps = min(steps, training.steps or steps)
-    if kept_in_memory := source_of(experiment).kept_bytes(len(train_entries), ranks):
-        work = f"data.source memory of {len(train_entries)} samples on {plural(ranks, 'rank')}, for one of them"
+    if kept_in_memory := source_of(experiment).kept_bytes(train_samples, ranks):
+        work = f"data.source memory of {train_samples} samples on {plural(ranks, 'rank')}, for one of them"
         check_memory_for(kept_in_memory, work, "leave it out, or use more ranks or fewer training.samples")
     measured = _measure_step(experiment)
     network = count(experiment.network, training.recompute, training.split.ways, training.split.axis_index)
     images = experiment.images_per_sample()
     result: Forecast = {
         "ranks": ranks,
-        "train_samples": len(train_entries),
-        "held_out_samples": sum(entry.split != "train" for entry in entries),
-        "simulation": simulation,
+        "train_samples": train_samples,
+        "held_out_samples": samples.held_out,
+        "simulation": samples.simulation,
         "parameters": network.parameters,
         "step_flop": rank_samples * images * network.step_flop,
         "steps_per_epoch": steps_per_epoch,
@@ -89,7 +92,7 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
         "seconds": measured["first_step_s"] + steps * measured["step_s"],
         "activation_bytes": training.batch_size * images * network.activation_bytes(_stored_type(training)),
         # A rank takes other samples in each epoch, and keeps the windows of all that it has taken.
-        "kept_bytes": min(len(train_entries), steps * rank_samples) * kept_window_bytes(experiment),
+        "kept_bytes": min(train_samples, steps * rank_samples) * kept_window_bytes(experiment),
         "disk_bytes": training.checkpoints.keep * measured["checkpoint_bytes"] + LOG_BYTES * steps,
     }
     if kept_in_memory:
@@ -112,45 +115,64 @@ def synchronisations(every: int | str, steps_per_epoch: int, steps: int) -> int:
     return len({*regular, *range(steps_per_epoch, steps + 1, steps_per_epoch), steps})
 
 
-def _samples(experiment: Experiment, ranks: int) -> tuple[Sequence[Entry], SimulationForecast | None]:
-    """The entries of the complete dataset, and the cost of simulating those that are missing."""
-    directory = experiment.data.directory
+class _Samples(NamedTuple):
+    """Numbers of samples of a job, and what it takes to simulate those that are missing."""
+
+    training: int
+    held_out: int
+    simulation: SimulationForecast | None
+
+
+def _samples(experiment: Experiment, ranks: int) -> _Samples:
+    """Counts the samples that are there, or will be when the simulation ends."""
+    directory, limit_s = experiment.data.directory, experiment.training.simulate_seconds
     present: set[str] = set()
     if directory.is_dir() and shard_paths(directory):
         with Dataset(directory) as dataset:
             selection.check_configuration(dataset, experiment)
             present = set(dataset.ids)
-    listed, materials = _entries_and_materials(experiment)
+    listed, materials, each = _entries_and_materials(experiment)
     entries = [entry for entry in listed if not entry.skipped]
+    training = sum(entry.split == "train" for entry in entries)
     missing = sum(entry.id not in present for entry in entries)
     if missing:
         task_of(experiment).check_listed(entries)
     if not missing or not experiment.data.source.simulates:
-        return entries, None
-    whole, part = estimate.estimate_dataset(experiment, materials, ranks, listed), missing / len(entries)
-    return entries, {
-        "samples": missing,
-        "seconds": part * whole.seconds_per_rank,
+        return _Samples(training, len(entries) - training, None)
+    whole = estimate.estimate_dataset(experiment, materials, ranks, listed)
+    number, seconds = round(each * missing), each * missing / len(entries) * whole.seconds_per_rank
+    if limit_s is not None and seconds > limit_s:  # a sample that has begun is finished
+        number, seconds = min(number, math.ceil(limit_s / seconds * number / ranks) * ranks), limit_s
+    there = (len(entries) - missing + number) / len(entries)
+    simulation: SimulationForecast = {
+        "samples": number,
+        "seconds": seconds,
         "memory_bytes": whole.memory_bytes,
-        "disk_bytes": round(part * whole.disk_bytes),
+        "disk_bytes": round(number / len(entries) * whole.disk_bytes),
+        "listed": round(each * len(entries)),
+        "estimated_from": len(materials),
     }
+    return _Samples(round(there * training), round(there * (len(entries) - training)), simulation)
 
 
-def _entries_and_materials(experiment: Experiment) -> tuple[Sequence[Entry], Sequence[Material]]:
-    """The entries of the dataset, from its manifest where there is one, and the materials for their estimate."""
+def _entries_and_materials(experiment: Experiment) -> tuple[Sequence[Entry], Sequence[Material], float]:
+    """Returns the entries of the dataset, the materials for their estimate, and the number that an entry stands for.
+
+    That is 1 for the entries of a manifest, and where crystals are not derived in large numbers.
+    """
     for folder in (experiment.data.directory, experiment.data.manifest_from):
         listed = manifest.read_if_current(folder, experiment) if folder else None
         if listed is not None:
             names = materials_named(estimate.sampled(listed))
-            return listed, select_materials(experiment.materials, names=names)
-    materials = select_materials(experiment.materials, run_generator=True)
-    return build_entries(experiment, materials), materials
+            return listed, select_materials(experiment.materials, names=names), 1.0
+    materials, each = select_few(experiment.materials, FEW_MATERIALS, run_generator=True)
+    return build_entries(experiment, materials), materials, each
 
 
 def _measure_step(experiment: Experiment) -> StepForecast:
     """Times of steps, peak memory and the size of a checkpoint."""
-    training, task, images = experiment.training, task_of(experiment), experiment.images_per_sample()
-    network, area = measurable(experiment)
+    task, images = task_of(experiment), experiment.images_per_sample()
+    network, training, area = measurable(experiment)
     model, optimizer, exchange, accumulation = assemble(network, experiment.seed, training, objective=task.objective)
     step = make_step(model, optimizer, training, exchange, accumulation, task.objective)
     random = random_batch(network, training, images)
@@ -174,15 +196,15 @@ def _measure_step(experiment: Experiment) -> StepForecast:
     }
 
 
-def measurable(experiment: Experiment) -> tuple[Network, float]:
-    """Returns the network for an image whose step can be measured, and the area of the whole image in units of it.
+def measurable(experiment: Experiment) -> tuple[Network, Training, float]:
+    """Returns network and training for an image whose step can be measured, and the area of the whole image over its.
 
     Only the image of an FC-DenseNet is made smaller. Of a divided sample, the image is a part, and is measured without
     exchanges.
     """
     network, training, batch_size = experiment.network, experiment.training, experiment.training.batch_size
     if not isinstance(network, NetworkConfig):
-        return network, 1.0
+        return network, training, 1.0
     shape = part_shape(network.input_shape, training.split.ways, training.split.axis_index)
     network = network.model_copy(update={"input_shape": shape})
     channels, height, width = shape
@@ -192,7 +214,9 @@ def measurable(experiment: Experiment) -> tuple[Network, float]:
         network = network.model_copy(update={"input_shape": (channels, *halves)})
     if not backend.execution().has_gpu():  # where TensorFlow has no transposed convolution of channels first
         network = network.model_copy(update={"data_format": "channels_last"})
-    return network, height * width / (network.input_shape[1] * network.input_shape[2])
+        precision = training.precision.model_copy(update={"compute": "float32"})
+        training = training.model_copy(update={"precision": precision})
+    return network, training, height * width / (network.input_shape[1] * network.input_shape[2])
 
 
 def _stored_type(training: Training) -> Literal["float16", "float32"]:
@@ -203,7 +227,7 @@ def _stored_type(training: Training) -> Literal["float16", "float32"]:
 def _first_and_median_s(call: Callable[[], Any]) -> tuple[float, float]:
     """Returns the time of the first `call`, which builds the graph, and the median of later ones, s."""
     times: list[float] = []
-    while len(times) <= MIN_STEPS or sum(times[1:]) < MIN_SECONDS:
+    while sum(times[1:]) < MIN_SECONDS:
         start = time.perf_counter()
         np.asarray(call())
         times.append(time.perf_counter() - start)
@@ -218,8 +242,9 @@ def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
     if simulation := forecast["simulation"]:
         yield (
             "to simulate",
-            f"{plural(simulation['samples'], 'sample')}: {duration(simulation['seconds'])}, "
-            f"{simulation['disk_bytes'] / 1e9:.3g} GB on disk",
+            f"{plural(simulation['samples'], 'sample')} of {simulation['listed']}: {duration(simulation['seconds'])}, "
+            f"{simulation['disk_bytes'] / 1e9:.3g} GB on disk; estimated from "
+            f"{plural(simulation['estimated_from'], 'material')}",
         )
     yield "samples", f"{forecast['train_samples']} for training, {forecast['held_out_samples']} held out"
     yield "network", f"{forecast['parameters']:,} parameters, {forecast['step_flop']:.3g} FLOP per step of one rank"

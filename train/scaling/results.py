@@ -100,10 +100,12 @@ class ScalingReport:
 class SimulationForecast(TypedDict):
     """Cost of simulating the samples that are missing."""
 
-    samples: int  # number of missing samples
+    samples: int  # missing samples that are simulated, as many as training.simulate_seconds allows
     seconds: float  # wall time with the ranks of the job, s
     memory_bytes: int  # memory per rank, bytes
     disk_bytes: int  # size on disk, bytes
+    listed: int  # samples of the whole list
+    estimated_from: int  # materials whose samples stand for those of all
 
 
 class StepForecast(TypedDict):

@@ -1,5 +1,8 @@
 """Steps that take too long to be measured are measured on a smaller image; see also `tests/train/test_main.py`."""
 
+import math
+from types import SimpleNamespace
+
 import pytest
 from paths import CONFIGS
 
@@ -14,10 +17,26 @@ from train.scaling.forecast import MOST_FLOP, measurable, synchronisations
 
 def test_a_large_network_is_measured_on_a_part_of_its_image():
     experiment = load(CONFIGS / "paper.yaml")
-    network, area = measurable(experiment)
+    network, _, area = measurable(experiment)
     flop = count(network).step_flop
     assert flop <= MOST_FLOP < 4 * flop
     assert area * flop == pytest.approx(count(experiment.network).step_flop)
+
+
+def test_a_few_materials_stand_for_the_400000_samples_of_the_paper_and_the_time_limits_what_is_simulated(monkeypatch):
+    """62,321 materials have 435,702 samples, and a few ranks make some of them in the time of the configuration."""
+
+    def cost(config, materials, ranks, entries):
+        samples = sum(not entry.skipped for entry in entries)
+        return SimpleNamespace(seconds_per_rank=29.0 * samples / ranks, memory_bytes=0, disk_bytes=samples)
+
+    monkeypatch.setattr(estimate, "estimate_dataset", cost)
+    experiment = load(CONFIGS / "paper.yaml", ["data.directory=/nowhere"])
+    found = forecast._samples(experiment, ranks=96)
+    assert found.simulation["listed"] == pytest.approx(435_702, rel=0.02)
+    assert found.simulation["samples"] == 96 * math.ceil(1800 / 29.0)
+    assert found.simulation["seconds"] == 1800
+    assert found.training == pytest.approx(0.9 * found.simulation["samples"], rel=0.05)
 
 
 def test_synchronisations_of_a_job_are_those_of_its_steps():
@@ -30,7 +49,7 @@ def test_synchronisations_of_a_job_are_those_of_its_steps():
 @pytest.mark.parametrize("name", ["quickstart", "benchmark"])
 def test_a_small_network_is_measured_as_it_is(name):
     experiment = load(CONFIGS / f"{name}.yaml")
-    assert measurable(experiment) == (experiment.network, 1)
+    assert measurable(experiment) == (experiment.network, experiment.training, 1)
 
 
 @pytest.mark.slow
