@@ -4,7 +4,7 @@
 Keras. Importing this package does not import Keras: `build` does when it is called.
 """
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 # `build` and `count` are also the names of their modules. The import system binds such a name to the module when it
 # loads it. That happens here, before the name is bound to the function, and only once per process. So
@@ -15,4 +15,7 @@ from fcdensenet.count import count
 
 __all__ = ["NetworkConfig", "__version__", "build", "count"]
 
-__version__ = version("namsa")  # the distribution that this package is part of
+try:
+    __version__ = version("namsa")  # the distribution that this package is part of
+except PackageNotFoundError:
+    __version__ = "not installed"

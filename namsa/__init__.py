@@ -19,11 +19,9 @@ The public names are those of `__init__.pyi`. Each is imported when it is first 
 `namsa --help` stay fast.
 """
 
-from importlib.metadata import version
-
 import lazy_loader
 
-__version__ = version("namsa")
+from namsa.version import __version__ as __version__
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]

@@ -291,11 +291,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Creates a folder and its parents where they are missing.
-
-    Raises:
-        WorkError: If a folder cannot be created.
-    """
+    """Creates a folder and its parents where they are missing. Raises WorkError if a folder cannot be created."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -15,9 +15,10 @@ from namsa.crystals.sites import SITE_ARRAYS
 from namsa.physics.detector import sampling_and_origin
 from namsa.physics.grid import Grid
 from namsa.physics.response import read_mtf
+from namsa.version import __version__
 
 _OPTIONAL = ("plasmons", "response", "charge_density")
-_SOFTWARE = {name: version(name) for name in ("namsa", "numpy", "scipy")}
+_SOFTWARE = {"namsa": __version__, **{name: version(name) for name in ("numpy", "scipy")}}
 
 
 def describe(

@@ -11,13 +11,11 @@ The public names are those of `__init__.pyi`. Each is imported when it is first 
 TensorFlow.
 """
 
-from importlib.metadata import version
-
 import lazy_loader
 
-from .execution import backend
+from namsa.version import __version__ as __version__
 
-__version__ = version("namsa")
+from .execution import backend
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]

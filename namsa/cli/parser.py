@@ -2,13 +2,13 @@
 """The `namsa` command: its arguments. What the commands do is in `namsa.cli.commands`."""
 
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 from namsa.cli.calibration_options import add_calibration, add_stated_numbers
 from namsa.cli.command_line import COMPLETION, CommandParser, positive, run_command
 from namsa.cli.layout_options import add_layout_options
 from namsa.io.compression import COMPRESSIONS
+from namsa.version import __version__
 
 INTERRUPTED = "interrupted; what was written is complete, and the same command continues from there"
 
@@ -34,7 +34,7 @@ def build_parser() -> CommandParser:
         ),
         notes=COMPLETION,
     )
-    parser.add_argument("--version", action="version", version=f"namsa {version('namsa')}")
+    parser.add_argument("--version", action="version", version=f"namsa {__version__}")
     _add_simulation(parser)
     _add_integrity(parser)
     _add_views(parser)

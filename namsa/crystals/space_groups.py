@@ -110,11 +110,7 @@ def named_settings(name: str) -> list[gemmi.SpaceGroup]:
 
 
 def from_operations(texts: Sequence[str]) -> Symmetry:
-    """Returns operations that are written out.
-
-    Raises:
-        InputError: If one is not understood or they form no group.
-    """
+    """Returns operations that are written out. Raises InputError if one is not understood or they form no group."""
     if len(texts) > MOST_OPERATIONS:
         raise InputError(f"it has {len(texts)} symmetry operations; {MOST_OPERATIONS} are the most that are read")
     operations = []
@@ -137,11 +133,7 @@ def from_operations(texts: Sequence[str]) -> Symmetry:
 
 
 def fitting(symmetries: Sequence[Symmetry], cell: Floats) -> list[Symmetry]:
-    """Returns those whose operations keep the cell's lengths and angles.
-
-    Raises:
-        InputError: If none does.
-    """
+    """Returns those whose operations keep the cell's lengths and angles. Raises InputError if none does."""
     metric = cell @ cell.T
     tolerance = METRIC_TOLERANCE * np.sqrt(np.outer(np.diag(metric), np.diag(metric)))
     fit = [

@@ -94,11 +94,7 @@ def read_crystal(path: Path | str, *, as_is: bool = False) -> Material:
 
 
 def format_of(path: Path) -> str:
-    """Returns the name of a file's format.
-
-    Raises:
-        InputError: If it is none of `FORMATS`.
-    """
+    """Returns the name of a file's format. Raises InputError if it is none of `FORMATS`."""
     if path.name.upper().startswith(VASP_NAMES):
         return "vasp"
     for name, endings in FORMATS.items():
@@ -109,11 +105,7 @@ def format_of(path: Path) -> str:
 
 
 def parse_vasp(text: str) -> ase.Atoms:
-    """Returns the structure in the text of a POSCAR, as it is.
-
-    Raises:
-        InputError: If it is none.
-    """
+    """Returns the structure in the text of a POSCAR, as it is. Raises InputError if it is none."""
     return _parse(text, "vasp")
 
 

@@ -30,6 +30,7 @@ from namsa.errors import InputError, SimulationWarning
 from namsa.files import read_bytes, read_text, write_text_atomic
 from namsa.json_files import LARGEST_FILE_BYTES, parse_json
 from namsa.text import shorten
+from namsa.version import __version__
 
 FILE_NAME = "manifest.jsonl"
 FORMAT, VERSION = "namsa-manifest", 1
@@ -149,7 +150,7 @@ def sources_hash(config: SimulationConfig) -> str:
         config_hash(config, ()),
         config.materials.model_dump(mode="json", exclude_defaults=True),
         [xxhash.xxh3_128_hexdigest(read_bytes(path, largest_bytes=2**30)) for path in source_files(config.materials)],
-        [version(name) for name in ("namsa", "ase", "numpy", "pymatgen", "spglib")],
+        [__version__, *(version(name) for name in ("ase", "numpy", "pymatgen", "spglib"))],
         *([version("gemmi")] if config.materials.cif or config.materials.files else []),
         substitution.VERSION,
     ]

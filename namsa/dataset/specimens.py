@@ -173,11 +173,7 @@ def _partner(
     find_cells: FindCells,
     rng: np.random.Generator,
 ) -> str:
-    """Returns the name of a partner: one of those that fit best.
-
-    Raises:
-        InputError: If none fits.
-    """
+    """Returns the name of a partner: one of those that fit best. Raises InputError if none fits."""
     matching = [other for other in sorted(others, key=lambda other: other.name) if other.name != material.name]
     found: list[tuple[float, str]] = []
     for index in rng.permutation(len(matching))[:_PARTNERS_TRIED].tolist():

@@ -21,11 +21,7 @@ DISAGREE = 0.02  # of the semiangle, between the disk and the stated one
 
 
 def stated_quantities(recording: Recording) -> dict[str, Quantity]:
-    """Returns what the file or the caller says.
-
-    Raises:
-        InputError: If a number is out of range.
-    """
+    """Returns what the file or the caller says. Raises InputError if a number is out of range."""
     check_limits(recording, "" if recording.format == "array" else f"{recording.name}: ")
     names = ("energy_ev", "semiangle_mrad", "scan_step_angstrom", "pixel_mrad")
     values = {name: getattr(recording, name) for name in names}

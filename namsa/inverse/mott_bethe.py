@@ -180,11 +180,7 @@ def from_elements(
 
 
 def write(transfer: DensityToPotential, path: Path) -> None:
-    """Writes a conversion as JSON.
-
-    Raises:
-        WorkError: If the file cannot be written.
-    """
+    """Writes a conversion as JSON. Raises WorkError if the file cannot be written."""
     write_text_atomic(path, json.dumps(asdict(transfer), indent=1))
 
 

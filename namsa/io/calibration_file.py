@@ -103,11 +103,7 @@ def write_calibration(calibration: CalibrationFile, path: Path) -> None:
 
 
 def read_calibration(path: Path) -> CalibrationFile:
-    """Reads a calibration file.
-
-    Raises:
-        InputError: If it is none, or if anything in it is unknown or out of range.
-    """
+    """Reads a calibration file. Raises InputError if it is none, or if anything in it is unknown or out of range."""
     values = read_json(path, largest_bytes=LARGEST_FILE_BYTES)
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise InputError(f'{path} is no calibration file: it has no "format": "{FORMAT}"')

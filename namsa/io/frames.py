@@ -48,11 +48,7 @@ class FileFrames:
         return (len(self.offsets), *self.frame_shape)
 
     def __getitem__(self, index: tuple[slice, ...]) -> Array:
-        """Returns consecutive frames, or a part of each.
-
-        Raises:
-            WorkError: If the file ends before them.
-        """
+        """Returns consecutive frames, or a part of each. Raises WorkError if the file ends before them."""
         start, stop, _ = index[0].indices(len(self.offsets))
         frames = np.empty((max(0, stop - start), *self.frame_shape), self.dtype)
         stride = self._stride()

@@ -6,11 +6,13 @@ Every reader ends here, so that what the caller says of the layout holds for eve
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from namsa.errors import InputError
 from namsa.io.frames import scan_of_frames
 from namsa.io.read_options import FRAME_AXES, SCAN_AXES, ReadOptions
-from namsa.io.recording import PatternArray
+from namsa.io.recording import PatternArray, Recording
+from namsa.io.stored_calibration import NO_AXIS, Calibration, StoredAxis, calibration_of_axes, origin_angstrom
 from namsa.io.views import AxesView, FramesOfScan
 
 USUAL = {3: FRAME_AXES, 4: SCAN_AXES, 5: ("t", *SCAN_AXES)}  # by the number of axes
@@ -23,6 +25,29 @@ class Layout:
     data: PatternArray  # the scan, `(sy, sx, dy, dx)`
     axes: tuple[int | None, ...]  # the stored axis that each of its axes is; `None` for one that is none of them
     notes: tuple[str, ...] = ()  # what is left out or assumed, one line each
+
+    def recording(self, kind: str, path: Path | str, *, notes: Sequence[str] = (), **facts: Any) -> Recording:
+        """Returns the recording of the scan in a file of a kind.
+
+        Args:
+            notes: Lines before those about the layout.
+            facts: What the file says, by the names of `Recording`.
+        """
+        return Recording(data=self.data, format=kind, name=str(path), notes=(*notes, *self.notes), **facts)
+
+    def arranged(self, stored: Sequence[StoredAxis]) -> list[StoredAxis]:
+        """Returns the scan's axes, of those that are stored."""
+        return [NO_AXIS if axis is None else stored[axis] for axis in self.axes]
+
+    def calibration(self, stored: Sequence[StoredAxis], known: Calibration | None = None) -> dict[str, Any]:
+        """Returns what the stored axes say, by the names of `Recording`.
+
+        Args:
+            known: A calibration that precedes the axes' own.
+        """
+        y, x, *_ = axes = self.arranged(stored)
+        calibration = known or calibration_of_axes(axes, self.data.shape)
+        return vars(calibration) | {"scan_origin_angstrom": (origin_angstrom(y), origin_angstrom(x))}
 
 
 def arrange(

@@ -138,4 +138,4 @@ def _from_array(data: npt.ArrayLike, options: ReadOptions) -> Recording:
     if len(patterns.shape) == 3 and options.scan_shape is None and patterns.shape[0] > 1:
         raise InputError(f"the array has 3 axes and no scan_shape: give numbers {expected}")
     layout = arrange(patterns, options, "the array")
-    return Recording(data=layout.data, format="array", name="the array", notes=layout.notes)
+    return layout.recording("array", "the array")

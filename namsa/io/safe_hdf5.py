@@ -324,11 +324,7 @@ def _create_memory() -> tuple[str, int]:
 
 @contextmanager
 def open_hdf5(path: Path) -> Iterator[Hdf5File]:
-    """Opens an HDF5 file for reading.
-
-    Raises:
-        InputError: If there is no such file, or if it is no HDF5 file.
-    """
+    """Opens an HDF5 file for reading. Raises InputError if there is no such file, or if it is no HDF5 file."""
     if not os.path.isfile(path):
         raise InputError(f"there is no file {shorten(path)}")
     if not has_signature(path):  # no process is needed to say so

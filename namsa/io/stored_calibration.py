@@ -11,6 +11,7 @@ import numpy as np
 from namsa.errors import InputError
 from namsa.io.recording import Pair
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, Value
+from namsa.io.stated import as_number, positive
 from namsa.io.units import angstrom_per_unit, inverse_angstrom_per_unit, mrad_per_unit
 from namsa.json_files import parse_json
 from namsa.pixels import band_limit
@@ -144,20 +145,18 @@ def stored_beam(data: Hdf5Dataset) -> Beam:
         provenance = group.attribute("provenance")
         if isinstance(provenance, str):
             values = _json_object(provenance)
-            return Beam(
-                _positive(values.get("energy_ev")), _positive(values.get("semiangle_mrad")), _band_limit(values)
-            )
+            return Beam(positive(values.get("energy_ev")), positive(values.get("semiangle_mrad")), _band_limit(values))
         microscope = group.get("metadata/Acquisition_instrument/TEM")
         if microscope is not None:
-            energy_kev = _positive(microscope.attribute("beam_energy"))
-            return Beam(energy_kev and 1e3 * energy_kev, _positive(microscope.attribute("convergence_angle")))
+            energy_kev = positive(microscope.attribute("beam_energy"))
+            return Beam(energy_kev and 1e3 * energy_kev, positive(microscope.attribute("convergence_angle")))
         energy = group.get("metadata/microscope/beam_energy")
         if isinstance(energy, Hdf5Dataset):
-            return Beam(_positive(energy.value()))
+            return Beam(positive(energy.value()))
         for name in ("instrument/beam/incident_energy", "instrument/source/energy"):  # NeXus
             energy = group.get(name)
             if isinstance(energy, Hdf5Dataset) and (scale := EV.get(text(energy.attribute("units")) or "eV")):
-                value = _positive(energy.value())
+                value = positive(energy.value())
                 return Beam(None if value is None else scale * value)
     return swift_beam(_swift_properties(data))
 
@@ -223,7 +222,7 @@ def _hyperspy_axis(group: Hdf5Group, number: int) -> StoredAxis:
     axis = group.get(f"axis-{number}")
     if axis is None:
         return StoredAxis("", np.nan, np.nan)
-    step, origin = (_finite(axis.attribute(name)) for name in ("scale", "offset"))
+    step, origin = (as_number(axis.attribute(name)) for name in ("scale", "offset"))
     return StoredAxis(text(axis.attribute("units")), step, origin, text(axis.attribute("name")))
 
 
@@ -231,7 +230,7 @@ def _vector_axis(vector: Hdf5Dataset) -> StoredAxis | None:
     """Returns an axis from the first two of its coordinates; `None` if they are not two numbers."""
     if len(vector.shape) != 1 or vector.shape[0] < 2 or not vector.is_numeric:
         return None
-    first, second = (_finite(value) for value in vector[0:2].tolist())
+    first, second = (as_number(value) for value in vector[0:2].tolist())
     name = text(vector.attribute("name")) or text(vector.attribute("long_name"))
     return StoredAxis(text(vector.attribute("units")), second - first, first, name)
 
@@ -281,7 +280,7 @@ def swift_beam(properties: Mapping[str, Any]) -> Beam:
         if isinstance(instrument, dict):
             inner = instrument.get("ImageScanned", instrument.get("autostem", {}))
             inner = inner if isinstance(inner, dict) else {}
-            return Beam(_positive(instrument.get("high_tension", inner.get("EHT", inner.get("high_tension_v")))))
+            return Beam(positive(instrument.get("high_tension", inner.get("EHT", inner.get("high_tension_v")))))
     return Beam()
 
 
@@ -289,7 +288,9 @@ def swift_axes(calibrations: Sequence[Any]) -> list[StoredAxis]:
     """Returns the axes of a list of Nion Swift's calibrations: offset + i · scale."""
     described = [each if isinstance(each, dict) else {} for each in calibrations]
     return [
-        StoredAxis(shorten(str(each.get("units") or ""), 40), _finite(each.get("scale")), _finite(each.get("offset")))
+        StoredAxis(
+            shorten(str(each.get("units") or ""), 40), as_number(each.get("scale")), as_number(each.get("offset"))
+        )
         for each in described
     ]
 
@@ -326,20 +327,7 @@ def _number(group: Hdf5Group, name: str, default: float = np.nan) -> float:
     stored = group.get(name)
     if stored is None:
         return default
-    return _finite(stored.value()) if isinstance(stored, Hdf5Dataset) and not stored.shape else np.nan
-
-
-def _finite(value: Any) -> float:
-    """Returns a number, or the only one of a list; NaN for what is no finite number."""
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else np.nan
-
-
-def _positive(value: Any) -> float | None:
-    """Returns a positive number; `None` for all else, with which programs say that they do not know it."""
-    number = _finite(value)
-    return number if number > 0 else None
+    return as_number(stored.value()) if isinstance(stored, Hdf5Dataset) and not stored.shape else np.nan
 
 
 def _band_limit(provenance: Mapping[str, Any]) -> float:

@@ -87,11 +87,7 @@ class DatasetInfo:
 
 
 def describe_dataset(directory: Path) -> DatasetInfo:
-    """Describes a dataset by its manifest and its first sample.
-
-    Raises:
-        InputError: If the folder holds no dataset.
-    """
+    """Describes a dataset by its manifest and its first sample. Raises InputError if the folder holds no dataset."""
     header, entries = manifest.read_header(directory), manifest.read(directory)
     paths = shards.shard_paths(directory)
     with shards.Dataset(directory) as data:
@@ -117,11 +113,7 @@ def describe_dataset(directory: Path) -> DatasetInfo:
 
 
 def describe_file(path: Path) -> FileInfo:
-    """Describes an HDF5 file that namsa wrote, without reading its arrays.
-
-    Raises:
-        InputError: If it is no such file.
-    """
+    """Describes an HDF5 file that namsa wrote, without reading its arrays. Raises InputError if it is no such file."""
     with sample_file.open_samples(path) as samples:
         described = [describe_sample(name, sample.provenance(), sample.arrays()) for name, sample in samples.items()]
     return FileInfo(str(path), path.stat().st_size, len(described), described)

@@ -4,18 +4,22 @@
 
 The workload is the sample of the paper: SrTiO3, 101.5 × 101.5 × 199.2 Å, 100 slices, 200 keV, 20 mrad, full patterns in
 float32, which are copied to the memory of the host. Engines take turns; times are medians over the rounds. The roofline
-is the time in which the card copies as many bytes as the fused engine must move. "ratio" is against abTEM, or without
-it against the twin. abTEM and its CuPy run in an environment that uv creates. The exit code is 2 without a CUDA device.
+is the time in which the card copies as many bytes as the fused engine must move. "on_card" are times without the copy
+to the host, by CUDA's events: of all patterns for each batch, launched one by one and as a graph; "kernels", those of
+each kernel. "ratio" is against abTEM, or without it against the twin. abTEM runs in this Python if it is installed
+there, or in an environment that uv creates. The exit code is 2 without a CUDA device.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,7 @@ import ase
 import numpy as np
 
 from namsa.engines import fused_gpu, multislice
+from namsa.engines.kernel_plan import KernelPlan
 from namsa.errors import InputError
 from namsa.physics import optics, specimen
 from namsa.physics.backend import resolve_backend
@@ -33,6 +38,7 @@ HERE = Path(__file__).parent
 RIVAL = ("abtem==1.0.11", "cupy-cuda12x")
 LATTICE_ANGSTROM, ENERGY_EV, SEMIANGLE_MRAD, SLICE_ANGSTROM = 3.905, 200e3, 20.0, 2.0
 ABTEM_BATCHES = (32, 128, 512)
+CARD_BATCHES = (8, 16, 24, 32, 48, 94, 188, 512)
 
 
 def main() -> int:
@@ -88,19 +94,21 @@ def main() -> int:
         "roofline_s": moved / bandwidth,
         "roofline_fraction": moved / bandwidth / seconds[best],
         "difference": float(np.linalg.norm(results[best] - results["cuFFT twin"]) / np.linalg.norm(results[best])),
+        "memory_bytes": cupy.get_default_memory_pool().total_bytes(),
         "rival": "cuFFT twin",
         "ratio": seconds["cuFFT twin"] / seconds[best],
     }
+    show(summary)
+    inputs = plan, grid, lens, slices, fresnel, positions
+    summary["host_copy_bytes_per_s"] = host_rate(cupy)
+    print(f"a copy to the host: {summary['host_copy_bytes_per_s'] / 1e9:.1f} GB/s")
+    summary["kernels"] = kernels(*inputs, bandwidth, cupy)
+    summary["on_card"] = on_card(*inputs, options.batch or CARD_BATCHES, cupy)
     if not options.no_abtem:
         job = {"positions": atoms.positions.tolist(), "numbers": atoms.numbers.tolist()}
         job |= {"cell": atoms.cell.lengths().tolist(), "grid_shape": list(grid.shape), "probes_yx": positions.tolist()}
         job |= {"slice_thickness_angstrom": SLICE_ANGSTROM, "energy_ev": ENERGY_EV, "semiangle_mrad": SEMIANGLE_MRAD}
-        answers = abtem([job | {"batch": batch} for batch in ABTEM_BATCHES])
-        for batch, answer in zip(ABTEM_BATCHES, answers, strict=True):
-            seconds[f"abTEM, batch {batch}"] = answer["propagation_s"]
-        rival = min((name for name in seconds if name.startswith("abTEM")), key=seconds.__getitem__)
-        summary |= {"rival": rival, "ratio": seconds[rival] / seconds[best]}
-    show(summary)
+        summary |= beside_abtem(job, seconds, best)
     if options.json:
         print(json.dumps(summary))
     return 0
@@ -140,25 +148,125 @@ def on_device(atoms: ase.Atoms, grid: Grid, cupy: Any) -> tuple[Array, Slices, A
 def copy_rate(cupy: Any) -> float:
     """Bytes a second, read and written, of copies from one buffer of 1 GiB to another; the median of 20."""
     source, target = cupy.ones(2**28, np.float32), cupy.empty(2**28, np.float32)
-    rates = []
-    for repeat in range(22):
+    stream = cupy.cuda.get_current_stream()
+    copy = partial(target.data.copy_from_device_async, source.data, source.nbytes, stream)
+    return 2 * source.nbytes / event_seconds(copy, cupy, 20)
+
+
+def host_rate(cupy: Any) -> float:
+    """Bytes a second of copies of 1 GiB to page-locked memory of the host; the median of 5."""
+    import cupyx
+
+    source, target = cupy.ones(2**28, np.float32), cupyx.empty_pinned(2**28, np.float32)
+    return source.nbytes / event_seconds(lambda: source.get(out=target, blocking=False), cupy, 5)
+
+
+def event_seconds(work: Callable[[], Any], cupy: Any, repeats: int) -> float:
+    """The median time of `work` on the current stream, by events, after one run that is not counted."""
+    times = []
+    for _ in range(repeats + 1):
         before, after = cupy.cuda.Event(), cupy.cuda.Event()
         before.record()
-        target.data.copy_from_device_async(source.data, source.nbytes, cupy.cuda.get_current_stream())
+        work()
         after.record()
         after.synchronize()
-        if repeat >= 2:
-            rates.append(2 * source.nbytes / (cupy.cuda.get_elapsed_time(before, after) * 1e-3))
-    return statistics.median(rates)
+        times.append(cupy.cuda.get_elapsed_time(before, after) * 1e-3)
+    return statistics.median(times[1:])
+
+
+def on_card(
+    plan: KernelPlan,
+    grid: Grid,
+    lens: Array,
+    slices: Slices,
+    fresnel: Array,
+    positions: Any,
+    batches: Sequence[int],
+    cupy: Any,
+) -> list[dict[str, Any]]:
+    """For each batch, seconds for all patterns without the copy to the host: by launches, and by a CUDA graph."""
+    launch, shared = fused_gpu.device_launch(plan), fused_gpu.operands(plan, lens, fresnel, cupy)
+    rows = []
+    for batch in batches:
+        waves = cupy.empty((batch, plan.y.n, plan.pitch), np.complex64)
+        patterns = cupy.zeros((batch, *grid.shape), np.float32)
+        ramp = fused_gpu.ramps(plan, grid, cupy.asarray(np.resize(positions, (batch, 2))), cupy)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        cupy.cuda.Device().synchronize()
+        with stream:
+            work = partial(fused_gpu.propagate, launch, shared, slices, ramp, waves, patterns)
+            launched = event_seconds(work, cupy, 5)
+            stream.begin_capture()
+            work()
+            graph = stream.end_capture()
+            replayed = event_seconds(partial(graph.launch, stream), cupy, 5)
+        times = {"launched_s": launched, "graph_s": replayed}
+        row = {"batch": batch} | {name: value * len(positions) / batch for name, value in times.items()}
+        print(f"on the card, batch {batch:3}: {row['launched_s']:.3f} s, as a graph {row['graph_s']:.3f} s")
+        rows.append(row)
+    return rows
+
+
+def kernels(
+    plan: KernelPlan,
+    grid: Grid,
+    lens: Array,
+    slices: Slices,
+    fresnel: Array,
+    positions: Any,
+    bandwidth: float,
+    cupy: Any,
+) -> dict[str, dict[str, float]]:
+    """For each kernel, its seconds a batch, its share of the rate of a copy, registers, and bytes spilt a thread."""
+    batch = min(len(positions), CARD_BATCHES[-1])
+    launch, shared = fused_gpu.device_launch(plan), fused_gpu.operands(plan, lens, fresnel, cupy)
+    waves = cupy.ones((batch, plan.y.n, plan.pitch), np.complex64)
+    patterns = cupy.zeros((batch, *grid.shape), np.float32)
+    ramp = fused_gpu.ramps(plan, grid, cupy.asarray(positions[:batch]), cupy)
+    propagator = shared.propagators[0]
+    arguments = {
+        "enter": (waves, shared.lens, *ramp, shared.roots_y),
+        "rows": (waves, slices.transmissions[0], shared.roots_x),
+        "columns": (waves, propagator, shared.roots_y),
+        "leave": (waves, propagator, shared.roots_y, patterns),
+    }
+    module = cupy.RawModule(code=fused_gpu.source(plan), options=fused_gpu.OPTIONS)
+    kept = plan.y.kept * plan.x.kept
+    moved = {"enter": waves.nbytes, "leave": waves.nbytes + 4 * kept * batch}  # the others read and write
+    answers = {}
+    for name, arrays in arguments.items():
+        seconds, kernel = event_seconds(partial(launch, name, batch, *arrays), cupy, 10), module.get_function(name)
+        answers[name] = {
+            "batch": batch,
+            "seconds": seconds,
+            "of_a_copy": moved.get(name, 2 * waves.nbytes) / seconds / bandwidth,
+            "registers": kernel.num_regs,
+            "spilt_bytes": kernel.local_size_bytes,
+        }
+        print(f"{name:8} {seconds / batch * 1e6:6.2f} µs a probe, {answers[name]['of_a_copy']:.2f} of a copy's rate")
+    return answers
+
+
+def beside_abtem(job: dict[str, Any], seconds: dict[str, float], best: str) -> dict[str, Any]:
+    """The fastest abTEM and the ratio of its time to ours; its times are added to `seconds`. A failure is told."""
+    try:
+        answers = abtem([job | {"batch": batch} for batch in ABTEM_BATCHES])
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"abTEM has not run: {error}")
+        return {"abtem_failed": str(error)}
+    seconds |= {f"abTEM, batch {n}": answer["propagation_s"] for n, answer in zip(ABTEM_BATCHES, answers, strict=True)}
+    rival = min((name for name in seconds if name.startswith("abTEM")), key=seconds.__getitem__)
+    print(f"{rival}: {seconds[rival]:.3f} s, {seconds[rival] / seconds[best]:.1f} times {best}")
+    return {"rival": rival, "ratio": seconds[rival] / seconds[best]}
 
 
 def abtem(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """abTEM's answers, in a process and an environment of its own."""
-    command = [str(HERE.parent / "uv"), "run", "--no-project", "--isolated", "--python", "3.11"]
-    command += [word for package in RIVAL for word in ("--with", package)] + [
-        "python",
-        str(HERE / "workers" / "abtem_gpu.py"),
-    ]
+    """abTEM's answers, in a process of its own: by this Python if it has abTEM, else in an environment of its own."""
+    command = [sys.executable]
+    if importlib.util.find_spec("abtem") is None:
+        command = [str(HERE.parent / "uv"), "run", "--no-project", "--isolated", "--python", "3.11"]
+        command += [word for package in RIVAL for word in ("--with", package)] + ["python"]
+    command.append(str(HERE / "workers" / "abtem_gpu.py"))
     environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
     lines = "\n".join(json.dumps(job) for job in jobs) + "\n"
     answer = subprocess.run(command, input=lines, stdout=subprocess.PIPE, text=True, env=environment, check=True)
@@ -174,7 +282,8 @@ def show(summary: dict[str, Any]) -> None:
     print(
         f"{summary['best']}: {summary['roofline_fraction']:.2f} of the roofline, {summary['ratio']:.1f} times "
         f"{summary['rival']}; differs from the twin by {summary['difference']:.1e}. "
-        f"The potential takes {summary['specimen_s']:.2f} s more."
+        f"The potential takes {summary['specimen_s']:.2f} s more. The pool of memory has grown to "
+        f"{summary['memory_bytes'] / 2**30:.2f} GiB.\n"
     )
 
 

@@ -230,11 +230,7 @@ def telling_apart(outside: Array) -> npt.NDArray[np.float64]:
 
 
 def write_familiarity(path: Path, familiarity: Familiarity) -> None:
-    """Writes `familiarity.npz`.
-
-    Raises:
-        WorkError: If the file cannot be written.
-    """
+    """Writes `familiarity.npz`. Raises WorkError if the file cannot be written."""
     with open_atomic(path) as file:
         np.savez_compressed(file, **vars(familiarity))
 

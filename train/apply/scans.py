@@ -8,7 +8,6 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from namsa.io.lost import Losses, filled
 from namsa.io.reading import open_patterns
 from namsa.pixels import PixelGrid
 from namsa.text import shorten
+from namsa.version import __version__
 
 from ..experiment.conditions import Conditions, describe_unchecked
 from ..measure import telemetry
@@ -106,7 +106,7 @@ class FittedScan:
             "model": self.model.name,
             "weights": str(self.model.weights.resolve()),
             "weights_digest": self.weights_digest,
-            "namsa": version("namsa"),
+            "namsa": __version__,
         }
 
     @property

@@ -65,10 +65,7 @@ def build_loaded(model: Model, config: Network) -> Any:
 def weights_digest(model: Model) -> str:
     """Returns the digest of a model's weights as their file says it, without reading them.
 
-    `build_loaded` compares it with the weights.
-
-    Raises:
-        InputError: If the file cannot be read.
+    `build_loaded` compares it with the weights. Raises InputError if the file cannot be read.
     """
     with _readable(model):
         return str(checkpoint.read_header(model.weights)["digest"])

@@ -1,10 +1,10 @@
 """The arguments of `python -m train`. What the commands do is in the other modules of this package."""
 
 import argparse
-from importlib.metadata import version
 from pathlib import Path
 
 from namsa.cli.command_line import COMPLETION, CommandParser, not_negative, positive
+from namsa.version import __version__
 
 from ..program import PROGRAM
 from .scans import add_scan_commands
@@ -27,7 +27,7 @@ def build_parser() -> CommandParser:
         notes=COMPLETION,
         default_command=JOB,
     )
-    parser.add_argument("--version", action="version", version=f"namsa {version('namsa')}")
+    parser.add_argument("--version", action="version", version=f"namsa {__version__}")
     _add_job(parser)
     add_describe(parser)
     _add_preflight(parser)

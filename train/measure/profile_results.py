@@ -113,11 +113,7 @@ class Profile(TypedDict):
 
 
 def read_profile(path: Path) -> Profile:
-    """Reads a `profile.json`.
-
-    Raises:
-        InputError: If the file cannot be read, or is no profile.
-    """
+    """Reads a `profile.json`. Raises InputError if the file cannot be read, or is no profile."""
     return read_typed(_adapter(), path, f"run {PROGRAM} profile again, or delete the file")
 
 

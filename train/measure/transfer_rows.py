@@ -32,11 +32,7 @@ def append(run_dir: Path, row: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Returns the rows of a transfer.jsonl.
-
-    Raises:
-        InputError: If the file cannot be read, or a line is no row.
-    """
+    """Returns the rows of a transfer.jsonl. Raises InputError if the file cannot be read, or a line is no row."""
     lines = read_text(path, largest_bytes=LARGEST_METRICS_BYTES).splitlines()
     rows = [parse_json(line, f"line {number} of {path}") for number, line in enumerate(lines, start=1)]
     for number, row in enumerate(rows, start=1):

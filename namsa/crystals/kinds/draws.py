@@ -50,11 +50,7 @@ class Draws:
         return float(value)
 
     def choice(self, name: str, values: Sequence[Any]) -> Any:
-        """Returns one of `values`, all equally likely.
-
-        Raises:
-            InputError: If a value is given that is none of them.
-        """
+        """Returns one of `values`, all equally likely. Raises InputError if a value is given that is none of them."""
         value = values[int(self.rng.integers(len(values)))]
         if name in self._given:
             value = self._given[name]

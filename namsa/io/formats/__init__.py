@@ -49,7 +49,16 @@ class Format(Protocol):
         """Returns whether a file of these first bytes is of the format."""
 
     def open_recording(self, path: Path, options: ReadOptions, /) -> AbstractContextManager[Recording]:
-        """Opens the scan in a file."""
+        """Opens the scan in a file. Patterns are read when they are asked for, unless the format packs them as a whole.
+
+        Args:
+            path: The file, any of several that belong together, or a folder.
+            options: What the caller says of the layout: it completes what the file says, or stands in its place.
+
+        Raises:
+            InputError: If the file is of another kind, damaged or cut short, holds no scan or several, or if neither
+                it nor the caller says the scan's shape.
+        """
 
 
 FORMATS: tuple[Format, ...] = (

@@ -55,14 +55,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens a blockfile.
-
-    Args:
-        options: A scan shape in place of the file's.
-
-    Raises:
-        InputError: If it is no blockfile, or cut short.
-    """
+    """Opens a blockfile."""
     with open_regular(path) as file:
         data = file.read(HEADER.itemsize)
         if len(data) < HEADER.itemsize or not recognises(path, data):
@@ -84,11 +77,9 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         step = _pair(10 * header["step_y_nm"], 10 * header["step_x_nm"])
         per_mrad = 1e-7 * int(header["pixels_per_metre"]) * int(header["camera_length"])
         layout = arrange(frames, options, path, stated=(rows, columns))
-        yield Recording(
-            data=layout.data,
-            notes=layout.notes,
-            format=NAME,
-            name=str(path),
+        yield layout.recording(
+            NAME,
+            path,
             scan_step_angstrom=step,
             pixel_mrad=_pair(1 / per_mrad, 1 / per_mrad) if per_mrad else None,
             energy_ev=float(header["energy_ev"]) or None,

@@ -17,6 +17,7 @@ from namsa.io.mask import stored_mask
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File, Hdf5Group
+from namsa.io.stated import positive
 
 NAME = "Dectris"
 
@@ -64,12 +65,11 @@ def describe(file: Hdf5File, path: Path, options: ReadOptions) -> Recording:
     except InputError as error:
         raise InputError("; ".join((str(error), *notes))) from None
     masked, unfit = stored_mask(file, MASKS, layout.data.shape[2:])
-    return Recording(
-        data=layout.data,
-        notes=(*notes, *layout.notes, *unfit),
+    return layout.recording(
+        NAME,
+        path,
+        notes=(*notes, *unfit),
         bad_pixels=masked,
-        format=NAME,
-        name=str(path),
         pixel_mrad=(pixel[0], pixel[1]) if len(pixel) == 2 else None,
         energy_ev=next((value for value in energy if value), None),
         metadata={
@@ -106,8 +106,4 @@ def _value(file: Hdf5File, name: str) -> Any:
 
 
 def _number(file: Hdf5File, name: str) -> float | None:
-    """Returns a positive number; `None` for all else, with which a detector says that it was not told."""
-    value = _value(file, name)
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) and value > 0 else None
+    return positive(_value(file, name))

@@ -27,6 +27,7 @@ from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.siblings import siblings
+from namsa.io.stated import positive
 from namsa.text import shorten
 
 NAME = "EMPAD"
@@ -53,15 +54,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens a scan of EMPAD by its .raw or its .xml.
-
-    Args:
-        path: Either file.
-        options: Scan shape and flyback, if the files do not say them.
-
-    Raises:
-        InputError: If a file is missing, damaged, or does not fit the other.
-    """
+    """Opens a scan of EMPAD by its .raw or its .xml."""
     xml = path if path.suffix.lower() == ".xml" else _xml_beside(path)
     said = {} if xml is None else _read_xml(xml)
     raw = path if xml != path else path.parent / _raw_name(said, path)
@@ -79,15 +72,13 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         frames = file_frames(raw, file, offsets, (ROWS, COLUMNS), np.dtype("<f4"), None, G2_FRAME_BYTES)
         if second:
             _check_export(said, raw, frames[0:1,])
-        angle = _positive(said, "calibrated_diffraction_angle")
+        angle = positive(said.get("calibrated_diffraction_angle"))
         layout = arrange(frames, options, raw, stated=_scan_shape(said, raw, count))
-        yield Recording(
-            data=layout.data,
-            notes=layout.notes,
-            format="EMPAD-G2" if second else NAME,
-            name=str(path),
+        yield layout.recording(
+            "EMPAD-G2" if second else NAME,
+            path,
             pixel_mrad=None if angle is None else (1e3 * angle, 1e3 * angle),
-            energy_ev=_positive(said, "high_voltage", "source.get_voltage"),
+            energy_ev=positive(said.get("high_voltage")) or positive(said.get("source.get_voltage")),
             metadata={
                 "frames": count,
                 "xml": None if xml is None else xml.name,
@@ -182,15 +173,3 @@ def _scan_shape(said: dict[str, str], raw: Path, count: int) -> tuple[int, int] 
 
 def _is_count(text: Any) -> bool:
     return isinstance(text, str) and text.isascii() and text.isdigit() and 0 < len(text) < 7 and int(text) > 0
-
-
-def _positive(said: dict[str, str], *names: str) -> float | None:
-    """Returns the first positive number of these names."""
-    for name in names:
-        try:
-            value = float(said.get(name, "nan"))
-        except ValueError:
-            continue
-        if 0 < value < math.inf:
-            return value
-    return None

@@ -70,15 +70,7 @@ def is_pattern(path: Path) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens the frames in files of their own.
-
-    Args:
-        path: The folder, or the pattern.
-        options: The scan, which no file says.
-
-    Raises:
-        InputError: If there are no such files, files of several formats, or if the scan's shape is missing.
-    """
+    """Opens the frames in files of their own, of a folder or of a pattern of names."""
     found = _files(path.iterdir() if path.is_dir() else path.parent.glob(path.name))
     kinds = sorted({each.suffix.lower() for each in found})
     if len(kinds) != 1 or len(found) > MOST_FILES:

@@ -22,7 +22,8 @@ from namsa.io.layout import arrange
 from namsa.io.planes import ScanPlanes
 from namsa.io.read_options import FRAME_AXES, SCAN_AXES, ReadOptions
 from namsa.io.recording import PatternArray, Recording
-from namsa.io.stored_calibration import NO_AXIS, StoredAxis, axis_order, calibration_of_axes, origin_angstrom
+from namsa.io.stated import as_number, finite
+from namsa.io.stored_calibration import NO_AXIS, StoredAxis, axis_order
 from namsa.text import shorten
 
 NAME = "DigitalMicrograph"
@@ -40,14 +41,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens the largest image of a file.
-
-    Args:
-        options: Scan shape and flyback of a stack of frames.
-
-    Raises:
-        InputError: If the file holds no frames of real numbers, is damaged, or cut short.
-    """
+    """Opens the largest image of a file."""
     with open_regular(path) as file:
         image = _largest_image(read_tags(path, file), path)
         array, sizes, stored = _array(image, path)
@@ -56,33 +50,26 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         described = _axes(image, len(sizes))
         order, notes = _order(described, swapped)
         layout = arrange(_patterns(path, file, array, sizes, stored, options.axes or order), options, path, order=order)
-        axes = [NO_AXIS if axis is None else described[axis] for axis in layout.axes]
-        calibration = calibration_of_axes(axes, layout.data.shape)
+        calibration = layout.calibration(described)
+        if layout.axes[0] is None:  # frames, of which a file says no step
+            calibration["reasons"] = {
+                name: reason for name, reason in calibration["reasons"].items() if name != "scan_step_angstrom"
+            }
         created = _group(_group(tags, "source"), "Tags at creation")  # of an image that was cut from another
         microscope = _group(tags, "Microscope Info") or _group(created, "Microscope Info")
-        voltage = _number(microscope.get("Voltage"), 0.0)
-        yield Recording(
-            data=layout.data,
-            format=NAME,
-            name=str(path),
-            notes=(*(notes if options.axes is None else ()), *layout.notes),
-            scan_step_angstrom=calibration.scan_step_angstrom,
-            scan_origin_angstrom=(origin_angstrom(axes[0]), origin_angstrom(axes[1])),
-            pixel_mrad=calibration.pixel_mrad,
-            pixel_inverse_angstrom=calibration.pixel_inverse_angstrom,
+        voltage = as_number(microscope.get("Voltage"), 0.0)
+        yield layout.recording(
+            NAME,
+            path,
+            notes=notes if options.axes is None else (),
             energy_ev=voltage if voltage > 0 else None,
-            centre_pixels=calibration.centre_pixels,
+            **calibration,
             metadata={
                 "dimensions": sizes,
-                "axes": [[shorten(axis.units, 40), _finite(axis.step)] for axis in axes],
-                "stem_camera_length_mm": _finite(_number(microscope.get("STEM Camera Length"), math.nan)),
+                "axes": [[shorten(axis.units, 40), finite(axis.step)] for axis in layout.arranged(described)],
+                "stem_camera_length_mm": finite(microscope.get("STEM Camera Length")),
                 "microscope": _text(microscope.get("Name")),
                 "format": _text(_group(tags, "Meta Data").get("Format")),
-            },
-            reasons={
-                name: reason
-                for name, reason in calibration.reasons.items()
-                if name != "scan_step_angstrom" or layout.axes[0] is not None
             },
         )
 
@@ -108,7 +95,7 @@ def _array(image: Tags, path: Path) -> tuple[StoredArray, list[int], np.dtype[An
     """Returns where the numbers are, the dimensions, and the type."""
     data = _group(image, "ImageData")
     array = data["Data"]
-    sizes = [int(_number(size, 0)) for size in _group(data, "Dimensions").values()]
+    sizes = [int(as_number(size, 0)) for size in _group(data, "Dimensions").values()]
     stored = np.dtype(TYPES[data["DataType"]]).newbyteorder(array.dtype.byteorder)
     while len(sizes) > 2 and sizes[-1] == 1:
         sizes.pop()
@@ -144,7 +131,7 @@ def _order(axes: Sequence[StoredAxis], swapped: Any) -> tuple[tuple[str, ...] | 
     order = axis_order(axes)
     if order is not None:
         return order, ()
-    scan_first = bool(_number(swapped, 0.0))  # in the order in which they are stored
+    scan_first = bool(as_number(swapped, 0.0))  # in the order in which they are stored
     said = "" if swapped is not None else ", and so does the tag Data Order Swapped"
     kind = "scan before detector" if scan_first else "detector before scan"
     line = f"the units leave the order of the axes open{said}: stored as {kind}; --axes says another"
@@ -160,7 +147,7 @@ def _axes(image: Tags, count: int) -> list[StoredAxis]:
     axes = [] if count > len(FRAME_AXES) - 1 else [NO_AXIS]
     for number in reversed(range(count)):
         tags = _group(dimensions, str(number))
-        scale, origin = _number(tags.get("Scale"), math.nan), _number(tags.get("Origin"), math.nan)
+        scale, origin = as_number(tags.get("Scale")), as_number(tags.get("Origin"))
         units = _text(tags.get("Units")) or ""
         axes.append(StoredAxis(units, scale, -origin * scale) if units else NO_AXIS)
     return axes
@@ -169,14 +156,6 @@ def _axes(image: Tags, count: int) -> list[StoredAxis]:
 def _group(tags: Tags, name: str) -> Tags:
     value = tags.get(name)
     return value if isinstance(value, dict) else {}
-
-
-def _number(value: Any, default: float) -> float:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else default
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _text(value: Any) -> str | None:

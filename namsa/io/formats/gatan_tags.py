@@ -40,11 +40,7 @@ Tags = dict[str, Any]  # groups are dicts; tags without a name are "0", "1", ...
 
 
 def read_tags(path: Path, file: BinaryIO) -> Tags:
-    """Returns the tags of a file.
-
-    Raises:
-        InputError: If it is no DM3 or DM4 file, is damaged, or cut short.
-    """
+    """Returns the tags of a file. Raises InputError if it is no DM3 or DM4 file, is damaged, or cut short."""
     head = file.read(4)
     version = struct.unpack(">I", head)[0] if len(head) == 4 else 0
     if version not in (3, 4):

@@ -19,15 +19,7 @@ from namsa.io.mask import stored_mask
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternArray, Recording
 from namsa.io.safe_hdf5 import SIGNATURE, Hdf5Dataset, Hdf5File, Hdf5Group, open_hdf5
-from namsa.io.stored_calibration import (
-    NO_AXIS,
-    StoredAxis,
-    axis_order,
-    origin_angstrom,
-    stored_axes,
-    stored_beam,
-    stored_calibration,
-)
+from namsa.io.stored_calibration import StoredAxis, axis_order, stored_axes, stored_beam, stored_calibration
 from namsa.io.views import AxesView
 from namsa.pixels import UNITS, detector_grid
 from namsa.text import shorten
@@ -49,15 +41,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens the scan in an HDF5 file.
-
-    Args:
-        path: A file with a dataset of four axes, a master file of Dectris, or a file with a stack of frames.
-        options: Which dataset, and the scan of a stack.
-
-    Raises:
-        InputError: If the file cannot be read, or holds no scan or several.
-    """
+    """Opens the scan in an HDF5 file: a dataset of four axes, a master file of Dectris, or a stack of frames."""
     with open_hdf5(path) as file:
         if options.dataset is None and dectris.is_master(file):
             yield dectris.describe(file, path, options)
@@ -130,31 +114,22 @@ def _describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
     else:
         order = _order(data, axes)
     layout = arrange(patterns, options, path, order=order, counters=counters)
-    arranged = [NO_AXIS if axis is None else axes[axis] for axis in layout.axes]
-    stored = stored_calibration(data, arranged, layout.data.shape)
+    stored = stored_calibration(data, layout.arranged(axes), layout.data.shape)
     masked, unfit = stored_mask(data.file, (f"{data.parent.name.rstrip('/')}/pixel_mask",), layout.data.shape[2:])
     shape = layout.data.shape[2:]
     centre = stored.centre_pixels or tuple((n - 1) / 2 for n in shape)
     empty = stored.pixel_mrad and detector_grid(stored.pixel_mrad, centre, beam.limit_mrad).emptiness(shape)
-    return Recording(
-        data=layout.data,
-        format=NAME,
+    return layout.recording(
+        NAME,
+        path,
+        notes=(*notes, *unfit, *([empty] if empty else [])),
         limit_mrad=beam.limit_mrad,
-        name=str(path),
-        scan_step_angstrom=stored.scan_step_angstrom,
-        scan_origin_angstrom=(origin_angstrom(arranged[0]), origin_angstrom(arranged[1])),
-        pixel_mrad=stored.pixel_mrad,
-        pixel_inverse_angstrom=stored.pixel_inverse_angstrom,
         energy_ev=beam.energy_ev,
         semiangle_mrad=beam.semiangle_mrad,
-        centre_pixels=stored.centre_pixels,
-        rotation_deg=stored.rotation_deg,
-        flip=stored.flip,
         normalised=data.attribute("units") == UNITS["cbed"],
-        notes=(*notes, *layout.notes, *unfit, *([empty] if empty else [])),
         bad_pixels=masked,
         metadata={"dataset": data.name.removeprefix("/"), **({"counters": data.shape[2]} if counters else {})},
-        reasons=stored.reasons,
+        **layout.calibration(axes, stored),
     )
 
 

@@ -35,14 +35,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens the scan in a file.
-
-    Args:
-        options: Which variable, the order of its axes, and the scan of frames.
-
-    Raises:
-        InputError: If the file cannot be read, is larger than memory, or holds no array of patterns or several.
-    """
+    """Opens the scan in a file."""
     from scipy import io
 
     open_regular(path).close()
@@ -65,9 +58,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         raise InputError(f"{path} holds no real numbers in {shorten(name)}")
     order, notes = matlab_order(values.shape, path, options)
     layout = arrange(ArrayPatterns(values), options, path, order=order)
-    yield Recording(
-        data=layout.data, format=NAME, name=str(path), notes=(*notes, *layout.notes), metadata={"dataset": name}
-    )
+    yield layout.recording(NAME, path, notes=notes, metadata={"dataset": name})
 
 
 def _chosen(listed: list[tuple[str, tuple[int, ...], str]], path: Path, name: str | None) -> str:

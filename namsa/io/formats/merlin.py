@@ -32,6 +32,7 @@ from namsa.io.positions import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.siblings import sibling
+from namsa.io.stated import finite
 from namsa.text import shorten
 
 NAME = "Merlin"
@@ -68,14 +69,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens a .mib file, or the one beside an .hdr.
-
-    Args:
-        options: Scan shape and flyback, where the .hdr does not say them.
-
-    Raises:
-        InputError: If the file is none of Merlin, is cut short, or does not say the scan's shape.
-    """
+    """Opens a .mib file, or the one beside an .hdr."""
     hdr = path if path.suffix.lower() == ".hdr" else sibling(path, ".hdr")
     path = (sibling(path, ".mib") or path.with_suffix(".mib")) if path == hdr else path
     with open_regular(path) as file:
@@ -92,19 +86,18 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         if scan is None and options.scan_shape is None and not options.growing:
             scan, notes = _scan_by_times(file, header.size, stride, count)
         layout = arrange(frames, options, path, stated=scan, stated_flyback=flyback)
-        yield Recording(
-            data=layout.data,
-            notes=(*notes, *layout.notes),
-            format=NAME,
-            name=str(path),
+        yield layout.recording(
+            NAME,
+            path,
+            notes=notes,
             metadata={
                 "frames": count,
                 "counter_depth": header.depth,
                 "chips": header.layout,
                 "stored_type": header.type,
                 "time": header.fields[9].strip() if len(header.fields) > 9 else None,
-                "exposure_s": _number(header.fields[10:11]),
-                "threshold_kev": _number(header.fields[14:15]),
+                "exposure_s": finite(header.fields[10:11]),
+                "threshold_kev": finite(header.fields[14:15]),
                 "header": stated,
             },
         )
@@ -233,11 +226,3 @@ def _scan_by_times(
         return None, ()
     shape = (count // columns, columns)
     return shape, (f"scan of {shape[0]}x{shape[1]} by the frames' times, which pause after each row",)
-
-
-def _number(fields: list[str]) -> float | None:
-    try:
-        value = float("".join(fields))
-    except ValueError:
-        return None
-    return value if np.isfinite(value) else None

@@ -35,14 +35,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens a stack.
-
-    Args:
-        options: Scan shape and flyback.
-
-    Raises:
-        InputError: If it is no MRC file, is cut short, or if the scan's shape is missing.
-    """
+    """Opens a stack of frames."""
     with open_regular(path) as file:
         head = file.read(HEADER_BYTES)
         if len(head) < HEADER_BYTES:
@@ -66,11 +59,9 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
             file.seek(HEADER_BYTES + VOLTAGE_AT)
             (voltage,) = struct.unpack(f"{order}d", file.read(8))
         layout = arrange(frames, options, path)
-        yield Recording(
-            data=layout.data,
-            notes=layout.notes,
-            format=NAME,
-            name=str(path),
+        yield layout.recording(
+            NAME,
+            path,
             energy_ev=voltage if 1e3 < voltage < 1e7 else None,
             metadata={"frames": sections, "extended_header": kind.strip("\0 ") or None},
         )

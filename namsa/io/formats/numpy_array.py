@@ -20,15 +20,7 @@ from namsa.io.layout import arrange
 from namsa.io.planes import ScanPlanes
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import ArrayPatterns, PatternArray, Recording
-from namsa.io.stored_calibration import (
-    NO_AXIS,
-    axis_order,
-    calibration_of_axes,
-    origin_angstrom,
-    swift_axes,
-    swift_beam,
-    swift_properties,
-)
+from namsa.io.stored_calibration import NO_AXIS, axis_order, swift_axes, swift_beam, swift_properties
 from namsa.io.views import AxesView
 from namsa.json_files import parse_json
 from namsa.memory import available_memory_bytes
@@ -54,14 +46,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens an array. It is not loaded, unless it is packed in an archive.
-
-    Args:
-        options: Which array of an archive, scan shape and flyback of frames.
-
-    Raises:
-        InputError: If it holds no array of numbers of three to five axes, or is cut short.
-    """
+    """Opens an array. It is not loaded, unless it is packed in an archive."""
     with open_regular(path) as file:
         if path.suffix.lower() in ARCHIVES:
             yield _from_archive(path, file, options)
@@ -69,7 +54,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         if options.dataset is not None:
             raise InputError(f"--dataset is {shorten(options.dataset)}, and {path} holds one array")
         layout = arrange(_in_place(path, file, str(path)), options, path)
-        yield Recording(data=layout.data, format=NAME, name=str(path), notes=layout.notes)
+        yield layout.recording(NAME, path)
 
 
 def _in_place(path: Path, file: BinaryIO, name: str) -> PatternArray:
@@ -115,21 +100,13 @@ def _from_archive(path: Path, file: BinaryIO, options: ReadOptions) -> Recording
     axes = swift_axes(listed) if isinstance(listed, list) else []
     axes = axes if len(axes) == len(patterns.shape) else [NO_AXIS] * len(patterns.shape)
     layout = arrange(patterns, options, path, order=axis_order(axes))
-    arranged = [NO_AXIS if axis is None else axes[axis] for axis in layout.axes]
-    known = calibration_of_axes(arranged, layout.data.shape)
-    return Recording(
-        data=layout.data,
-        format="Nion Swift" if listed else NAME,
-        name=str(path),
-        scan_step_angstrom=known.scan_step_angstrom,
-        scan_origin_angstrom=(origin_angstrom(arranged[0]), origin_angstrom(arranged[1])),
-        pixel_mrad=known.pixel_mrad,
-        pixel_inverse_angstrom=known.pixel_inverse_angstrom,
+    known = layout.calibration(axes)
+    return layout.recording(
+        "Nion Swift" if listed else NAME,
+        path,
         energy_ev=swift_beam(said).energy_ev,
-        centre_pixels=known.centre_pixels,
-        notes=layout.notes,
         metadata={"dataset": member.filename.removesuffix(".npy")},
-        reasons=known.reasons if listed else {},
+        **(known if listed else known | {"reasons": {}}),
     )
 
 

@@ -24,14 +24,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens frames one after the other.
-
-    Args:
-        options: Type, detector, scan, first byte and flyback.
-
-    Raises:
-        InputError: If the options are not complete, or do not fit the file's size.
-    """
+    """Opens frames one after the other, whose type, detector, scan and first byte the caller states."""
     given = {"--dtype": options.dtype, "--detector-shape": options.detector_shape, "--scan-shape": options.scan_shape}
     missing = [name for name, value in given.items() if value is None]
     if options.dtype is None or options.detector_shape is None or options.scan_shape is None:
@@ -50,4 +43,4 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         offsets = range(first, first + count * frame_bytes, frame_bytes)
         frames = file_frames(path, file, offsets, options.detector_shape, options.dtype)
         layout = arrange(frames, options, path)
-        yield Recording(data=layout.data, format=NAME, name=str(path), notes=layout.notes)
+        yield layout.recording(NAME, path)

@@ -23,6 +23,7 @@ from namsa.io.layout import arrange
 from namsa.io.positions import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
+from namsa.io.stated import finite
 from namsa.io.units import angstrom_per_unit
 
 NAME = "TIA"
@@ -54,14 +55,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens a series of images.
-
-    Args:
-        options: A scan shape in place of the file's, and flyback.
-
-    Raises:
-        InputError: If it is no series of images, is damaged, or cut short.
-    """
+    """Opens a series of images."""
     with open_regular(path) as file:
         try:
             axes, offsets = _read_header(path, file)
@@ -88,16 +82,14 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         steps = [axis["step"] * (angstrom_per_unit(axis["units"]) or np.nan) for axis in grid]
         known = len(steps) == AXES and bool(np.all(np.isfinite(steps))) and min(map(abs, steps)) > 0
         arranged = arrange(frames, options, path, stated=shape)
-        yield Recording(
-            data=arranged.data,
-            notes=arranged.notes,
-            format=NAME,
-            name=str(path),
+        yield arranged.recording(
+            NAME,
+            path,
             scan_step_angstrom=(abs(steps[1]), abs(steps[0])) if known else None,
             metadata={
                 "frames": len(offsets),
                 "axes": axes,
-                "pixel_of_unstated_units": [_finite(element["y"]["step"]), _finite(element["x"]["step"])],
+                "pixel_of_unstated_units": [finite(element["y"]["step"]), finite(element["x"]["step"])],
             },
         )
 
@@ -117,7 +109,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[list[dict[str, Any]], npt.
     axes = []
     for _ in range(dimensions):
         size, _, step, _ = struct.unpack("<iddi", file.read(24))
-        axes.append({"size": size, "step": _finite(step), "description": _text(file), "units": _text(file)})
+        axes.append({"size": size, "step": finite(step), "description": _text(file), "units": _text(file)})
     listed = read_at(file, valid * width, table)
     if len(listed) < valid * width:
         raise InputError(f"{path} is cut short: it ends within the list of its images")
@@ -129,7 +121,3 @@ def _text(file: BinaryIO) -> str:
     if not 0 <= length <= MAX_TEXT:
         raise struct.error
     return file.read(length).decode("utf-8", "replace")
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if value is not None and np.isfinite(value) else None

@@ -65,14 +65,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens a stream by any of its files.
-
-    Args:
-        options: Scan shape, flyback and frames to skip, where the frames do not say them.
-
-    Raises:
-        InputError: If a file is missing, damaged or cut short, or if the scan's shape is not known.
-    """
+    """Opens a stream by any of its files."""
     paths = _parts(path)
     with ExitStack() as stack:
         files = [stack.enter_context(open_regular(each)) for each in paths]
@@ -89,12 +82,11 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
                 skip = found
                 notes = [f"scan of {stated[0]}x{stated[1]} by the scan generator's counts"]
         layout = arrange(frames, options.skipping(skip), path, stated=stated)
-        yield Recording(
-            data=layout.data,
-            format=NAME,
-            name=str(path),
+        yield layout.recording(
+            NAME,
+            path,
+            notes=notes,
             energy_ev=1e3 * int(header["voltage_kv"]) if header["voltage_kv"] > 0 else None,
-            notes=(*notes, *layout.notes),
             metadata={
                 "frames": frames.shape[0],
                 "files": len(paths),

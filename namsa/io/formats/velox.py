@@ -15,7 +15,8 @@ from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.safe_hdf5 import Hdf5Dataset
-from namsa.io.stored_calibration import NO_AXIS, StoredAxis, calibration_of_axes
+from namsa.io.stated import as_number, positive
+from namsa.io.stored_calibration import NO_AXIS, StoredAxis
 from namsa.json_files import parse_json
 from namsa.text import shorten
 
@@ -41,23 +42,20 @@ def describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
     said = _metadata(data)
     pixel, units = _inner(said, "BinaryResult", "PixelSize"), _inner(said, "BinaryResult")
     axes = [
-        StoredAxis(shorten(str(units.get(f"PixelUnit{axis}", "")), 40), _number(pixel.get(side)), np.nan)
+        StoredAxis(shorten(str(units.get(f"PixelUnit{axis}", "")), 40), as_number(pixel.get(side)), np.nan)
         for axis, side in (("Y", "height"), ("X", "width"))
     ]
-    calibration = calibration_of_axes([NO_AXIS, NO_AXIS, *axes], layout.data.shape)
+    calibration = layout.calibration([*axes, NO_AXIS])
+    stated = {name: reason for name, reason in calibration["reasons"].items() if name == "pixel_mrad" and units}
     optics = _inner(said, "Optics")
-    energy, semiangle = _number(optics.get("AccelerationVoltage")), _number(optics.get("BeamConvergence"))
-    return Recording(
-        data=layout.data,
-        format=NAME,
-        name=str(path),
-        pixel_mrad=calibration.pixel_mrad,
-        pixel_inverse_angstrom=calibration.pixel_inverse_angstrom,
-        energy_ev=energy if energy > 0 else None,
-        semiangle_mrad=1e3 * semiangle if semiangle > 0 else None,
-        notes=layout.notes,
+    semiangle = positive(optics.get("BeamConvergence"))
+    return layout.recording(
+        NAME,
+        path,
+        energy_ev=positive(optics.get("AccelerationVoltage")),
+        semiangle_mrad=semiangle and 1e3 * semiangle,
         metadata={"dataset": data.name.removeprefix("/"), "frames": data.shape[2]},
-        reasons={name: reason for name, reason in calibration.reasons.items() if name == "pixel_mrad" and units},
+        **(calibration | {"reasons": stated}),
     )
 
 
@@ -80,12 +78,3 @@ def _inner(said: dict[str, Any], *names: str) -> dict[str, Any]:
         inner = said.get(name)
         said = inner if isinstance(inner, dict) else {}
     return said
-
-
-def _number(value: Any) -> float:
-    """Returns a number, which Velox writes as a text; NaN for all else."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return np.nan
-    return number if np.isfinite(number) else np.nan

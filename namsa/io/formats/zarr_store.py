@@ -28,7 +28,8 @@ from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File
-from namsa.io.stored_calibration import NO_AXIS, StoredAxis, axis_order, calibration_of_axes, origin_angstrom
+from namsa.io.stated import as_number, finite, positive
+from namsa.io.stored_calibration import StoredAxis, axis_order
 from namsa.pixels import UNITS
 from namsa.text import shorten
 
@@ -55,15 +56,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens the scan in a store.
-
-    Args:
-        path: Folder or archive.
-        options: Which array, if there are several, and the scan of a stack of frames.
-
-    Raises:
-        InputError: If the package zarr is missing, or if the store is damaged, holds no scan, or several.
-    """
+    """Opens the scan in a store: a folder or an archive."""
     if importlib.util.find_spec("zarr") is None:
         raise InputError(f"{path} is a Zarr store, which needs the package zarr: pip install namsa[formats]")
     files: Files
@@ -163,26 +156,17 @@ def _describe(files: Files, process: _ZarrFile, options: ReadOptions) -> Recordi
     if list(array.shape) != list(metadata["shape"]):
         raise InputError(f"{path} is damaged: {name or 'its array'} has two shapes")
     layout = arrange(array, options, path, order=axis_order(described))
-    axes = [NO_AXIS if axis is None else described[axis] for axis in layout.axes]
-    calibration = calibration_of_axes(axes, layout.data.shape)
     signal = name.rpartition("/")[0]
     microscope = _attributes(files, f"{signal}/metadata/Acquisition_instrument/TEM")
-    energy_kev = _number(microscope.get("beam_energy"))
-    return Recording(
-        data=layout.data,
-        notes=layout.notes,
-        format=NAME,
-        name=str(path),
-        scan_step_angstrom=calibration.scan_step_angstrom,
-        scan_origin_angstrom=(origin_angstrom(axes[0]), origin_angstrom(axes[1])),
-        pixel_mrad=calibration.pixel_mrad,
-        pixel_inverse_angstrom=calibration.pixel_inverse_angstrom,
-        energy_ev=1e3 * energy_kev if energy_kev > 0 else None,
-        semiangle_mrad=_number(microscope.get("convergence_angle")) or None,
-        centre_pixels=calibration.centre_pixels,
+    energy_kev = positive(microscope.get("beam_energy"))
+    return layout.recording(
+        NAME,
+        path,
+        energy_ev=energy_kev and 1e3 * energy_kev,
+        semiangle_mrad=finite(microscope.get("convergence_angle")) or None,
         normalised=_attributes(files, f"{signal}/metadata/Signal").get("quantity") == UNITS["cbed"],
         metadata={"dataset": name},
-        reasons=calibration.reasons,
+        **layout.calibration(described),
     )
 
 
@@ -294,7 +278,7 @@ def _axis(files: Files, array: str, number: int) -> StoredAxis:
     """Returns an axis as HyperSpy stores it beside the array."""
     stored = _attributes(files, f"{array.rpartition('/')[0]}/axis-{number}")
     units = stored.get("units")
-    scale, offset = (_number(stored.get(key), math.nan) for key in ("scale", "offset"))
+    scale, offset = (as_number(stored.get(key)) for key in ("scale", "offset"))
     name = shorten(str(stored.get("name") or ""), 40)
     return StoredAxis(shorten(units, 40) if isinstance(units, str) else "", scale, offset, name)
 
@@ -306,7 +290,3 @@ def _attributes(files: Files, group: str) -> dict[str, Any]:
         inner = attributes.get("attributes", attributes)
         return inner if isinstance(inner, dict) else {}
     return {}
-
-
-def _number(value: Any, default: float = 0.0) -> float:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else default

@@ -41,11 +41,7 @@ class Clusters(NamedTuple):
 
     @classmethod
     def of(cls, config: Classify) -> "Clusters":
-        """Returns the clusters that a configuration holds.
-
-        Raises:
-            InputError: If they are of other widths.
-        """
+        """Returns the clusters that a configuration holds. Raises InputError if they are of other widths."""
         if len(config.potential_spreads) != len(WIDTHS_ANGSTROM):
             raise InputError(
                 f"training.classify.potential_spreads has {len(config.potential_spreads)} widths, not the "

@@ -41,11 +41,7 @@ def write_bins(path: Path, bins: Bins) -> None:
 
 
 def read_bins(path: Path) -> Bins:
-    """Reads a `depth.npz`.
-
-    Raises:
-        InputError: If the file cannot be read, or is no such file.
-    """
+    """Reads a `depth.npz`. Raises InputError if the file cannot be read, or is no such file."""
     arrays = read_npz(path, largest_bytes=LARGEST_FILE_BYTES)
     found = {}
     for id in sorted({name.rpartition("/")[0] for name in arrays}):

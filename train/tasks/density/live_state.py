@@ -37,11 +37,7 @@ class LiveState:
     arrays: dict[str, Array]
 
     def restore(self, images: ScanImages) -> None:
-        """Puts the images into this state.
-
-        Raises:
-            InputError: If they are of another shape.
-        """
+        """Puts the images into this state. Raises InputError if they are of another shape."""
         targets = image_arrays(images)
         if any(getattr(self.arrays.get(name), "shape", None) != target.shape for name, target in targets.items()):
             raise InputError("the kept state is of images of another shape: remove it and begin again")

@@ -116,11 +116,7 @@ class _BinsOf:
 
     @contextmanager
     def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:
-        """Opens a record as `train.input.views.Readable` does.
-
-        Raises:
-            WorkError: If it has no density by depth.
-        """
+        """Opens a record as `train.input.views.Readable` does. Raises WorkError if it has no density by depth."""
         with self.dataset.view(sample_id, check) as record:
             if record.density_by_depth is None:
                 raise WorkError(f"{sample_id} has no density by depth: simulate it with target.depth_bins")

@@ -73,10 +73,7 @@ def sample_value(entry: Entry, name: str) -> float:
     """Returns a quantity of a sample as the manifest has it.
 
     Thickness is the requested one, from which that of the sample differs by up to half a slice, or half a period of a
-    crystal that is not cut.
-
-    Raises:
-        KeyError: If the dataset does not vary it.
+    crystal that is not cut. Raises KeyError if the dataset does not vary it.
     """
     varied, axis, *_ = QUANTITIES[name]
     if name == "thickness_angstrom":

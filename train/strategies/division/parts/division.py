@@ -136,11 +136,7 @@ class RankSplit:
 
 
 def divide(section: SampleSplit) -> RankSplit:
-    """Returns this rank's place among those that divide samples.
-
-    Raises:
-        InputError: If the ranks do not form groups.
-    """
+    """Returns this rank's place among those that divide samples. Raises InputError if the ranks do not form groups."""
     rank, ranks, ways = reduction.rank(), reduction.size(), section.ways
     if ranks % ways:
         raise reduction.reported_once(
