@@ -11,7 +11,6 @@ The host reads its clock before the step and after it: compute_s is the whole st
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -130,23 +129,20 @@ class Accumulation:
         self.network = network = _Network(
             model, optimizer, training, objective or losses.DensityObjective(training.loss)
         )
-        self.devices = _Devices()
         self.sums: _Batch | None = None
 
-        @partial(jax.jit, donate_argnums=1)
         def add(state: _State, sums: _Batch | None, x: Tensor, y: Tensor, setting: Tensor) -> Any:
             batch, others = network.differentiate(state, x, y, setting)
             for index in network.statistics:  # they stay as they are until the update
                 others[index] = state.others[index]
             return batch if sums is None else jax.tree.map(jnp.add, sums, batch), others
 
-        self._add = add
+        self._add = _Compiled(add, donated=[1])
 
     def add(self, x: Tensor, y: Tensor, setting: Tensor) -> float:
         """Adds a batch, any but the last of an update, and returns the time of its forward and backward pass, s."""
         started = time.perf_counter()
-        state, x, y = self.devices.place(self.network.state(), x, y)
-        self.sums, others = self._add(state, self.sums, x, y, setting)
+        self.sums, others = self._add(self.network.state(), self.sums, x, y, setting)
         for variable, value in zip(self.network.variables.others, others, strict=True):
             variable.assign(value)
         self.sums.loss.block_until_ready()
@@ -159,67 +155,83 @@ class Accumulation:
         return sums
 
 
-class _Devices:
-    """Divides batches over as many of the process's devices as their size allows."""
+class _Compiled:
+    """A function of state, sums, x, y and numbers, compiled once per size of a batch, for the devices that share it."""
 
-    def __init__(self) -> None:
-        self.sharding: dict[int, tuple[NamedSharding, NamedSharding]] = {}
+    def __init__(self, function: Callable[..., Any], donated: Sequence[int]) -> None:
+        self.function, self.donated = function, donated
+        self.by_size: dict[int, Any] = {}
 
-    def place(self, state: _State, x: Tensor, y: Tensor) -> tuple[_State, Tensor, Tensor]:
-        """Returns the state on every device that is used, and the batch divided over them."""
-        size = len(x)
-        if size not in self.sharding:
-            self.sharding[size] = self._divide(size)
-        whole, divided = self.sharding[size]
-        return jax.device_put(state, whole), jax.device_put(x, divided), jax.device_put(y, divided)
-
-    def _divide(self, size: int) -> tuple[NamedSharding, NamedSharding]:
-        devices = jax.local_devices()
-        used = max(number for number in range(1, len(devices) + 1) if size % number == 0)
-        if used < len(devices):
-            print(
-                f"warning: a batch of {size} images uses {used} of {len(devices)} devices: a training.batch_size that "
-                f"is a multiple of {len(devices)} uses all",
-                file=sys.stderr,
+    def of(self, size: int, numbers: int) -> Any:
+        """Returns the function for batches of a size."""
+        if size not in self.by_size:
+            mesh = Mesh(_devices_for(size), ("batch",))
+            whole, part = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
+            places = whole, whole, part, part, *(whole for _ in range(numbers))
+            self.by_size[size] = jax.jit(
+                self.function, donate_argnums=self.donated, in_shardings=places, out_shardings=whole
             )
-        mesh = Mesh(devices[:used], ("batch",))
-        return NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
+        return self.by_size[size]
+
+    def __call__(self, state: _State, sums: _Batch | None, x: Tensor, y: Tensor, *numbers: Tensor) -> Any:
+        return self.of(len(x), len(numbers))(state, sums, x, y, *numbers)
 
 
-def make_step(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
-    training: Training,
-    exchange: Exchange,
-    accumulation: Accumulation | None,
-    objective: Objective,
-) -> Callable[..., list[float]]:
-    """Returns the step, which is compiled once per shape of a batch; see `train.optimization.loop.make_step`."""
-    network, devices = _Network(model, optimizer, training, objective), _Devices()
+def _devices_for(size: int) -> list[Any]:
+    """Returns as many devices of this process as divide a batch of a size. Warns if they are not all."""
+    devices = jax.local_devices()
+    used = max(number for number in range(1, len(devices) + 1) if size % number == 0)
+    if used < len(devices):
+        print(
+            f"warning: a batch of {size} images uses {used} of {len(devices)} devices: a training.batch_size that is a "
+            f"multiple of {len(devices)} uses all",
+            file=sys.stderr,
+        )
+    return devices[:used]
 
-    @partial(jax.jit, donate_argnums=(0, 1))
-    def compiled(
-        state: _State, sums: _Batch | None, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor
+
+class Step:
+    """The step; see `train.optimization.loop.make_step`. It is compiled once per shape of a batch."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        training: Training,
+        exchange: Exchange,
+        accumulation: Accumulation | None,
+        objective: Objective,
+    ) -> None:
+        self.network, self.accumulation = _Network(model, optimizer, training, objective), accumulation
+        self.compiled = _Compiled(self._update, donated=[0])
+
+    def _update(
+        self, state: _State, sums: _Batch | None, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor
     ) -> tuple[_State, Tensor]:
-        own, others = network.differentiate(state, x, y, setting)
-        batch = own
+        network = self.network
+        batch, others = network.differentiate(state, x, y, setting)
         if sums is not None:
-            batch = jax.tree.map(lambda total, part: (total + part) / training.accumulate, sums, own)
+            batch = jax.tree.map(lambda total, part: (total + part) / network.training.accumulate, sums, batch)
         after, norm = network.update(state, batch, others, rate)
         numbers = [*batch.terms, batch.l2, network.loss_scale(state), norm, batch.loss]
         return after, jnp.stack([jnp.asarray(number, jnp.float32) for number in numbers])
 
-    def step(x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0) -> list[float]:
+    def __call__(self, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0) -> list[float]:
+        """Updates the network, and returns the numbers of `make_step`."""
         started = time.perf_counter()
-        state, x, y = devices.place(network.state(), x, y)
-        after, numbers = compiled(state, accumulation.take() if accumulation else None, x, y, rate, setting)
-        network.set(after)
+        sums = self.accumulation.take() if self.accumulation else None
+        after, numbers = self.compiled(self.network.state(), sums, x, y, rate, setting)
+        self.network.set(after)
         *terms, l2, scale, norm, own_loss = jax.device_get(numbers).tolist()
         compute_s = time.perf_counter() - started
         return [terms[0], l2, scale, norm, 0.0, compute_s, float(stop), *terms[1:], own_loss]
 
-    step.compiled = compiled  # type: ignore[attr-defined]
-    return step
+    def lower(self, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor) -> Any:
+        """Returns the step of one batch before XLA compiles it, a `jax.stages.Lowered`."""
+        return self.compiled.of(len(x), 2).lower(self.network.state(), None, x, y, rate, setting)
+
+
+make_step = Step
 
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:

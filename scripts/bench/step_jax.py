@@ -1,0 +1,158 @@
+"""A training step of JAX at the sample's size: time, FLOP/s, their share of the device's peak, and memory.
+
+    python scripts/bench/step_jax.py [configs/paper.yaml] [--compute mixed_float16 mixed_bfloat16] [--format both]
+        [--image 512] [--set KEY=VALUE] [--steps 10] [--seconds 240] [--out step_jax.json]
+
+The step is that of `python -m train` under JAX (forward, Huber and L2, backward, LARS and Adam), on random patterns.
+Each case runs in a process of its own, which is ended when its share of --seconds is over; a case that failed says why.
+FLOP are those of the convolutions (`fcdensenet.count`), and beside them XLA's own count of the whole step. The peak is
+measured in the same process: the best of several products of square matrices in the same number format. On processors
+use a smaller image, as --image 32: the network is the same.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+MATRIX = {"gpu": 8192, "cpu": 512}  # rows of the matrices whose product is the peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", nargs="?", type=Path, default=ROOT / "configs/paper.yaml")
+    parser.add_argument("--compute", nargs="+", default=["mixed_float16", "mixed_bfloat16"])
+    parser.add_argument("--format", choices=("config", "channels_first", "channels_last", "both"), default="config")
+    parser.add_argument("--image", type=int, help="side of the image, pixels; by default the configuration's")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--steps", type=int, default=10, help="steps that are timed")
+    parser.add_argument("--seconds", type=float, default=240.0, help="for all cases together")
+    parser.add_argument("--out", type=Path, help="a file for the results, JSON")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case:
+        print(json.dumps(measure(options)), flush=True)
+        return
+    formats = ("channels_first", "channels_last") if options.format == "both" else (options.format,)
+    cases = [(compute, order) for order in formats for compute in options.compute]
+    began, results = time.monotonic(), []
+    for number, (compute, order) in enumerate(cases):
+        left = (options.seconds - (time.monotonic() - began)) / (len(cases) - number)
+        found = {"compute": compute, "format": order, **_in_process(compute, order, max(left, 1.0))}
+        results.append(found)
+        print(json.dumps(found), flush=True)
+        if options.out:
+            options.out.write_text(json.dumps({"config": str(options.config), "cases": results}, indent=1))
+    if not any("step_s" in found for found in results):
+        sys.exit(1)
+
+
+def _in_process(compute: str, order: str, seconds: float) -> dict[str, Any]:
+    command = [sys.executable, __file__, *sys.argv[1:], "--case", f"{compute} {order}"]
+    environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=seconds, cwd=ROOT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"not done after {seconds:.0f} s"}
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip() and "JAX_TRACEBACK" not in line]
+        faults = [line for line in lines if "Error" in line or "RESOURCE" in line] or lines or ["without a message"]
+        return {"failed": faults[-1][:500]}
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    import jax
+
+    from train.experiment.experiment import load
+    from train.input.random_batches import random_batch
+    from train.networks import count
+    from train.optimization.assembly import assemble
+    from train.optimization.loop import make_step
+    from train.tasks import task_of
+
+    cache = tempfile.TemporaryDirectory()  # the step that is analysed is not compiled again to be run
+    jax.config.update("jax_compilation_cache_dir", cache.name)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    compute, order = options.case.split()
+    overrides = [*options.set, f"training.precision.compute={compute}"]
+    if order != "config":
+        overrides.append(f"network.data_format={order}")
+    experiment = load(options.config, overrides)
+    network, training, task = experiment.network, experiment.training, task_of(experiment)
+    if options.image:
+        shape = (network.input_shape[0], options.image, options.image)
+        network = network.model_copy(update={"input_shape": shape})
+    device = jax.local_devices()[0]
+    model, optimizer, exchange, accumulation = assemble(network, 1, training, objective=task.objective)
+    step = make_step(model, optimizer, training, exchange, accumulation, task.objective)
+    batch = tuple(jax.device_put(each) for each in random_batch(network, training))
+    numbers = jax.numpy.float32(1e-4), jax.numpy.float32(10)
+    began = time.perf_counter()
+    lowered = step.lower(*batch, *numbers)
+    lowered_s = time.perf_counter() - began
+    executable = lowered.compile()
+    compiled_s = time.perf_counter() - began - lowered_s
+    began = time.perf_counter()
+    losses = [step(*batch, *numbers)[0]]
+    first_s = time.perf_counter() - began
+    times = [_seconds(lambda: losses.append(step(*batch, *numbers)[0])) for _ in range(options.steps)]
+    memory, analysis = device.memory_stats() or {}, executable.memory_analysis()
+    flop = training.batch_size * count(network).step_flop
+    peak = _peak_flop_per_s(compute.removeprefix("mixed_"))
+    step_s = median(times)
+    return {
+        "device": device.device_kind,
+        "devices": len(jax.local_devices()),
+        "jax": jax.__version__,
+        "input_shape": list(network.input_shape),
+        "batch_size": training.batch_size,
+        "parameters": model.count_params(),
+        "lower_s": round(lowered_s, 2),
+        "compile_s": round(compiled_s, 2),
+        "first_step_s": round(first_s, 3),
+        "step_s": step_s,
+        "fastest_step_s": min(times),
+        "loss": [losses[0], losses[-1]],
+        "step_flop": flop,
+        "xla_flop": (executable.cost_analysis() or {}).get("flops"),
+        "flop_per_s": flop / step_s,
+        "peak_flop_per_s": peak,
+        "share_of_peak": flop / step_s / peak,
+        "peak_memory_gib": memory["peak_bytes_in_use"] / 2**30 if memory else None,
+        "memory_limit_gib": memory["bytes_limit"] / 2**30 if "bytes_limit" in memory else None,
+        "step_temporary_gib": analysis.temp_size_in_bytes / 2**30 if analysis else None,
+        "state_gib": analysis.argument_size_in_bytes / 2**30 if analysis else None,
+    }
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _peak_flop_per_s(dtype: str) -> float:
+    """FLOP/s of the product of two square matrices, the best of ten."""
+    import jax
+
+    rows = MATRIX["gpu" if jax.default_backend() == "gpu" else "cpu"]
+    first, second = jax.random.normal(jax.random.key(0), (2, rows, rows)).astype(dtype)
+    product = jax.jit(jax.numpy.matmul)
+    product(first, second).block_until_ready()
+    times = [_seconds(lambda: product(first, second).block_until_ready()) for _ in range(10)]
+    return 2 * rows**3 / min(times)
+
+
+if __name__ == "__main__":
+    main()
