@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.files import open_regular
 from namsa.text import shorten
-
-Array = npt.NDArray[Any]
 
 MOST_MEMBERS = 20_000  # in an archive; each takes 0.1 ms
 

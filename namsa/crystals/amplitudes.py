@@ -6,11 +6,9 @@ A value that is unknown, no number, negative or larger than `LARGEST_U` counts a
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.crystals.numbers import read_number
-
-Floats = npt.NDArray[np.float64]
 
 LARGEST_U = 100.0  # Å²; a displacement of 10 Å
 _ROUNDING_U = 1e-4  # Å²; of the digits of a tensor

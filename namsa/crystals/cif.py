@@ -10,9 +10,9 @@ from typing import Any, Literal
 import ase
 import gemmi
 import numpy as np
-import numpy.typing as npt
 from pymatgen.core import Composition, Lattice, Structure
 
+from namsa.arrays import Floats
 from namsa.crystals.amplitudes import read_amplitudes
 from namsa.crystals.elements import element_of_label, element_of_type
 from namsa.crystals.expansion import LARGEST_ROUNDING, Expanded, Site, expand
@@ -36,7 +36,6 @@ from namsa.errors import InputError, SimulationWarning
 from namsa.files import read_text
 from namsa.text import plural, shorten
 
-Floats = npt.NDArray[np.float64]
 Tags = Mapping[str, Sequence[str]]
 
 LARGEST_FILE_BYTES = 2**24

@@ -4,12 +4,10 @@ from typing import Literal
 
 import ase
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.crystals.sites import SAME_SITE, TENSOR, box_lengths, clusters, occupancies, pairs_within
 from namsa.errors import InputError
-
-Floats = npt.NDArray[np.float64]
 
 
 def displace_atoms(

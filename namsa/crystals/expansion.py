@@ -10,17 +10,15 @@ from dataclasses import dataclass, replace
 
 import ase
 import numpy as np
-import numpy.typing as npt
 from pymatgen.core import Composition, Element
 from pymatgen.core.sites import Site as SortedSite
 from scipy.spatial import KDTree
 
+from namsa.arrays import Floats
 from namsa.crystals.sites import MOST_ATOMS, ROUNDING, TENSOR
 from namsa.crystals.space_groups import Symmetry
 from namsa.errors import InputError
 from namsa.text import shorten
-
-Floats = npt.NDArray[np.float64]
 
 SAME_PLACE = 1e-4  # of a fractional coordinate: nearer images of a site are one atom
 LARGEST_ROUNDING = 0.005  # of a fractional coordinate

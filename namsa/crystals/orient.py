@@ -12,13 +12,10 @@ from dataclasses import dataclass, replace
 
 import ase
 import numpy as np
-import numpy.typing as npt
 from ase.geometry import minkowski_reduce
 
+from namsa.arrays import Floats, Integers
 from namsa.errors import InputError
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 NOTABLE_ROUNDING, NOTABLE_STRAIN = 0.1, 0.01  # of the thickness; larger ones draw a warning
 EXACT = 1e-6  # lattice parameters are not known more precisely: a smaller strain counts as none

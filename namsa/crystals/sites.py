@@ -10,17 +10,14 @@ from collections.abc import Iterator, Sequence
 
 import ase
 import numpy as np
-import numpy.typing as npt
 from ase.data import covalent_radii
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 
+from namsa.arrays import Floats, Integers
 from namsa.errors import InputError
 from namsa.text import plural, shorten
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 TENSOR = "displacement_tensor_angstrom2"
 SITE_ARRAYS = ("occupancy", "rms_displacement_angstrom", TENSOR)

@@ -12,14 +12,11 @@ from dataclasses import dataclass
 
 import gemmi
 import numpy as np
-import numpy.typing as npt
 from pymatgen.symmetry.groups import SpaceGroup
 
+from namsa.arrays import Floats, Integers
 from namsa.errors import InputError
 from namsa.text import shorten
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 OPERATION_KEYS = ("_space_group_symop_operation_xyz", "_symmetry_equiv_pos_as_xyz")
 HALL_KEYS = ("_space_group_name_hall", "_symmetry_space_group_name_hall")

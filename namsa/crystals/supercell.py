@@ -9,15 +9,13 @@ from typing import Any
 
 import ase
 import numpy as np
-import numpy.typing as npt
 from ase.build.supercells import lattice_points_in_supercell
 
+from namsa.arrays import Integers
 from namsa.crystals.orient import CellFit, fit_cell
 from namsa.crystals.sites import SITE_ARRAYS, TENSOR
 from namsa.errors import SimulationWarning
 from namsa.memory import check_memory_for
-
-Integers = npt.NDArray[np.int64]
 
 _BYTES_PER_POINT = 150  # of a lattice point or an atom: coordinates, and copies that are made on the way
 

@@ -2,12 +2,10 @@
 
 import ase
 import numpy as np
-import numpy.typing as npt
 import spglib
 
+from namsa.arrays import Integers
 from namsa.crystals.sites import SAME_SITE, SITE_ARRAYS, TENSOR, clusters, occupancies, pairs_within
-
-Integers = npt.NDArray[np.int64]
 
 SYMPREC = 0.01  # Å; how far atoms may be from the positions of the space group, given the digits of files
 ANGLE_TOLERANCE = 5.0  # degrees

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 
 import ase
 import numpy as np
-import numpy.typing as npt
 from ase.build import make_supercell
 from scipy.spatial import KDTree
 
+from namsa.arrays import Floats, Integers
 from namsa.errors import InputError
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 FLAT = 1e-6  # Å
 MOST_COINCIDENCES = 1000  # the shortest; all pairs of them are compared

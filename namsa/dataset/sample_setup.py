@@ -10,8 +10,8 @@ from typing import Any
 
 import ase
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.config.instrument import Microscope, Specimen
 from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import VariedValues
@@ -38,8 +38,6 @@ from namsa.physics.grid import Grid
 from namsa.physics.optics import wavelength_angstrom
 from namsa.physics.slice_plan import SlicePlan, equal_slices
 from namsa.text import plural
-
-Floats = npt.NDArray[np.float64]
 
 _LENS_BYTES = 64  # per pixel of the grid: complex and real arrays in double precision
 _MATRIX_BYTES = 32  # per element of a matrix from the grid to a detector that is as large, with its factors

@@ -9,11 +9,12 @@ import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.dataset import lmdb_structure, records
 from namsa.dataset.record_header import StoredArray, tiling_of
 from namsa.dataset.shards import Dataset
@@ -21,8 +22,6 @@ from namsa.dataset.tiles import Slab, Tiling, digests
 from namsa.errors import WorkError
 from namsa.pixels import raster_shape
 from namsa.text import shorten
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

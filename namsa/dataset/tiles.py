@@ -9,16 +9,14 @@ one run of bytes per tile of the axes before.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.pixels import tiles_fault
 
-Array = npt.NDArray[Any]
 Shape = tuple[int, int, int, int]
 
 DIGEST_DIGITS = 32  # hexadecimal, of xxh3_128

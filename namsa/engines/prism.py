@@ -19,11 +19,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Integers
 from namsa.engines.interface import BatchedProbes, PlaneWaves, waves_per_batch
 from namsa.physics.backend import array_module, run_in_batches, to_host
 from namsa.physics.grid import Array, Grid
 
-Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 MethodName = Literal["auto", "multislice", "prism"]
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.engines.prism import ScatteringMatrix
 from namsa.physics.backend import array_module, run_in_batches, to_host
 from namsa.physics.coherence import FWHM
 from namsa.physics.grid import Array, Grid
 
-Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
 
 _SOURCE_POINTS = 16  # coherent probes per position that a source takes, at least, if it is sampled
@@ -48,7 +48,7 @@ class SourceAverage:
     along_x: Floats  # matrix (sx, rx) from the raster to the columns of the scan
 
 
-def axes(positions: npt.NDArray[np.float64], scan_shape: tuple[int, int] | None) -> tuple[Floats, Floats] | None:
+def axes(positions: Floats, scan_shape: tuple[int, int] | None) -> tuple[Floats, Floats] | None:
     """Returns the rows (sy,) and columns (sx,) of a raster along y and x, `None` if the positions are none.
 
     Args:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from ase.formula import Formula
 from scipy.ndimage import map_coordinates
 
+from namsa.arrays import Floats
 from namsa.errors import InputError
 from namsa.inverse.mott_bethe import DensityToPotential, from_elements
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, open_hdf5
@@ -20,8 +20,6 @@ from namsa.physics.grid import Grid
 from namsa.physics.optics import interaction_constant
 from namsa.pixels import PixelGrid
 from namsa.text import shorten
-
-Floats = npt.NDArray[np.float64]
 
 LARGEST_PIXELS = 2**26  # of an image
 FINE_PIXEL = 0.25  # of the finest period of the density: splines between such pixels are wrong by less than 1e-3

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.errors import InputError, SimulationWarning
 from namsa.io.calibration import FourDData
 from namsa.physics import optics
 from namsa.pixels import detector_grid
-
-Floats = npt.NDArray[np.float64]
 
 SQUARE = 1e-3  # relative difference of two steps or pixels that count as equal
 SIMULATED_ELECTRONS = 1e5  # per pattern, where patterns are fractions of the beam and nobody says how many

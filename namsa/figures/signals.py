@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa import provenance_values
+from namsa.arrays import Floats
 from namsa.physics import virtual_detectors
 from namsa.pixels import UNITS, PixelGrid, SampleArrays, array_axes, pattern_grid, sample_arrays
-
-Floats = npt.NDArray[np.float64]
 
 DARK_FIELD_FROM = 1.25  # semiangles; beyond the soft edge of the aperture
 

@@ -13,17 +13,14 @@ tilt of the specimen looks like coma.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize
 
+from namsa.arrays import Array, Floats
 from namsa.inspection.disk_overlaps import DiskOverlaps, OverlapModel
 from namsa.physics.optics import wavelength_angstrom
-
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 
 TERMS = ({"C10": 1.0}, {"C12": 1.0}, {"C12": 1.0, "phi12": np.pi / 4}, {"C21": 1.0}, {"C21": 1.0, "phi21": np.pi / 2})
 STARTS = np.array(  # of the fit: defocus, and defocus with astigmatism in eight directions, rad at the aperture's edge

@@ -8,8 +8,6 @@ from scipy import ndimage
 
 from namsa.inspection.survey import Survey
 
-Floats = npt.NDArray[np.float64]
-
 FEWEST = 8  # patterns, from which the noise of a pixel is known
 LARGEST_SHARE = 0.01  # of the pixels; if more stand out, the pattern is not smooth and they are not bad
 SIGMAS = 6.0  # of noise, at least, by which a bad pixel stands out

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.inspection.spectra import frequencies, frequency_groups, sandwich, windowed_transform
-
-Floats = npt.NDArray[np.float64]
 
 SHARPENING = 0.01  # noise over signal of the Wiener filter
 

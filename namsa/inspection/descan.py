@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.errors import InputError
 from namsa.inspection.disk import Disk, fit_disk
 from namsa.inspection.survey import Survey
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from scipy.optimize import least_squares
 from scipy.special import erfc, erfcx
 from threadpoolctl import threadpool_limits
 
+from namsa.arrays import Floats
 from namsa.errors import InputError
 
-Floats = npt.NDArray[np.float64]
 Pair = tuple[float, float]
 
 INSIDE, OUTSIDE = 3, 1  # terms of the polynomials: a plane inside, a constant outside

@@ -10,18 +10,16 @@ with the aperture A and the aberration phase χ (Rodenburg, McCallum & Nellist, 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import fft
 
+from namsa.arrays import Array, Floats
 from namsa.physics.grid import hann_window
 from namsa.physics.optics import aberration_phase, wavelength_angstrom
 from namsa.pixels import PixelGrid
-
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 
 SHIFTS = (0.15, 1.8)  # least and largest λq, semiangles: the disks overlap nearly everywhere, or hardly anywhere
 FREQUENCIES = 120  # that are compared: those with the most power

@@ -14,6 +14,7 @@ import ase
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.crystals.zone_axes import ZoneAxis
 from namsa.errors import InputError
 from namsa.inspection import facts
@@ -44,7 +45,6 @@ from namsa.io.recording import Recording
 from namsa.physics.optics import aberration_phase, wavelength_angstrom
 from namsa.physics.virtual_detectors import integrated_centre_of_mass
 
-Floats = npt.NDArray[np.float64]
 OnProgress = Callable[[str, int, int], object]  # stage, scan rows done, all rows
 
 FOCUS = {"under": 1, "over": -1}

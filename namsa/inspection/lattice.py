@@ -5,14 +5,12 @@ from dataclasses import dataclass
 
 import ase
 import numpy as np
-import numpy.typing as npt
 from scipy import ndimage
 
+from namsa.arrays import Floats
 from namsa.crystals.zone_axes import ZoneAxis, simplest_zone_axes
 from namsa.inspection.spectra import frequencies, windowed_transform
 from namsa.physics.grid import hann_window
-
-Floats = npt.NDArray[np.float64]
 
 AXES = 6  # zone axes that are tried if none is named
 MOST_PEAKS = 12
@@ -34,7 +32,7 @@ class StepFit:
     described: str  # the lattice, for people
 
 
-def find_peaks(images: npt.NDArray[np.float64]) -> Floats:
+def find_peaks(images: Floats) -> Floats:
     """Finds the frequencies of lattices that images have in common.
 
     Args:

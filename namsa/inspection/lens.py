@@ -5,11 +5,10 @@ more than a shift, and the overlaps are more exact. Far from focus the shifts ho
 """
 
 import itertools
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array, Floats
 from namsa.inspection.aberrations import MeasuredAberrations, measure_aberrations, phase_units
 from namsa.inspection.disk_overlaps import DiskOverlaps
 from namsa.inspection.orientation import frame_matrix
@@ -18,9 +17,6 @@ from namsa.io.calibration import circle_from_ellipse
 from namsa.io.calibration_file import Quantity
 from namsa.io.recording import Recording
 from namsa.pixels import binned, binned_grid, detector_grid
-
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 
 NEAR_RAD = 10.0  # phase of C10 at the aperture's edge, up to which the overlaps are better
 MODEL_ERROR_RAD = (0.7, 0.3, 0.3)  # of C10, C12 and C21, at the aperture's edge: crystals are no weak phase objects

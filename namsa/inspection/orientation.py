@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.inspection.curl import CurlFit
 from namsa.inspection.tilted import ShiftFit
-
-Floats = npt.NDArray[np.float64]
 
 EXCHANGE = np.array([[0.0, 1.0], [1.0, 0.0]])
 MODEL_ERROR_DEG = 0.5  # of each of the two methods

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.physics.grid import hann_window
-
-Floats = npt.NDArray[np.float64]
 
 GROUPS = 24  # of frequencies, from whose scatter the errors follow
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.io.lost import Losses, mend
 from namsa.io.recording import Recording
 
-Floats = npt.NDArray[np.float64]
 Piece = tuple[slice, slice, npt.NDArray[np.float32]]  # rows, columns, patterns
 OnRows = Callable[[int], object]  # takes the number of scan rows done
 

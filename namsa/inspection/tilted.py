@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from namsa.arrays import Floats
 from namsa.inspection.spectra import frequencies, frequency_groups, sandwich, windowed_transform
 from namsa.inspection.virtual_images import VirtualImages
-
-Floats = npt.NDArray[np.float64]
 
 MOST_APART = 4  # patches
 STEPS = 60  # of the fit

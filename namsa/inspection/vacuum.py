@@ -1,9 +1,8 @@
 """The sum of a pattern without a specimen, where the scan reaches beyond it."""
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from namsa.arrays import Floats
 
 BLOCK = 4  # scan positions along each axis of a block
 LEAST = 0.01  # of the blocks, at least 2, that must be vacuum

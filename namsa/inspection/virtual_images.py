@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from namsa.arrays import Floats
 from namsa.inspection.disk import Disk, distances, stretch
 from namsa.inspection.survey import Piece
-
-Floats = npt.NDArray[np.float64]
 
 PATCHES_ACROSS = 13  # the bright disk
 LEAST_PATCHES_ACROSS = 5

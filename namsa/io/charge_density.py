@@ -20,6 +20,7 @@ import numpy.typing as npt
 from ase.data import chemical_symbols
 from scipy.spatial import KDTree
 
+from namsa.arrays import Floats
 from namsa.crystals.sites import check_cell, occupancies
 from namsa.crystals.structure_files import parse_vasp
 from namsa.errors import InputError
@@ -31,7 +32,6 @@ from namsa.physics.grid import Grid
 from namsa.physics.potential import POTENTIAL_CONSTANT
 from namsa.text import plural, shorten
 
-Floats = npt.NDArray[np.float64]
 Complexes = npt.NDArray[np.complex128]
 
 LARGEST_FILE_BYTES = 2**30

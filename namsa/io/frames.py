@@ -14,12 +14,12 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.errors import InputError, WorkError
 from namsa.io.positions import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternArray
 
-Array = npt.NDArray[Any]
 Offsets = range | npt.NDArray[np.int64]
 Decode = Callable[[npt.NDArray[np.uint8]], Array]  # (frames, bytes) to (frames, dy, dx)
 

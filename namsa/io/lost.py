@@ -7,16 +7,15 @@ finite are replaced by the mean of the nearest ones of their pattern, as bad pix
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage, sparse
 
+from namsa.arrays import Array
 from namsa.io.corrections import ChangedPatterns, repair, repair_matrix
 from namsa.text import plural
 
-Array = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 
 SMALL_SHARE = 0.02  # of the sum of the neighbouring patterns

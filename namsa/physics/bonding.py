@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.physics.form_factors import BOHR_RADIUS
 from namsa.physics.grid import Grid
 from namsa.physics.potential import POTENTIAL_CONSTANT
 
-Floats = npt.NDArray[np.float64]
 Complexes = npt.NDArray[np.complex128]
 
 

@@ -9,12 +9,10 @@ transform is exp(t/λ (L̂ − 1)). Measurements of low-angle patterns are descr
 """
 
 import numpy as np
-import numpy.typing as npt
 from scipy import constants
 
+from namsa.arrays import Floats
 from namsa.config.response import Plasmons
-
-Floats = npt.NDArray[np.float64]
 
 _REST_ENERGY_EV = constants.m_e * constants.c**2 / constants.e
 _SAMPLES = 16  # per pixel and axis; the pixel in the centre, where L is steep, is integrated in polar coordinates

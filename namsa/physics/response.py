@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft
 
+from namsa.arrays import Floats
 from namsa.config.response import Plasmons, Response
 from namsa.errors import InputError
 from namsa.files import read_text
 from namsa.physics import plasmons as plasmon_scattering
 from namsa.text import shorten
-
-Floats = npt.NDArray[np.float64]
 
 LARGEST_MTF_BYTES = 2**20
 _LARGEST_MTF = 1.5  # of a single frequency; a threshold that cuts shared charge off can raise it above the pixel's own

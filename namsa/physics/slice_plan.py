@@ -12,15 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats, Integers
 from namsa.errors import InputError
 
 MOST_SLICES = 100_000
 EDGE_ANGSTROM = 1e-9  # an atom this close below the edge of a slice belongs to the next slice
 _SAME_LAYER_ANGSTROM = 2e-3  # rounding of coordinates in files
 _DECIMALS = 6  # of thicknesses, so that equal ones share a propagator
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

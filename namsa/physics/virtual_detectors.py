@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.errors import InputError, SimulationWarning
 from namsa.pixels import PixelGrid
 
 Image = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 
 
 def annular(patterns: Image, angles: PixelGrid, inner_mrad: float, outer_mrad: float) -> Floats:

@@ -15,13 +15,11 @@ import numpy.typing as npt
 from ase.data import atomic_masses, atomic_numbers
 from scipy.spatial import KDTree
 
+from namsa.arrays import Floats, Integers
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.overlaps import CLOSEST, join, pair_distances, set_of
 from namsa.crystals.sites import occupancies
 from namsa.errors import InputError
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 OWN = "own"  # composition: the elements of the crystal
 MOST_ATOMS_PER_CUBIC_ANGSTROM = 0.12  # of all glasses below; of a crystal's own elements, its own density

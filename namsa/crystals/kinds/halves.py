@@ -13,17 +13,14 @@ from dataclasses import replace
 
 import ase
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Floats, Integers
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.inclusions import PART
 from namsa.crystals.kinds.overlaps import join, pair_distances, worst_contact, wrapped
 from namsa.crystals.orient import EXACT, RectangularCells
 from namsa.crystals.symmetry import rotations
 from namsa.errors import InputError
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 PLANES = 3  # grain boundaries are drawn from as many shapes of the cell, those with the smallest areas
 _SAME_DIRECTION = 0.05  # of the elements of two rotations: 3°; a smaller difference would hardly be seen

@@ -10,13 +10,11 @@ from itertools import product
 
 import ase
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.overlaps import join, pair_distances, wrapped
 from namsa.errors import InputError
-
-Floats = npt.NDArray[np.float64]
 
 GRAIN_AXES = ((0, 0, 1), (1, 1, 0), (1, 1, 1))  # of which one along the beam is drawn that the matrix does not have
 PART = "part"  # array of the atoms: 0 in the matrix, 1 in the inclusion or the second half

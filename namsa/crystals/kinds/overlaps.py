@@ -14,10 +14,8 @@ from ase.data import covalent_radii
 from ase.neighborlist import neighbor_list
 from scipy.spatial import KDTree
 
+from namsa.arrays import Floats, Integers
 from namsa.crystals.sites import SAME_SITE, TOO_CLOSE
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 CLOSEST = 0.8
 REACH = 4.5  # Å

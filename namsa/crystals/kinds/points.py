@@ -5,14 +5,12 @@ Atoms at one place are one site, and atoms above each other along the beam are o
 
 import ase
 import numpy as np
-import numpy.typing as npt
 from ase.data import atomic_numbers, chemical_symbols
 
+from namsa.arrays import Integers
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.overlaps import wrapped
 from namsa.crystals.similar_species import similar_elements
-
-Integers = npt.NDArray[np.int64]
 
 _CELLS = 0.05  # Å; atoms whose rounded coordinates are the same are at one place
 
