@@ -67,10 +67,8 @@ def calibration_overrides(options: argparse.Namespace) -> "CalibrationOverrides"
         dataset=options.dataset,
         scan_step_angstrom=pair(options.scan_step_angstrom, "--scan-step-angstrom"),
         pixel_mrad=pair(options.pixel_mrad, "--pixel-mrad"),
-        energy_ev=options.energy_ev,
-        semiangle_mrad=options.semiangle_mrad,
         centre_pixels=options.centre_pixels and tuple(options.centre_pixels),
-        rotation_deg=options.rotation_deg,
+        **{name: getattr(options, name) for name in ("energy_ev", "semiangle_mrad", "rotation_deg")},
     )
     return with_calibration_file(given, options.calibration)[0]
 

@@ -8,7 +8,7 @@ underfocus.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import ase
 import numpy as np
@@ -95,7 +95,7 @@ class Inspection:
 
 
 def inspect(
-    data: str | Path | npt.ArrayLike,
+    data: str | Path | npt.ArrayLike | Recording,
     *,
     crystal: ase.Atoms | None = None,
     zone_axis: ZoneAxis | None = None,
@@ -107,7 +107,7 @@ def inspect(
     """Measures the calibration of a scan from its own patterns.
 
     Args:
-        data: Path of a file, or patterns `(sy, sx, dy, dx)`.
+        data: Path of a file, patterns `(sy, sx, dy, dx)`, or a recording.
         crystal: The crystal whose lattice shows in the scan; from it the scan's step follows.
         zone_axis: Its zone axis along the beam; by default the simplest ones are tried.
         lattice_angstrom: In place of a crystal, one spacing of the lattice, Å.
@@ -123,48 +123,24 @@ def inspect(
         InputError: If the data are no scan of patterns, or an argument is not valid.
         WorkError: If the file is damaged.
     """
-    with read(data, **options) as recording:
-        return inspect_recording(
-            recording,
-            crystal=crystal,
-            zone_axis=zone_axis,
-            lattice_angstrom=lattice_angstrom,
-            focus=focus,
-            on_progress=on_progress,
-        )
-
-
-def inspect_recording(
-    recording: Recording,
-    *,
-    crystal: ase.Atoms | None = None,
-    zone_axis: ZoneAxis | None = None,
-    lattice_angstrom: float | None = None,
-    focus: Literal["under", "over"] | None = None,
-    on_progress: OnProgress = lambda stage, done, total: None,
-) -> Inspection:
-    """Measures the calibration of an open scan.
-
-    Args:
-        recording: The scan, as `namsa.read` yields it.
-        crystal: The crystal whose lattice shows in the scan; from it the scan's step follows.
-        zone_axis: Its zone axis along the beam; by default the simplest ones are tried.
-        lattice_angstrom: In place of a crystal, one spacing of the lattice, Å.
-        focus: Whether the probe is known to be underfocused or overfocused, which tells a rotation from the same
-            rotation plus 180°.
-        on_progress: Called as `on_progress(stage, rows done, rows)`.
-
-    Returns:
-        What was measured.
-
-    Raises:
-        InputError: If the scan is empty, or an argument is not valid.
-        WorkError: If the file is damaged.
-    """
     if focus is not None and focus not in FOCUS:
         raise InputError(f"focus is {focus!r}: give under or over")
     if lattice_angstrom is not None and not 0.1 <= lattice_angstrom <= 1e6:
         raise InputError(f"lattice_angstrom is {lattice_angstrom:g}: give a spacing from 0.1 to 1e6 Å")
+    lattice = Lattice(crystal, zone_axis, lattice_angstrom)
+    with read(data, **options) as recording:
+        return _inspect(recording, lattice, focus, on_progress)
+
+
+class Lattice(NamedTuple):
+    """The lattice that shows in a scan: of a crystal, along a zone axis if that is known, or one spacing."""
+
+    crystal: ase.Atoms | None
+    zone_axis: ZoneAxis | None
+    spacing_angstrom: float | None
+
+
+def _inspect(recording: Recording, lattice: Lattice, focus: str | None, on_progress: OnProgress) -> Inspection:
     sy, sx, *detector = recording.shape
     notes: list[str] = list(recording.notes)
     known = stated_quantities(recording)
@@ -194,8 +170,8 @@ def inspect_recording(
 
     # ---- Scan: its step, the detector's rotation and mirror, the focus ----------------------------------------------
     step = value_of(known, "scan_step_angstrom")
-    if crystal is not None or lattice_angstrom is not None:
-        fit = _step_fit(images, step, crystal, zone_axis, lattice_angstrom, notes)
+    if lattice.crystal is not None or lattice.spacing_angstrom is not None:
+        fit = _step_fit(images, step, lattice, notes)
         if fit is not None and step is not None:
             step = (step[0] * float(fit.factors[0]), step[1] * float(fit.factors[1]))
             errors = tuple(float(s * e / f) for s, e, f in zip(step, fit.errors, fit.factors, strict=True))
@@ -257,22 +233,17 @@ def _disk(
 
 
 def _step_fit(
-    images: VirtualImages,
-    step: tuple[float, float] | None,
-    crystal: ase.Atoms | None,
-    zone_axis: ZoneAxis | None,
-    lattice_angstrom: float | None,
-    notes: list[str],
+    images: VirtualImages, step: tuple[float, float] | None, lattice: Lattice, notes: list[str]
 ) -> StepFit | None:
     """Returns the step of the scan from a lattice, or notes why there is none."""
     if step is None:
         notes.append("scan step: a lattice needs a first guess to 10 %: give --scan-step-angstrom")
         return None
     peaks = find_peaks(np.stack([images.bright, images.dark, *np.moveaxis(images.deflection, -1, 0)]))
-    if crystal is not None:
-        fit = step_from_crystal(peaks, step, crystal, zone_axis)
+    if lattice.crystal is not None:
+        fit = step_from_crystal(peaks, step, lattice.crystal, lattice.zone_axis)
     else:
-        fit = step_from_spacing(peaks, step, float(lattice_angstrom or 0))
+        fit = step_from_spacing(peaks, step, float(lattice.spacing_angstrom or 0))
     if fit is None:
         notes.append(f"scan step: none of {len(peaks)} peaks in the images' transforms fits the lattice within 12 %")
     return fit

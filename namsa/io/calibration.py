@@ -180,25 +180,14 @@ def calibrate(recording: Recording, overrides: CalibrationOverrides = Calibratio
             all missing numbers with the options that give them.
     """
     known = override(recording, overrides)
-    step, pixel, energy, semiangle = known.scan_step_angstrom, known.pixel_mrad, known.energy_ev, known.semiangle_mrad
-    if step is None or pixel is None or energy is None or semiangle is None:
+    energy, semiangle = known.energy_ev, known.semiangle_mrad
+    if energy is None or semiangle is None or known.scan_step_angstrom is None or known.pixel_mrad is None:
         raise InputError(_missing(known))
+    names = {each.name for each in fields(FourDData)}
     patterns = FourDData(
-        data=known.data,
-        scan_step_angstrom=step,
-        scan_origin_angstrom=known.scan_origin_angstrom,
-        pixel_mrad=pixel,
-        energy_ev=float(energy),
-        semiangle_mrad=float(semiangle),
-        centre_pixels=known.centre_pixels,
-        rotation_deg=known.rotation_deg or 0.0,
-        flip=bool(known.flip),
-        normalised=known.normalised,
-        ellipse=known.ellipse,
-        notes=known.notes,
-        limit_mrad=known.limit_mrad,
-        rotation_stated=known.rotation_deg is not None,
-        opened=known.opened,
+        **{name: value for name, value in vars(known).items() if name in names}
+        | {"energy_ev": float(energy), "semiangle_mrad": float(semiangle), "flip": bool(known.flip)}
+        | {"rotation_deg": known.rotation_deg or 0.0, "rotation_stated": known.rotation_deg is not None}
     )
     check_limits(patterns, _place(recording))
     return patterns

@@ -25,16 +25,12 @@ MOST_BAD_PIXELS = 200_000
 
 # Shape, least and largest number of each quantity. Pairs are (y, x).
 QUANTITIES: dict[str, tuple[tuple[int, ...], float, float]] = {
-    "energy_ev": ((), *LIMITS["energy_ev"][:2]),
-    "semiangle_mrad": ((), *LIMITS["semiangle_mrad"][:2]),
-    "scan_step_angstrom": ((2,), *LIMITS["scan_step_angstrom"][:2]),
-    "pixel_mrad": ((2,), *LIMITS["pixel_mrad"][:2]),
+    **{name: ((), *LIMITS[name][:2]) for name in ("energy_ev", "semiangle_mrad", "rotation_deg")},
+    **{name: ((2,), *LIMITS[name][:2]) for name in ("scan_step_angstrom", "pixel_mrad", "centre_pixels")},
     "disk_radius_pixels": ((), 0.1, 1e5),
-    "centre_pixels": ((2,), *LIMITS["centre_pixels"][:2]),
     "centre_slope_pixels": ((2, 2), -STEEPEST, STEEPEST),
     "ellipse_ratio": ((), 1.0, MOST_ELLIPTIC),
     "ellipse_axis_deg": ((), -180.0, 180.0),
-    "rotation_deg": ((), *LIMITS["rotation_deg"][:2]),
     "defocus_angstrom": ((), -1e9, 1e9),
     "astigmatism_angstrom": ((), 0.0, 1e9),
     "astigmatism_axis_deg": ((), -180.0, 180.0),
@@ -79,12 +75,7 @@ class CalibrationFile:
         """Returns the numbers that a scan is read with."""
         ratio, axis = self.value("ellipse_ratio"), self.value("ellipse_axis_deg")
         return CalibrationOverrides(
-            scan_step_angstrom=self.value("scan_step_angstrom"),
-            pixel_mrad=self.value("pixel_mrad"),
-            energy_ev=self.value("energy_ev"),
-            semiangle_mrad=self.value("semiangle_mrad"),
-            centre_pixels=self.value("centre_pixels"),
-            rotation_deg=self.value("rotation_deg"),
+            **{name: self.value(name) for name in LIMITS},
             flip=self.value("mirrored"),
             ellipse=None if ratio is None or axis is None else (ratio, axis),
             centre_slope=self.value("centre_slope_pixels"),
@@ -108,13 +99,8 @@ def read_calibration(path: Path) -> CalibrationFile:
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise InputError(f'{path} is no calibration file: it has no "format": "{FORMAT}"')
     names = (*QUANTITIES, *BOOLEANS)
-    keys = (
-        "format",
-        "data",
-        "bad_pixels",
-        "notes",
-        *(f"{name}{end}" for name in names for end in ("", "_error", "_method")),
-    )
+    stated = (f"{name}{end}" for name in names for end in ("", "_error", "_method"))
+    keys = ("format", "data", "bad_pixels", "notes", *stated)
     for key in values:
         if key not in keys:
             near = difflib.get_close_matches(key, keys, n=1, cutoff=0.0)[0]

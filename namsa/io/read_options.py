@@ -1,6 +1,7 @@
 """What a caller may say of a file that does not say it itself."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,36 +46,14 @@ class ReadOptions:
         return replace(self, skip_frames=frames)
 
 
-def read_options(
-    *,
-    dataset: str | None,
-    scan_shape: Any,
-    dtype: Any,
-    detector_shape: Any,
-    offset_bytes: Any,
-    flyback: Any,
-    skip_frames: Any,
-    axes: Any,
-    index: Any,
-    growing: bool = False,
-) -> ReadOptions:
+def read_options(**said: Any) -> ReadOptions:
     """Returns checked options; a shape may be a pair or a text such as "81x81".
 
     Raises:
         InputError: If one is not what it should be.
     """
-    return ReadOptions(
-        dataset=dataset,
-        scan_shape=parse_shape(scan_shape, "--scan-shape"),
-        dtype=_dtype(dtype),
-        detector_shape=parse_shape(detector_shape, "--detector-shape"),
-        offset_bytes=_count(offset_bytes, "--offset-bytes", MAX_OFFSET),
-        flyback=None if flyback is None else _count(flyback, "--flyback", MAX_SIDE),
-        skip_frames=_skipped(skip_frames),
-        axes=_axes(axes),
-        index=None if index is None else _count(index, "--index", MAX_SIDE),
-        growing=growing,
-    )
+    checked = {name: CHECKS[name](value) for name, value in said.items() if name in CHECKS and value is not None}
+    return ReadOptions(**said | checked)
 
 
 def _skipped(value: Any) -> tuple[int, int]:
@@ -86,10 +65,8 @@ def _skipped(value: Any) -> tuple[int, int]:
     return before, after
 
 
-def _axes(value: Any) -> tuple[str, ...] | None:
+def _axes(value: Any) -> tuple[str, ...]:
     """Returns the names of stored axes: a scan's or a stack's, each once, and perhaps a series'."""
-    if value is None:
-        return None
     names = tuple(re.split("[, ]+", value.strip()) if isinstance(value, str) else map(str, value))
     if sorted(set(names) - {"t"}) not in (sorted(SCAN_AXES), sorted(FRAME_AXES)) or len(set(names)) < len(names):
         raise InputError(
@@ -117,9 +94,7 @@ def parse_shape(value: Any, option: str) -> tuple[int, int] | None:
     return shape
 
 
-def _dtype(value: Any) -> np.dtype[Any] | None:
-    if value is None:
-        return None
+def _dtype(value: Any) -> np.dtype[Any]:
     try:
         dtype = np.dtype(value)
     except (TypeError, ValueError, SyntaxError):
@@ -133,3 +108,15 @@ def _count(value: Any, option: str, largest: int) -> int:
     if not isinstance(value, int | np.integer) or not 0 <= value <= largest:
         raise InputError(f"{option} is {shorten(value)}: give an integer from 0 to {largest}")
     return int(value)
+
+
+CHECKS: dict[str, Callable[[Any], Any]] = {
+    "scan_shape": lambda value: parse_shape(value, "--scan-shape"),
+    "dtype": _dtype,
+    "detector_shape": lambda value: parse_shape(value, "--detector-shape"),
+    "offset_bytes": lambda value: _count(value, "--offset-bytes", MAX_OFFSET),
+    "flyback": lambda value: _count(value, "--flyback", MAX_SIDE),
+    "skip_frames": _skipped,
+    "axes": _axes,
+    "index": lambda value: _count(value, "--index", MAX_SIDE),
+}
