@@ -20,7 +20,7 @@ from ..experiment.experiment import Experiment
 from ..measure.groups import measured, title
 from ..measure.results import RunFacts
 from ..program import PROGRAM
-from .markdown import pair, plain, table, times, zones
+from .markdown import pair, plain, section, table, times, zones
 from .results import WeightsFile
 
 NETWORKS = {
@@ -144,12 +144,8 @@ def data(experiment: Experiment, strata: Strata) -> Iterator[str]:
     splits = list(strata["samples"])
     elements = [element for element, counts in strata["elements"].items() if counts["train"]]
     numbers = {name: strata[name] for name in ("samples", "materials", "formulas")}
-    yield "## Data"
-    yield ""
-    yield from table(
-        ("", *map(plain, splits)),
-        [(name, *(str(counts[split]) for split in splits)) for name, counts in numbers.items()],
-    )
+    rows = [(name, *(str(counts[split]) for split in splits)) for name, counts in numbers.items()]
+    yield from section("Data", table(("", *map(plain, splits)), rows))
     yield ""
     yield f"{separation[experiment.split.by]} Crystals: {', '.join(map(plain, strata['sources']))}."
     yield f"Crystal systems of the training samples: {_counts(strata['crystal_systems'])}."
@@ -175,23 +171,16 @@ def training(
     """
     network = NETWORKS[experiment.network.kind]
     machine = f" of {plain(run['machine'])}" if run.get("machine") else ""
-    yield "## Training"
-    yield ""
-    yield from table(
-        ("", ""),
-        [
-            (
-                "network",
-                f"{network}, {run['parameters']:,} parameters, {experiment.training.inputs.channel_summary()}",
-            ),
-            ("trained", f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples{chosen}"),
-            ("started from", plain(experiment.training.start_from or "random weights")),
-            ("time in steps", duration(training_s)),
-            ("on", f"{plural(run['ranks'], 'rank')}, each on {plain(run['device'])}{machine}"),
-            ("versions", ", ".join(f"{plain(name)} {plain(number)}" for name, number in run["versions"].items())),
-            *weights,
-        ],
-    )
+    rows = [
+        ("network", f"{network}, {run['parameters']:,} parameters, {experiment.training.inputs.channel_summary()}"),
+        ("trained", f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples{chosen}"),
+        ("started from", plain(experiment.training.start_from or "random weights")),
+        ("time in steps", duration(training_s)),
+        ("on", f"{plural(run['ranks'], 'rank')}, each on {plain(run['device'])}{machine}"),
+        ("versions", ", ".join(f"{plain(name)} {plain(number)}" for name, number in run["versions"].items())),
+        *weights,
+    ]
+    return section("Training", table(("", ""), rows))
 
 
 def weights_rows(weights: WeightsFile, rounding: str, command: str) -> tuple[tuple[str, str], ...]:

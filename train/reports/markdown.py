@@ -13,6 +13,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
 
 
+def section(title: str, *blocks: str | Iterable[str]) -> Iterator[str]:
+    """Yields the lines of a section: its heading, then paragraphs, tables and lists with an empty line before each."""
+    yield f"## {title}"
+    for block in blocks:
+        yield ""
+        yield from [block] if isinstance(block, str) else block
+
+
 def plain(text: object) -> str:
     """Returns a text in which Markdown and HTML have no meaning, on one line."""
     words = html.escape(" ".join(str(text).split()), quote=False)

@@ -14,7 +14,7 @@ from ...apply.models import Model
 from ...apply.weights import build_loaded
 from ...experiment.experiment import Experiment
 from ...reports.card_sections import Usage
-from ...reports.markdown import number, plain, table
+from ...reports.markdown import number, plain, section, table
 from ..pattern_images import patterns
 from ..splits import MEANINGS, dev, last
 from .labels import in_words
@@ -44,43 +44,36 @@ class ClassCard(TaskCard):
 
     def scores(self, evaluation: Evaluation) -> Iterator[str]:
         """The balanced accuracies by split, and who is taken for whom."""
-        yield f"## Scores: {plain(in_words(evaluation['label']))}"
-        yield ""
-        yield (
+        rows = [
+            (
+                plain(split),
+                MEANINGS.get(split, ""),
+                str(row["samples"]),
+                f"{row['patterns']:,}",
+                f"{number(row['balanced_accuracy'])} ({number(row['baseline_balanced_accuracy'])})",
+                f"{number(row['vote_balanced_accuracy'])} ({number(row['baseline_vote_balanced_accuracy'])})",
+                number(row["chance"]),
+                f"{row['error']:.1%}",
+            )
+            for split, row in evaluation["by_split"].items()
+        ]
+        blocks: list[str | Iterator[str]] = [
             "Balanced accuracy, the mean over classes of the fraction that is right, of patterns and of scans by the "
             "vote of their patterns, without the noise and imperfections that training draws. In brackets: the class "
-            "with the nearest mean radial profile. Chance is that of an answer that is always the same."
-        )
-        yield ""
-        yield from table(
-            ("split", "", "samples", "patterns", "of patterns", "of scans", "chance", "wrong patterns"),
-            [
-                (
-                    plain(split),
-                    MEANINGS.get(split, ""),
-                    str(row["samples"]),
-                    f"{row['patterns']:,}",
-                    f"{number(row['balanced_accuracy'])} ({number(row['baseline_balanced_accuracy'])})",
-                    f"{number(row['vote_balanced_accuracy'])} ({number(row['baseline_vote_balanced_accuracy'])})",
-                    number(row["chance"]),
-                    f"{row['error']:.1%}",
-                )
-                for split, row in evaluation["by_split"].items()
-            ],
-        )
+            "with the nearest mean radial profile. Chance is that of an answer that is always the same.",
+            table(("split", "", "samples", "patterns", "of patterns", "of scans", "chance", "wrong patterns"), rows),
+        ]
         names, split = evaluation["classes"], last(evaluation["by_split"])[0]
-        if len(names) > MOST_CLASSES:
-            return
-        yield ""
-        yield f"Fractions of the patterns of a class (rows) that are given to each class, {plain(split)} split:"
-        yield ""
-        yield from table(
-            ("", "patterns", *map(plain, names)),
-            [
+        if len(names) <= MOST_CLASSES:
+            shares = [
                 (plain(name), f"{sum(row):,}", *(number(value / sum(row) if sum(row) else None, 2) for value in row))
                 for name, row in zip(names, evaluation["confusion"][split], strict=True)
-            ],
-        )
+            ]
+            blocks += [
+                f"Fractions of the patterns of a class (rows) that are given to each class, {plain(split)} split:",
+                table(("", "patterns", *map(plain, names)), shares),
+            ]
+        return section(f"Scores: {plain(in_words(evaluation['label']))}", *blocks)
 
     def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
         """Where the classes must not be trusted."""

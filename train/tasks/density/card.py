@@ -30,7 +30,7 @@ from ...measure.groups import measured as measured_fact
 from ...measure.metrics import image_metrics, mean_metrics
 from ...reports.calibration_results import Calibration, read_calibration
 from ...reports.card_sections import Usage
-from ...reports.markdown import number, plain, table
+from ...reports.markdown import number, plain, section, table
 from .calibrate import trained_ensemble
 from .results import ComparedScores, DoseRow, Evaluation, MetricName, SampleRow
 from .summary import by_condition, sample_conditions, worst_first
@@ -57,14 +57,6 @@ def _scores(evaluation: Evaluation) -> Iterator[str]:
     """Scores on held-out samples, by condition, and the worst of them."""
     split, ranked = evaluation["split"], worst_first(evaluation)
     materials = len({row["material"] for row in ranked})
-    yield f"## Scores on materials that training never saw ({plain(split)} split, as simulated)"
-    yield ""
-    yield (
-        f"{plural(len(ranked), 'sample')} of {plural(materials, 'material')}, one pass of the network, without "
-        "the noise and imperfections that training draws. In brackets: the mean image of the training samples, which "
-        "does not depend on the patterns. “Least” is the least SSIM of a sample."
-    )
-    yield ""
     least = next((row["ssim"] for row in ranked if row["ssim"] is not None), None)
     rows: list[tuple[str, str, int, float | None, ComparedScores]] = [
         (title(row["by"]), row["group"].replace("_", " "), row["samples"], row["least_ssim"], row)
@@ -72,26 +64,28 @@ def _scores(evaluation: Evaluation) -> Iterator[str]:
     ]
     rows.append(("", "all", len(ranked), least, {**evaluation["mean"], "mean_predictor": evaluation["mean_predictor"]}))
     metrics: tuple[MetricName, ...] = ("ssim", "pearson", "mae", "r_factor")
-    yield from table(
-        ("", "", "samples", "SSIM", "least", "Pearson", "MAE, e/Å²", "R"),
-        [
-            (plain(by), plain(group), str(count), ssim, number(worst), *others)
-            for by, group, count, worst, scores in rows
-            for ssim, *others in [[_with_mean_image(scores, metric) for metric in metrics]]
-        ],
-    )
-    yield ""
-    ssims = [row["ssim"] for row in ranked if row["ssim"] is not None]
-    if ssims:
+    cells = [
+        (plain(by), plain(group), str(count), ssim, number(worst), *others)
+        for by, group, count, worst, scores in rows
+        for ssim, *others in [[_with_mean_image(scores, metric) for metric in metrics]]
+    ]
+    quantiles: list[str] = []
+    if ssims := [row["ssim"] for row in ranked if row["ssim"] is not None]:
         low, median, high = (ssims[round(part * (len(ssims) - 1))] for part in (0.1, 0.5, 0.9))
-        yield (
+        quantiles = [
             f"The SSIM is below {low:.3f} for a tenth of the samples, below {median:.3f} for half of them and below "
             f"{high:.3f} for nine tenths."
-        )
-        yield ""
-    yield "The worst samples:"
-    yield ""
-    yield from table(("material", "zone axis", "conditions", "SSIM", "R"), map(_worst_row, ranked[:WORST]))
+        ]
+    return section(
+        f"Scores on materials that training never saw ({plain(split)} split, as simulated)",
+        f"{plural(len(ranked), 'sample')} of {plural(materials, 'material')}, one pass of the network, without "
+        "the noise and imperfections that training draws. In brackets: the mean image of the training samples, which "
+        "does not depend on the patterns. “Least” is the least SSIM of a sample.",
+        table(("", "", "samples", "SSIM", "least", "Pearson", "MAE, e/Å²", "R"), cells),
+        *quantiles,
+        "The worst samples:",
+        table(("material", "zone axis", "conditions", "SSIM", "R"), map(_worst_row, ranked[:WORST])),
+    )
 
 
 def _worst_row(row: SampleRow) -> tuple[str, ...]:
@@ -116,22 +110,18 @@ def _scores_by_dose(measured: Measured, experiment: Experiment) -> Iterator[str]
     row_of = {(row["electrons"], row["thickness_angstrom"]): row for row in measured.doses}
     titles = ["films"] if has_films_alone(experiment) else [f"{plain(thickness)} Å" for thickness in thicknesses]
     samples = sum(row["samples"] for row in measured.doses if row["electrons"] is None)
-    yield "## Scores by dose"
-    yield ""
-    yield (
+    rows = [
+        (
+            "noiseless" if electrons is None else f"{electrons:g}",
+            *(f"{number(row['ssim'])} ({row['mae']:.2f})" for row in (row_of[electrons, t] for t in thicknesses)),
+        )
+        for electrons in dict.fromkeys(row["electrons"] for row in measured.doses)
+    ]
+    return section(
+        "Scores by dose",
         f"{plural(samples, 'held-out sample')}, the mean of {plain(measured.calibration['method'])}, as `reconstruct` "
-        "computes it. SSIM, and in brackets MAE in e/Å²."
-    )
-    yield ""
-    yield from table(
-        ("electrons per pattern", *titles),
-        [
-            (
-                "noiseless" if electrons is None else f"{electrons:g}",
-                *(f"{number(row['ssim'])} ({row['mae']:.2f})" for row in (row_of[electrons, t] for t in thicknesses)),
-            )
-            for electrons in dict.fromkeys(row["electrons"] for row in measured.doses)
-        ],
+        "computes it. SSIM, and in brackets MAE in e/Å².",
+        table(("electrons per pattern", *titles), rows),
     )
 
 

@@ -16,7 +16,7 @@ from ...apply.weights import build_loaded
 from ...experiment.experiment import Experiment
 from ...networks.cvae import CVAEConfig
 from ...reports.card_sections import Usage
-from ...reports.markdown import number, plain, table
+from ...reports.markdown import number, plain, section, table
 from ..pattern_images import patterns
 from ..splits import MEANINGS, dev, last
 from .task import autoencoder
@@ -40,30 +40,26 @@ class EmbedCard(TaskCard):
 
     def scores(self, evaluation: Evaluation) -> Iterator[str]:
         """Errors of the decoded patterns, and agreements of clusters with materials, by split."""
-        yield f"## Scores: {plural(evaluation['latent'], 'latent number')}"
-        yield ""
-        yield (
+        rows = [
+            (
+                plain(split),
+                MEANINGS.get(split, ""),
+                str(row["samples"]),
+                f"{row['patterns']:,}",
+                f"{row['rmse']:.4g} ({row['baseline_rmse']:.4g})",
+                f"{row['mean_rmse']:.4g}",
+                str(row["composites"]),
+                f"{number(row['nmi'])} ({number(row['baseline_nmi'])})",
+            )
+            for split, row in evaluation["by_split"].items()
+        ]
+        return section(
+            f"Scores: {plural(evaluation['latent'], 'latent number')}",
             "Root mean square error of the decoded patterns, in units of the network's input, without the noise and "
             "imperfections that training draws; and the normalised mutual information (NMI) of clusters of the latent "
             "numbers with the materials of composite scans. In brackets: as many principal components of the training "
-            "patterns."
-        )
-        yield ""
-        yield from table(
-            ("split", "", "samples", "patterns", "rms error", "of the mean pattern", "composites", "NMI"),
-            [
-                (
-                    plain(split),
-                    MEANINGS.get(split, ""),
-                    str(row["samples"]),
-                    f"{row['patterns']:,}",
-                    f"{row['rmse']:.4g} ({row['baseline_rmse']:.4g})",
-                    f"{row['mean_rmse']:.4g}",
-                    str(row["composites"]),
-                    f"{number(row['nmi'])} ({number(row['baseline_nmi'])})",
-                )
-                for split, row in evaluation["by_split"].items()
-            ],
+            "patterns.",
+            table(("split", "", "samples", "patterns", "rms error", "of the mean pattern", "composites", "NMI"), rows),
         )
 
     def score_limits(self, evaluation: Evaluation) -> Iterator[str]:

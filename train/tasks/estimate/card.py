@@ -16,7 +16,7 @@ from ...apply.weights import build_loaded
 from ...experiment.experiment import Experiment
 from ...input.windows import middle
 from ...reports.card_sections import Usage
-from ...reports.markdown import number, plain, table
+from ...reports.markdown import number, plain, section, table
 from ..splits import last
 from .calibrate import EstimateCalibration, calibrate_estimates
 from .quantities import QUANTITIES
@@ -39,13 +39,6 @@ class EstimateCard(TaskCard):
 
     def scores(self, evaluation: Evaluation) -> Iterator[str]:
         """Errors of each quantity beside those of the median, by split."""
-        yield "## Scores: mean absolute errors"
-        yield ""
-        yield (
-            "Of the middle windows of samples that training never saw, without the noise and imperfections that "
-            "training draws. In brackets: the median of the training samples."
-        )
-        yield ""
         rows = []
         for split, scores in evaluation["by_split"].items():
             samples = sum(row["split"] == split for row in evaluation["samples"])
@@ -54,7 +47,12 @@ class EstimateCard(TaskCard):
                 mae = f"{row['mae']:.3g} ({row['baseline_mae']:.3g}) {facts.unit}"
                 limits = f"{low:g} … {high:g} {facts.unit}".replace("-", "−")
                 rows.append((plain(split), str(samples), facts.title, limits, mae, number(row["r2"], 2)))
-        yield from table(("split", "samples", "", "trained for", "mean error", "R²"), rows)
+        return section(
+            "Scores: mean absolute errors",
+            "Of the middle windows of samples that training never saw, without the noise and imperfections that "
+            "training draws. In brackets: the median of the training samples.",
+            table(("split", "samples", "", "trained for", "mean error", "R²"), rows),
+        )
 
     def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
         """Where the estimates must not be trusted."""
@@ -105,15 +103,6 @@ def _mean_error(scores: Any, evaluation: Evaluation) -> float:
 
 def _errors(calibration: EstimateCalibration) -> Iterator[str]:
     """How the errors were calibrated, and what they cover."""
-    yield "## Errors"
-    yield ""
-    yield (
-        "One standard deviation of a window’s error is a multiple of what the network says. The factor was chosen on "
-        f"{plural(calibration['windows'], 'window')} of the dev split, as simulated and with drawn dose and "
-        "imperfections, so that 68.27% of the errors are within it. Two standard deviations stand for a second "
-        "multiple, within which 95.45% are."
-    )
-    yield ""
     splits = {"dev": calibration["dev"], "test": calibration.get("test", {})}
     head = [f"{split}, {words}" for split in splits for words in ("one σ", "two σ")]
     rows = []
@@ -123,7 +112,14 @@ def _errors(calibration: EstimateCalibration) -> Iterator[str]:
             covered += [found[name]["coverage_68"], found[name]["coverage_95"]] if found else [None, None]
         multiples = (f"{factors['uncertainty_factor']:.3g}", f"{factors['two_sigma_factor']:.3g}")
         rows.append((QUANTITIES[name].title, *multiples, *(number(each, 2) for each in covered)))
-    yield from table(("", "factor", "two σ, in σ", *head), rows)
+    return section(
+        "Errors",
+        "One standard deviation of a window’s error is a multiple of what the network says. The factor was chosen on "
+        f"{plural(calibration['windows'], 'window')} of the dev split, as simulated and with drawn dose and "
+        "imperfections, so that 68.27% of the errors are within it. Two standard deviations stand for a second "
+        "multiple, within which 95.45% are.",
+        table(("", "factor", "two σ, in σ", *head), rows),
+    )
 
 
 CARD = EstimateCard()

@@ -14,7 +14,7 @@ from ...apply.models import Model
 from ...apply.weights import build_loaded
 from ...experiment.experiment import Experiment
 from ...reports.card_sections import Usage
-from ...reports.markdown import number, plain, table
+from ...reports.markdown import number, plain, section, table
 from .report import MEANINGS
 from .scores import SegmentScores
 from .task import Segmentation, predictor
@@ -38,34 +38,29 @@ class SegmentCard(TaskCard):
     def scores(self, evaluation: Evaluation) -> Iterator[str]:
         """Intersections over unions, by kind of scan and split."""
         names = evaluation["classes"]
-        yield "## Scores: intersection over union"
-        yield ""
-        yield (
+        rows = [
+            (
+                f"{plain(source)}s",
+                plain(split),
+                str(row["scans"]),
+                f"{row['positions']:,}",
+                f"{number(row['mean_iou'])} ({number(row['baseline_mean_iou'])})",
+                *(f"{number(row['iou'][name])} of {row['fractions'][name]:.2%}" for name in names),
+            )
+            for source, by_split in evaluation["scores"].items()
+            for split, row in by_split.items()
+        ]
+        return section(
+            "Scores: intersection over union",
             "Intersection over union (IoU), TP/(TP+FP+FN), of each class, and of how many positions it is the class; "
             "from the sum over all scans, without the noise and imperfections that training draws. In brackets: "
-            "calling every position matrix."
-        )
-        yield ""
-        yield from table(
-            ("scans", "split", "number", "positions", "mean IoU", *map(plain, names)),
-            [
-                (
-                    f"{plain(source)}s",
-                    plain(split),
-                    str(row["scans"]),
-                    f"{row['positions']:,}",
-                    f"{number(row['mean_iou'])} ({number(row['baseline_mean_iou'])})",
-                    *(f"{number(row['iou'][name])} of {row['fractions'][name]:.2%}" for name in names),
-                )
-                for source, by_split in evaluation["scores"].items()
-                for split, row in by_split.items()
-            ],
-        )
-        yield ""
-        yield " ".join(
-            f"{plain(source).capitalize()}s: {MEANINGS[source]}."
-            for source, found in evaluation["scores"].items()
-            if found
+            "calling every position matrix.",
+            table(("scans", "split", "number", "positions", "mean IoU", *map(plain, names)), rows),
+            " ".join(
+                f"{plain(source).capitalize()}s: {MEANINGS[source]}."
+                for source, found in evaluation["scores"].items()
+                if found
+            ),
         )
 
     def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
