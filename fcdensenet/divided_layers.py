@@ -275,25 +275,15 @@ class DividedNormalization(keras.layers.BatchNormalization):
 
 
 def divided_conv(
-    x: KerasTensor,
-    halo: KerasTensor,
-    kernel: KerasTensor,
-    row_axis: int,
-    data_format: str,
-    stride: int = 1,
-    dilation: int = 1,
+    x: KerasTensor,  # the part's maps, of which the number of rows is a multiple of `stride`
+    halo: KerasTensor,  # rows of the neighbours, as many as `fcdensenet.split.reach` says
+    kernel: KerasTensor,  # `(k, k, channels, filters)`, or with three k
+    row_axis: int,  # the divided axis of `x`
+    data_format: str,  # order of the axes
+    stride: int = 1,  # along all axes
+    dilation: int = 1,  # along all axes
 ) -> KerasTensor:
-    """Returns a part of the convolution of a whole sample with padding "same".
-
-    Args:
-        x: The part's maps, of which the number of rows is a multiple of `stride`.
-        halo: Rows of the neighbours, as many as `fcdensenet.split.reach` says.
-        kernel: `(k, k, channels, filters)`, or with three k.
-        row_axis: The divided axis of `x`.
-        data_format: Order of the axes.
-        stride: Along all axes.
-        dilation: Along all axes.
-    """
+    """Returns a part of the convolution of a whole sample with padding "same"."""
     rows, window = x.shape[row_axis], (kernel.shape[0] - 1) * dilation + 1
     first, last = borders(rows, kernel.shape[0], stride, dilation)
     before, after = reach(kernel.shape[0], stride, dilation)

@@ -125,20 +125,14 @@ def check_engine(requested: str, shape: tuple[int, int], supported: bool) -> Non
 def warn(
     grid: Grid,
     beam: optics.BeamSettings,
-    thickness_angstrom: float,
+    thickness_angstrom: float,  # thickness of the specimen, Å
+    # Actual thickness of each slice, Å; `None` if slices follow the layers of atoms.
     slice_thickness_angstrom: float | None,
-    detector: Detector | None,
-    positions: npt.NDArray[np.float64],
-    error: str | None = None,
+    detector: Detector | None,  # the detector, or `None`
+    positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
+    error: str | None = None,  # says that the pixels are too large for the accuracy; `None` if they are not
 ) -> list[str]:
     """Warns of probes larger than the cell, slices that are too thick, pixels too large and negative positions.
-
-    Args:
-        thickness_angstrom: Thickness of the specimen, Å.
-        slice_thickness_angstrom: Actual thickness of each slice, Å; `None` if slices follow the layers of atoms.
-        detector: The detector, or `None`.
-        positions: Probe positions (n, 2) as (y, x), Å.
-        error: Says that the pixels are too large for the accuracy. `None` if they are not.
 
     Returns:
         The texts of the warnings.

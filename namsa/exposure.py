@@ -78,18 +78,12 @@ class Exposure:
 
 
 def expose(
-    slicing: Slicing,
-    positions: npt.NDArray[np.float64],
-    settings: ExposureSettings,
-    thickness_angstrom: float | None = None,
+    slicing: Slicing,  # how the specimen is sliced
+    positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
+    settings: ExposureSettings,  # lens, source, detector and noise
+    thickness_angstrom: float | None = None,  # thickness of the specimen, Å; by default all that is sliced
 ) -> Exposure:
     """Prepares a stack of patterns.
-
-    Args:
-        slicing: How the specimen is sliced.
-        positions: Probe positions (n, 2) as (y, x), Å.
-        settings: Lens, source, detector and noise.
-        thickness_angstrom: Thickness of the specimen, Å; by default all that is sliced.
 
     Raises:
         InputError: If a setting is out of its range, the engine does not support the grid, or beam, detector and grid

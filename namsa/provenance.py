@@ -22,31 +22,21 @@ _SOFTWARE = {"namsa": __version__, **{name: version(name) for name in ("numpy", 
 
 
 def describe(
+    # The settings by the names of the arguments of `namsa.simulate`, with the engine and method that were chosen.
+    # Samples have them in this order.
     settings: Mapping[str, Any],
     grid: Grid,
     *,
-    wavelength: float,
-    atoms: Mapping[str, int],
-    positions: npt.NDArray[np.float64],
-    thickness_angstrom: float,
+    wavelength: float,  # electron wavelength, Å
+    atoms: Mapping[str, int],  # number of atoms, and of snapshots if there are several, by name
+    positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
+    thickness_angstrom: float,  # thickness of the specimen, Å
     slices: int,
-    coherent_probes: int,
-    backend: str,
-    warnings: Sequence[str],
+    coherent_probes: int,  # coherent probes per position
+    backend: str,  # name of the array module
+    warnings: Sequence[str],  # the texts of the warnings
 ) -> dict[str, Any]:
-    """Returns the provenance of a sample.
-
-    Args:
-        settings: The settings by the names of the arguments of `namsa.simulate`, with the engine and method that were
-            chosen. Samples have them in this order.
-        wavelength: Electron wavelength, Å.
-        atoms: Number of atoms, and of snapshots if there are several, by name.
-        positions: Probe positions (n, 2) as (y, x), Å.
-        thickness_angstrom: Thickness of the specimen, Å.
-        coherent_probes: Coherent probes per position.
-        backend: Name of the array module.
-        warnings: The texts of the warnings.
-    """
+    """Returns the provenance of a sample."""
     pitch, origin = sampling_and_origin(grid, wavelength, settings["detector"])
     return _given(_plain(settings)) | {
         "grid_shape": list(grid.shape),

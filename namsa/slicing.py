@@ -157,19 +157,15 @@ class Slicing:
 
     def average(
         self,
+        # Called as `scatter(configuration, slices, on_progress)`, with the number of the configuration.
         scatter: Callable[[int, Slices, ProgressCallback], None],
-        on_progress: ProgressCallback,
+        on_progress: ProgressCallback,  # called as `on_progress(stage, done, total)`
         *,
+        # Numbers of slices up to which density and potential are projected; by default all slices.
         depths: Sequence[int] | None = None,
-        depth_bins: int = 1,
+        depth_bins: int = 1,  # number of bins along the beam
     ) -> SpecimenFields:
         """Slices one configuration of the atoms after the other.
-
-        Args:
-            scatter: Called as `scatter(configuration, slices, on_progress)`, with the number of the configuration.
-            on_progress: Called as `on_progress(stage, done, total)`.
-            depths: Numbers of slices up to which density and potential are projected; by default all slices.
-            depth_bins: Number of bins along the beam.
 
         Returns:
             The mean of the configurations' densities and potentials.
@@ -212,24 +208,17 @@ class Slicing:
 
 
 def plan_slices(
-    atoms: Snapshots,
+    atoms: Snapshots,  # the specimen; as the other arguments, that of `namsa.simulate`
     settings: SlicingSettings,
-    seed: int,
-    backend: Backend,
-    method: str,
+    seed: int,  # seed of the thermal displacements
+    backend: Backend,  # where the simulation runs
+    method: str,  # "auto", "multislice" or "prism"
     *,
-    semiangle_mrad: float,
+    semiangle_mrad: float,  # largest semi-angle of convergence, mrad
+    # Largest angle along y and x that is recorded, mrad; `None`: `sampling.DEFAULT_REACH_MRAD`.
     reach_mrad: float | None,
 ) -> Slicing:
     """Checks a specimen and how it is sliced, and finds its grid.
-
-    Args:
-        atoms: The specimen; as the other arguments, that of `namsa.simulate`.
-        seed: Seed of the thermal displacements.
-        backend: Where the simulation runs.
-        method: "auto", "multislice" or "prism".
-        semiangle_mrad: Largest semi-angle of convergence, mrad.
-        reach_mrad: Largest angle along y and x that is recorded, mrad; `None`: `sampling.DEFAULT_REACH_MRAD`.
 
     Raises:
         InputError: If the specimen cannot be simulated, or a setting is not allowed.

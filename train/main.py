@@ -23,25 +23,18 @@ from .tasks.reporting import write_report
 
 
 def train(
-    config: Path,
-    overrides: Sequence[str] = (),
-    run_dir: Path | None = None,
-    evaluate_only: bool = False,
+    config: Path,  # the experiment's YAML file
+    overrides: Sequence[str] = (),  # `section.key=value`, applied to the file's values
+    run_dir: Path | None = None,  # the run directory; `None` for runs/<name>
+    evaluate_only: bool = False,  # whether to use samples and weights as they are
+    # A copy of the run directory, if `run_dir` may be lost with the node. It is read at the start, and written at every
+    # checkpoint and at the end.
     home: Path | None = None,
-    lock_wait_s: float = locks.WAIT_S,
+    lock_wait_s: float = locks.WAIT_S,  # time to wait for another job on the same run directory or home to end
+    # Whether to simulate missing samples even if that is expected to exceed this machine's memory or 30 days.
     force: bool = False,
 ) -> None:
     """Simulates missing samples, trains, evaluates and reports.
-
-    Args:
-        config: The experiment's YAML file.
-        overrides: `section.key=value`, applied to the file's values.
-        run_dir: The run directory; `None` for runs/<name>.
-        evaluate_only: Whether to use samples and weights as they are.
-        home: A copy of the run directory, if `run_dir` may be lost with the node. It is read at the start, and written
-            at every checkpoint and at the end.
-        lock_wait_s: Time to wait for another job on the same run directory or home to end.
-        force: Whether to simulate missing samples even if that is expected to exceed this machine's memory or 30 days.
 
     Raises:
         InputError: If the configuration or the samples are not valid, the simulation of missing samples is expected to

@@ -101,27 +101,19 @@ class RectangularCells:
 
 
 def fit_cell(
-    atoms: ase.Atoms,
+    atoms: ase.Atoms,  # the crystal, in a periodic cell of any shape
     *,
-    zone_axis: tuple[int, int, int],
-    lateral_angstrom: tuple[float, float],
-    thickness_angstrom: float,
-    max_strain: float,
-    max_atoms: int,
+    zone_axis: tuple[int, int, int],  # direction [uvw] along the beam
+    lateral_angstrom: tuple[float, float],  # smallest extent (y, x), Å
+    thickness_angstrom: float,  # thickness, Å; the nearest whole number of periods is taken, at least one
+    max_strain: float,  # largest strain
+    max_atoms: int,  # largest number of atoms
 ) -> CellFit:
     """Chooses the supercell of a crystal that is seen along a zone axis.
 
     Across the beam, the smallest nearly right-angled rectangle of lattice vectors is repeated, so that the sides keep
     to simple directions. A rectangle at the strain limit counts as twice as large as one without strain. Ties are
     decided by fewer atoms, then less strain, then the shorter side along x.
-
-    Args:
-        atoms: The crystal, in a periodic cell of any shape.
-        zone_axis: Direction [uvw] along the beam.
-        lateral_angstrom: Smallest extent (y, x), Å.
-        thickness_angstrom: Thickness, Å; the nearest whole number of periods is taken, at least one.
-        max_strain: Largest strain.
-        max_atoms: Largest number of atoms.
 
     Raises:
         InputError: If the zone axis, a size or the strain is meaningless, if no rectangle within the search keeps to

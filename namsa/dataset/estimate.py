@@ -110,14 +110,10 @@ def estimate_stack(
     config: SimulationConfig,
     material: Material,
     entry: Entry,
-    batch_bytes: int | None = None,
-    charge_density: ChargeDensity | None = None,
+    batch_bytes: int | None = None,  # patterns in memory if they are written batch by batch; `None` holds all
+    charge_density: ChargeDensity | None = None,  # that of the crystal, as `namsa.simulate` takes it
 ) -> SampleEstimate:
     """Returns time, memory and disk of one sample that is written to an HDF5 file.
-
-    Args:
-        batch_bytes: Patterns in memory if they are written batch by batch. `None` holds all.
-        charge_density: That of the crystal, as `namsa.simulate` takes it.
 
     Raises:
         InputError: If the simulation of the sample would raise it.

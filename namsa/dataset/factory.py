@@ -94,24 +94,21 @@ class ProductionSummary(TypedDict):
 def produce(
     config: SimulationConfig,
     directory: Path,
+    # The rank, the number of ranks, and how many of them write to the same disk. With the latter, a disk that is too
+    # small is noticed before the first sample.
     layout: RankLayout = ONE_RANK,
-    limits: RunLimits = UNLIMITED,
+    limits: RunLimits = UNLIMITED,  # where to stop early
     *,
+    # Called as `on_sample(done, total)` after each sample.
     on_sample: Callable[[int, int], None] = lambda done, total: None,
+    # Returns what makes the samples of a specimen, of the configuration, a material and all of the specimen's entries
+    # that can be built.
     prepare: Prepare = prepare_samples,
+    # Called before the first sample with the entries of all ranks that can be built, if a sample is missing. What it
+    # raises ends the run.
     check: Callable[[Sequence[Entry]], None] = lambda entries: None,
 ) -> ProductionSummary:
     """Simulates the missing samples of this rank's share.
-
-    Args:
-        layout: The rank, the number of ranks, and how many of them write to the same disk. With the latter, a disk
-            that is too small is noticed before the first sample.
-        limits: Where to stop early.
-        on_sample: Called as `on_sample(done, total)` after each sample.
-        prepare: Returns what makes the samples of a specimen, of the configuration, a material and all of the
-            specimen's entries that can be built.
-        check: Called before the first sample with the entries of all ranks that can be built, if a sample is missing.
-            What it raises ends the run.
 
     Returns:
         Counts of the rank's share.

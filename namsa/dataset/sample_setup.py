@@ -113,17 +113,13 @@ def make_sample_setup(
     config: SimulationConfig,
     material: Material,
     entry: Entry,
-    fit: CellFit | None = None,
+    fit: CellFit | None = None,  # what `fit_supercell` returns; `None` calls it
     *,
-    supercell: Supercell | None = None,
+    supercell: Supercell | None = None,  # what `SampleSetup.supercell` returns, if it is known
+    # The slices of the specimen, if they are known; by default those that follow its layers, if they do.
     plan: SlicePlan | None = None,
 ) -> SampleSetup:
     """Returns what the simulation of `entry` starts from. Atoms are placed only if grid or slices are chosen for them.
-
-    Args:
-        fit: What `fit_supercell` returns. `None` calls it.
-        supercell: What `SampleSetup.supercell` returns, if it is known.
-        plan: The slices of the specimen, if they are known; by default those that follow its layers, if they do.
 
     Raises:
         InputError: If no supercell can be built, the file with the scan's positions cannot be read, or optics,

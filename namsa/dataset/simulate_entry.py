@@ -52,17 +52,13 @@ def _nothing(stage: str, done: int, total: int) -> None:
 def prepare_samples(
     config: SimulationConfig,
     material: Material,
+    # All of the specimen's samples that can be built, also those that are not simulated: the last digits of a sample
+    # depend on them.
     entries: Sequence[Entry],
-    on_progress: ProgressCallback = _nothing,
-    charge_density: ChargeDensity | None = None,
+    on_progress: ProgressCallback = _nothing,  # called as `on_progress(stage, done, total)`
+    charge_density: ChargeDensity | None = None,  # that of the crystal, as `namsa.simulate` takes it
 ) -> SimulateSample:
     """Returns what simulates the samples of one specimen; what they have in common is computed here.
-
-    Args:
-        entries: All of the specimen's samples that can be built, also those that are not simulated: the last digits of
-            a sample depend on them.
-        on_progress: Called as `on_progress(stage, done, total)`.
-        charge_density: That of the crystal, as `namsa.simulate` takes it.
 
     Returns:
         A function of one of `entries`.
@@ -114,18 +110,13 @@ def simulate_entry(
     config: SimulationConfig,
     material: Material,
     entry: Entry,
-    on_progress: ProgressCallback = _nothing,
-    sink: PatternSink | None = None,
-    charge_density: ChargeDensity | None = None,
+    on_progress: ProgressCallback = _nothing,  # called as `on_progress(stage, done, total)`
+    sink: PatternSink | None = None,  # takes the patterns, as in `namsa.simulate`; `None` returns them
+    charge_density: ChargeDensity | None = None,  # that of the crystal, as `namsa.simulate` takes it
 ) -> Sample:
     """Simulates the sample that `entry` describes. Its bits depend on the configuration and the entry alone.
 
     With the method `scatter` they depend on the specimen's other samples too, and equal those of a dataset to rounding.
-
-    Args:
-        on_progress: Called as `on_progress(stage, done, total)`.
-        sink: Takes the patterns, as in `namsa.simulate`. `None` returns them.
-        charge_density: That of the crystal, as `namsa.simulate` takes it.
 
     Returns:
         The sample with the density target, and provenance that names the entry.

@@ -39,24 +39,15 @@ class PlannedSpecimen:
 
 
 def plan_specimens(
-    seed: int,
-    specimen: Specimen,
+    seed: int,  # the seed of the configuration
+    specimen: Specimen,  # the specimens of the configuration
     material: Material,
-    zone_axis: ZoneAxis,
-    cells: RectangularCells | InputError,
-    others: Sequence[Material],
-    find_cells: FindCells,
+    zone_axis: ZoneAxis,  # the axis along the beam
+    cells: RectangularCells | InputError,  # the rectangles of the crystal, or why there are none
+    others: Sequence[Material],  # the materials of the same split, from which partners are chosen
+    find_cells: FindCells,  # returns the rectangles of any of them along an axis, or why there are none
 ) -> Iterator[PlannedSpecimen]:
-    """Yields the specimens of a material along a zone axis.
-
-    Args:
-        seed: The seed of the configuration.
-        specimen: The specimens of the configuration.
-        zone_axis: The axis along the beam.
-        cells: The rectangles of the crystal, or why there are none.
-        others: The materials of the same split, from which partners are chosen.
-        find_cells: Returns the rectangles of any of them along an axis, or why there are none.
-    """
+    """Yields the specimens of a material along a zone axis."""
     base = f"{material.name}-{''.join(map(str, zone_axis))}"
     if not specimen.kinds and specimen.per_zone_axis == 1:
         yield PlannedSpecimen(base, "crystal", None, cells)

@@ -81,22 +81,15 @@ class OpticalSetup:
 def optical_setup(
     grid: Grid,
     beam: optics.BeamSettings,
-    modes: list[Mode],
-    slice_thicknesses_angstrom: Sequence[float],
-    detector: Detector | None,
+    modes: list[Mode],  # the coherent probes
+    slice_thicknesses_angstrom: Sequence[float],  # distinct thicknesses of slices, Å
+    detector: Detector | None,  # the detector; `None` leaves patterns on the reciprocal grid
     *,
-    precision: Literal["float32", "float64"] = "float32",
+    precision: Literal["float32", "float64"] = "float32",  # precision of waves and patterns
     xp: Any = np,
-    engine: EngineName = "auto",
+    engine: EngineName = "auto",  # the requested engine
 ) -> OpticalSetup:
     """Computes the propagator and the detector's matrices, and chooses the engine.
-
-    Args:
-        modes: The coherent probes.
-        slice_thicknesses_angstrom: Distinct thicknesses of slices, Å.
-        detector: The detector. `None` leaves patterns on the reciprocal grid.
-        precision: Precision of waves and patterns.
-        engine: The requested engine.
 
     Raises:
         InputError: If the engine does not support the grid, or beam, detector and grid do not fit.
@@ -116,40 +109,25 @@ def optical_setup(
 
 
 def add_patterns(
-    cbed: npt.NDArray[Any],
-    positions: npt.NDArray[np.float64],
-    setup: OpticalSetup,
-    engine: Engine,
-    on_progress: ProgressCallback = lambda stage, done, total: None,
+    cbed: npt.NDArray[Any],  # patterns (n, dy, dx) on the host, changed in place
+    positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
+    setup: OpticalSetup,  # lenses, propagator and detector
+    engine: Engine,  # the specimen's engine
+    on_progress: ProgressCallback = lambda stage, done, total: None,  # called as `on_progress(stage, done, total)`
 ) -> None:
-    """Adds to `cbed` the patterns of all modes at all positions.
-
-    Args:
-        cbed: Patterns (n, dy, dx) on the host, changed in place.
-        positions: Probe positions (n, 2) as (y, x), Å.
-        setup: Lenses, propagator and detector.
-        engine: The specimen's engine.
-        on_progress: Called as `on_progress(stage, done, total)`.
-    """
+    """Adds to `cbed` the patterns of all modes at all positions."""
     for index, mode in enumerate(setup.modes):
         on_probes = partial(part_of(on_progress, index, len(setup.modes)), "probes")
         engine.prepare(setup.lens(mode)).add_patterns(cbed, positions + mode.shift, setup.binning, on_probes)
 
 
 def make_engine(
-    setup: OpticalSetup,
-    slices: Slices,
-    reuse: prism.PlaneWaveReuse | None = None,
-    on_progress: ProgressCallback = lambda stage, done, total: None,
+    setup: OpticalSetup,  # propagator and implementation
+    slices: Slices,  # the specimen's transmission functions
+    reuse: prism.PlaneWaveReuse | None = None,  # settings of PRISM; `None` propagates every probe
+    on_progress: ProgressCallback = lambda stage, done, total: None,  # called as `on_progress(stage, done, total)`
 ) -> Engine:
-    """Returns the engine of one specimen.
-
-    Args:
-        setup: Propagator and implementation.
-        slices: The specimen's transmission functions.
-        reuse: Settings of PRISM. `None` propagates every probe.
-        on_progress: Called as `on_progress(stage, done, total)`.
-    """
+    """Returns the engine of one specimen."""
     if reuse is None:
         return setup.implementation.engine(setup.grid, slices, setup.propagators)
     plane_waves = setup.implementation.plane_waves(setup.grid, slices, setup.propagators)
@@ -160,26 +138,17 @@ def make_engine(
 
 def fill(
     sink: PatternSink,
-    configuration: int,
-    positions: npt.NDArray[np.float64],
-    setup: OpticalSetup,
-    slices: Slices,
-    reuse: prism.PlaneWaveReuse | None,
+    configuration: int,  # number of the configuration, from 0
+    positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
+    setup: OpticalSetup,  # lenses, propagator and detector
+    slices: Slices,  # the specimen's transmission functions in this configuration
+    reuse: prism.PlaneWaveReuse | None,  # settings of PRISM; `None` propagates every probe
+    # Of the last configuration, makes what is stored of the sums: called with a batch, which it may change, and the
+    # number of its first pattern.
     finish: Callable[[npt.NDArray[Any], int], npt.NDArray[Any]] | None,
-    on_progress: ProgressCallback,
+    on_progress: ProgressCallback,  # called as `on_progress(stage, done, total)`
 ) -> None:
-    """Adds the patterns of a thermal configuration to the batches of a sink that lack them.
-
-    Args:
-        configuration: Number of the configuration, from 0.
-        positions: Probe positions (n, 2) as (y, x), Å.
-        setup: Lenses, propagator and detector.
-        slices: The specimen's transmission functions in this configuration.
-        reuse: Settings of PRISM. `None` propagates every probe.
-        finish: Of the last configuration, makes what is stored of the sums: called with a batch, which it may change,
-            and the number of its first pattern.
-        on_progress: Called as `on_progress(stage, done, total)`.
-    """
+    """Adds the patterns of a thermal configuration to the batches of a sink that lack them."""
     pending = sink.pending(configuration)
     if not pending:
         return

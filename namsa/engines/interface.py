@@ -38,20 +38,14 @@ class Probes(Protocol):
 
     def add_patterns(
         self,
-        cbed: npt.NDArray[Any],
-        positions: npt.NDArray[np.float64],
+        cbed: npt.NDArray[Any],  # patterns (n, dy, dx) on the host, changed in place
+        positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
+        # The detector's matrices as `namsa.physics.detector.bin_matrices` makes them. `None` leaves the patterns on the
+        # reciprocal grid.
         binning: tuple[Array, Array] | None,
-        on_probes: Callable[[int, int], None],
+        on_probes: Callable[[int, int], None],  # called as `on_probes(done, total)` after each batch
     ) -> None:
-        """Adds the patterns that the detector records to `cbed`.
-
-        Args:
-            cbed: Patterns (n, dy, dx) on the host, changed in place.
-            positions: Probe positions (n, 2) as (y, x), Å.
-            binning: The detector's matrices as `namsa.physics.detector.bin_matrices` makes them. `None` leaves the
-                patterns on the reciprocal grid.
-            on_probes: Called as `on_probes(done, total)` after each batch.
-        """
+        """Adds the patterns that the detector records to `cbed`."""
         ...
 
 

@@ -16,20 +16,13 @@ class PatternSink(Protocol):
 
     def begin(
         self,
-        shape: tuple[int, int, int],
-        dtype: np.dtype[Any],
-        scan_shape: tuple[int, int] | None,
-        multiple: int,
-        fingerprint: str,
+        shape: tuple[int, int, int],  # number of patterns and pixels of each, (n, dy, dx)
+        dtype: np.dtype[Any],  # type of the patterns
+        scan_shape: tuple[int, int] | None,  # rows and columns (sy, sx) if the positions are a raster, x fastest
+        multiple: int,  # a batch holds a multiple of this number of patterns, except the last
+        fingerprint: str,  # names everything that the patterns' bits depend on
     ) -> int:
         """Prepares for patterns, or continues with those of an interrupted simulation of the same fingerprint.
-
-        Args:
-            shape: Number of patterns and pixels of each, (n, dy, dx).
-            dtype: Type of the patterns.
-            scan_shape: Rows and columns (sy, sx) if the positions are a raster, x fastest.
-            multiple: A batch holds a multiple of this number of patterns, except the last.
-            fingerprint: Names everything that the patterns' bits depend on.
 
         Returns:
             The largest number of patterns in a batch.

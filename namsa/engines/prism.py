@@ -63,24 +63,15 @@ class PlaneWaveReuse(NamedTuple):
 
 
 def choose(
-    method: MethodName,
-    slices: int,
-    positions: npt.NDArray[np.float64],
-    coherent: int,
-    beams: Booleans,
-    fresnel: Array,
-    matrices: tuple[Any, ...] | None,
+    method: MethodName,  # "auto" chooses by `pays`
+    slices: int,  # slices of the specimen
+    positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
+    coherent: int,  # coherent probes per position
+    beams: Booleans,  # plane waves of the lens, as in `PlaneWaveReuse`
+    fresnel: Array,  # the propagator over one slice, (ny, nx) complex, zero frequency first
+    matrices: tuple[Any, ...] | None,  # the detector's matrices (`detector.bin_matrices`), or `None`
 ) -> PlaneWaveReuse | None:
     """Chooses between PRISM and the propagation of every probe.
-
-    Args:
-        method: "auto" chooses by `pays`.
-        slices: Slices of the specimen.
-        positions: Probe positions (n, 2) as (y, x), Å.
-        coherent: Coherent probes per position.
-        beams: Plane waves of the lens, as in `PlaneWaveReuse`.
-        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first.
-        matrices: The detector's matrices (`detector.bin_matrices`), or `None`.
 
     Returns:
         The settings of PRISM. `None` if every probe is propagated.
@@ -198,20 +189,15 @@ class ScatteringMatrix:
 
 def scattering_matrices(
     plane_waves: PlaneWaves,
-    fresnel: Array,
-    reuse: PlaneWaveReuse,
+    fresnel: Array,  # the propagator over one slice, (ny, nx); the waves have its type
+    reuse: PlaneWaveReuse,  # which plane waves and pixels
+    # Numbers of slices, increasing. The last digits of a matrix may depend on the depths before it.
     depths: Sequence[int],
-    on_beams: Callable[[int, int], None] = lambda done, total: None,
+    on_beams: Callable[[int, int], None] = lambda done, total: None,  # called as `on_beams(done, total)`
 ) -> list[ScatteringMatrix]:
     """Computes the scattering matrices of a specimen's first slices.
 
     Plane waves are propagated a few at a time, in threads on a CPU. Each writes its own row.
-
-    Args:
-        fresnel: The propagator over one slice, (ny, nx); the waves have its type.
-        reuse: Which plane waves and pixels.
-        depths: Numbers of slices, increasing. The last digits of a matrix may depend on the depths before it.
-        on_beams: Called as `on_beams(done, total)`.
 
     Returns:
         One matrix for each depth.

@@ -87,21 +87,15 @@ def source_average(
 
 
 def sum_patterns(
-    matrix: ScatteringMatrix,
+    matrix: ScatteringMatrix,  # the scattering matrix; patterns have its precision
     grid: Grid,
-    probes: Sequence[RasterProbe],
-    binning: tuple[Array, Array],
-    on_pixels: Callable[[int, int], None] = lambda done, total: None,
+    probes: Sequence[RasterProbe],  # the coherent probes, with rasters of one shape
+    binning: tuple[Array, Array],  # the detector's matrices (Wy, Wx) of `namsa.physics.detector.bin_matrices`
+    on_pixels: Callable[[int, int], None] = lambda done, total: None,  # called as `on_pixels(done, total)`
 ) -> Array:
     """Returns the patterns of a raster, summed over coherent probes.
 
     Threads share the reciprocal pixels on a CPU. They should have a BLAS of one thread each.
-
-    Args:
-        matrix: The scattering matrix; patterns have its precision.
-        probes: The coherent probes, with rasters of one shape.
-        binning: The detector's matrices (Wy, Wx) of `namsa.physics.detector.bin_matrices`.
-        on_pixels: Called as `on_pixels(done, total)`.
 
     Returns:
         Patterns (dy, rx, ry, dx), on the host or the device.

@@ -76,20 +76,14 @@ def panels(*aspects: float, columns: int = 4) -> tuple[Figure, npt.NDArray[Any]]
 
 def pattern_panel(
     ax: Axes,
-    pattern: Image,
-    angles: PixelGrid,
+    pattern: Image,  # `(dy, dx)`, fraction of the beam
+    angles: PixelGrid,  # its pixels, mrad
     title: str,
     *,
-    semiangle_mrad: float | None = None,
+    semiangle_mrad: float | None = None,  # radius of the circle that marks the aperture, mrad; `None` for no circle
     unit: str = "fraction of the beam",
 ) -> None:
-    """Draws a pattern on axes in mrad.
-
-    Args:
-        pattern: `(dy, dx)`, fraction of the beam.
-        angles: Its pixels, mrad.
-        semiangle_mrad: Radius of the circle that marks the aperture, mrad; `None` for no circle.
-    """
+    """Draws a pattern on axes in mrad."""
     brightest = float(pattern.max())
     brightest = brightest if brightest > 0 else 1.0
     norm = PowerNorm(PATTERN_POWER, vmin=0, vmax=brightest)
@@ -103,22 +97,15 @@ def pattern_panel(
 
 def image_panel(
     ax: Axes,
-    image: Image,
-    grid: PixelGrid,
+    image: Image,  # `(ny, nx)`
+    grid: PixelGrid,  # its pixels, Å
     title: str,
     unit: str,
     *,
-    cmap: str = REAL_SPACE,
-    norm: Normalize | None = None,
+    cmap: str = REAL_SPACE,  # name of the colour map
+    norm: Normalize | None = None,  # from values to colours; default: linear from the least to the largest value
 ) -> None:
-    """Draws an image on axes in Å, with a colour bar.
-
-    Args:
-        image: `(ny, nx)`.
-        grid: Its pixels, Å.
-        cmap: Name of the colour map.
-        norm: From values to colours; default: linear from the least to the largest value.
-    """
+    """Draws an image on axes in Å, with a colour bar."""
     _draw(ax, image, grid, title, ("Å", unit), cmap=cmap, norm=norm)
 
 

@@ -72,19 +72,14 @@ class AberrationLimits(NamedTuple):
 
 
 def measure_aberrations(
-    overlaps: DiskOverlaps,
+    overlaps: DiskOverlaps,  # the bright disk, for parts of the scan
+    # Of the parts, `(parts, q, k)`, from `overlaps.transform`. Parts with values that are not finite are left out.
     transforms: Array,
-    known: Mapping[str, float] | None = None,
+    known: Mapping[str, float] | None = None,  # aberrations that are not measured, such as C30, Å and rad
+    # Limits that the aberrations are compared with; those of C10 are widened by `FOCUS_ERROR_RAD`.
     limits: AberrationLimits | None = None,
 ) -> MeasuredAberrations | None:
     """Returns the aberrations that a scan shows.
-
-    Args:
-        overlaps: The bright disk, for parts of the scan.
-        transforms: Of the parts, `(parts, q, k)`, from `overlaps.transform`. Parts with values that are not finite are
-            left out.
-        known: Aberrations that are not measured, such as C30, Å and rad.
-        limits: Limits that the aberrations are compared with; those of C10 are widened by `FOCUS_ERROR_RAD`.
 
     Returns:
         The aberrations. `None` if the disk has too few pixels or overlaps, or if hardly more of the variation is

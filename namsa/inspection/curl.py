@@ -153,23 +153,16 @@ def sign_by_peaks(phase: Floats) -> tuple[int, float]:
 
 
 def sharpened(
-    phase: Floats,
-    defocus_angstrom: float,
-    semiangle_mrad: float,
-    step_angstrom: tuple[float, float],
-    wavelength: float,
+    phase: Floats,  # integrated deflection, `(sy, sx)`
+    defocus_angstrom: float,  # of the probe, Å
+    semiangle_mrad: float,  # of the probe, mrad
+    step_angstrom: tuple[float, float],  # steps of the scan, (y, x), Å
+    wavelength: float,  # of the electrons, Å
 ) -> Floats:
     """Removes the probe's blur from an integrated deflection, which is the phase convolved with |probe|².
 
     A defocused probe inverts the contrast of some frequencies. Its transfer function is the mean of
     cos(2πλ C10 k·q) over the overlap of two disks that are q apart; it is the same for −C10. The filter is Wiener's.
-
-    Args:
-        phase: Integrated deflection, `(sy, sx)`.
-        defocus_angstrom: Of the probe, Å.
-        semiangle_mrad: Of the probe, mrad.
-        step_angstrom: Steps of the scan, (y, x), Å.
-        wavelength: Of the electrons, Å.
     """
     ky, kx = frequencies(phase.shape)
     radius = semiangle_mrad * 1e-3 / wavelength

@@ -40,26 +40,17 @@ class DiskOverlaps:
     @classmethod
     def of(
         cls,
-        scan_shape: tuple[int, int],
-        step_angstrom: tuple[float, float],
-        detector_shape: tuple[int, int],
-        detector: PixelGrid,
-        energy_ev: float,
-        semiangle_mrad: float,
+        scan_shape: tuple[int, int],  # positions of a part of the scan, (y, x)
+        step_angstrom: tuple[float, float],  # their distance, (y, x), Å
+        detector_shape: tuple[int, int],  # pixels of the detector, (y, x)
+        detector: PixelGrid,  # the pixels, mrad from the optic axis
+        energy_ev: float,  # energy, eV
+        semiangle_mrad: float,  # convergence semiangle, mrad
+        # Matrix from the angles on the detector to those in the directions of the scan, (y, x), `(2, 2)`. `None` if
+        # they are the same.
         frame: Floats | None = None,
     ) -> "DiskOverlaps":
-        """Prepares the overlaps.
-
-        Args:
-            scan_shape: Positions of a part of the scan, (y, x).
-            step_angstrom: Their distance, (y, x), Å.
-            detector_shape: Pixels of the detector, (y, x).
-            detector: The pixels, mrad from the optic axis.
-            energy_ev: Energy, eV.
-            semiangle_mrad: Convergence semiangle, mrad.
-            frame: Matrix from the angles on the detector to those in the directions of the scan, (y, x), `(2, 2)`.
-                `None` if they are the same.
-        """
+        """Prepares the overlaps."""
         radius, wavelength = 1e-3 * semiangle_mrad, wavelength_angstrom(energy_ev)
         angles = np.stack(np.meshgrid(*(1e-3 * axis for axis in detector.coordinates(detector_shape)), indexing="ij"))
         if frame is not None:
@@ -98,19 +89,12 @@ class OverlapModel(NamedTuple):
     def of(
         cls,
         overlaps: DiskOverlaps,
-        transforms: Array,
-        known: Mapping[str, float],
-        terms: Sequence[Mapping[str, float]],
-        units: Floats,
+        transforms: Array,  # of parts of the scan, `(parts, q, k)`
+        known: Mapping[str, float],  # aberrations that are not measured, Å and rad
+        terms: Sequence[Mapping[str, float]],  # aberrations that are measured, with a coefficient of 1 Å
+        units: Floats,  # Å that their coefficients are given in, `(terms,)`
     ) -> "OverlapModel":
-        """Prepares the comparison at the frequencies with the most power.
-
-        Args:
-            transforms: Of parts of the scan, `(parts, q, k)`.
-            known: Aberrations that are not measured, Å and rad.
-            terms: Aberrations that are measured, with a coefficient of 1 Å.
-            units: Å that their coefficients are given in, `(terms,)`.
-        """
+        """Prepares the comparison at the frequencies with the most power."""
         power = np.square(np.abs(transforms)).sum(axis=(0, 2), dtype=np.float64)
         chosen = np.sort(np.argsort(power, kind="stable")[-FREQUENCIES:])
         (ky, kx), (qy, qx) = overlaps.angles, overlaps.shifts[:, chosen, None]

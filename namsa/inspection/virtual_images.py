@@ -39,17 +39,11 @@ class VirtualImages:
 
 
 def virtual_images(
-    parts: Iterable[Piece],
-    shape: tuple[int, int, int, int],
-    disk: Disk,
+    parts: Iterable[Piece],  # rows, columns and patterns without bad pixels of pieces that cover the scan once
+    shape: tuple[int, int, int, int],  # the scan's shape (sy, sx, dy, dx)
+    disk: Disk,  # the bright disk
 ) -> VirtualImages:
-    """Computes the virtual images of a scan.
-
-    Args:
-        parts: Rows, columns and patterns without bad pixels of pieces that cover the scan once.
-        shape: The scan's shape (sy, sx, dy, dx).
-        disk: The bright disk.
-    """
+    """Computes the virtual images of a scan."""
     sy, sx, dy, dx = shape
     r = distances((dy, dx), disk.parameters).ravel()
     places, members, size = _patches(shape, disk)

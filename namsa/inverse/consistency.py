@@ -102,27 +102,18 @@ class Consistency(NamedTuple):
 
 
 def residual(
+    # `(sy, sx)` at the scan's positions or `(ny, nx)` on the simulation's grid, as `experiment.target.at` says, e/Å².
     density: npt.NDArray[Any],
-    patterns: npt.ArrayLike,
-    experiment: SimulationConfig,
-    thickness_angstrom: float,
-    transfer: DensityToPotential,
+    patterns: npt.ArrayLike,  # `(sy·sx, dy, dx)` or `(sy, sx, dy, dx)`, fractions of the beam
+    experiment: SimulationConfig,  # microscope, detector, scan and settings of the simulation
+    thickness_angstrom: float,  # thickness of the specimen, Å
+    transfer: DensityToPotential,  # conversion from density to potential
     *,
+    # Probe positions `(n, 2)` as (y, x), Å, for a density on the grid. Not needed if the scan fills the cell.
     positions_angstrom: npt.ArrayLike | None = None,
-    extent_angstrom: tuple[float, float] | None = None,
+    extent_angstrom: tuple[float, float] | None = None,  # size (y, x) of the cell, Å, likewise
 ) -> tuple[float, Array]:
     """Returns the score of a reconstruction and its map.
-
-    Args:
-        density: `(sy, sx)` at the scan's positions or `(ny, nx)` on the simulation's grid, as `experiment.target.at`
-            says, e/Å².
-        patterns: `(sy·sx, dy, dx)` or `(sy, sx, dy, dx)`, fractions of the beam.
-        experiment: Microscope, detector, scan and settings of the simulation.
-        thickness_angstrom: Thickness of the specimen, Å.
-        transfer: Conversion from density to potential.
-        positions_angstrom: Probe positions `(n, 2)` as (y, x), Å, for a density on the grid. Not needed if the scan
-            fills the cell.
-        extent_angstrom: Size (y, x) of the cell, Å, likewise.
 
     Returns:
         R, and R of each position, `(sy, sx)`.
@@ -165,20 +156,13 @@ def check(
 
 
 def fit_scale(
-    projected_potential: Array,
+    projected_potential: Array,  # `(ny, nx)`, V·Å
     expected: float,
-    spread: float,
-    measured: npt.NDArray[Any],
-    simulation: ScanSimulation,
+    spread: float,  # rms of the logarithm of the scale. If 0, `expected` is returned
+    measured: npt.NDArray[Any],  # patterns of all positions, `(n, dy, dx)`
+    simulation: ScanSimulation,  # experiment, thickness and geometry
 ) -> float:
-    """Fits the scale of a potential: lowest R at some of the positions, within `_SPREADS` of the expected scale.
-
-    Args:
-        projected_potential: `(ny, nx)`, V·Å.
-        spread: Rms of the logarithm of the scale. If 0, `expected` is returned.
-        measured: Patterns of all positions, `(n, dy, dx)`.
-        simulation: Experiment, thickness and geometry.
-    """
+    """Fits the scale of a potential: lowest R at some of the positions, within `_SPREADS` of the expected scale."""
     if spread == 0:
         return expected
     chosen = np.flatnonzero(simulation.inside)

@@ -184,23 +184,15 @@ class SeriesOfFrames:
 
 
 def file_frames(
-    path: Path,
+    path: Path,  # the file, for messages
     file: BinaryIO,
-    offsets: Offsets,
-    frame_shape: tuple[int, int],
-    stored: np.dtype[Any],
-    decode: Decode | None = None,
-    frame_bytes: int | None = None,
+    offsets: Offsets,  # byte at which each frame begins
+    frame_shape: tuple[int, int],  # shape (dy, dx) of a frame
+    stored: np.dtype[Any],  # type of the stored numbers; without `decode`, frames are these numbers in the order of C
+    decode: Decode | None = None,  # from bytes `(frames, bytes)` to frames of the type `stored`
+    frame_bytes: int | None = None,  # bytes of a frame, if they are others than those of its numbers
 ) -> FileFrames:
     """Returns the frames of a file after a check that it holds them.
-
-    Args:
-        path: The file, for messages.
-        offsets: Byte at which each frame begins.
-        frame_shape: Shape (dy, dx) of a frame.
-        stored: Type of the stored numbers; without `decode`, frames are these numbers in the order of C.
-        decode: From bytes `(frames, bytes)` to frames of the type `stored`.
-        frame_bytes: Bytes of a frame, if they are others than those of its numbers.
 
     Raises:
         InputError: If there is no frame, or if frames are too large, reach beyond the end of the file, or overlap.
@@ -226,23 +218,16 @@ def file_frames(
 
 
 def scan_of_frames(
-    frames: PatternArray,
-    options: ReadOptions,
-    name: Path | str,
-    stated: tuple[int, int] | None = None,
-    stated_flyback: int | None = None,
+    frames: PatternArray,  # the frames, `(n, dy, dx)`
+    options: ReadOptions,  # the caller's scan shape, which takes precedence, flyback, and frames to skip
+    name: Path | str,  # the file, for messages
+    stated: tuple[int, int] | None = None,  # rows and columns as the file states them
+    stated_flyback: int | None = None,  # frames at the end of each row, as the file states them
 ) -> ScanOfFrames:
     """Returns the scan that frames are of.
 
     One frame more per row, or per row but the last, is the beam's flyback. Any other number of frames that are no part
     of the scan must be said by the caller: frames before the scan would shift it, and those of a flyback shear it.
-
-    Args:
-        frames: The frames, `(n, dy, dx)`.
-        options: The caller's scan shape, which takes precedence, flyback, and frames to skip.
-        name: The file, for messages.
-        stated: Rows and columns as the file states them.
-        stated_flyback: Frames at the end of each row, as the file states them.
 
     Raises:
         InputError: If the shape of the scan is not known, or does not fit the number of frames.

@@ -64,21 +64,16 @@ class Bands(NamedTuple):
 
 
 def write_images(
-    path: Path,
+    path: Path,  # file to write; its folder is created if it is missing
     name: str,
+    # Array `(ny, nx)`, or `(n, ny, nx)` for a stack, and units of each image, by name.
     images: Mapping[str, tuple[npt.NDArray[Any], str]],
-    grid: PixelGrid,
-    provenance: Mapping[str, Any],
+    grid: PixelGrid,  # pixels of the images, Å
+    provenance: Mapping[str, Any],  # JSON types, stored with the tree
+    # Float32 arrays beside the images, of any number of axes, which need not fit into memory.
     large: Mapping[str, Bands] | None = None,
 ) -> None:
     """Writes images on one grid as a tree with axes in Å; the file appears only when it is complete.
-
-    Args:
-        path: File to write; its folder is created if it is missing.
-        images: Array `(ny, nx)`, or `(n, ny, nx)` for a stack, and units of each image, by name.
-        grid: Pixels of the images, Å.
-        provenance: JSON types, stored with the tree.
-        large: Float32 arrays beside the images, of any number of axes, which need not fit into memory.
 
     Raises:
         WorkError: If the file cannot be written.

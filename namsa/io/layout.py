@@ -51,26 +51,18 @@ class Layout:
 
 
 def arrange(
-    stored: PatternArray,
-    options: ReadOptions,
-    name: Path | str,
+    stored: PatternArray,  # frames, a scan, or a series of scans
+    options: ReadOptions,  # what the caller says of the layout
+    name: Path | str,  # the file, for messages
     *,
+    # Names of the stored axes by what the file says (`namsa.io.read_options`); the caller's precede. By default scan,
+    # then detector.
     order: Sequence[str] | None = None,
-    stated: tuple[int, int] | None = None,
-    stated_flyback: int | None = None,
-    counters: bool = False,
+    stated: tuple[int, int] | None = None,  # rows and columns of the scan that frames are of, as the file states them
+    stated_flyback: int | None = None,  # frames at the end of each row, as the file states them
+    counters: bool = False,  # whether a series is that of a detector's counters, of which the first one stands for all
 ) -> Layout:
     """Returns the scan in an array.
-
-    Args:
-        stored: Frames, a scan, or a series of scans.
-        options: What the caller says of the layout.
-        name: The file, for messages.
-        order: Names of the stored axes by what the file says (`namsa.io.read_options`); the caller's precede. By
-            default scan, then detector.
-        stated: Rows and columns of the scan that frames are of, as the file states them.
-        stated_flyback: Frames at the end of each row, as the file states them.
-        counters: Whether a series is that of a detector's counters, of which the first one stands for all.
 
     Raises:
         InputError: If frames do not fit a scan, if several scans are in question, or if an option does not fit.

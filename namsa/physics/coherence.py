@@ -51,22 +51,15 @@ def focal_spread_angstrom(energy_ev: float, chromatic_aberration_mm: float, ener
 
 
 def modes(
-    wavelength: float,
-    semiangle_mrad: float,
-    source_size_angstrom: float = 0.0,
+    wavelength: float,  # electron wavelength, Å
+    semiangle_mrad: float,  # semi-angle of convergence, mrad
+    source_size_angstrom: float = 0.0,  # FWHM of the source's image at the specimen, Å
+    # Shifts along each axis. By default as many as keep the error of the coherence to `TOLERANCE`.
     source_points: int | None = None,
-    focal_spread_angstrom: float = 0.0,
-    focal_points: int | None = None,
+    focal_spread_angstrom: float = 0.0,  # rms of the defocus, Å
+    focal_points: int | None = None,  # defoci. By default as many as keep the error of the coherence to `TOLERANCE`
 ) -> list[Mode]:
     """Returns the coherent probes whose patterns, weighted by share, add up to those of a partially coherent probe.
-
-    Args:
-        wavelength: Electron wavelength, Å.
-        semiangle_mrad: Semi-angle of convergence, mrad.
-        source_size_angstrom: FWHM of the source's image at the specimen, Å.
-        source_points: Shifts along each axis. By default as many as keep the error of the coherence to `TOLERANCE`.
-        focal_spread_angstrom: Rms of the defocus, Å.
-        focal_points: Defoci. By default as many as keep the error of the coherence to `TOLERANCE`.
 
     Raises:
         InputError: If a width is negative, or needs more than `MAX_POINTS` points.
@@ -132,23 +125,17 @@ def _equal_steps(points: int, largest_s: float) -> tuple[npt.NDArray[np.float64]
 
 
 def resolved_scan_shape(
-    scan_shape: tuple[int, int] | None,
-    positions: npt.NDArray[np.float64],
+    scan_shape: tuple[int, int] | None,  # rows and columns (sy, sx) of the raster, or `None`
+    positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
     grid: Grid,
-    wavelength: float,
-    semiangle_mrad: float,
+    wavelength: float,  # electron wavelength, Å
+    semiangle_mrad: float,  # semi-angle of convergence, mrad
 ) -> tuple[int, int] | None:
     """Returns the scan's shape if the scan resolves all variation of the patterns, otherwise `None`.
 
     A pixel of a pattern is a sum over pairs of rays. As a function of probe position it has no frequency above the
     aperture's diameter: two semi-angles and one pixel of the soft edge. A scan that fills the cell evenly with finer
     steps determines it everywhere.
-
-    Args:
-        scan_shape: Rows and columns (sy, sx) of the raster, or `None`.
-        positions: Probe positions (n, 2) as (y, x), Å.
-        wavelength: Electron wavelength, Å.
-        semiangle_mrad: Semi-angle of convergence, mrad.
     """
     if scan_shape is None:
         return None
@@ -160,20 +147,15 @@ def resolved_scan_shape(
 
 
 def average_over_source(
+    # Patterns (n, dy, dx) of a scan for which `resolved_scan_shape` is not `None`; changed in place.
     cbed: npt.NDArray[np.floating],
-    scan_shape: tuple[int, int],
-    extent_angstrom: tuple[float, float],
-    source_size_angstrom: float,
+    scan_shape: tuple[int, int],  # rows and columns (sy, sx) of the raster
+    extent_angstrom: tuple[float, float],  # sides (Ly, Lx) of the cell, Å
+    source_size_angstrom: float,  # FWHM of the source's image at the specimen, Å
 ) -> None:
     """Averages patterns over the source, in place: an exact convolution along the scan, by its Fourier sum.
 
     Rounding can make an intensity of zero slightly negative; it is set to zero.
-
-    Args:
-        cbed: Patterns (n, dy, dx) of a scan for which `resolved_scan_shape` is not `None`; changed in place.
-        scan_shape: Rows and columns (sy, sx) of the raster.
-        extent_angstrom: Sides (Ly, Lx) of the cell, Å.
-        source_size_angstrom: FWHM of the source's image at the specimen, Å.
     """
     weight_y, weight_x = (
         _periodic_gaussian(n, extent, source_size_angstrom / FWHM).astype(cbed.dtype)

@@ -45,20 +45,14 @@ class PatternFilter:
 
 
 def pattern_filter(
-    shape: tuple[int, int],
-    pixel_mrad: tuple[float, float],
-    energy_ev: float,
-    thickness_angstrom: float,
+    shape: tuple[int, int],  # pixels (dy, dx) of a pattern
+    pixel_mrad: tuple[float, float],  # their size (y, x), mrad
+    energy_ev: float,  # electron energy, eV
+    thickness_angstrom: float,  # thickness of the specimen, Å
     plasmons: Plasmons | None,
     response: Response | None,
 ) -> PatternFilter | None:
     """Returns the convolution of patterns by plasmons and the detector's modulation transfer; `None` if there is none.
-
-    Args:
-        shape: Pixels (dy, dx) of a pattern.
-        pixel_mrad: Their size (y, x), mrad.
-        energy_ev: Electron energy, eV.
-        thickness_angstrom: Thickness of the specimen, Å.
 
     Raises:
         InputError: If the file of the modulation transfer is none.

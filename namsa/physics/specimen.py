@@ -59,36 +59,27 @@ def atom_list(atoms: ase.Atoms) -> AtomList:
 
 
 def build(
-    atoms: ase.Atoms,
+    atoms: ase.Atoms,  # atoms in an orthogonal cell
     grid: Grid,
-    plan: SlicePlan | float,
-    sigma: float,
-    table: Table,
-    dtype: Any,
+    plan: SlicePlan | float,  # where the specimen is cut, or the largest thickness of equal slices, Å
+    sigma: float,  # interaction constant, rad/(V·Å)
+    table: Table,  # table of form factors, "lobato" or "kirkland"
+    dtype: Any,  # complex type of the transmission functions
     xp: Any,
     *,
+    # Projection of atoms to slices, "infinite", or "finite" for equally thick ones (see `finite`). It changes neither
+    # the density nor the projected potential.
     projection: Projection = "infinite",
+    # Numbers of slices up to which density and potential are projected; by default all slices.
     depths: Sequence[int] | None = None,
-    depth_bins: int = 1,
+    depth_bins: int = 1,  # number of bins of `density_by_depth`, which is computed for more than one
+    # What bonds change. Of equal slices, each has what is between its faces. Slices that follow layers act there, and
+    # have what is nearer to them than to the next ones, in a specimen that repeats along the beam.
     bonding: Bonding | None = None,
+    # Called as `on_slice(done, total)` after each distinct slice.
     on_slice: Callable[[int, int], None] = lambda done, total: None,
 ) -> SlicedSpecimen:
-    """Slices atoms along z and computes each distinct slice once.
-
-    Args:
-        atoms: Atoms in an orthogonal cell.
-        plan: Where the specimen is cut, or the largest thickness of equal slices, Å.
-        sigma: Interaction constant, rad/(V·Å).
-        table: Table of form factors, "lobato" or "kirkland".
-        dtype: Complex type of the transmission functions.
-        projection: Projection of atoms to slices, "infinite", or "finite" for equally thick ones (see `finite`). It
-            changes neither the density nor the projected potential.
-        depths: Numbers of slices up to which density and potential are projected; by default all slices.
-        depth_bins: Number of bins of `density_by_depth`, which is computed for more than one.
-        bonding: What bonds change. Of equal slices, each has what is between its faces. Slices that follow layers act
-            there, and have what is nearer to them than to the next ones, in a specimen that repeats along the beam.
-        on_slice: Called as `on_slice(done, total)` after each distinct slice.
-    """
+    """Slices atoms along z and computes each distinct slice once."""
     atom_arrays, depth = atom_list(atoms), float(atoms.cell.lengths()[2])
     centred = isinstance(plan, SlicePlan)
     plan = plan if isinstance(plan, SlicePlan) else equal_slices(atom_arrays.z, depth, plan)

@@ -78,20 +78,13 @@ def sampled_pixel_bytes(patterns: Image) -> PixelBytes:
 
 
 def plan_tiles(
-    scan: Sequence[int],
-    detector: Sequence[int],
-    max_bytes: int,
-    other_bytes: int = 0,
-    pixel_bytes: PixelBytes = incompressible,
+    scan: Sequence[int],  # positions along each axis of the scan, or their number
+    detector: Sequence[int],  # pixels of the detector, (y, x)
+    max_bytes: int,  # largest size of the page
+    other_bytes: int = 0,  # size of what else the page holds beside its usual content
+    pixel_bytes: PixelBytes = incompressible,  # bytes of the page per pixel
 ) -> TilePlan:
     """Chooses the least reduction that a page can hold: first of the detector's pixels, then of the positions.
-
-    Args:
-        scan: Positions along each axis of the scan, or their number.
-        detector: Pixels of the detector, (y, x).
-        max_bytes: Largest size of the page.
-        other_bytes: Size of what else the page holds beside its usual content.
-        pixel_bytes: Bytes of the page per pixel.
 
     Raises:
         InputError: If `max_bytes` is below `LEAST_PAGE_BYTES`, or if nothing is left for patterns.

@@ -66,19 +66,12 @@ class AberrationsOfScan:
 
     def __init__(
         self,
-        learnt: LearntAberrations,
-        conditions: Conditions,
-        window: tuple[int, int],
-        windows: tuple[int, int],
+        learnt: LearntAberrations,  # what a network has learnt
+        conditions: Conditions,  # scan step, detector, energy and semiangle of the patterns
+        window: tuple[int, int],  # positions of a window, (y, x)
+        windows: tuple[int, int],  # number of windows along (y, x)
     ) -> None:
-        """Starts without patterns.
-
-        Args:
-            learnt: What a network has learnt.
-            conditions: Scan step, detector, energy and semiangle of the patterns.
-            window: Positions of a window, (y, x).
-            windows: Number of windows along (y, x).
-        """
+        """Starts without patterns."""
         self.learnt = learnt
         self.overlaps = DiskOverlaps.of(
             window,

@@ -45,21 +45,15 @@ def turned_by_half(patterns: Array) -> Array:
 
 
 def orientation_facts(
-    overlaps: DiskOverlaps,
-    transforms: Array,
-    learnt: LearntAberrations,
-    measured: MeasuredAberrations | None,
+    overlaps: DiskOverlaps,  # the bright disk, for parts of the scan
+    transforms: Array,  # of the parts, `(parts, q, k)`
+    learnt: LearntAberrations,  # the aberrations that the network has learnt
+    measured: MeasuredAberrations | None,  # those that the scan shows with the detector as it was told
+    # Of windows from the training data, as told and with the detector turned by half a turn, `(n, 2)`. There may be
+    # none.
     distances: Array,
 ) -> dict[str, Any]:
     """Returns how well a scan goes with the detector as it was told and otherwise.
-
-    Args:
-        overlaps: The bright disk, for parts of the scan.
-        transforms: Of the parts, `(parts, q, k)`.
-        learnt: The aberrations that the network has learnt.
-        measured: Those that the scan shows with the detector as it was told.
-        distances: Of windows from the training data, as told and with the detector turned by half a turn, `(n, 2)`.
-            There may be none.
 
     Returns:
         Shares of the variation's power by name, from 0 to 1: "explained" is what learnt aberrations explain with the

@@ -112,26 +112,18 @@ def loss(simulated: Tensor, measured: Tensor) -> Tensor:
 
 def descend(
     model: DifferentiableMultislice,
-    slices: Any,
-    positions: npt.NDArray[np.float64],
-    patterns: Array,
+    slices: Any,  # variable with the potential of each distinct slice, `(len(counts), ny, nx)`, V·Å; changed in place
+    positions: npt.NDArray[np.float64],  # probe positions, `(n, 2)` as (y, x), Å
+    patterns: Array,  # measured patterns, `(n, dy, dx)`, fractions of the beam
     *,
     steps: int,
-    batch: int,
-    rate: float,
-    seed: int,
+    batch: int,  # positions per step
+    rate: float,  # learning rate, V·Å per step
+    seed: int,  # seed of the random batches
+    # Called with the number of steps done and their total.
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[float]:
     """Minimises the loss over a variable by Adam and keeps the variable non-negative.
-
-    Args:
-        slices: Variable with the potential of each distinct slice, `(len(counts), ny, nx)`, V·Å; changed in place.
-        positions: Probe positions, `(n, 2)` as (y, x), Å.
-        patterns: Measured patterns, `(n, dy, dx)`, fractions of the beam.
-        batch: Positions per step.
-        rate: Learning rate, V·Å per step.
-        seed: Seed of the random batches.
-        on_step: Called with the number of steps done and their total.
 
     Returns:
         Loss of each step's batch.
@@ -150,30 +142,20 @@ def descend(
 
 
 def refine(
-    density: npt.NDArray[Any],
-    patterns: npt.ArrayLike,
-    simulation: ScanSimulation,
+    density: npt.NDArray[Any],  # as in `consistency.check`
+    patterns: npt.ArrayLike,  # as in `consistency.check`
+    simulation: ScanSimulation,  # experiment, thickness and geometry
     conversion: DensityToPotential,
     *,
-    steps: int = 30,
-    distinct: int = 1,
-    batch: int = BATCH,
-    rate: float = RATE,
-    seed: int = 0,
+    steps: int = 30,  # number of steps of Adam
+    distinct: int = 1,  # number of slices that are refined separately, each standing for its part of the thickness
+    batch: int = BATCH,  # positions per step
+    rate: float = RATE,  # learning rate, in standard deviations of the potential
+    seed: int = 0,  # seed of the random batches
+    # Called with the number of steps done and their total.
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Refined:
     """Refines a density, starting with the potential that the conversion gives it at its best scale.
-
-    Args:
-        density: As in `consistency.check`.
-        patterns: As in `consistency.check`.
-        simulation: Experiment, thickness and geometry.
-        steps: Number of steps of Adam.
-        distinct: Number of slices that are refined separately, each standing for its part of the thickness.
-        batch: Positions per step.
-        rate: Learning rate, in standard deviations of the potential.
-        seed: Seed of the random batches.
-        on_step: Called with the number of steps done and their total.
 
     Raises:
         InputError: If shapes do not agree, or if there are fewer slices than `distinct`.

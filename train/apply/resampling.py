@@ -224,24 +224,15 @@ def overlap(n: int, pixel: float, centre: float, count: int, size: float, edge: 
 
 
 def rotated_overlap(
-    shape: tuple[int, ...],
-    pixel_mrad: Pair,
-    centre: Pair,
-    rotation_deg: float,
-    flip: bool,
-    conditions: Conditions,
-    ellipse: Pair | None = None,
+    shape: tuple[int, ...],  # pixels of the detector, (y, x)
+    pixel_mrad: Pair,  # their size, (y, x), mrad
+    centre: Pair,  # the optic axis, (y, x), pixels
+    rotation_deg: float,  # rotation from the detector's frame to the scan's, degrees; see `namsa.io.calibration`
+    flip: bool,  # whether y and x are exchanged first
+    conditions: Conditions,  # what the network was trained on
+    ellipse: Pair | None = None,  # the bright disk's, which is made a circle before; see `namsa.io.calibration`
 ) -> sparse.csr_array:
     """Returns the fractions of `overlap` for both axes of a rotated detector.
-
-    Args:
-        shape: Pixels of the detector, (y, x).
-        pixel_mrad: Their size, (y, x), mrad.
-        centre: The optic axis, (y, x), pixels.
-        rotation_deg: Rotation from the detector's frame to the scan's, degrees; see `namsa.io.calibration`.
-        flip: Whether y and x are exchanged first.
-        conditions: What the network was trained on.
-        ellipse: The bright disk's, which is made a circle before; see `namsa.io.calibration`.
 
     Returns:
         Fractions, `(network's pixels, detector's pixels)`.

@@ -168,28 +168,20 @@ def nonnegative_patterns(band: Array, detector: tuple[int, int], intensity: Arra
 
 @contextmanager
 def open_scan(
-    data: str | Path | npt.ArrayLike,
+    data: str | Path | npt.ArrayLike,  # path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`
     model: Model,
-    calibration: CalibrationOverrides,
-    note: AddNote,
+    calibration: CalibrationOverrides,  # what the file does not say, or says wrongly
+    note: AddNote,  # called with a line about each thing that is done or assumed
     *,
+    # Sum of a pattern without a specimen, in the data's units; `None` if it is not known.
     beam_intensity: float | None = None,
+    # How the patterns lie in a file that does not say it, as `namsa.read` takes it.
     layout: Mapping[str, Any] | None = None,
-    keeps_positions: bool = False,
-    estimated: Collection[str] = (),
-    estimates: Sequence[str] = (),
+    keeps_positions: bool = False,  # as for `fit_scan`
+    estimated: Collection[str] = (),  # as for `fit_scan`
+    estimates: Sequence[str] = (),  # as for `fit_scan`
 ) -> Iterator[FittedScan]:
     """Opens a scan for a network.
-
-    Args:
-        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`.
-        calibration: What the file does not say, or says wrongly.
-        note: Called with a line about each thing that is done or assumed.
-        beam_intensity: Sum of a pattern without a specimen, in the data's units; `None` if it is not known.
-        layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it.
-        keeps_positions: As for `fit_scan`.
-        estimated: As for `fit_scan`.
-        estimates: As for `fit_scan`.
 
     Yields:
         The scan. It is valid until the `with` statement ends.
@@ -225,30 +217,20 @@ def open_scan(
 
 
 def fit_scan(
-    scan: FourDData,
+    scan: FourDData,  # the scan; its patterns are not read
     model: Model,
+    # Mean pattern, `(dy, dx)`, from which the optic axis and the scale are taken where they are not known.
     pattern: Array,
-    name: str,
-    origin: str,
-    beam_intensity: float | None,
-    note: AddNote,
+    name: str,  # name of the scan in error messages
+    origin: str,  # where the data are from, for the provenance
+    beam_intensity: float | None,  # sum of a pattern without a specimen, in the data's units; `None` if it is not known
+    note: AddNote,  # called with a line about each thing that is done or assumed
     *,
-    keeps_positions: bool = False,
-    estimated: Collection[str] = (),
-    estimates: Sequence[str] = (),
+    keeps_positions: bool = False,  # whether the network sees one pattern at a time, so that the scan may have any step
+    estimated: Collection[str] = (),  # settings that are estimated from the data
+    estimates: Sequence[str] = (),  # lines about what was estimated
 ) -> FittedScan:
     """Finds the optic axis and the scale of a scan, and plans how it is resampled.
-
-    Args:
-        scan: The scan; its patterns are not read.
-        pattern: Mean pattern, `(dy, dx)`, from which the optic axis and the scale are taken where they are not known.
-        name: Name of the scan in error messages.
-        origin: Where the data are from, for the provenance.
-        beam_intensity: Sum of a pattern without a specimen, in the data's units; `None` if it is not known.
-        note: Called with a line about each thing that is done or assumed.
-        keeps_positions: Whether the network sees one pattern at a time, so that the scan may have any step.
-        estimated: Settings that are estimated from the data.
-        estimates: Lines about what was estimated.
 
     Raises:
         InputError: If the data do not fit the network.

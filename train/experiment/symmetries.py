@@ -86,16 +86,12 @@ class Symmetries(NamedTuple):
 
 def sample_symmetries(
     provenance: Mapping[str, Any],
-    detector: tuple[int, ...],
-    density: tuple[int, ...],
+    detector: tuple[int, ...],  # shape of a pattern
+    density: tuple[int, ...],  # shape of the density
+    # Settings whose direction is drawn from all evenly; see `SimulationConfig.drawn_in_all_directions`.
     drawn: Collection[str] = (),
 ) -> Symmetries:
     """Finds the symmetries of a sample.
-
-    Args:
-        detector: Shape of a pattern.
-        density: Shape of the density.
-        drawn: Settings whose direction is drawn from all evenly; see `SimulationConfig.drawn_in_all_directions`.
 
     Returns:
         The symmetries.

@@ -36,28 +36,22 @@ Target = Callable[[Sequence[Entry], Tensor, Tensor], Tensor]  # from the entries
 
 def batches(
     dataset: Readable,
-    share: Sequence[Entry],
+    share: Sequence[Entry],  # this rank's entries, in their order
     experiment: Experiment,
-    epoch: int,
-    cache: ReadCache | None = None,
+    epoch: int,  # index of the epoch, for symmetries and noise
+    cache: ReadCache | None = None,  # shared by the epochs of one `dataset` and `experiment`
+    # Returns y of a batch from its entries, its x, and the densities of its windows `(n, h, w)`, e/Å²; `None` for the
+    # densities as of `normalise_graph`.
     target: Target | None = None,
-    compose: Compose | None = None,
+    compose: Compose | None = None,  # makes what an epoch takes in place of a sample; `None` takes the sample
+    # Returns this rank's part of x or y, with the order of their axes; `None` for whole samples.
     take_part: Callable[[Tensor, str], Tensor] | None = None,
+    # Reads this rank's part alone, in place of `take_part`; `None` reads whole samples.
     own_part: OwnPart | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
     """Returns a generator of the batches of an epoch, read ahead of the step.
 
     Close it before `dataset`, which its threads read. Samples that do not fill a batch are left out.
-
-    Args:
-        share: This rank's entries, in their order.
-        epoch: Index of the epoch, for symmetries and noise.
-        cache: Shared by the epochs of one `dataset` and `experiment`.
-        target: Returns y of a batch from its entries, its x, and the densities of its windows `(n, h, w)`, e/Å²; `None`
-            for the densities as of `normalise_graph`.
-        compose: Makes what an epoch takes in place of a sample; `None` takes the sample.
-        take_part: Returns this rank's part of x or y, with the order of their axes; `None` for whole samples.
-        own_part: Reads this rank's part alone, in place of `take_part`; `None` reads whole samples.
 
     Returns:
         A generator of (x, y) as of `normalise_graph`, x in the type in which the network computes. It raises what

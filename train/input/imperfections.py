@@ -167,22 +167,16 @@ def draw(imperfections: Imperfections, seed: int, epoch: int) -> Drawn:
 
 
 def apply(
-    patterns: Array,
+    patterns: Array,  # `(sy, sx, dy, dx)`, fractions of the beam times any factor; the positions around the window, too
     drawn: Drawn,
     geometry: Geometry,
-    corner: Corner = (0, 0),
-    shape: Corner | None = None,
-    empty: Empty = np.empty,
+    corner: Corner = (0, 0),  # first row and column of the window
+    shape: Corner | None = None,  # rows and columns of the window; by default all
+    empty: Empty = np.empty,  # returns memory of a shape and type for intermediate results, as `numpy.empty`
 ) -> npt.NDArray[np.float32]:
     """Returns the patterns of a window with all imperfections that come before counting noise.
 
     Positions that lie outside of `patterns` are estimated from the nearest ones, or wrap if the scan is periodic.
-
-    Args:
-        patterns: `(sy, sx, dy, dx)`, fractions of the beam times any factor; the positions around the window, too.
-        corner: First row and column of the window.
-        shape: Rows and columns of the window; by default all.
-        empty: Returns memory of a shape and type for intermediate results, as `numpy.empty`.
 
     Returns:
         `(*shape, dy, dx)`, in the unit of `patterns`.

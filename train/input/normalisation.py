@@ -63,19 +63,13 @@ class Normalisation(NamedTuple):
 
 
 def normalise(
-    record: Record,
+    record: Record,  # the stored sample
     inputs: Inputs,
-    data_format: DataFormat = "channels_last",
-    symmetry: int = 0,
-    channels: Channels | None = None,
+    data_format: DataFormat = "channels_last",  # order of axes of x and y
+    symmetry: int = 0,  # number of a symmetry of `train.experiment.symmetries`; 0 for none
+    channels: Channels | None = None,  # see `train.experiment.channels`; `None` if all pixels are channels
 ) -> tuple[Image, Image]:
     """Converts one sample in NumPy's arithmetic.
-
-    Args:
-        record: The stored sample.
-        data_format: Order of axes of x and y.
-        symmetry: Number of a symmetry of `train.experiment.symmetries`; 0 for none.
-        channels: See `train.experiment.channels`; `None` if all pixels are channels.
 
     Returns:
         x `(h, w, c)` and y `(h, w, 1)`, or `(c, h, w)` and `(1, h, w)` with channels first; float32. The bins of a

@@ -28,22 +28,16 @@ SSIM_WINDOW = 7
 
 
 def image_metrics(
-    prediction: npt.ArrayLike,
-    truth: npt.ArrayLike,
+    prediction: npt.ArrayLike,  # `(h, w)`, e/Å²
+    truth: npt.ArrayLike,  # the same
     *,
-    huber_delta: float,
-    density_scale: float = 1.0,
+    huber_delta: float,  # δ, in units of the training
+    density_scale: float = 1.0,  # divisor of densities in training, e/Å²
+    # `training.loss.least_contrast` if `huber` is relative to the standard deviation of the truth: what that is at
+    # least, as a fraction of the mean of the truth and in density scales.
     limits: tuple[float, float] | None = None,
 ) -> Metrics:
     """Computes the metrics of one image.
-
-    Args:
-        prediction: `(h, w)`, e/Å².
-        truth: The same.
-        huber_delta: δ, in units of the training.
-        density_scale: Divisor of densities in training, e/Å².
-        limits: `training.loss.least_contrast` if `huber` is relative to the standard deviation of the truth: what that
-            is at least, as a fraction of the mean of the truth and in density scales.
 
     Returns:
         The numbers of `NAMES`.

@@ -25,21 +25,15 @@ class Assembly(NamedTuple):
 
 
 def assemble(
-    network: Network,
-    seed: int,
+    network: Network,  # the section network
+    seed: int,  # of the initial weights
     training: Training,
     ranks: int = 1,
-    objective: Objective | None = None,
-    split: Split | None = None,
+    objective: Objective | None = None,  # the task's loss; `None` for that of a density
+    split: Split | None = None,  # what the parts of a divided sample exchange; the network is then that of a part
     rank: int = 0,
 ) -> Assembly:
     """Builds a network and what trains it. Variables have the same names whatever this process has built before.
-
-    Args:
-        network: The section network.
-        seed: Of the initial weights.
-        objective: The task's loss; `None` for that of a density.
-        split: What the parts of a divided sample exchange; the network is then that of a part.
 
     Raises:
         InputError: If the section training.exchange does not fit the network.

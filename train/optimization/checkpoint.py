@@ -92,19 +92,13 @@ class CheckpointSchedule:
 
 def save(
     directory: Path,
-    position: TrainingPosition,
-    variables: Sequence[keras.Variable],
-    network: Network,
+    position: TrainingPosition,  # how far the job has come
+    variables: Sequence[keras.Variable],  # of the network and the optimizer
+    network: Network,  # the network's configuration
     keep: int,
-    others: Sequence[np.ndarray] = (),
+    others: Sequence[np.ndarray] = (),  # moments of each rank but the first, if they are its own
 ) -> Path:
     """Writes a checkpoint and removes all but the newest.
-
-    Args:
-        position: How far the job has come.
-        variables: Of the network and the optimizer.
-        network: The network's configuration.
-        others: Moments of each rank but the first, if they are its own.
 
     Returns:
         The file.
@@ -140,20 +134,14 @@ def save_as(
 
 
 def restore(
-    directories: Sequence[Path],
-    variables: Sequence[keras.Variable],
-    network: Network,
-    others: list[np.ndarray] | None = None,
+    directories: Sequence[Path],  # folders of checkpoints
+    variables: Sequence[keras.Variable],  # of the network and the optimizer
+    network: Network,  # the network's configuration
+    others: list[np.ndarray] | None = None,  # takes the moments of each rank but the first, if the checkpoint has them
 ) -> TrainingPosition:
     """Sets `variables` from the newest checkpoint that is not broken. Without a checkpoint they stay as they are.
 
     A broken file is skipped for the one before, with a warning on stderr.
-
-    Args:
-        directories: Folders of checkpoints.
-        variables: Of the network and the optimizer.
-        network: The network's configuration.
-        others: Takes the moments of each rank but the first, if the checkpoint has them.
 
     Returns:
         How far the job has come.
@@ -206,20 +194,13 @@ def _digest(arrays: Sequence[np.ndarray]) -> str:
 
 def write(
     file: BinaryIO,
-    facts: Mapping[str, Any],
-    names: Sequence[str],
-    arrays: Sequence[np.ndarray],
+    facts: Mapping[str, Any],  # for the header; JSON types
+    names: Sequence[str],  # names of the variables
+    arrays: Sequence[np.ndarray],  # their values
     *,
-    compress: bool = False,
+    compress: bool = False,  # whether to compress the arrays; `read` takes either
 ) -> None:
-    """Writes a checkpoint in its file format.
-
-    Args:
-        facts: For the header; JSON types.
-        names: Names of the variables.
-        arrays: Their values.
-        compress: Whether to compress the arrays. `read` takes either.
-    """
+    """Writes a checkpoint in its file format."""
     header = {"format": FORMAT, **facts, "variables": list(names), "digest": _digest(arrays)}
     numbered = {f"{index:05d}": array for index, array in enumerate(arrays)}
     save_arrays = np.savez_compressed if compress else np.savez

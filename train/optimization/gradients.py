@@ -26,20 +26,13 @@ class Differentiated(NamedTuple):
 def differentiate(
     model: keras.Model,
     training: Training,
-    x: Tensor,
-    y: Tensor,
-    setting: Tensor,
+    x: Tensor,  # inputs
+    y: Tensor,  # targets
+    setting: Tensor,  # the objective's number that changes with the epoch, as Huber's δ
     scale: Tensor,
-    objective: Objective | None = None,
+    objective: Objective | None = None,  # the task's loss; `None` for that of a density
 ) -> Differentiated:
-    """Computes the loss of a batch and its gradients, and updates the normalisations. Call it inside a tf.function.
-
-    Args:
-        x: Inputs.
-        y: Targets.
-        setting: The objective's number that changes with the epoch, as Huber's δ.
-        objective: The task's loss; `None` for that of a density.
-    """
+    """Computes the loss of a batch and its gradients, and updates the normalisations. Call it inside a tf.function."""
     weights = model.trainable_variables
     with tf.GradientTape() as tape, tf.name_scope("forward"):  # tells these operations from the others in a profile
         terms = list((objective or losses.DensityObjective(training.loss))(model(x, training=True), y, setting))

@@ -31,25 +31,19 @@ STEP_NUMBERS = ("l2", "loss_scale", "grad_norm", "comm_s", "compute_s", "stop")
 
 
 def make_step(
-    model: keras.Model,
-    optimizer: keras.optimizers.Optimizer,
+    model: keras.Model,  # the network
+    optimizer: keras.optimizers.Optimizer,  # its optimizer, built
     training: Training,
+    # What has taken `model` and `optimizer`; `None` for that of `training`, which then takes them here.
     exchange: Exchange | None = None,
-    accumulation: Any | None = None,
-    objective: Objective | None = None,
+    accumulation: Any | None = None,  # that of `step_module`; with it, the step takes the last batch of an update
+    objective: Objective | None = None,  # the task's loss; `None` for that of a density
 ) -> Step:
     """Builds the training step, step(x, y, rate, setting, stop), which updates `model` once on all ranks.
 
     `stop` is 1 on a rank that has been asked to stop, and above 0 on all ranks in return. It is sent with the loss and
     the statistics of normalisations, which are therefore equal on all ranks after every step, as the weights are: rank
     0's state is that of the job.
-
-    Args:
-        model: The network.
-        optimizer: Its optimizer, built.
-        exchange: What has taken `model` and `optimizer`; `None` for that of `training`, which then takes them here.
-        accumulation: That of `step_module`; with it, the step takes the last batch of an update.
-        objective: The task's loss; `None` for that of a density.
 
     Returns:
         The step. It returns what is written at `STEP_NUMBERS` as one array, which is one copy from the device.
@@ -86,26 +80,18 @@ class EpochPlan:
 
 
 def train_epoch(
-    step: Step,
-    batches: Iterator[tuple[Tensor, Tensor]],
+    step: Step,  # see `make_step`
+    batches: Iterator[tuple[Tensor, Tensor]],  # x and y of each batch; a step takes `training.accumulate` of them
     training: Training,
-    plan: EpochPlan,
+    plan: EpochPlan,  # the steps to take
     *,
-    exchange: Exchange | None = None,
+    exchange: Exchange | None = None,  # that of `step`; needed if it does more than to average gradients in every step
+    # A request of any rank ends the epoch after the next step in which the ranks agree on it.
     stop_request: StopRequest | None = None,
-    accumulation: Any | None = None,
-    objective: Objective | None = None,
+    accumulation: Any | None = None,  # that of `step`; needed if training.accumulate is above 1
+    objective: Objective | None = None,  # that of `step`
 ) -> Iterator[StepRow]:
     """Takes the steps of `plan`.
-
-    Args:
-        step: See `make_step`.
-        batches: x and y of each batch; a step takes `training.accumulate` of them.
-        plan: The steps to take.
-        exchange: That of `step`; needed if it does more than to average gradients in every step.
-        stop_request: A request of any rank ends the epoch after the next step in which the ranks agree on it.
-        accumulation: That of `step`; needed if training.accumulate is above 1.
-        objective: That of `step`.
 
     Yields:
         A row after each step. If ranks exchange after some steps only, as with local SGD, the numbers are those of this

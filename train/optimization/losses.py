@@ -36,21 +36,15 @@ LIKELIHOOD_WEIGHT = 0.1  # so that the shared layers are those of the density; s
 
 
 def huber(
-    prediction: Tensor,
-    target: Tensor,
-    delta: Tensor,
+    prediction: Tensor,  # `(n, h, w, 1)`, in units of the density scale
+    target: Tensor,  # the same
+    delta: Tensor,  # δ, a scalar tensor, so that it can decay without a new trace of the training step
+    # Of `contrast`, in units of which errors are then measured; `None` for units of the density scale.
     limits: ContrastLimits | None = None,
+    # What the parts of a divided sample exchange, of which the loss of this one is returned.
     split: Split | None = None,
 ) -> Tensor:
-    """Returns the mean of h(e) over all pixels, a float32 scalar.
-
-    Args:
-        prediction: `(n, h, w, 1)`, in units of the density scale.
-        target: The same.
-        delta: δ, a scalar tensor, so that it can decay without a new trace of the training step.
-        limits: Of `contrast`, in units of which errors are then measured; `None` for units of the density scale.
-        split: What the parts of a divided sample exchange, of which the loss of this one is returned.
-    """
+    """Returns the mean of h(e) over all pixels, a float32 scalar."""
     error = ops.abs(ops.cast(prediction, "float32") - ops.cast(target, "float32"))
     if limits:
         error /= contrast(target, limits, split, "huber_contrast")

@@ -39,20 +39,14 @@ class RestartPolicy:
 
 
 def supervise(
-    command: Callable[[int | None], Sequence[str]],
-    policy: RestartPolicy,
-    exit_code_path: Path,
-    progress: Callable[[], object],
+    command: Callable[[int | None], Sequence[str]],  # returns the command line for a number of ranks
+    policy: RestartPolicy,  # when and how to restart
+    exit_code_path: Path,  # the file to which the job writes its exit code
+    progress: Callable[[], object],  # returns a value that changes while the job makes progress
+    # Called with a line before each restart.
     report: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
 ) -> int:
     """Runs a job until it is done or no restart helps.
-
-    Args:
-        command: Returns the command line for a number of ranks.
-        policy: When and how to restart.
-        exit_code_path: The file to which the job writes its exit code.
-        progress: Returns a value that changes while the job makes progress.
-        report: Called with a line before each restart.
 
     Returns:
         The exit code of the last start.

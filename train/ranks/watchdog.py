@@ -104,27 +104,17 @@ class Watchdog:
         self,
         rank: int,
         hosts: Sequence[str],
-        udp_socket: socket.socket,
-        server: Sequence[Address],
-        key: bytes,
-        warning_s: float,
+        udp_socket: socket.socket,  # a bound UDP socket
+        server: Sequence[Address],  # addresses at which the parent may be reached
+        key: bytes,  # of this job, random; see `train.ranks.datagrams`
+        warning_s: float,  # see `watch`
+        # Called with the message that the job ends with; does not return. By default, it ends the process.
         end: Callable[[str], Any] | None = None,
-        interval_s: float = 1.0,
-        radix: int = 0,
-        clock: Clock = time,
+        interval_s: float = 1.0,  # time between two datagrams
+        radix: int = 0,  # see `watch`
+        clock: Clock = time,  # tells the time
     ) -> None:
-        """Prepares a watchdog that sends nothing yet.
-
-        Args:
-            udp_socket: A bound UDP socket.
-            server: Addresses at which the parent may be reached.
-            key: Of this job, random; see `train.ranks.datagrams`.
-            warning_s: See `watch`.
-            end: Called with the message that the job ends with; does not return. By default, it ends the process.
-            interval_s: Time between two datagrams.
-            radix: See `watch`.
-            clock: Tells the time.
-        """
+        """Prepares a watchdog that sends nothing yet."""
         self.rank, self.hosts, self.socket, self.server = rank, hosts, udp_socket, server
         self.codec = Codec(key, rank, len(hosts))
         self.tree = watch_tree(len(hosts), radix)

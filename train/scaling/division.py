@@ -50,25 +50,16 @@ class DividedStep:
 
 def divided_step(
     network: Network,
-    dtype: WireType,
-    compute_s: float,
+    dtype: WireType,  # type of the gradients on the wire
+    compute_s: float,  # time of the computation of one step with whole samples, s
     machine: Machine,
-    strategy: Strategy,
-    division: Division,
-    samples: int = 1,
-    accumulate: int = 1,
-    activations: WireType = "float32",
+    strategy: Strategy,  # how ranks agree
+    division: Division,  # how samples are divided
+    samples: int = 1,  # number of samples of a pass
+    accumulate: int = 1,  # number of passes per step
+    activations: WireType = "float32",  # type of the maps
 ) -> DividedStep:
     """Returns the step of a rank.
-
-    Args:
-        dtype: Type of the gradients on the wire.
-        compute_s: Time of the computation of one step with whole samples, s.
-        strategy: How ranks agree.
-        division: How samples are divided.
-        samples: Number of samples of a pass.
-        accumulate: Number of passes per step.
-        activations: Type of the maps.
 
     Raises:
         InputError: If networks of this kind are not divided.

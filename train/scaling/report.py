@@ -54,33 +54,22 @@ class _Job:
 
 
 def report(
-    config: Path,
-    overrides: Sequence[str] = (),
+    config: Path,  # YAML file of the experiment, or one with only a section network, and training if need be
+    overrides: Sequence[str] = (),  # overrides of the form "section.key=value"
     *,
-    ranks: str = "1..27600",
-    machine: Path | None = None,
+    ranks: str = "1..27600",  # "1..N", or numbers separated by commas
+    machine: Path | None = None,  # YAML file with the keys of `train.scaling.machine.Machine`. Default: Summit
+    # Run on one rank, whose steps tell how long one rank computes. Default: the network's FLOP over the machine's rate.
     run_dir: Path | None = None,
-    samples: int | None = None,
-    min_efficiency: float = 0.9,
+    samples: int | None = None,  # samples in the training split. Default: those of the dataset, if it exists
+    min_efficiency: float = 0.9,  # the lowest efficiency that the recommendation accepts
+    # Output of scripts/bench/reduction.py, to which the coordinator's costs are fitted; see `train.scaling.fit`.
     measured: Path | None = None,
+    # Numbers of ranks that a sample is divided over, separated by commas, for the rows of `division`.
     ways: str | None = None,
-    groups: int = 1,
+    groups: int = 1,  # number of groups of so many ranks in these rows, each with samples of its own
 ) -> ScalingReport:
     """Returns how the job of a configuration scales.
-
-    Args:
-        config: YAML file of the experiment, or one with only a section network, and training if need be.
-        overrides: Overrides of the form "section.key=value".
-        ranks: "1..N", or numbers separated by commas.
-        machine: YAML file with the keys of `train.scaling.machine.Machine`. Default: Summit.
-        run_dir: Run on one rank, whose steps tell how long one rank computes. Default: the network's FLOP over the
-            machine's rate.
-        samples: Samples in the training split. Default: those of the dataset, if it exists.
-        min_efficiency: The lowest efficiency that the recommendation accepts.
-        measured: Output of scripts/bench/reduction.py, to which the coordinator's costs are fitted; see
-            `train.scaling.fit`.
-        ways: Numbers of ranks that a sample is divided over, separated by commas, for the rows of `division`.
-        groups: Number of groups of so many ranks in these rows, each with samples of its own.
 
     Raises:
         InputError: If a file, `ranks` or `ways` cannot be read, the samples cannot be divided so, or the model does not

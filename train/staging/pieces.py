@@ -127,23 +127,15 @@ def plan_rounds(
 
 
 def transfer(
-    plan: StagingPlan,
-    source: Path,
-    target: Path,
+    plan: StagingPlan,  # what moves where
+    source: Path,  # folder on the shared file system
+    target: Path,  # folder of this node, which holds an empty partial file for each item that the node needs
     ranks: Ranks,
-    threads: int,
-    on_progress: OnProgress,
-    complete: Complete,
+    threads: int,  # number of threads that read, per rank
+    on_progress: OnProgress,  # called with what this rank has read and has to read, MiB
+    complete: Complete,  # called on a node's first rank when an item's partial file is whole
 ) -> Counter[str]:
     """Reads, sends, checks and writes the pieces, round by round. All ranks must call this function.
-
-    Args:
-        plan: What moves where.
-        source: Folder on the shared file system.
-        target: Folder of this node, which holds an empty partial file for each item that the node needs.
-        threads: Number of threads that read, per rank.
-        on_progress: Called with what this rank has read and has to read, MiB.
-        complete: Called on a node's first rank when an item's partial file is whole.
 
     Returns:
         This rank's bytes: "read" from `source`, "sent", "received" and "written".

@@ -54,25 +54,19 @@ class StagedDataset(TypedDict):
 
 
 def stage(
-    source: Path,
-    target: Path,
+    source: Path,  # the dataset on the shared file system
+    target: Path,  # a folder of this node's own
     ranks: Ranks,
     *,
+    # Whether every node gets the whole dataset. Otherwise shard R is only copied to the node of rank R modulo the
+    # number of ranks.
     everywhere: bool = True,
-    threads: int = THREADS,
-    on_progress: OnProgress = lambda done, total: None,
+    threads: int = THREADS,  # number of threads that read, per rank
+    on_progress: OnProgress = lambda done, total: None,  # called with what this rank has read and has to read, MiB
 ) -> StagedDataset:
     """Copies a dataset to the nodes' own disks. All ranks must call this function.
 
     Complete copies that are there already stay.
-
-    Args:
-        source: The dataset on the shared file system.
-        target: A folder of this node's own.
-        everywhere: Whether every node gets the whole dataset. Otherwise shard R is only copied to the node of rank R
-            modulo the number of ranks.
-        threads: Number of threads that read, per rank.
-        on_progress: Called with what this rank has read and has to read, MiB.
 
     Returns:
         What has moved, the same on every rank.
@@ -125,29 +119,20 @@ class Place:
 
 
 def distribute(
-    items: Sequence[Item],
-    placement: Sequence[tuple[int, ...]],
-    source: Path,
-    target: Path,
+    items: Sequence[Item],  # what may move
+    placement: Sequence[tuple[int, ...]],  # for each item the nodes that should have it
+    source: Path,  # the dataset on the shared file system
+    target: Path,  # a folder of this node's own
     ranks: Ranks,
     *,
+    # Whether an item is in `target`, asked on the first rank of a node; `None` for complete copies, which the ranks of
+    # a node look for together.
     is_present: Callable[[Item], bool] | None = None,
-    complete: Complete | None = None,
-    threads: int = THREADS,
-    on_progress: OnProgress = lambda done, total: None,
+    complete: Complete | None = None,  # as of `pieces.transfer`; `None` makes copies
+    threads: int = THREADS,  # number of threads that read, per rank
+    on_progress: OnProgress = lambda done, total: None,  # called with what this rank has read and has to read, MiB
 ) -> Counter[str]:
     """Brings items to the nodes that lack them. All ranks must call this function.
-
-    Args:
-        items: What may move.
-        placement: For each item the nodes that should have it.
-        source: The dataset on the shared file system.
-        target: A folder of this node's own.
-        is_present: Whether an item is in `target`, asked on the first rank of a node; `None` for complete copies, which
-            the ranks of a node look for together.
-        complete: As of `pieces.transfer`; `None` makes copies.
-        threads: Number of threads that read, per rank.
-        on_progress: Called with what this rank has read and has to read, MiB.
 
     Returns:
         This rank's bytes, as of `pieces.transfer`.
@@ -240,20 +225,14 @@ def _placement(name: str, nodes: Nodes, everywhere: bool) -> tuple[int, ...]:
 
 
 def needing_nodes(
-    items: Sequence[Item],
+    items: Sequence[Item],  # what may move
     placement: Sequence[tuple[int, ...]],
-    target: Path,
+    target: Path,  # a folder of this node's own
     ranks: Ranks,
-    lookers: Sequence[int],
-    is_present: Callable[[Item], bool],
+    lookers: Sequence[int],  # the ranks of this node that look for items, each for others
+    is_present: Callable[[Item], bool],  # whether an item is in `target`
 ) -> list[tuple[int, ...]]:
     """Returns for each item the nodes that should have it and do not. All ranks must call this function.
-
-    Args:
-        items: What may move.
-        target: A folder of this node's own.
-        lookers: The ranks of this node that look for items, each for others.
-        is_present: Whether an item is in `target`.
 
     Raises:
         InputError: If nodes share `target`, or as `is_present` raises it.

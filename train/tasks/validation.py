@@ -33,19 +33,13 @@ class Validation:
         self,
         experiment: Experiment,
         task: Task,
-        score: Score,
-        entries: Sequence[Entry],
+        score: Score,  # of `task`
+        entries: Sequence[Entry],  # this rank's samples
         run_dir: Path,
         ranks: Ranks,
-        position: TrainingPosition,
+        position: TrainingPosition,  # how far the job has come
     ) -> None:
-        """Reads the rows of a run that is continued.
-
-        Args:
-            score: Of `task`.
-            entries: This rank's samples.
-            position: How far the job has come.
-        """
+        """Reads the rows of a run that is continued."""
         self.config, self.network, self.task = experiment.training.validation, experiment.network, task
         self.score, self.entries, self.run_dir, self.ranks = score, entries, run_dir, ranks
         own: list[dict[str, Any]] = []

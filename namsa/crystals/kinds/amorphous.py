@@ -139,25 +139,15 @@ def _table(symbols: list[str], lengths: Mapping[tuple[str, str], float]) -> Floa
 
 
 def _relaxed(
-    positions: Floats,
-    sides: Floats,
-    kinds: Integers,
-    bonds: Floats,
-    contacts: Floats,
-    bonds_per_atom: Integers,
-    push: float,
+    positions: Floats,  # the points, `(n, 3)`, Å
+    sides: Floats,  # the periodic cell, Å
+    kinds: Integers,  # the element of each point, `(n,)`
+    bonds: Floats,  # lengths of bonds, `(e, e)`; 0 where elements do not bond
+    contacts: Floats,  # shortest distances of other pairs, `(e, e)`
+    bonds_per_atom: Integers,  # the largest number of bonds of each point, `(n,)`
+    push: float,  # the part of a contact's fault that one step takes away
 ) -> Floats:
-    """Moves points until bonds have their lengths and other pairs are apart; see the module.
-
-    Args:
-        positions: The points, `(n, 3)`, Å.
-        sides: The periodic cell, Å.
-        kinds: The element of each point, `(n,)`.
-        bonds: Lengths of bonds, `(e, e)`; 0 where elements do not bond.
-        contacts: Shortest distances of other pairs, `(e, e)`.
-        bonds_per_atom: The largest number of bonds of each point, `(n,)`.
-        push: The part of a contact's fault that one step takes away.
-    """
+    """Moves points until bonds have their lengths and other pairs are apart; see the module."""
     reach = min(1.1 * float(max(bonds.max(), contacts.max())), float(sides.min()) / 2)
     n, i, j = len(positions), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     for number in range(_STEPS):

@@ -67,22 +67,14 @@ def _replaced(
 
 
 def _cylinder(
-    crystal: ase.Atoms,
-    zone_axis: tuple[int, int, int],
-    radius: float,
-    thickness: float,
-    angle: float,
+    crystal: ase.Atoms,  # the crystal
+    zone_axis: tuple[int, int, int],  # its direction along z
+    radius: float,  # of the cylinder, Å
+    thickness: float,  # its length, Å
+    angle: float,  # by which the crystal is turned about z, rad
     rng: np.random.Generator,
 ) -> ase.Atoms:
-    """Returns a crystal's atoms in a cylinder about the z axis, from z = 0, at an origin that is drawn.
-
-    Args:
-        crystal: The crystal.
-        zone_axis: Its direction along z.
-        radius: Of the cylinder, Å.
-        thickness: Its length, Å.
-        angle: By which the crystal is turned about z, rad.
-    """
+    """Returns a crystal's atoms in a cylinder about the z axis, from z = 0, at an origin that is drawn."""
     cell = np.asarray(crystal.cell, dtype=np.float64) @ _frame(np.asarray(crystal.cell), zone_axis, angle)
     ends = np.array(list(product((-radius, radius), (-radius, radius), (0.0, thickness)))) @ np.linalg.inv(cell)
     ranges = [

@@ -55,11 +55,11 @@ def fit_layer(fit: CellFit, cells: RectangularCells) -> PartnerFit | None:
 
 def with_layer(
     crystal: ase.Atoms,
-    kind: str,
+    kind: str,  # one of `WITH_LAYER`
     fit: CellFit,
-    atoms: ase.Atoms,
-    partner: ase.Atoms,
-    cells: RectangularCells,
+    atoms: ase.Atoms,  # the filled cell
+    partner: ase.Atoms,  # the other crystal
+    cells: RectangularCells,  # its rectangles along the same zone axis
     draws: Draws,
 ) -> ase.Atoms:
     """Replaces a layer of the crystal by a partner.
@@ -70,12 +70,6 @@ def with_layer(
     Parameters: `side` ("entrance" or "exit") that the partner of a stack or a cap is on, and `part` of the thickness
     that it has (a stack draws it from 0.25 to 0.75, a cap from 0.1 to 0.25, a buried layer from 0.15 to 0.4), or `top`
     of a buried layer (drawn from 0.15 to 0.5) in place of the side.
-
-    Args:
-        kind: One of `WITH_LAYER`.
-        atoms: The filled cell.
-        partner: The other crystal.
-        cells: Its rectangles along the same zone axis.
 
     Raises:
         InputError: If the partner does not fit, or a layer has no atoms.

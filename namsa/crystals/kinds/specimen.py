@@ -118,20 +118,13 @@ def most_atoms(fit: CellFit, kind: str) -> int:
 def fill_specimen(
     crystal: ase.Atoms,
     kind: str,
-    fit: CellFit,
-    zone_axis: tuple[int, int, int],
-    max_strain: float,
-    draws: Draws,
-    partner: ase.Atoms | None = None,
+    fit: CellFit,  # the cell, one of `cells_of_kind` repeated to a size
+    zone_axis: tuple[int, int, int],  # direction [uvw] along the beam
+    max_strain: float,  # largest strain that making a partner's cell right-angled may take
+    draws: Draws,  # the parameters, of which none was drawn yet
+    partner: ase.Atoms | None = None,  # the second crystal of the kinds of `WITH_PARTNER`
 ) -> Supercell:
     """Fills the chosen cell with the atoms of a specimen.
-
-    Args:
-        fit: The cell, one of `cells_of_kind` repeated to a size.
-        zone_axis: Direction [uvw] along the beam.
-        max_strain: Largest strain that making a partner's cell right-angled may take.
-        draws: The parameters, of which none was drawn yet.
-        partner: The second crystal of the kinds of `WITH_PARTNER`.
 
     Raises:
         InputError: If the partner is missing or does not fit, or a parameter is meaningless.

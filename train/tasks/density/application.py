@@ -135,20 +135,13 @@ class Prepared:
 
 
 def prepare(
-    scan: FittedScan,
-    specimen: KnownSpecimen | None,
-    options: ReconstructionOptions,
-    note: AddNote,
-    compared: Comparison | None = None,
+    scan: FittedScan,  # the scan; its patterns are not read
+    specimen: KnownSpecimen | None,  # as for `reconstruct`
+    options: ReconstructionOptions,  # as for `reconstruct`
+    note: AddNote,  # called with a line about each thing that is done or assumed
+    compared: Comparison | None = None,  # see `Prepared`
 ) -> Prepared:
     """Loads the network of a scan.
-
-    Args:
-        scan: The scan; its patterns are not read.
-        specimen: As for `reconstruct`.
-        options: As for `reconstruct`.
-        note: Called with a line about each thing that is done or assumed.
-        compared: See `Prepared`.
 
     Raises:
         InputError: If the data do not fit the network.

@@ -81,29 +81,23 @@ class TrainedEnsemble(NamedTuple):
 
 
 def calibrate(
-    run_dir: Path,
-    passes: int | None = None,
+    run_dir: Path,  # the run, with its dataset at hand
+    passes: int | None = None,  # predictions with dropout per symmetry; see `train.apply.ensemble.choose_views`
+    # Number of held-out samples that get a consistency score, which takes a simulation each. `None` takes all.
     simulated: int | None = None,
+    # Called with the number of samples that are done and their total. Held-out samples count twice: once predicted,
+    # once with a consistency score.
     on_sample: OnSample = lambda done, total: None,
+    # Number of training specimens that are simulated under conditions that were not learnt, to learn what lies outside,
+    # and a third as many test specimens, to measure how well that is told apart. 0 uses no windows outside, nor those
+    # that need no simulation.
     outside: int = 0,
-    data: Path | None = None,
+    data: Path | None = None,  # dataset whose splits are used; `None` takes the run's
 ) -> CalibratedRun:
     """Measures the uncertainty and the consistency of a run and writes the files of this module.
 
     Each window is predicted once: what is predicted of a held-out sample as it is stored serves uncertainty and
     consistency alike. The files are written at the end, so that an interrupted calibration leaves those before.
-
-    Args:
-        run_dir: The run, with its dataset at hand.
-        passes: Predictions with dropout per symmetry; see `train.apply.ensemble.choose_views`.
-        simulated: Number of held-out samples that get a consistency score, which takes a simulation each. `None`
-            takes all.
-        on_sample: Called with the number of samples that are done and their total. Held-out samples count twice:
-            once predicted, once with a consistency score.
-        outside: Number of training specimens that are simulated under conditions that were not learnt, to learn what
-            lies outside, and a third as many test specimens, to measure how well that is told apart. 0 uses no windows
-            outside, nor those that need no simulation.
-        data: Dataset whose splits are used. `None` takes the run's.
 
     Raises:
         InputError: If the run has no checkpoint, the dataset has no dev sample or other conditions than the network,
@@ -227,18 +221,12 @@ def predicted(ensemble: TrainedEnsemble, windows: Iterable[KnownWindow]) -> Iter
 
 
 def describe_windows(
-    ensemble: TrainedEnsemble,
+    ensemble: TrainedEnsemble,  # the predictions, with maps
     windows: Iterable[KnownWindow],
-    statistics: PatternStatistics,
-    on_sample: Callable[[], None],
+    statistics: PatternStatistics,  # of the windows' shape
+    on_sample: Callable[[], None],  # called after the last window of each sample
 ) -> list[Array]:
-    """Returns the features of each window, `(k,)`, by which familiarity is measured.
-
-    Args:
-        ensemble: The predictions, with maps.
-        statistics: Of the windows' shape.
-        on_sample: Called after the last window of each sample.
-    """
+    """Returns the features of each window, `(k,)`, by which familiarity is measured."""
     features: list[Array] = []
     for window, prediction in predicted(ensemble, windows):
         features.extend(window_features(statistics, window.patterns, prediction.maps))
@@ -256,18 +244,12 @@ def mean_density(prediction: Prediction) -> Array:
 def score_sample(
     dataset: Dataset,
     entry: Entry,
-    density: Array | None,
-    ensemble: TrainedEnsemble,
-    experiment: Experiment,
+    density: Array | None,  # the prediction, e/Å²; `None` predicts it
+    ensemble: TrainedEnsemble,  # the predictions
+    experiment: Experiment,  # the configuration of the dataset
     conversion: mott_bethe.DensityToPotential,
 ) -> Consistency:
-    """Scores the density of a sample's middle window in the sample's own cell; see `namsa.inverse.consistency`.
-
-    Args:
-        density: The prediction, e/Å². `None` predicts it.
-        ensemble: The predictions.
-        experiment: The configuration of the dataset.
-    """
+    """Scores the density of a sample's middle window in the sample's own cell; see `namsa.inverse.consistency`."""
     (*scan, dy, dx), _ = experiment.window_shapes()
     record = middle(dataset.read(entry.id), (scan[0], scan[1]))
     if density is None:

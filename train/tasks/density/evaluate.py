@@ -68,22 +68,15 @@ class HeldOut:
 
 
 def predictor(
-    model: Any,
-    inputs: Inputs,
-    data_format: DataFormat = "channels_last",
-    channels: Channels | None = None,
+    model: Any,  # Keras model, called without dropout
+    inputs: Inputs,  # how patterns become the network's input
+    data_format: DataFormat = "channels_last",  # position of the channel axis
+    channels: Channels | None = None,  # channels of the input; see `train.experiment.channels`
+    # What the ranks that divide a sample exchange. All of them call the function with the same records.
     split: "RankDivision | None" = None,
-    depth_bins: int = 1,
+    depth_bins: int = 1,  # bins of the densities along the beam
 ) -> Predict:
     """Returns a function from records to the densities that a network estimates.
-
-    Args:
-        model: Keras model, called without dropout.
-        inputs: How patterns become the network's input.
-        data_format: Position of the channel axis.
-        channels: Channels of the input; see `train.experiment.channels`.
-        split: What the ranks that divide a sample exchange. All of them call the function with the same records.
-        depth_bins: Bins of the densities along the beam.
 
     Returns:
         Function from n records to densities, (n, h, w), or (n, bins, h, w) if there are several bins, e/Å².

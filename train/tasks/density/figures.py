@@ -46,27 +46,19 @@ def sample_figure(picture: Picture, mean_image: npt.NDArray[Any]) -> Figure:
 
 @styled
 def reconstruction_figure(
-    pattern: npt.NDArray[Any],
-    angles: PixelGrid,
-    semiangle_mrad: float,
+    pattern: npt.NDArray[Any],  # mean pattern, (ky, kx), fraction of the beam
+    angles: PixelGrid,  # pixels of the pattern, mrad
+    semiangle_mrad: float,  # convergence semiangle, mrad
+    # By title: array (h, w), its pixels in Å, its units and its colour map. An image without units is a fraction, drawn
+    # from 0 to 1.
     images: Mapping[str, tuple[npt.NDArray[Any], PixelGrid, str, str]],
     title: str,
+    # Which places (h, w) are hatched in red, and their pixels in Å. `None` hatches none.
     hatched: tuple[npt.NDArray[np.bool_], PixelGrid] | None = None,
-    warning: str = "",
-    one_scale: Sequence[str] = (),
+    warning: str = "",  # words in red behind the title
+    one_scale: Sequence[str] = (),  # titles of images that share one colour scale
 ) -> Figure:
-    """Draws a reconstruction: the mean pattern, then images.
-
-    Args:
-        pattern: Mean pattern, (ky, kx), fraction of the beam.
-        angles: Pixels of the pattern, mrad.
-        semiangle_mrad: Convergence semiangle, mrad.
-        images: By title: array (h, w), its pixels in Å, its units and its colour map. An image without units is a
-            fraction, drawn from 0 to 1.
-        hatched: Which places (h, w) are hatched in red, and their pixels in Å. `None` hatches none.
-        warning: Words in red behind the title.
-        one_scale: Titles of images that share one colour scale.
-    """
+    """Draws a reconstruction: the mean pattern, then images."""
     shared = [images[name][0] for name in one_scale]
     scale = Normalize(min(map(np.nanmin, shared)), max(map(np.nanmax, shared))) if shared else None
     aspects = [pixels.aspect(image.shape) for image, pixels, _, _ in images.values()]

@@ -56,18 +56,12 @@ class EstimateEvaluation(TypedDict):
 
 
 def summarise(
-    rows: Sequence[EstimateRow],
-    ranges: Mapping[str, tuple[float, float]],
-    medians: Mapping[str, float],
+    rows: Sequence[EstimateRow],  # all samples that were evaluated
+    ranges: Mapping[str, tuple[float, float]],  # of each quantity
+    medians: Mapping[str, float],  # of each quantity in the training samples
     run: RunFacts,
 ) -> EstimateEvaluation:
-    """Returns the scores by split. Errors are calibrated on the dev split, if it has samples.
-
-    Args:
-        rows: All samples that were evaluated.
-        ranges: Of each quantity.
-        medians: Of each quantity in the training samples.
-    """
+    """Returns the scores by split. Errors are calibrated on the dev split, if it has samples."""
     present = by_split(rows)
     first: Split = next(iter(present), "dev")
     found = calibrate(present[first], list(ranges)) if present else {}
@@ -100,15 +94,11 @@ def calibrate(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[s
 
 
 def scores(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],  # at least one sample, of the keys of `EstimateRow`
     medians: Mapping[str, float],
     calibration: Mapping[str, QuantityCalibration],
 ) -> dict[str, QuantityScores]:
-    """Returns what samples score together, by quantity.
-
-    Args:
-        rows: At least one sample, of the keys of `EstimateRow`.
-    """
+    """Returns what samples score together, by quantity."""
     found: dict[str, QuantityScores] = {}
     for name, median in medians.items():
         error, true = errors(rows, name), _column(rows, "true", name)

@@ -77,20 +77,13 @@ def examples_figure(examples: Examples, classes: Sequence[str]) -> Figure:
 
 @styled
 def segments_figure(
-    image: npt.NDArray[Any],
-    labels: npt.NDArray[np.uint8],
-    probabilities: Mapping[str, npt.NDArray[Any]],
-    pixels: PixelGrid,
+    image: npt.NDArray[Any],  # bright field, `(h, w)`, fraction of the beam
+    labels: npt.NDArray[np.uint8],  # class of each position, `(h, w)`
+    probabilities: Mapping[str, npt.NDArray[Any]],  # `(h, w)`, by name of the class, in their order
+    pixels: PixelGrid,  # of all images, Å
     title: str,
 ) -> Figure:
-    """Draws a virtual image with the outlines of the classes, and the probability of each class but the first.
-
-    Args:
-        image: Bright field, `(h, w)`, fraction of the beam.
-        labels: Class of each position, `(h, w)`.
-        probabilities: `(h, w)`, by name of the class, in their order.
-        pixels: Of all images, Å.
-    """
+    """Draws a virtual image with the outlines of the classes, and the probability of each class but the first."""
     names = list(probabilities)
     figure, axes = panels(pixels.aspect(image.shape), columns=len(names))
     entitle(figure, title)

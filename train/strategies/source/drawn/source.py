@@ -80,25 +80,18 @@ def draw(ids: Sequence[str], samples: int, seed: int, node: int) -> list[str]:
 
 
 def stage(
-    source: Path,
-    target: Path,
+    source: Path,  # the dataset on the shared file system
+    target: Path,  # a folder of this node's own
     ranks: Ranks,
-    samples: int,
+    samples: int,  # number of training samples per node
     seed: int,
     *,
-    threads: int = THREADS,
-    on_progress: OnProgress = lambda done, total: None,
+    threads: int = THREADS,  # number of threads that read, per rank
+    on_progress: OnProgress = lambda done, total: None,  # called with what this rank has read and has to read, MiB
 ) -> tuple[StagedSamples, frozenset[str]]:
     """Copies to each node's own disk the training samples that it draws, and its part of the held-out samples.
 
     All ranks must call this function. Samples of earlier draws that are there stay.
-
-    Args:
-        source: The dataset on the shared file system.
-        target: A folder of this node's own.
-        samples: Number of training samples per node.
-        threads: Number of threads that read, per rank.
-        on_progress: Called with what this rank has read and has to read, MiB.
 
     Returns:
         What has moved, the same on every rank, and the ids of the samples of this node.
