@@ -2,7 +2,7 @@
 
     import namsa_train
 
-    result = namsa_train.reconstruct("scan.h5", "200kv-20mrad")
+    result = namsa_train.reconstruct("scan.h5", "200kv-20mrad-reality")
 
 `python -m namsa_train` is `python -m train`. A wheel has the package itself by this name (see hatch_build.py).
 """

@@ -25,7 +25,7 @@ namsa simulate starter.yaml "${small[@]}" --out compiled.h5
 namsa info compiled.h5
 
 (cd .. && install "${compiled[0]}[reconstruct]")
-namsa-train reconstruct compiled.h5 --checkpoint 200kv-20mrad --out density.h5
+namsa-train reconstruct compiled.h5 --checkpoint 200kv-20mrad-fast --out density.h5
 
 (cd .. && install --reinstall-package namsa --no-deps "$root"/dist/namsa-*-none-any.whl)
 namsa simulate starter.yaml "${small[@]}" --out plain.h5

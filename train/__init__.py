@@ -2,7 +2,7 @@
 
     import train
 
-    result = train.reconstruct("scan.h5", "200kv-20mrad")
+    result = train.reconstruct("scan.h5", "200kv-20mrad-reality")
     result.density, result.uncertainty, result.axes_angstrom
     result.save("density.h5")
     result.show("density.png")

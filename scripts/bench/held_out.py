@@ -42,7 +42,7 @@ CONFIG = Path(__file__).resolve().parents[2] / "configs" / "benchmark.yaml"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad"], metavar="NAME")
+    parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad-reality"], metavar="NAME")
     parser.add_argument("--every", type=int, default=5)
     parser.add_argument("--work", type=Path, default=Path("data/held-out"))
     parser.add_argument("--data", type=Path, help="a dataset, in place of the frozen benchmark")

@@ -71,7 +71,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--materials", nargs="+", default=MATERIALS, metavar="NAME", help="built-in crystals")
     parser.add_argument("--thickness-angstrom", type=float, default=50.0)
-    parser.add_argument("--checkpoint", default="200kv-20mrad", metavar="NAME")
+    parser.add_argument("--checkpoint", default="200kv-20mrad-reality", metavar="NAME")
     parser.add_argument("--each", action="store_true", help="each fault alone, too")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -35,7 +35,7 @@ BEAM = 3200  # electrons
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checkpoint", metavar="NAME", default="200kv-20mrad")
+    parser.add_argument("--checkpoint", metavar="NAME", default="200kv-20mrad-fast")
     parser.add_argument("--side", type=int, default=128, metavar="N")
     parser.add_argument("--rate", type=float, metavar="FPS", help="frames per second of the writer; default: at once")
     parser.add_argument("--json", action="store_true")

@@ -73,7 +73,7 @@ LIMITS = {"energy_ev": 200e3, "semiangle_mrad": 20.0}  # what the files of other
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad"], metavar="NAME")
+    parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad-reality"], metavar="NAME")
     parser.add_argument("--cases", nargs="+", metavar="NAME", help="some cases; by default all")
     for name in list(LISTS)[1:]:
         parser.add_argument(f"--{name}", dest="listed", action="store_const", const=name, help="another list of cases")

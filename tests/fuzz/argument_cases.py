@@ -52,7 +52,7 @@ class Arguments:
     def case(self, rng: random.Random, folder: Path) -> Command:
         shutil.copyfile(self._stack, folder / "x.h5")
         (folder / "link.h5").symlink_to("x.h5")
-        checkpoint, out = rng.choice(("200kv-20mrad", "nowhere", "x.h5", "", "a" * 300, "model")), "o.h5"
+        checkpoint, out = rng.choice(("200kv-20mrad-fast", "nowhere", "x.h5", "", "a" * 300, "model")), "o.h5"
         if checkpoint == "model":
             _model(rng, folder / checkpoint)
         if rng.random() < 0.3:
@@ -82,7 +82,7 @@ class Arguments:
 
 def _model(rng: random.Random, folder: Path) -> None:
     """Copies a shipped model and damages one of its files, or declares an array that is larger than its file."""
-    shutil.copytree(ROOT / "train/models/200kv-20mrad", folder)
+    shutil.copytree(ROOT / "train/models/200kv-20mrad-fast", folder)
     path = folder / rng.choice(("config.yaml", "weights.npz", "weights.npz", "calibration.json", "transfer.json"))
     action = rng.randrange(4)
     if action == 0 and path.suffix == ".json":

@@ -70,7 +70,7 @@ def _damage_object(file: h5py.File, name: str, rng: random.Random) -> None:
 
 def _read_hdf5(rng: random.Random) -> Command:
     overrides = ["--energy-ev", "2e5", "--semiangle-mrad", "20", "--scan-step-angstrom", "0.4", "--pixel-mrad", "1"]
-    reconstruct = ["reconstruct", "x.h5", "--checkpoint", "200kv-20mrad", "--out", "o.h5"]
+    reconstruct = ["reconstruct", "x.h5", "--checkpoint", "200kv-20mrad-fast", "--out", "o.h5"]
     return rng.choice(
         (
             ("namsa", ["info", "x.h5"]),

@@ -10,7 +10,7 @@ import yaml
 from case import Command
 from configuration_cases import BASES
 
-MODEL = "200kv-20mrad"
+MODEL = "200kv-20mrad-fast"
 # X is the odd path; the other files are as a command wants them.
 READ = (
     "namsa simulate X --dry-run",
@@ -31,7 +31,7 @@ READ = (
     "namsa export X --out o.h5",
     "namsa fetch X",
     "fcdensenet describe X",
-    "train reconstruct X --checkpoint 200kv-20mrad --out o.h5",
+    "train reconstruct X --checkpoint 200kv-20mrad-fast --out o.h5",
     "train reconstruct x.h5 --checkpoint X --out o.h5",
     "train report X",
     "train scaling X --json",

@@ -38,7 +38,7 @@ def patterns():
 
 @pytest.fixture(scope="module")
 def result(patterns):
-    return train.reconstruct(patterns, "200kv-20mrad", CALIBRATION, beam_intensity=1.0)
+    return train.reconstruct(patterns, "200kv-20mrad-fast", CALIBRATION, beam_intensity=1.0)
 
 
 def test_an_array_becomes_a_density(result):
@@ -56,7 +56,7 @@ def test_an_array_becomes_a_density(result):
 def test_a_file_gives_the_density_of_its_array(tmp_path, patterns, result):
     with h5py.File(tmp_path / "scan.h5", "w") as file:
         file.create_dataset("scan", data=patterns, chunks=(4, 4, 24, 24))
-    model = train.load_model("200kv-20mrad")
+    model = train.load_model("200kv-20mrad-fast")
     stored = train.reconstruct(tmp_path / "scan.h5", model, CALIBRATION, beam_intensity=1.0)
     np.testing.assert_array_equal(stored.density, result.density)
     np.testing.assert_array_equal(stored.uncertainty, result.uncertainty)
@@ -66,7 +66,7 @@ def test_a_file_gives_the_density_of_its_array(tmp_path, patterns, result):
 
 def test_one_number_stands_for_a_pair(patterns, result):
     square = replace(CALIBRATION, scan_step_angstrom=STEP, pixel_mrad=5.0)
-    again = train.reconstruct(patterns, "200kv-20mrad", square, beam_intensity=1.0)
+    again = train.reconstruct(patterns, "200kv-20mrad-fast", square, beam_intensity=1.0)
     np.testing.assert_array_equal(again.density, result.density)
 
 
@@ -89,8 +89,8 @@ def test_a_result_shows_itself(tmp_path, result):
     assert titles[:4] == ["Mean pattern", "Bright field", "Density", "Uncertainty"]
     assert (tmp_path / "density.png").stat().st_size > 10_000
     page = result._repr_html_()
-    assert repr(result) == "<Reconstruction: 16 × 20 pixels of 0.4 × 0.4 Å, by 200kv-20mrad>"
-    assert "<b>Reconstruction</b> 16 × 20 pixels of 0.4 × 0.4 Å, by 200kv-20mrad" in page
+    assert repr(result) == "<Reconstruction: 16 × 20 pixels of 0.4 × 0.4 Å, by 200kv-20mrad-fast>"
+    assert "<b>Reconstruction</b> 16 × 20 pixels of 0.4 × 0.4 Å, by 200kv-20mrad-fast" in page
     assert 'src="data:image/png;base64,' in page
     assert "<th>uncertainty</th>" in page
 
@@ -106,13 +106,13 @@ def test_a_result_shows_itself(tmp_path, result):
 )
 def test_an_array_without_a_valid_calibration_is_refused(array, changes, message):
     with pytest.raises(namsa.InputError, match=message):
-        train.reconstruct(array, "200kv-20mrad", replace(CALIBRATION, **changes))
+        train.reconstruct(array, "200kv-20mrad-fast", replace(CALIBRATION, **changes))
 
 
 def test_refinement_without_a_specimen_is_refused(patterns):
     options = train.ReconstructionOptions(refine_steps=5)
     with pytest.raises(namsa.InputError, match="refine_steps is 5"):
-        train.reconstruct(patterns, "200kv-20mrad", CALIBRATION, options=options)
+        train.reconstruct(patterns, "200kv-20mrad-fast", CALIBRATION, options=options)
 
 
 def test_a_run_that_does_not_exist_is_not_evaluated(tmp_path):
@@ -124,7 +124,7 @@ def test_importing_the_package_does_not_import_tensorflow():
     code = (
         "import sys, train\n"
         "import train.apply.trust, train.tasks.reporting\n"  # the report of a run of any task, too
-        "model = train.load_model('200kv-20mrad')\n"
+        "model = train.load_model('200kv-20mrad-fast')\n"
         "assert {'reconstruct', 'load_model', 'evaluate', 'Reconstruction'} <= set(dir(train))\n"
         "print(train.__version__, 'tensorflow' in sys.modules)\n"
     )

@@ -22,7 +22,7 @@ def build_parser() -> CommandParser:
         examples=(
             "%(prog)s configs/quickstart.yaml",
             "horovodrun -np 2 %(prog)s configs/quickstart.yaml --run-dir runs/two",
-            "%(prog)s reconstruct data.h5 --checkpoint 200kv-20mrad --out density.h5",
+            "%(prog)s reconstruct data.h5 --checkpoint 200kv-20mrad-reality --out density.h5",
         ),
         notes=COMPLETION,
         default_command=JOB,

@@ -19,7 +19,7 @@ from train.__main__ import main
 from train.apply.models import MODELS, load_model
 from train.optimization import checkpoint
 
-MODEL = MODELS / "200kv-20mrad"
+MODEL = MODELS / "200kv-20mrad-fast"
 
 
 @pytest.fixture

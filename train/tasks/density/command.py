@@ -71,9 +71,10 @@ COMMANDS = (
         "a density is",
         summary="reconstruct the electron density in a 4D-STEM file with a trained network",
         examples=(
-            "%(prog)s data.h5 --checkpoint 200kv-20mrad --out density.h5",
+            "%(prog)s data.h5 --checkpoint 200kv-20mrad-reality --out density.h5",
             "%(prog)s data.h5 --checkpoint runs/own --out density.h5 --energy-ev 200e3 --semiangle-mrad 20",
-            "%(prog)s data.h5 --checkpoint 200kv-20mrad --out density.h5 --thickness-angstrom 80 --formula SrTiO3",
+            "%(prog)s data.h5 --checkpoint 200kv-20mrad-reality --out density.h5 --thickness-angstrom 80 "
+            "--formula SrTiO3",
         ),
         add_options=_add_reconstruct,
         settings=_settings,
@@ -86,7 +87,7 @@ COMMANDS = (
         description="Follows a file that grows: Merlin, raw, or HDF5 in SWMR mode. The density is written after each\n"
         "strip of windows. Run it again to continue an interrupted one.",
         examples=(
-            "%(prog)s scan.mib --checkpoint 200kv-20mrad --out density.h5 --scan-shape 256x256 "
+            "%(prog)s scan.mib --checkpoint 200kv-20mrad-fast --out density.h5 --scan-shape 256x256 "
             "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 --pixel-mrad 1.1",
         ),
         add_options=_add_live,

@@ -237,7 +237,7 @@ def test_many_classes_are_drawn_and_reported(tmp_path, evaluation):
 def test_a_network_of_densities_classifies_nothing(tmp_path, capsys):
     scan, out = tmp_path / "scan.npy", tmp_path / "classes.h5"
     np.save(scan, np.zeros((2, 2, 8, 8)))
-    assert command(["classify", str(scan), "--checkpoint", "200kv-20mrad", "--out", str(out)]) == 2
+    assert command(["classify", str(scan), "--checkpoint", "200kv-20mrad-fast", "--out", str(out)]) == 2
     assert "is a network for training.task density, and classes are asked for" in capsys.readouterr().err
 
 

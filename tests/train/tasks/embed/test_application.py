@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_one_line(run, scan, tmp_path, capsys, options, mes
 
 def test_a_network_of_densities_embeds_nothing():
     with pytest.raises(InputError, match="network for training.task density, and latent numbers are asked for"):
-        embed(np.ones((2, 2, 4, 6)), "200kv-20mrad", BEAM)
+        embed(np.ones((2, 2, 4, 6)), "200kv-20mrad-fast", BEAM)
 
 
 def test_negative_intensities_are_refused(run, patterns):
