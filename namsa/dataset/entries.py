@@ -16,7 +16,7 @@ from namsa.crystals.zone_axes import ZoneAxis, simplest_zone_axes
 from namsa.dataset.entry import Entry, seed_of
 from namsa.dataset.sample_grid import equal_thickness, largest_angle_mrad, simulation_grid, slices_of_sample
 from namsa.dataset.sample_setup import thickest_supercell
-from namsa.dataset.specimens import PlannedSpecimen, plan_specimens
+from namsa.dataset.specimens import PlannedSpecimen, plan_specimen
 from namsa.dataset.splits import SPLITS, SplitName, assign
 from namsa.errors import InputError
 from namsa.names import check_name, is_name
@@ -26,8 +26,29 @@ from namsa.physics.slice_plan import slice_count
 _RENAME = "rename the crystal, that is its file or its info['name']"
 
 MOST_ENTRIES = 10_000_000
-_PARTNERS_KEPT = 2000  # materials whose rectangles are kept, a few kB each
+_CELLS_KEPT = 2000  # materials whose rectangles are kept, a few kB each
 _SLICES_PER_SUM = 3  # a probe is added up in the time in which a wave passes some slices
+
+
+class CellFinder:
+    """Finds the right-angled cells of materials, of which it keeps the last ones.
+
+    Args:
+        specimen: The specimens of the configuration.
+    """
+
+    def __init__(self, specimen: Specimen) -> None:
+        self._specimen = specimen
+        self._found: dict[tuple[str, ZoneAxis], RectangularCells | InputError] = {}
+
+    def __call__(self, material: Material, zone_axis: ZoneAxis) -> RectangularCells | InputError:
+        """Returns the cells of a material along an axis, or why there are none."""
+        key = material.name, zone_axis
+        if key not in self._found:
+            if len(self._found) >= _CELLS_KEPT:
+                self._found.clear()
+            self._found[key] = _find_cells(self._specimen, material, zone_axis, None)
+        return self._found[key]
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # matrices of a few hundred rows: more threads only wait
@@ -46,15 +67,7 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
     splits = assign(materials, config.split)
     of_split = {name: [m for m, split in zip(materials, splits, strict=True) if split == name] for name in SPLITS}
     of_material: list[list[Entry]] = [[] for _ in materials]
-    cells_of_partners: dict[tuple[str, ZoneAxis], RectangularCells | InputError] = {}
-
-    def find_cells(partner: Material, zone_axis: ZoneAxis) -> RectangularCells | InputError:
-        key = partner.name, zone_axis
-        if key not in cells_of_partners:
-            if len(cells_of_partners) >= _PARTNERS_KEPT:
-                cells_of_partners.clear()
-            cells_of_partners[key] = _find_cells(config.specimen, partner, zone_axis, None)
-        return cells_of_partners[key]
+    find_cells = CellFinder(config.specimen)
 
     # What depends on the shape of the cell alone is found once for all crystals of a structure.
     for indices in by_structure.values():
@@ -64,10 +77,11 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
                 material = materials[index]
                 found = _find_cells(config.specimen, material, zone_axis, found)
                 split = splits[index]
-                for specimen in plan_specimens(
-                    config.seed, config.specimen, material, zone_axis, found, of_split[split], find_cells
-                ):
-                    of_material[index] += _entries(config, material, split, zone_axis, specimen)
+                for name in _specimen_names(config.specimen, material, zone_axis):
+                    specimen = plan_specimen(
+                        config.seed, name, config.specimen, material, zone_axis, found, of_split[split], find_cells
+                    )
+                    of_material[index] += entries_of_specimen(config, material, split, zone_axis, specimen)
     entries = [entry for group in of_material for entry in group]
     for entry in entries:
         if not (is_name(entry.material) and is_name(entry.id)):
@@ -84,6 +98,19 @@ def _zone_axes(specimen: Specimen, material: Material) -> tuple[ZoneAxis, ...]:
     if specimen.simplest_zone_axes is None:
         return specimen.zone_axes
     return simplest_zone_axes(material.atoms, specimen.simplest_zone_axes)
+
+
+def specimen_base(material: str, zone_axis: ZoneAxis) -> str:
+    """Returns what the names of a material's specimens along a zone axis begin with."""
+    return f"{material}-{''.join(map(str, zone_axis))}"
+
+
+def _specimen_names(specimen: Specimen, material: Material, zone_axis: ZoneAxis) -> list[str]:
+    """Returns the names of the specimens of a material along a zone axis, without kinds and partners."""
+    base = specimen_base(material.name, zone_axis)
+    if not specimen.kinds and specimen.per_zone_axis == 1:
+        return [base]
+    return [f"{base}-s{number}" for number in range(specimen.per_zone_axis)]
 
 
 def _find_cells(
@@ -106,7 +133,7 @@ def _find_cells(
         return error
 
 
-def _entries(
+def entries_of_specimen(
     config: SimulationConfig,
     material: Material,
     split: SplitName,

@@ -107,6 +107,8 @@ def produce(
     # Called before the first sample with the entries of all ranks that can be built, if a sample is missing. What it
     # raises ends the run.
     check: Callable[[Sequence[Entry]], None] = lambda entries: None,
+    # Returns the entries to simulate, of all ranks together, from those of the manifest.
+    select: Callable[[Sequence[Entry]], Sequence[Entry]] = lambda entries: entries,
 ) -> ProductionSummary:
     """Simulates the missing samples of this rank's share.
 
@@ -122,7 +124,9 @@ def produce(
     start = time.monotonic()
     limits.check()
     make_folder(directory)
-    listed, entries, materials = list_samples(directory, config, lambda listed: share(listed, layout.rank, layout.size))
+    listed, entries, materials = list_samples(
+        directory, config, lambda listed: share(select(listed), layout.rank, layout.size)
+    )
     samples_hash = config.samples_hash()
     present, failures = _present_ids(directory, samples_hash), read_failures(directory, samples_hash)
     failed = failures.keys() - present
@@ -130,10 +134,10 @@ def produce(
     missing = [entry for entry in feasible if entry.id not in present and entry.id not in failed]
     run = _Run(config, materials, directory, layout, samples_hash, start, limits, on_sample, prepare)
     if todo := missing[: limits.samples]:
-        all_feasible = [entry for entry in listed if not entry.skipped]
-        check(all_feasible)
+        check([entry for entry in listed if not entry.skipped])
         if layout.rank == 0 and prepare is prepare_samples:
-            check_dataset(directory, config, all_feasible, materials)
+            selected = [entry for entry in select(listed) if not entry.skipped]
+            check_dataset(directory, config, selected, materials)
         run.simulate_entries(todo, by_specimen(feasible))
     return {
         "rank": layout.rank,

@@ -5,7 +5,7 @@ is the crystal itself, a boundary with too many atoms, an interface without a pa
 configuration's kinds can be made.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,43 +38,22 @@ class PlannedSpecimen:
     cells: RectangularCells | InputError  # the rectangles that it may have, or why there are none
 
 
-def plan_specimens(
+def plan_specimen(
     seed: int,  # the seed of the configuration
+    name: str,  # the specimen's name without kind and partner, from which these are drawn
     specimen: Specimen,  # the specimens of the configuration
     material: Material,
     zone_axis: ZoneAxis,  # the axis along the beam
     cells: RectangularCells | InputError,  # the rectangles of the crystal, or why there are none
     others: Sequence[Material],  # the materials of the same split, from which partners are chosen
     find_cells: FindCells,  # returns the rectangles of any of them along an axis, or why there are none
-) -> Iterator[PlannedSpecimen]:
-    """Yields the specimens of a material along a zone axis."""
-    base = f"{material.name}-{''.join(map(str, zone_axis))}"
-    if not specimen.kinds and specimen.per_zone_axis == 1:
-        yield PlannedSpecimen(base, "crystal", None, cells)
-        return
-    for number in range(specimen.per_zone_axis):
-        name = f"{base}-s{number}"
-        if specimen.kinds:
-            yield _plan(seed, name, specimen, specimen.kinds, material, zone_axis, cells, others, find_cells)
-        else:
-            yield PlannedSpecimen(name, "crystal", None, cells)
-
-
-def _plan(
-    seed: int,
-    name: str,
-    specimen: Specimen,
-    kinds: Mapping[Kind, float],
-    material: Material,
-    zone_axis: ZoneAxis,
-    cells: RectangularCells | InputError,
-    others: Sequence[Material],
-    find_cells: FindCells,
 ) -> PlannedSpecimen:
-    """Returns a specimen of the first kind, in the order in which they are drawn, that can be made."""
+    """Returns a specimen of a material along a zone axis. Its kind is the first of those drawn that can be made."""
+    if not specimen.kinds:
+        return PlannedSpecimen(name, "crystal", None, cells)
     rng = np.random.default_rng(seed_of(seed, name))
     failed: PlannedSpecimen | None = None
-    for kind in _drawn_order(kinds, rng):
+    for kind in _drawn_order(specimen.kinds, rng):
         named, partner = f"{name}-{kind}", None
         try:
             if isinstance(cells, InputError):

@@ -1,0 +1,173 @@
+"""Specimens that are drawn without end by the rules of a dataset's list, and their samples.
+
+The list of a dataset has every material along every zone axis, a fixed number of specimens of each, and the samples of
+each specimen. A draw has a number in place of a place in the list: it is one more specimen of a material along a zone
+axis of the training split, with a name of its own, from which kind, partner, thicknesses, microscope and displacements
+follow as those of a listed specimen follow from its name. The draws of a configuration therefore follow from its seed
+and their numbers alone, and no draw has a material that the list holds out.
+
+A sample that cannot be simulated is yielded as a failure, and a further specimen is drawn in its place: the next
+attempt of the same number.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from namsa.config.simulation import SimulationConfig
+from namsa.crystals.material import Material
+from namsa.crystals.zone_axes import ZoneAxis
+from namsa.dataset import records
+from namsa.dataset.entries import CellFinder, entries_of_specimen, specimen_base
+from namsa.dataset.entry import Entry, material_of, materials_named
+from namsa.dataset.simulate_entry import prepare_samples
+from namsa.dataset.specimens import plan_specimen
+from namsa.errors import InputError, WorkError
+
+MOST_ATTEMPTS = 20  # specimens that are drawn for one number
+_ORDER, _AGAIN = 11, 12  # streams of random numbers
+
+
+@dataclass(frozen=True)
+class DrawnSample:
+    """A sample of a draw, with its record as `namsa.dataset.records` has it."""
+
+    entry: Entry
+    record: bytearray
+
+
+@dataclass(frozen=True)
+class DrawFailure:
+    """A sample of a draw that could not be made, and why. One that no supercell can be built for is `skipped`."""
+
+    id: str
+    reason: str
+    skipped: bool
+
+
+@dataclass(frozen=True)
+class SpecimenDraws:
+    """The draws of a configuration.
+
+    Attributes:
+        config: The configuration of the dataset.
+        materials: The crystals to draw from, by name.
+        axes: The materials' names and zone axes to draw from, sorted.
+    """
+
+    config: SimulationConfig
+    materials: Mapping[str, Material]
+    axes: tuple[tuple[str, ZoneAxis], ...]
+
+    @classmethod
+    def of_list(
+        cls, config: SimulationConfig, listed: Sequence[Entry], materials: Mapping[str, Material]
+    ) -> "SpecimenDraws":
+        """Returns the draws from the training split of a list, whose samples show which materials can be built.
+
+        Args:
+            config: The configuration of the dataset.
+            listed: The list of the dataset.
+            materials: The crystals of the training split by name, as `train_entries` names them.
+
+        Raises:
+            InputError: If the training split has no sample that can be built.
+        """
+        entries = train_entries(listed)
+        if not entries:
+            raise InputError("no specimen can be drawn: the training split has no sample that can be built")
+        kept = {name: materials[name] for name in materials_named(entries)}
+        return cls(config, kept, tuple(sorted({(entry.material, entry.zone_axis) for entry in entries})))
+
+    @property
+    def samples_per_specimen(self) -> int:
+        """Samples of a specimen that can be built at all thicknesses."""
+        variation = self.config.variation
+        configurations = variation.configurations_per_specimen() if variation else 1
+        return len(self.config.specimen.thickness_angstrom) * configurations
+
+    @cached_property
+    def _find_cells(self) -> CellFinder:
+        return CellFinder(self.config.specimen)
+
+    @threadpool_limits.wrap(limits=1, user_api="blas")  # as `namsa.dataset.entries.build_entries`
+    def entries(self, number: int, attempt: int = 0) -> list[Entry]:
+        """Returns the samples of a draw; one for which no supercell can be built has the reason in `skipped`.
+
+        As many draws as there are axes take each of them once.
+
+        Args:
+            number: Of the draw, 0 or more.
+            attempt: Specimens that were drawn before for this number.
+        """
+        name, zone_axis = self.axes[self._place(number, attempt)]
+        material, others, find_cells = self.materials[name], list(self.materials.values()), self._find_cells
+        drawn = f"{specimen_base(name, zone_axis)}-d{number}" + (f"r{attempt}" if attempt else "")
+        specimen, cells = self.config.specimen, find_cells(material, zone_axis)
+        planned = plan_specimen(self.config.seed, drawn, specimen, material, zone_axis, cells, others, find_cells)
+        return list(entries_of_specimen(self.config, material, "train", zone_axis, planned))
+
+    def _place(self, number: int, attempt: int) -> int:
+        """Returns the place of a draw's axis."""
+        seed, count = self.config.seed, len(self.axes)
+        if attempt:
+            return int(np.random.default_rng([seed, _AGAIN, number, attempt]).integers(count))
+        turn, place = divmod(number, count)
+        return int(np.random.default_rng([seed, _ORDER, turn]).permutation(count)[place])
+
+    def samples(self, number: int) -> Iterator[DrawnSample | DrawFailure]:
+        """Simulates a draw: yields `samples_per_specimen` samples, and those that could not be made.
+
+        Raises:
+            MemoryError: If a sample needs more memory than there is: what follows would depend on the machine.
+            WorkError: If no attempt gives enough samples.
+        """
+        wanted, reason = self.samples_per_specimen, ""
+        for attempt in range(MOST_ATTEMPTS):
+            for made in self._attempt(self.entries(number, attempt), wanted):
+                wanted -= isinstance(made, DrawnSample)
+                reason = made.reason if isinstance(made, DrawFailure) else reason
+                yield made
+            if not wanted:
+                return
+        raise WorkError(
+            f"{MOST_ATTEMPTS} specimens drawn for number {number} lack {wanted} samples; the last: {reason}"
+        )
+
+    def _attempt(self, entries: Sequence[Entry], wanted: int) -> Iterator[DrawnSample | DrawFailure]:
+        """Simulates at most so many samples of a specimen."""
+        yield from (DrawFailure(entry.id, entry.skipped, True) for entry in entries if entry.skipped)
+        feasible = [entry for entry in entries if not entry.skipped]
+        if not feasible:
+            return
+        data = self.config.data
+        try:
+            simulate = prepare_samples(self.config, material_of(feasible[0], self.materials), feasible)
+        except (InputError, WorkError) as error:
+            yield from (_failure(entry, error) for entry in feasible)
+            return
+        for entry in feasible:
+            if not wanted:
+                return
+            try:
+                record = records.encode(simulate(entry), data.dtype, data.tiles)
+            except (InputError, WorkError) as error:
+                yield _failure(entry, error)
+            else:
+                wanted -= 1
+                yield DrawnSample(entry, record)
+
+
+def train_entries(listed: Sequence[Entry]) -> list[Entry]:
+    """Returns the samples of a list's training split that can be built."""
+    return [entry for entry in listed if entry.split == "train" and not entry.skipped]
+
+
+def _failure(entry: Entry, error: Exception) -> DrawFailure:
+    """Returns the failure of a sample. Raises an error that depends on the machine's memory."""
+    if isinstance(error, MemoryError):
+        raise error
+    return DrawFailure(entry.id, str(error), False)

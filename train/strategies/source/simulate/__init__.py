@@ -1,0 +1,1 @@
+"""Samples from a simulator that runs beside the training."""

@@ -1,0 +1,88 @@
+"""The simulator of a rank: threads that hand draws out, to processes or to themselves, and put samples into the ring."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from namsa.dataset.drawn import DrawFailure
+from namsa.dataset.sample_process import InProcess, InThread
+from namsa.errors import InputError, WorkError
+
+from .order import Key
+from .ring import Ended, Ring
+
+
+class Simulator:
+    """Simulates draws in their order, until it is closed or there are none left.
+
+    Args:
+        makers: What simulates, one thread for each.
+        draws: Numbers of draws, each with its first sample.
+        ring: Where the samples go.
+        on_failure: Called with each sample that could not be made.
+    """
+
+    def __init__(
+        self,
+        makers: Sequence[InProcess | InThread],
+        draws: Iterable[tuple[int, Key]],
+        ring: Ring,
+        on_failure: Callable[[DrawFailure], None],
+    ) -> None:
+        self.makers, self._draws, self._ring, self._on_failure = makers, iter(draws), ring, on_failure
+        self._lock, self._made, self._seconds = threading.Lock(), 0, 0.0
+        self._threads = [
+            threading.Thread(target=self._work, args=(maker,), name="simulate", daemon=True) for maker in makers
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def numbers(self) -> tuple[int, float]:
+        """Returns the samples that were made since the last call, and the time of all workers together, s."""
+        with self._lock:
+            made, self._made = self._made, 0
+            seconds, self._seconds = self._seconds, 0.0
+        return made, seconds / len(self.makers)
+
+    def close(self) -> None:
+        """Ends processes at once, and threads after the sample that they make."""
+        self._ring.fail(Ended())
+        for maker in self.makers:
+            maker.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, maker: InProcess | InThread) -> None:
+        number: int | None = None
+        try:
+            while (draw := self._next()) is not None:
+                number, key = draw
+                self._simulate(maker, number, key)
+        except Ended:
+            pass
+        except MemoryError as error:
+            self._ring.fail(WorkError(f"draw {number} of data.source: {error}: lower data.source.workers"))
+        except (InputError, WorkError) as error:
+            self._ring.fail(WorkError(f"draw {number} of data.source: {error}"))
+        except BaseException as error:  # training must not wait for a thread that has ended
+            self._ring.fail(error)
+            raise
+
+    def _next(self) -> tuple[int, Key] | None:
+        with self._lock:
+            return next(self._draws, None)
+
+    def _simulate(self, maker: InProcess | InThread, number: int, first: Key) -> None:
+        """Puts the samples of a draw into the ring."""
+        epoch, sample = first
+        for made in maker.samples(number):
+            if isinstance(made, DrawFailure):
+                self._on_failure(made)
+                continue
+            with self._lock:
+                self._made += 1
+                self._seconds += made.seconds
+            needed = self._ring.admit((epoch, sample), made.size)
+            content = made.read()
+            if needed:
+                self._ring.put((epoch, sample), made.entry, content)
+            sample += 1
