@@ -4,6 +4,7 @@ The process gets numbers of draws and sends back their samples, as JSON and the 
 that ask a job to stop, which its parent answers, and ends when its parent does, however that ends.
 """
 
+import atexit
 import json
 import multiprocessing
 import os
@@ -14,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -55,8 +57,9 @@ class InThread:
         started = time.perf_counter()
         for made in self._draws.samples(number):
             if isinstance(made, DrawnSample):
-                record = made.record
-                yield MadeSample(made.entry, len(record), time.perf_counter() - started, lambda record=record: record)
+                yield MadeSample(
+                    made.entry, len(made.record), time.perf_counter() - started, partial(_same, made.record)
+                )
                 started = time.perf_counter()
             else:
                 yield made
@@ -80,6 +83,8 @@ class InProcess:
         self._process = context.Process(target=_serve, args=(theirs, draws, core, nice), daemon=True)
         self._process.start()
         theirs.close()  # so that its end is noticed
+        # At the end of this process, before multiprocessing asks it to end by SIGTERM and waits for that.
+        atexit.register(self._process.kill)
 
     @property
     def pid(self) -> int | None:
@@ -103,7 +108,7 @@ class InProcess:
                 else:
                     entry = Entry.from_json(message["entry"], "a simulating process")
                     size = message["size"]
-                    yield MadeSample(entry, size, message["seconds"], lambda size=size: self._receive(size))
+                    yield MadeSample(entry, size, message["seconds"], partial(self._receive, size))
         except (EOFError, OSError):
             raise WorkError(self._described_end()) from None
 
@@ -124,9 +129,14 @@ class InProcess:
 
     def close(self) -> None:
         """Ends the process, whatever it is doing. It has nothing to save."""
+        atexit.unregister(self._process.kill)
         self._process.kill()
         self._process.join()
         self._connection.close()
+
+
+def _same(record: bytearray) -> bytearray:
+    return record
 
 
 def _serve(connection: Connection, draws: SpecimenDraws, core: int | None, nice: int) -> None:

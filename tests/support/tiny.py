@@ -10,6 +10,7 @@ import numpy as np
 NOT_REPRODUCIBLE = {
     *("step_s", "compute_s", "comm_s", "sync_s", "misc_s", "data_s", "wall_s"),
     *("samples_per_s", "flop_per_s", "memory_mib", "energy_j", "energy_gpu_j"),
+    *("simulated", "simulator_s", "simulator_wait_s"),
 }
 CONFIG: dict[str, Any] = {
     "name": "tiny",

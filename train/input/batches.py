@@ -121,10 +121,10 @@ def _ahead(
     batches_per_task = max(1, min(16, 2**25 // batch_bytes))
     tasks_ahead = max(2, min(2 * threads, int(inputs.read_ahead_gib * 2**30 / (batches_per_task * batch_bytes))))
 
-    def read(task: Sequence[Sequence[Entry]]) -> list[Result]:
-        return [make(entries) for entries in task]
+    def read(task: Sequence[slice]) -> list[Result]:
+        return [make(share[part]) for part in task]  # here, since entries may be waited for
 
-    complete = [share[at : at + size] for at in range(0, len(share) - size + 1, size)]
+    complete = [slice(at, at + size) for at in range(0, len(share) - size + 1, size)]
     tasks = [complete[at : at + batches_per_task] for at in range(0, len(complete), batches_per_task)]
     with closing(ahead(read, tasks, threads, tasks_ahead)) as results:
         for result in results:

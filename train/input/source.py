@@ -5,7 +5,7 @@ Training then opens it, reads whole samples (`view`) or this rank's parts of the
 sources than the default are strategies (`train.experiment.registry`).
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from ..experiment.data import Simulated, SourceSection
 from ..experiment.experiment import Experiment
 from ..ranks.protocol import Ranks
 from .division import RankDivision
+from .selection import epoch_share
 
 OnProgress = Callable[[int, int], None]  # (done, total)
 
@@ -57,6 +58,7 @@ class TrainingSet:
     first: tuple[int, int]  # the first epoch that is trained, and the samples of it that are done
     ranks: Ranks  # the ranks of the job
     division: RankDivision | None  # this rank's place among those that divide samples; `None` for whole samples
+    ranks_before: int = 0  # number of ranks that took the last step before this job
 
 
 class SampleSource(Protocol):
@@ -70,6 +72,45 @@ class SampleSource(Protocol):
         Returns:
             The ids of the samples that this node uses; `None` for all that are there.
         """
+        ...
+
+    def epoch_samples(self, training: Sequence[Entry], shares: int) -> int:
+        """Returns the samples of an epoch.
+
+        Args:
+            training: The samples of the training split in data.directory.
+            shares: Number of ranks that share them.
+
+        Raises:
+            InputError: If they are too few.
+        """
+        ...
+
+    def epoch_entries(
+        self, training: Sequence[Entry], epoch: int, share: int, shares: int, count: int, taken: int
+    ) -> Sequence[Entry]:
+        """Returns what a rank takes in an epoch. Entries may be waited for when they are read.
+
+        Args:
+            training: See `epoch_samples`.
+            epoch: Index of the epoch.
+            share: Number of the rank among those that share samples.
+            shares: Number of these ranks.
+            count: Number of entries of the rank.
+            taken: Samples of the epoch that all have taken before.
+        """
+        ...
+
+    def trained_on(self, training: int, epochs: int) -> int:
+        """Returns on how many different samples a job trains in so many epochs, of those in data.directory."""
+        ...
+
+    def numbers(self) -> Mapping[str, float]:
+        """Returns what the row of a step says about the source, as of `train.measure.results.StepRow`."""
+        ...
+
+    def release(self) -> None:
+        """Ends waiting for samples. Is called before the threads that read them are ended."""
         ...
 
     def kept_bytes(self, samples: int, ranks: int) -> int:
@@ -120,6 +161,23 @@ class FolderSource:
     def __init__(self, section: Any, experiment: Experiment) -> None:
         self.section, self.experiment = section, experiment
 
+    def epoch_samples(self, training: Sequence[Entry], shares: int) -> int:
+        return len(training)
+
+    def epoch_entries(
+        self, training: Sequence[Entry], epoch: int, share: int, shares: int, count: int, taken: int
+    ) -> Sequence[Entry]:
+        return epoch_share(training, self.experiment.seed, epoch, share, shares, count, taken)
+
+    def trained_on(self, training: int, epochs: int) -> int:
+        return training
+
+    def numbers(self) -> Mapping[str, float]:
+        return {}
+
+    def release(self) -> None:
+        pass
+
     def kept_bytes(self, samples: int, ranks: int) -> int:
         return 0
 
@@ -150,6 +208,10 @@ class FolderSource:
 class SimulatedSource(FolderSource):
     """Samples that the ranks simulate, each a part of those that are missing."""
 
+    def selected(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Returns the samples of the list that are simulated to data.directory."""
+        return entries
+
     def prepare(self, job: Preparation) -> Collection[str] | None:
         if not job.simulate:
             return None
@@ -158,7 +220,13 @@ class SimulatedSource(FolderSource):
             seconds = experiment.training.simulate_seconds
             limits = factory.RunLimits.of_machine(job.layout.local_size, job.force, seconds=seconds)
             simulated = factory.produce(
-                experiment, directory, job.layout, limits, on_sample=show_count, check=job.check_listed
+                experiment,
+                directory,
+                job.layout,
+                limits,
+                on_sample=show_count,
+                check=job.check_listed,
+                select=self.selected,
             )
         job.log_line(simulation_line(job.ranks.gather_json(simulated), directory))
         return None

@@ -51,6 +51,10 @@ class StepRow(TypedDict):
     # Energy during wall_s of the rank's GPU and its share of its node's processors, J, where metered.
     energy_j: NotRequired[float]
     energy_gpu_j: NotRequired[float]  # the part of the GPU, J, where metered
+    # Of samples that this rank simulates beside the training, since the last row:
+    simulated: NotRequired[int]  # number of samples that were made
+    simulator_s: NotRequired[float]  # time of making them, over the number of workers, s
+    simulator_wait_s: NotRequired[float]  # time in which batches waited for samples, s
 
 
 class Spread(TypedDict):

@@ -159,8 +159,17 @@ def epoch_line(rows: Sequence[StepRow], epochs: int, term: str) -> str:
     return (
         f"epoch {rows[0]['epoch'] + 1}/{epochs}  loss {loss:.4g}  "
         f"{term.replace('_', ' ')} {mean_term:.4g}  lr {rows[-1]['lr']:.3g}  {rate:.1f} samples/s  {seconds:.1f} s "
-        f"({waiting:.0f}% waiting for data, {communication:.0f}% for ranks{local})"
+        f"({waiting:.0f}% waiting for data, {communication:.0f}% for ranks{local}){_simulator_text(rows)}"
     )
+
+
+def _simulator_text(rows: Sequence[StepRow]) -> str:
+    """Returns what an epoch's line says about samples that are simulated beside the training."""
+    if "simulated" not in rows[0]:
+        return ""
+    numbers = [[row.get(name, 0) for name in ("simulated", "simulator_s", "simulator_wait_s")] for row in rows]
+    made, seconds, waited = map(sum, zip(*numbers, strict=True))
+    return f"; {made} simulated at {made / max(seconds, 1e-9):.1f} samples/s, {waited:.1f} s of waiting for them"
 
 
 def validation_line(row: ValidationRow) -> str:

@@ -35,7 +35,7 @@ def evaluate(
         "device": job.device,
         "machine": devices.processor_name(),
         "parameters": state.assembly.model.count_params(),
-        "training_samples": data.samples,
+        "training_samples": data.source.trained_on(data.samples, state.position.epoch),
         "epochs": state.position.epoch,
         "steps": state.position.step,
         "seconds": round(time.perf_counter() - job.started, 1),

@@ -55,7 +55,9 @@ def plan_training(job: Job, run: RunDirectory, data: Data, state: TrainingState)
         energy_meter(reduction.local_rank(), reduction.local_size()),
     )
     first = position.epoch, position.taken
-    training_set = TrainingSet(data.dataset, data.training, first, reduction, job.split) if epochs else None
+    training_set = None
+    if epochs:
+        training_set = TrainingSet(data.dataset, data.training, first, reduction, job.split, position.ranks)
     with closing(data.source):
         samples = TrainingSamples(data.source, experiment, training_set, run.log_line)
         yield TrainingPlan(step, compose, samples, validation, epochs, end, account)

@@ -33,6 +33,7 @@ class Data:
     validated: Sequence[Entry]  # this rank's share of the samples for validations
     share: int  # number of this rank's share of `training`
     shares: int  # number of shares
+    epoch_samples: int  # samples of an epoch
     steps: int  # steps per epoch
     samples: int  # number of training samples of the whole job, which nodes with different samples add to
     baseline: Array  # mean of the task's statistic over them
@@ -82,9 +83,11 @@ def share_out(job: Job, source: SampleSource, own_ids: Collection[str] | None) -
             reduction.check_same(len(present), "the number of samples")
             reduction.check_same(selection.digest_ids(present), "the digest of the samples' ids")
         rank_samples = training.batch_size * training.accumulate
-        steps = reduction.minimum(len(training_entries) // shares // rank_samples)
+        with reduction.together():
+            epoch_samples = source.epoch_samples(training_entries, shares)
+        steps = reduction.minimum(epoch_samples // shares // rank_samples)
         if not steps:
-            fault = selection.too_few_samples(len(training_entries), shares, rank_samples)
+            fault = selection.too_few_samples(epoch_samples, shares, rank_samples)
             raise reduction.reported_once(fault)
         with reduction.together():
             own_training = training_entries[share::shares]
@@ -101,6 +104,7 @@ def share_out(job: Job, source: SampleSource, own_ids: Collection[str] | None) -
             validated=validated[share::shares],
             share=share,
             shares=shares,
+            epoch_samples=epoch_samples,
             steps=steps,
             samples=int(samples),
             baseline=reduction.total(own_statistic * counted) / samples,

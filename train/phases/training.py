@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, nullcontext
+from typing import cast
 
-from ..input import batches, selection
+from ..input import batches
 from ..measure import telemetry, transfer_rows
 from ..measure.results import StepRow
 from ..optimization import checkpoint
@@ -70,13 +71,14 @@ class _Training(ExitStack):
     def take_steps(self, epoch: int) -> None:
         """Takes the steps of an epoch, or those that are left of it, and writes checkpoints that are due within it."""
         state, taken_per_step = self.state, self.data.step_samples
-        left = reduction.minimum((len(self.data.training) - state.position.taken) // taken_per_step)
+        left = reduction.minimum((self.data.epoch_samples - state.position.taken) // taken_per_step)
         epoch_end = state.position.step + left
         last_step = int(min(epoch_end, self.plan.end))
         for row in self._rows(epoch, last_step - state.position.step):
             taken = state.position.taken + taken_per_step
             state.position = TrainingPosition(row["step"], epoch, taken, self.job.groups)
-            measured, last = self.plan.account.add(row), row["step"] == last_step
+            source = self.plan.samples.source.numbers()
+            measured, last = cast(StepRow, {**self.plan.account.add(row), **source}), row["step"] == last_step
             if self.record:
                 self.record(measured)
             self.show(measured, last)
@@ -88,17 +90,10 @@ class _Training(ExitStack):
     def _rows(self, epoch: int, steps: int) -> Iterator[StepRow]:
         """Reads this rank's batches of so many steps of an epoch, and takes the steps."""
         data, plan, position, split = self.data, self.plan, self.state.position, self.job.split
-        own_entries = selection.epoch_share(
-            data.training,
-            data.experiment.seed,
-            epoch,
-            data.share,
-            data.shares,
-            count=steps * data.rank_samples,
-            taken=position.taken,
-        )
+        source, count = plan.samples.source, steps * data.rank_samples
+        own_entries = source.epoch_entries(data.training, epoch, data.share, data.shares, count, position.taken)
         read = batches.batches(
-            data.task.readable(plan.samples.source),
+            data.task.readable(source),
             own_entries,
             data.experiment,
             epoch,
@@ -116,7 +111,9 @@ class _Training(ExitStack):
             steps_done=position.taken / data.step_samples,
             steps_left=steps,
         )
-        with closing(read):
+        with ExitStack() as stack:
+            stack.enter_context(closing(read))
+            stack.callback(source.release)
             yield from train_epoch(
                 plan.step,
                 self.job.watchdog.follow(read, position.step + 1, self.config.accumulate),

@@ -36,7 +36,7 @@ from ..experiment.sections import Training
 from ..input import selection
 from ..input.batches import kept_window_bytes
 from ..input.random_batches import random_batch
-from ..input.source import source_of
+from ..input.source import SimulatedSource, source_of
 from ..measure import performance
 from ..networks import Network, count
 from ..optimization.assembly import assemble
@@ -67,12 +67,14 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
             f"training.split.ways is {training.split.ways}, and {ranks} ranks are no multiple of it: change one"
         )
     groups = ranks // training.split.ways
-    steps_per_epoch = train_samples // groups // rank_samples
+    source = source_of(experiment)
+    epoch_samples = source.epoch_samples(train_samples, groups)
+    steps_per_epoch = epoch_samples // groups // rank_samples
     if not steps_per_epoch:
-        raise selection.too_few_samples(train_samples, groups, rank_samples)
+        raise selection.too_few_samples(epoch_samples, groups, rank_samples)
     steps = steps_per_epoch * training.epochs
     steps = min(steps, training.steps or steps)
-    if kept_in_memory := source_of(experiment).kept_bytes(train_samples, ranks):
+    if kept_in_memory := source.kept_bytes(train_samples, ranks):
         work = f"data.source memory of {train_samples} samples on {plural(ranks, 'rank')}, for one of them"
         check_memory_for(kept_in_memory, work, "leave it out, or use more ranks or fewer training.samples")
     measured = _measure_step(experiment)
@@ -80,7 +82,7 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
     images = experiment.images_per_sample()
     result: Forecast = {
         "ranks": ranks,
-        "train_samples": train_samples,
+        "train_samples": epoch_samples,
         "held_out_samples": samples.held_out,
         "simulation": samples.simulation,
         "parameters": network.parameters,
@@ -133,26 +135,28 @@ def _samples(experiment: Experiment, ranks: int) -> _Samples:
             present = set(dataset.ids)
     listed, materials, each = _entries_and_materials(experiment)
     entries = [entry for entry in listed if not entry.skipped]
-    training = sum(entry.split == "train" for entry in entries)
-    missing = sum(entry.id not in present for entry in entries)
+    source = source_of(experiment)
+    wanted = source.selected(entries) if isinstance(source, SimulatedSource) else entries
+    training = sum(entry.split == "train" for entry in wanted)
+    missing = sum(entry.id not in present for entry in wanted)
     if missing:
         task_of(experiment).check_listed(entries)
     if not missing or not experiment.data.source.simulates:
-        return _Samples(training, len(entries) - training, None)
+        return _Samples(training, len(wanted) - training, None)
     whole = estimate.estimate_dataset(experiment, materials, ranks, listed)
     number, seconds = round(each * missing), each * missing / len(entries) * whole.seconds_per_rank
     if limit_s is not None and seconds > limit_s:  # a sample that has begun is finished
         number, seconds = min(number, math.ceil(limit_s / seconds * number / ranks) * ranks), limit_s
-    there = (len(entries) - missing + number) / len(entries)
+    there = (len(wanted) - missing + number) / len(wanted)
     simulation: SimulationForecast = {
         "samples": number,
         "seconds": seconds,
         "memory_bytes": whole.memory_bytes,
         "disk_bytes": round(number / len(entries) * whole.disk_bytes),
-        "listed": round(each * len(entries)),
+        "listed": round(each * len(wanted)),
         "estimated_from": len(materials),
     }
-    return _Samples(round(there * training), round(there * (len(entries) - training)), simulation)
+    return _Samples(round(there * training), round(there * (len(wanted) - training)), simulation)
 
 
 def _entries_and_materials(experiment: Experiment) -> tuple[Sequence[Entry], Sequence[Material], float]:

@@ -1,4 +1,4 @@
-"""The order in which a rank draws and uses samples: a function of seed, epoch and place, whatever the simulator's speed.
+"""The order in which a rank draws and uses samples. It does not depend on the speed of the simulator.
 
 An epoch's samples of a rank are numbered in the order of their draws. `window` of them after each other form a block,
 the last block of an epoch being shorter. A block is used `reuse` times, each time in another random order, then the

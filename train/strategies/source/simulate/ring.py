@@ -171,8 +171,9 @@ class Ring:
         """Raises WorkError if nothing can leave the ring before a sample comes in."""
         if block == self._incomplete and not any(self._present[earlier] for earlier in range(self._used_before, block)):
             raise WorkError(
-                f"data.source.memory_gib is {self.capacity / 2**30:.3g}, which {len(self._stored)} samples of a window of "
-                f"{self.order.window} fill, the next taking {size / 1e6:.3g} MB: raise it, or lower data.source.window"
+                f"data.source.memory_gib is {self.capacity / 2**30:.3g}, which {len(self._stored)} samples of a window "
+                f"of {self.order.window} fill, the next taking {size / 1e6:.3g} MB: raise it, or lower "
+                "data.source.window"
             )
 
     def _advance(self) -> None:

@@ -50,8 +50,8 @@ class Simulate(SourceSection):
         32,
         ge=1,
         le=10**6,
-        description="samples of the training split, or a few more, that are simulated to data.directory: the mean image "
-        "of the evaluation is theirs",
+        description="samples of the training split, or a few more, that are simulated to data.directory: the mean "
+        "image of the evaluation is theirs",
     )
 
     @property
@@ -75,7 +75,11 @@ class Simulate(SourceSection):
         faults = (
             (training.samples is not None, "training.samples", "it has data.source.samples_per_epoch"),
             (training.split.ways > 1, "training.split.ways", "ranks that divide samples would simulate each twice"),
-            (inputs.redraw_epochs > 1, "training.inputs.redraw_epochs", "a sample is gone after data.source.reuse uses"),
+            (
+                inputs.redraw_epochs > 1,
+                "training.inputs.redraw_epochs",
+                "a sample is gone after data.source.reuse uses",
+            ),
             (inputs.held_out_positions > 0, "training.inputs.held_out_positions", "its samples are not evaluated"),
         )
         for wrong, name, reason in faults:

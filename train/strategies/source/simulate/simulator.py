@@ -1,4 +1,4 @@
-"""The simulator of a rank: threads that hand draws out, to processes or to themselves, and put samples into the ring."""
+"""The simulator of a rank: threads that have draws simulated, by processes or by themselves, and fill the ring."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence

@@ -4,7 +4,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import overload
 
@@ -45,7 +45,8 @@ class Source(SimulatedSource):
     def __init__(self, section: Simulate, experiment: Experiment) -> None:
         super().__init__(section, experiment)
         self._folder, self._lock = experiment.data.directory / FAILURES, threading.Lock()
-        self._failed: Counter[str] = Counter()
+        self._failed: Counter[bool] = Counter()  # by whether a supercell could not be built
+        self._until_closed = ExitStack()
 
     # ---- Before training --------------------------------------------------------------------------------------------
 
@@ -106,7 +107,8 @@ class Source(SimulatedSource):
             order = self._order(ranks.rank(), shares, (epoch, taken // shares))
             draws = self._specimen_draws()
             needed = self._check_memory(draws, len(next(node for node in ranks.nodes() if ranks.rank() in node)))
-            self._known = read_failures(make_folder(self._folder), self.experiment.samples_hash())
+            make_folder(self._folder)
+            self._known = read_failures(self._folder, self.experiment.samples_hash())
         with ranks.together():
             self._ring = Ring(order, self.kept_bytes(0, shares))
             makers, line = self._makers(draws)
@@ -155,10 +157,11 @@ class Source(SimulatedSource):
             workers = max(1, len(cores) // 2) if on_host else 0
         where = "processor" if on_host else "GPU"
         if not workers:
-            warnings.filterwarnings("ignore", category=SimulationWarning)  # they are in the samples' provenance
+            self._until_closed.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore", SimulationWarning)  # they are in the samples' provenance
             return [InThread(draws)], f"a thread of this process on the {where}"
         bound = [cores[-1 - number % len(cores)] for number in range(workers)] if on_host else [None] * workers
-        text = f"{plural(workers, 'process', 'processes')} of a rank on the {where}"
+        text = f"{workers} process{'es' * (workers > 1)} of a rank on the {where}"
         text += f", each on one core at niceness {section.nice}" if on_host else ""
         return [InProcess(draws, core, section.nice) for core in bound], text
 
@@ -207,6 +210,7 @@ class Source(SimulatedSource):
     def close(self) -> None:
         if self._simulator:
             self._simulator.close()
+        self._until_closed.close()
         super().close()
 
 

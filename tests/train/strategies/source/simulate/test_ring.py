@@ -1,0 +1,95 @@
+"""The ring: bounded bytes whatever order samples come in, no use too many, and no wait that cannot end."""
+
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from synthetic import dataset
+
+from namsa.dataset import records
+from namsa.errors import WorkError
+from train.strategies.source.simulate.order import Order
+from train.strategies.source.simulate.ring import Ended, Ring
+
+ORDER = Order(7, share=0, shares=1, epochs=2, specimens=12, per_specimen=2, window=6, reuse=3)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """Entries and records of 24 samples."""
+    source, entries = dataset(24)
+    return [(entry, bytearray(source.encoded[entry.id])) for entry in entries]
+
+
+def fill(ring, stored, keys):
+    for key in keys:
+        entry, content = stored[key[1]]
+        if ring.admit(key, len(content)):
+            ring.put(key, entry, content)
+
+
+def test_samples_in_any_order_stay_within_the_bytes_and_are_used_as_often_as_stated(stored):
+    size, used = len(stored[0][1]), Counter()
+    ring = Ring(ORDER, 8 * size)
+    keys = [(epoch, sample) for epoch in range(2) for sample in range(24)]
+    workers = [keys[worker::4] for worker in range(4)]  # each in order, as a simulator's, and all at different speeds
+
+    def work(number):
+        for at, key in enumerate(workers[number]):
+            time.sleep(1e-4 * ((at * (number + 1)) % 7))
+            fill(ring, stored, [key])
+
+    with ThreadPoolExecutor(4) as pool:
+        made = [pool.submit(work, number) for number in range(4)]
+        for epoch in range(2):
+            ring.begin_epoch(epoch)
+            for place in range(ORDER.uses):
+                key, _ = ORDER.use(epoch, place)
+                entry = ring.take(key)
+                with ring.view(entry.id) as record:
+                    wanted = records.decode(stored[key[1]][1])
+                    np.testing.assert_array_equal(record.cbed, wanted.cbed)
+                used[key] += 1
+        for each in made:
+            each.result()
+    assert set(used.values()) == {3}
+    assert len(used) == 48
+    assert 6 * size <= ring.most_bytes <= 8 * size
+    assert ring.bytes == 0
+
+
+def test_a_window_that_does_not_fit_is_an_error_and_not_a_wait(stored):
+    ring = Ring(ORDER, 4 * len(stored[0][1]))
+    with pytest.raises(
+        WorkError, match=r"memory_gib is .*, which 4 samples of a window of 6 fill, .* raise it, or lowe"
+    ):
+        fill(ring, stored, [(0, sample) for sample in range(6)])
+
+
+def test_what_is_left_over_of_an_epoch_makes_room_and_late_samples_of_it_are_not_kept(stored):
+    ring = Ring(ORDER, 7 * len(stored[0][1]))
+    fill(ring, stored, [(0, sample) for sample in range(6)])
+    ring.begin_epoch(1)
+    assert ring.bytes == 0
+    assert not ring.admit((0, 7), 1)
+    fill(ring, stored, [(1, sample) for sample in range(6)])
+    assert ring.take((1, 5)).id == stored[5][0].id
+
+
+def test_readers_are_released_and_learn_of_a_failure(stored):
+    ring = Ring(ORDER, 7 * len(stored[0][1]))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(ring.take, (0, 0))
+        while not ring._waiting:
+            time.sleep(0.001)
+        ring.release()
+        assert isinstance(waiting.exception(), Ended)
+        ring.begin_epoch(0)
+        waiting = pool.submit(ring.take, (0, 0))
+        threading.Timer(0.01, ring.fail, [WorkError("the simulator is gone")]).start()
+        with pytest.raises(WorkError, match="the simulator is gone"):
+            waiting.result(10)
+    assert ring.waited_s() > 0
