@@ -49,7 +49,7 @@ class Ring:
         self._present: Counter[int] = Counter()  # by block, those with a place
         self._incomplete = self._used_before = order.block((order.first[0], 0))  # numbers of blocks
         self._largest = 0
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None  # what has ended the ring
         self._released = False
         self._waiting, self._waiting_since, self._waited_s = 0, 0.0, 0.0
         self._advance()
@@ -68,11 +68,11 @@ class Ring:
         with self._condition:
             self._largest = max(self._largest, size)
             while uses and block >= self._used_before and not self._has_room(block, size):
-                if self._failure:
+                if self.failure:
                     raise Ended
                 self._check_that_it_fits(block, size)
                 self._condition.wait()
-            if self._failure:
+            if self.failure:
                 raise Ended
             if not uses or block < self._used_before:
                 return False
@@ -96,7 +96,7 @@ class Ring:
     def fail(self, error: BaseException) -> None:
         """Ends the ring: training raises `error` with its next sample."""
         with self._condition:
-            self._failure = self._failure or error
+            self.failure = self.failure or error
             self._condition.notify_all()
 
     # ---- Training's side --------------------------------------------------------------------------------------------
@@ -104,10 +104,10 @@ class Ring:
     def take(self, key: Key) -> Entry:
         """Uses a sample, which is waited for; `view` then yields its record, once."""
         with self._condition, self._counted_wait():
-            while not (key in self._stored or self._failure or self._released):
+            while not (key in self._stored or self.failure or self._released):
                 self._condition.wait()
-            if self._failure:
-                raise self._failure
+            if self.failure:
+                raise self.failure
             if self._released:
                 raise Ended
             stored = self._stored[key]
@@ -120,10 +120,10 @@ class Ring:
     def wait_for_block(self) -> None:
         """Waits until all samples of the first block are in the ring. Raises what the simulator has failed with."""
         with self._condition:
-            while self._incomplete == self._first and not self._failure:
+            while self._incomplete == self._first and not self.failure:
                 self._condition.wait()
-            if self._failure:
-                raise self._failure
+            if self.failure:
+                raise self.failure
 
     @contextmanager
     def view(self, sample_id: str) -> Iterator[Record]:

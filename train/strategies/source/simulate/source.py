@@ -46,24 +46,32 @@ class Source(SimulatedSource):
         super().__init__(section, experiment)
         self._folder, self._lock = experiment.data.directory / FAILURES, threading.Lock()
         self._failed: Counter[bool] = Counter()  # by whether a supercell could not be built
-        self._until_closed = ExitStack()
+        self._until_closed, self._baseline_first = ExitStack(), False
 
     # ---- Before training --------------------------------------------------------------------------------------------
 
     def selected(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Returns the held-out samples, and the specimens of the training split whose mean is the baseline."""
+        """Returns the specimens of the training split whose mean is the baseline, and the held-out samples."""
         chosen: list[Entry] = []
         for specimen in by_specimen(train_entries(entries)):
             if len(chosen) < self.section.baseline_samples:
                 chosen += specimen
-        return [*(entry for entry in entries if entry.split != "train"), *chosen]
+        return chosen if self._baseline_first else [*chosen, *(entry for entry in entries if entry.split != "train")]
 
     def prepare(self, job: Preparation) -> Collection[str] | None:
         self._rank, self._log_line = job.ranks.rank(), job.log_line
+        self._baseline_first = True  # training.simulate_seconds may leave out held-out samples, not the baseline
+        super().prepare(job)
+        self._baseline_first = False
         return super().prepare(job)
 
     def epoch_samples(self, training: Sequence[Entry], shares: int) -> int:
         order = self._order(0, shares)
+        if len(training) < shares:
+            raise InputError(
+                f"data.directory has {plural(len(training), 'sample')} of the training split, whose mean is the "
+                f"baseline, fewer than the {plural(shares, 'rank')}: raise data.source.baseline_samples"
+            )
         if not order.uses:
             section, needed = self.section, shares * order.per_specimen * order.reuse
             raise InputError(
@@ -115,7 +123,7 @@ class Source(SimulatedSource):
             self._simulator = Simulator(makers, order.draws(), self._ring, self._write_failure)
         self._log_line(
             f"samples are simulated by {line}, each trained on {plural(self.section.reuse, 'time')}, in windows of "
-            f"{self.section.window}; {needed}; an epoch has {self.epoch_samples((), shares)} of "
+            f"{self.section.window}; {needed}; an epoch has {shares * order.uses} of "
             f"samples_per_epoch {self.section.samples_per_epoch}"
         )
         with ranks.together():
