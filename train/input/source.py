@@ -74,12 +74,12 @@ class SampleSource(Protocol):
         """
         ...
 
-    def epoch_samples(self, training: Sequence[Entry], shares: int) -> int:
+    def epoch_samples(self, training: int, shares: int) -> int:
         """Returns the samples of an epoch.
 
         Args:
-            training: The samples of the training split in data.directory.
-            shares: Number of ranks that share them.
+            training: Number of samples of the training split in data.directory.
+            shares: Number of ranks that share samples.
 
         Raises:
             InputError: If they are too few.
@@ -92,7 +92,7 @@ class SampleSource(Protocol):
         """Returns what a rank takes in an epoch. Entries may be waited for when they are read.
 
         Args:
-            training: See `epoch_samples`.
+            training: The samples of the training split in data.directory.
             epoch: Index of the epoch.
             share: Number of the rank among those that share samples.
             shares: Number of these ranks.
@@ -161,8 +161,8 @@ class FolderSource:
     def __init__(self, section: Any, experiment: Experiment) -> None:
         self.section, self.experiment = section, experiment
 
-    def epoch_samples(self, training: Sequence[Entry], shares: int) -> int:
-        return len(training)
+    def epoch_samples(self, training: int, shares: int) -> int:
+        return training
 
     def epoch_entries(
         self, training: Sequence[Entry], epoch: int, share: int, shares: int, count: int, taken: int

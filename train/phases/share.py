@@ -84,7 +84,7 @@ def share_out(job: Job, source: SampleSource, own_ids: Collection[str] | None) -
             reduction.check_same(selection.digest_ids(present), "the digest of the samples' ids")
         rank_samples = training.batch_size * training.accumulate
         with reduction.together():
-            epoch_samples = source.epoch_samples(training_entries, shares)
+            epoch_samples = source.epoch_samples(len(training_entries), shares)
         steps = reduction.minimum(epoch_samples // shares // rank_samples)
         if not steps:
             fault = selection.too_few_samples(epoch_samples, shares, rank_samples)

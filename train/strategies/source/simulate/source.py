@@ -65,11 +65,11 @@ class Source(SimulatedSource):
         self._baseline_first = False
         return super().prepare(job)
 
-    def epoch_samples(self, training: Sequence[Entry], shares: int) -> int:
+    def epoch_samples(self, training: int, shares: int) -> int:
         order = self._order(0, shares)
-        if len(training) < shares:
+        if training < shares:
             raise InputError(
-                f"data.directory has {plural(len(training), 'sample')} of the training split, whose mean is the "
+                f"data.directory has {plural(training, 'sample')} of the training split, whose mean is the "
                 f"baseline, fewer than the {plural(shares, 'rank')}: raise data.source.baseline_samples"
             )
         if not order.uses:

@@ -152,7 +152,8 @@ def test_a_job_that_cannot_begin_says_why(config, directory):
     )
     (error,) = opened(config, [*settings(memory_gib=1e-4), *directory], [[0]])
     assert "data.source.memory_gib is 0.0001, and a window of 6 samples takes about 0.000" in str(error)
-    with pytest.raises(
-        InputError, match="is 24; 5 ranks with one specimen each, of 2 samples used 3 times, need 30: r"
-    ):
-        source_of(load(config, overrides)).epoch_samples((), 5)
+    source = source_of(load(config, overrides))
+    with pytest.raises(InputError, match="is 24; 5 ranks with one specimen each, of 2 samples used 3 times, need 30"):
+        source.epoch_samples(5, 5)
+    with pytest.raises(InputError, match="has 1 sample of the training split, .* fewer than the 2 ranks: raise data.s"):
+        source.epoch_samples(1, 2)
