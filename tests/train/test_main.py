@@ -96,7 +96,7 @@ def test_a_job_killed_within_an_epoch_takes_it_again(undisturbed, config, monkey
     monkeypatch.setattr(checkpoint, "save", no_space)
     with pytest.raises(WorkError, match="no space"):
         train(config, run_dir=run_dir)
-    assert len(rows(run_dir)) == 2 * len(rows(undisturbed)) // 3
+    assert len(rows(run_dir)) >= 2 * len(rows(undisturbed)) // 3  # it is written behind the steps of the next epoch
     monkeypatch.undo()
     train(config, run_dir=run_dir)
     assert numbers(run_dir) == numbers(undisturbed)
@@ -283,7 +283,7 @@ def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path)
     an_epoch = found["train_samples"] // 2 // 2
     assert (found["steps_per_epoch"], found["steps"], found["epochs"]) == (an_epoch, 5, 3)
     told = dict(forecast.table_rows(found))
-    assert told["to simulate"].startswith(f"{found['simulation']['samples']} samples: ")
+    assert told["to simulate"].startswith(f"{found['simulation']['samples']} samples of ")
     assert "on 2 ranks" in told["steps"]
     assert not (tmp_path / "elsewhere").exists()
     with pytest.raises(InputError, match="samples of another configuration"):

@@ -11,10 +11,12 @@ renamed to their name after their bytes are on disk.
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import keras
 import numpy as np
@@ -90,10 +92,58 @@ class CheckpointSchedule:
         self.last = time.monotonic()
 
 
+class Copied(NamedTuple):
+    """A variable's values, which stay as they are while training goes on."""
+
+    path: str  # the variable's
+    values: np.ndarray
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.values
+
+
+def copied(variables: Sequence[keras.Variable]) -> list[Copied]:
+    """Copies variables into memory of the host."""
+    return [Copied(variable.path, np.array(variable)) for variable in variables]
+
+
+class BackgroundWriter:
+    """Writes a checkpoint behind the training; see `background_writer`."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+        self._writing: Future[None] | None = None
+
+    def start(self, write: Callable[[], None]) -> None:
+        """Starts to write, after the write before: one copy of the state at most is in memory."""
+        self.wait()
+        self._writing = self._pool.submit(write)
+
+    def check(self) -> None:
+        """Raises the error of a write that has failed."""
+        if self._writing and self._writing.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Waits for the last write, and raises its error."""
+        writing, self._writing = self._writing, None
+        if writing:
+            writing.result()
+
+
+@contextmanager
+def background_writer() -> Iterator[BackgroundWriter]:
+    """Yields a writer. Leaving the context waits for the last write."""
+    with ThreadPoolExecutor(1, "checkpoint") as pool:
+        writer = BackgroundWriter(pool)
+        yield writer
+        writer.wait()
+
+
 def save(
     directory: Path,
     position: TrainingPosition,  # how far the job has come
-    variables: Sequence[keras.Variable],  # of the network and the optimizer
+    variables: Sequence[keras.Variable | Copied],  # of the network and the optimizer
     network: Network,  # the network's configuration
     keep: int,
     others: Sequence[np.ndarray] = (),  # moments of each rank but the first, if they are its own
@@ -122,7 +172,7 @@ def save(
 def save_as(
     path: Path,
     position: TrainingPosition,
-    variables: Sequence[keras.Variable],
+    variables: Sequence[keras.Variable | Copied],
     network: Network,
     others: Sequence[np.ndarray] = (),
 ) -> None:

@@ -1,8 +1,11 @@
 """Training: epochs of steps, with validations and checkpoints between them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext
+from functools import partial
 from typing import cast
+
+import numpy as np
 
 from ..input import batches
 from ..measure import telemetry, transfer_rows
@@ -65,6 +68,7 @@ class _Training(ExitStack):
         self.deliver = self.enter_context(
             checkpoint_delivery.background_delivery(run.path, home, self.config.checkpoints.keep)
         )
+        self.writer = self.enter_context(checkpoint.background_writer())
         self.callback(lambda: job.watchdog.enter(self.state.position.step, stalls.IDLE))
         return self
 
@@ -82,6 +86,7 @@ class _Training(ExitStack):
             if self.record:
                 self.record(measured)
             self.show(measured, last)
+            self.writer.check()
             if self.schedule.due_within_epoch(state.position) and not (last or self.job.stop_request.agreed):
                 self.save()
         if state.position.step == epoch_end:
@@ -150,19 +155,18 @@ class _Training(ExitStack):
             self.run.log_line(telemetry.validation_line(validated))
 
     def save(self) -> None:
-        """Writes a checkpoint."""
+        """Copies the state, and writes it as a checkpoint behind the training."""
         exchange = self.state.assembly.exchange
         of_ranks, variables = exchange.state_of_ranks(), exchange.state()
         if self.job.rank == 0:
             self.job.watchdog.enter(self.state.position.step, stalls.WRITING)
             telemetry.sync_metrics(self.run.path)
-            path = checkpoint.save(
-                self.run.checkpoints,
-                self.state.position,
-                variables,
-                self.data.experiment.network,
-                self.config.checkpoints.keep,
-                of_ranks,
-            )
-            self.deliver(path)
+            self.writer.start(partial(self._write, self.state.position, checkpoint.copied(variables), of_ranks))
             self.schedule.record_written()
+
+    def _write(
+        self, position: TrainingPosition, variables: Sequence[checkpoint.Copied], of_ranks: Sequence[np.ndarray]
+    ) -> None:
+        """Writes a checkpoint, and delivers it home."""
+        network, keep = self.data.experiment.network, self.config.checkpoints.keep
+        self.deliver(checkpoint.save(self.run.checkpoints, position, variables, network, keep, of_ranks))

@@ -31,6 +31,8 @@ class Machine(Section):
         jitter: Standard deviation of a rank's time per step, as a fraction of the step. Assumed.
         late_rate: Probability that a rank is late in a step. Fitted.
         late_share: Delay of a rank that is late, as a fraction of the step. Assumed.
+        copy_bytes_per_s: Rate at which a rank copies its state to its host for a checkpoint, byte/s. Assumed.
+        disk_bytes_per_s: Rate at which a node writes to its own disk, byte/s. Summit: 2.1e9 (data sheet of the NVMe).
         kernel_rows: Rows of maps by which the kernels of a divided sample seem longer: those of r rows take the time of
             r plus so many. Summit: not known, and none.
     """
@@ -51,6 +53,8 @@ class Machine(Section):
     jitter: NonNegativeFloat = 0.001
     late_rate: NonNegativeFloat = Field(1.95e-5, le=1)
     late_share: NonNegativeFloat = 0.2
+    copy_bytes_per_s: PositiveFloat = 5e9
+    disk_bytes_per_s: PositiveFloat = 2.1e9
     kernel_rows: NonNegativeFloat = 0.0
 
 

@@ -103,6 +103,19 @@ def block_bytes(work: Workload, strategy: Strategy) -> int:
     return strategy.averaged_per_weight * (values - kernels + kernels * strategy.kernel_bytes // 4)
 
 
+def checkpoint_s(machine: Machine, state_bytes: int, between_s: float) -> float:
+    """Returns the time for which a checkpoint holds all ranks, s.
+
+    They wait while rank 0 copies its state to the host. It writes it behind the training, which waits for that only
+    where the next checkpoint is due before.
+
+    Args:
+        state_bytes: Size of the checkpoint.
+        between_s: Time of the steps between two checkpoints, s.
+    """
+    return state_bytes / machine.copy_bytes_per_s + max(0.0, state_bytes / machine.disk_bytes_per_s - between_s)
+
+
 def _local_step(machine: Machine, work: Workload, strategy: Strategy, ranks: int, steps: float) -> StepEstimate:
     """The mean of `steps` steps of local SGD, after which weights, and moments if configured, travel as one block."""
     delay_s = straggler_delay_s(machine, ranks, work.compute_s, work.compute_s, steps)

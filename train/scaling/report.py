@@ -16,14 +16,14 @@ from namsa.dataset import manifest
 from namsa.errors import InputError
 
 from ..experiment.experiment import Experiment, load
-from ..experiment.sections import Training
+from ..experiment.sections import Checkpoints, Training
 from ..measure.performance import sustained_and_peak
 from ..networks import Network, count, read_network
 from ..reports.runs import read_steps
 from . import fit
 from .divided_job import DividedJob
 from .machine import SUMMIT, Machine
-from .model import block_bytes, efficiency, estimate_step, steps_between
+from .model import block_bytes, checkpoint_s, efficiency, estimate_step, steps_between
 from .published import STRATEGIES, published_results
 from .results import CurveRow, ScalingReport, Synchronisation
 from .strategy import Strategy, strategy_of
@@ -41,6 +41,7 @@ class _Job:
     step_flop: int  # FLOP per step of one rank
     convolutions_s: float | None  # time of the convolutions in a step of one rank, s; `None` if not known
     samples: int | None  # samples of the training split; `None` if not known
+    state_bytes: int  # of a checkpoint
 
     @property
     def samples_per_step(self) -> int:
@@ -97,6 +98,7 @@ def report(
         step_flop,
         step_flop / peak if peak else None,
         samples if samples is not None else found_samples,
+        4 * (1 + training.optimizer.moments) * count(network).parameters,
     )
     if job.strategy.synchronise == "epoch" and job.samples is None:
         raise InputError(
@@ -247,6 +249,18 @@ def _row(job: _Job, ranks: int) -> CurveRow:
         row["steps_per_epoch"] = steps
     totals = [] if steps is None else [job.training.epochs * steps]
     totals += [job.training.steps] if job.training.steps else []
+    between_s = _between_checkpoints_s(job.training.checkpoints, step.seconds, steps)
+    if between_s is not None:
+        held_s = checkpoint_s(job.machine, job.state_bytes, between_s)
+        row["checkpoint_s"] = held_s * step.seconds / between_s
     if totals:
-        row["hours"] = min(totals) * step.seconds / 3600
+        row["hours"] = min(totals) * (step.seconds + row.get("checkpoint_s", 0.0)) / 3600
     return row
+
+
+def _between_checkpoints_s(config: Checkpoints, step_s: float, steps_per_epoch: int | None) -> float | None:
+    """Time of the steps between two checkpoints, s; `None` if it follows from an unknown length of epochs."""
+    times = [] if config.every_seconds is None else [config.every_seconds]
+    times += [] if config.every_steps is None else [config.every_steps * step_s]
+    times += [] if not steps_per_epoch else [config.every_epochs * steps_per_epoch * step_s]
+    return max(step_s, min(times)) if times else None

@@ -27,8 +27,9 @@ class CurveRow(TypedDict):
     # With local SGD on several ranks, time of one with the wait for the slowest rank, s.
     synchronisation_s: NotRequired[float]
     steps_per_epoch: NotRequired[int]  # steps per epoch. Present only if the number of samples is known
-    # Time of the training steps of the whole job, h. Present only if the number of samples or `training.steps` is
-    # known.
+    checkpoint_s: NotRequired[float]  # time per step for which checkpoints hold the training, in the mean, s
+    # Time of the training steps of the whole job with its checkpoints, h. Present only if the number of samples or
+    # `training.steps` is known.
     hours: NotRequired[float]
 
 

@@ -1,4 +1,5 @@
 import json
+import threading
 
 import keras
 import numpy as np
@@ -7,7 +8,15 @@ import pytest
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
 from train.experiment.sections import Checkpoints
-from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition, read, restore, save
+from train.optimization.checkpoint import (
+    CheckpointSchedule,
+    TrainingPosition,
+    background_writer,
+    copied,
+    read,
+    restore,
+    save,
+)
 
 NETWORK = NetworkConfig(input_shape=(2, 8, 8), layers=(1, 1, 1))
 
@@ -50,6 +59,37 @@ def test_everything_comes_back_bit_for_bit(tmp_path):
         np.testing.assert_array_equal(a, b)
     assert path.name == "step-000000012.npz"
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_what_is_written_behind_the_training_is_the_state_before_it(tmp_path):
+    trained, go_on = variables(), threading.Event()
+    with background_writer() as writer:
+        state = copied(trained)
+        writer.start(lambda: (go_on.wait(10), save(tmp_path, TrainingPosition(3), state, NETWORK, keep=3)))
+        trained[0].assign(np.zeros((2, 3)))  # the next step, while the file is not yet there
+        assert not list(tmp_path.iterdir())
+        go_on.set()
+    fresh = variables(9.0)
+    assert restore([tmp_path], fresh, NETWORK).step == 3
+    for restored, before in zip(values(fresh), values(variables()), strict=True):
+        np.testing.assert_array_equal(restored, before)
+
+
+def test_a_write_that_failed_behind_the_training_ends_it_at_the_next_step_or_checkpoint_or_at_the_end():
+    def full_disk():
+        raise WorkError("disk full")
+
+    with background_writer() as writer:
+        writer.start(full_disk)
+        with pytest.raises(WorkError, match="disk full"):
+            writer.start(lambda: None)
+    with background_writer() as writer:
+        writer.start(full_disk)
+        writer._pool.shutdown()  # the write has ended
+        with pytest.raises(WorkError, match="disk full"):
+            writer.check()
+    with pytest.raises(WorkError, match="disk full"), background_writer() as writer:
+        writer.start(full_disk)
 
 
 def test_no_checkpoint_leaves_the_variables(tmp_path):

@@ -10,7 +10,7 @@ from fcdensenet.count import count
 from train.scaling import published
 from train.scaling.costs import allreduce_s, coordination_s, straggler_delay_s
 from train.scaling.machine import SUMMIT, Machine
-from train.scaling.model import block_bytes, efficiency, estimate_step, steps_between
+from train.scaling.model import block_bytes, checkpoint_s, efficiency, estimate_step, steps_between
 from train.scaling.strategy import Strategy
 from train.scaling.workload import Gradient, Workload, workload
 
@@ -163,3 +163,9 @@ def test_waiting_less_often_costs_less() -> None:
     values = [efficiency(SUMMIT, LOAD, local(k), 6000) for k in (1, 10, 100, 1000)]
     assert values == sorted(values)
     assert math.isclose(values[-1], 1, abs_tol=0.01)
+
+
+def test_a_checkpoint_that_is_written_behind_the_training_holds_it_only_while_it_is_copied() -> None:
+    machine = Machine(copy_bytes_per_s=5e9, disk_bytes_per_s=2e9)
+    assert checkpoint_s(machine, 10_000_000_000, between_s=600) == 2
+    assert checkpoint_s(machine, 10_000_000_000, between_s=1) == 2 + 4  # the next is due before this one is written
