@@ -15,3 +15,11 @@ class SimulationWarning(UserWarning):
 
 class WorkError(RuntimeError):
     """The work failed, for example for lack of disk space or because of a corrupt record; exit code 1."""
+
+
+class DiskFullError(WorkError):
+    """A disk has no room left. `lost` records were not committed."""
+
+    def __init__(self, message: str, lost: int) -> None:
+        super().__init__(message)
+        self.lost = lost

@@ -12,6 +12,7 @@ from the configuration, so that no later run tries it again; after `failed-RANK.
 If a dataset is spread over nodes, the samples that other nodes hold are not missing (`other_nodes`).
 """
 
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,12 +34,13 @@ from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.sharing import ONE_RANK, RankLayout, by_specimen, share
 from namsa.dataset.simulate_entry import SimulateSample, prepare_samples
 from namsa.dataset.workload import count_workload
-from namsa.errors import InputError, OutOfMemoryError, WorkError
+from namsa.errors import DiskFullError, InputError, OutOfMemoryError, WorkError
 from namsa.files import make_folder, write_text_atomic
 from namsa.memory import available_memory_bytes
 from namsa.sample import Sample
 
 Prepare = Callable[[SimulationConfig, Material, Sequence[Entry]], SimulateSample]
+_LEFT_FREE = 0.05  # of a disk by a run with a time limit, for what comes after it; half of the room if it has less
 _FAILURES = (InputError, WorkError, MemoryError)  # of a sample; others are those of the program
 
 
@@ -47,7 +49,9 @@ class RunLimits:
     """Where a run stops before its share is complete."""
 
     samples: int | None = None  # the largest number of samples to simulate; `None`: all
-    seconds: float | None = None  # the time after which no simulation starts; `None`: unlimited
+    # The time after which no simulation starts; `None`: unlimited. A run with it also ends where the disk is nearly
+    # full, so that what comes after it has its share of both.
+    seconds: float | None = None
     # The memory of this rank. If the costliest sample needs more, or the samples are expected to take longer than
     # `machine_limits.LONGEST_SECONDS`, no simulation starts. `None`: neither is estimated.
     memory_bytes: int | None = None
@@ -89,6 +93,7 @@ class ProductionSummary(TypedDict):
     seconds: float  # duration of the run
     bytes: int  # size of the records that this run wrote
     time_limit_reached: bool  # whether the run stopped because its time was over
+    disk_full: bool  # whether a run with a time limit stopped because the disk was nearly full
 
 
 def produce(
@@ -150,6 +155,7 @@ def produce(
         "seconds": round(time.monotonic() - start, 3),
         "bytes": sum(run.record_bytes),
         "time_limit_reached": run.time_limit_reached,
+        "disk_full": run.disk_full,
     }
 
 
@@ -170,6 +176,8 @@ class _Run:
     failed: list[str] = field(default_factory=list)
     stored_meanwhile: frozenset[str] = frozenset()  # by another job of this rank, which ended before this one began
     time_limit_reached: bool = False
+    disk_full: bool = False
+    least_free_bytes: float = 0  # on the disk, for a sample to begin
 
     def simulate_entries(self, entries: Sequence[Entry], specimens: Sequence[Sequence[Entry]]) -> None:
         """Simulates and stores entries, specimen by specimen, until the time is over.
@@ -180,6 +188,10 @@ class _Run:
         expected_bytes = disk_space.expected_bytes(self.config, self.materials, entries)
         time_limited = self.limits.seconds is not None
         disk_space.check(self.directory, expected_bytes, self.layout.local_size, time_limited=time_limited)
+        if time_limited:
+            usage = shutil.disk_usage(self.directory)
+            next_bytes = self.layout.local_size * expected_bytes / len(entries)
+            self.least_free_bytes = min(_LEFT_FREE * usage.total, usage.free / 2) + next_bytes
         self._check_machine(entries)
         write_text_atomic(self.directory / "config.yaml", dump_yaml(self.config))
         path, per_commit = shards.shard_path(self.directory, self.layout.rank), self.config.data.samples_per_commit
@@ -189,23 +201,30 @@ class _Run:
             self.stored_meanwhile = writer.ids & wanted
             wanted -= writer.ids
             stored: Future[None] | None = None
-            for entry, sample in self._samples(specimens, wanted):
-                if stored and sample:
+            try:
+                for entry, sample in self._samples(specimens, wanted):
+                    if stored and sample:
+                        stored.result()
+                    if sample:
+                        stored = pool.submit(self._store, writer, entry, sample)
+                    done += 1
+                    self.on_sample(done, len(wanted))
+                if stored:
                     stored.result()
-                if sample:
-                    stored = pool.submit(self._store, writer, entry, sample)
-                done += 1
-                self.on_sample(done, len(wanted))
-            if stored:
-                stored.result()
+                writer.commit()
+            except DiskFullError as error:
+                if not time_limited:
+                    raise
+                self.disk_full = True
+                del self.record_bytes[len(self.record_bytes) - error.lost :]
 
     def _samples(
         self, specimens: Sequence[Sequence[Entry]], wanted: Collection[str]
     ) -> Iterator[tuple[Entry, Sample | None]]:
-        """Yields the wanted entries with their samples, `None` for one that failed, until the time is over."""
+        """Yields the wanted entries with their samples, `None` for one that failed, until a limit is reached."""
         for entries in specimens:
             todo = [entry for entry in entries if entry.id in wanted]
-            if not todo or self._is_time_over():
+            if not todo or self._is_over():
                 continue
             simulate: SimulateSample
             try:
@@ -213,7 +232,7 @@ class _Run:
             except _FAILURES as error:
                 simulate = partial(_fail, error)
             for entry in todo:
-                if self._is_time_over():
+                if self._is_over():
                     break
                 try:
                     sample = simulate(entry)
@@ -224,10 +243,12 @@ class _Run:
                     yield entry, sample
             del simulate  # and with it what the samples have in common, before the next specimen takes memory
 
-    def _is_time_over(self) -> bool:
-        if self.limits.seconds is not None and time.monotonic() - self.start >= self.limits.seconds:
-            self.time_limit_reached = True
-        return self.time_limit_reached
+    def _is_over(self) -> bool:
+        """Whether the time is over, or, in a run with a time limit, the disk is nearly full."""
+        if self.limits.seconds is not None:
+            self.time_limit_reached |= time.monotonic() - self.start >= self.limits.seconds
+            self.disk_full |= shutil.disk_usage(self.directory).free < self.least_free_bytes
+        return self.time_limit_reached or self.disk_full
 
     def _check_machine(self, entries: Sequence[Entry]) -> None:
         """Raises InputError if the entries are expected to need more memory or time than this machine has."""
@@ -251,8 +272,8 @@ class _Run:
         except (WorkError, MemoryError) as error:
             self._fail(entry, error)
         else:
-            writer.put(entry.id, record)
             self.record_bytes.append(len(record))
+            writer.put(entry.id, record)
 
     def _fail(self, entry: Entry, error: Exception) -> None:
         """Writes down that a sample could not be made."""

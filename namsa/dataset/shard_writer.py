@@ -6,6 +6,7 @@ what was committed. Two processes cannot write to one shard: the second would si
 """
 
 import errno
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -15,13 +16,14 @@ from pathlib import Path
 import lmdb
 
 from namsa.dataset import lmdb_structure, records
-from namsa.errors import WorkError
+from namsa.errors import DiskFullError, WorkError
 from namsa.files import open_in_place, sync_folder
 from namsa.locks import exclusive
 
 BATCH_BYTES = 2**26  # records per commit of `ShardWriter.put_many`
 _LOCK_BYTES = 8192  # size of a lock with LMDB's default of 126 readers
 _ONE_WRITER = "wait for it, or give each process its own rank (--rank, or a launcher)"
+_LITTLE_BYTES = 2**30  # free on a disk on which a write that ended early says that it is full
 _MAP_SIZE = 2**36  # address space, not disk: 64 GiB beyond the file's size, doubled if it is not enough
 
 
@@ -100,7 +102,7 @@ class ShardWriter:
             except lmdb.MapFullError:
                 self._grow()
             except lmdb.Error as error:
-                raise _cannot_write(self._path, error) from None
+                raise _cannot_write(self._path, error, len(pending)) from None
 
     def _grow(self) -> None:
         """Doubles the map. The pin must be released for that; readers that start meanwhile are not protected."""
@@ -139,13 +141,22 @@ def _reserve_lock(path: Path) -> None:
         os.close(lock)
 
 
-def _cannot_write(path: Path, error: lmdb.Error | OSError) -> WorkError:
-    """Returns the error with the free space and the remedy."""
-    free = f"{shutil.disk_usage(path.parent).free / 2**30:.2f} GiB free there" if path.parent.is_dir() else "no folder"
+def _cannot_write(path: Path, error: lmdb.Error | OSError, lost: int = 0) -> WorkError:
+    """Returns the error with the free space and the remedy.
+
+    Args:
+        lost: Records that were to be written.
+    """
+    free = shutil.disk_usage(path.parent).free if path.parent.is_dir() else math.inf
     reason = str(error.strerror if isinstance(error, OSError) else error)
-    if reason.endswith(os.strerror(errno.EIO)):  # what LMDB reports after a partial write
+    partial_write = reason.endswith(os.strerror(errno.EIO))  # what LMDB reports for it
+    if partial_write:
         reason += ", which may mean that the disk is full"
-    return WorkError(
-        f"cannot write {path}: {reason} ({free}). Make room, or take another directory; what was committed is kept, "
-        "and the next run continues from it"
+    where = f"{free / 2**30:.2f} GiB free there" if free < math.inf else "no folder"
+    text = (
+        f"cannot write {path}: {reason} ({where}). Make room, "
+        "or take another directory; what was committed is kept, and the next run continues from it"
     )
+    full = reason.endswith((os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)))
+    full = full or (partial_write and free < _LITTLE_BYTES)
+    return DiskFullError(text, lost) if full else WorkError(text)

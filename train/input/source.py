@@ -22,6 +22,7 @@ from namsa.dataset.shards import Dataset
 from namsa.dataset.sharing import RankLayout
 from namsa.dataset.slabs import SampleSlab, SlabReader
 from namsa.dataset.tiles import Slab
+from namsa.text import plural
 
 from ..experiment import registry
 from ..experiment.data import Simulated, SourceSection
@@ -266,6 +267,8 @@ def simulation_line(summaries: Sequence[ProductionSummary], directory: Path) -> 
         text += f", {failed} failed and left out (reasons: {directory}/failed-*.jsonl)"
     if any(rank["time_limit_reached"] for rank in summaries):
         text += "; stopped by training.simulate_seconds, run again for the rest"
+    if full := sum(rank["disk_full"] for rank in summaries):
+        text += f"; on {plural(full, 'rank')} the disk is nearly full, the job goes on with what is there"
     return text
 
 

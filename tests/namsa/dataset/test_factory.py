@@ -7,11 +7,12 @@ import shutil
 import time
 
 import fake_samples
+import lmdb
 import pytest
 from fake_samples import MATERIALS, config, contents, sample, simulate
 
 from namsa import InputError, WorkError
-from namsa.dataset import disk_space, listing
+from namsa.dataset import disk_space, listing, shard_writer
 from namsa.dataset.entries import build_entries
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, Shard, shard_path, shard_paths
@@ -42,7 +43,7 @@ def test_one_rank_makes_everything_once(tmp_path):
     summary = produce(tmp_path, on_sample=lambda done, total: reported.append((done, total)))
     assert summary | {"seconds": 0, "bytes": 0} == {
         "rank": 0, "size": 1, "written": 12, "present": 0, "skipped": 0, "failed": 0, "remaining": 0,
-        "seconds": 0, "bytes": 0, "time_limit_reached": False,
+        "seconds": 0, "bytes": 0, "time_limit_reached": False, "disk_full": False,
     }  # fmt: skip
     assert summary["bytes"] > 12 * 1000
     assert reported == [(done, 12) for done in range(1, 13)]
@@ -319,6 +320,41 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_committed(tmp_path, monkeyp
         produce(tmp_path)
     assert sorted(contents(tmp_path)) == sorted(put)
     assert not list(tmp_path.glob("failed*"))
+
+
+def test_a_run_with_a_time_limit_ends_where_the_disk_is_nearly_full_and_says_so(tmp_path, monkeypatch):
+    """Of a job that goes on with training, as from a full burst buffer: its checkpoints need some room, too."""
+    usage = shutil.disk_usage(tmp_path)
+    size = produce(tmp_path / "one", limit=1)["bytes"]
+
+    def disk(path):
+        written = sum(shard.stat().st_size for shard in tmp_path.glob("all/shard-*.lmdb"))
+        return usage._replace(total=200 * size, free=14 * size - written)
+
+    monkeypatch.setattr(shutil, "disk_usage", disk)
+    summary = produce(tmp_path / "all", time_limit_s=1000)
+    assert summary["disk_full"]
+    assert not summary["time_limit_reached"]
+    assert summary["written"] == len(contents(tmp_path / "all")) > 0
+    assert summary["remaining"] == 12 - summary["written"] > 0
+
+
+def test_a_disk_that_is_full_all_the_same_ends_only_a_run_without_a_time_limit(tmp_path, monkeypatch):
+    def full(writer):
+        if writer._pending and len(commits) == 2:
+            lost, writer._pending = len(writer._pending), []
+            raise shard_writer._cannot_write(tmp_path, lmdb.DiskError("mdb_txn_commit: No space left on device"), lost)
+        commits.extend([1] * bool(writer._pending))
+        commit(writer)
+
+    commits, commit = [], ShardWriter.commit
+    monkeypatch.setattr(ShardWriter, "commit", full)
+    real = config(data={"samples_per_commit": 2})
+    summary = produce(tmp_path, config=real, time_limit_s=1000)
+    assert (summary["written"], summary["disk_full"], summary["remaining"]) == (4, True, 8)
+    assert len(contents(tmp_path)) == 4
+    with pytest.raises(WorkError, match="No space left"):
+        produce(tmp_path, config=real)
 
 
 def test_a_damaged_shard_of_any_rank_stops_the_run(tmp_path):
