@@ -70,7 +70,7 @@ class Layers(Protocol[Tensor]):
 
 
 def dense_block(op: Layers[Tensor], x: Tensor, convolutions: int, config: NetworkConfig, name: str) -> Tensor:
-    """Adds a dense block.
+    """Adds a dense block; returns the block's new maps, convolutions·growth channels, without `x`.
 
     Every convolution sees the rectified stack of `x` and all new maps so far. The block's output passes ReLU and
     dropout once (Laanait et al. 2019), so that each map is dropped at most once, however often it is passed on. The
@@ -83,9 +83,6 @@ def dense_block(op: Layers[Tensor], x: Tensor, convolutions: int, config: Networ
     Args:
         x: The block's input.
         name: Prefix of the layers' names.
-
-    Returns:
-        The block's new maps, convolutions·growth channels, without `x`.
     """
     stack = _normalised_stack if config.block_norm else _rectified_stack
     new = stack(op, x, convolutions, config, name)

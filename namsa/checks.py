@@ -24,14 +24,11 @@ THICK_SLICE_ANGSTROM = 4.0  # two layers of atoms in most crystals
 def check_positions(
     positions_angstrom: npt.ArrayLike, scan_shape: tuple[int, int] | None = None
 ) -> npt.NDArray[np.float64]:
-    """Returns probe positions as an array.
+    """Returns probe positions as an array, (n, 2).
 
     Args:
         positions_angstrom: Probe positions (n, 2) as (y, x), Å.
         scan_shape: Rows and columns (sy, sx) of the raster, if the positions are one.
-
-    Returns:
-        The positions, (n, 2).
 
     Raises:
         InputError: If the shape is wrong, a position is not finite, or the number does not match `scan_shape`.

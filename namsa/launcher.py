@@ -40,9 +40,6 @@ def rank_and_size(
     Args:
         rank: Explicit rank, given together with `size`.
 
-    Returns:
-        The rank and the number of ranks.
-
     Raises:
         InputError: If only one of the two is known, or the rank is not in `[0, size)`.
     """

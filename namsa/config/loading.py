@@ -40,13 +40,10 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_yaml(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Reads a mapping from a YAML file and applies overrides.
+    """Reads a mapping from a YAML file and applies overrides; returns the mapping, not yet validated.
 
     Args:
         overrides: Settings as `section.key=value`, whose values are YAML too.
-
-    Returns:
-        The mapping, not yet validated.
 
     Raises:
         InputError: If the file cannot be read or holds no mapping, or an override is malformed.

@@ -45,10 +45,7 @@ class Client(Protocol):
 
 
 def fetch(config: MaterialsProject) -> int:
-    """Queries the server and writes the answer to `config.file`.
-
-    Returns:
-        The number of crystals.
+    """Queries the server and writes the answer to `config.file`; returns the number of crystals.
 
     Raises:
         InputError: If there is no API key, the file exists already, its folder does not, or no crystal matches.

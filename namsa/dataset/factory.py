@@ -115,10 +115,7 @@ def produce(
     # Returns the entries to simulate, of all ranks together, from those of the manifest.
     select: Callable[[Sequence[Entry]], Sequence[Entry]] = lambda entries: entries,
 ) -> ProductionSummary:
-    """Simulates the missing samples of this rank's share.
-
-    Returns:
-        Counts of the rank's share.
+    """Simulates the missing samples of this rank's share; returns counts of the rank's share.
 
     Raises:
         InputError: If a limit is below 0, the directory holds samples of another configuration, or the samples need

@@ -20,16 +20,13 @@ from namsa.text import shorten
 def positions(
     scan: Scan, extent_angstrom: tuple[float, float], rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Returns the coordinates of the scan's rows and columns.
+    """Returns the coordinates of the scan's rows and columns, (y, x), shapes (sy,) and (sx,), Å.
 
     Without a step the scan fills the periodic cell evenly: one step after the last position the first one repeats.
 
     Args:
         extent_angstrom: Sides (y, x) of the periodic cell, Å.
         rng: Draws the origin, if it is random.
-
-    Returns:
-        (y, x), shapes (sy,) and (sx,), Å.
 
     Raises:
         InputError: If the scan's positions are in a file.

@@ -74,14 +74,11 @@ class PlainPlaneWaves:
 
 
 def propagator(grid: Grid, wavelength: float, distance_angstrom: float) -> npt.NDArray[np.complex128]:
-    """Returns the band-limited Fresnel propagator over a distance.
+    """Returns the band-limited Fresnel propagator over a distance: P(k), (ny, nx), zero frequency first.
 
     Args:
         wavelength: Electron wavelength, Å.
         distance_angstrom: Distance along the beam, Å.
-
-    Returns:
-        P(k), (ny, nx), zero frequency first.
     """
     along_y, along_x = (np.exp(-1j * np.pi * wavelength * distance_angstrom * k**2) for k in grid.frequencies())
     return (grid.antialias() * along_y) * along_x

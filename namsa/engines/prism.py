@@ -195,12 +195,9 @@ def scattering_matrices(
     depths: Sequence[int],
     on_beams: Callable[[int, int], None] = lambda done, total: None,  # called as `on_beams(done, total)`
 ) -> list[ScatteringMatrix]:
-    """Computes the scattering matrices of a specimen's first slices.
+    """Computes the scattering matrices of a specimen's first slices; returns one matrix for each depth.
 
     Plane waves are propagated a few at a time, in threads on a CPU. Each writes its own row.
-
-    Returns:
-        One matrix for each depth.
     """
     xp, on_host, (ny, nx) = array_module(fresnel), isinstance(fresnel, np.ndarray), fresnel.shape
     column, row = np.nonzero(reuse.beams.T)  # sorted by column, each of which is one product

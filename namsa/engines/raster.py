@@ -93,12 +93,9 @@ def sum_patterns(
     binning: tuple[Array, Array],  # the detector's matrices (Wy, Wx) of `namsa.physics.detector.bin_matrices`
     on_pixels: Callable[[int, int], None] = lambda done, total: None,  # called as `on_pixels(done, total)`
 ) -> Array:
-    """Returns the patterns of a raster, summed over coherent probes.
+    """Returns the patterns of a raster, summed over coherent probes, (dy, rx, ry, dx), on the host or the device.
 
     Threads share the reciprocal pixels on a CPU. They should have a BLAS of one thread each.
-
-    Returns:
-        Patterns (dy, rx, ry, dx), on the host or the device.
     """
     xp, (ny, nx), dtype = array_module(matrix.waves), grid.shape, matrix.waves.dtype
     row, column = np.divmod(matrix.beams, nx)
@@ -147,14 +144,11 @@ def sum_patterns(
 
 
 def at_scan(patterns: Array, average: SourceAverage | None) -> Array:
-    """Returns patterns at the positions of the scan.
+    """Returns patterns at the positions of the scan, (sy · sx, dy, dx).
 
     Args:
         patterns: What `sum_patterns` returns, (dy, rx, ry, dx).
         average: The average over the source. `None` if the raster is the scan.
-
-    Returns:
-        Patterns (sy · sx, dy, dx).
     """
     xp, (dy, rx, ry, dx) = array_module(patterns), patterns.shape
     if average:

@@ -56,14 +56,11 @@ def styled(draw: Callable[P, T]) -> Callable[P, T]:
 
 
 def panels(*aspects: float, columns: int = 4) -> tuple[Figure, npt.NDArray[Any]]:
-    """Returns a figure of empty panels.
+    """Returns a figure of empty panels: the figure, and its panels as an array of `Axes`, `(rows, columns)`.
 
     Args:
         aspects: Ratio of height to width of the images, one per row. Beyond 1:20, panels stop to grow or shrink.
         columns: Panels per row.
-
-    Returns:
-        The figure, and its panels as an array of `Axes`, `(rows, columns)`.
     """
     aspects = tuple(min(max(aspect, 1 / MAX_ASPECT), MAX_ASPECT) for aspect in aspects)
     size = (11.5 * columns / 4, 0.3 + sum(2.2 * aspect + 0.5 for aspect in aspects))

@@ -57,15 +57,12 @@ class ScanSimulation:
         return slice_plan.slice_count(self.thickness_angstrom, 2.0 if given == "auto" else given)
 
     def on_grid(self, density: npt.NDArray[Any]) -> Array:
-        """Returns a density on the grid.
+        """Returns a density on the grid, `(ny, nx)`, e/Å².
 
         Beyond the scan's edges the density is continued by reflection; towards the cell's edges it fades to its mean.
 
         Args:
             density: At the scan's positions or on the grid, e/Å².
-
-        Returns:
-            Density on the grid, `(ny, nx)`, e/Å².
         """
         known = np.asarray(density, np.float64)
         if self.raster is None:
@@ -113,10 +110,7 @@ def residual(
     positions_angstrom: npt.ArrayLike | None = None,
     extent_angstrom: tuple[float, float] | None = None,  # size (y, x) of the cell, Å, likewise
 ) -> tuple[float, Array]:
-    """Returns the score of a reconstruction and its map.
-
-    Returns:
-        R, and R of each position, `(sy, sx)`.
+    """Returns the score of a reconstruction and its map: R, and R of each position, `(sy, sx)`.
 
     Raises:
         InputError: If shapes do not agree, or if the experiment does not fix its geometry.

@@ -66,15 +66,12 @@ class DensityToPotential:
         return np.exp(np.interp(q, self.q_per_angstrom, np.log(self.ratio)))
 
     def potential(self, density: npt.NDArray[Any], grid: Grid, scale: float = 1.0) -> Array:
-        """Returns the projected potential of a density.
+        """Returns the projected potential of a density, `(ny, nx)`, V·Å.
 
         Args:
             density: Periodic and band-limited, `(ny, nx)`, e/Å².
             grid: The cell of the density.
             scale: Factor of the curve.
-
-        Returns:
-            Projected potential, `(ny, nx)`, V·Å.
         """
         q = np.sqrt(grid.squared_frequency())
         window = density_target.window(q, self.max_q_per_angstrom)
@@ -83,15 +80,12 @@ class DensityToPotential:
         return np.fft.ifft2(spectrum).real
 
     def density(self, potential: npt.NDArray[Any], grid: Grid, scale: float = 1.0) -> Array:
-        """Returns the density of a potential.
+        """Returns the density of a potential: band-limited density, `(ny, nx)`, e/Å².
 
         Args:
             potential: Periodic projected potential, `(ny, nx)`, V·Å.
             grid: The cell of the potential.
             scale: Factor of the curve.
-
-        Returns:
-            Band-limited density, `(ny, nx)`, e/Å².
         """
         coefficients = density_target.band_limited(np.asarray(potential, np.float64), grid, self.max_q_per_angstrom)
         return np.fft.ifft2(coefficients / (scale * self.curve(np.sqrt(grid.squared_frequency())))).real

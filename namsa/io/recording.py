@@ -78,10 +78,7 @@ class PatternScan:
         return rows, columns
 
     def read(self, rows: slice, columns: slice) -> npt.NDArray[Any]:
-        """Reads patterns of a part of the scan.
-
-        Returns:
-            Patterns in the file's type, `(rows, columns, dy, dx)`.
+        """Reads patterns of a part of the scan; returns patterns in the file's type, `(rows, columns, dy, dx)`.
 
         Raises:
             WorkError: If they cannot be unpacked.

@@ -34,16 +34,13 @@ def on_grid(coefficients: npt.NDArray[np.complex128]) -> npt.NDArray[np.float64]
 def at_positions(
     coefficients: npt.NDArray[np.complex128], grid: Grid, y: npt.NDArray[np.float64], x: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Returns a field at the points of a raster, as an exact Fourier sum without interpolation.
+    """Returns a field at the points of a raster, as an exact Fourier sum without interpolation, (sy, sx).
 
     Args:
         coefficients: Fourier coefficients (ny, nx), zero frequency first.
         grid: The sampling of the coefficients.
         y: Rows (sy,) of the raster, Å.
         x: Columns (sx,) of the raster, Å.
-
-    Returns:
-        The field, (sy, sx).
     """
     ky, kx = grid.frequencies()
     phase_y = np.exp(2j * np.pi * y[:, None] * ky.T)

@@ -169,14 +169,11 @@ def _point_spread(count: int, rms: float) -> npt.NDArray[np.float64]:
 
 
 def bin_patterns(patterns: Array, matrices: tuple[Any, Any] | None) -> Array:
-    """Returns patterns as the detector's pixels record them.
+    """Returns patterns as the detector's pixels record them, (n, dy, dx).
 
     Args:
         patterns: Patterns (n, ny, nx), zero frequency in the centre.
         matrices: The matrices of `bin_matrices`. `None` returns the patterns unchanged.
-
-    Returns:
-        Patterns (n, dy, dx).
     """
     return patterns if matrices is None else matrices[0] @ patterns @ matrices[1]
 
@@ -184,15 +181,12 @@ def bin_patterns(patterns: Array, matrices: tuple[Any, Any] | None) -> Array:
 def electrons_per_pattern(
     detector: Detector | None, positions: npt.NDArray[np.float64], scan_shape: tuple[int, int] | None
 ) -> float | None:
-    """Returns the number of electrons per pattern.
+    """Returns the number of electrons per pattern: electrons per pattern; `None` if there is no noise.
 
     Args:
         detector: The detector, or `None`.
         positions: Probe positions (n, 2) as (y, x), Å.
         scan_shape: Rows and columns (sy, sx) if the positions are a raster. A dose is multiplied by its step's area.
-
-    Returns:
-        Electrons per pattern. `None` if there is no noise.
 
     Raises:
         InputError: If a dose is given and the positions are not a raster of two rows and columns or more.

@@ -108,7 +108,7 @@ def _shell(
 
 
 def moved_across_face(atoms: AtomList, expansions: list[Shell], grid: Grid, dtype: npt.DTypeLike, xp: Any) -> Array:
-    """Returns Σ_j o_j f_j of the parts of atoms beyond a face.
+    """Returns Σ_j o_j f_j of the parts of atoms beyond a face: the sum in the layout of `potential.weighted_sum`.
 
     The result is subtracted from the slice that begins at the face and added to the slice that ends there.
 
@@ -117,9 +117,6 @@ def moved_across_face(atoms: AtomList, expansions: list[Shell], grid: Grid, dtyp
         expansions: The expansions of all elements.
         grid: The sampling of the potential.
         dtype: Real type of the result.
-
-    Returns:
-        The sum in the layout of `potential.weighted_sum`.
     """
     hy, hx = (n // 2 + 1 for n in grid.shape)
     total = xp.zeros((2, hy, 2, hx), dtype)

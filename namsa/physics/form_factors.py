@@ -31,15 +31,12 @@ def _parameters(table: Table) -> dict[int, npt.NDArray[np.float64]]:
 
 
 def electron(number: int, squared_q: Any, table: Table = "lobato") -> Any:
-    """Returns the electron form factor f_e of an element.
+    """Returns the electron form factor f_e of an element: f_e in Å, of the shape of `squared_q`.
 
     Args:
         number: Atomic number.
         squared_q: q², 1/Å², of any shape, on the host or the device.
         table: "lobato" or "kirkland".
-
-    Returns:
-        f_e in Å, of the shape of `squared_q`.
 
     Raises:
         InputError: If the table does not have the element.

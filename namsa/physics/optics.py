@@ -91,16 +91,13 @@ def check_aberrations(aberrations: Mapping[str, float]) -> None:
 def aberration_phase(
     alpha: npt.NDArray[np.float64], phi: npt.NDArray[np.float64], wavelength: float, aberrations: Mapping[str, float]
 ) -> npt.NDArray[np.float64]:
-    """Returns the aberration phase χ.
+    """Returns the aberration phase χ: χ in rad, of the common shape of `alpha` and `phi`.
 
     Args:
         alpha: Angles from the optic axis, rad.
         phi: Azimuths from +x towards +y, rad.
         wavelength: Electron wavelength, Å.
         aberrations: Krivanek coefficients, Å and rad.
-
-    Returns:
-        χ in rad, of the common shape of `alpha` and `phi`.
 
     Raises:
         InputError: If an aberration is unknown or not finite.
@@ -244,9 +241,6 @@ def probe_diameter_angstrom(beam: BeamSettings, thickness_angstrom: float) -> fl
 
     Args:
         thickness_angstrom: Thickness of the specimen, Å.
-
-    Returns:
-        The diameter, Å.
     """
     aberrations, semiangle = beam.aberrations, beam.semiangle_mrad * 1e-3
     alpha = np.linspace(0, semiangle, 65)[1:, None]
@@ -263,16 +257,13 @@ def probe_diameter_angstrom(beam: BeamSettings, thickness_angstrom: float) -> fl
 
 
 def probes(lens_wave: Array, grid: Grid, positions: Array) -> Array:
-    """Returns probes in reciprocal space, ψ(k) exp(−2πi k·r).
+    """Returns probes in reciprocal space, ψ(k) exp(−2πi k·r), (n, ny, nx), of the type of `lens_wave`.
 
     Positions outside the cell wrap, as the specimen does. The phases are computed in double precision, then cast.
 
     Args:
         lens_wave: The probe at the origin, (ny, nx) complex, zero frequency first.
         positions: Probe positions (n, 2) as (y, x), Å.
-
-    Returns:
-        Probes (n, ny, nx), of the type of `lens_wave`.
     """
     xp = array_module(lens_wave)
     positions = xp.asarray(positions)

@@ -238,16 +238,13 @@ def real_field(total: Array, grid: Grid) -> Array:
 
 
 def transmission(potential: Array, sigma: float, antialias: Array, dtype: Any) -> Array:
-    """Returns the band-limited transmission function t = exp(iσv_z) of a slice.
+    """Returns the band-limited transmission function t = exp(iσv_z) of a slice, (ny, nx).
 
     Args:
         potential: Projected potential, V·Å, (ny, nx) or on pixels that are smaller by a whole factor.
         sigma: Interaction constant, rad/(V·Å).
         antialias: Antialias aperture (ny, nx), zero frequency first.
         dtype: Complex type of the result.
-
-    Returns:
-        t, (ny, nx).
     """
     fft, xp = fft_module(potential), array_module(potential)
     t = xp.empty(potential.shape, dtype)

@@ -46,15 +46,12 @@ from .weights import build_loaded
 
 
 def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: None) -> CardFacts:
-    """Writes the model folder of a run.
+    """Writes the model folder of a run; returns the facts that the card states.
 
     Args:
         run_dir: A finished and evaluated run, of a density a calibrated one, with its dataset at hand.
         out: The folder to be written. Its last part is the name of the model.
         on_sample: Called with the number of further measurements that are done and their total.
-
-    Returns:
-        The facts that the card states.
 
     Raises:
         InputError: If the run is not finished, evaluated and, of a density, calibrated, if its dataset is not at hand,

@@ -107,15 +107,12 @@ def check_pattern(total: Array, name: str) -> None:
 
 
 def optic_axis(data: FourDData, pattern: Array, note: AddNote) -> tuple[float, float]:
-    """Returns the optic axis as the data say, or else the centre of mass of the mean pattern.
+    """Returns the optic axis as the data say, or else the centre of mass of the mean pattern, (y, x), pixels.
 
     Args:
         data: The scan.
         pattern: Its mean pattern, `(dy, dx)`.
         note: Called with a line about the result.
-
-    Returns:
-        Optic axis, (y, x), pixels.
     """
     if data.centre_pixels is not None:
         y, x = data.centre_pixels

@@ -47,14 +47,11 @@ class DifferentiableMultislice:
     counts: tuple[int, ...]  # how many equal slices each distinct slice stands for, from the entrance down
 
     def patterns(self, slices: Tensor, positions: Array) -> Tensor:
-        """Simulates patterns.
+        """Simulates patterns; returns patterns, `(n, dy, dx)`, fractions of the beam.
 
         Args:
             slices: Projected potential of one slice of each distinct kind, `(len(counts), ny, nx)`, V·Å.
             positions: Probe positions, `(n, 2)` as (y, x), Å.
-
-        Returns:
-            Patterns, `(n, dy, dx)`, fractions of the beam.
         """
         phases = tf.cast(self.sigma * slices, tf.float32)
         bare = tf.complex(tf.cos(phases), tf.sin(phases))

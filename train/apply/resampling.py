@@ -204,7 +204,7 @@ def in_bright_disk(conditions: Conditions) -> npt.NDArray[np.bool_]:
 
 
 def overlap(n: int, pixel: float, centre: float, count: int, size: float, edge: float) -> npt.NDArray[np.float32]:
-    """Returns the fraction of each pixel of one axis that falls on each pixel of another.
+    """Returns the fraction of each pixel of one axis that falls on each pixel of another, `(count, n)`.
 
     Args:
         n: Number of pixels to be divided.
@@ -213,9 +213,6 @@ def overlap(n: int, pixel: float, centre: float, count: int, size: float, edge: 
         count: Number of pixels that they fall on.
         size: Their size, mrad.
         edge: Outer edge of the first of them, in pixels from the optic axis.
-
-    Returns:
-        Fractions, `(count, n)`.
     """
     low = (np.arange(n) - 0.5 - centre) * pixel
     edges = (np.arange(count + 1) + edge) * size

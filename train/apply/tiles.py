@@ -70,14 +70,11 @@ def spread_windows(windows: tuple[int, int], most: tuple[int, int]) -> dict[tupl
 
 
 def window_weights(window: slice, size: int, margin: int) -> npt.NDArray[np.float64]:
-    """Returns the weight of each position of a window along one axis: sin², and zero in the margins.
+    """Returns the weight of each position of a window along one axis: sin², and zero in the margins, `(side,)`.
 
     Args:
         size: Positions of the scan. A window that ends with the scan has no margin there.
         margin: Positions at either end that get no weight.
-
-    Returns:
-        Weights, `(side,)`.
     """
     n = window.stop - window.start
     first = 0 if window.start == 0 else margin

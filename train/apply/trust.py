@@ -50,27 +50,21 @@ class WindowSimulation:
     conversion: DensityToPotential  # conversion from density to potential
 
     def trust(self, density: Array, patterns: Array) -> float:
-        """Returns the trust in a density.
+        """Returns the trust in a density: trust, between 0 and 1.
 
         Args:
             density: `(sy, sx)`, e/Å².
             patterns: `(sy, sx, dy, dx)`, fractions of the beam.
-
-        Returns:
-            Trust, between 0 and 1.
         """
         result = consistency.check(density, patterns, self.simulation, self.conversion)
         return float(np.clip(1 - result.score / result.empty, 0, 1)) if result.empty > 0 else 1.0
 
     def refined(self, density: Array, patterns: Array, steps: int) -> Array:
-        """Returns the density after steps of `train.apply.refine`.
+        """Returns the density after steps of `train.apply.refine`, `(sy, sx)`, e/Å².
 
         Args:
             density: `(sy, sx)`, e/Å².
             patterns: `(sy, sx, dy, dx)`, fractions of the beam.
-
-        Returns:
-            Density, `(sy, sx)`, e/Å².
         """
         from .refine import refine
 

@@ -162,7 +162,7 @@ def _averages(weights: Iterable[Array]) -> Array:
 
 
 def to_channels(patterns: Array, channels: Channels, power: float, gain: float) -> Array:
-    """Computes the channels of one sample.
+    """Computes the channels of one sample; returns `(sy, sx, c)`, float32.
 
     Averages become gain · (I / I₀)^power, as pixels do. The deflection is in tenths of the semiangle, the phase in
     tenths of a radian.
@@ -171,9 +171,6 @@ def to_channels(patterns: Array, channels: Channels, power: float, gain: float) 
         patterns: `(sy, sx, pixels)`, fractions of the beam.
         power: Exponent of intensities.
         gain: Factor of intensities.
-
-    Returns:
-        `(sy, sx, c)`, float32.
     """
     averages = patterns if channels.averages is None else _product(patterns, channels.averages)
     parts = [gain * (averages * patterns.shape[-1]) ** power]

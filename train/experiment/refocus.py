@@ -51,14 +51,11 @@ def make_refocus(
 
 
 def refocused(images: Any, planes: Refocus) -> Any:
-    """Returns the volumes of images, of NumPy or of TensorFlow.
+    """Returns the volumes of images, of NumPy or of TensorFlow, `(n, c, z, sy, sx)`.
 
     Args:
         images: `(n, c, 1, sy, sx)`.
         planes: The interpolation.
-
-    Returns:
-        `(n, c, z, sy, sx)`.
     """
     return planes.along_y @ images @ planes.along_x
 

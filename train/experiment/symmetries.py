@@ -91,10 +91,7 @@ def sample_symmetries(
     # Settings whose direction is drawn from all evenly; see `SimulationConfig.drawn_in_all_directions`.
     drawn: Collection[str] = (),
 ) -> Symmetries:
-    """Finds the symmetries of a sample.
-
-    Returns:
-        The symmetries.
+    """Finds the symmetries of a sample; returns the symmetries.
 
     Raises:
         InputError: If the sample has none, or its provenance is not what namsa writes; names the reason.
@@ -170,14 +167,11 @@ def _mirrors(scan: GridAxis, detector: GridAxis, density: GridAxis, period: floa
 def apply(
     symmetry: int, symmetries: Symmetries, patterns: npt.NDArray[Any], density: npt.NDArray[Any]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Applies a symmetry to a sample.
+    """Applies a symmetry to a sample; returns patterns and density under the symmetry.
 
     Args:
         patterns: `(sy, sx, dy, dx)`.
         density: `(ty, tx)`, or `(n, ty, tx)` by depth.
-
-    Returns:
-        Patterns and density under the symmetry.
     """
     out = np.empty_like(patterns), np.empty_like(density)
     apply_into(symmetry, symmetries, patterns, density, *out)

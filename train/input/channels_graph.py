@@ -11,16 +11,13 @@ Tensor = Any
 
 
 def to_channels_graph(patterns: Tensor, scale: Tensor, channels: Channels, power: float, gain: float) -> Tensor:
-    """Computes the channels of a batch.
+    """Computes the channels of a batch; returns `(n, sy, sx, c)`, float32.
 
     Args:
         patterns: `(n, sy, sx, pixels)`, fractions of the beam times `scale`.
         scale: `(n, 1, 1, 1)`.
         power: Exponent of intensities.
         gain: Factor of intensities.
-
-    Returns:
-        `(n, sy, sx, c)`, float32.
     """
     patterns = ops.cast(patterns, "float32")
     matrices = [matrix for matrix in (channels.averages, channels.moments) if matrix is not None]

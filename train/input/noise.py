@@ -30,7 +30,7 @@ def draw_electrons(dose: Dose, seed: int, epoch: int) -> float:
 def count_electrons(
     stored: npt.NDArray[Any], scale: float, electrons: float, seed: int, epoch: int
 ) -> npt.NDArray[np.float32]:
-    """Draws patterns with shot noise.
+    """Draws patterns with shot noise; returns patterns in the same shape, fractions of the beam.
 
     Every pixel is an independent Poisson number of mean I · electrons, divided by the electrons. NumPy draws one in 10
     to 40 ns, depending on the mean, without the interpreter's lock. Chunks of 2^20 pixels are drawn in parallel.
@@ -40,9 +40,6 @@ def count_electrons(
         scale: Factor of the stored patterns.
         electrons: Per pattern.
         seed: Of the sample.
-
-    Returns:
-        Patterns in the same shape, fractions of the beam.
     """
     mean = np.float32(electrons / scale)
     patterns, noisy = stored.reshape(-1), np.empty(stored.size, np.float32)

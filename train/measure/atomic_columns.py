@@ -89,7 +89,7 @@ def specimen_columns(atoms: ase.Atoms, pixels: PixelGrid, shape: Sequence[int]) 
 
 
 def local_maxima(image: npt.NDArray[Any], pixels: PixelGrid) -> tuple[Floats, Floats]:
-    """Finds the local maxima of an image.
+    """Finds the local maxima of an image; returns positions `(m, 2)`, (y, x), Å, and heights `(m,)`.
 
     They are found in an image that is interpolated by splines, and refined by the parabola through each maximum and
     its two neighbours along each axis.
@@ -97,9 +97,6 @@ def local_maxima(image: npt.NDArray[Any], pixels: PixelGrid) -> tuple[Floats, Fl
     Args:
         image: `(h, w)`.
         pixels: Positions of its pixels.
-
-    Returns:
-        Positions `(m, 2)`, (y, x), Å, and heights `(m,)`.
     """
     if np.ptp(image) == 0 or min(image.shape) < 3:  # before a spline's rounding makes maxima of a constant
         return np.empty((0, 2)), np.empty(0)
@@ -120,15 +117,12 @@ def local_maxima(image: npt.NDArray[Any], pixels: PixelGrid) -> tuple[Floats, Fl
 
 
 def column_metrics(image: npt.NDArray[Any], pixels: PixelGrid, truth: AtomicColumns) -> Metrics:
-    """Computes the metrics of one image, without a border of `RADIUS_ANGSTROM`.
+    """Computes the metrics of one image, without a border of `RADIUS_ANGSTROM`; returns the numbers of `NAMES`.
 
     Args:
         image: `(h, w)`.
         pixels: Positions of its pixels.
         truth: The columns of the specimen.
-
-    Returns:
-        The numbers of `NAMES`.
     """
     y, x = pixels.coordinates(image.shape)
     low = np.array([y[0], x[0]]) + RADIUS_ANGSTROM

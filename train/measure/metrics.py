@@ -37,10 +37,7 @@ def image_metrics(
     # least, as a fraction of the mean of the truth and in density scales.
     limits: tuple[float, float] | None = None,
 ) -> Metrics:
-    """Computes the metrics of one image.
-
-    Returns:
-        The numbers of `NAMES`.
+    """Computes the metrics of one image; returns the numbers of `NAMES`.
 
     Raises:
         InputError: If the shapes differ or are not two-dimensional.

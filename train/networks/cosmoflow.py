@@ -43,13 +43,10 @@ class CosmoFlowConfig(NetworkSection):
 
 
 def network(op: NetworkLayers[Tensor], config: CosmoFlowConfig) -> tuple[Tensor, Tensor]:
-    """Composes the network.
+    """Composes the network; returns the network's input and its estimates.
 
     Args:
         op: The layers: Keras layers, or shapes.
-
-    Returns:
-        The network's input and its estimates.
     """
     x = volume = op.input("volume")
     extent = min(config.input_shape[1:])

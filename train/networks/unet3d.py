@@ -42,13 +42,10 @@ class UNet3DConfig(NetworkSection):
 
 
 def network(op: NetworkLayers[Tensor], config: UNet3DConfig) -> tuple[Tensor, Tensor]:
-    """Composes the network.
+    """Composes the network; returns the network's input, and the values of each voxel.
 
     Args:
         op: The layers: Keras layers, or shapes.
-
-    Returns:
-        The network's input, and the values of each voxel.
     """
     x = volume = op.input("volume")
     skips = []

@@ -121,14 +121,11 @@ class LogMaxOptimizer(keras.optimizers.LossScaleOptimizer):
 
 
 def log_max_statistics(statistics: Tensor, log_largest: Tensor) -> Tensor:
-    """Adds a step to the running statistics of log₂ of the largest gradient.
+    """Adds a step to the running statistics of log₂ of the largest gradient; returns the new statistics.
 
     Args:
         statistics: `(4,)`: steps, fast mean, slow mean, slow mean square.
         log_largest: log₂ of the step's largest gradient, a scalar.
-
-    Returns:
-        The new statistics.
     """
     steps, fast, slow, square = ops.unstack(statistics, 4)
     return ops.stack(

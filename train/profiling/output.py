@@ -11,13 +11,10 @@ from ..tasks.reporting import write_report
 
 
 def write(profile: Profile, folder: Path) -> list[Path]:
-    """Writes profile.json and timeline.png, and a run's report again if there is one.
+    """Writes profile.json and timeline.png, and a run's report again if there is one; returns the files.
 
     Args:
         folder: Where to write; made if it does not exist.
-
-    Returns:
-        The files.
 
     Raises:
         WorkError: If a file cannot be written.

@@ -297,15 +297,12 @@ def nodes() -> list[list[int]]:
 
 
 def exchange(outgoing: Sequence[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.uint8]]:
-    """Sends bytes from every rank to every rank.
+    """Sends bytes from every rank to every rank; returns what each rank sends to this one, in the order of ranks.
 
     All bytes are in memory at once, and Horovod counts them with 32 bits: send a few tens of MiB at a time.
 
     Args:
         outgoing: What this rank sends to each rank, in the order of ranks.
-
-    Returns:
-        What each rank sends to this one, in the order of ranks.
     """
     if hvd is None:
         return list(outgoing)

@@ -46,10 +46,7 @@ def supervise(
     # Called with a line before each restart.
     report: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
 ) -> int:
-    """Runs a job until it is done or no restart helps.
-
-    Returns:
-        The exit code of the last start.
+    """Runs a job until it is done or no restart helps; returns the exit code of the last start.
 
     Raises:
         WorkError: If the job makes no progress, or after `max_restarts`.

@@ -123,15 +123,12 @@ def entitle(figure: Figure, title: str) -> None:
 
 
 def category_panel(ax: Axes, numbers: npt.NDArray[Any], colours: Sequence[Any], pixels: PixelGrid, title: str) -> Axes:
-    """Draws a map of categories.
+    """Draws a map of categories; returns the axes of the bar of colours, at whose number each category is.
 
     Args:
         ax: Where it is drawn.
         numbers: Number of the category of each position, `(sy, sx)`, from 0.
         pixels: Of the map, Å.
-
-    Returns:
-        The axes of the bar of colours, at whose number each category is.
     """
     norm = BoundaryNorm(np.arange(len(colours) + 1) - 0.5, len(colours))
     extent = pixels.extent(numbers.shape)

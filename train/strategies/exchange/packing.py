@@ -22,14 +22,11 @@ def byte_count(bits: Any) -> Any:
 
 
 def pack(values: Tensor, size: Any) -> Tensor:
-    """Returns the `size` highest bytes of each value.
+    """Returns the `size` highest bytes of each value, `(n · size,)`, uint8.
 
     Args:
         values: float32 in any shape, n of them.
         size: 1 to 4, a number or a scalar tensor.
-
-    Returns:
-        `(n · size,)`, uint8.
     """
     words = tf.bitcast(tf.reshape(values, [-1]), tf.uint32)
     return _choose(size, [partial(_pack, words, number) for number in (1, 2, 3, 4)])

@@ -279,14 +279,11 @@ def _measure_doses(model: Model, packed: Packed, on_sample: OnSample) -> Iterato
 
 
 def mean_predictions(predict: Predict, records: Sequence[Record], dose: float | None = None) -> Array:
-    """Returns the mean prediction for each sample.
+    """Returns the mean prediction for each sample: densities, `(n, h, w)`, e/Å².
 
     Args:
         predict: Predicts densities from windows.
         dose: Electrons per pattern, whose noise is added. `None` adds none.
-
-    Returns:
-        Densities, `(n, h, w)`, e/Å².
     """
     densities = []
     for index, record in enumerate(records):

@@ -152,10 +152,7 @@ def write_predictions(path: Path, pictures: Sequence[Picture], mean_image: npt.N
 
 
 def read_predictions(path: Path) -> tuple[list[Picture], Array]:
-    """Reads a `predictions.npz`.
-
-    Returns:
-        The pictures in the order of display, and the mean image, (h, w), e/Å².
+    """Reads a `predictions.npz`; returns the pictures in the order of display, and the mean image, (h, w), e/Å².
 
     Raises:
         InputError: If the file cannot be read, or is no such file.
