@@ -141,11 +141,7 @@ def prepare(
     note: AddNote,  # called with a line about each thing that is done or assumed
     compared: Comparison | None = None,  # see `Prepared`
 ) -> Prepared:
-    """Loads the network of a scan.
-
-    Raises:
-        InputError: If the data do not fit the network.
-    """
+    """Loads the network of a scan. Raises InputError if the data do not fit the network."""
     model, plan = scan.model, scan.plan
     network = windows.prepare_network(model, plan, options.passes, note)
     simulation = None
