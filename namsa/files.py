@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from namsa.errors import InputError, WorkError
 from namsa.text import shorten
@@ -22,6 +22,20 @@ NOT_OFFERED = {
 }
 # Opening does not wait for a pipe's other end. Windows has neither pipes nor terminals among files, but a text mode.
 _READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+
+
+class Closing:
+    """What `close` closes, at the end of a `with` statement at the latest."""
+
+    def close(self) -> None:
+        """Closes it."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
 
 
 def read_text(path: Path, *, largest_bytes: int, kind: str = "", errors: str = "strict") -> str:

@@ -4,10 +4,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from typing import Any, ClassVar
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 
 from namsa.config.variation import VariedValues
 from namsa.crystals.material import Material
@@ -61,7 +60,7 @@ class Entry:
         Raises:
             InputError: If it holds no entry.
         """
-        return parse_typed(_adapter(), line, source, remedy)
+        return parse_typed(Entry, line, source, remedy)
 
 
 def material_of(entry: Entry, materials: Mapping[str, Material]) -> Material:
@@ -87,9 +86,3 @@ def seed_of_kind(seed: int, specimen: str) -> int:
 def seed_of(seed: int, name: str) -> int:
     """Returns a seed that follows from the configuration's seed and the name of a sample or specimen alone."""
     return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:6], "big")
-
-
-@cache
-def _adapter() -> TypeAdapter[Entry]:
-    """Returns what reads an entry; made once, when the first is read."""
-    return TypeAdapter(Entry)

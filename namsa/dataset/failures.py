@@ -8,10 +8,7 @@ the manifest is in a shard, skipped, failed, or missing. A line is on the disk b
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-
-from pydantic import TypeAdapter
 
 from namsa.dataset.typed_values import Name, read_typed_lines
 from namsa.files import append_line
@@ -29,11 +26,6 @@ class Failure:
     final: bool = True  # whether no later run tries it again
 
 
-@cache
-def _adapter() -> TypeAdapter[Failure]:
-    return TypeAdapter(Failure)
-
-
 def read_failures(directory: Path, samples_hash: str) -> dict[str, str]:
     """Returns {id: reason} of the samples that no run with this configuration can simulate, of all ranks.
 
@@ -44,7 +36,7 @@ def read_failures(directory: Path, samples_hash: str) -> dict[str, str]:
     """
     failures = {}
     for path in sorted(directory.glob("failed-*.jsonl")):
-        for failure in read_typed_lines(_adapter(), path, _REMEDY):
+        for failure in read_typed_lines(Failure, path, _REMEDY):
             if failure.config_hash == samples_hash and failure.final:
                 failures[failure.id] = failure.reason
     return failures

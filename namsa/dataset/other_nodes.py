@@ -7,10 +7,7 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-
-from pydantic import TypeAdapter
 
 from namsa.dataset.typed_values import Name, read_typed
 from namsa.files import write_text_atomic
@@ -24,11 +21,6 @@ class SamplesOfOtherNodes:
 
     config_hash: str  # the hash of the configuration's samples
     ids: list[Name]  # the samples that other nodes hold
-
-
-@cache
-def _adapter() -> TypeAdapter[SamplesOfOtherNodes]:
-    return TypeAdapter(SamplesOfOtherNodes)
 
 
 def write_ids(directory: Path, samples_hash: str, ids: Iterable[str]) -> None:
@@ -52,5 +44,7 @@ def read_ids(directory: Path, samples_hash: str) -> frozenset[str]:
     path = directory / FILE_NAME
     if not os.path.lexists(path):  # a link to nothing is a list that cannot be read
         return frozenset()
-    content = read_typed(_adapter(), path, "stage the dataset again, or delete the file if it was never staged")
+    content = read_typed(
+        SamplesOfOtherNodes, path, "stage the dataset again, or delete the file if it was never staged"
+    )
     return frozenset(content.ids) if content.config_hash == samples_hash else frozenset()

@@ -17,6 +17,7 @@ import lmdb
 from namsa import provenance_values
 from namsa.dataset import lmdb_structure, records
 from namsa.errors import InputError, WorkError
+from namsa.files import Closing
 from namsa.names import is_name
 from namsa.sample import Sample
 from namsa.text import shorten
@@ -46,7 +47,7 @@ def second_names(paths: Iterable[Path]) -> dict[Path, Path]:
     return seconds
 
 
-class Shard:
+class Shard(Closing):
     """One shard, opened for reading: safe with threads and after a fork. A process can open it only once at a time.
 
     Args:
@@ -77,12 +78,6 @@ class Shard:
             on_failure.callback(self.close)
             self._check_size()
             on_failure.pop_all()
-
-    def __enter__(self) -> "Shard":
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the file. Views of it must not be used afterwards."""
@@ -131,7 +126,7 @@ class Shard:
             raise lmdb_structure.damaged(self.path, f"it is cut short, {size} bytes of {needed}")
 
 
-class Dataset:
+class Dataset(Closing):
     """All shards in a directory, opened for reading: safe with threads and after a fork.
 
     Args:
@@ -161,12 +156,6 @@ class Dataset:
             self._stack = stack.pop_all()
         self._shards = {sample_id: shard for shard in reversed(shards) for sample_id in shard.ids}
         self.ids = tuple(sorted(self._shards))
-
-    def __enter__(self) -> "Dataset":
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -14,16 +14,19 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
+from pydantic import ConfigDict, Field, with_config
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from namsa.dataset.record_header import RecordHeader
+from namsa.dataset.record_header import LARGEST_EXPONENT, RecordHeader
 from namsa.dataset.shards import Dataset
 from namsa.dataset.slabs import SlabLayout, SlabReader
 from namsa.dataset.tiles import digests
+from namsa.dataset.typed_values import Name
 from namsa.errors import InputError
 from namsa.io.hdf5 import write_file
 from namsa.io.hdf5_process import CHUNK_BYTES
@@ -34,13 +37,18 @@ DIGEST_BYTES = 16
 _LIBRARY = ("v110", "v110")  # HDF5 1.10 and later read it, and it is the first that needs no index of chunks
 
 
+Scale = Annotated[float, Field(ge=2.0**-LARGEST_EXPONENT, le=2.0**LARGEST_EXPONENT)]
+
+
+@with_config(ConfigDict(extra="forbid"))
 class SlabHeader(TypedDict):
     """What a file says about its samples."""
 
     version: int  # of the format
     config_hash: str  # of the samples, as of `Dataset`
-    tiles: list[int]  # number of tiles of the patterns along scan y, scan x, detector y and detector x
-    scales: dict[str, float]  # factor of the stored patterns, by the sample's id, in the order of the samples
+    # Number of tiles of the patterns along scan y, scan x, detector y and detector x.
+    tiles: Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=4, max_length=4)]
+    scales: dict[Name, Scale]  # factor of the stored patterns, by the sample's id, in the order of the samples
 
 
 def write_slab_file(path: Path, dataset: Dataset, on_sample: Callable[[], None] = lambda: None) -> int:

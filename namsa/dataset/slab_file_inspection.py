@@ -6,16 +6,14 @@ message, and its arrays are in the file itself.
 
 import math
 from pathlib import Path
-from typing import Any, TypeGuard
 
-from namsa.dataset.record_header import LARGEST_EXPONENT
 from namsa.dataset.slab_file import DIGEST_BYTES, VERSION, SlabHeader, header_digest
 from namsa.dataset.slabs import SlabLayout
 from namsa.dataset.tiles import Tiling
+from namsa.dataset.typed_values import parse_typed
 from namsa.errors import InputError
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File, Hdf5Group, open_hdf5
 from namsa.json_files import parse_json
-from namsa.names import is_name
 from namsa.text import shorten
 
 REMEDY = "write it again with namsa export DATASET --tiles"
@@ -40,28 +38,11 @@ def _header(file: Hdf5File) -> SlabHeader:
         raise InputError(f"{file.path} holds no samples in tiles: {REMEDY}")
     if header_digest(text) != root.attribute("slabs_digest"):
         raise InputError(f"{file.path} is damaged, the checksum of its attribute slabs is wrong: {REMEDY}")
-    header = parse_json(text, f"{file.path}, its attribute slabs,")
+    place = f"{file.path}, its attribute slabs"
+    header = parse_json(text, place)
     if isinstance(header, dict) and header.get("version") not in (None, VERSION):
         raise InputError(f"{file.path} has format version {shorten(header['version'])}, this namsa reads {VERSION}")
-    if not _is_header(header):
-        raise InputError(f"{file.path} has an attribute slabs that namsa does not write: {REMEDY}")
-    return header
-
-
-def _is_header(header: Any) -> TypeGuard[SlabHeader]:
-    """Returns whether JSON values are those of a header."""
-    if not isinstance(header, dict) or header.keys() != SlabHeader.__annotations__.keys():
-        return False
-    tiles, scales, largest = header["tiles"], header["scales"], 2.0**LARGEST_EXPONENT
-    return (
-        isinstance(header["config_hash"], str)
-        and isinstance(tiles, list)
-        and len(tiles) == 4
-        and all(type(number) is int and number > 0 for number in tiles)
-        and isinstance(scales, dict)
-        and all(map(is_name, scales))
-        and all(type(scale) in (int, float) and 1 / largest <= scale <= largest for scale in scales.values())
-    )
+    return parse_typed(SlabHeader, text, place, REMEDY)
 
 
 def _layout(file: Hdf5File, header: SlabHeader) -> SlabLayout:

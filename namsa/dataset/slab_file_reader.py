@@ -18,13 +18,14 @@ from namsa.dataset.slab_file_inspection import REMEDY, inspect
 from namsa.dataset.slabs import SampleSlab
 from namsa.dataset.tiles import Slab, digests
 from namsa.errors import InputError, WorkError
+from namsa.files import Closing
 from namsa.io.safe_hdf5 import DamagedFileError
 from namsa.text import shorten
 
 NAMES = ("patterns", "density", "digests")
 
 
-class SlabFile:
+class SlabFile(Closing):
     """Reads slabs of samples. Several threads may call it at once; h5py lets one of them read at a time.
 
     Collective with MPI-IO (`driver_options`): all ranks open and close it.
@@ -60,12 +61,6 @@ class SlabFile:
                 fault = f"{path}: {array.name} is compressed, and parts are read as they are stored: {REMEDY}"
                 self.close()
                 raise InputError(fault)
-
-    def __enter__(self) -> "SlabFile":
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the file."""

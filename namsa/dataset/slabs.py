@@ -20,6 +20,7 @@ from namsa.dataset.record_header import StoredArray, tiling_of
 from namsa.dataset.shards import Dataset
 from namsa.dataset.tiles import Slab, Tiling, digests
 from namsa.errors import WorkError
+from namsa.files import Closing
 from namsa.pixels import raster_shape
 from namsa.text import shorten
 
@@ -55,7 +56,7 @@ class _Stored(NamedTuple):
     body: int  # where the first array starts in the record
 
 
-class SlabReader:
+class SlabReader(Closing):
     """Reads slabs of a dataset's samples; close it before the dataset. Several threads may call it at once.
 
     A record without tiles along the slab is read through the dataset, and all of it where digests are compared.
@@ -74,12 +75,6 @@ class SlabReader:
         self._files: dict[Path, int] = {}
         self._known: dict[str, _Stored | None] = {}
         self._lock = threading.Lock()
-
-    def __enter__(self) -> "SlabReader":
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Closes the files."""

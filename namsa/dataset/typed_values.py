@@ -6,6 +6,7 @@ names the file, the place, the value and the remedy.
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -30,11 +31,11 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[float, Field(gt=0, lt=1e9, allow_inf_nan=False)]
 
 
-def read_typed(adapter: TypeAdapter[T], path: Path, remedy: str) -> T:
+def read_typed(kind: type[T], path: Path, remedy: str) -> T:
     """Returns the value in a JSON file.
 
     Args:
-        adapter: The value's type. Nothing is converted to it.
+        kind: The value's type. Nothing is converted to it.
         remedy: What to do if the file cannot be used, for the message.
 
     Raises:
@@ -44,10 +45,10 @@ def read_typed(adapter: TypeAdapter[T], path: Path, remedy: str) -> T:
         value = read_json(path)
     except InputError as error:
         raise InputError(f"{error}: {remedy}") from None
-    return parse_typed(adapter, json.dumps(value), str(path), remedy)
+    return parse_typed(kind, json.dumps(value), str(path), remedy)
 
 
-def read_typed_lines(adapter: TypeAdapter[T], path: Path, remedy: str) -> Iterator[T]:
+def read_typed_lines(kind: type[T], path: Path, remedy: str) -> Iterator[T]:
     """Yields the values of a JSON lines file without the lines that a crash cut off; arguments as `read_typed`.
 
     Raises:
@@ -58,19 +59,24 @@ def read_typed_lines(adapter: TypeAdapter[T], path: Path, remedy: str) -> Iterat
     except InputError as error:
         raise InputError(f"{error}: {remedy}") from None
     for number, value in lines:
-        yield parse_typed(adapter, json.dumps(value), f"{path}, line {number}", remedy)
+        yield parse_typed(kind, json.dumps(value), f"{path}, line {number}", remedy)
 
 
-def parse_typed(adapter: TypeAdapter[T], text: str, source: str, remedy: str) -> T:
+def parse_typed(kind: type[T], text: str, source: str, remedy: str) -> T:
     """Returns the value of a JSON text; `source` says where it comes from, other arguments as `read_typed`.
 
     Raises:
         InputError: If it holds something else.
     """
     try:
-        return adapter.validate_json(text, strict=True)
+        return _adapter(kind).validate_json(text, strict=True)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = " ".join(shorten(part, 40) for part in first["loc"]) or "the value"
         problem = first["msg"].removeprefix("Value error, ")
         raise InputError(f"{source}: {place} is {shorten(repr(first['input']))}: {problem}: {remedy}") from None
+
+
+@cache
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    return TypeAdapter(kind)

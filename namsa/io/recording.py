@@ -8,13 +8,13 @@ import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import WorkError
+from namsa.files import Closing
 from namsa.io.safe_hdf5 import DamagedFileError
 
 Pair = tuple[float, float]
@@ -39,7 +39,7 @@ class PatternArray(Protocol):
         """Returns a part."""
 
 
-class PatternScan:
+class PatternScan(Closing):
     """A scan whose patterns are read by slices: what a `Recording` and a calibrated scan have in common.
 
     Its file is closed by `close`, at the end of a `with` statement, or when nothing refers to the scan any more.
@@ -51,14 +51,6 @@ class PatternScan:
     def close(self) -> None:
         """Closes the file. Patterns cannot be read any more."""
         self.opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

@@ -1,10 +1,8 @@
 """Types of a profile: what `python -m train profile` prints and writes to `profile.json`."""
 
-from functools import cache
 from pathlib import Path
 from typing import NotRequired
 
-from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset.typed_values import read_typed
@@ -114,9 +112,4 @@ class Profile(TypedDict):
 
 def read_profile(path: Path) -> Profile:
     """Reads a `profile.json`. Raises InputError if the file cannot be read, or is no profile."""
-    return read_typed(_adapter(), path, f"run {PROGRAM} profile again, or delete the file")
-
-
-@cache
-def _adapter() -> TypeAdapter[Profile]:
-    return TypeAdapter(Profile)
+    return read_typed(Profile, path, f"run {PROGRAM} profile again, or delete the file")

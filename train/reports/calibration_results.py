@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import NotRequired
 
-from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset.typed_values import read_typed
@@ -83,4 +82,4 @@ def read_calibration(path: Path) -> Calibration:
     Raises:
         InputError: If the file cannot be read or holds something else.
     """
-    return read_typed(TypeAdapter(Calibration), path, f"run {PROGRAM} calibrate again")
+    return read_typed(Calibration, path, f"run {PROGRAM} calibrate again")

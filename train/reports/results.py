@@ -2,11 +2,9 @@
 
 import json
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset.typed_values import parse_typed
@@ -15,7 +13,6 @@ from namsa.files import write_text_atomic
 from ..measure.results import RunFacts
 from ..program import PROGRAM
 
-T = TypeVar("T")
 EVALUATE_AGAIN = f"run {PROGRAM} evaluate again"
 
 
@@ -53,10 +50,5 @@ def check_facts(path: Path, evaluation: Mapping[str, Any]) -> RunFacts:
         InputError: If one is missing or has another type.
     """
     run: RunFacts = evaluation["run"]
-    parse_typed(_adapter(RunFacts), json.dumps(run), f"{path}: run", EVALUATE_AGAIN)
+    parse_typed(RunFacts, json.dumps(run), f"{path}: run", EVALUATE_AGAIN)
     return run
-
-
-@cache
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
-    return TypeAdapter(kind)

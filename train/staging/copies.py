@@ -10,12 +10,11 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import xxhash
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from namsa.dataset.typed_values import Count, read_typed
 from namsa.errors import InputError, WorkError
@@ -51,11 +50,6 @@ class CopyNote:
     mtime_ns: Count  # time of the original, ns
     piece_bytes: Annotated[int, Field(gt=0, lt=2**40)]  # bytes of each piece whose digest was computed
     digest: str  # digest of the file; see `digest_of`
-
-
-@cache
-def _note_adapter() -> TypeAdapter[CopyNote]:
-    return TypeAdapter(CopyNote)
 
 
 def digest_of(piece_digests: Iterable[bytes]) -> str:
@@ -119,7 +113,7 @@ def is_complete_copy(path: Path, original: FileState) -> bool:
 def read_note(path: Path) -> CopyNote | None:
     """Returns the note of a copy; `None` if it has none that can be read."""
     try:
-        return read_typed(_note_adapter(), _note_path(path), "stage the dataset again")
+        return read_typed(CopyNote, _note_path(path), "stage the dataset again")
     except InputError:
         return None
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from pydantic import TypeAdapter
 from rich.table import Table
 
 from namsa.config.loading import read_yaml
@@ -60,7 +59,7 @@ class TaskReport:
     check: Callable[[Any], None] = lambda evaluation: None
 
     def read(self, path: Path) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = read_typed(TypeAdapter(self.evaluation), path, EVALUATE_AGAIN)
+        found: Mapping[str, Any] = read_typed(self.evaluation, path, EVALUATE_AGAIN)
         try:
             self.check(found)
         except ValueError as error:

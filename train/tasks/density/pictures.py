@@ -4,13 +4,12 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, Field
 
 from namsa.dataset.records import Record
 from namsa.dataset.typed_values import parse_typed
@@ -163,7 +162,7 @@ def read_predictions(path: Path) -> tuple[list[Picture], Array]:
         raise InputError(f"{path} has no metadata: {EVALUATE_AGAIN}")
     text = metadata.tobytes().decode("utf-32-be" if metadata.dtype.byteorder == ">" else "utf-32-le", "replace")
     listed = parse_json(text.rstrip("\0"), f"{path}: its metadata")
-    facts = parse_typed(_facts_adapter(), json.dumps(listed), f"{path}: its metadata", EVALUATE_AGAIN)
+    facts = parse_typed(list[PictureFacts], json.dumps(listed), f"{path}: its metadata", EVALUATE_AGAIN)
     return [_read_picture(arrays, each, path) for each in facts], _image(arrays, "mean_image", path)
 
 
@@ -186,8 +185,3 @@ def _image(arrays: Mapping[str, npt.NDArray[Any]], name: str, path: Path, axes: 
     if array.dtype.kind != "f" or array.ndim != axes or not array.size or not np.isfinite(array).all():
         raise InputError(f"{path} has no {shorten(name)} of {axes} axes and finite numbers: {EVALUATE_AGAIN}")
     return array
-
-
-@cache
-def _facts_adapter() -> TypeAdapter[list[PictureFacts]]:
-    return TypeAdapter(list[PictureFacts])

@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from typing import Literal, NotRequired
 
-from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset.typed_values import parse_typed
@@ -158,8 +157,8 @@ def read_evaluation(path: Path) -> Evaluation:
     if not isinstance(run, dict):
         raise InputError(f"{path} has no results of a run: {EVALUATE_AGAIN}")
     performance = run.get("performance") or {}
-    parse_typed(TypeAdapter(HeldOutResults), json.dumps(evaluation), str(path), EVALUATE_AGAIN)
-    parse_typed(TypeAdapter(PerformanceSummary), json.dumps(performance), f"{path}: run.performance", EVALUATE_AGAIN)
+    parse_typed(HeldOutResults, json.dumps(evaluation), str(path), EVALUATE_AGAIN)
+    parse_typed(PerformanceSummary, json.dumps(performance), f"{path}: run.performance", EVALUATE_AGAIN)
     absent = [key for key in PERFORMANCE_KEYS if key not in performance] if performance else []
     if absent or type(run.get("ranks", 1)) is not int:
         raise InputError(f"{path}: run has no {', '.join(absent) or 'number of ranks'}: {EVALUATE_AGAIN}")

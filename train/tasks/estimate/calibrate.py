@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NotRequired
 
 import numpy as np
-from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset import manifest
@@ -118,7 +117,7 @@ def read_estimate_calibration(model: Model) -> EstimateCalibration | None:
     path = model.folder / CALIBRATION
     if not path.is_file():
         return None
-    found = read_typed(TypeAdapter(EstimateCalibration), path, AGAIN)
+    found = read_typed(EstimateCalibration, path, AGAIN)
     factors = [each[key] for each in found["quantities"].values() for key in ("uncertainty_factor", "two_sigma_factor")]
     same = set(found["quantities"]) == set(model.experiment.training.estimate.quantities)
     if not (same and all(0 < factor <= LARGEST_FACTOR for factor in factors)):
