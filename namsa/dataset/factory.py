@@ -37,6 +37,7 @@ from namsa.dataset.workload import count_workload
 from namsa.errors import DiskFullError, InputError, OutOfMemoryError, WorkError
 from namsa.files import make_folder, write_text_atomic
 from namsa.memory import available_memory_bytes
+from namsa.physics.backend import free_device_memory
 from namsa.sample import Sample
 
 Prepare = Callable[[SimulationConfig, Material, Sequence[Entry]], SimulateSample]
@@ -141,6 +142,7 @@ def produce(
             selected = [entry for entry in select(listed) if not entry.skipped]
             check_dataset(directory, config, selected, materials)
         run.simulate_entries(todo, by_specimen(feasible))
+        free_device_memory()  # the process may go on to train
     return {
         "rank": layout.rank,
         "size": layout.size,

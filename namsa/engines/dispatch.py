@@ -35,13 +35,16 @@ FUSED = Implementation("fused", fused.FusedEngine, fused.FusedPlaneWaves)
 FUSED_GPU = Implementation("fused", fused_gpu.FusedGpuEngine, multislice.PlainPlaneWaves)
 
 
-def choose_implementation(engine: EngineName, xp: Any, shape: tuple[int, int], dtype: npt.DTypeLike) -> Implementation:
-    """Chooses the classes that propagate waves. "auto" chooses the fused ones on a CPU that supports the grid.
+def choose_implementation(
+    engine: EngineName, xp: Any, shape: tuple[int, int], dtype: npt.DTypeLike, fits: bool = True
+) -> Implementation:
+    """Chooses the classes that propagate waves. "auto" chooses the fused ones where they support the grid.
 
     Args:
         engine: The requested engine.
         shape: Pixels (ny, nx) of the grid.
         dtype: Complex type of the waves.
+        fits: Whether a GPU has the shared memory for the fused kernels.
 
     Raises:
         InputError: If the fused engine is requested and does not support the grid or the precision.
@@ -49,7 +52,7 @@ def choose_implementation(engine: EngineName, xp: Any, shape: tuple[int, int], d
     on_host = xp is np
     supported = (fused if on_host else kernel_plan).supports(shape, dtype)
     checks.check_engine(engine, shape, supported)
-    if engine == "fused" or (engine == "auto" and on_host and supported):
+    if engine == "fused" or (engine == "auto" and supported and fits):
         return FUSED if on_host else FUSED_GPU
     return PLAIN
 
@@ -104,7 +107,9 @@ def optical_setup(
     if detector:
         rows, columns = bin_matrices(grid, wavelength, detector)
         binning = xp.asarray(rows.astype(real)), xp.asarray(columns.astype(real))
-    implementation = choose_implementation(engine, xp, grid.shape, dtype)
+    # The propagator reaches all frequencies that a lens may have.
+    fits = xp is np or fused_gpu.device_plan(propagators[0], propagators[0]) is not None
+    implementation = choose_implementation(engine, xp, grid.shape, dtype, fits)
     return OpticalSetup(grid, beam, modes, propagators, binning, implementation, xp)
 
 

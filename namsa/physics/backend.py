@@ -3,6 +3,7 @@
 There is no global switch: each function takes the module from its arrays.
 """
 
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, Literal
@@ -65,6 +66,15 @@ def resolve_backend(backend: Backend) -> Any:
     if backend == "cupy":
         raise InputError(f"backend 'cupy' was asked for, but {reason}: use backend 'cpu', or install the gpu extra")
     return np
+
+
+def free_device_memory() -> None:
+    """Gives back the memory of the GPU that CuPy keeps for later arrays, so that other libraries can have it."""
+    cupy = sys.modules.get("cupy")
+    if cupy:
+        cupy.fft.config.get_plan_cache().clear()
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.get_default_pinned_memory_pool().free_all_blocks()
 
 
 def available_cores() -> int:

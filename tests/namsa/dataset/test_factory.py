@@ -4,7 +4,9 @@ import json
 import multiprocessing
 import os
 import shutil
+import sys
 import time
+from unittest.mock import MagicMock
 
 import fake_samples
 import lmdb
@@ -355,6 +357,13 @@ def test_a_disk_that_is_full_all_the_same_ends_only_a_run_without_a_time_limit(t
     assert len(contents(tmp_path)) == 4
     with pytest.raises(WorkError, match="No space left"):
         produce(tmp_path, config=real)
+
+
+def test_after_a_simulation_the_memory_of_the_gpu_is_free_for_training(tmp_path, monkeypatch):
+    cupy = MagicMock()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    produce(tmp_path, limit=1)
+    cupy.get_default_memory_pool().free_all_blocks.assert_called_once()
 
 
 def test_a_damaged_shard_of_any_rank_stops_the_run(tmp_path):

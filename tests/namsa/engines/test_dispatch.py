@@ -42,12 +42,19 @@ def reuse(setup):
         pytest.param("auto", np, (40, 48), dispatch.FUSED, marks=needs_fused),
         pytest.param("fused", np, (40, 48), dispatch.FUSED, marks=needs_fused),
         ("auto", np, (41, 48), dispatch.PLAIN),
-        ("auto", ON_DEVICE, (40, 48), dispatch.PLAIN),
+        ("auto", ON_DEVICE, (40, 48), dispatch.FUSED_GPU),
+        ("auto", ON_DEVICE, (41, 48), dispatch.PLAIN),
+        ("plain", ON_DEVICE, (40, 48), dispatch.PLAIN),
         ("fused", ON_DEVICE, (40, 48), dispatch.FUSED_GPU),
     ],
 )
 def test_the_engine_follows_from_the_request_the_array_module_and_the_grid(engine, xp, shape, implementation):
     assert dispatch.choose_implementation(engine, xp, shape, np.complex64) is implementation
+
+
+def test_a_gpu_whose_shared_memory_is_too_small_for_the_fused_kernels_takes_the_plain_ones():
+    chosen = dispatch.choose_implementation("auto", ON_DEVICE, (40, 48), np.complex64, fits=False)
+    assert chosen is dispatch.PLAIN
 
 
 @pytest.mark.parametrize(
