@@ -23,6 +23,10 @@ from train.experiment.sections import Loss, Optimizer, Training
 from train.input.normalisation import Batch, Normalisation, normaliser
 from train.optimization import losses, precision
 from train.optimization.optimizers import make_optimizer
+from train.tasks.classify.task import cross_entropy
+from train.tasks.estimate.task import estimate_loss
+from train.tasks.estimate.task import gradients as slopes
+from train.tasks.segment.task import weighted_cross_entropy
 
 if JAX := keras.backend.backend() == "jax":
     from jax import jit as graph
@@ -114,6 +118,21 @@ def loss_scales() -> Arrays:
             optimizer = precision.with_loss_scale(make_optimizer(training.optimizer), training)
             found |= named(f"{kind}_{spoilt}", updated(optimizer, 5, spoilt, 2.0**15))
     return found
+
+
+@case
+def losses_of_classes() -> Arrays:
+    """The cross-entropies and the mean square of the other tasks."""
+    logits, labels = rng().normal(size=(3, 4, 5, 6)), rng().integers(0, 6, (3, 4, 5))
+    weighted = [weighted_cross_entropy(tuple(range(1, 7)), first).compute for first in (False, True)]
+    estimated = estimate_loss(Loss(likelihood="laplace")).compute
+    return {
+        "patterns": cross_entropy(ops.cast(logits[0, 0], "float16"), labels[0, 0])[0],
+        "positions_last": weighted[0](ops.cast(logits, "float32"), labels)[0],
+        "positions_first": weighted[1](ops.cast(np.moveaxis(logits, -1, 1), "float32"), labels)[0],
+        "estimates": ops.stack(estimated(ops.cast(logits[0, 0], "float32"), ops.cast(logits[1, 0, :, :3], "float32"))),
+        "slopes": slopes(ops.cast(rng().random((2, 4, 7)), "float32")),
+    }
 
 
 # ---- Input ----------------------------------------------------------------------------------------------------------

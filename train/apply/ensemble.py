@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from namsa.errors import InputError
 
+from ..execution import backend
 from ..experiment.channels import Channels
 from .familiarity import inner_layer
 from .mirrors import ChannelMirror, restored
@@ -148,7 +149,7 @@ def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool
 
 def _inputs_function(network: Any, model: Model, channels: Channels | None) -> Callable[[Array], Array]:
     """Returns the function from windows `(n, sy, sx, dy, dx)`, fractions of the beam, to a network's inputs."""
-    import tensorflow as tf
+    from keras import ops
 
     from ..input.normalisation import Batch, Normalisation, normalise_graph
 
@@ -157,14 +158,14 @@ def _inputs_function(network: Any, model: Model, channels: Channels | None) -> C
     images = network.inputs[0].shape[2:] if config.data_format == "channels_first" else network.inputs[0].shape[1:-1]
     scan = model.conditions.scan_shape if inputs.layout == "detector" else images[-2:]
 
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec((None, *scan, *model.conditions.detector_shape))])
     def to_inputs(patterns: Any) -> Any:
         # Scale 1, since the patterns are fractions of the beam already; the target is not used.
-        scale, target = tf.ones((1, 1, 1, 1)), tf.zeros((1, *config.input_shape[-2:]))
+        scale, target = ops.ones((1, 1, 1, 1)), ops.zeros((1, *config.input_shape[-2:]))
         return normalise_graph(Batch(patterns, scale, target), settings, channels)[0]
 
-    traced = to_inputs.get_concrete_function()
-    return lambda patterns: traced(tf.constant(patterns, tf.float32)).numpy()
+    shape = (None, *scan, *model.conditions.detector_shape)
+    compiled = backend.execution().compiled(to_inputs, shape=shape)
+    return lambda patterns: np.asarray(compiled(patterns))
 
 
 def _forward_function(
@@ -179,7 +180,7 @@ def _forward_function(
         with_maps: As in `ensemble_predictor`.
     """
     import keras
-    import tensorflow as tf
+    from keras import ops
 
     from ..optimization.losses import log_scale
 
@@ -189,28 +190,25 @@ def _forward_function(
     if with_maps:
         network = keras.Model(network.inputs, [network.output, network.get_layer(inner_layer(config)).output])
 
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec(network.inputs[0].shape)])
     def forward(x: Any) -> dict[str, Any]:
         outputs = network(x, training=dropout)
         y = outputs[0] if with_maps else outputs
         found: dict[str, Any] = {}
         if divided:
-            bins = (
-                y if first else tf.transpose(y, (0, 3, 1, 2)) if len(y.shape) == 4 else tf.transpose(y, (0, 4, 1, 2, 3))
-            )
+            bins = y if first else ops.moveaxis(y, -1, 1)
             bins = density_scale * (bins[:, 0] if len(y.shape) == 5 else bins)  # a volume of one channel
-            found |= {"density": tf.reduce_sum(bins, 1), "by_depth": bins}
+            found |= {"density": ops.sum(bins, 1), "by_depth": bins}
         else:
             found["density"] = density_scale * (y[:, 0] if first else y[..., 0])
         if variance_of_scale:
             log_b = log_scale(y[:, 1] if first else y[..., 1])
-            found["variance"] = variance_of_scale * density_scale**2 * tf.exp(2 * log_b)
+            found["variance"] = variance_of_scale * density_scale**2 * ops.exp(2 * log_b)
         if with_maps:
-            maps = tf.cast(outputs[1], tf.float32)
+            maps = ops.cast(outputs[1], "float32")
             axes = range(len(maps.shape))
             image = tuple(axes[2:] if first else axes[1:-1])
-            found["maps"] = tf.concat([tf.reduce_mean(maps, image), tf.math.reduce_std(maps, image)], axis=-1)
+            found["maps"] = ops.concatenate([ops.mean(maps, image), ops.std(maps, image)], axis=-1)
         return found
 
-    traced = forward.get_concrete_function()
-    return lambda x: {name: array.numpy() for name, array in traced(tf.constant(x)).items()}
+    compiled = backend.execution().compiled(forward, network.variables, network.inputs[0].shape)
+    return lambda x: {name: np.asarray(array) for name, array in compiled(x).items()}

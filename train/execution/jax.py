@@ -9,6 +9,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import jax
 import keras
+import numpy as np
 import numpy.typing as npt
 
 from namsa.launcher import usable_cores
@@ -41,12 +42,18 @@ def host_tensor(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
-def compiled(function: Callable[..., Any], variables: Sequence[keras.Variable] = ()) -> Callable[..., Any]:
+def compiled(
+    function: Callable[..., Any],
+    variables: Sequence[keras.Variable] = (),
+    shape: tuple[int | None, ...] | None = None,
+) -> Callable[..., Any]:
     """Returns `function` compiled by XLA, once per shape of its arguments.
 
     Args:
         function: From arrays and tensors to tensors.
         variables: That it reads, as those of a network. It may set them.
+        shape: Of its one argument, of any length along the first axis, which is that of its results, too. The argument
+            is padded to a power of two, so that few lengths are compiled.
     """
     changed: list[int] = []
 
@@ -64,7 +71,13 @@ def compiled(function: Callable[..., Any], variables: Sequence[keras.Variable] =
             variables[index].assign(new)
         return results
 
-    return call
+    def padded(array: Any) -> Any:
+        count = len(array)
+        size = 1 << (count - 1).bit_length()
+        results = call(np.concatenate([array, np.repeat(array[-1:], size - count, axis=0)]))
+        return jax.tree.map(lambda result: result[:count], results)
+
+    return call if shape is None else padded
 
 
 def versions() -> dict[str, str]:

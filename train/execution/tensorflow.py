@@ -67,13 +67,22 @@ def host_tensor(array: npt.NDArray[Any]) -> Tensor:
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def compiled(function: Callable[..., Any], variables: Sequence[keras.Variable] = ()) -> Callable[..., Any]:
+def compiled(
+    function: Callable[..., Any],
+    variables: Sequence[keras.Variable] = (),
+    shape: tuple[int | None, ...] | None = None,
+) -> Callable[..., Any]:
     """Returns `function` as a graph, which is built once per shape of its arguments.
 
     Args:
         function: From arrays and tensors to tensors.
         variables: That it reads, as those of a network. It may set them.
+        shape: Of its one argument, float32, of any length along the first axis. The graph is then built at once.
     """
+    if shape is not None:
+        signature = [tf.TensorSpec((None, *shape[1:]))]
+        traced = tf.function(function, autograph=False, input_signature=signature).get_concrete_function()
+        return lambda array: traced(tf.constant(array, tf.float32))
     graph: Callable[..., Any] = tf.function(function, autograph=False, reduce_retracing=True)
     return graph
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 from rich.table import Table
 
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.errors import WorkError
 
+from ..execution import backend
 from ..experiment.experiment import Experiment
 from ..input.batches import Target
 from ..input.views import Compose, Readable
@@ -193,20 +193,23 @@ def check_finite(entry: Entry, *answers: npt.NDArray[Any]) -> None:
         raise WorkError(f"the network's answer to {entry.id} is not finite: nothing can be measured")
 
 
-def in_parts(forward: Callable[[Tensor], Any], at_once: int, dtype: npt.DTypeLike = None) -> Callable[[Any], Any]:
+def in_parts(
+    forward: Callable[[Tensor], Any], network: Any, at_once: int, dtype: npt.DTypeLike = None
+) -> Callable[[Any], Any]:
     """Returns a function from arrays `(n, ...)` to what a network makes of them, computed some at a time.
 
     Args:
-        forward: From a tensor to a tensor or several, with the same first axis. It becomes a graph.
+        forward: From a tensor to a tensor or several, with the same first axis. It is compiled.
+        network: Which it calls.
         dtype: Of the results; `None` keeps the network's.
     """
-    graph = tf.function(forward, autograph=False, reduce_retracing=True)
+    compiled = backend.execution().compiled(forward, network.variables)
 
     def concatenated(parts: Iterable[Any]) -> npt.NDArray[Any]:
         return np.concatenate([np.asarray(part, dtype) for part in parts])
 
     def compute(x: npt.NDArray[Any]) -> Any:
-        parts = [graph(tf.constant(x[at : at + at_once])) for at in range(0, len(x), at_once)]
+        parts = [compiled(x[at : at + at_once]) for at in range(0, len(x), at_once)]
         if isinstance(parts[0], list | tuple):
             return tuple(map(concatenated, zip(*parts, strict=True)))
         return concatenated(parts)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
+from keras import ops
 from scipy import special
 
 from namsa.dataset.entry import Entry
@@ -43,8 +43,8 @@ Logits = Callable[[npt.NDArray[np.float32]], Array]
 
 def cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, ...]:
     """Returns the mean cross-entropy of logits `(n, classes)` and classes `(n,)`."""
-    logits = tf.cast(output, tf.float32)
-    return (tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=target, logits=logits)),)
+    logits = ops.cast(output, "float32")
+    return (ops.mean(ops.sparse_categorical_crossentropy(target, logits, from_logits=True)),)
 
 
 class Classification(Task):
@@ -59,10 +59,10 @@ class Classification(Task):
         images = self.experiment.images_per_sample()
 
         def classes_of_samples(entries: Sequence[Entry], x: Tensor, density: Tensor) -> Tensor:
-            return tf.constant(np.repeat([self._class(entry) for entry in entries], images), tf.int32)
+            return ops.convert_to_tensor(np.repeat([self._class(entry) for entry in entries], images), "int32")
 
         def classes_of_positions(entries: Sequence[Entry], x: Tensor, density: Tensor) -> Tensor:
-            return tf.cast(tf.reshape(density, (-1,)), tf.int32)  # see `readable`
+            return ops.cast(ops.reshape(density, (-1,)), "int32")  # see `readable`
 
         return classes_of_positions if self._of_positions else classes_of_samples
 
@@ -117,7 +117,7 @@ class Classification(Task):
         return np.asarray(sums / len(entries))
 
     def random_target(self, batch: tuple[Any, Any]) -> Any:
-        return tf.zeros((batch[0].shape[0],), tf.int32)
+        return ops.zeros((batch[0].shape[0],), "int32")
 
     def row_scorer(self, model: Any, dataset: Dataset, baseline: Array | None = None) -> Callable[[Entry], ClassRow]:
         logits_of = logits_function(model)
@@ -172,7 +172,7 @@ class Classification(Task):
 
 def logits_function(model: Any) -> Logits:
     """Returns the function from images to logits, in float64, that computes some images at once."""
-    logits_of: Logits = in_parts(lambda x: model(x, training=False), PATTERNS_AT_ONCE, np.float64)
+    logits_of: Logits = in_parts(lambda x: model(x, training=False), model, PATTERNS_AT_ONCE, np.float64)
     return logits_of
 
 

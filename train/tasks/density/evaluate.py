@@ -19,6 +19,7 @@ from namsa.dataset.records import Record
 from namsa.pixels import density_grid
 from namsa.provenance_values import value
 
+from ...execution import backend
 from ...experiment.channels import Channels
 from ...experiment.experiment import Experiment
 from ...experiment.inputs import Inputs
@@ -81,8 +82,6 @@ def predictor(
     Returns:
         Function from n records to densities, (n, h, w), or (n, bins, h, w) if there are several bins, e/Å².
     """
-    import tensorflow as tf
-
     from ...input.normalisation import normalise
 
     def whole(x: Any) -> Any:
@@ -91,11 +90,11 @@ def predictor(
         part = model(split.take_part(x, data_format), training=False)
         return split.join(part, split.tensor_axis(data_format), "density")
 
-    forward = tf.function(whole, autograph=False, reduce_retracing=True)
+    forward = backend.execution().compiled(whole, model.variables)
 
     def predict(records: Sequence[Record]) -> Array:
         x = np.stack([normalise(record, inputs, data_format, channels=channels)[0] for record in records])
-        y = forward(x).numpy().astype(np.float32)
+        y = np.asarray(forward(x), np.float32)
         bins = y if data_format == "channels_first" else np.moveaxis(y, -1, 1)
         bins = bins[:, 0] if bins.ndim == 5 else bins  # a volume of one channel
         density = bins if depth_bins > 1 else bins[:, 0]

@@ -163,7 +163,7 @@ def autoencoder(model: Any) -> Autoencode:
 
     All are NumPy arrays; latent numbers are `(n, latent)` in float64.
     """
-    compute = in_parts(lambda x: model(x, training=False), PATTERNS_AT_ONCE)
+    compute = in_parts(lambda x: model(x, training=False), model, PATTERNS_AT_ONCE)
 
     def autoencode(images: Images) -> tuple[Images, Array, Array]:
         decoded, mean, log_variance = compute(images)
@@ -175,7 +175,7 @@ def autoencoder(model: Any) -> Autoencode:
 def decoder(model: Any, experiment: Experiment) -> Callable[[Array], Images]:
     """Returns a function from latent numbers `(n, latent)` to patterns `(n, dy, dx)`, fractions of the beam."""
     part = cvae.decoder(model)
-    compute = in_parts(lambda z: part(z, training=False), PATTERNS_AT_ONCE)
+    compute = in_parts(lambda z: part(z, training=False), part, PATTERNS_AT_ONCE)
     return lambda latents: intensities(experiment, compute(latents.astype(np.float32)))
 
 

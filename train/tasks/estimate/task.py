@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
+from keras import ops
 
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
@@ -74,10 +74,10 @@ class Estimation(Task):
     @property
     def target(self) -> Target:
         def targets(entries: Sequence[Entry], x: Tensor, planes: Tensor) -> Tensor:
-            true, slopes = tf.constant(self._true(entries), tf.float32), gradients(planes)
+            true, slopes = ops.convert_to_tensor(self._true(entries), "float32"), gradients(planes)
             axes = enumerate(self._axes.values())
             columns = [true[:, number] if axis is None else slopes[:, axis] for number, axis in axes]
-            return (tf.stack(columns, axis=1) - self._middles) / self._halves
+            return (ops.stack(columns, axis=1) - self._middles) / self._halves
 
         return targets
 
@@ -90,7 +90,7 @@ class Estimation(Task):
         return np.stack([np.histogram(column, BINS, (-1, 1))[0] / len(entries) for column in scaled.T])
 
     def random_target(self, batch: tuple[Any, Any]) -> Any:
-        return tf.zeros((batch[0].shape[0], len(self._axes)))
+        return ops.zeros((batch[0].shape[0], len(self._axes)))
 
     def row_scorer(self, model: Any, dataset: Dataset, baseline: Array | None = None) -> Callable[[Entry], EstimateRow]:
         predict = predictor(self.experiment, model)
@@ -162,9 +162,9 @@ def gradients(planes: Tensor) -> Tensor:
     slopes = []
     for axis in (1, 2):
         distance = np.arange(planes.shape[axis], dtype=np.float32) - (planes.shape[axis] - 1) / 2
-        means = tf.reduce_mean(planes, axis=3 - axis)
-        slopes.append(tf.linalg.matvec(means, tf.constant(distance / np.sum(distance**2), tf.float32)))
-    return tf.stack(slopes, axis=1)
+        means = ops.mean(planes, axis=3 - axis)
+        slopes.append(ops.matmul(means, distance / np.sum(distance**2)))
+    return ops.stack(slopes, axis=1)
 
 
 def predictor(experiment: Experiment, model: Any) -> Predict:
@@ -180,18 +180,18 @@ def predictor(experiment: Experiment, model: Any) -> Predict:
     likelihood, count = training.loss.likelihood, len(task.ranges)
 
     def forward(patterns: Tensor) -> tuple[Tensor, Tensor]:
-        x, _ = normalise_graph(Batch(patterns, tf.ones((1, 1, 1, 1)), tf.zeros((1, 1, 1))), settings, channels)
-        output = tf.cast(model(x, training=False), tf.float32)
+        x, _ = normalise_graph(Batch(patterns, ops.ones((1, 1, 1, 1)), ops.zeros((1, 1, 1))), settings, channels)
+        output = ops.cast(model(x, training=False), "float32")
         values, u = output[:, :count], output[:, count:]
-        scale = tf.ones_like(values) if likelihood == "none" else tf.exp(log_scale(u))
+        scale = ops.ones_like(values) if likelihood == "none" else ops.exp(log_scale(u))
         return values * halves + middles, scale * (halves * VARIANCES[likelihood] ** 0.5)
 
-    predict: Predict = in_parts(forward, SCANS_AT_ONCE, np.float64)
+    predict: Predict = in_parts(forward, model, SCANS_AT_ONCE, np.float64)
     return predict
 
 
 def _mean_square(values: Tensor, target: Tensor) -> Tensor:
-    return tf.reduce_mean(tf.square(tf.cast(values, tf.float32) - tf.cast(target, tf.float32)))
+    return ops.mean(ops.square(ops.cast(values, "float32") - ops.cast(target, "float32")))
 
 
 TASK = Estimation

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
+from keras import ops
 
 from namsa.dataset import manifest
 from namsa.dataset.entry import Entry
@@ -26,6 +26,7 @@ from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 
+from ...execution import backend
 from ...experiment.experiment import Experiment
 from ...input.batches import Target
 from ...input.normalisation import Batch, Normalisation, normalise_graph
@@ -68,11 +69,11 @@ def weighted_cross_entropy(weights: Sequence[float], channels_first: bool) -> Fi
 
     def compute(output: Tensor, target: Tensor) -> tuple[Tensor, ...]:
         """Takes logits `(n, h, w, classes)` and classes `(n, h, w)`."""
-        logits, labels = tf.cast(output, tf.float32), tf.cast(target, tf.int32)
+        logits, labels = ops.cast(output, "float32"), ops.cast(target, "int32")
         if channels_first:
-            logits = tf.transpose(logits, (0, 2, 3, 1))
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        return (tf.reduce_mean(losses * tf.gather(tf.constant(weights, tf.float32), labels)),)
+            logits = ops.transpose(logits, (0, 2, 3, 1))
+        losses = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        return (ops.mean(losses * ops.take(ops.convert_to_tensor(weights, "float32"), labels, axis=0)),)
 
     return FixedLoss(("cross_entropy",), compute)
 
@@ -132,7 +133,7 @@ class Segmentation(Task):
         return self._composers(dataset)["train"]
 
     def random_target(self, batch: tuple[Any, Any]) -> Any:
-        return tf.zeros((batch[0].shape[0], *self.experiment.window_shapes()[1]))
+        return ops.zeros((batch[0].shape[0], *self.experiment.window_shapes()[1]))
 
     def row_scorer(self, model: Any, dataset: Dataset, baseline: Array | None = None) -> Callable[[Entry], SegmentRow]:
         predict, scans = predictor(self.experiment, model), self.held_out_scans(dataset)
@@ -245,19 +246,13 @@ def predictor(experiment: Experiment, model: Any) -> Predict:
     settings = Normalisation.of(experiment.training.inputs, experiment.network.data_format, "float32")
     channels = experiment.channels()
 
-    @tf.function(autograph=False, reduce_retracing=True)
     def forward(patterns: Tensor, scale: Tensor) -> Tensor:
-        x, _ = normalise_graph(Batch(patterns, scale, tf.zeros((1, 1, 1))), settings, channels)
-        logits = tf.cast(model(x, training=False), tf.float32)
-        return tf.transpose(logits, (0, 2, 3, 1)) if first else logits
+        x, _ = normalise_graph(Batch(patterns, scale, ops.zeros((1, 1, 1))), settings, channels)
+        logits = ops.cast(model(x, training=False), "float32")
+        return ops.transpose(logits, (0, 2, 3, 1)) if first else logits
 
-    def predict(patterns: npt.NDArray[Any], scale: float) -> npt.NDArray[np.float32]:
-        logits: npt.NDArray[np.float32] = forward(
-            tf.constant(patterns), tf.fill((1, 1, 1, 1), np.float32(scale))
-        ).numpy()
-        return logits
-
-    return predict
+    compiled = backend.execution().compiled(forward, model.variables)
+    return lambda patterns, scale: np.asarray(compiled(patterns, np.full((1, 1, 1, 1), scale, np.float32)))
 
 
 TASK = Segmentation
