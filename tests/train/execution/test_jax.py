@@ -1,0 +1,159 @@
+"""JAX in place of TensorFlow: the same numbers, the same files, and no import of TensorFlow or Horovod."""
+
+import json
+import shutil
+
+import numpy as np
+import on_jax
+import pytest
+import yaml
+from small_network import BEAM, WINDOW, experiment, write_run
+from tiny import CONFIG, newest, numbers
+
+from namsa.view.page_overlay import read_images
+from train.__main__ import main as command
+from train.main import train
+
+pytest.importorskip("jax")
+
+STEPS = 10
+TWO = ["training.batch_size=2", "training.accumulate=2", "training.steps=3"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("jax")
+
+
+@pytest.fixture(scope="module")
+def config(folder):
+    """A job whose runs begin with the same weights, and drop nothing: what is drawn differs from TensorFlow's."""
+    network = CONFIG["network"] | {"dropout": 0.0}
+    tree = CONFIG | {"network": network, "data": {"directory": str(folder / "data")}}
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    train(path, ["training.steps=1"], folder / "start")
+    tree["training"] = CONFIG["training"] | {"steps": STEPS, "start_from": str(folder / "start")}
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+@pytest.fixture(scope="module")
+def scan(folder):
+    """A scan, and a network of random weights that reconstructs it."""
+    write_run(folder / "network", experiment())
+    values = np.random.default_rng(2).poisson(60.0, (WINDOW[0] + 6, WINDOW[1], 4, 4)).astype(np.uint16)
+    values.tofile(folder / "scan.raw")
+    return folder / "scan.raw"
+
+
+def of_scan(name, scan, out):
+    words = [name, str(scan), "--checkpoint", str(scan.parent / "network"), "--out", str(out)]
+    words += ["--scan-shape", f"{WINDOW[0] + 6}x{WINDOW[1]}", "--dtype", "u2", "--detector-shape", "4x4"]
+    words += ["--energy-ev", "200e3", "--semiangle-mrad", "20", "--scan-step-angstrom", "0.4", "--pixel-mrad", "8"]
+    return [*words, "--centre-pixels", *map(str, BEAM.centre_pixels), "--beam-intensity", "900"]
+
+
+@pytest.fixture(scope="module")
+def trained(config, scan, folder):
+    """Runs of both: whole, stopped after four steps and continued by itself, and continued by the other."""
+
+    def job(name, *overrides):
+        return [str(config), "--run-dir", str(folder / name), *(f"--set={override}" for override in overrides)]
+
+    train(config, run_dir=folder / "tf")
+    train(config, ["training.steps=4"], folder / "tf_4")
+    shutil.copytree(folder / "tf_4", folder / "tf_then_jax")
+    commands = [
+        job("jax", "training.backend=jax"),
+        job("jax_then_jax", "training.steps=4"),
+        job("jax_then_jax"),
+        job("jax_then_tf", "training.steps=4"),
+        job("tf_then_jax"),
+        job("one_device", *TWO),
+        ["calibrate", folder / "jax"],
+        of_scan("reconstruct", scan, folder / "jax.h5"),
+        of_scan("live", scan, folder / "jax_live.h5"),
+    ]
+    done = on_jax.run(commands, folder / "compiled")
+    assert done.returncode == 0, done.stderr[-3000:]
+    train(config, run_dir=folder / "jax_then_tf")
+    return done.stdout
+
+
+def assert_like(run_dir, other, tolerance=1e-5):
+    ours, theirs = numbers(run_dir), numbers(other)
+    assert len(ours) == len(theirs) == STEPS
+    for row, expected in zip(ours, theirs, strict=True):
+        assert row == pytest.approx(expected, rel=tolerance)
+
+
+@pytest.mark.usefixtures("trained")
+class TestJaxIsAsTensorFlow:
+    def test_ten_steps_give_the_same_losses(self, folder):
+        assert_like(folder / "jax", folder / "tf")
+
+    def test_a_job_that_stopped_goes_on_to_the_same_bits(self, folder):
+        assert numbers(folder / "jax_then_jax") == numbers(folder / "jax")
+        (name, arrays), (other, expected) = newest(folder / "jax_then_jax"), newest(folder / "jax")
+        assert name == other
+        for key, array in arrays.items():
+            np.testing.assert_array_equal(array, expected[key])
+
+    @pytest.mark.parametrize("run", ["jax_then_tf", "tf_then_jax"])
+    def test_each_goes_on_from_the_checkpoint_of_the_other(self, folder, run):
+        assert_like(folder / run, folder / "tf")
+
+    def test_held_out_samples_score_the_same(self, folder):
+        scores = [json.loads((folder / run / "evaluation.json").read_text()) for run in ("jax", "tf")]
+        for row, expected in zip(*(each["samples"] for each in scores), strict=True):
+            assert row["mae_e_per_angstrom2"] == pytest.approx(expected["mae_e_per_angstrom2"], rel=1e-4)
+        versions = scores[0]["run"]["versions"]
+        assert "jax" in versions
+        assert not {"tensorflow", "horovod"} & set(versions)
+
+    def test_scans_have_the_same_density(self, folder, scan):
+        assert command(of_scan("reconstruct", scan, folder / "tf.h5")) == 0
+        expected = read_images(folder / "tf.h5")[0].image
+        for name in ("jax.h5", "jax_live.h5"):
+            found = read_images(folder / name)[0].image
+            np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+    def test_a_network_is_calibrated(self, folder, trained):
+        assert "times the spread" in trained
+        assert json.loads((folder / "jax" / "calibration.json").read_text())["coverage_68"] > 0
+
+
+def test_two_devices_share_the_batches_of_an_update(config, folder, trained):
+    job = [str(config), "--run-dir", folder / "two", *(f"--set={override}" for override in TWO)]
+    single = ["--run-dir", folder / "single", "--set=training.batch_size=1", "--set=training.steps=2"]
+    single.append("--set=training.precision.compute=mixed_float16")
+    done = on_jax.run([job, [str(config), *single]], folder / "compiled", devices=2)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "2 JAX devices" in done.stdout
+    assert "a batch of 1 images uses 1 of 2 devices" in done.stderr
+    losses, expected = ([row["loss"] for row in numbers(folder / run)] for run in ("two", "one_device"))
+    assert losses == pytest.approx(expected, rel=1e-5)
+    assert [row["loss_scale"] >= 1 for row in numbers(folder / "single")] == [True] * 2
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "training.exchange={kind: lag}",
+            "kind lag needs Horovod, which exchanges no tensors of JAX",
+        ),
+        ("training.backend=torch", "training.backend"),
+    ],
+)
+def test_what_jax_does_not_do_is_one_line(config, folder, override, message):
+    done = on_jax.run([[config, "--run-dir", folder / "none", f"--set={override}"]], folder / "compiled")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_process_that_computes_with_one_refuses_the_other(config, folder, capsys):
+    assert command([str(config), "--run-dir", str(folder / "none"), "--set=training.backend=jax"]) == 2
+    assert "this process computes with tensorflow already: set KERAS_BACKEND=jax" in capsys.readouterr().err
