@@ -7,7 +7,7 @@ import numpy as np
 
 from train.__main__ import main
 from train.apply.models import Model, load_model
-from train.measure import validation_rows
+from train.measure import rows
 from train.optimization import checkpoint
 
 
@@ -21,7 +21,7 @@ def pack_run(run_dir: Path, out: Path, error: str) -> tuple[Model, str, Path]:
     model, card = load_model(out), (out / "CARD.md").read_text(encoding="utf-8")
     assert str(run_dir.parent) not in (out / "config.yaml").read_text(encoding="utf-8")
     header, arrays = checkpoint.read(model.weights)
-    errors = {row["step"]: row[error] for row in validation_rows.read(run_dir / validation_rows.FILE_NAME)}
+    errors = {row["step"]: row[error] for row in rows.read(run_dir / rows.VALIDATIONS)}
     newest, best = load_model(run_dir).weights, run_dir / "best.npz"
     last = checkpoint.read(newest)[0]["step"]  # which these jobs validate
     is_best = min(errors.values()) < errors[last]

@@ -30,7 +30,7 @@ from namsa.json_files import read_json
 from namsa.text import shorten
 
 from ..input.selection import limit
-from ..measure import validation_rows
+from ..measure import rows
 from ..measure.results import RunFacts
 from ..optimization import checkpoint
 from ..program import PROGRAM
@@ -131,11 +131,11 @@ def _chosen_weights(
         header: Header of these weights.
         newest_error: Their error on the dev split. `None` takes them.
     """
-    best, rows = newest.folder / BEST, newest.folder / validation_rows.FILE_NAME
-    if newest_error is None or not best.is_file() or not rows.is_file():
+    best, validations = newest.folder / BEST, newest.folder / rows.VALIDATIONS
+    if newest_error is None or not best.is_file() or not validations.is_file():
         return newest, header, ""
     error, best_header = task_of(newest.experiment).error, _header(best)
-    validated = {row["step"]: row.get(error) for row in validation_rows.read(rows)}.get(best_header["step"])
+    validated = {row["step"]: row.get(error) for row in rows.read(validations)}.get(best_header["step"])
     if validated is None or validated >= newest_error:
         return newest, header, ""
     words = f": the lowest error on the dev split in a run of {header['epoch']} epochs"

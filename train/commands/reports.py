@@ -21,12 +21,12 @@ def threshold(options: argparse.Namespace) -> None:
     """Prints the threshold of adaptive transfers that a run gives."""
     from ..experiment.experiment import load
     from ..experiment.registry import strategy
-    from ..measure import transfer_rows, validation_rows
+    from ..measure import rows
     from ..tasks import task_of
 
     run_dir, precision = options.run_dir, strategy("exchange", "sharded", "precision")
-    transfers = transfer_rows.read(run_dir / transfer_rows.FILE_NAME)
-    validations = validation_rows.read(run_dir / validation_rows.FILE_NAME)
+    transfers = rows.read(run_dir / rows.TRANSFERS)
+    validations = rows.read(run_dir / rows.VALIDATIONS)
     error = task_of(load(run_dir / "config.yaml")).error
     try:
         print(f"{precision.threshold(transfers, validations, error):.4g}")

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from ..input import batches
-from ..measure import telemetry, transfer_rows
+from ..measure import rows, telemetry
 from ..measure.results import StepRow
 from ..optimization import checkpoint
 from ..optimization.checkpoint import CheckpointSchedule, TrainingPosition
@@ -61,7 +61,7 @@ class _Training(ExitStack):
         self.enter_context(job.stop_request.deferred())
         self.record = self.enter_context(telemetry.recorder(run.path, step) if writes else nullcontext(None))
         if self.record:
-            telemetry.drop_rows_after(run.path / transfer_rows.FILE_NAME, step)
+            telemetry.drop_rows_after(run.path / rows.TRANSFERS, step)
         terms = self.data.task.objective.terms
         self.show = self.enter_context(telemetry.epoch_display(run.console, self.config.epochs, self.data.steps, terms))
         home = run.home if job.rank == 0 else None
@@ -135,7 +135,7 @@ class _Training(ExitStack):
         state, plan = self.state, self.plan
         transfers = state.assembly.exchange.end_epoch(state.position.step, epoch, whole=not state.position.taken)
         if transfers and self.job.rank == 0:
-            transfer_rows.append(self.run.path, transfers)
+            rows.append(self.run.path / rows.TRANSFERS, transfers)
         plan.samples.source.end_epoch()
         if plan.validation.due(state.position):
             self.validate()

@@ -104,7 +104,7 @@ class Exchange(ABC):
             whole: Whether the epoch is at its end.
 
         Returns:
-            A row for `train.measure.transfer_rows`; `None` if there is none.
+            A row for `train.measure.rows`; `None` if there is none.
         """
         return None
 

@@ -15,7 +15,7 @@ from namsa.errors import InputError, WorkError
 from namsa.files import read_text, write_text_atomic
 from namsa.json_files import LARGEST_FILE_BYTES
 
-from ..measure import transfer_rows, validation_rows
+from ..measure import rows
 from ..measure.results import LARGEST_METRICS_BYTES
 from ..optimization import checkpoint
 from ..tasks.validation import BEST
@@ -77,7 +77,7 @@ def deliver(path: Path, run_dir: Path, home: Path, keep: int) -> None:
     write_text_atomic(home / "config.yaml", read_text(run_dir / "config.yaml", largest_bytes=LARGEST_FILE_BYTES))
     lines = read_text(run_dir / "metrics.jsonl", largest_bytes=LARGEST_METRICS_BYTES)
     write_text_atomic(home / "metrics.jsonl", lines[: lines.rfind("\n") + 1])
-    for name in (validation_rows.FILE_NAME, transfer_rows.FILE_NAME, BEST):
+    for name in (rows.VALIDATIONS, rows.TRANSFERS, BEST):
         if (run_dir / name).exists():
             copies.copy_file(run_dir / name, home / name)
     copies.copy_file(path, copied)

@@ -12,8 +12,8 @@ from typing import Any
 from namsa.dataset.entry import Entry
 
 from ..experiment.experiment import Experiment
-from ..measure import telemetry, validation_rows
-from ..measure.validation_rows import ValidationRow
+from ..measure import rows, telemetry
+from ..measure.rows import Row
 from ..optimization import checkpoint
 from ..optimization.checkpoint import TrainingPosition
 from ..ranks.protocol import Ranks
@@ -44,11 +44,11 @@ class Validation:
         self.score, self.entries, self.run_dir, self.ranks = score, entries, run_dir, ranks
         own: list[dict[str, Any]] = []
         with ranks.together():
-            path = run_dir / validation_rows.FILE_NAME
+            path = run_dir / rows.VALIDATIONS
             if ranks.rank() == 0 and self.config.every_epochs and path.exists():
                 telemetry.drop_rows_after(path, position.step)
-                own = validation_rows.read(path)
-        self.rows: list[ValidationRow] = list(ranks.gather_json(own)[0])
+                own = rows.read(path)
+        self.rows: list[Row] = list(ranks.gather_json(own)[0])
 
     @property
     def reached(self) -> bool:
@@ -60,7 +60,7 @@ class Validation:
         every = self.config.every_epochs
         return every is not None and not position.taken and position.epoch % every == 0
 
-    def run(self, position: TrainingPosition, variables: Sequence[Any]) -> ValidationRow | None:
+    def run(self, position: TrainingPosition, variables: Sequence[Any]) -> Row | None:
         """Scores the dev split. Rank 0 writes the row, and `best.npz` if no error was lower.
 
         Args:
@@ -75,7 +75,7 @@ class Validation:
         samples = gathered(self.ranks, own)
         if not samples:
             return None
-        row: ValidationRow = {
+        row: Row = {
             "step": position.step,
             "epoch": position.epoch,
             "samples": len(samples),
@@ -86,10 +86,10 @@ class Validation:
             if self.ranks.rank() == 0:
                 if best and self.config.keep_best:
                     checkpoint.save_as(self.run_dir / BEST, position, variables, self.network)
-                validation_rows.append(self.run_dir, row)
+                rows.append(self.run_dir / rows.VALIDATIONS, row)
         self.rows.append(row)
         return row
 
-    def _error(self, row: ValidationRow) -> float:
+    def _error(self, row: Row) -> float:
         error = row.get(self.task.error)
         return math.inf if error is None else float(error)

@@ -13,9 +13,8 @@ from pymatgen.core import Composition
 from namsa.config.materials import Generator, Materials, Substitution
 from namsa.crystals.builtin import builtin_materials, standardize
 from namsa.crystals.cif import read_cif
-from namsa.crystals.duplicates import merge_duplicates
 from namsa.crystals.material import Material
-from namsa.crystals.select import select_materials
+from namsa.crystals.select import merge_duplicates, select_materials
 from namsa.crystals.substitution import substitute_ions
 from namsa.crystals.symmetry import space_group
 from namsa.dataset.manifest import config_hash

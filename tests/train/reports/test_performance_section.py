@@ -12,8 +12,7 @@ from train.measure.profile_results import read_profile
 from train.profiling.output import write
 from train.profiling.tables import show
 from train.reports.figures import time_figure, time_parts
-from train.reports.performance_section import NOT_MEASURED, performance
-from train.reports.power_figure import power, power_figure
+from train.reports.performance_section import NOT_MEASURED, performance, power, power_figure
 from train.reports.timeline_figure import timeline_figure
 from train.tasks.reporting import write_report
 

@@ -62,7 +62,7 @@ def threshold(transfers: Sequence[Mapping[str, Any]], validations: Sequence[Mapp
     """Returns the threshold that the rows of a run give.
 
     Args:
-        transfers: Rows of transfer.jsonl; see `train.measure.transfer_rows`.
+        transfers: Rows of transfer.jsonl; see `train.measure.rows`.
         validations: Rows of validation.jsonl.
         error: The column of `validations` that is the task's error.
 
