@@ -20,7 +20,7 @@ from namsa.json_files import parse_json
 
 from .events import EventFile
 from .results import LARGEST_METRICS_BYTES, StepRow
-from .validation_rows import PLACE, ValidationRow
+from .rows import PLACE, Row
 
 COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
 
@@ -41,7 +41,7 @@ class Recorder:
         self._file.write(json.dumps(finite, allow_nan=False) + "\n")
         self._events.add(row["step"], {tag: number for tag, number in finite.items() if tag != "step"})
 
-    def validated(self, row: ValidationRow) -> None:
+    def validated(self, row: Row) -> None:
         """Adds the row of a validation to TensorBoard's events."""
         numbers = {f"validation/{name}": number for name, number in row.items() if name not in PLACE}
         self._events.add(row["step"], numbers)
@@ -172,7 +172,7 @@ def _simulator_text(rows: Sequence[StepRow]) -> str:
     return f"; {made} simulated at {made / max(seconds, 1e-9):.1f} samples/s, {waited:.1f} s of waiting for them"
 
 
-def validation_line(row: ValidationRow) -> str:
+def validation_line(row: Row) -> str:
     """Returns one line about a validation."""
     numbers = "  ".join(
         f"{name.replace('_', ' ')} {'–' if number is None else f'{number:.4g}'}"
