@@ -117,7 +117,7 @@ def transition_down(op: Layers[Tensor], x: Tensor, config: NetworkConfig, name: 
     """Adds a transition down. Returns all channels of `x` on half the grid."""
     if config.transitions == "strided":
         return op.relu(op.conv(x, op.channels(x), 1, f"{name}_conv", stride=2), f"{name}_relu")
-    x = op.relu(op.norm(x, f"{name}_norm"), f"{name}_relu")
+    x = op.relu(op.norm(x, f"{name}_norm") if config.transition_norm else x, f"{name}_relu")
     return op.pool(op.conv(x, op.channels(x), 1, f"{name}_conv", bias=False), config.pooling, f"{name}_pool")
 
 

@@ -34,12 +34,15 @@ class NetworkConfig(BaseModel):
     output_channels: FeatureMaps = Field(1, description="channels of the output")
     transitions: Literal["pooled", "strided"] = Field(
         "pooled",
-        description="'pooled': on the way down normalisation, ReLU, a linear 1×1 convolution and pooling; 'strided': a "
+        description="'pooled': on the way down ReLU, a linear 1×1 convolution and pooling; 'strided': a "
         "1×1 convolution of stride 2 and ReLU, with biases on both ways (Kurth et al. 2018)",
     )
     pooling: Literal["average", "max"] = Field("average", description="pooling of the transitions down if 'pooled'")
     dropout: float = Field(0.5, ge=0, lt=1, description="dropout rate of each dense block's output")
     block_norm: bool = Field(False, description="batch normalisation before each convolution of a dense block")
+    transition_norm: bool = Field(
+        True, description="batch normalisation in the transitions down if 'pooled' (Jégou et al. 2017)"
+    )
     transition_up_kernel: Kernel = Field(
         2, description="kernel size of the transitions up; 1 leaves three quarters of the outputs zero (paper)"
     )

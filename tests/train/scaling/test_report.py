@@ -98,9 +98,9 @@ def test_local_sgd_is_shown_with_its_block_and_its_time(capsys: pytest.CaptureFi
 
 
 def test_hours_end_with_the_last_step() -> None:
-    row = report(PAPER, ["training.steps=2000"], ranks="768").curve[0]
+    row = report(PAPER, ranks="768").curve[0]  # of 2,000 steps
     assert row["hours"] == pytest.approx(2000 * row["step_s"] / 3600)
-    row = report(PAPER, ["training.steps=2000"], ranks="768", samples=7680).curve[0]
+    row = report(PAPER, ["training.epochs=100"], ranks="768", samples=7680).curve[0]
     held_s = 12 * 220_417_793 / 5e9 / 100  # the copy of the state, at every tenth epoch of 10 steps
     assert row["checkpoint_s"] == pytest.approx(held_s, rel=1e-3)
     assert row["hours"] == pytest.approx(100 * 10 * (row["step_s"] + held_s) / 3600, rel=1e-3)
