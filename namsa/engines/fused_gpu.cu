@@ -12,6 +12,11 @@
 // THREADS_Y, THREADS_X; LOW_Y, HIGH_Y, LOW_X, HIGH_X (frequencies LOW <= n < HIGH are zero); PITCH, TILE, COLUMN_PAD;
 // ROW_PROBES, ROW_PAD.
 
+#ifndef LOAD
+#define LOAD(from) (*(from))
+#define STORE(to, value) (*(to) = (value))
+#endif
+
 template <int VALUE> struct Int {
     static constexpr int value = VALUE;
 };
@@ -110,78 +115,114 @@ template <int R, int SIGN> __device__ __forceinline__ void transform(float2 *v) 
     }
 }
 
-// ---- transforms of N values by N / R threads, R values per thread and stage (Stockham: no bit reversal) ------------
+// ---- transforms of N values by T threads (Stockham: no bit reversal) ------------------------------------------------
 
-template <int... R> struct Radices;
+template <int... R> struct Radices {};
 template <int FIRST, int... REST> struct Radices<FIRST, REST...> {
     static constexpr int first = FIRST;
-    static constexpr int most = FIRST > Radices<REST...>::most ? FIRST : Radices<REST...>::most;
-};
-template <> struct Radices<> {
-    static constexpr int most = 0;
 };
 
+__device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+// At a stage of radix R there are N / R transforms. Thread j does transforms i = j + m T, in registers m R + k.
+template <int N, int T, int R, class Body> __device__ __forceinline__ void each(int j, Body body) {
+    unroll<0, ceil_div(N / R, T)>([&](auto m) {
+        const int i = j + m.value * T;
+        if constexpr ((decltype(m)::value + 1) * T <= N / R) body(m, i);
+        else if (i < N / R) body(m, i);
+    });
+}
 // The place of value n of a line in shared memory. After every PAD values a slot stays empty (see KernelPlan.pads).
 template <int STRIDE, int PAD> __device__ __forceinline__ constexpr int slot(int n) { return (n + n / PAD) * STRIDE; }
 
-// The slot of start + k STEP, for k < R and a start less than STEP above a multiple of R STEP. If the slots of both
-// terms add up, the second is a constant in the load or store. Otherwise addresses take as many instructions as
-// arithmetic.
-template <int STRIDE, int PAD, int STEP, int R, class K> __device__ __forceinline__ int step(int start, K k) {
-    constexpr bool ADDS = STEP % PAD == 0 || (PAD % STEP == 0 && ((R * STEP) % PAD == 0 || PAD % (R * STEP) == 0));
-    if constexpr (ADDS) return slot<STRIDE, PAD>(start) + slot<STRIDE, PAD>(K::value * STEP);
-    else return slot<STRIDE, PAD>(start + k.value * STEP);
+// Whether slot(start + k STEP) = slot(start) + slot(k STEP) for k < COUNT and every start that is less than STEP above a
+// multiple of COUNT STEP. Then the second is a constant in the load or store; otherwise addresses take as many
+// instructions as arithmetic.
+__device__ constexpr bool adds(int pad, int step, int count) {
+    return step % pad == 0 || (pad % step == 0 && ((count * step) % pad == 0 || pad % (count * step) == 0));
 }
 
-// One buffer and two barriers per exchange, instead of two and one: more blocks fit a multiprocessor and hide barriers.
-template <int N, int STRIDE, int PAD, int DONE, int R, int NEXT>
+template <int SYNC> __device__ __forceinline__ void barrier() {
+    if constexpr (SYNC == 32) __syncwarp();
+    else __syncthreads();
+}
+
+// FRESH: nobody has read the buffer since the last barrier.
+template <int N, int T, int SYNC, bool FRESH, int STRIDE, int PAD, int DONE, int R, int NEXT>
 __device__ __forceinline__ void exchange(float2 *v, float2 *line, int j) {
-    __syncthreads();
-    if (j < N / R) {
-        const int start = j / DONE * (DONE * R) + j % DONE;
-        unroll<0, R>([&](auto k) { line[step<STRIDE, PAD, DONE, R>(start, k)] = v[k.value]; });
-    }
-    __syncthreads();
-    if (j < N / NEXT) unroll<0, NEXT>([&](auto k) { v[k.value] = line[step<STRIDE, PAD, N / NEXT, NEXT>(j, k)]; });
+    if constexpr (!FRESH) barrier<SYNC>();
+    each<N, T, R>(j, [&](auto m, int i) {
+        constexpr int MANY = ceil_div(N / R, T), AHEAD = decltype(m)::value * T;
+        if constexpr (T % DONE == 0 && adds(PAD, T * R, MANY) && adds(PAD, DONE, R)) {
+            float2 *const start = line + slot<STRIDE, PAD>(j / DONE * (DONE * R) + j % DONE);
+            unroll<0, R>([&](auto k) {
+                start[slot<STRIDE, PAD>(AHEAD * R) + slot<STRIDE, PAD>(k.value * DONE)] = v[m.value * R + k.value];
+            });
+        } else {
+            const int start = i / DONE * (DONE * R) + i % DONE;
+            unroll<0, R>([&](auto k) {
+                if constexpr (adds(PAD, DONE, R))
+                    line[slot<STRIDE, PAD>(start) + slot<STRIDE, PAD>(k.value * DONE)] = v[m.value * R + k.value];
+                else line[slot<STRIDE, PAD>(start + k.value * DONE)] = v[m.value * R + k.value];
+            });
+        }
+    });
+    barrier<SYNC>();
+    each<N, T, NEXT>(j, [&](auto m, int i) {
+        constexpr int MANY = ceil_div(N / NEXT, T), AHEAD = decltype(m)::value * T, STEP = N / NEXT;
+        unroll<0, NEXT>([&](auto k) {
+            float2 &value = v[m.value * NEXT + k.value];
+            if constexpr (adds(PAD, T, MANY) && MANY *T <= STEP && adds(PAD, STEP, NEXT))
+                value = line[slot<STRIDE, PAD>(j) + slot<STRIDE, PAD>(AHEAD) + slot<STRIDE, PAD>(k.value * STEP)];
+            else if constexpr (adds(PAD, STEP, NEXT))
+                value = line[slot<STRIDE, PAD>(i) + slot<STRIDE, PAD>(k.value * STEP)];
+            else value = line[slot<STRIDE, PAD>(i + k.value * STEP)];
+        });
+    });
 }
 
-// Thread j starts with values j + k N/R of the first radix R and ends with values j + k N/R of the last. The next
+// Thread j starts with values i + k N/R of the first radix R and ends with values i + k N/R of the last. The next
 // transform of a pass, with reversed radices, continues with the same registers. roots[DONE k + i] is
 // exp(-2 pi i k i / (DONE R)) for the stage that follows radices of product DONE: neighbouring threads read
 // neighbouring roots, and each is exact. (Powers of one root per thread would save loads but double the error.)
-template <int N, int SIGN, int STRIDE, int PAD, int DONE, int R, int... REST>
+template <int N, int T, int SYNC, bool FRESH, int SIGN, int STRIDE, int PAD, int DONE, int R, int... REST>
 __device__ __forceinline__ void stages(Radices<R, REST...>, float2 *v, float2 *line, const float2 *roots, int j) {
-    if (j < N / R) {
+    each<N, T, R>(j, [&](auto m, int i) {
+        float2 *const own = v + m.value * R;
         if constexpr (DONE > 1) {
+            const float2 *const root = roots + (T % DONE == 0 ? j : i) % DONE;
             unroll<1, R>([&](auto k) {
-                float2 root = roots[k.value * DONE + j % DONE];
-                if constexpr (SIGN > 0) root.y = -root.y;
-                v[k.value] = v[k.value] * root;
+                float2 factor = root[k.value * DONE];
+                if constexpr (SIGN > 0) factor.y = -factor.y;
+                own[k.value] = own[k.value] * factor;
             });
         }
-        transform<R, SIGN>(v);
-    }
+        transform<R, SIGN>(own);
+    });
     if constexpr (sizeof...(REST) > 0) {
-        exchange<N, STRIDE, PAD, DONE, R, Radices<REST...>::first>(v, line, j);
-        stages<N, SIGN, STRIDE, PAD, DONE * R>(Radices<REST...>{}, v, line, roots, j);
+        exchange<N, T, SYNC, FRESH, STRIDE, PAD, DONE, R, Radices<REST...>::first>(v, line, j);
+        stages<N, T, SYNC, false, SIGN, STRIDE, PAD, DONE * R>(Radices<REST...>{}, v, line, roots, j);
     }
 }
 
-// Calls kept(k, n, where) for each value n = j + k N/R that thread j holds in register k; `where` counts stored values
-// only. Calls zero(k) for values in the zero band, LOW <= n < HIGH. Conditions that hold for all values of a register
-// are evaluated at compile time: a register of zeros loads nothing.
-template <int N, int R, int LOW, int HIGH, class Kept, class Zero>
+// Calls kept(r, n, where) for each value n = i + k N/R that thread j holds in register r; `where` is its place among
+// stored values: SHIFT less beyond the zero band, LOW <= n < HIGH. Calls zero(r) for values in the band. Conditions that
+// hold for all values of a register are evaluated at compile time: a register of zeros loads nothing.
+template <int N, int T, int R, int LOW, int HIGH, int SHIFT, class Kept, class Zero>
 __device__ __forceinline__ void values(int j, Kept kept, Zero zero) {
-    if (j >= N / R) return;
-    unroll<0, R>([&](auto k) {
-        constexpr int FROM = decltype(k)::value * (N / R), TO = FROM + N / R;
-        const int n = j + FROM;
-        if constexpr (FROM >= LOW && TO <= HIGH) zero(k);
-        else if constexpr (TO <= LOW) kept(k, n, n);
-        else if constexpr (FROM >= HIGH) kept(k, n, n - (HIGH - LOW));
-        else if (n < LOW) kept(k, n, n);
-        else if (n >= HIGH) kept(k, n, n - (HIGH - LOW));
-        else zero(k);
+    each<N, T, R>(j, [&](auto m, int) {
+        unroll<0, R>([&](auto k) {
+            constexpr int FROM = decltype(m)::value * T + decltype(k)::value * (N / R);
+            constexpr int END = (decltype(k)::value + 1) * (N / R), TO = FROM + T < END ? FROM + T : END;
+            constexpr Int<decltype(m)::value * R + decltype(k)::value> r{};
+            const int n = j + FROM;
+            if constexpr (FROM >= LOW && TO <= HIGH) zero(r);
+            else if constexpr (TO <= LOW) kept(r, n, n);
+            else if constexpr (FROM >= HIGH) kept(r, n, n - SHIFT);
+            else if (n < LOW) kept(r, n, n);
+            else if (n >= HIGH) kept(r, n, n - SHIFT);
+            else zero(r);
+        });
     });
 }
 
@@ -195,26 +236,27 @@ extern __shared__ float2 shared[];
 
 // grid (NY, probes / ROW_PROBES), block (THREADS_X, ROW_PROBES). A block has the same row of several probes, so that
 // its row of t is read once from the second-level cache, then from the first.
-extern "C" __global__ void __launch_bounds__(THREADS_X *ROW_PROBES)
+extern "C" __global__ void __launch_bounds__(THREADS_X *ROW_PROBES, ROW_BLOCKS)
     rows(float2 *__restrict__ waves, const float2 *__restrict__ transmission, const float2 *__restrict__ roots,
          int probes) {
     constexpr int ENDS = ForthX::first, MIDDLE = BackX::first;
     const int j = threadIdx.x, y = blockIdx.x, probe = blockIdx.y * ROW_PROBES + threadIdx.y;
     const bool present = probe < probes; // the last block may have fewer; all its threads must reach the barriers
     float2 *row = waves + (size_t(present ? probe : 0) * NY + y) * PITCH;
-    float2 *line = shared + threadIdx.y * (NX + (NX - 1) / ROW_PAD);
+    float2 *line = shared + threadIdx.y * ROW_SLOTS;
     const float2 *t = transmission + size_t(y) * NX;
-    float2 v[ForthX::most];
+    float2 v[VALUES_X];
 
-    values<NX, ENDS, LOW_X, HIGH_X>(
-        j, [&](auto k, int, int where) { v[k.value] = row[where]; },
-        [&](auto k) { v[k.value] = make_float2(0, 0); });
-    stages<NX, 1, 1, ROW_PAD, 1>(ForthX{}, v, line, roots, j);
-    values<NX, MIDDLE, NX, NX>(j, [&](auto k, int n, int) { v[k.value] = v[k.value] * t[n]; }, [](auto) {});
-    stages<NX, -1, 1, ROW_PAD, 1>(BackX{}, v, line, roots + NX, j);
+    values<NX, THREADS_X, ENDS, LOW_X, HIGH_X, NX - PITCH>(
+        j, [&](auto r, int, int where) { v[r.value] = LOAD(row + where); },
+        [&](auto r) { v[r.value] = make_float2(0, 0); });
+    stages<NX, THREADS_X, ROW_SYNC, true, 1, 1, ROW_PAD, 1>(ForthX{}, v, line, roots, j);
+    values<NX, THREADS_X, MIDDLE, NX, NX, 0>(
+        j, [&](auto r, int n, int) { v[r.value] = v[r.value] * t[n]; }, [](auto) {});
+    stages<NX, THREADS_X, ROW_SYNC, false, -1, 1, ROW_PAD_BACK, 1>(BackX{}, v, line, roots + NX, j);
     if (present)
-        values<NX, ENDS, LOW_X, HIGH_X>(
-            j, [&](auto k, int, int where) { row[where] = v[k.value]; }, [](auto) {});
+        values<NX, THREADS_X, ENDS, LOW_X, HIGH_X, NX - PITCH>(
+            j, [&](auto r, int, int where) { STORE(row + where, v[r.value]); }, [](auto) {});
 }
 
 // grid (PITCH / TILE, probes), block (TILE, THREADS_Y). Probes go from last to first, opposite to `rows`: each pass
@@ -229,64 +271,64 @@ struct Tile {
 };
 
 __device__ __forceinline__ void load(float2 *v, const float2 *wave, int j) {
-    values<NY, ForthY::first, NY, NY>(
-        j, [&](auto k, int n, int) { v[k.value] = wave[n * PITCH]; }, [](auto) {});
+    values<NY, THREADS_Y, ForthY::first, NY, NY, 0>(
+        j, [&](auto r, int n, int) { v[r.value] = LOAD(wave + n * PITCH); }, [](auto) {});
 }
 
 __device__ __forceinline__ void store(const float2 *v, float2 *wave, int j) {
-    values<NY, ForthY::first, NY, NY>(
-        j, [&](auto k, int n, int) { wave[n * PITCH] = v[k.value]; }, [](auto) {});
+    values<NY, THREADS_Y, ForthY::first, NY, NY, 0>(
+        j, [&](auto r, int n, int) { STORE(wave + n * PITCH, v[r.value]); }, [](auto) {});
 }
 
 // The forward transform and P. P includes the inverse transforms' 1 / (NY NX) and is zero in the padding columns.
 __device__ __forceinline__ void propagate(float2 *v, const Tile &tile, const float2 *propagator, const float2 *roots) {
-    stages<NY, -1, TILE, COLUMN_PAD, 1>(ForthY{}, v, tile.line, roots, tile.j);
-    values<NY, BackY::first, LOW_Y, HIGH_Y>(
-        tile.j, [&](auto k, int n, int) { v[k.value] = v[k.value] * propagator[n * PITCH + tile.column]; },
-        [&](auto k) { v[k.value] = make_float2(0, 0); });
+    stages<NY, THREADS_Y, 0, true, -1, TILE, COLUMN_PAD, 1>(ForthY{}, v, tile.line, roots, tile.j);
+    values<NY, THREADS_Y, BackY::first, LOW_Y, HIGH_Y, 0>(
+        tile.j, [&](auto r, int n, int) { v[r.value] = v[r.value] * propagator[n * PITCH + tile.column]; },
+        [&](auto r) { v[r.value] = make_float2(0, 0); });
 }
 
-extern "C" __global__ void __launch_bounds__(TILE *THREADS_Y)
+extern "C" __global__ void __launch_bounds__(TILE *THREADS_Y, COLUMN_BLOCKS)
     columns(float2 *__restrict__ waves, const float2 *__restrict__ propagator, const float2 *__restrict__ roots,
             int probes) {
     const Tile tile(probes);
-    float2 v[ForthY::most];
+    float2 v[VALUES_Y];
     load(v, waves + tile.wave(), tile.j);
     propagate(v, tile, propagator, roots);
-    stages<NY, 1, TILE, COLUMN_PAD, 1>(BackY{}, v, tile.line, roots + NY, tile.j);
+    stages<NY, THREADS_Y, 0, false, 1, TILE, COLUMN_PAD_BACK, 1>(BackY{}, v, tile.line, roots + NY, tile.j);
     store(v, waves + tile.wave(), tile.j);
 }
 
 // ramp_y (probes, NY), ramp_x (probes, PITCH): the phases of the probe's position; lens (NY, PITCH).
-extern "C" __global__ void __launch_bounds__(TILE *THREADS_Y)
+extern "C" __global__ void __launch_bounds__(TILE *THREADS_Y, COLUMN_BLOCKS)
     enter(float2 *__restrict__ waves, const float2 *__restrict__ lens, const float2 *__restrict__ ramp_y,
           const float2 *__restrict__ ramp_x, const float2 *__restrict__ roots, int probes) {
     const Tile tile(probes);
     const float2 along_x = ramp_x[size_t(tile.probe) * PITCH + tile.column];
     const float2 *along_y = ramp_y + size_t(tile.probe) * NY;
-    float2 v[ForthY::most];
-    values<NY, BackY::first, LOW_Y, HIGH_Y>(
-        tile.j, [&](auto k, int n, int) { v[k.value] = along_y[n] * lens[n * PITCH + tile.column] * along_x; },
-        [&](auto k) { v[k.value] = make_float2(0, 0); });
-    stages<NY, 1, TILE, COLUMN_PAD, 1>(BackY{}, v, tile.line, roots + NY, tile.j);
+    float2 v[VALUES_Y];
+    values<NY, THREADS_Y, BackY::first, LOW_Y, HIGH_Y, 0>(
+        tile.j, [&](auto r, int n, int) { v[r.value] = along_y[n] * lens[n * PITCH + tile.column] * along_x; },
+        [&](auto r) { v[r.value] = make_float2(0, 0); });
+    stages<NY, THREADS_Y, 0, true, 1, TILE, COLUMN_PAD_BACK, 1>(BackY{}, v, tile.line, roots + NY, tile.j);
     store(v, waves + tile.wave(), tile.j);
 }
 
 // patterns (probes, NY, NX), zero frequency in the centre; pixels outside the kept band are not written.
-extern "C" __global__ void __launch_bounds__(TILE *THREADS_Y)
+extern "C" __global__ void __launch_bounds__(TILE *THREADS_Y, COLUMN_BLOCKS)
     leave(const float2 *__restrict__ waves, const float2 *__restrict__ propagator, const float2 *__restrict__ roots,
           float *__restrict__ patterns, int probes) {
     const Tile tile(probes);
-    float2 v[ForthY::most];
+    float2 v[VALUES_Y];
     load(v, waves + tile.wave(), tile.j);
     propagate(v, tile, propagator, roots);
-    const int kx = tile.column < LOW_X ? tile.column : tile.column + HIGH_X - LOW_X;
-    if (kx >= NX) return; // a padding column
+    if (tile.column >= LOW_X && tile.column < HIGH_X - (NX - PITCH)) return; // a padding column
+    const int kx = tile.column < LOW_X ? tile.column : tile.column + NX - PITCH;
     float *pattern = patterns + size_t(tile.probe) * NY * NX + (kx + NX / 2) % NX;
-    values<NY, BackY::first, LOW_Y, HIGH_Y>(
+    values<NY, THREADS_Y, BackY::first, LOW_Y, HIGH_Y, 0>(
         tile.j,
-        [&](auto k, int n, int) {
-            pattern[size_t((n + NY / 2) % NY) * NX] = v[k.value].x * v[k.value].x + v[k.value].y * v[k.value].y;
+        [&](auto r, int n, int) {
+            pattern[size_t((n + NY / 2) % NY) * NX] = v[r.value].x * v[r.value].x + v[r.value].y * v[r.value].y;
         },
         [](auto) {});
 }

@@ -38,9 +38,17 @@ _COPY_THREADS = 4  # one core adds patterns more slowly than a device computes t
 def source(plan: KernelPlan) -> str:
     """Returns the CUDA source for a plan: its numbers as macros above fused_gpu.cu."""
     macros: dict[str, Any] = {"PITCH": plan.pitch, "TILE": plan.tile, "ROW_PROBES": plan.row_probes}
-    macros["ROW_PAD"], macros["COLUMN_PAD"] = plan.pads
+    macros["ROW_PAD"], macros["ROW_PAD_BACK"] = plan.x.pads
+    macros["COLUMN_PAD"], macros["COLUMN_PAD_BACK"] = plan.y.pads
+    macros["ROW_BLOCKS"], macros["COLUMN_BLOCKS"] = plan.blocks
+    macros["ROW_SLOTS"], macros["ROW_SYNC"] = plan.x.slots, 32 if 32 % plan.x.threads == 0 else 0
     for name, axis in (("Y", plan.y), ("X", plan.x)):
-        macros |= {f"N{name}": axis.n, f"THREADS_{name}": axis.threads, f"LOW_{name}": axis.low}
+        macros |= {
+            f"N{name}": axis.n,
+            f"THREADS_{name}": axis.threads,
+            f"VALUES_{name}": axis.values,
+            f"LOW_{name}": axis.low,
+        }
         macros |= {f"HIGH_{name}": axis.high, f"RADICES_{name}": ", ".join(map(str, axis.radices))}
         macros |= {f"RADICES_{name}_BACK": ", ".join(map(str, reversed(axis.radices)))}
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items())
@@ -77,10 +85,10 @@ def roots(axis: AxisPlan) -> npt.NDArray[np.complex64]:
 
 
 def _stored(plan: KernelPlan, columns: Array, xp: Any) -> Array:
-    """Returns full rows (…, nx) in the kernels' layout (…, pitch): kept columns, then zeros."""
+    """Returns full rows (…, nx) in the kernels' layout (…, pitch): zeros between low and high frequencies."""
     stored = xp.zeros((*columns.shape[:-1], plan.pitch), np.complex64)
     stored[..., : plan.x.low] = columns[..., : plan.x.low]
-    stored[..., plan.x.low : plan.x.kept] = columns[..., plan.x.high :]
+    stored[..., plan.pitch - (plan.x.n - plan.x.high) :] = columns[..., plan.x.high :]
     return stored
 
 

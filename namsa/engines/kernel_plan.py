@@ -35,11 +35,25 @@ class AxisPlan:
     radices: tuple[int, ...]  # radices of the stages
     low: int  # first frequency that is zero; n if there is none
     high: int  # first frequency after those that are zero; n if there is none
+    threads: int  # per line
 
     @property
-    def threads(self) -> int:
-        """Threads per line. At each stage a thread computes one transform of that stage's radix, or none."""
-        return self.n // min(self.radices)
+    def values(self) -> int:
+        """Most values that a thread holds."""
+        return max(radix * -(-self.n // radix // self.threads) for radix in self.radices)
+
+    @property
+    def pads(self) -> tuple[int, int]:
+        """Values (forward, reversed radices) after which one slot of shared memory stays empty.
+
+        The first exchange writes at a stride of its radix. An even radix would use few of the memory's 16 double banks.
+        """
+        return tuple(self.n if radix % 2 else radix for radix in (self.radices[0], self.radices[-1]))  # type: ignore[return-value]
+
+    @property
+    def slots(self) -> int:
+        """Slots of shared memory per line."""
+        return self.n + (self.n - 1) // min(self.pads)
 
     @property
     def kept(self) -> int:
@@ -55,6 +69,7 @@ class KernelPlan:
     x: AxisPlan  # the transforms along x
     tile: int  # columns per block of the columns pass
     row_probes: int  # probes per block of the rows pass
+    blocks: tuple[int, int] = (1, 1)  # (rows, columns) blocks that shall fit a multiprocessor by their registers
 
     @property
     def pitch(self) -> int:
@@ -62,21 +77,9 @@ class KernelPlan:
         return -(-self.x.kept // self.tile) * self.tile
 
     @property
-    def pads(self) -> tuple[int, int]:
-        """Values (rows, columns) after which one slot of shared memory stays empty.
-
-        The first exchange writes at a stride of its radix. An even radix would use few of the memory's 16 double banks:
-        a row of 512 would take three times the minimum of cycles; with the padding it takes 1.25 times.
-        """
-        row, column = self.x.radices[0], self.y.radices[0]
-        power_of_two = row & (row - 1) == 0
-        return self.x.n if row % 2 else 16 if power_of_two else row, self.y.n if column % 2 else column
-
-    @property
     def shared_bytes(self) -> tuple[int, int]:
         """Shared memory (rows, columns) per block, bytes."""
-        row, column = (axis.n + (axis.n - 1) // pad for axis, pad in zip((self.x, self.y), self.pads, strict=True))
-        return self.row_probes * row * _COMPLEX, self.tile * column * _COMPLEX
+        return self.row_probes * self.x.slots * _COMPLEX, self.tile * self.y.slots * _COMPLEX
 
     @property
     def bytes_per_slice(self) -> int:
@@ -143,7 +146,7 @@ def _axis(used: npt.NDArray[np.bool_]) -> AxisPlan:
     frequencies = np.abs(np.fft.fftfreq(n, 1 / n)).round().astype(int)
     reach = int(frequencies[used].max(initial=0))
     low, high = (reach + 1, n - reach) if 2 * reach + 1 < n else (n, n)
-    return AxisPlan(n, radices(n), low, high)
+    return AxisPlan(n, radices(n), low, high, n // min(radices(n)))
 
 
 def geometry(plan: KernelPlan, kernel: str, probes: int) -> tuple[tuple[int, int], tuple[int, int], int]:

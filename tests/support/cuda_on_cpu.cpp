@@ -1,7 +1,7 @@
 // Runs the kernels of namsa/engines/fused_gpu.cu on a CPU, from the same text that a GPU gets. The tests compile it as
 //     g++ -DSOURCE='"kernels.cu"' cuda_on_cpu.cpp
 // The threads of a block are coroutines. They run one after another from barrier to barrier, in an order that the
-// caller chooses: if results depend on the order, a barrier is missing. Shared memory starts as NaN, so that a read
+// caller chooses, and a warp's from one barrier of the warp to the next: if results depend on the order, a barrier is missing. Shared memory starts as NaN, so that a read
 // before any write shows.
 
 #include <cmath>
@@ -22,7 +22,7 @@ static inline float2 make_float2(float x, float y) { return {x, y}; }
 #define __device__
 #define __shared__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(threads, blocks)
 
 static dim3 threadIdx, blockIdx;
 extern float2 shared[1 << 15];
@@ -32,7 +32,7 @@ namespace {
 constexpr size_t STACK = 64 << 10, THREADS = 1024;
 struct Coroutine {
     ucontext_t context;
-    bool finished;
+    bool finished, waits_for_warp;
     std::unique_ptr<char[]> stack{new char[STACK]};
 };
 Coroutine coroutines[THREADS];
@@ -62,12 +62,22 @@ Fault run_block(dim3 block, int used, bool backwards) {
     }
     for (int finished = 0; finished < threads;) {
         finished = 0;
-        for (int turn = 0; turn < threads; ++turn) {
-            const int i = backwards ? threads - 1 - turn : turn;
-            threadIdx = {i % block.x, i / block.x};
-            running = &coroutines[i];
-            swapcontext(&scheduler, &running->context);
-            finished += running->finished;
+        for (int start = 0; start < threads; start += 32) {
+            const int first = backwards ? (threads - 1) / 32 * 32 - start : start;
+            const int lanes = threads - first < 32 ? threads - first : 32;
+            for (int waiting = lanes; waiting != 0;) {
+                waiting = 0;
+                for (int turn = 0; turn < lanes; ++turn) {
+                    const int i = first + (backwards ? lanes - 1 - turn : turn);
+                    threadIdx = {i % block.x, i / block.x};
+                    running = &coroutines[i];
+                    running->waits_for_warp = false;
+                    swapcontext(&scheduler, &running->context);
+                    finished += running->finished;
+                    waiting += running->waits_for_warp;
+                }
+                if (waiting != 0 && waiting != lanes) return PARTED;
+            }
         }
         if (finished != 0 && finished != threads) return PARTED;
     }
@@ -75,7 +85,11 @@ Fault run_block(dim3 block, int used, bool backwards) {
 }
 } // namespace
 
-static void __syncthreads() { swapcontext(&running->context, &scheduler); }
+static inline void __syncthreads() { swapcontext(&running->context, &scheduler); }
+static inline void __syncwarp() {
+    running->waits_for_warp = true;
+    __syncthreads();
+}
 
 #include SOURCE
 

@@ -92,12 +92,13 @@ def test_the_kernels_agree_with_the_plain_engine(case, tmp_path):
 
 @needs_compiler
 @pytest.mark.parametrize("missing", [0, 1])
-def test_a_missing_barrier_would_be_seen(missing, tmp_path, monkeypatch):
-    inputs = problem((32, 18), (9, 4))
+@pytest.mark.parametrize("shape", [(32, 18), (18, 32)])  # rows exchange through the block's or the warp's barriers
+def test_a_missing_barrier_would_be_seen(shape, missing, tmp_path, monkeypatch):
+    inputs = problem(shape, (shape[0] // 4, shape[1] // 4))
     plan = kernel_plan.make_plan(inputs[1], inputs[3][0], V100_SHARED)
     text = fused_gpu.source(plan)
-    at = [match.start() for match in re.finditer("__syncthreads", text)][missing]
-    monkeypatch.setattr(fused_gpu, "source", lambda plan: text[:at] + "//" + text[at:])
+    start, end = [match.span() for match in re.finditer(r"barrier<SYNC>\(\);", text)][missing]
+    monkeypatch.setattr(fused_gpu, "source", lambda plan: text[:start] + "{}" + text[end:])
     launch = cuda_on_cpu.build(plan, tmp_path)
     one = fused(plan, launch, *inputs)
     launch.backwards = True
@@ -180,7 +181,8 @@ def test_plans_fit_the_device_or_are_refused():
     assert kernel_plan.make_plan(*[np.ones((64, 64), complex)] * 2, H100_SHARED) is None
     for n in range(2, kernel_plan.MAX_PIXELS + 1):
         if kernel_plan.supports((n, n), np.complex64):
-            axis = kernel_plan.AxisPlan(n, kernel_plan.radices(n), n, n)
+            radices = kernel_plan.radices(n)
+            axis = kernel_plan.AxisPlan(n, radices, n, n, n // min(radices))
             plan = kernel_plan.KernelPlan(axis, axis, 4, 1)
             for kernel in ("rows", "columns"):
                 assert np.prod(kernel_plan.geometry(plan, kernel, 1)[1]) <= 1024
@@ -243,7 +245,7 @@ def test_nvidias_compiler_takes_the_kernels_without_spilling(architecture, shape
     report = log.value.decode()
     assert fault == 0, report
     assert report.count("0 bytes spill stores, 0 bytes spill loads") == 4, report
-    assert max(map(int, re.findall(r"Used (\d+) registers", report))) <= 64, report
+    assert max(map(int, re.findall(r"Used (\d+) registers", report))) <= 128, report
 
 
 def on_device(cupy, lens, slices, fresnel):
