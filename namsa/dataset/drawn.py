@@ -6,6 +6,9 @@ axis of the training split, with a name of its own, from which kind, partner, th
 follow as those of a listed specimen follow from its name. The draws of a configuration therefore follow from its seed
 and their numbers alone, and no draw has a material that the list holds out.
 
+Where the configuration limits the crystals that it takes of its sources, `further_materials` are others of the same
+sources.
+
 A sample that cannot be simulated is yielded as a failure, and a further specimen is drawn in its place: the next
 attempt of the same number.
 """
@@ -13,18 +16,21 @@ attempt of the same number.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
+from namsa.crystals.select import select_materials
 from namsa.crystals.zone_axes import ZoneAxis
 from namsa.dataset import records
-from namsa.dataset.entries import CellFinder, entries_of_specimen, specimen_base
+from namsa.dataset.entries import CellFinder, entries_of_specimen, specimen_base, zone_axes_of
 from namsa.dataset.entry import Entry, material_of, materials_named
 from namsa.dataset.simulate_entry import prepare_samples
 from namsa.dataset.specimens import plan_specimen
+from namsa.dataset.splits import assign_more
 from namsa.errors import InputError, WorkError
 
 MOST_ATTEMPTS = 20  # specimens that are drawn for one number
@@ -64,7 +70,11 @@ class SpecimenDraws:
 
     @classmethod
     def of_list(
-        cls, config: SimulationConfig, listed: Sequence[Entry], materials: Mapping[str, Material]
+        cls,
+        config: SimulationConfig,
+        listed: Sequence[Entry],
+        materials: Mapping[str, Material],
+        more: Sequence[Material] = (),
     ) -> "SpecimenDraws":
         """Returns the draws from the training split of a list, whose samples show which materials can be built.
 
@@ -72,6 +82,7 @@ class SpecimenDraws:
             config: The configuration of the dataset.
             listed: The list of the dataset.
             materials: The crystals of the training split by name, as `train_entries` names them.
+            more: Crystals that the list lacks, of `further_materials`.
 
         Raises:
             InputError: If the training split has no sample that can be built.
@@ -79,8 +90,10 @@ class SpecimenDraws:
         entries = train_entries(listed)
         if not entries:
             raise InputError("no specimen can be drawn: the training split has no sample that can be built")
-        kept = {name: materials[name] for name in materials_named(entries)}
-        return cls(config, kept, tuple(sorted({(entry.material, entry.zone_axis) for entry in entries})))
+        kept = {name: materials[name] for name in materials_named(entries)} | {each.name: each for each in more}
+        axes = {(entry.material, entry.zone_axis) for entry in entries}
+        axes |= {(each.name, zone_axis) for each in more for zone_axis in zone_axes_of(config.specimen, each)}
+        return cls(config, kept, tuple(sorted(axes)))
 
     @property
     def samples_per_specimen(self) -> int:
@@ -164,6 +177,34 @@ class SpecimenDraws:
 def train_entries(listed: Sequence[Entry]) -> list[Entry]:
     """Returns the samples of a list's training split that can be built."""
     return [entry for entry in listed if entry.split == "train" and not entry.skipped]
+
+
+def further_materials(config: SimulationConfig, listed: Sequence[Entry], count: int) -> list[Material]:
+    """Returns crystals of the configuration's sources that its list lacks and that are in the training split.
+
+    Args:
+        config: The configuration of the dataset, given on the command line: its generator may run.
+        listed: The list of the dataset.
+        count: By how much the limits of the section `materials` are raised.
+
+    Raises:
+        InputError: If the section has no limit, or as `select_materials` raises it.
+    """
+    materials = config.materials
+    changed: dict[str, Any] = {}
+    if materials.limit:
+        changed["limit"] = materials.limit + count
+    if materials.substitute:
+        changed["substitute"] = materials.substitute.model_copy(update={"limit": materials.substitute.limit + count})
+    if not changed:
+        raise InputError(
+            "materials.limit and materials.substitute are not given: all crystals are in the list, and there are no further ones"
+        )
+    of_list = {entry.material: (entry, entry.split) for entry in listed}
+    found = select_materials(materials.model_copy(update=changed), run_generator=True)
+    others = [material for material in found if material.name not in of_list]
+    splits = assign_more(list(of_list.values()), others, config.split)
+    return [material for material, split in zip(others, splits, strict=True) if split == "train"]
 
 
 def _failure(entry: Entry, error: Exception) -> DrawFailure:

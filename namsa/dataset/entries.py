@@ -71,7 +71,7 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
 
     # What depends on the shape of the cell alone is found once for all crystals of a structure.
     for indices in by_structure.values():
-        for zone_axis in _zone_axes(config.specimen, materials[indices[0]]):
+        for zone_axis in zone_axes_of(config.specimen, materials[indices[0]]):
             found: RectangularCells | InputError | None = None
             for index in indices:
                 material = materials[index]
@@ -93,7 +93,7 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
     return tuple(entries)
 
 
-def _zone_axes(specimen: Specimen, material: Material) -> tuple[ZoneAxis, ...]:
+def zone_axes_of(specimen: Specimen, material: Material) -> tuple[ZoneAxis, ...]:
     """Returns the zone axes of a material and of all crystals of its structure."""
     if specimen.simplest_zone_axes is None:
         return specimen.zone_axes

@@ -4,7 +4,7 @@ import hashlib
 import re
 import warnings
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 from pymatgen.core import Composition
 
@@ -13,6 +13,18 @@ from namsa.crystals.material import Material
 
 SplitName = Literal["train", "dev", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
+
+
+class Labelled(Protocol):
+    """What relates a crystal to others: a material, or an entry of a list."""
+
+    @property
+    def formula(self) -> str:
+        """The reduced formula."""
+
+    @property
+    def space_group(self) -> str:
+        """The Hermann–Mauguin symbol."""
 
 
 def assign(materials: Sequence[Material], split: Split) -> list[SplitName]:
@@ -28,6 +40,28 @@ def assign(materials: Sequence[Material], split: Split) -> list[SplitName]:
     families = _families([{material.formula, _prototype(material)} for material in materials])
     largest = max(set(families), key=lambda family: (families.count(family), family))
     return [SPLITS[0] if family == largest and split.train > 0 else split_of(family, split) for family in families]
+
+
+def assign_more(
+    listed: Sequence[tuple[Labelled, SplitName]], more: Sequence[Material], split: Split
+) -> list[SplitName]:
+    """Returns the split of materials that a list lacks. What is related to a held-out material of it is held out.
+
+    Args:
+        listed: The materials of the list, each with its split.
+        more: The others.
+        split: As of `assign`.
+    """
+    if split.by != "prototype":
+        return assign(more, split)
+    crystals: list[Labelled] = [*(crystal for crystal, _ in listed), *more]
+    families = _families([{crystal.formula, _prototype(crystal)} for crystal in crystals])
+    splits_of: dict[str, set[SplitName]] = {}
+    for family, (_, name) in zip(families, listed, strict=False):
+        splits_of.setdefault(family, set()).add(name)
+    return [
+        max(splits_of.get(family, {split_of(family, split)}), key=SPLITS.index) for family in families[len(listed) :]
+    ]
 
 
 def split_of(family: str, split: Split) -> SplitName:
@@ -47,7 +81,7 @@ def _elements(material: Material) -> str:
     return "-".join(sorted(set(re.findall("[A-Z][a-z]?", material.formula))))
 
 
-def _prototype(material: Material) -> str:
+def _prototype(material: Labelled) -> str:
     """Returns kind of formula and space group, such as "AB Fm-3m". Coarser than a prototype: splits share none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # noble gases have no electronegativity to sort by

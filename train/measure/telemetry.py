@@ -169,7 +169,8 @@ def _simulator_text(rows: Sequence[StepRow]) -> str:
         return ""
     numbers = [[row.get(name, 0) for name in ("simulated", "simulator_s", "simulator_wait_s")] for row in rows]
     made, seconds, waited = map(sum, zip(*numbers, strict=True))
-    return f"; {made} simulated at {made / max(seconds, 1e-9):.1f} samples/s, {waited:.1f} s of waiting for them"
+    rate = f" at {made / seconds:.1f} samples/s" if seconds else ""
+    return f"; {made} simulated{rate}, {waited:.1f} s of waiting for them"
 
 
 def validation_line(row: Row) -> str:

@@ -11,10 +11,12 @@ import psutil
 import pytest
 from paths import ROOT
 
+from namsa.config.materials import Split
 from namsa.config.simulation import SimulationConfig
+from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
-from namsa.dataset import drawn, factory
-from namsa.dataset.drawn import DrawFailure, DrawnSample, SpecimenDraws, train_entries
+from namsa.dataset import drawn, factory, splits
+from namsa.dataset.drawn import DrawFailure, DrawnSample, SpecimenDraws, further_materials, train_entries
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import materials_named
 from namsa.dataset.sample_process import InProcess, InThread
@@ -41,12 +43,13 @@ TREE = {
 }
 
 
-def draws_of(tree=TREE):
+def draws_of(tree=TREE, more=0):
     """(draws, the list)."""
     config = SimulationConfig.model_validate(tree)
     materials = select_materials(config.materials)
     listed = build_entries(config, materials)
-    return SpecimenDraws.of_list(config, listed, {material.name: material for material in materials}), listed
+    further = further_materials(config, listed, more) if more else ()
+    return SpecimenDraws.of_list(config, listed, {each.name: each for each in materials}, further), listed
 
 
 @pytest.fixture(scope="module")
@@ -78,19 +81,42 @@ def test_samples_have_the_bits_of_the_factory(tmp_path, monkeypatch, each_alone)
 
 
 def test_held_out_materials_are_never_drawn():
-    """Of the materials of quickstart.yaml, with kinds that have partners, split as those of reality.yaml."""
-    materials = {"builtin": "all", "max_atomic_number": 83, "limit": 96}
-    config = {"materials": materials, "split": {"train": 0.75, "dev": 0.1, "test": 0.15, "by": "prototype"}}
-    draws, listed = draws_of(TREE | config)
-    found = [entry for number in range(200) for entry in draws.entries(number, number % 5)]
+    """Of the sources and the split of reality.yaml, with kinds that have partners."""
+    materials = {"builtin": "all", "max_atomic_number": 83, "limit": 48}
+    config = {"materials": materials, "split": {"train": 0.7, "dev": 0.1, "test": 0.2, "by": "prototype"}}
+    draws, listed = draws_of(TREE | config, more=40)
+    found = [entry for number in range(100) for entry in draws.entries(number, number % 5)]
+    new = {entry.material: entry for entry in found if entry.material not in {other.material for other in listed}}
+    assert len(new) > 10
+    held_prototypes = {splits._prototype(entry) for entry in listed if entry.split != "train"}
+    assert not {splits._prototype(entry) for entry in new.values()} & held_prototypes
     assert {entry.split for entry in found} == {"train"}
     held_out = [entry for entry in listed if entry.split != "train"]
-    assert len({entry.material for entry in held_out}) > 10
+    assert len({entry.material for entry in held_out}) == 5
     assert not materials_named(found) & materials_named(held_out)
     assert not {entry.formula for entry in found} & {entry.formula for entry in held_out}
     assert any(entry.partner for entry in found)
     assert not {entry.id for entry in found} & {entry.id for entry in listed}
     assert not {entry.seed for entry in found} & {entry.seed for entry in listed}
+
+
+def test_a_new_material_that_connects_a_held_out_family_with_others_is_held_out():
+    def crystal(formula, group):
+        return Material(formula, formula, group, None, "test")
+
+    split = Split(train=0.5, dev=0, test=0.5, by="prototype")
+    listed = [(crystal("NaCl", "Fm-3m"), "train"), (crystal("SiO2", "P3_221"), "test")]
+    more = [
+        crystal("KCl", "Fm-3m"),
+        crystal("GeO2", "P3_221"),
+        crystal("SiO2", "P4_2/mnm"),
+        crystal("TiO2", "P4_2/mnm"),
+    ]
+    assert splits.assign_more(listed, more, split) == ["train", "test", "test", "test"]
+    lonely = [crystal(f"{symbol}2O3", "R-3c") for symbol in ("Al", "Cr")]
+    assert len(set(splits.assign_more(listed, lonely, split))) == 1
+    by_formula = split.model_copy(update={"by": "formula"})
+    assert splits.assign_more(listed, more, by_formula) == splits.assign(more, by_formula)
 
 
 def test_as_many_draws_as_axes_take_each_once_and_no_two_draws_are_alike(draws):

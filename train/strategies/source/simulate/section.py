@@ -46,6 +46,13 @@ class Simulate(SourceSection):
     nice: int = Field(
         10, ge=0, le=19, description="niceness of these processes: on a core that training needs, they give way"
     )
+    new_materials: int = Field(
+        0,
+        ge=0,
+        le=10**6,
+        description="by how much materials.limit and materials.substitute.limit are raised for the draws: crystals of "
+        "the same sources, without those related to a held-out one, as split.by says",
+    )
     baseline_samples: int = Field(
         32,
         ge=1,

@@ -11,7 +11,7 @@ from typing import overload
 import numpy as np
 
 from namsa.dataset.disk_space import expected_bytes
-from namsa.dataset.drawn import DrawFailure, SpecimenDraws, train_entries
+from namsa.dataset.drawn import DrawFailure, SpecimenDraws, further_materials, train_entries
 from namsa.dataset.entry import Entry, seed_of
 from namsa.dataset.failures import append_failure, read_failures
 from namsa.dataset.listing import list_samples
@@ -135,7 +135,9 @@ class Source(SimulatedSource):
         """Returns the draws, from the list in data.directory."""
         directory, experiment = self.experiment.data.directory, self.experiment
         listed, _, materials = list_samples(directory, experiment, train_entries)
-        return SpecimenDraws.of_list(experiment, listed, materials)
+        count = self.section.new_materials
+        more = further_materials(experiment, listed, count) if count else ()
+        return SpecimenDraws.of_list(experiment, listed, materials, more)
 
     def _check_memory(self, draws: SpecimenDraws, local_ranks: int) -> str:
         """Returns a line about the memory. Raises InputError if it does not suffice for a window."""
