@@ -197,9 +197,7 @@ def further_materials(config: SimulationConfig, listed: Sequence[Entry], count: 
     if materials.substitute:
         changed["substitute"] = materials.substitute.model_copy(update={"limit": materials.substitute.limit + count})
     if not changed:
-        raise InputError(
-            "materials.limit and materials.substitute are not given: all crystals are in the list, and there are no further ones"
-        )
+        raise InputError("materials.limit and materials.substitute are not given: all crystals are in the list")
     of_list = {entry.material: (entry, entry.split) for entry in listed}
     found = select_materials(materials.model_copy(update=changed), run_generator=True)
     others = [material for material in found if material.name not in of_list]
