@@ -1,9 +1,11 @@
 """Runs the parts of the evidence on one GPU in turn, each in a process of its own and bounded in time.
 
-    scripts/gpu_evidence.sh [--parts tests,engines] [--out FOLDER] [--seconds 520]
+    scripts/gpu_evidence.sh [--parts tests,engines] [--out FOLDER] [--seconds 520] [--rehearse]
 
-Most important parts come first. A part that fails or takes too long ends alone. FOLDER gets gpu.json, which is written
-again after each part, and gpu.log with all that the parts print. The exit code is 1 if a part failed.
+Most important parts come first. A part that fails or takes too long ends alone; what it does not use is the next ones'.
+FOLDER gets gpu.json, which is written again after each part, and gpu.log with all that the parts print. The exit code
+is 1 if a part failed. --rehearse takes sizes for a processor, about a hundredth of the work; there, parts that need a device
+end with "no device", which is no failure. `gpu_page.py` makes docs/benchmarks/gpu.md of gpu.json.
 """
 
 import argparse
@@ -13,14 +15,26 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
 ROOT = Path(__file__).parents[2]
 BENCH = "scripts/bench"
-PYTEST = ("-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-m", "gpu", "-rs", "--durations=5", "--timeout=60")
+TESTS = ("tests/namsa/engines", "tests/namsa/test_scatter.py", "tests/train/optimization/test_gpu_steps.py")
+NO_DEVICE = 2  # exit code of a part that needs a GPU where there is none
+# JAX shares the card with CuPy, and compiles nothing twice in a run; {cache} is a temporary folder.
+ENVIRONMENT = {
+    "KERAS_BACKEND": "jax",
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "JAX_COMPILATION_CACHE_DIR": "{cache}",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
+}
+SMALL = ("specimen.lateral_angstrom=[9,9]", "specimen.thickness_angstrom=[40]", "materials.limit=12")
+TINY = ("materials.limit=10", "specimen.thickness_angstrom=[20]", "training.epochs=1")
 
 
 @dataclass(frozen=True)
@@ -30,18 +44,50 @@ class Part:
     Attributes:
         name: Its name.
         seconds: The most that it may take.
-        command: Python's arguments. The last line of its output that is a JSON object is its result.
+        command: Python's arguments, with {out} for the folder of the results and {seconds} for the time it has. The
+            lines of its output that are a JSON object are its result, a list if there are several.
+        rehearsal: Further arguments that make it small.
     """
 
     name: str
     seconds: int
     command: tuple[str, ...]
+    rehearsal: tuple[str, ...] = ()
+
+
+def _set(*changes: str) -> tuple[str, ...]:
+    return tuple(word for change in changes for word in ("--set", change))
 
 
 PARTS = (
     Part("machine", 30, (f"{BENCH}/gpu_evidence.py", "--machine")),
-    Part("tests", 120, (*PYTEST, "tests/namsa/engines", "tests/namsa/test_scatter.py")),
-    Part("engines", 150, (f"{BENCH}/simulate_gpu.py", "--json", "--repeats", "3")),
+    Part("tests", 120, (f"{BENCH}/gpu_evidence.py", "--tests"), ("--rehearse",)),
+    Part("engines", 100, (f"{BENCH}/simulate_gpu.py", "--json", "--repeats", "3")),
+    Part(
+        "networks",
+        90,
+        (f"{BENCH}/networks_jax.py", "--json", "--seconds", "{seconds}"),
+        ("--side", "16", "--networks", "200kv-20mrad-fast"),
+    ),
+    Part(
+        "step",
+        150,
+        (f"{BENCH}/step_jax.py", "--steps", "8", "--seconds", "{seconds}"),
+        ("--image", "32", "--steps", "2", *_set("network.growth=16", "network.first_filters=16")),
+    ),
+    Part("quickstart", 120, (f"{BENCH}/jobs_jax.py", "quickstart", "--json"), _set(*TINY)),
+    Part(
+        "source",
+        60,
+        (f"{BENCH}/simulate_source.py", "--json", "--seconds", "8", "--workers", "0", "1", "3"),
+        ("--workers", "1", "--seconds", "3", *_set(*SMALL, "variation.thickness_angstrom=[15,40]")),
+    ),
+    Part(
+        "training",
+        240,
+        (f"{BENCH}/jobs_jax.py", "reality", "--json", "--seconds", "{seconds}", "--rates", "{out}/gpu.json"),
+        _set(*SMALL, "variation.thickness_angstrom=[15,40]", "network.growth=4", "data.source.samples_per_epoch=80"),
+    ),
 )
 
 
@@ -50,41 +96,62 @@ def main() -> int:
     if options.machine:
         print(json.dumps(machine()))
         return 0
+    if options.tests:
+        return tests(options.rehearse)
+    options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + options.seconds
-    results: dict[str, Any] = {}
-    with (options.out / "gpu.log").open("w", encoding="utf-8") as log:
-        for part in PARTS:
-            if part.name in options.parts:
-                results[part.name] = run(part, min(part.seconds, end - time.monotonic()), log)
-                (options.out / "gpu.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    for name, result in results.items():
+    results: dict[str, Any] = {"rehearsal": True} if options.rehearse else {}
+    log_file = (options.out / "gpu.log").open("w", encoding="utf-8")
+    with log_file as log, tempfile.TemporaryDirectory() as cache:
+        for name in options.parts:
+            part = next(part for part in PARTS if part.name == name)
+            words = (*part.command, *(part.rehearsal if options.rehearse else ()))
+            seconds = min(part.seconds, end - time.monotonic())
+            results[name] = run(replace(part, command=words), seconds, log, options.out, cache)
+            (options.out / "gpu.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    parts = {name: result for name, result in results.items() if name != "rehearsal"}
+    for name, result in parts.items():
         print(f"{name:10} {result['ended']:14} {result['seconds']:6.1f} s")
-    return int(any(result["ended"] != "well" for result in results.values()))
+    fine = ("well", "no device") if options.rehearse else ("well",)
+    return int(any(result["ended"] not in fine for result in parts.values()))
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [part.name for part in PARTS]
-    parser.add_argument("--parts", type=lambda text: text.split(","), default=names, help=", ".join(names))
+    parser.add_argument(
+        "--parts", type=lambda text: text.split(","), default=names, help=f"in this order: {', '.join(names)}"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), metavar="FOLDER")
     parser.add_argument("--seconds", type=float, default=520, help="of all parts together")
-    parser.add_argument("--machine", action="store_true", help="only describe the machine")
+    parser.add_argument("--rehearse", action="store_true", help="sizes for a processor")
+    parser.add_argument("--machine", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--tests", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if unknown := set(options.parts) - set(names):
         parser.error(f"unknown parts: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     return options
 
 
-def run(part: Part, seconds: float, log: TextIO) -> dict[str, Any]:
+def run(part: Part, seconds: float, log: TextIO, out: Path, cache: str) -> dict[str, Any]:
     """Returns how a part ended, its time and its result; what it prints is shown and added to the log."""
     if seconds <= 5:
         return {"ended": "not begun", "seconds": 0.0, "result": None}
     _tell(log, f"\n== {part.name}: at most {seconds:.0f} s\n")
-    start, result = time.monotonic(), None
+    start, found = time.monotonic(), []
+    given = {"out": str(out), "seconds": f"{max(1.0, seconds - 5):.0f}", "cache": cache}
     process = subprocess.Popen(
-        ["timeout", "--signal=INT", "--kill-after=5", f"{seconds:.0f}", sys.executable, *part.command],
+        [
+            "timeout",
+            "--signal=INT",
+            "--kill-after=5",
+            f"{seconds:.0f}",
+            sys.executable,
+            *(_filled(word, given) for word in part.command),
+        ],
         cwd=ROOT,
+        env={name: _filled(value, given) for name, value in ENVIRONMENT.items()} | os.environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -95,22 +162,52 @@ def run(part: Part, seconds: float, log: TextIO) -> dict[str, Any]:
     for line in process.stdout:
         _tell(log, line)
         if line.startswith("{"):
-            try:
-                result = json.loads(line)
-            except ValueError:
-                continue
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
     code = process.wait()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # what the part may have left running
     took = time.monotonic() - start
-    ended = "well" if code == 0 else "out of time" if code in (124, 137) else f"with exit {code}"
+    words = {0: "well", NO_DEVICE: "no device", 124: "out of time", 137: "out of time"}
+    ended, result = words.get(code, f"with exit {code}"), found if len(found) > 1 else found[0] if found else None
     return {"ended": ended, "seconds": round(took, 1), "result": result}
+
+
+def _filled(word: str, given: dict[str, str]) -> str:
+    for name, value in given.items():
+        word = word.replace("{" + name + "}", value)
+    return word
 
 
 def _tell(log: TextIO, text: str) -> None:
     print(text, end="", flush=True)
     log.write(text)
     log.flush()
+
+
+def tests(rehearsal: bool) -> int:
+    """Runs the tests that need a GPU. All skipped is a failure, but for a rehearsal."""
+    import pytest
+
+    class Count:
+        def __init__(self) -> None:
+            self.outcomes: Counter[str] = Counter()
+
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.when == "call" or report.outcome != "passed":
+                self.outcomes[report.outcome] += 1
+
+        def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+            if report.failed:
+                self.outcomes["not collected"] += 1
+
+    count = Count()
+    words = ["-n", "0", "-p", "no:cacheprovider", "-m", "gpu", "-rs", "--durations=5", "--timeout=60"]
+    pytest.main([*words, "--continue-on-collection-errors", *TESTS], plugins=[count])
+    print(json.dumps(count.outcomes))
+    if not count.outcomes["passed"] and rehearsal and set(count.outcomes) <= {"passed", "skipped"}:
+        return NO_DEVICE
+    return int(not count.outcomes["passed"] or set(count.outcomes) - {"passed", "skipped"} != set())
 
 
 def machine() -> dict[str, Any]:

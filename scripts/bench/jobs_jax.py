@@ -1,0 +1,175 @@
+"""Jobs of `python -m train` under JAX, as a user starts them, with their times and scores.
+
+    python scripts/bench/jobs_jax.py quickstart [--set KEY=VALUE ...] [--json]
+    python scripts/bench/jobs_jax.py reality [--seconds 180] [--rates FILE] [--set KEY=VALUE ...] [--json]
+
+"quickstart" runs configs/quickstart.yaml from nothing to its report: the simulation of all samples by `namsa dataset`,
+then the job. "reality" trains the network of configs/reality.yaml with samples that are simulated beside it
+(data.source of kind simulate) until --seconds are over, when it is stopped as by Ctrl-C; its validations are of samples
+of the dev split, the first of them after the first epoch. Its split is train and dev alone, so that few samples are
+simulated before the training. --rates is a results file of gpu_evidence.py: the fastest row of its part "source" says
+who simulates. "ratio" is the SSIM over that of the mean image, or the last validation's over the first's.
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SPLIT = "split={train: 0.96, dev: 0.04, test: 0.0, by: prototype}"
+ENDING = 20.0  # seconds between the signal and the end of the part: a step, a validation or simulation, a checkpoint
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("job", choices=("quickstart", "reality"))
+    parser.add_argument("--seconds", type=float, default=180.0, help="of the job reality, all in all")
+    parser.add_argument("--rates", type=Path, metavar="FILE", help="gpu.json, whose part source chooses the simulator")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        result = (quickstart if options.job == "quickstart" else reality)(options, Path(folder))
+    print(*(f"{key}: {value}" for key, value in result.items() if not isinstance(value, list)), sep="\n")
+    if options.json:
+        print(json.dumps(result))
+    return 0
+
+
+def quickstart(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    config, run = ROOT / "configs/quickstart.yaml", folder / "run"
+    overrides = [word for change in options.overrides for word in ("--set", change)]
+    began = time.perf_counter()
+    Command("namsa", "dataset", config, "--out", folder / "data", *overrides).check()
+    simulated_s = time.perf_counter() - began
+    job = Command("train", config, "--run-dir", run, *overrides, "--set", f"data.directory={folder / 'data'}")
+    job.check()
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    facts, steps = evaluation["run"], rows(run / "metrics.jsonl")
+    return {
+        "simulation_s": simulated_s,
+        "job_s": job.seconds(),
+        "start_s": facts["seconds"] - sum(step.get("wall_s", step["step_s"]) for step in steps),
+        "steps_s": sum(step.get("wall_s", step["step_s"]) for step in steps),
+        "evaluation_and_report_s": job.seconds() - facts["seconds"],
+        **of_steps(steps),
+        "samples": len(evaluation["samples"]),
+        "training_samples": facts["training_samples"],
+        "device": facts["device"],
+        "mean": evaluation["mean"],
+        "mean_predictor": evaluation["mean_predictor"],
+        "report_bytes": (run / "report.html").stat().st_size,
+        "ratio": evaluation["mean"]["ssim"] / evaluation["mean_predictor"]["ssim"],
+    }
+
+
+def reality(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    began, run = time.perf_counter(), folder / "run"
+    chosen = simulator(options.rates)
+    source = {"kind": "simulate", "samples_per_epoch": 2000, "memory_gib": 8}
+    if "workers" in chosen:
+        source["workers"] = chosen["workers"]
+    changes = [f"data.source={json.dumps(source)}", SPLIT, *chosen.get("overrides", [])]
+    changes += ["training.epochs=1000", "training.validation.every_epochs=1", "training.validation.samples=50"]
+    changes += ["training.inputs.redraw_epochs=1", "training.simulate_seconds=60", *options.overrides]
+    words = [word for change in [f"data.directory={folder / 'data'}", *changes] for word in ("--set", change)]
+    job = Command("train", ROOT / "configs/reality.yaml", "--run-dir", run, *words)
+    job.stop_after(began + options.seconds - ENDING - time.perf_counter(), ENDING)
+    steps, validations = rows(run / "metrics.jsonl"), rows(run / "validation.jsonl")
+    losses = [step["loss"] for step in steps]
+    tenth = max(1, len(losses) // 10)
+    result = {
+        "job_s": job.seconds(),
+        "code": job.process.returncode,
+        "checkpoints": len(list((run / "checkpoints").glob("step-*.npz"))),
+        "source": source,
+        "steps_s": sum(step.get("wall_s", step["step_s"]) for step in steps),
+        **of_steps(steps),
+        "first_losses": statistics.mean(losses[:tenth]) if losses else None,
+        "last_losses": statistics.mean(losses[-tenth:]) if losses else None,
+        "loss_of_epochs": [statistics.mean(group) for group in by_epoch(steps)],
+        "simulated": sum(step.get("simulated", 0) for step in steps),
+        "waited_for_simulator_s": sum(step.get("simulator_wait_s", 0) for step in steps),
+        "validations": validations,
+    }
+    if len(validations) > 1:
+        result["ratio"] = validations[-1]["ssim"] / validations[0]["ssim"]
+    if not steps:
+        print(json.dumps(result))
+        raise SystemExit("jobs_jax: no step was taken")
+    return result
+
+
+def simulator(rates: Path | None) -> dict[str, Any]:
+    """Returns workers and overrides of the fastest row of the part "source" in a results file, if there is one."""
+    results = (json.loads(rates.read_text()).get("source") or {}).get("result") if rates and rates.exists() else None
+    found = results if isinstance(results, list) else [results] if results else []
+    pairs = [(row["samples_per_s"], row["workers"], each["overrides"]) for each in found for row in each["rows"]]
+    if not pairs:
+        return {}
+    _, workers, overrides = max(pairs, key=lambda pair: pair[0])
+    return {"workers": workers, "overrides": overrides}
+
+
+class Command:
+    """A module of this tree, as a command that runs beside this process."""
+
+    def __init__(self, module: str, *words: Any) -> None:
+        command = [sys.executable, "-m", module, *map(str, words)]
+        self.began, self.ended = time.perf_counter(), 0.0
+        environment = {"KERAS_BACKEND": "jax"} | os.environ
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environment)
+
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+    def check(self) -> None:
+        code = self.process.wait()
+        self.ended = time.perf_counter()
+        if code:
+            raise SystemExit(f"jobs_jax: exit code {code} of {' '.join(self.process.args[2:])}")
+
+    def stop_after(self, seconds: float, patience: float) -> None:
+        """Lets it run for so long, then interrupts it, and kills it if it has not ended well before `patience`."""
+        for wait, number in ((max(1.0, seconds), signal.SIGINT), (patience - 4, signal.SIGKILL)):
+            try:
+                self.process.wait(wait)
+                break
+            except subprocess.TimeoutExpired:
+                self.process.send_signal(number)
+        self.process.wait()
+        self.ended = time.perf_counter()
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """Returns the rows of a file of JSON lines; none if there is no file."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def by_epoch(steps: list[dict[str, Any]]) -> list[list[float]]:
+    """Returns the losses of each epoch."""
+    return [[step["loss"] for step in steps if step["epoch"] == epoch] for epoch in sorted({s["epoch"] for s in steps})]
+
+
+def of_steps(steps: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the number of steps, and medians of their times in milliseconds, without the first."""
+    times = {
+        f"{name}_ms": 1e3 * statistics.median(step[f"{name}_s"] for step in steps[1:])
+        for name in ("step", "compute", "data")
+        if len(steps) > 1
+    }
+    rate = {"samples_per_s": statistics.median(step["samples_per_s"] for step in steps[1:])} if len(steps) > 1 else {}
+    first = {"first_step_s": steps[0]["step_s"]} if steps else {}
+    return {"steps": len(steps), **first, **times, **rate}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Shipped networks under JAX on the GPU: the same densities as on the processor, and the time of a whole scan.
+
+    python scripts/bench/networks_jax.py [--side 64] [--networks NAME ...] [--seconds 90] [--json]
+
+A scan of SrTiO3, 50 Å, is simulated with a detector of the networks, 33×33 pixels of 3 mrad, 0.4 Å between positions.
+Each network reconstructs it by `train.reconstruct`, and its first windows in a process on JAX's processor, too, which
+runs beside. There, and here, products of matrices are those of float32 (JAX_DEFAULT_MATMUL_PRECISION=highest).
+"difference" is the largest difference of a density over the largest density. "first_s" is the time of the first
+reconstruction, in which XLA compiles; "seconds" of the second, with all eight views; both with JAX's own precision.
+"simulated_s" is the time of the multislice simulation of the same scan, by namsa on the GPU, warm. "ratio" is that over
+the time of the fastest network.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+NETWORKS = ("200kv-20mrad-fast", "200kv-20mrad-reality")
+WINDOWS, STEP_ANGSTROM, LATTICE_ANGSTROM = 2, 0.4, 3.905
+
+
+def main() -> int:
+    options = parse()
+    if options.answers:
+        answers(*options.answers, options.networks)
+        return 0
+    ending = time.monotonic() + options.seconds
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        scan = simulated(options.side, folder / "scan.npy")
+        print(f"{options.side}×{options.side} patterns, multislice: {scan['simulated_s']:.2f} s", flush=True)
+        exact = {"KERAS_BACKEND": "jax", "JAX_DEFAULT_MATMUL_PRECISION": "highest"}
+        jobs = {}
+        for place, platform in (("device", {}), ("cpu", {"JAX_PLATFORMS": "cpu"})):
+            command = [sys.executable, __file__, "--answers", folder / "scan.npy", folder / f"{place}.npz"]
+            command += ["--networks", *options.networks]
+            jobs[place] = subprocess.Popen([*map(str, command)], env=os.environ | exact | platform)
+        codes = [job.wait() for job in jobs.values()]
+        rows = compare(folder, options.networks) if not any(codes) else {}
+        for network in options.networks:
+            if time.monotonic() < ending:
+                rows.setdefault(network, {}).update(timed(folder / "scan.npy", network))
+            print(network, json.dumps(rows.get(network)), flush=True)
+    fastest = min((row["seconds"] for row in rows.values() if "seconds" in row), default=float("nan"))
+    if options.json:
+        print(json.dumps(scan | {"networks": rows, "ratio": scan["simulated_s"] / fastest}))
+    return int(any(codes) or any(not row.get("difference", 1) <= 1e-5 for row in rows.values()))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--side", type=int, default=64, help="positions along each axis of the scan")
+    parser.add_argument("--networks", nargs="+", default=NETWORKS, metavar="NAME")
+    parser.add_argument("--seconds", type=float, default=90, help="after which no network is timed any more")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("--answers", nargs=2, type=Path, metavar=("SCAN", "OUT"), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def simulated(side: int, path: Path) -> dict[str, Any]:
+    """Writes the patterns of a scan, and returns their number and the time of the second of two simulations."""
+    import ase
+    import numpy as np
+
+    import namsa
+    from namsa.physics.backend import resolve_backend
+
+    a, cells = LATTICE_ANGSTROM, -(-side * STEP_ANGSTROM // LATTICE_ANGSTROM)
+    basis = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)]
+    unit = ase.Atoms("SrTiO3", scaled_positions=basis, cell=[a] * 3, pbc=True)
+    atoms = unit * (max(4, int(cells)), max(4, int(cells)), 13)
+    axis = STEP_ANGSTROM * np.arange(side)
+    positions = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    lens = {"energy_ev": 200e3, "semiangle_mrad": 20.0, "detector": namsa.Detector(shape=(33, 33), pixel_mrad=3.0)}
+    for _ in range(2):
+        began = time.perf_counter()
+        sample = namsa.simulate(atoms, positions_angstrom=positions, scan_shape=(side, side), **lens)
+        seconds = time.perf_counter() - began
+    np.save(path, sample.cbed.reshape(side, side, 33, 33).astype(np.float32))
+    backend = "cpu" if resolve_backend("auto").__name__ == "numpy" else "gpu"
+    grid = sample.provenance.get("grid_shape")
+    return {"side": side, "simulated_s": seconds, "simulated_on": backend, "grid_shape": grid, "atoms": len(atoms)}
+
+
+def answers(scan: Path, out: Path, names: list[str]) -> None:
+    """Writes what networks predict from the scan's first windows, in all their views."""
+    import jax
+    import numpy as np
+
+    from train.apply.models import load_model
+    from train.tasks.density.calibrate import trained_ensemble
+
+    found: dict[str, Any] = {"device": jax.local_devices()[0].device_kind}
+    patterns = np.load(scan)
+    for name in names:
+        model = load_model(name)
+        y, x = model.conditions.scan_shape
+        windows = np.stack([patterns[index : index + y, index : index + x] for index in range(WINDOWS)])
+        found[name] = trained_ensemble(model).predict(windows).density
+    np.savez(out, **found)
+
+
+def compare(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    import numpy as np
+
+    with np.load(folder / "device.npz") as here, np.load(folder / "cpu.npz") as there:
+        return {
+            name: {
+                "devices": [str(here["device"]), str(there["device"])],
+                "difference": float(np.abs(here[name] - there[name]).max() / np.abs(there[name]).max()),
+                "values": int(here[name].size),
+            }
+            for name in names
+        }
+
+
+def timed(scan: Path, name: str) -> dict[str, Any]:
+    """Returns the times of two reconstructions of the scan, and what the network is."""
+    import numpy as np
+
+    import train
+
+    patterns, times = np.load(scan), []
+    calibration = train.CalibrationOverrides(
+        energy_ev=200e3, semiangle_mrad=20.0, scan_step_angstrom=STEP_ANGSTROM, pixel_mrad=3.0, centre_pixels=(16, 16)
+    )
+    for _ in range(2):
+        began = time.perf_counter()
+        result = train.reconstruct(patterns, name, calibration, beam_intensity=1.0)
+        times.append(time.perf_counter() - began)
+    density = result.density[np.isfinite(result.density)]
+    return {"first_s": times[0], "seconds": times[1], "mean_density_e_per_angstrom2": float(density.mean())}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
