@@ -4,7 +4,7 @@
 
 Most important parts come first. A part that fails or takes too long ends alone; what it does not use is the next ones'.
 FOLDER gets gpu.json, which is written again after each part, and gpu.log with all that the parts print. The exit code
-is 1 if a part failed. --rehearse takes sizes for a processor, about a hundredth of the work; there, parts that need a device
+is 1 if a part failed. --rehearse takes sizes for a processor, about a hundredth; there, parts that need a device
 end with "no device", which is no failure. `gpu_page.py` makes docs/benchmarks/gpu.md of gpu.json.
 """
 

@@ -26,16 +26,18 @@ from typing import Any
 import ase
 import numpy as np
 
+from namsa.config.instrument import Detector
 from namsa.engines import fused_gpu, multislice
 from namsa.engines.kernel_plan import KernelPlan
 from namsa.errors import InputError
-from namsa.physics import optics, specimen
+from namsa.physics import detector, optics, specimen
 from namsa.physics.backend import resolve_backend
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import Slices
 
 HERE = Path(__file__).parent
 RIVAL = ("abtem==1.0.11", "cupy-cuda12x")
+DETECTOR = Detector(shape=(27, 27), pixel_mrad=3.0)  # within the band limit of 512² pixels
 LATTICE_ANGSTROM, ENERGY_EV, SEMIANGLE_MRAD, SLICE_ANGSTROM = 3.905, 200e3, 20.0, 2.0
 ABTEM_BATCHES = (32, 128, 512)
 CARD_BATCHES = (8, 16, 24, 32, 48, 94, 188, 512)
@@ -58,9 +60,9 @@ def main() -> int:
         print(f"simulate_gpu: the fused engine has no kernels for a grid of {options.grid}²", file=sys.stderr)
         return 2
 
-    def fused(batch: int | None) -> Callable[[Any], None]:
+    def fused(batch: int | None, binning: tuple[Array, Array] | None = None) -> Callable[[Any], None]:
         engine = fused_gpu.FusedGpuEngine(grid, slices, fresnel, batch=batch)
-        return lambda cbed: engine.prepare(lens).add_patterns(cbed, positions, None, lambda done, total: None)
+        return lambda cbed: engine.prepare(lens).add_patterns(cbed, positions, binning, lambda done, total: None)
 
     def twin(cbed: Any) -> None:
         probes = multislice.PlainEngine(grid, slices, fresnel).prepare(lens)
@@ -102,6 +104,7 @@ def main() -> int:
     inputs = plan, grid, lens, slices, fresnel, positions
     summary["host_copy_bytes_per_s"] = host_rate(cupy)
     print(f"a copy to the host: {summary['host_copy_bytes_per_s'] / 1e9:.1f} GB/s")
+    summary["detector"] = with_detector(fused, grid, len(positions), options.repeats, cupy)
     summary["kernels"] = kernels(*inputs, bandwidth, cupy)
     summary["on_card"] = on_card(*inputs, options.batch or CARD_BATCHES, cupy)
     if not options.no_abtem:
@@ -172,6 +175,20 @@ def event_seconds(work: Callable[[], Any], cupy: Any, repeats: int) -> float:
         after.synchronize()
         times.append(cupy.cuda.get_elapsed_time(before, after) * 1e-3)
     return statistics.median(times[1:])
+
+
+def with_detector(fused: Callable[..., Any], grid: Grid, probes: int, repeats: int, cupy: Any) -> dict[str, Any]:
+    """The median time of all patterns on a detector whose pixels the card sums; one run is not counted."""
+    matrices = detector.bin_matrices(grid, optics.wavelength_angstrom(ENERGY_EV), DETECTOR)
+    program, times = fused(None, tuple(cupy.asarray(matrix, np.float32) for matrix in matrices)), []
+    cbed = np.zeros((probes, len(matrices[0]), matrices[1].shape[1]), np.float32)
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        program(cbed)
+        times.append(time.perf_counter() - start)
+    answer = {"pixels": list(cbed.shape[1:]), "seconds": statistics.median(times[1:])}
+    print(f"{answer['pixels'][0]}×{answer['pixels'][1]} pixels: {answer['seconds']:.3f} s")
+    return answer
 
 
 def on_card(

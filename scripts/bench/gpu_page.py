@@ -1,0 +1,255 @@
+"""Writes docs/benchmarks/gpu.md, and gpu.json beside it, from the results of scripts/gpu_evidence.sh.
+
+    python scripts/bench/gpu_page.py [RESULTS.json]
+
+Without RESULTS.json the page is made of the gpu.json that is there: a test compares them.
+"""
+
+import argparse
+import json
+import sys
+import textwrap
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/benchmarks/gpu.md"
+Result = Any  # what a part has printed; see the part's script
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="?", type=Path, help="gpu.json of a run on a card")
+    options = parser.parse_args()
+    results = json.loads((options.results or PAGE.with_suffix(".json")).read_text(encoding="utf-8"))
+    if results.get("rehearsal"):
+        parser.error(f"{options.results} is of a rehearsal")
+    if options.results:
+        text = json.dumps(results, indent=1) + "\n"
+        PAGE.with_suffix(".json").write_text(text, encoding="utf-8")
+    PAGE.write_text(page(results), encoding="utf-8")
+    return 0
+
+
+def page(results: dict[str, Any]) -> str:
+    """Returns the page of some results."""
+    found = {name: part["result"] for name, part in results.items() if part["result"]}
+    machine = found["machine"]
+    name, driver, memory, clock, power = machine["gpu"][1].split(", ")
+    versions = ", ".join(f"{package} {version}" for package, version in machine["versions"].items())
+    parts = [
+        f"| {part} | {result['ended']} | {result['seconds']:.0f} s |"
+        for part, result in results.items()
+        if part != "machine"
+    ]
+    absent = [part for part in SECTIONS if part not in results]
+    made = [section(found[part]) for part, section in SECTIONS.items() if part in found]
+    blocks = [
+        "# Benchmarks: one GPU",
+        "`scripts/bench/gpu_page.py` writes this page from [gpu.json](gpu.json), which one command measured:",
+        "    scripts/gpu_evidence.sh",
+        f"Machine: one {name}, {memory}, driver {driver}, at most {clock} and {power}; {machine['cores']} cores; "
+        f"Python {machine['python']}; {versions}. No TensorFlow, no Horovod.",
+        table(("what", "wanted", "reached"), wanted(found)),
+        "\n".join(["| part | ended | time |", "|---|---|---:|", *parts]),
+        *made,
+        "## Not shown",
+        "- The kernels on V100 and A100, which they are compiled for, and the computer Summit.\n"
+        "- TensorFlow on a GPU, Horovod with NCCL, and more than one GPU.\n"
+        + "".join(
+            f"- Part {part}: it has ended {result['ended']}.\n"
+            for part, result in results.items()
+            if result["ended"] != "well"
+        )
+        + (f"- {', '.join(absent)}: not in this run.\n" if absent else ""),
+    ]
+    return "\n\n".join(map(wrapped, blocks)).rstrip("\n") + "\n"
+
+
+def wrapped(block: str) -> str:
+    """Returns the lines of a block, but for tables and code, of at most 120 characters."""
+    lines = block.split("\n")
+    return "\n".join(line if line.startswith(("|", "    ")) else textwrap.fill(line, 120) for line in lines)
+
+
+def wanted(found: dict[str, Result]) -> Iterable[tuple[str, str, str]]:
+    """Yields what was wanted of the card, and what it did."""
+    if engines := found.get("engines"):
+        best = engines["seconds"][engines["best"]]
+        yield (
+            f"{engines['probes']:,} patterns of {engines['grid']}², {engines['slices']} slices",
+            "0.5 s",
+            f"{best:.3f} s",
+        )
+        if "abtem_failed" not in engines and engines["rival"].startswith("abTEM"):
+            yield "the same against abTEM", "10 times", f"{engines['ratio']:.1f} times"
+        yield "the same against the memory's rate", "0.7", f"{engines['roofline_fraction']:.2f}"
+    if networks := found.get("networks"):
+        worst = max(
+            (row.get("difference", float("nan")) for row in networks["networks"].values()), default=float("nan")
+        )
+        yield "networks on card and processor, largest difference", "1e-5", f"{worst:.1e}"
+    for case in steps(found.get("step")):
+        yield f"step of paper.yaml, {case['compute']}, share of the peak", "0.45", f"{case['share_of_peak']:.2f}"
+
+
+def steps(result: Result) -> list[dict[str, Any]]:
+    """Returns the cases of part step that were measured."""
+    cases = result if isinstance(result, list) else [result] if result else []
+    return [case for case in cases if "step_s" in case]
+
+
+def of_tests(result: Result) -> str:
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in result.items())
+    return f"## Tests\n\nTests with the mark `gpu`: {counts}."
+
+
+def of_engines(result: Result) -> str:
+    probes = result["probes"]
+    rows = [(name, f"{s:.3f} s", f"{probes / s:,.0f}") for name, s in result["seconds"].items()]
+    roofline = f"memory's rate, {result['copy_bytes_per_s'] / 1e12:.2f} TB/s of a copy"
+    rows.append((roofline, f"{result['roofline_s']:.3f} s", f"{probes / result['roofline_s']:,.0f}"))
+    text = (
+        "## Engines\n\n    scripts/uv run python scripts/bench/simulate_gpu.py\n\n"
+        f"{probes:,} full patterns of {result['grid']}² pixels from {result['slices']} slices of SrTiO3, 200 keV, "
+        "20 mrad, float32, copied to the memory of the host; medians.\n\n"
+        + table(("program", "time", "patterns/s"), rows)
+        + f"\n\nThe fused engine differs from the plain one with cuFFT by {result['difference']:.1e}. The potential "
+        f"takes {result['specimen_s']:.2f} s more, once per specimen. A copy to the host has "
+        f"{result['host_copy_bytes_per_s'] / 1e9:.0f} GB/s."
+    )
+    if detector := result.get("detector"):
+        y, x = detector["pixels"]
+        text += (
+            f" With a detector of {y}×{x} pixels, which the card sums, it is {detector['seconds']:.3f} s, "
+            f"{probes / detector['seconds']:,.0f} patterns/s."
+        )
+    kernels = [
+        (name, f"{k['seconds'] / k['batch'] * 1e6:.2f} µs", f"{k['of_a_copy']:.2f}", k["registers"], k["spilt_bytes"])
+        for name, k in result["kernels"].items()
+    ]
+    batches = [(row["batch"], f"{row['launched_s']:.3f} s", f"{row['graph_s']:.3f} s") for row in result["on_card"]]
+    text += "\n\n" + table(("kernel", "per probe", "share of a copy's rate", "registers", "spilt, B"), kernels)
+    return text + "\n\nWithout the copy to the host:\n\n" + table(("batch", "launched", "as a CUDA graph"), batches)
+
+
+def of_networks(result: Result) -> str:
+    rows = [
+        (
+            name,
+            f"{row['difference']:.1e}" if "difference" in row else "–",
+            *(f"{row[key]:.2f} s" if key in row else "–" for key in ("first_s", "seconds")),
+        )
+        for name, row in result["networks"].items()
+    ]
+    side = result["side"]
+    return (
+        "## Networks under JAX\n\n    python scripts/bench/networks_jax.py\n\n"
+        + table(("network", "largest difference from a processor", "first scan", "next scan"), rows)
+        + f"\n\nA scan has {side}×{side} positions with 33×33 pixels and is reconstructed in eight views. The first "
+        "time contains the compilation. The differences are of two windows, over the largest density, with products in "
+        f"float32. The multislice simulation of the same scan takes {result['simulated_s']:.2f} s on the same card."
+    )
+
+
+def of_step(result: Result) -> str:
+    cases = [
+        (
+            case["compute"],
+            f"{case['step_s'] * 1e3:.0f} ms",
+            f"{case['flop_per_s'] / 1e12:.0f}",
+            f"{case['peak_flop_per_s'] / 1e12:.0f}",
+            f"{case['share_of_peak']:.2f}",
+            "–" if case["peak_memory_gib"] is None else f"{case['peak_memory_gib']:.1f} GiB",
+            f"{case['compile_s']:.0f} s",
+        )
+        for case in steps(result)
+    ]
+    if not cases:
+        return "## A step of paper.yaml\n\nNo case was measured."
+    first = steps(result)[0]
+    head = ("compute", "step", "TFLOP/s", "of a product of matrices, TFLOP/s", "share", "memory", "compilation")
+    return (
+        "## A step of paper.yaml\n\n    python scripts/bench/step_jax.py\n\n"
+        + table(head, cases)
+        + f"\n\nOne sample of {'×'.join(map(str, first['input_shape']))}, {first['parameters'] / 1e6:.0f} million "
+        f"parameters, {first['step_flop']:.3e} FLOP of convolutions; forward, backward and update, with no input."
+    )
+
+
+def of_quickstart(result: Result) -> str:
+    times = {
+        "simulation of all samples": result["simulation_s"],
+        "start of the job": result["start_s"],
+        "training": result["steps_s"],
+        "evaluation and report": result["evaluation_and_report_s"],
+    }
+    mean, baseline = result["mean"], result["mean_predictor"]
+    return (
+        "## Quickstart under JAX\n\n    KERAS_BACKEND=jax python -m train configs/quickstart.yaml\n\n"
+        + table(("phase", "time"), [(name, f"{seconds:.1f} s") for name, seconds in times.items()])
+        + f"\n\n{result['steps']:,} steps of {result['step_ms']:.1f} ms, the first of {result['first_step_s']:.1f} s. "
+        f"SSIM {mean['ssim']:.3f} and Pearson correlation {mean['pearson']:.3f} on {result['samples']} samples of held-out "
+        f"materials; the mean image has {baseline['ssim']:.3f} and {baseline['pearson']:.3f}."
+    )
+
+
+def of_source(result: Result) -> str:
+    runs = result if isinstance(result, list) else [result]
+    rows = [
+        (
+            run["backend"],
+            row["workers"] or "a thread",
+            f"{row['samples_per_s']:.1f}",
+            f"{row['worker_s'] * 1e3:.0f} ms",
+            f"{row['start_s']:.1f} s",
+        )
+        for run in runs
+        for row in run["rows"]
+    ]
+    shape = "×".join(map(str, runs[0]["patterns_of_sample"]))
+    return (
+        "## Samples of the simulating source\n\n    python scripts/bench/simulate_source.py\n\n"
+        + table(("on", "processes", "samples/s", "per sample of one", "to the first"), rows)
+        + f"\n\nSamples of configs/reality.yaml: {shape}, {runs[0]['samples_of_specimen']} of a specimen."
+    )
+
+
+def of_training(result: Result) -> str:
+    validations = result["validations"]
+    rows = [(row["epoch"], f"{row['ssim']:.3f}", f"{row['pearson']:.3f}") for row in validations]
+    chosen = [rows[index] for index in sorted({round(k * (len(rows) - 1) / 9) for k in range(10)})] if rows else []
+    text = (
+        "## Training beside the simulation\n\n    python scripts/bench/jobs_jax.py reality\n\n"
+        f"The network of configs/reality.yaml was trained for {result['steps_s']:.0f} s, {result['steps']:,} steps of "
+        f"16 samples, from {result['simulated']:,.0f} simulated ones, each used four times. It waited "
+        f"{result['waited_for_simulator_s']:.0f} s for the simulator. Loss of the first tenth of the steps "
+        f"{result['first_losses']:.4f}, of the last {result['last_losses']:.4f}."
+    )
+    if chosen:
+        text += f"\n\n{table(('epoch', 'SSIM', 'Pearson'), chosen)}"
+        text += f"\n\nOf {validations[0]['samples']} samples of the dev split."
+    return text
+
+
+SECTIONS: dict[str, Callable[[Result], str]] = {
+    "tests": of_tests,
+    "engines": of_engines,
+    "networks": of_networks,
+    "step": of_step,
+    "quickstart": of_quickstart,
+    "source": of_source,
+    "training": of_training,
+}
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Returns a Markdown table."""
+    head, lines = list(head), [list(map(str, row)) for row in rows]
+    rule = ["---"] + ["---:"] * (len(head) - 1)
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
