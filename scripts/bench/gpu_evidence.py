@@ -168,7 +168,7 @@ def run(part: Part, seconds: float, log: TextIO, out: Path, cache: str) -> dict[
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # what the part may have left running
     took = time.monotonic() - start
-    words = {0: "well", NO_DEVICE: "no device", 124: "out of time", 137: "out of time"}
+    words = {0: "well", NO_DEVICE: "no device", 124: "out of time", 137: "out of time", -9: "out of time"}
     ended, result = words.get(code, f"with exit {code}"), found if len(found) > 1 else found[0] if found else None
     return {"ended": ended, "seconds": round(took, 1), "result": result}
 

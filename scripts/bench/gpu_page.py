@@ -190,8 +190,8 @@ def of_quickstart(result: Result) -> str:
         "## Quickstart under JAX\n\n    KERAS_BACKEND=jax python -m train configs/quickstart.yaml\n\n"
         + table(("phase", "time"), [(name, f"{seconds:.1f} s") for name, seconds in times.items()])
         + f"\n\n{result['steps']:,} steps of {result['step_ms']:.1f} ms, the first of {result['first_step_s']:.1f} s. "
-        f"SSIM {mean['ssim']:.3f} and Pearson correlation {mean['pearson']:.3f} on {result['samples']} samples of held-out "
-        f"materials; the mean image has {baseline['ssim']:.3f} and {baseline['pearson']:.3f}."
+        f"SSIM {mean['ssim']:.3f} and Pearson correlation {mean['pearson']:.3f} on {result['samples']} samples of "
+        f"held-out materials; the mean image has {baseline['ssim']:.3f} and {baseline['pearson']:.3f}."
     )
 
 
