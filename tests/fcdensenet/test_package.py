@@ -24,8 +24,7 @@ print(json.dumps(facts))
 
 
 @pytest.mark.parametrize(
-    "first",
-    ["", "import fcdensenet.build", "from fcdensenet.count import count", "import fcdensenet.describe"],
+    "first", ["", "import fcdensenet.build", "from fcdensenet.count import count", "import fcdensenet.describe"]
 )
 def test_public_names_are_functions_whatever_was_imported_before(first: str) -> None:
     command = [sys.executable, "-c", SCRIPT.format(first=first)]

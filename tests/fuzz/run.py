@@ -118,12 +118,7 @@ def attack(kind: Kind, seed: int, keep: Path | None, numbers: range) -> Chunk:
 
 
 def attack_once(
-    kind: Kind,
-    seed: int,
-    number: int,
-    runner: harness.Runner,
-    keep: Path | None = None,
-    patience: float = 1.0,
+    kind: Kind, seed: int, number: int, runner: harness.Runner, keep: Path | None = None, patience: float = 1.0
 ) -> Fault | None:
     """Runs one case in a temporary folder."""
     with tempfile.TemporaryDirectory(dir=MEMORY, ignore_cleanup_errors=True) as temporary:

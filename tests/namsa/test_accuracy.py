@@ -199,12 +199,7 @@ def test_columns_count_alike_whatever_the_cell():
 def test_rings_beyond_the_band_limit_are_refused():
     silver = bulk("Ag", "fcc", a=4.085, cubic=True) * (2, 2, 2)
     sample = namsa.simulate(
-        silver,
-        energy_ev=200e3,
-        semiangle_mrad=20.0,
-        grid_shape=(64, 64),
-        positions_angstrom=[(0, 0)],
-        accuracy=None,
+        silver, energy_ev=200e3, semiangle_mrad=20.0, grid_shape=(64, 64), positions_angstrom=[(0, 0)], accuracy=None
     )
     with pytest.raises(namsa.InputError, match=r"band limit of 65\.5 mrad"):
         sample.annular(70, 90)

@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import fake_samples
-from fake_samples import MATERIALS, config, contents, simulate
+from fake_samples import MATERIALS, config, contents, ids_of, simulate
 from power import Disk, events
 
 from namsa import WorkError, files
@@ -126,11 +126,6 @@ def failures(directory: Path) -> list[str]:
             except ValueError:
                 continue
     return sorted(ids)
-
-
-def ids_of(path: Path) -> tuple[str, ...]:
-    with shards.Shard(path) as shard:
-        return shard.ids
 
 
 # ---- Killed ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.dataset import factory
 from namsa.dataset.entry import Entry
-from namsa.dataset.shards import Dataset
+from namsa.dataset.shards import Dataset, Shard
 from namsa.dataset.sharing import RankLayout
 
 MATERIALS = tuple(
@@ -87,6 +87,12 @@ def contents(directory: Path) -> dict[str, str]:
             text = json.dumps(record.header).encode() + b"".join(array.tobytes() for array in arrays)
             digests[sample_id] = hashlib.sha256(text).hexdigest()
     return digests
+
+
+def ids_of(path: Path) -> tuple[str, ...]:
+    """The ids in a shard."""
+    with Shard(path) as shard:
+        return shard.ids
 
 
 def produce(

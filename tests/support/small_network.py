@@ -13,11 +13,7 @@ from train.optimization.checkpoint import TrainingPosition
 
 WINDOW, DETECTOR = (24, 24), (4, 4)
 BEAM = CalibrationOverrides(
-    energy_ev=200e3,
-    semiangle_mrad=20.0,
-    scan_step_angstrom=(0.4, 0.4),
-    pixel_mrad=(8.0, 8.0),
-    centre_pixels=(1.5, 1.5),
+    energy_ev=200e3, semiangle_mrad=20.0, scan_step_angstrom=(0.4, 0.4), pixel_mrad=(8.0, 8.0), centre_pixels=(1.5, 1.5)
 )
 
 OPTIONS = "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 0.4 --pixel-mrad 8 --beam-intensity 1"

@@ -366,12 +366,7 @@ def test_atoms_that_overlap_are_found_however_far_outside_the_cell(periods: tupl
 
 def test_check_atoms_accepts_a_hundred_thousand_atoms() -> None:
     atoms = orient(
-        perovskite(),
-        (0, 0, 1),
-        lateral_angstrom=(100, 100),
-        thickness_angstrom=120,
-        max_strain=0,
-        max_atoms=200_000,
+        perovskite(), (0, 0, 1), lateral_angstrom=(100, 100), thickness_angstrom=120, max_strain=0, max_atoms=200_000
     ).atoms
     assert len(atoms) > 100_000
     check_atoms(atoms)

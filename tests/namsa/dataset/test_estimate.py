@@ -55,13 +55,9 @@ def test_counts_are_those_of_the_sample():
 
 
 def test_counts_distinct_slices_and_coherent_probes():
-    assert (
-        case(specimen={"thickness_angstrom": [80]})[0].distinct_slices
-        < 20
-        < case(specimen={"thickness_angstrom": [80], "frozen_phonons": {"rms_angstrom": 0.08, "configurations": 3}})[
-            0
-        ].distinct_slices
-    )
+    thick, phonons = {"thickness_angstrom": [80]}, {"rms_angstrom": 0.08, "configurations": 3}
+    perfect, shaken = (case(specimen=each)[0] for each in (thick, thick | {"frozen_phonons": phonons}))
+    assert perfect.distinct_slices < 20 < shaken.distinct_slices
     workload = case(microscope={"focal_spread_angstrom": 40.0, "focal_points": 5})[0]
     assert workload.work.coherent == 5
 
@@ -125,14 +121,15 @@ def test_time_is_about_what_it_takes():
     assert any(1 / 3 < ratio() < 3 for _ in range(5))
 
 
-def write_config(path):
-    path.write_text(json.dumps(CONFIG), encoding="utf-8")  # JSON is YAML
-    return str(path)
-
-
-def test_dry_run_of_one_sample(tmp_path, monkeypatch, capsys):
-    config = write_config(tmp_path / "a.yaml")
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """The configuration's file, alone in the working directory."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text(json.dumps(CONFIG), encoding="utf-8")  # JSON is YAML
+    return "a.yaml"
+
+
+def test_dry_run_of_one_sample(config, tmp_path, capsys):
     assert cli.main(["simulate", config, "--dry-run", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["probes"] == 80
@@ -142,10 +139,9 @@ def test_dry_run_of_one_sample(tmp_path, monkeypatch, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]
 
 
-def test_json_without_a_dry_run_is_bad_input(tmp_path, capsys):
-    config = write_config(tmp_path / "a.yaml")
-    assert cli.main(["simulate", config, "--json", "--out", str(tmp_path / "a.h5")]) == 2
-    assert "--json goes with --dry-run" in capsys.readouterr().err
+def test_json_without_a_dry_run_is_bad_input(config, tmp_path, run):
+    code, line = run(["simulate", config, "--json", "--out", "a.h5"])
+    assert (code, "--json goes with --dry-run" in line) == (2, True)
     assert not (tmp_path / "a.h5").exists()
 
 
@@ -156,14 +152,13 @@ def test_version(capsys):
     assert capsys.readouterr().out.split() == ["namsa", version("namsa")]
 
 
-def test_one_of_a_kind_is_singular(tmp_path, capsys):
-    assert cli.main(["simulate", write_config(tmp_path / "a.yaml"), "--dry-run"]) == 0
+def test_one_of_a_kind_is_singular(config, capsys):
+    assert cli.main(["simulate", config, "--dry-run"]) == 0
     assert "1 per pattern, 1 configuration\n" in re.sub(" *\n", "\n", capsys.readouterr().out)
 
 
-def test_dry_run_of_a_dataset(tmp_path, capsys):
-    config = write_config(tmp_path / "a.yaml")
-    command = ["dataset", config, "--out", str(tmp_path / "data"), "--rank", "1", "--size", "4", "--dry-run"]
+def test_dry_run_of_a_dataset(config, tmp_path, capsys):
+    command = ["dataset", config, "--out", "data", "--rank", "1", "--size", "4", "--dry-run"]
     assert cli.main([*command, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["samples"], result["sampled"], result["skipped"]) == (3, 3, 0)
@@ -174,32 +169,23 @@ def test_dry_run_of_a_dataset(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]
 
 
-def test_dry_run_of_what_cannot_be_is_bad_input(tmp_path, capsys):
-    config = write_config(tmp_path / "a.yaml")
-    arguments = ["simulate", config, "--set", "microscope.semiangle_mrad=150", "--dry-run"]
-    assert cli.main(arguments) == 2
-    assert "semiangle_mrad 150" in capsys.readouterr().err
+def test_dry_run_of_what_cannot_be_is_bad_input(config, run):
+    code, line = run(["simulate", config, "--set", "microscope.semiangle_mrad=150", "--dry-run"])
+    assert (code, "semiangle_mrad 150" in line) == (2, True)
 
 
-def test_what_exceeds_the_memory_is_refused_before_work_begins(tmp_path, capsys):
-    path = tmp_path / "config.yaml"
-    path.write_text(json.dumps(CONFIG | {"scan": {"shape": [30000, 30000]}, "detector": None}))
-    for words in (["simulate", str(path)], ["dataset", str(path), "--out", str(tmp_path / "data")]):
-        assert cli.main(words) == 2
-        error = capsys.readouterr().err
-        assert re.search(r"900000000 positions?: 90\.0 GB of memory, and [\d.]+ GB are available", error)
-        assert error.count("\n") == 1
+def test_what_exceeds_the_memory_is_refused_before_work_begins(config, run):
+    large = ["--set", "scan.shape=[30000, 30000]", "--set", "detector=null"]
+    for words in (["simulate", config], ["dataset", config, "--out", "data"]):
+        code, line = run([*words, *large])
+        assert code == 2
+        assert re.search(r"900000000 positions?: 90\.0 GB of memory, and [\d.]+ GB are available", line)
 
 
-def test_a_sample_that_is_expected_to_exceed_the_memory_runs_by_force(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_sample_that_is_expected_to_exceed_the_memory_runs_by_force(config, capsys, monkeypatch):
     for module in ("namsa.cli.commands.simulate", "namsa.dataset.factory"):
         monkeypatch.setattr(f"{module}.available_memory_bytes", lambda: 10**6)
-    path = tmp_path / "config.yaml"
-    path.write_text(json.dumps(CONFIG))
-    simulate = ["simulate", str(path), "--out", "stack.h5"]
-    dataset = ["dataset", str(path), "--out", "data", "--limit", "1"]
-    for words in (simulate, dataset):
+    for words in (["simulate", config, "--out", "stack.h5"], ["dataset", config, "--out", "data", "--limit", "1"]):
         assert cli.main(words) == 2
         assert "--force tries it nevertheless" in capsys.readouterr().err
         assert cli.main([*words, "--force"]) == 0
@@ -213,14 +199,10 @@ ENDLESS = {
 }
 
 
-def test_work_of_years_is_refused_with_the_numbers(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "config.yaml"
-    path.write_text(json.dumps(CONFIG))
+def test_work_of_years_is_refused_with_the_numbers(config, capsys, tmp_path, monkeypatch):
     more = [f"--set={key}={value}" for key, value in ENDLESS.items()]
     monkeypatch.setattr(machine_limits, "measure_rates", lambda workload: RATES)
-    simulate, dataset = ["simulate", str(path)], ["dataset", str(path), "--out", "data"]
-    for words in (simulate, [*dataset, "--time-limit", "600"]):
+    for words in (["simulate", config], ["dataset", config, "--out", "data", "--time-limit", "600"]):
         assert cli.main([*words, *more]) == 2
         line = capsys.readouterr().err
         assert re.search(r"error: .*: the simulation is expected to take [\d.e+]+ days.*the limit is 30 days: ", line)
@@ -229,39 +211,32 @@ def test_work_of_years_is_refused_with_the_numbers(tmp_path, capsys, monkeypatch
     assert not list(tmp_path.rglob("*.lmdb"))
 
 
-def test_the_time_is_that_of_all_samples_unless_it_is_limited(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "config.yaml"
-    path.write_text(json.dumps(CONFIG))
+def test_the_time_is_that_of_all_samples_unless_it_is_limited(config, run, monkeypatch):
+    words = ["dataset", config, "--out", "data"]
     monkeypatch.setattr(machine_limits, "SLOW_RATES", RATES)
     monkeypatch.setattr(machine_limits, "measure_rates", lambda workload: RATES)
-    config = SimulationConfig.model_validate(CONFIG)
-    materials = select_materials(config.materials)
-    entries = {entry.material: entry for entry in build_entries(config, materials)}
+    tree = SimulationConfig.model_validate(CONFIG)
+    materials = select_materials(tree.materials)
+    entries = {entry.material: entry for entry in build_entries(tree, materials)}
     one = max(
-        estimate_sample(count_workload(config, material, entries[material.name]), RATES).seconds
-        for material in materials
+        estimate_sample(count_workload(tree, material, entries[material.name]), RATES).seconds for material in materials
     )
     monkeypatch.setattr(machine_limits, "LONGEST_SECONDS", 1.2 * one)
-    words = ["dataset", str(path), "--out", "data"]
-    assert cli.main(words) == 2
-    assert "the limit is" in capsys.readouterr().err
+    code, line = run(words)
+    assert (code, "the limit is" in line) == (2, True)
     assert cli.main([*words, "--time-limit", "0"]) == 0
     assert cli.main([*words, "--limit", "1"]) == 0
     assert cli.main([*words, "--force"]) == 0
 
 
-def test_a_stack_that_the_disk_has_no_room_for_is_not_simulated(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "config.yaml"
-    path.write_text(json.dumps(CONFIG))
+def test_a_stack_that_the_disk_has_no_room_for_is_not_simulated(config, run, tmp_path, monkeypatch):
     free = shutil.disk_usage(tmp_path)._replace(free=1000)
-    assert cli.main(["simulate", str(path), "--out", "none/stack.h5"]) == 2
-    assert "cannot write into none: No such file or directory" in capsys.readouterr().err
+    code, line = run(["simulate", config, "--out", "none/stack.h5"])
+    assert (code, "cannot write into none: No such file or directory" in line) == (2, True)
     monkeypatch.setattr("namsa.dataset.disk_space.shutil.disk_usage", lambda path: free)
     monkeypatch.setattr("namsa.cli.commands.simulate.simulate_entry", None)
-    assert cli.main(["simulate", str(path), "--out", "stack.h5"]) == 1
-    line = capsys.readouterr().err
+    code, line = run(["simulate", config, "--out", "stack.h5"])
+    assert code == 1
     assert ". has 1e-06 GB free, the samples to come take about" in line
     assert "name another folder with --out" in line
     assert not (tmp_path / "stack.h5").exists()

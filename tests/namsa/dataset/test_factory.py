@@ -11,23 +11,18 @@ from unittest.mock import MagicMock
 import fake_samples
 import lmdb
 import pytest
-from fake_samples import MATERIALS, config, contents, sample, simulate
+from fake_samples import MATERIALS, config, contents, ids_of, sample, simulate
 
 from namsa import InputError, WorkError
-from namsa.dataset import disk_space, listing, shard_writer
+from namsa.dataset import disk_space, shard_writer
 from namsa.dataset.entries import build_entries
 from namsa.dataset.shard_writer import ShardWriter
-from namsa.dataset.shards import Dataset, Shard, shard_path, shard_paths
+from namsa.dataset.shards import Dataset, shard_path, shard_paths
 from namsa.dataset.sharing import shuffled
 from namsa.dataset.simulate_entry import simulate_entry
 
+pytestmark = pytest.mark.usefixtures("fake_materials")
 fork = multiprocessing.get_context("fork")
-
-
-@pytest.fixture(autouse=True)
-def _materials(monkeypatch):
-    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: MATERIALS)
-    monkeypatch.setattr(disk_space, "SAMPLED", 1)  # fake samples have another size, and counting takes time
 
 
 def produce(directory, rank=0, size=1, *, config=None, **options):
@@ -71,10 +66,7 @@ def test_ranks_at_the_same_time_make_what_one_makes(tmp_path, undisturbed):
         rank.join()
         assert rank.exitcode == 0
     assert contents(tmp_path) == undisturbed
-    in_shards = []
-    for path in shard_paths(tmp_path):
-        with Shard(path) as shard:
-            in_shards += shard.ids
+    in_shards = [sample_id for path in shard_paths(tmp_path) for sample_id in ids_of(path)]
     assert sorted(in_shards) == sorted(undisturbed)  # none twice
 
 

@@ -6,20 +6,16 @@ import shutil
 import fake_samples
 import pytest
 from crashes import killed
-from fake_samples import MATERIALS, config, contents, simulate
+from fake_samples import config, contents, simulate
 
 from namsa import InputError, WorkError
-from namsa.dataset import disk_space, listing, manifest, merge
+from namsa.dataset import manifest, merge
 from namsa.dataset.failures import read_failures
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, shard_path, shard_paths
 from namsa.dataset.verify import verify
 
-
-@pytest.fixture(autouse=True)
-def _materials(monkeypatch):
-    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: MATERIALS)
-    monkeypatch.setattr(disk_space, "SAMPLED", 0)
+pytestmark = pytest.mark.usefixtures("fake_materials")
 
 
 def no_thin_iron(settings, material, entry):

@@ -7,22 +7,17 @@ import shutil
 import fake_samples
 import pytest
 from crashes import killed
-from fake_samples import MATERIALS, contents, simulate
+from fake_samples import contents, ids_of, simulate
 
 from namsa import InputError, WorkError
 from namsa.cli import parser as cli
-from namsa.dataset import disk_space, listing
 from namsa.dataset.records import encode
 from namsa.dataset.repair import repair
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, Shard, shard_path
 from namsa.dataset.verify import verify
 
-
-@pytest.fixture(autouse=True)
-def _materials(monkeypatch):
-    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: MATERIALS)
-    monkeypatch.setattr(disk_space, "SAMPLED", 0)
+pytestmark = pytest.mark.usefixtures("fake_materials")
 
 
 def produce(directory, rank=0, size=1):
@@ -71,8 +66,7 @@ def test_a_sound_dataset_is_left_alone(dataset, undisturbed):
 
 def test_a_bad_record_goes_aside_and_is_made_again(dataset, undisturbed):
     path = shard_path(dataset, 1)
-    with Shard(path) as shard:
-        bad = shard.ids[2]
+    bad = ids_of(path)[2]
     change_a_bit(path, bad)
     assert verify(dataset)["corrupt"] == [bad]
     before = bytes_of(dataset)
@@ -144,9 +138,8 @@ def test_samples_of_another_configuration_go_aside(dataset, undisturbed):
 
 def test_a_second_repair_takes_another_folder_and_one_cut_off_begins_anew(dataset, undisturbed, monkeypatch):
     for number in (0, 1):
-        with Shard(shard_path(dataset, number)) as shard:
-            bad = shard.ids[0]
-        change_a_bit(shard_path(dataset, number), bad)
+        path = shard_path(dataset, number)
+        change_a_bit(path, ids_of(path)[0])
         if number:
             (dataset / ".shard-00001.lmdb.repaired").write_bytes(b"left by a repair that was killed")
         assert repair(dataset)["quarantine"] == str(dataset / f"quarantine-{number}")
@@ -157,8 +150,7 @@ def test_a_second_repair_takes_another_folder_and_one_cut_off_begins_anew(datase
 @pytest.mark.slow
 def test_killed_at_any_point_a_repair_loses_nothing_and_goes_on(dataset, undisturbed, tmp_path):
     path = shard_path(dataset, 1)
-    with Shard(path) as shard:
-        bad = shard.ids[2]
+    bad = ids_of(path)[2]
     change_a_bit(path, bad)
     damaged, whole = path.read_bytes(), {k: v for k, v in undisturbed.items() if k != bad}
     number, again = 0, True

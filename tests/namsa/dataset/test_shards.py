@@ -9,7 +9,7 @@ from pathlib import Path
 import lmdb
 import numpy as np
 import pytest
-from fake_samples import contents, sample
+from fake_samples import contents, ids_of, sample
 
 from namsa import InputError, WorkError
 from namsa.dataset.records import encode
@@ -52,11 +52,6 @@ def test_a_view_is_of_the_file_and_a_read_is_a_copy(tmp_path):
     assert copied.cbed.flags.owndata
 
 
-def ids_of(path: Path) -> tuple[str, ...]:
-    with Shard(path) as shard:
-        return shard.ids
-
-
 def test_commits_come_every_few_samples_and_at_the_end(tmp_path):
     path = shard_path(tmp_path, 0)
     with fork.Pool(1) as another_process, ShardWriter(path, samples_per_commit=2) as writer:
@@ -71,8 +66,7 @@ def test_an_exception_commits_what_was_put(tmp_path):
     with pytest.raises(KeyboardInterrupt), ShardWriter(path, samples_per_commit=100) as writer:  # noqa: PT012
         writer.put("a", RECORD)
         raise KeyboardInterrupt
-    with Shard(path) as shard:
-        assert shard.ids == ("a",)
+    assert ids_of(path) == ("a",)
 
 
 def test_the_map_grows_as_needed(tmp_path):
@@ -81,8 +75,7 @@ def test_the_map_grows_as_needed(tmp_path):
         for number in range(50):
             writer.put(f"{number:03d}", RECORD)
     assert path.stat().st_size > 4 * 2**15
-    with Shard(path) as shard:
-        assert len(shard.ids) == 50
+    assert len(ids_of(path)) == 50
 
 
 def test_the_first_of_two_records_of_one_id_stays(tmp_path):
@@ -110,11 +103,11 @@ def test_threads_and_forks_read_what_one_thread_reads(tmp_path):
         assert child.exitcode == 0
 
 
-def write_many(path: Path, started) -> None:
-    with ShardWriter(path) as writer:
-        for number in range(400):
-            writer.put(f"{number:05d}", RECORD)
-            if number == 10:
+def write_many(path: Path, started, count: int = 400, **options) -> None:
+    with ShardWriter(path, **options) as writer:
+        for number in range(count):
+            writer.put(f"{number:05d}", encode(sample(number)))
+            if number == 5:
                 started.set()
 
 
@@ -134,8 +127,7 @@ def test_a_shard_can_be_read_while_another_process_writes_it(tmp_path):
                     pass
     writer.join()
     assert writer.exitcode == 0
-    with Shard(path) as shard:
-        assert len(shard.ids) == 403
+    assert len(ids_of(path)) == 403
 
 
 def hold_a_snapshot(path: Path, pipe) -> None:
@@ -148,8 +140,7 @@ def hold_a_snapshot(path: Path, pipe) -> None:
 
 def test_what_a_reader_without_a_lock_sees_stays_as_it_is(tmp_path):
     path = fill(tmp_path, 0, 300)
-    with Shard(path) as shard:
-        before = shard.ids
+    before = ids_of(path)
     here, other_end = fork.Pipe()
     reader = fork.Process(target=hold_a_snapshot, args=(path, other_end))
     reader.start()
@@ -190,18 +181,10 @@ def test_a_view_stays_good_when_its_context_is_left_and_others_write(tmp_path):
                 np.testing.assert_array_equal(getattr(record, name), getattr(copied, name))
 
 
-def kill_while_writing(path: Path, started) -> None:
-    with ShardWriter(path, samples_per_commit=3) as writer:
-        for number in range(10_000):
-            writer.put(f"{number:05d}", encode(sample(number)))
-            if number == 5:
-                started.set()
-
-
 @pytest.mark.parametrize("delay_s", [0.0, 0.003, 0.01, 0.03])
 def test_killed_at_any_point_a_shard_holds_whole_commits(tmp_path, delay_s):
     path, started = shard_path(tmp_path, 0), fork.Event()
-    writer = fork.Process(target=kill_while_writing, args=(path, started))
+    writer = fork.Process(target=write_many, args=(path, started, 10_000), kwargs={"samples_per_commit": 3})
     writer.start()
     assert started.wait(20)
     writer.join(delay_s)
@@ -215,8 +198,7 @@ def test_killed_at_any_point_a_shard_holds_whole_commits(tmp_path, delay_s):
                 assert (record.density == sample(number).density).all()
     with ShardWriter(path) as again:
         again.put("next", RECORD)
-    with Shard(path) as shard:
-        assert shard.ids[-1] == "next"
+    assert ids_of(path)[-1] == "next"
 
 
 @pytest.mark.parametrize("left", [lambda size: size - 1, lambda size: size // 2, lambda size: 9000, lambda size: 100])
@@ -293,12 +275,10 @@ def test_a_full_disk_is_an_error_with_a_remedy_and_what_was_committed_stays(tmp_
     assert "shard-00000.lmdb" in message
     assert "GiB free" in message
     assert "what was committed is kept" in message
-    with Shard(path) as shard:
-        assert len(shard.ids) == failed_at - 1
+    assert len(ids_of(path)) == failed_at - 1
     with ShardWriter(path) as again:
         again.put("more", RECORD)
-    with Shard(path) as shard:
-        assert len(shard.ids) == failed_at
+    assert len(ids_of(path)) == failed_at
 
 
 def test_places_that_cannot_be_written_or_read_are_named(tmp_path):

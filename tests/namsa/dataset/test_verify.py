@@ -6,7 +6,7 @@ import pytest
 from fake_samples import MATERIALS, config, produce, sample, simulate
 
 from namsa import InputError, WorkError
-from namsa.dataset import listing, manifest
+from namsa.dataset import manifest
 from namsa.dataset.records import encode
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, shard_path
@@ -18,9 +18,11 @@ SOUND = {
 }  # fmt: skip
 
 
+pytestmark = pytest.mark.usefixtures("fake_materials")
+
+
 @pytest.fixture
-def dataset(tmp_path, monkeypatch):
-    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: MATERIALS)
+def dataset(tmp_path):
     for rank in (0, 1):
         produce(tmp_path, rank, 2)
     return tmp_path
@@ -51,13 +53,12 @@ def test_a_shard_that_cannot_be_read_is_named_and_its_samples_are_missing(datase
     assert result["missing"] == [entry.id for entry in manifest.read(dataset) if entry.id in lost]
 
 
-def test_missing_and_failed_are_told_apart(tmp_path, monkeypatch):
+def test_missing_and_failed_are_told_apart(tmp_path):
     def fails(config, material, entry):
         if entry.id == "Si-diamond-001-20A":
             raise WorkError("no")
         return simulate(config, material, entry)
 
-    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: MATERIALS)
     produce(tmp_path, simulate=fails)
     failures = {"Si-diamond-001-20A": "no"}
     assert verify(tmp_path) == SOUND | {"samples": 11, "failed": 1, "failures": failures}
@@ -72,18 +73,13 @@ def test_a_sample_of_another_configuration_is_found(dataset):
     assert verify(dataset)["corrupt"] == ["stray"]
 
 
-def test_a_sample_in_two_shards_is_listed(dataset):
+def test_a_record_in_two_shards_is_listed_and_under_another_samples_id_found(dataset):
     with Dataset(dataset) as data:
         sample_id = data.ids[4]
         record = data.read_bytes(sample_id)
     with ShardWriter(shard_path(dataset, 7)) as writer:
         writer.put(sample_id, record)
     assert verify(dataset) == SOUND | {"repeated": [sample_id]}
-
-
-def test_a_record_under_another_samples_id_is_found(dataset):
-    with Dataset(dataset) as data:
-        record = data.read_bytes(data.ids[4])
     with ShardWriter(shard_path(dataset, 7)) as writer:
         writer.put("other", record)
     assert verify(dataset)["corrupt"] == ["other"]

@@ -52,9 +52,7 @@ def test_transfer_of_one_element_is_exact() -> None:
     again = density_target.on_grid(density_target.band_limited(potential, grid, MAX_Q))
     # Near the band limit, where the window is almost zero, the potential is not restored.
     np.testing.assert_allclose(
-        again - again.mean(),
-        expected_potential - expected_potential.mean(),
-        atol=0.02 * np.ptp(expected_potential),
+        again - again.mean(), expected_potential - expected_potential.mean(), atol=0.02 * np.ptp(expected_potential)
     )
 
 

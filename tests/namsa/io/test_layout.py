@@ -49,10 +49,7 @@ def test_what_a_header_of_merlin_says_of_the_flyback_is_used(tmp_path):
 @pytest.mark.parametrize(
     ("count", "message"),
     [
-        (
-            13,
-            "say where the 1 others are: give --skip-frames 1 if .* before the scan, --skip-frames 0 1 if after it",
-        ),
+        (13, "say where the 1 others are: give --skip-frames 1 if .* before the scan, --skip-frames 0 1 if after it"),
         (17, r"the 5 others"),
         (18, "--flyback 2 if at the end of each row"),
         (16, "--flyback 2 if at the end of each row"),

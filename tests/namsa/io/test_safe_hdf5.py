@@ -156,10 +156,7 @@ def test_no_file_but_the_one_can_be_opened(path, monkeypatch):
 def test_extents_that_the_file_cannot_hold_are_refused(tmp_path, shape, options, message):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("scan", shape, "u1", **options)
-    with (
-        pytest.raises(InputError, match=message),
-        open_patterns(tmp_path / "x.h5", replace(COMPLETE, dataset="scan")),
-    ):
+    with pytest.raises(InputError, match=message), open_patterns(tmp_path / "x.h5", replace(COMPLETE, dataset="scan")):
         pass
 
 

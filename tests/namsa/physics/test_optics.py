@@ -52,9 +52,7 @@ def test_aberrations_have_their_symmetry_and_order():
         turn = 2 * np.pi / m
         chi = optics.aberration_phase(alpha, phi, WAVELENGTH, {name: 1e4, f"phi{name[1:]}": 0.1})
         np.testing.assert_allclose(
-            optics.aberration_phase(alpha, phi + turn, WAVELENGTH, {name: 1e4, f"phi{name[1:]}": 0.1}),
-            chi,
-            rtol=1e-9,
+            optics.aberration_phase(alpha, phi + turn, WAVELENGTH, {name: 1e4, f"phi{name[1:]}": 0.1}), chi, rtol=1e-9
         )
         np.testing.assert_allclose(chi[1] / chi[0], 2 ** (n + 1), rtol=1e-9)
     chi = optics.aberration_phase(alpha, phi, WAVELENGTH, {"C10": 100.0})
