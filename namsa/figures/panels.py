@@ -6,6 +6,7 @@ times fainter than the bright disk. Images are drawn over the cell in Å, with y
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib
@@ -19,6 +20,8 @@ from matplotlib.patches import Circle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogFormatterSciNotation
 
+from namsa.errors import InputError, WorkError
+from namsa.files import open_atomic
 from namsa.pixels import PixelGrid
 
 Image = npt.NDArray[Any]
@@ -149,3 +152,21 @@ def _draw(
     bar.set_label(units[1])
     bar.outline.set_linewidth(0.6)
     return bar
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Writes a figure. The suffix names the format; without one it is a .png.
+
+    Raises:
+        InputError: If Matplotlib does not know the format.
+        WorkError: If the file cannot be written.
+    """
+    path = path if path.suffix else path.with_suffix(".png")
+    kind, kinds = path.suffix[1:].lower(), sorted(figure.canvas.get_supported_filetypes())
+    if kind not in kinds:
+        raise InputError(f"{path} does not end as a picture: {', '.join(f'.{kind}' for kind in kinds)}")
+    try:
+        with open_atomic(path) as file:
+            figure.savefig(file, format=kind)
+    except WorkError as error:
+        raise WorkError(f"cannot write the picture {path}: {error}") from None

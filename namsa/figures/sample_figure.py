@@ -8,10 +8,8 @@ import numpy as np
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
-from namsa.errors import WorkError
-from namsa.figures.panels import MARKS, VIRTUAL, image_panel, mark_probes, panels, pattern_panel, styled
+from namsa.figures.panels import MARKS, VIRTUAL, image_panel, mark_probes, panels, pattern_panel, styled, write_figure
 from namsa.figures.signals import DARK_FIELD_FROM, check_drawable, dark_field, example_probes
-from namsa.files import open_atomic
 from namsa.names import LONGEST
 from namsa.physics import virtual_detectors
 from namsa.pixels import SampleArrays, density_grid, pattern_grid, potential_grid, scan_grid
@@ -30,23 +28,14 @@ def show(sample: SampleArrays, path: Path | str | None = None) -> Figure:
         The figure.
 
     Raises:
-        InputError: If the provenance does not describe the arrays, or if they hold numbers that are not finite.
+        InputError: If the provenance does not describe the arrays, or if they hold numbers that are not finite, or if
+            Matplotlib does not know the picture's format.
         WorkError: If the file cannot be written.
     """
     figure = sample_figure(sample)
     if path is not None:
-        _save(figure, Path(path))
+        write_figure(figure, Path(path))
     return figure
-
-
-def _save(figure: Figure, path: Path) -> None:
-    """Writes a figure to a file, which appears only when it is complete; its ending names the format."""
-    suffix = path.suffix or ".png"
-    try:
-        with open_atomic(path.with_suffix(suffix)) as file:
-            figure.savefig(file, format=suffix[1:])
-    except (ValueError, WorkError) as error:
-        raise WorkError(f"cannot write the picture {path}: {error}") from None
 
 
 @styled

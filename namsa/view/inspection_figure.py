@@ -13,9 +13,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
-from namsa.errors import WorkError
-from namsa.figures.panels import VIRTUAL, image_panel, panels, pattern_panel, styled
-from namsa.files import open_atomic, write_text_atomic
+from namsa.figures.panels import VIRTUAL, image_panel, panels, pattern_panel, styled, write_figure
+from namsa.files import write_text_atomic
 from namsa.inspection.curl import rotated
 from namsa.inspection.inspect import Inspection
 from namsa.pixels import PixelGrid, detector_grid
@@ -48,16 +47,12 @@ def draw_inspection(inspection: Inspection, path: Path | str | None = None) -> F
         The figure.
 
     Raises:
+        InputError: If Matplotlib does not know the format.
         WorkError: If the file cannot be written.
     """
     figure = _figure(inspection)
     if path is not None:
-        out = Path(path)
-        try:
-            with open_atomic(out) as file:
-                figure.savefig(file, format=out.suffix[1:] or "png")
-        except (ValueError, WorkError) as error:
-            raise WorkError(f"cannot write the picture {out}: {error}") from None
+        write_figure(figure, Path(path))
     return figure
 
 

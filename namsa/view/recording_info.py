@@ -1,7 +1,7 @@
 """What a file of patterns holds: its format, scan and detector, what it says of them, and what it does not."""
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -38,22 +38,15 @@ class RecordingInfo:
 
 def describe_recording(recording: Recording, path: Path) -> RecordingInfo:
     """Describes an open recording; no pattern is read."""
+    names = {each.name for each in fields(RecordingInfo)}
+    known = {name: value for name, value in vars(recording).items() if name in names}
     return RecordingInfo(
         path=str(path),
         bytes=os.path.getsize(path) if path.is_file() else None,
-        format=recording.format,
         shape=recording.shape,
         dtype=recording.dtype.name,
-        scan_step_angstrom=recording.scan_step_angstrom,
-        pixel_mrad=recording.pixel_mrad,
-        pixel_inverse_angstrom=recording.pixel_inverse_angstrom,
-        energy_ev=recording.energy_ev,
-        semiangle_mrad=recording.semiangle_mrad,
-        centre_pixels=recording.centre_pixels,
-        rotation_deg=recording.rotation_deg,
         missing={name: LIMITS[name][2] for name in REQUIRED if getattr(recording, name) is None},
-        notes=list(recording.notes),
-        metadata=dict(recording.metadata),
+        **known | {"notes": list(recording.notes), "metadata": dict(recording.metadata)},
     )
 
 

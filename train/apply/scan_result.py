@@ -59,7 +59,7 @@ class ScanResult(ABC):
             InputError: If Matplotlib does not know the format.
             WorkError: If the file cannot be written.
         """
-        from ..reports.figures import write_figure
+        from namsa.figures.panels import write_figure
 
         figure = self._figure(f"{Path(self.provenance['data']).name}  ·  {self.provenance['model']}")
         if path is not None:

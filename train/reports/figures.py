@@ -6,7 +6,6 @@ Every function returns a `Figure` of its own; Matplotlib's global state is not u
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,9 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 
-from namsa.errors import InputError
 from namsa.figures.panels import styled
-from namsa.files import open_atomic
 from namsa.pixels import PixelGrid
 
 from .runs import Numbers, Steps
@@ -136,21 +133,6 @@ def category_panel(ax: Axes, numbers: npt.NDArray[Any], colours: Sequence[Any], 
     ax.set(title=title, xlabel="Å")
     figure = ax.figure
     return figure.colorbar(drawn, cax=ax.inset_axes((1.03, 0, 0.05, 1))).ax
-
-
-def write_figure(figure: Figure, path: Path) -> None:
-    """Writes a figure. The suffix names the format; without one it is a .png.
-
-    Raises:
-        InputError: If Matplotlib does not know the format.
-        WorkError: If the file cannot be written.
-    """
-    path = path if path.suffix else path.with_suffix(".png")
-    kind, kinds = path.suffix[1:].lower(), sorted(figure.canvas.get_supported_filetypes())
-    if kind not in kinds:
-        raise InputError(f"{path} does not end as a picture: {', '.join(f'.{kind}' for kind in kinds)}")
-    with open_atomic(path) as file:
-        figure.savefig(file, format=kind)
 
 
 @styled

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from namsa.cli.commands.output import (
@@ -16,6 +17,7 @@ from namsa.cli.commands.output import (
     print_json,
     print_line,
     progress_bars,
+    stage_bars,
 )
 from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals.select import select_materials
@@ -55,15 +57,10 @@ def dataset(options: argparse.Namespace) -> None:
     limits = factory.RunLimits.of_machine(local_size, options.force, options.limit, options.time_limit)
     if size > 1:
         print(f"rank {rank} of {size}, {local_size} on this machine, takes {device}", file=sys.stderr)
-    with progress_bars() as progress:
-        task = progress.add_task(f"rank {rank} of {size}", total=None)
-        summary = factory.produce(
-            config,
-            options.out,
-            RankLayout(rank, size, local_size),
-            limits,
-            on_sample=lambda done, total: progress.update(task, completed=done, total=total),
-        )
+    with stage_bars() as on_progress:
+        on_sample = partial(on_progress, f"rank {rank} of {size}")
+        on_sample(0, None)
+        summary = factory.produce(config, options.out, RankLayout(rank, size, local_size), limits, on_sample=on_sample)
     print_json(summary)
     if failed := summary["failed"]:
         reasons = read_failures(options.out, config.samples_hash())
@@ -109,13 +106,8 @@ def _number(text: str, option: str) -> int | None:
 
 def merge(options: argparse.Namespace) -> None:
     """Joins datasets; the summary is the last line, as JSON."""
-    with progress_bars() as progress:
-        task = progress.add_task("merge", total=None)
-        summary = merge_datasets(
-            options.directories,
-            options.out,
-            lambda done, total: progress.update(task, completed=done, total=total),
-        )
+    with stage_bars() as on_progress:
+        summary = merge_datasets(options.directories, options.out, partial(on_progress, "merge"))
     print_json(summary)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from namsa.cli.calibration_options import pair
-from namsa.cli.commands.output import print_json, print_line, print_table, progress_bars
+from namsa.cli.commands.output import print_json, print_line, print_table, stage_bars
 from namsa.cli.layout_options import layout
 from namsa.crystals.structure_files import read_crystal
 from namsa.errors import InputError
@@ -33,14 +33,7 @@ def inspect(options: argparse.Namespace) -> None:
         raise InputError(f"--png {options.png} does not end in one of {', '.join(PICTURES)}")
     if options.zone_axis is not None and (options.crystal is None or not any(options.zone_axis)):
         raise InputError("--zone-axis is a direction of the crystal that --crystal names: give both, not all zeros")
-    with progress_bars() as progress:
-        tasks = {}
-
-        def on_progress(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = progress.add_task(stage, total=total)
-            progress.update(tasks[stage], completed=done)
-
+    with stage_bars() as on_progress:
         inspection = measure(
             options.data,
             crystal=None if options.crystal is None else read_crystal(options.crystal).atoms,

@@ -2,13 +2,13 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from namsa.dataset.estimate import DatasetEstimate, SampleEstimate, table_rows
@@ -24,6 +24,20 @@ def progress_bars() -> Iterator[Progress]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield progress
+
+
+@contextmanager
+def stage_bars() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Yields a function `on_progress(stage, done, total)` that shows a bar for each stage, from its first call on."""
+    with progress_bars() as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def on_progress(stage: str, done: int, total: int | None) -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage)
+            progress.update(tasks[stage], completed=done, total=total)
+
+        yield on_progress
 
 
 def print_line(line: str, file: TextIO | None = None) -> None:

@@ -7,10 +7,9 @@ import warnings
 from pathlib import Path
 
 import ase
-from rich.progress import TaskID
 
 from namsa import sample_file
-from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, print_json, print_line, print_table, progress_bars
+from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, print_json, print_line, print_table, stage_bars
 from namsa.config.simulation import SimulationConfig, load_config
 from namsa.convergence import Convergence
 from namsa.crystals.cif import to_material
@@ -30,7 +29,6 @@ from namsa.files import check_output
 from namsa.io.charge_density import ChargeDensity, read_charge_density
 from namsa.io.stack_file import BATCH_BYTES, StackFile
 from namsa.memory import available_memory_bytes
-from namsa.sample import Sample
 from namsa.text import plural
 
 _VACUUM_ANGSTROM = 2.0  # thickness, which changes no pattern
@@ -72,8 +70,8 @@ def simulate(options: argparse.Namespace) -> None:
     print_line(f"{entry.id}: {workload.specimen}", sys.stderr)
     if not options.force:
         check_machine(workload, 1, available_memory_bytes(), _batch_bytes(config))
-    with StackFile(path, entry.id, compression=options.compression) as stack:
-        stack.complete(_simulate_with_progress(config, material, entry, stack, density))
+    with StackFile(path, entry.id, compression=options.compression) as stack, stage_bars() as on_progress:
+        stack.complete(simulate_entry(config, material, entry, on_progress, stack, density))
     if stack.continued:
         print_line(f"{path}: {plural(stack.continued, 'pattern')} of an interrupted run were kept", sys.stderr)
     if 2 * hdf5_bytes(workload) > available_memory_bytes():
@@ -159,18 +157,3 @@ def _output_path(requested: Path | None, entry_id: str) -> Path:
     if not requested and path.exists():
         raise InputError(f"{path} exists already, perhaps of another microscope: name another file with --out")
     return path
-
-
-def _simulate_with_progress(
-    config: SimulationConfig, material: Material, entry: Entry, stack: StackFile, density: ChargeDensity | None
-) -> Sample:
-    """Simulates the entry with one progress bar per stage; the patterns go to the file."""
-    with progress_bars() as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def on_progress(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = progress.add_task(stage)
-            progress.update(tasks[stage], completed=done, total=total)
-
-        return simulate_entry(config, material, entry, on_progress, stack, density)

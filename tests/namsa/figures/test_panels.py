@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from namsa import Sample
-from namsa.errors import WorkError
+from namsa.errors import InputError, WorkError
 from namsa.figures.panels import image_panel, mark_probes, panels
 from namsa.figures.sample_figure import sample_figure, show
 from namsa.figures.signals import dark_field, example_probes
@@ -118,8 +118,14 @@ def test_show_writes_the_picture_and_leaves_settings_alone(tmp_path):
     assert dict(matplotlib.rcParams) == before
 
 
-@pytest.mark.parametrize("name", ["sample.nonsense", "no/folder/sample.png"])
-def test_a_picture_that_cannot_be_written_is_an_error(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("sample.nonsense", InputError, "does not end as a picture"),
+        ("no/folder/sample.png", WorkError, "cannot write the picture"),
+    ],
+)
+def test_a_picture_that_cannot_be_written_is_an_error(tmp_path, name, error, message):
     (tmp_path / "no").touch()  # a file in place of the folder
-    with pytest.raises(WorkError, match="cannot write the picture"):
+    with pytest.raises(error, match=message):
         show(sample(), tmp_path / name)

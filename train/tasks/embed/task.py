@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
+from namsa.figures.panels import write_figure
 
 from ...experiment.experiment import Experiment
 from ...input.batches import Target
@@ -27,7 +28,6 @@ from ...measure.results import RunFacts
 from ...networks import cvae
 from ...networks.cvae import CVAEConfig
 from ...ranks.protocol import Ranks
-from ...reports.figures import write_figure
 from ...reports.results import write_json
 from ..pattern_images import PATTERNS_AT_ONCE, intensities, patterns
 from ..splits import held_out_row
