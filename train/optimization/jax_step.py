@@ -160,21 +160,24 @@ class _Compiled:
 
     def __init__(self, function: Callable[..., Any], donated: Sequence[int]) -> None:
         self.function, self.donated = function, donated
-        self.by_size: dict[int, Any] = {}
+        self.by_size: dict[int, tuple[Any, NamedSharding]] = {}
 
-    def of(self, size: int, numbers: int) -> Any:
-        """Returns the function for batches of a size."""
+    def of(self, state: _State, size: int, numbers: int) -> tuple[Any, _State]:
+        """Returns the function for batches of a size, and the state on all their devices."""
         if size not in self.by_size:
             mesh = Mesh(_devices_for(size), ("batch",))
             whole, part = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
             places = whole, whole, part, part, *(whole for _ in range(numbers))
-            self.by_size[size] = jax.jit(
-                self.function, donate_argnums=self.donated, in_shardings=places, out_shardings=whole
-            )
-        return self.by_size[size]
+            function = jax.jit(self.function, donate_argnums=self.donated, in_shardings=places, out_shardings=whole)
+            self.by_size[size] = function, whole
+        function, whole = self.by_size[size]
+        if state.optimizer[0].sharding != whole:  # before the first step; it would be compiled again after it
+            state = jax.device_put(state, whole)
+        return function, state
 
     def __call__(self, state: _State, sums: _Batch | None, x: Tensor, y: Tensor, *numbers: Tensor) -> Any:
-        return self.of(len(x), len(numbers))(state, sums, x, y, *numbers)
+        function, state = self.of(state, len(x), len(numbers))
+        return function(state, sums, x, y, *numbers)
 
 
 def _devices_for(size: int) -> list[Any]:
@@ -228,7 +231,8 @@ class Step:
 
     def lower(self, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor) -> Any:
         """Returns the step of one batch before XLA compiles it, a `jax.stages.Lowered`."""
-        return self.compiled.of(len(x), 2).lower(self.network.state(), None, x, y, rate, setting)
+        function, state = self.compiled.of(self.network.state(), len(x), 2)
+        return function.lower(state, None, x, y, rate, setting)
 
 
 make_step = Step
