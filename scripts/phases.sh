@@ -1,7 +1,7 @@
 # The phases of a batch job, the same for every batch system; sourced by summit.lsf and slurm.sh, which set
 #   CONFIG RUN BB KEEP MANIFEST SIM_SECONDS ENVIRONMENT PYTHON PREFLIGHT NODES RANKS    see there
 #   own_gpu, all_gpus    arrays: how to launch one rank a GPU, each seeing its own GPU or all of its node
-#   each_node            array: how to launch one process a node
+#   each_node, one       arrays: how to launch one process a node, or one on the first node
 # and whose arguments (--set ...) go to preflight, simulation and training.
 # The first failure of any rank ends its phase, and with it the job.
 # shellcheck shell=bash disable=SC2154
@@ -43,18 +43,22 @@ if [ -z "$PYTHON" ]; then
     python=(env PYTHONSAFEPATH=1 "LD_LIBRARY_PATH=$libraries" "$BB-env/bin/python")
 fi
 
+# The list of samples is made once: for many derived crystals that takes minutes. All ranks read it on their node's disk,
+# and compare it with their own sources: ranks that would list other samples, since they see fewer CIF files, end the job.
+mkdir -p "$(dirname "$RUN")"
+exchange=$(mktemp -d "$RUN.preflight-XXXXXX")
 kept=()
 if [ -n "$KEEP" ] && [ -e "$KEEP/manifest.jsonl" ]; then
     kept=(--manifest "$KEEP")
-elif [ -n "$MANIFEST" ]; then
+else
+    if [ -z "$MANIFEST" ]; then
+        MANIFEST=$exchange/list
+        phase "list the samples" "${one[@]}" "${python[@]}" -m namsa dataset "$CONFIG" --out "$MANIFEST" --manifest-only "$@"
+    fi
     phase "copy the list of samples of $MANIFEST" \
         "${each_node[@]}" bash -c 'mkdir -p "$1" && cp "$0/manifest.jsonl" "$1/"' "$MANIFEST" "$BB"
 fi
 
-# The list of samples that a preflight writes onto each node's disk is the same everywhere. The simulation compares its
-# own with it: ranks that would list other samples, since they see fewer CIF files, end the job.
-mkdir -p "$(dirname "$RUN")"
-exchange=$(mktemp -d "$RUN.preflight-XXXXXX")
 # shellcheck disable=SC2086
 phase "preflight" "${own_gpu[@]}" "${python[@]}" -m train preflight "$CONFIG" $PREFLIGHT --exchange "$exchange" \
     "${kept[@]}" --set "data.directory=$BB" --set data.source.node_local=true "$@"

@@ -44,6 +44,7 @@ all_gpus=("${ranks[@]}" --gpus-per-node="$RANKS_PER_NODE" --gpu-bind=none)
 
 each_node=(srun --nodes="$NODES" --ntasks="$NODES" --ntasks-per-node=1 --cpus-per-task=$((RANKS_PER_NODE * CORES))
     --kill-on-bad-exit=1 --mpi=none)
+one=(srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=$((RANKS_PER_NODE * CORES)) --mpi=none)
 
 # Samples and Python, in each node; results, in the first. Not every site empties its local
 # disks: what this script names, it removes.

@@ -25,6 +25,10 @@ SCRIPTS = ("scripts/summit.lsf", "scripts/slurm.sh")
 # In place of Python: notes what it was asked to do by which rank, and fails or hangs in a phase as it is told.
 RECORDER = """#!/bin/bash
 who="$HOROVOD_RANK/$HOROVOD_SIZE local $HOROVOD_LOCAL_RANK/$HOROVOD_LOCAL_SIZE gpus $CUDA_VISIBLE_DEVICES"
+if [[ "$*" == *--manifest-only* ]]; then
+    mkdir -p "$6" && touch "$6/manifest.jsonl" && echo "$who: $*" >> "$LOG.list"
+    exit
+fi
 echo "$who: $*" >> "$LOG"
 if [ "$2 $3" = "${FAIL_PHASE:-}" ] && [ "$HOROVOD_RANK" = "$FAIL_RANK" ]; then exit 3; fi
 if [ "$2 $3" = "${HANG_PHASE:-}" ]; then echo $$ >> "$LOG.hung"; exec sleep 60; fi
@@ -97,6 +101,9 @@ def test_looks_at_all_ranks_then_simulates_then_trains_with_a_rank_a_gpu(script,
         [rank + train for rank in all_gpus],
     ]
     assert not list(tmp_path.glob("run.preflight-*"))
+    (listed,) = Path(f"{job['LOG']}.list").read_text().splitlines()  # by one process; all ranks read it
+    assert re.match(r"0/1 .* -m namsa dataset some.yaml --out \S+/list --manifest-only --set seed=2$", listed)
+    assert (tmp_path / "bb/manifest.jsonl").exists()
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -1,21 +1,24 @@
 """`python -m train preflight`: whether every rank of a job has what the job needs, found out before it computes.
 
-It needs neither MPI nor a Horovod that works. The ranks meet in a folder that all of them share: each writes what it
-has found into a file of its own, and ends. Rank 0 reads all files; if any rank lacks anything, it ends with exit code 2
-and one line, which names the ranks, their nodes and the remedy.
+It needs neither MPI nor a Horovod that works. The ranks meet in a folder that all of them share. Groups of about the
+root of their number have a folder in it, where each rank writes what it has found into a file of its own, and ends. The
+first rank of a group joins the files of the group into one. Rank 0 reads these; if any rank lacks anything, it ends
+with exit code 2 and one line, which names the ranks, their nodes and the remedy.
 """
 
 import argparse
 import json
+import math
 import os
 import platform
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from namsa.cli import doctor
 from namsa.crystals.material import Material
@@ -34,7 +37,8 @@ from .preflight_verdict import Fault, RankReport, verdict
 
 WAIT_S = 55.0  # after the last report that came: ranks of a busy machine, or of many samples, take longer than others
 PROBE_S = 600.0  # for a rank's libraries, which load in seconds where nothing is wrong
-POLL_S = 0.1
+POLL_S = 0.2
+POLLS_PER_S = 5000  # of all ranks together, on the file system that they share
 STARTED = "started.json"  # rank 0's clock when it started
 CHECKPOINT_BYTES = 12  # per parameter: the weight and two moments, float32
 
@@ -52,19 +56,18 @@ def preflight(options: argparse.Namespace) -> None:
     with ThreadPoolExecutor(1) as pool:
         machine = pool.submit(doctor.report, gpu=options.gpu, timeout_s=PROBE_S)
         if exchange and size > 1:
-            own = replace(own, clock_ahead_s=-_seconds_behind(exchange, rank, started + WAIT_S))
+            behind_s = _seconds_behind(exchange, rank, started + WAIT_S, POLL_S + size / POLLS_PER_S)
+            own = replace(own, clock_ahead_s=-behind_s)
         with _noted(faults := list[Fault](), "a valid configuration", "correct it"):
             experiment = load(options.config, options.overrides)
             batch_size = experiment.training.batch_size
             own = _look_at_data(experiment, options.manifest, own, local_size, faults)
         own = _with_machine(own, faults, machine)
+    reports = [own]
     if exchange and size > 1:
-        write_text_atomic(exchange / _name(rank), json.dumps(asdict(own) | {"clock": time.time()}))
+        reports = meet(exchange, own, size)
         if rank:
             return
-        reports = _collect(exchange, size)
-    else:
-        reports = [own]
     if lacking := verdict(reports, size, batch_size):
         raise InputError(f"preflight: {'; '.join(lacking)}")
     nodes = len({report.host for report in reports})
@@ -147,11 +150,40 @@ def _bytes_needed(
 # ---- All ranks ------------------------------------------------------------------------------------------------------
 
 
-def _name(rank: int) -> str:
-    return f"rank-{rank:05d}.json"
+def meet(exchange: Path, own: RankReport, size: int) -> list[RankReport]:
+    """Tells the other ranks of a job what this one has found.
+
+    Args:
+        exchange: The folder that all ranks share.
+        own: The report of this rank.
+        size: Number of ranks.
+
+    Returns:
+        On rank 0 the reports in the order of ranks, without those that have not come `WAIT_S` after the last one.
+    """
+    members = math.isqrt(size - 1) + 1
+    group, place = divmod(own.rank, members)
+    folder = exchange / _name("group", group)
+    make_folder(folder)
+    write_text_atomic(folder / f"{_name('rank', own.rank)}.json", json.dumps([asdict(own) | {"clock": time.time()}]))
+    if place:
+        return []
+    of_group = _collect(folder, "rank", range(own.rank, min(own.rank + members, size)))
+    write_text_atomic(exchange / f"{_name('group', group)}.json", json.dumps(of_group))
+    if own.rank:
+        return []
+    joined = _collect(exchange, "group", groups := range(math.ceil(size / members)))
+    # The reports of a group whose first rank does not answer, as they lie in its folder.
+    lost = [number for number in groups if not (exchange / f"{_name('group', number)}.json").exists()]
+    joined += [report for number in lost for report in _collect(exchange / _name("group", number), "rank", ())]
+    return sorted(map(_read, joined), key=lambda report: report.rank)
 
 
-def _seconds_behind(exchange: Path, rank: int, deadline: float) -> float:
+def _name(kind: str, number: int) -> str:
+    return f"{kind}-{number:05d}"
+
+
+def _seconds_behind(exchange: Path, rank: int, deadline: float, poll_s: float) -> float:
     """Returns how far this rank's clock is certainly behind rank 0's: it shows less than what it reads."""
     path = exchange / STARTED
     if rank == 0:
@@ -161,30 +193,26 @@ def _seconds_behind(exchange: Path, rank: int, deadline: float) -> float:
     while not path.exists():
         if time.monotonic() > deadline:
             return 0.0  # rank 0 has not started, and the launcher knows why
-        time.sleep(POLL_S)
+        time.sleep(poll_s)
     return max(0.0, float(read_json(path)) - time.time())
 
 
-def _collect(exchange: Path, size: int) -> list[RankReport]:
-    """Returns the reports in the order of ranks, without those that have not come `WAIT_S` after the last one."""
-    reports: dict[int, RankReport] = {}
+def _collect(folder: Path, kind: str, numbers: Collection[int]) -> list[dict[str, Any]]:
+    """Returns what files of a kind hold, when those of all `numbers` are there, or `WAIT_S` after the last one came."""
+    found: dict[str, list[dict[str, Any]]] = {}
     deadline = time.monotonic() + WAIT_S
-    while len(reports) < size:
-        for path in sorted(exchange.glob("rank-*.json")):
-            rank = int(path.stem.removeprefix("rank-"))
-            if rank not in reports:
-                reports[rank] = _read(path)
+    while True:
+        for path in sorted(folder.glob(f"{kind}-*.json")):
+            if path.name not in found:
+                found[path.name] = read_json(path)
                 deadline = time.monotonic() + WAIT_S
-        if len(reports) < size:
-            if time.monotonic() > deadline:
-                break
-            time.sleep(POLL_S)
-    return [reports[rank] for rank in sorted(reports)]
+        if len(found) >= len(numbers) or time.monotonic() > deadline:
+            return [report for reports in found.values() for report in reports]
+        time.sleep(POLL_S)
 
 
-def _read(path: Path) -> RankReport:
+def _read(values: dict[str, Any]) -> RankReport:
     """Returns a rank's report, with the time by which its clock is ahead: it has written later than it is here."""
-    values = read_json(path)
     ahead = max(0.0, values.pop("clock") - time.time())
     values["faults"] = tuple(Fault(**fault) for fault in values["faults"])
     values |= {key: tuple(values[key]) for key in ("gpus", "hosts_of_disk")}

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,7 @@ def test_a_disk_that_is_missing_or_full_ends_the_job(ranks, tmp_path, monkeypatc
     code, _, stderr = ranks(overrides={2: [f"data.directory={tmp_path / 'file' / 'bb'}"]})
     assert code == 2
     assert f"rank 2 on node01 without a folder for samples (cannot make {tmp_path}/file/bb" in stderr
-    for report in (tmp_path / "exchange").glob("rank-*"):
+    for report in (tmp_path / "exchange").rglob("*-0*.json"):
         report.unlink()
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: usage)
@@ -149,7 +150,25 @@ def test_a_rank_that_does_not_report_ends_the_job(ranks, monkeypatch):
     monkeypatch.setattr(preflight, "WAIT_S", 0.3)
     code, _, stderr = ranks(order=(3, 1, 0))
     assert code == 2
-    assert "rank 2 of 4 did not report" in stderr
+    assert "rank 2 of 4 did not report" in stderr  # rank 3, of the group that rank 2 would speak for, did
+
+
+def test_each_of_27600_ranks_writes_into_a_folder_of_a_few_and_rank_0_reads_few_files(tmp_path, monkeypatch):
+    size, members = 27_600, 167
+    read: list[Path] = []
+    monkeypatch.setattr(preflight, "read_json", lambda path: (read.append(path), json.loads(path.read_text()))[1])
+    for group in range(1, 166):
+        reports = [
+            asdict(RankReport(rank, f"n{rank // 6}")) | {"clock": 0.0}
+            for rank in range(group * members, min((group + 1) * members, size))
+        ]
+        (tmp_path / f"group-{group:05d}.json").write_text(json.dumps(reports))
+    for rank in reversed(range(members)):
+        reports = preflight.meet(tmp_path, RankReport(rank, "n0"), size)
+    assert [report.rank for report in reports] == list(range(size))
+    assert verdict(reports, size, 1) == []
+    assert len(read) == 167 + 166
+    assert len(list((tmp_path / "group-00000").iterdir())) == 167
 
 
 def test_several_ranks_need_a_folder_that_they_share(monkeypatch, capsys):
