@@ -71,7 +71,7 @@ def resolve_backend(backend: Backend) -> Any:
 def free_device_memory() -> None:
     """Gives back the memory of the GPU that CuPy keeps for later arrays, so that other libraries can have it."""
     cupy = sys.modules.get("cupy")
-    if cupy:
+    if cupy and resolve_backend("auto") is cupy:  # without a device, its pools cannot be asked
         cupy.fft.config.get_plan_cache().clear()
         cupy.get_default_memory_pool().free_all_blocks()
         cupy.get_default_pinned_memory_pool().free_all_blocks()

@@ -24,7 +24,7 @@ from typing import Any, TextIO
 
 ROOT = Path(__file__).parents[2]
 BENCH = "scripts/bench"
-TESTS = ("tests/namsa/engines", "tests/namsa/test_scatter.py", "tests/train/optimization/test_gpu_steps.py")
+TESTS = ("tests/namsa/engines", "tests/namsa/test_scatter.py", "tests/train/optimization")
 SLOWER = 6  # than a machine with a card are two processors that other work shares
 NO_DEVICE = 2  # exit code of a part that needs a GPU where there is none
 # JAX shares the card with CuPy, and compiles nothing twice in a run; {cache} is a temporary folder.
@@ -68,7 +68,7 @@ PARTS = (
         "networks",
         90,
         (f"{BENCH}/networks_jax.py", "--json", "--seconds", "{seconds}"),
-        ("--side", "16", "--networks", "200kv-20mrad-fast"),
+        ("--side", "24", "--networks", "200kv-20mrad-fast", "--compared"),
     ),
     Part(
         "step",

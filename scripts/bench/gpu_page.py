@@ -138,7 +138,9 @@ def of_networks(result: Result) -> str:
     rows = [
         (
             name,
-            f"{row['difference']:.1e}" if "difference" in row else "–",
+            ", ".join(
+                f"{answer.replace('_', ' ')} {error:.0e}" for answer, error in row.get("differences", {}).items()
+            ),
             *(f"{row[key]:.2f} s" if key in row else "–" for key in ("first_s", "seconds")),
         )
         for name, row in result["networks"].items()
@@ -146,10 +148,11 @@ def of_networks(result: Result) -> str:
     side = result["side"]
     return (
         "## Networks under JAX\n\n    python scripts/bench/networks_jax.py\n\n"
-        + table(("network", "largest difference from a processor", "first scan", "next scan"), rows)
+        + table(("network", "differences from a processor", "first scan", "next scan"), rows)
         + f"\n\nA scan has {side}×{side} positions with 33×33 pixels and is reconstructed in eight views. The first "
-        "time contains the compilation. The differences are of two windows, over the largest density, with products in "
-        f"float32. The multislice simulation of the same scan takes {result['simulated_s']:.2f} s on the same card."
+        "time contains the compilation. The differences are of random windows, over the largest number, with "
+        f"products in float32. The multislice simulation of the same scan takes {result['simulated_s']:.2f} s "
+        "on the same card."
     )
 
 

@@ -3,9 +3,10 @@
     python scripts/bench/networks_jax.py [--side 64] [--networks NAME ...] [--seconds 90] [--json]
 
 A scan of SrTiO3, 50 Å, is simulated with a detector of the networks, 33×33 pixels of 3 mrad, 0.4 Å between positions.
-Each network reconstructs it by `train.reconstruct`, and its first windows in a process on JAX's processor, too, which
-runs beside. There, and here, products of matrices are those of float32 (JAX_DEFAULT_MATMUL_PRECISION=highest).
-"difference" is the largest difference of a density over the largest density. "first_s" is the time of the first
+Each network reconstructs it by `train.reconstruct`. Before, networks answer to random windows (`network_answers.py`) in
+two processes side by side, one on JAX's processor; there, products of matrices are those of float32
+(JAX_DEFAULT_MATMUL_PRECISION=highest). "difference" is the largest difference of a density over the largest density;
+the exit code is 1 if it is over 1e-5. "first_s" is the time of the first
 reconstruction, in which XLA compiles; "seconds" of the second, with all eight views; both with JAX's own precision.
 "simulated_s" is the time of the multislice simulation of the same scan, by namsa on the GPU, warm. "ratio" is that over
 the time of the fastest network.
@@ -23,35 +24,41 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORKS = ("200kv-20mrad-fast", "200kv-20mrad-reality")
-WINDOWS, STEP_ANGSTROM, LATTICE_ANGSTROM = 2, 0.4, 3.905
+COMPARED = ("200kv-20mrad-segment", "200kv-20mrad-thickness", "200kv-20mrad-embed", "200kv-5mrad-classify")
+WORKER = ROOT / "scripts/bench/workers/network_answers.py"
+STEP_ANGSTROM, LATTICE_ANGSTROM = 0.4, 3.905
 
 
 def main() -> int:
     options = parse()
-    if options.answers:
-        answers(*options.answers, options.networks)
-        return 0
     ending = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         scan = simulated(options.side, folder / "scan.npy")
         print(f"{options.side}×{options.side} patterns, multislice: {scan['simulated_s']:.2f} s", flush=True)
         exact = {"KERAS_BACKEND": "jax", "JAX_DEFAULT_MATMUL_PRECISION": "highest"}
+        exact["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
         jobs = {}
         for place, platform in (("device", {}), ("cpu", {"JAX_PLATFORMS": "cpu"})):
-            command = [sys.executable, __file__, "--answers", folder / "scan.npy", folder / f"{place}.npz"]
-            command += ["--networks", *options.networks]
+            command = [sys.executable, WORKER, folder / f"{place}.npz", *options.networks, *options.compared]
             jobs[place] = subprocess.Popen([*map(str, command)], env=os.environ | exact | platform)
         codes = [job.wait() for job in jobs.values()]
-        rows = compare(folder, options.networks) if not any(codes) else {}
+        rows = compare(folder) if not any(codes) else {}
         for network in options.networks:
             if time.monotonic() < ending:
                 rows.setdefault(network, {}).update(timed(folder / "scan.npy", network))
             print(network, json.dumps(rows.get(network)), flush=True)
+    print(*(f"{network}: {row.get('differences')}" for network, row in rows.items()), sep="\n")
+    densities = [row["differences"]["density"] for row in rows.values() if "density" in row.get("differences", {})]
     fastest = min((row["seconds"] for row in rows.values() if "seconds" in row), default=float("nan"))
     if options.json:
-        print(json.dumps(scan | {"networks": rows, "ratio": scan["simulated_s"] / fastest}))
-    return int(any(codes) or any(not row.get("difference", 1) <= 1e-5 for row in rows.values()))
+        print(
+            json.dumps(
+                scan
+                | {"difference": max(densities, default=None), "networks": rows, "ratio": scan["simulated_s"] / fastest}
+            )
+        )
+    return int(any(codes) or not densities or max(densities) > 1e-5)
 
 
 def parse() -> argparse.Namespace:
@@ -60,7 +67,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--networks", nargs="+", default=NETWORKS, metavar="NAME")
     parser.add_argument("--seconds", type=float, default=90, help="after which no network is timed any more")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    parser.add_argument("--answers", nargs=2, type=Path, metavar=("SCAN", "OUT"), help=argparse.SUPPRESS)
+    parser.add_argument("--compared", nargs="*", default=COMPARED, metavar="NAME", help="further ones, not timed")
     return parser.parse_args()
 
 
@@ -89,36 +96,18 @@ def simulated(side: int, path: Path) -> dict[str, Any]:
     return {"side": side, "simulated_s": seconds, "simulated_on": backend, "grid_shape": grid, "atoms": len(atoms)}
 
 
-def answers(scan: Path, out: Path, names: list[str]) -> None:
-    """Writes what networks predict from the scan's first windows, in all their views."""
-    import jax
+def compare(folder: Path) -> dict[str, dict[str, Any]]:
+    """Returns, for each network, the largest difference of an answer over the largest answer, and what differs so."""
     import numpy as np
 
-    from train.apply.models import load_model
-    from train.tasks.density.calibrate import trained_ensemble
-
-    found: dict[str, Any] = {"device": jax.local_devices()[0].device_kind}
-    patterns = np.load(scan)
-    for name in names:
-        model = load_model(name)
-        y, x = model.conditions.scan_shape
-        windows = np.stack([patterns[index : index + y, index : index + x] for index in range(WINDOWS)])
-        found[name] = trained_ensemble(model).predict(windows).density
-    np.savez(out, **found)
-
-
-def compare(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
-    import numpy as np
-
+    found: dict[str, dict[str, Any]] = {}
     with np.load(folder / "device.npz") as here, np.load(folder / "cpu.npz") as there:
-        return {
-            name: {
-                "devices": [str(here["device"]), str(there["device"])],
-                "difference": float(np.abs(here[name] - there[name]).max() / np.abs(there[name]).max()),
-                "values": int(here[name].size),
-            }
-            for name in names
-        }
+        for key in there.files:
+            network, answer = key.split("/")
+            if answer != "seconds":
+                difference = float(np.abs(here[key] - there[key]).max() / np.abs(there[key]).max())
+                found.setdefault(network, {}).setdefault("differences", {})[answer] = difference
+    return found
 
 
 def timed(scan: Path, name: str) -> dict[str, Any]:

@@ -358,6 +358,14 @@ def test_after_a_simulation_the_memory_of_the_gpu_is_free_for_training(tmp_path,
     cupy.get_default_memory_pool().free_all_blocks.assert_called_once()
 
 
+def test_cupy_without_a_device_has_no_memory_to_free(tmp_path, monkeypatch):
+    cupy = MagicMock()
+    cupy.cuda.runtime.getDeviceCount.side_effect = RuntimeError("insufficient driver")
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    produce(tmp_path, limit=1)
+    cupy.fft.config.get_plan_cache.assert_not_called()
+
+
 def test_a_damaged_shard_of_any_rank_stops_the_run(tmp_path):
     produce(tmp_path, 1, 2)
     path = shard_path(tmp_path, 1)
