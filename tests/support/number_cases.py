@@ -16,7 +16,11 @@ import keras
 import numpy as np
 from keras import ops
 from paths import DATA
+from plane_of_atoms import EXPERIMENT, THICKNESS
 
+from namsa.inverse.consistency import ScanSimulation
+from namsa.physics.grid import Grid
+from train.apply.refine import descend, differentiable_multislice
 from train.experiment.channels import make_channels
 from train.experiment.experiment import load
 from train.experiment.sections import Loss, Optimizer, Training
@@ -98,10 +102,9 @@ def updated(optimizer: Any, steps: int = 4, spoilt: int | None = None, scale: fl
 @case
 def optimizers() -> Arrays:
     found = {}
-    for lars in ("before", "after", "none"):
-        for layer_rates in ("lars", "larc"):
-            config = Optimizer(learning_rate=0.05, lars=lars, lars_trust=0.3, layer_rates=layer_rates)
-            found |= named(f"adam_{lars}_{layer_rates}", updated(make_optimizer(config)))
+    for lars, rates in (("before", "lars"), ("before", "larc"), ("after", "lars"), ("after", "larc"), ("none", "lars")):
+        config = Optimizer(learning_rate=0.05, lars=lars, lars_trust=0.3, layer_rates=rates)
+        found |= named(f"adam_{lars}_{rates}", updated(make_optimizer(config)))
     for lars in ("before", "none"):
         config = Optimizer(kind="momentum", momentum=0.8, learning_rate=0.1, lars=lars)
         found |= named(f"momentum_{lars}", updated(make_optimizer(config)))
@@ -149,15 +152,27 @@ def inputs() -> Arrays:
     batch = Batch(stored, np.full((2, 1, 1, 1), 1000, np.float32), np.float32(rng().random((2, sy, sx))))
     layouts = [("detector", "pixels", "none"), ("pattern", "pixels", "none"), ("volume", "binned", "none")]
     kinds = [("binned", "none"), ("polar", "none"), ("virtual", "none"), ("pixels", "dpc"), ("virtual", "dpc")]
-    for layout, kind, guess in [*layouts, *(("scan", kind, guess) for kind, guess in kinds)]:
-        for data_format, power in (("channels_last", 0.5), ("channels_first", 0.3)):
-            changed = {"layout": layout, "channels": kind, "guess": guess, "power": power, "gain": 1.5}
-            section = experiment.training.inputs.model_copy(update={**changed, "coordinates": layout == "detector"})
-            settings = Normalisation.of(section, data_format, "float32")
-            channels = make_channels(section, experiment.conditions()) if kind != "pixels" or guess != "none" else None
-            x, y = normaliser(settings, channels)(Batch(*map(ops.convert_to_tensor, batch)))
-            found |= {f"{layout}_{kind}_{guess}_{data_format}_{name}": value for name, value in (("x", x), ("y", y))}
+    for index, (layout, kind, guess) in enumerate([*layouts, *(("scan", kind, guess) for kind, guess in kinds)]):
+        data_format, power = ("channels_last", 0.5) if index % 2 else ("channels_first", 0.3)
+        changed = {"layout": layout, "channels": kind, "guess": guess, "power": power, "gain": 1.5}
+        section = experiment.training.inputs.model_copy(update={**changed, "coordinates": layout == "detector"})
+        settings = Normalisation.of(section, data_format, "float32")
+        channels = make_channels(section, experiment.conditions()) if kind != "pixels" or guess != "none" else None
+        x, y = normaliser(settings, channels)(Batch(*map(ops.convert_to_tensor, batch)))
+        found |= named(f"{layout}_{kind}_{guess}", {"x": x, "y": y})
     return found
+
+
+@case
+def refinement() -> Arrays:
+    """Potentials after three steps from a flat one towards the patterns of a random one."""
+    grid, positions = Grid((32, 36), (6.4, 7.2)), 3 * rng().random((5, 2))
+    simulation = ScanSimulation(EXPERIMENT, THICKNESS, grid, positions, np.ones(5, bool))
+    model = differentiable_multislice(simulation, distinct=2)
+    truth = np.float32(100 * rng().random((2, *grid.shape)))
+    patterns, slices = np.asarray(model.patterns(truth, positions)), keras.Variable(0 * truth + 50)
+    losses = descend(model, slices, positions, patterns, steps=3, batch=4, rate=2.0, seed=0)
+    return {"patterns": patterns, "losses": np.array(losses), "slices": slices.value}
 
 
 def numbers() -> Arrays:

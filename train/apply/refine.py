@@ -1,6 +1,7 @@
-"""Refines a network's density towards the measured patterns: gradients through multislice, in TensorFlow.
+"""Refines a network's density towards the measured patterns: gradients through multislice.
 
-The forward model is that of `namsa.engines.multislice`, with the same units and optics, differentiated by TensorFlow.
+The forward model is that of `namsa.engines.multislice`, with the same units and optics, which TensorFlow or JAX
+differentiates.
 The variable is the projected potential on the simulation's grid, cut into equal slices or into a few distinct ones. It
 is kept non-negative and is not regularised otherwise. Each step uses a random batch of positions.
 
@@ -9,14 +10,14 @@ therefore converted by its own ratio to the estimated density, per shell of q: t
 lies, the network determines how much of it there is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
+from keras import ops
 
 from namsa.errors import InputError
 from namsa.inverse import consistency
@@ -24,6 +25,8 @@ from namsa.inverse.consistency import ScanSimulation
 from namsa.inverse.mott_bethe import BINS, DensityToPotential
 from namsa.physics import density_target, optics
 from namsa.physics.grid import Grid
+
+from ..execution import backend
 
 Array = npt.NDArray[Any]
 Tensor = Any
@@ -53,17 +56,27 @@ class DifferentiableMultislice:
             slices: Projected potential of one slice of each distinct kind, `(len(counts), ny, nx)`, V·Å.
             positions: Probe positions, `(n, 2)` as (y, x), Å.
         """
-        phases = tf.cast(self.sigma * slices, tf.float32)
-        bare = tf.complex(tf.cos(phases), tf.sin(phases))
-        transmissions = tf.unstack(tf.signal.ifft2d(tf.signal.fft2d(bare) * self.antialias), len(self.counts))
+        return self.propagated(slices, self.probes(positions))
+
+    def probes(self, positions: Array) -> list[Array]:
+        """Returns the waves at the entrance in each mode, `(n, ny, nx)`, complex64, zero frequency first."""
+        return [optics.probes(lens, self.grid, positions + shift) for lens, shift in self.lenses]
+
+    def propagated(self, slices: Tensor, probes: Sequence[Tensor]) -> Tensor:
+        """Returns the patterns of probes; see `patterns`."""
+        execution: Any = backend.execution()
+        fft2, ifft2 = execution.fft2, execution.ifft2
+        phases = ops.cast(self.sigma * slices, "float32")
+        bare = execution.complex_of(ops.cos(phases), ops.sin(phases))
+        transmissions = ops.unstack(ifft2(fft2(bare) * self.antialias), len(self.counts))
         total: Tensor = 0.0
-        for lens, shift in self.lenses:
-            waves = tf.constant(optics.probes(lens, self.grid, positions + shift))
+        for entering in probes:
+            waves = entering
             for t, count in zip(transmissions, self.counts, strict=True):
                 for _ in range(count):
-                    waves = tf.signal.fft2d(tf.signal.ifft2d(waves) * t) * self.fresnel
-            total = total + tf.math.real(waves) ** 2 + tf.math.imag(waves) ** 2
-        total = tf.signal.fftshift(total, axes=(-2, -1))
+                    waves = fft2(ifft2(waves) * t) * self.fresnel
+            total = total + ops.real(waves) ** 2 + ops.imag(waves) ** 2
+        total = ops.roll(total, [size // 2 for size in self.grid.shape], axis=(-2, -1))
         return total if self.binning is None else self.binning[0] @ total @ self.binning[1]
 
 
@@ -103,13 +116,13 @@ def differentiable_multislice(simulation: ScanSimulation, distinct: int = 1) -> 
 
 def loss(simulated: Tensor, measured: Tensor) -> Tensor:
     """Returns Σ(√I_sim − √I)² / ΣI, a smooth counterpart of R, for patterns `(n, dy, dx)`."""
-    roots = tf.sqrt(simulated + _DARK) - tf.sqrt(measured + _DARK)
-    return tf.reduce_sum(roots**2) / tf.reduce_sum(measured)
+    roots = ops.sqrt(simulated + _DARK) - ops.sqrt(measured + _DARK)
+    return ops.sum(roots**2) / ops.sum(measured)
 
 
 def descend(
     model: DifferentiableMultislice,
-    slices: Any,  # variable with the potential of each distinct slice, `(len(counts), ny, nx)`, V·Å; changed in place
+    slices: keras.Variable,  # potential of each distinct slice, `(len(counts), ny, nx)`, V·Å; changed in place
     positions: npt.NDArray[np.float64],  # probe positions, `(n, 2)` as (y, x), Å
     patterns: Array,  # measured patterns, `(n, dy, dx)`, fractions of the beam
     *,
@@ -127,12 +140,14 @@ def descend(
     """
     optimizer = keras.optimizers.Adam(rate)
     rng, losses = np.random.default_rng(seed), []
+    differentiated = backend.execution().value_and_gradient(
+        lambda slices, probes, measured: loss(model.propagated(slices, probes), measured)
+    )
     for step in range(steps):
         chosen = rng.choice(len(patterns), min(batch, len(patterns)), replace=False)
-        with tf.GradientTape() as tape:
-            value = loss(model.patterns(slices, positions[chosen]), patterns[chosen])
-        optimizer.apply_gradients([(tape.gradient(value, slices), slices)])
-        slices.assign(tf.nn.relu(slices))
+        value, gradient = differentiated(slices.value, model.probes(positions[chosen]), patterns[chosen])
+        optimizer.apply_gradients([(gradient, slices)])
+        slices.assign(ops.relu(slices))
         losses.append(float(value))
         on_step(step + 1, steps)
     return losses
@@ -165,12 +180,12 @@ def refine(
     stack = np.asarray(patterns, np.float32)
     stack = stack.reshape(-1, *stack.shape[-2:])
     counts = np.array(model.counts)[:, None, None]
-    v = tf.Variable(np.broadcast_to(np.maximum(start, 0) / counts.sum(), (distinct, *start.shape)).astype(np.float32))
+    v = keras.Variable(np.broadcast_to(np.maximum(start, 0) / counts.sum(), (distinct, *start.shape)), dtype="float32")
     step = rate * float(np.std(start)) / int(counts.sum())
     losses = descend(model, v, positions, stack, steps=steps, batch=batch, rate=step, seed=seed, on_step=on_step)
-    refined = (counts * v.numpy()).sum(axis=0).astype(np.float64)
+    refined = (counts * np.asarray(v)).sum(axis=0).astype(np.float64)
     simulated = np.concatenate(
-        [model.patterns(v, part).numpy() for part in np.array_split(positions, -(-len(stack) // batch))]
+        [np.asarray(model.patterns(v.value, part)) for part in np.array_split(positions, -(-len(stack) // batch))]
     )
     after = float(consistency.misfit(simulated[inside], stack[inside]))
     refined_density = scaled_by_shell(refined, estimate, simulation.grid, conversion.max_q_per_angstrom)

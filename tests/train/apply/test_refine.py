@@ -1,5 +1,6 @@
 """The differentiable multislice compared with namsa's, its gradient, and the effect of a few steps."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -87,7 +88,7 @@ def test_truth_stays_and_a_perturbed_truth_comes_back() -> None:
     chosen = np.arange(0, len(positions), 9)
     own = refine.loss(model.patterns(tf.constant(truth), positions[chosen]), simulated.cbed[chosen])
     assert own < 1e-8
-    v = tf.Variable(truth * 0.8)
+    v = keras.Variable(truth * 0.8)
     losses = refine.descend(model, v, positions, simulated.cbed, steps=12, batch=48, rate=8.0, seed=0)
     assert losses[-1] < 0.5 * losses[0]
     errors = [np.sqrt(np.mean((field - truth) ** 2)) for field in (truth * 0.8, v.numpy())]
