@@ -22,22 +22,12 @@ class Arguments:
         "--beam-intensity", "--thickness-angstrom", "--passes", "--refine-steps", "--dataset", "--formula",
     )  # fmt: skip
     WORDS = (
-        "0",
-        "-1",
-        "1e30",
-        "1e300",
-        "1e-300",
-        "nan",
-        "inf",
-        "",
-        "x",
-        "9" * 400,
-        "1 2",
-        "../x",
-        "\u202e",
-        "2e5",
-        "20",
-    )
+        "0", "-1", "1e30", "1e300", "1e-300", "nan", "inf", "", "x", "9" * 400, "1 2", "../x", "\u202e", "2e5", "20",
+    )  # fmt: skip
+
+    OUTPUTS = (
+        "x.h5", "link.h5", "./x.h5", "x.h5/o.h5", "new/o.h5", "o.png", ".", "", "a" * 300, "/proc/o.h5", "o\n.h5",
+    )  # fmt: skip
 
     def __init__(self, folder: Path) -> None:
         self._stack = folder / "stack.h5"
@@ -56,21 +46,7 @@ class Arguments:
         if checkpoint == "model":
             _model(rng, folder / checkpoint)
         if rng.random() < 0.3:
-            out = rng.choice(
-                (
-                    "x.h5",
-                    "link.h5",
-                    "./x.h5",
-                    "x.h5/o.h5",
-                    "new/o.h5",
-                    "o.png",
-                    ".",
-                    "",
-                    "a" * 300,
-                    "/proc/o.h5",
-                    "o\n.h5",
-                )
-            )
+            out = rng.choice(self.OUTPUTS)
         words = ["reconstruct", "x.h5", "--checkpoint", checkpoint, "--out", out]
         for _ in range(rng.randrange(1, 5)):
             option = rng.choice(self.OPTIONS)

@@ -39,48 +39,15 @@ Mg Mg 0 0 0 1
 O O 0.5 0.5 0.5 1
 """
 CIF_LINES = (
-    b"loop_",
-    b"data_y",
-    b"data_",
-    b"_cell_length_a",
-    b"_cell_length_a 4(99999999999)",
-    b"_cell_angle_alpha 179.9999",
-    b";text\nfield\n;",
-    b";\nno end",
-    b"'x+1/0, y, z'",
-    b"'x*1e9, y, z'",
-    b"'__import__(\"os\"), y, z'",
-    b"'-x, -y'",
-    b"'x, y, z, w'",
-    b"'1e400*x, y, z'",
-    b"'x, y, z'" * 50,
-    b"\xff\xfe",
-    b"# \xe9",
-    b"Mg Mg 0 0 0 -1",
-    b"Mg Mg 0 0 0 1e9",
-    b"X X 0 0 0 1",
-    b"Uuo118 Uuo 0 0 0 1",
-    b"Mg2+ Mg2+ 1e300 0 0 1",
-    b"D D 0.1 0.1 0.1 1",
-    b"Mg ? . ? . ?",
-    b"Mg Mg 1/3 1/3 1/3 1",
-    b"_symmetry_Int_Tables_number 999",
-    b"_symmetry_space_group_name_H-M 'F m -3 m'",
-    b"_space_group_name_Hall 'x'",
-    b"_atom_site_fract_x 0",
-    b"save_x",
-    b"global_",
-    b"stop_",
-    b"'",
-    b'"',
-    b"\x00",
-    b"\r",
-    b"Mg Mg 0 0 0 1\n" * 3000,
-    b"_audit_creation_date " + b"a" * 10**5,
-    b"O O 0.5 0.5 0.50001 1",
-    b"$frame",
-    b"[1 2]",
-)
+    b"loop_", b"data_y", b"data_", b"_cell_length_a", b"_cell_length_a 4(99999999999)", b"_cell_angle_alpha 179.9999",
+    b";text\nfield\n;", b";\nno end", b"'x+1/0, y, z'", b"'x*1e9, y, z'", b"'__import__(\"os\"), y, z'", b"'-x, -y'",
+    b"'x, y, z, w'", b"'1e400*x, y, z'", b"'x, y, z'" * 50, b"\xff\xfe", b"# \xe9", b"Mg Mg 0 0 0 -1",
+    b"Mg Mg 0 0 0 1e9", b"X X 0 0 0 1", b"Uuo118 Uuo 0 0 0 1", b"Mg2+ Mg2+ 1e300 0 0 1", b"D D 0.1 0.1 0.1 1",
+    b"Mg ? . ? . ?", b"Mg Mg 1/3 1/3 1/3 1", b"_symmetry_Int_Tables_number 999",
+    b"_symmetry_space_group_name_H-M 'F m -3 m'", b"_space_group_name_Hall 'x'", b"_atom_site_fract_x 0", b"save_x",
+    b"global_", b"stop_", b"'", b'"', b"\x00", b"\r", b"Mg Mg 0 0 0 1\n" * 3000,
+    b"_audit_creation_date " + b"a" * 10**5, b"O O 0.5 0.5 0.50001 1", b"$frame", b"[1 2]",
+)  # fmt: skip
 
 
 def crystal(rng: random.Random, folder: Path) -> Command:
@@ -107,22 +74,9 @@ def crystal(rng: random.Random, folder: Path) -> Command:
 
 DESCRIPTIONS = ("<f8", ">f4", "<i8", "|b1", "<c16", "|O", "|S8", "<U4", "|V16", "<M8[D]", "<f2", "<u1", "<f16", "x", "")
 ROWS = (
-    "1 2",
-    "1,2",
-    "1",
-    "1 2 3",
-    "nan 1",
-    "inf,1",
-    "1e400 1",
-    "x y",
-    "0x1 1",
-    "# c",
-    "1;2",
-    "1 2 #",
-    "\ufeff1 2",
-    "1,,2",
-    "",
-)
+    "1 2", "1,2", "1", "1 2 3", "nan 1", "inf,1", "1e400 1", "x y", "0x1 1", "# c", "1;2", "1 2 #", "\ufeff1 2",
+    "1,,2", "",
+)  # fmt: skip
 
 
 def positions(rng: random.Random, folder: Path) -> Command:
@@ -198,19 +152,9 @@ def _damage(path: Path, rng: random.Random) -> None:
         path.write_bytes(values.damaged(path.read_bytes(), rng))
     elif action == 1:
         odd = (
-            "",
-            "null",
-            "[]",
-            "{}",
-            "[" * 10**5,
-            '{"run": 1}',
-            "NaN",
-            '"\\ud800"',
-            "9" * 5000,
-            "{}\n{}",
-            "\x00",
+            "", "null", "[]", "{}", "[" * 10**5, '{"run": 1}', "NaN", '"\\ud800"', "9" * 5000, "{}\n{}", "\x00",
             "-" * 400,
-        )
+        )  # fmt: skip
         path.write_text(rng.choice(odd))
     else:
         lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
@@ -238,17 +182,8 @@ def _damage_arrays(path: Path, rng: random.Random) -> None:
         with suppress(RecursionError, ValueError):
             arrays["metadata"] = np.array(json.dumps(values.changed_tree(json.loads(str(arrays["metadata"])), rng)))
     elif action == 3:
-        arrays[name] = rng.choice(
-            (
-                np.array(1.0),
-                np.zeros((0, 3)),
-                np.full((3, 4), np.nan),
-                np.array("x"),
-                np.zeros((2, 2, 2, 2, 2)),
-                np.full((4, 5), 1e300),
-                np.ones((1, 1)) * 1j,
-            )
-        )
+        plain = (np.array(1.0), np.array("x"), np.zeros((0, 3)), np.zeros((2, 2, 2, 2, 2)))
+        arrays[name] = rng.choice((*plain, np.full((3, 4), np.nan), np.full((4, 5), 1e300), np.ones((1, 1)) * 1j))
     else:
         del arrays[name]
     np.savez_compressed(path, **arrays)

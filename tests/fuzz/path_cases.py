@@ -13,54 +13,25 @@ from configuration_cases import BASES
 MODEL = "200kv-20mrad-fast"
 # X is the odd path; the other files are as a command wants them.
 READ = (
-    "namsa simulate X --dry-run",
-    "namsa simulate c.yaml --crystal X --dry-run",
+    "namsa simulate X --dry-run", "namsa simulate c.yaml --crystal X --dry-run",
     "namsa simulate c.yaml --dry-run --set scan={file:\xa0X}",
     "namsa simulate c.yaml --dry-run --set materials.cif=[X]",
     "namsa simulate c.yaml --dry-run --set materials={materials_project:\xa0{file:\xa0X,\xa0limit:\xa01}}",
-    "namsa info X",
-    "namsa show X --out p.png",
-    "namsa show X/y --out p.png",
-    "namsa verify X",
-    "namsa verify d",
-    "namsa info d",
-    "namsa repair d",
-    "namsa export d --out o.h5",
-    "namsa merge d X --out m",
-    "namsa repair X",
-    "namsa export X --out o.h5",
-    "namsa fetch X",
-    "fcdensenet describe X",
+    "namsa info X", "namsa show X --out p.png", "namsa show X/y --out p.png", "namsa verify X", "namsa verify d",
+    "namsa info d", "namsa repair d", "namsa export d --out o.h5", "namsa merge d X --out m", "namsa repair X",
+    "namsa export X --out o.h5", "namsa fetch X", "fcdensenet describe X",
     "train reconstruct X --checkpoint 200kv-20mrad-fast --out o.h5",
-    "train reconstruct x.h5 --checkpoint X --out o.h5",
-    "train report X",
-    "train scaling X --json",
-    "train scaling c.yaml --run X",
-    "train scaling c.yaml --machine X",
-    "train scaling c.yaml --measured X",
-    "train scaling --compare X X",
-    "train X --dry-run",
-    "train calibrate X",
-    "train pack X --out m",
-)
+    "train reconstruct x.h5 --checkpoint X --out o.h5", "train report X", "train scaling X --json",
+    "train scaling c.yaml --run X", "train scaling c.yaml --machine X", "train scaling c.yaml --measured X",
+    "train scaling --compare X X", "train X --dry-run", "train calibrate X", "train pack X --out m",
+)  # fmt: skip
 WRITE = (
-    "namsa simulate c.yaml --out X --dry-run",
-    "namsa dataset c.yaml --out X --limit 0",
-    "namsa export d --out X",
-    "namsa merge d --out X",
-    "namsa show d --out X",
-    "train pack d --out X",
-    "train scaling c.yaml --out X",
-)
+    "namsa simulate c.yaml --out X --dry-run", "namsa dataset c.yaml --out X --limit 0", "namsa export d --out X",
+    "namsa merge d --out X", "namsa show d --out X", "train pack d --out X", "train scaling c.yaml --out X",
+)  # fmt: skip
 DEVICES = (
-    "/dev/zero",
-    "/dev/full",
-    "/dev/stdin",
-    "/dev/urandom",
-    "/proc/self/mem",
-    "/proc/self/environ",
-    "/proc/self/fd/0",
-)
+    "/dev/zero", "/dev/full", "/dev/stdin", "/dev/urandom", "/proc/self/mem", "/proc/self/environ", "/proc/self/fd/0",
+)  # fmt: skip
 ENDINGS = ("", ".yaml", ".h5", ".npy", ".csv", ".json", ".cif", ".jsonl", ".npz", ".png", ".html", ".txt")
 
 

@@ -16,24 +16,9 @@ import harness
 
 RUN = Path(__file__).with_name("run.py")
 KINDS = (
-    "configuration",
-    "extreme",
-    "override",
-    "cif",
-    "hdf5-bytes",
-    "hdf5-structure",
-    "measured",
-    "side-files",
-    "records",
-    "repaired",
-    "arguments",
-    "yaml",
-    "overrides",
-    "crystals",
-    "positions",
-    "runs",
-    "paths",
-)
+    "configuration", "extreme", "override", "cif", "hdf5-bytes", "hdf5-structure", "measured", "side-files", "records",
+    "repaired", "arguments", "yaml", "overrides", "crystals", "positions", "runs", "paths",
+)  # fmt: skip
 
 # A kind of which some cases have a fault of one sort each; the others end well.
 PLANTED = f"""

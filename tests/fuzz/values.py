@@ -6,21 +6,9 @@ from typing import Any
 
 NUMBERS = (0, -1, 1, 2**31, 2**63, -(2**63), 10**30, 1e-30, 1e18, 1e30, 1e300, -1e300, 0.5, float("inf"), float("nan"))
 WORDS = (
-    "",
-    " ",
-    "..",
-    "../../evil",
-    "/etc/passwd",
-    "a" * 5000,
-    "1e400",
-    "-0",
-    "null",
-    "\u0000",
-    "Å",
-    "auto",
-    "all",
+    "", " ", "..", "../../evil", "/etc/passwd", "a" * 5000, "1e400", "-0", "null", "\u0000", "Å", "auto", "all",
     "[1, 2]",
-)
+)  # fmt: skip
 
 
 def odd(rng: random.Random, depth: int = 0) -> Any:  # noqa: PLR0911

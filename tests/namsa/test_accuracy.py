@@ -155,14 +155,8 @@ def test_given_pixels_are_judged():
     with pytest.warns(namsa.SimulationWarning, match=r"pixels of 0\.146 Å give patterns a relative error of about \d+"):
         sample = namsa.simulate(gold, grid_shape=(56, 56), slice_thickness_angstrom=2.039, **arguments)
     assert any("leave grid_shape" in text for text in sample.provenance["warnings"])
-    found = namsa.check_convergence(
-        gold,
-        energy_ev=300e3,
-        semiangle_mrad=21.4,
-        detector=Detector(max_angle_mrad=37),
-        grid_shape=(56, 56),
-        slice_thickness_angstrom=2.039,
-    )
+    beam = {"energy_ev": 300e3, "semiangle_mrad": 21.4, "detector": Detector(max_angle_mrad=37)}
+    found = namsa.check_convergence(gold, **beam, grid_shape=(56, 56), slice_thickness_angstrom=2.039)
     assert found.error > 0.1
     assert found.lost > 0.1 > found.lost_in_reference
     assert "relative error of" in found.fault
@@ -191,9 +185,8 @@ def test_columns_count_alike_whatever_the_cell():
     np.testing.assert_allclose(strengths, 2 * (74 / 3.165) ** 2 / 3.165**2, rtol=0.1)
     wider = Grid((64, 64), (6.4, 6.4))
     columns = sampling.measure_columns(specimen.atom_list(one * (2, 2, 20)), (6.33, 6.33))
-    assert sampling.expected_error(columns, 200e3, wider) > sampling.expected_error(
-        columns, 200e3, Grid((64, 64), (6.4, 6.4), 1.0)
-    )
+    whole_band = Grid((64, 64), (6.4, 6.4), 1.0)
+    assert sampling.expected_error(columns, 200e3, wider) > sampling.expected_error(columns, 200e3, whole_band)
 
 
 def test_rings_beyond_the_band_limit_are_refused():

@@ -9,16 +9,9 @@ from namsa.crystals.builtin import builtin_materials
 from namsa.names import LONGEST, check_name, is_name
 
 GOOD = [
-    "a",
-    "Cu-fcc-1-10-12.5A",
-    "x-001-1e+06A-v3",
-    "_",
-    "-",
-    "+1",
-    "Größe_3",
-    "K2PtCl6-from-Rb2PtCl6-225-cF36",
+    "a", "Cu-fcc-1-10-12.5A", "x-001-1e+06A-v3", "_", "-", "+1", "Größe_3", "K2PtCl6-from-Rb2PtCl6-225-cF36",
     "a" * 200,
-]
+]  # fmt: skip
 BAD = [
     "", ".", "..", ".hidden", "../../evil", "/tmp/evil", "a/b", "a\\b", "a b", "a\nb", "a\n", "a\x00", "\u202ea", "<b>",
     "a:b", "\ud800", "a" * 201, "ö" * 101, None, 5, ["a"],

@@ -47,14 +47,8 @@ def orient(atoms: ase.Atoms, zone_axis: tuple[int, int, int], **settings: Any) -
 
 
 def fit(atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: float, max_atoms: int) -> CellFit:
-    return fit_cell(
-        atoms,
-        zone_axis=zone_axis,
-        lateral_angstrom=LATERAL,
-        thickness_angstrom=20,
-        max_strain=max_strain,
-        max_atoms=max_atoms,
-    )
+    limits = {"max_strain": max_strain, "max_atoms": max_atoms}
+    return fit_cell(atoms, zone_axis=zone_axis, lateral_angstrom=LATERAL, thickness_angstrom=20, **limits)
 
 
 @pytest.mark.parametrize("axis", AXES, ids=str)

@@ -25,11 +25,8 @@ def record(atoms: ase.Atoms) -> records.Record:
         "density_origin_angstrom": [0.9, 0.9],
         "density_max_q_per_angstrom": MAX_Q,
     }
-    return records.decode(
-        records.encode(
-            Sample(simulated.cbed, density.astype(np.float32), simulated.projected_potential, provenance), "float32"
-        )
-    )
+    changed = Sample(simulated.cbed, density.astype(np.float32), simulated.projected_potential, provenance)
+    return records.decode(records.encode(changed, "float32"))
 
 
 @pytest.fixture(scope="module")

@@ -98,10 +98,8 @@ def test_maps_are_the_virtual_images_and_the_specimen():
 
 def test_positions_of_no_raster_have_the_specimen_for_a_map():
     s = sample(scan_shape=None)
-    assert [panel.title for panel in viewer.page_maps(s, sample_signals(s))] == [
-        "Projected potential",
-        "Electron density",
-    ]
+    titles = [panel.title for panel in viewer.page_maps(s, sample_signals(s))]
+    assert titles == ["Projected potential", "Electron density"]
     assert '"raster": null' in viewer.sample_page(s, "s").text
 
 
