@@ -96,8 +96,7 @@ def wanted(found: dict[str, Result]) -> Iterable[tuple[str, str, str]]:
 
 def steps(result: Result) -> list[dict[str, Any]]:
     """Returns the cases of part step that were measured."""
-    cases = result if isinstance(result, list) else [result] if result else []
-    return [case for case in cases if "step_s" in case]
+    return [case for case in result or [] if "step_s" in case]
 
 
 def of_tests(result: Result) -> str:
@@ -199,23 +198,21 @@ def of_quickstart(result: Result) -> str:
 
 
 def of_source(result: Result) -> str:
-    runs = result if isinstance(result, list) else [result]
     rows = [
         (
-            run["backend"],
+            "card" if result["backend"] == "gpu" else "processor",
             row["workers"] or "a thread",
             f"{row['samples_per_s']:.1f}",
             f"{row['worker_s'] * 1e3:.0f} ms",
             f"{row['start_s']:.1f} s",
         )
-        for run in runs
-        for row in run["rows"]
+        for row in result["rows"]
     ]
-    shape = "×".join(map(str, runs[0]["patterns_of_sample"]))
+    shape = "×".join(map(str, result["patterns_of_sample"]))
     return (
         "## Samples of the simulating source\n\n    python scripts/bench/simulate_source.py\n\n"
         + table(("on", "processes", "samples/s", "per sample of one", "to the first"), rows)
-        + f"\n\nSamples of configs/reality.yaml: {shape}, {runs[0]['samples_of_specimen']} of a specimen."
+        + f"\n\nSamples of configs/reality.yaml: {shape}, {result['samples_of_specimen']} of a specimen."
     )
 
 

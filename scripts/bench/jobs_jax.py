@@ -73,13 +73,11 @@ def quickstart(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def reality(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     began, run = time.perf_counter(), folder / "run"
-    chosen = simulator(options.rates)
-    source = {"kind": "simulate", "samples_per_epoch": 2000, "memory_gib": 8}
-    if "workers" in chosen:
-        source["workers"] = chosen["workers"]
-    changes = [f"data.source={json.dumps(source)}", SPLIT, *chosen.get("overrides", [])]
+    source = {"kind": "simulate", "samples_per_epoch": 2560, "window": 160, "memory_gib": 8}
+    source |= simulator(options.rates)
+    changes = [f"data.source={json.dumps(source)}", SPLIT]
     changes += ["training.epochs=1000", "training.validation.every_epochs=1", "training.validation.samples=50"]
-    changes += ["training.inputs.redraw_epochs=1", "training.simulate_seconds=60", *options.overrides]
+    changes += ["training.inputs.redraw_epochs=1", "training.simulate_seconds=30", *options.overrides]
     words = [word for change in [f"data.directory={folder / 'data'}", *changes] for word in ("--set", change)]
     job = Command("train", ROOT / "configs/reality.yaml", "--run-dir", run, *words)
     job.stop_after(began + options.seconds - ENDING - time.perf_counter(), ENDING)
@@ -109,14 +107,11 @@ def reality(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def simulator(rates: Path | None) -> dict[str, Any]:
-    """Returns workers and overrides of the fastest row of the part "source" in a results file, if there is one."""
-    results = (json.loads(rates.read_text()).get("source") or {}).get("result") if rates and rates.exists() else None
-    found = results if isinstance(results, list) else [results] if results else []
-    pairs = [(row["samples_per_s"], row["workers"], each["overrides"]) for each in found for row in each["rows"]]
-    if not pairs:
+    """Returns the workers of the fastest row of the part "source" in a results file, if it is there."""
+    found = (json.loads(rates.read_text()).get("source") or {}).get("result") if rates and rates.exists() else None
+    if not found:
         return {}
-    _, workers, overrides = max(pairs, key=lambda pair: pair[0])
-    return {"workers": workers, "overrides": overrides}
+    return {"workers": max(found["rows"], key=lambda row: row["samples_per_s"])["workers"]}
 
 
 class Command:
