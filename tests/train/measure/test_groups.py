@@ -20,10 +20,7 @@ def test_a_sample_tells_its_kind_and_magnitudes_without_directions():
 
 def test_only_facts_that_differ_make_groups():
     facts = [{"kind": "twin", "defocus_angstrom": value} for value in (10.0, 2.0, 10.0)] + [{"kind": "twin"}]
-    assert list(groups(facts)) == [
-        ("defocus_angstrom", "2", [1]),
-        ("defocus_angstrom", "10", [0, 2]),
-    ]
+    assert list(groups(facts)) == [("defocus_angstrom", "2", [1]), ("defocus_angstrom", "10", [0, 2])]
     assert list(groups([])) == []
 
 
@@ -34,19 +31,8 @@ def test_values_are_groups_themselves_unless_they_are_many():
 
 
 def test_names_are_told_with_their_units():
-    names = (
-        "specimen_tilt_mrad",
-        "C12_angstrom",
-        "dose_electrons_per_angstrom2",
-        "hot_pixels",
-        "detector_spread_pixels",
-    )
-    assert [title(name) for name in names] == [
-        "specimen tilt, mrad",
-        "C12, Å",
-        "dose electrons per Å²",
-        "hot pixels",
-        "detector spread, pixels",
-    ]
+    assert (title("specimen_tilt_mrad"), title("C12_angstrom")) == ("specimen tilt, mrad", "C12, Å")
+    assert title("dose_electrons_per_angstrom2") == "dose electrons per Å²"
+    assert (title("hot_pixels"), title("detector_spread_pixels")) == ("hot pixels", "detector spread, pixels")
     assert measured("turn_degrees", "0 to 3") == "turn 0 to 3\u00a0degrees"
     assert measured("ellipticity", "0.1") == "ellipticity 0.1"

@@ -91,14 +91,8 @@ def test_kinds_are_times_on_a_clock_per_step():
         ),
         forward_flop=6.0,
     )
-    assert [row["kind"] for row in rows] == [
-        "convolution forward",
-        "convolution by weights",
-        "pointwise",
-        "reduction",
-        "input",
-        "idle",
-    ]
+    kinds = [row["kind"] for row in rows]
+    assert kinds == ["convolution forward", "convolution by weights", "pointwise", "reduction", "input", "idle"]
     forward, weights, *_, idle = rows
     assert (forward["calls"], forward["seconds"], forward["operation_s"]) == pytest.approx((1, 0.3, 0.4))
     assert forward["share"] == pytest.approx(0.2)
@@ -124,11 +118,8 @@ def test_the_timeline_is_the_median_step_with_adjacent_bars_joined():
     bars, seconds = profile_tables.timeline(made, kinds)
     assert seconds == 1.0
     assert [row["row"] for row in bars] == ["t 1", "t 2", "reduction"]
-    assert [[pytest.approx(bar) for bar in row["bars"]] for row in bars] == [
-        [(0.0, 0.4999, 0)],
-        [(0.7, 0.2, 1)],
-        [(0.2, 0.2, 2)],
-    ]
+    drawn = [[pytest.approx(bar) for bar in row["bars"]] for row in bars]
+    assert drawn == [[(0.0, 0.4999, 0)], [(0.7, 0.2, 1)], [(0.2, 0.2, 2)]]
 
 
 def test_a_cpus_trace_is_its_operations_without_what_contains_them(tmp_path):
@@ -150,18 +141,11 @@ def test_a_gpus_trace_is_its_kernels_with_the_operations_that_started_them():
     plane(space, "/device:GPU:0", {"Stream #13(Compute)": stream, "TensorFlow Ops": derived})
     read = trace_of(space)
     assert read.device == "GPU"
-    assert [row["kind"] for row in profile_tables.kind_rows(read, 1.0)] == [
-        "convolution forward",
-        "memory",
-        "input",
-        "idle",
-    ]
+    kinds = [row["kind"] for row in profile_tables.kind_rows(read, 1.0)]
+    assert kinds == ["convolution forward", "memory", "input", "idle"]
     (algorithm,) = profile_tables.algorithm_rows(read)
-    assert (algorithm["algorithm"], algorithm["kind"], algorithm["calls"]) == (
-        "implicit GEMM",
-        "convolution forward",
-        1,
-    )
+    assert (algorithm["algorithm"], algorithm["kind"]) == ("implicit GEMM", "convolution forward")
+    assert algorithm["calls"] == 1
     assert profile_tables.operation_rows(read)[0]["name"] == kernel
 
 

@@ -10,18 +10,8 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 from train.measure.telemetry import drop_rows_after, epoch_display, epoch_line, recorder
 
 NUMBERS = (
-    "loss",
-    "huber",
-    "l2",
-    "delta",
-    "lr",
-    "loss_scale",
-    "grad_norm",
-    "step_s",
-    "data_s",
-    "comm_s",
-    "samples_per_s",
-)
+    "loss", "huber", "l2", "delta", "lr", "loss_scale", "grad_norm", "step_s", "data_s", "comm_s", "samples_per_s",
+)  # fmt: skip
 
 
 def row(step, epoch=0, **more):

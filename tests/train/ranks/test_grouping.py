@@ -101,11 +101,8 @@ def test_blocks_are_groups_in_that_order(densenet):
     paths, order, _ = densenet
     result = grouping.by_colour(grouping.colours(paths, Allreduce(grouping="block")), order)
     assert sorted(index for group in result for index in group) == list(range(len(paths)))
-    assert [{paths[i].split("_")[0].split("/")[0] for i in group} for group in result][:3] == [
-        {"last"},
-        {"up1"},
-        {"tu1"},
-    ]
+    blocks = [{paths[i].split("_")[0].split("/")[0] for i in group} for group in result]
+    assert blocks[:3] == [{"last"}, {"up1"}, {"tu1"}]
     layers = grouping.by_colour(grouping.colours(paths, Allreduce(grouping="layer")), order)
     assert {paths[index] for index in layers[0]} == {"last/kernel", "last/bias"}
 

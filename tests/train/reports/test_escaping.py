@@ -24,24 +24,14 @@ from train.tasks.reporting import write_report
 HOSTILE = "<script>alert('1')</script>\"><img src=x onerror=alert(2)><!--{{data}}$name $x_$|[a](b)`c`"
 SCORES = {"huber": 0.1, "mae": 0.5, "psnr": 24.0, "ssim": 0.75, "pearson": 0.9, "r_factor": 0.2}
 COMPARED = SCORES | {"mean_predictor": SCORES}
-FACTS = {
-    "id": HOSTILE,
-    "material": HOSTILE,
-    "formula": HOSTILE,
-    "space_group": HOSTILE,
-    "split": HOSTILE,
-    "zone_axis": [1, -1, 0],
-    "thickness_angstrom": 20.4,
-    "wanted_thickness_angstrom": 20.0,
-}
+NAMES = dict.fromkeys(("material", "formula", "space_group", "split"), HOSTILE)
+FACTS = NAMES | {"id": HOSTILE, "zone_axis": [1, -1, 0], "thickness_angstrom": 20.4, "wanted_thickness_angstrom": 20.0}
 EVALUATION = {
     "split": HOSTILE,
     "mean": SCORES,
     "mean_predictor": SCORES,
     "by_split": [{"split": HOSTILE, "samples": 1} | COMPARED],
-    "by_material": [
-        dict.fromkeys(("material", "formula", "space_group", "split"), HOSTILE) | {"samples": 1} | COMPARED
-    ],
+    "by_material": [NAMES | {"samples": 1} | COMPARED],
     "by_thickness": [{"wanted_thickness_angstrom": 20.0, "samples": 1} | COMPARED],
     "run": {"ranks": 4, "parameters": 1, "epochs": 1, "steps": 1, "training_samples": 1, "machine": HOSTILE}
     | {"device": HOSTILE, "versions": {HOSTILE: HOSTILE}},

@@ -15,16 +15,8 @@ from train.strategies.exchange.hybrid.exchange import Collectives, reduce_sum
 from train.strategies.exchange.hybrid.plan import HybridPlan
 from train.strategies.exchange.hybrid.section import Hybrid
 
-CASES = [
-    (4, 2, 1),
-    (4, 2, 2),
-    (6, 3, 2),
-    (6, 2, 2),
-    (12, 6, 4),
-    (8, 4, 3),
-    (6, 6, 4),
-    (3, 1, 1),
-]  # ranks, node, leaders
+# Ranks, those of a node, leaders.
+CASES = [(4, 2, 1), (4, 2, 2), (6, 3, 2), (6, 2, 2), (12, 6, 4), (8, 4, 3), (6, 6, 4), (3, 1, 1)]
 
 
 def plan_of(ranks, node_ranks, leaders):
