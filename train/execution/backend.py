@@ -9,6 +9,7 @@ from typing import Any
 from namsa.errors import InputError
 
 INSTALLATION = {"tensorflow": "pip install 'namsa[reconstruct]'", "jax": "pip install 'namsa[jax]'"}
+_fallen_back = set[str]()  # what `fall_back` has set, which a configuration overrides
 
 
 def installed() -> list[str]:
@@ -20,6 +21,7 @@ def fall_back() -> None:
     """Takes JAX where TensorFlow, which is Keras' default, is not installed and nothing is chosen."""
     if "KERAS_BACKEND" not in os.environ and installed() == ["jax"]:
         os.environ["KERAS_BACKEND"] = "jax"
+        _fallen_back.add("jax")
 
 
 def choose(configured: str | None = None) -> None:
@@ -33,6 +35,8 @@ def choose(configured: str | None = None) -> None:
     """
     fall_back()
     environment = os.environ.get("KERAS_BACKEND")
+    if configured and environment in _fallen_back:
+        environment = None
     key, chosen = ("KERAS_BACKEND", environment) if environment else ("training.backend", configured or "tensorflow")
     if chosen not in INSTALLATION:
         raise InputError(f"{key} is {chosen}: set it to {' or '.join(INSTALLATION)}")

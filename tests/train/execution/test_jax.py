@@ -94,6 +94,7 @@ def assert_like(run_dir, other, tolerance=1e-5):
         assert row == pytest.approx(expected, rel=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trained")
 class TestJaxIsAsTensorFlow:
     def test_ten_steps_give_the_same_losses(self, folder):
@@ -127,6 +128,7 @@ class TestJaxIsAsTensorFlow:
             np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trained")
 def test_two_devices_share_the_batches_of_an_update(config, folder):
     job = [str(config), "--run-dir", folder / "two", *(f"--set={override}" for override in TWO)]
@@ -153,13 +155,14 @@ def test_two_devices_share_the_batches_of_an_update(config, folder):
         ("training.backend=torch", "training.backend"),
     ],
 )
-def test_what_jax_does_not_do_is_one_line(config, folder, override, message):
-    done = on_jax.run([[config, "--run-dir", folder / "none", f"--set={override}"]], folder / "compiled")
+def test_what_jax_does_not_do_is_one_line(folder, override, message):
+    job = ["tests/data/tiny.yaml", "--run-dir", folder / "none", f"--set={override}"]
+    done = on_jax.run([job], folder / "compiled")
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_process_that_computes_with_one_refuses_the_other(config, folder, capsys):
-    assert command([str(config), "--run-dir", str(folder / "none"), "--set=training.backend=jax"]) == 2
+def test_a_process_that_computes_with_one_refuses_the_other(folder, capsys):
+    assert command(["tests/data/tiny.yaml", "--run-dir", str(folder / "none"), "--set=training.backend=jax"]) == 2
     assert "this process computes with tensorflow already: set KERAS_BACKEND=jax" in capsys.readouterr().err
