@@ -2,7 +2,6 @@
 
 import json
 
-import four_ranks
 import launch
 import pytest
 import yaml
@@ -35,6 +34,8 @@ def no_report(monkeypatch):
 @pytest.fixture(scope="session")
 def together(tmp_path_factory):
     """(folder, what each of four ranks has found); see `four_ranks`. The tests that take it run on one worker."""
+    import four_ranks  # which imports Horovod, absent where JAX computes
+
     out = tmp_path_factory.mktemp("four_ranks")
     ended = launch.horovodrun("tests/support/four_ranks.py", out, ranks=four_ranks.RANKS)
     assert ended.returncode == 0, ended.stdout + ended.stderr
