@@ -6,16 +6,14 @@
 //     columns:  H(y, kx) <- F_y^-1 [ P(ky, kx) . F_y H(y, kx) ]        a block has TILE adjacent columns of one probe
 // `enter` is the first columns pass: it computes the probe instead of reading it. `leave` is the last columns pass: it
 // writes the pattern instead of the wave. A pass reads and writes H once; everything else happens in registers and in
-// shared memory.
+// shared memory. A line is transformed in two stages where it can be, with one exchange through shared memory between
+// them: a few threads per line hold up to 32 values each, and blocks are small. On an H200 this takes 0.93 µs per probe of
+// 512² and pass; three stages of radix 8 by 64 threads took 1.22 µs.
 //
 // fused_gpu.py puts these macros above this text: NY, NX; RADICES_Y, RADICES_X, and the same reversed, *_BACK;
-// THREADS_Y, THREADS_X; LOW_Y, HIGH_Y, LOW_X, HIGH_X (frequencies LOW <= n < HIGH are zero); PITCH, TILE, COLUMN_PAD;
-// ROW_PROBES, ROW_PAD.
-
-#ifndef LOAD
-#define LOAD(from) (*(from))
-#define STORE(to, value) (*(to) = (value))
-#endif
+// THREADS_Y, THREADS_X; VALUES_Y, VALUES_X (per thread, at most); LOW_Y, HIGH_Y, LOW_X, HIGH_X (frequencies LOW <= n <
+// HIGH are zero); PITCH, TILE, ROW_PROBES; COLUMN_PAD, ROW_PAD and the same *_BACK (see AxisPlan.pads); ROW_SLOTS (of
+// shared memory per line); ROW_SYNC (32: a line belongs to one warp); ROW_BLOCKS, COLUMN_BLOCKS (per multiprocessor).
 
 template <int VALUE> struct Int {
     static constexpr int value = VALUE;
@@ -132,7 +130,7 @@ template <int N, int T, int R, class Body> __device__ __forceinline__ void each(
         else if (i < N / R) body(m, i);
     });
 }
-// The place of value n of a line in shared memory. After every PAD values a slot stays empty (see KernelPlan.pads).
+// The place of value n of a line in shared memory. After every PAD values a slot stays empty (see AxisPlan.pads).
 template <int STRIDE, int PAD> __device__ __forceinline__ constexpr int slot(int n) { return (n + n / PAD) * STRIDE; }
 
 // Whether slot(start + k STEP) = slot(start) + slot(k STEP) for k < COUNT and every start that is less than STEP above a
@@ -248,7 +246,7 @@ extern "C" __global__ void __launch_bounds__(THREADS_X *ROW_PROBES, ROW_BLOCKS)
     float2 v[VALUES_X];
 
     values<NX, THREADS_X, ENDS, LOW_X, HIGH_X, NX - PITCH>(
-        j, [&](auto r, int, int where) { v[r.value] = LOAD(row + where); },
+        j, [&](auto r, int, int where) { v[r.value] = row[where]; },
         [&](auto r) { v[r.value] = make_float2(0, 0); });
     stages<NX, THREADS_X, ROW_SYNC, true, 1, 1, ROW_PAD, 1>(ForthX{}, v, line, roots, j);
     values<NX, THREADS_X, MIDDLE, NX, NX, 0>(
@@ -256,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(THREADS_X *ROW_PROBES, ROW_BLOCKS)
     stages<NX, THREADS_X, ROW_SYNC, false, -1, 1, ROW_PAD_BACK, 1>(BackX{}, v, line, roots + NX, j);
     if (present)
         values<NX, THREADS_X, ENDS, LOW_X, HIGH_X, NX - PITCH>(
-            j, [&](auto r, int, int where) { STORE(row + where, v[r.value]); }, [](auto) {});
+            j, [&](auto r, int, int where) { row[where] = v[r.value]; }, [](auto) {});
 }
 
 // grid (PITCH / TILE, probes), block (TILE, THREADS_Y). Probes go from last to first, opposite to `rows`: each pass
@@ -272,12 +270,12 @@ struct Tile {
 
 __device__ __forceinline__ void load(float2 *v, const float2 *wave, int j) {
     values<NY, THREADS_Y, ForthY::first, NY, NY, 0>(
-        j, [&](auto r, int n, int) { v[r.value] = LOAD(wave + n * PITCH); }, [](auto) {});
+        j, [&](auto r, int n, int) { v[r.value] = wave[n * PITCH]; }, [](auto) {});
 }
 
 __device__ __forceinline__ void store(const float2 *v, float2 *wave, int j) {
     values<NY, THREADS_Y, ForthY::first, NY, NY, 0>(
-        j, [&](auto r, int n, int) { STORE(wave + n * PITCH, v[r.value]); }, [](auto) {});
+        j, [&](auto r, int n, int) { wave[n * PITCH] = v[r.value]; }, [](auto) {});
 }
 
 // The forward transform and P. P includes the inverse transforms' 1 / (NY NX) and is zero in the padding columns.

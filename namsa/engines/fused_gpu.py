@@ -8,22 +8,23 @@ builds them, provides their data and copies their results to the host.
 
 `launch(name, probes, *arrays)` enqueues a kernel: here on a device, in the tests on a CPU that runs the same source.
 
-The tests run the kernels on a CPU and, where there is one, on a GPU: an H200 has passed them. Times in the comments are
-estimates.
+The tests run the kernels on a CPU and, where there is one, on a GPU. Times in the comments are an H200's.
 """
 
+import warnings
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from namsa.engines.kernel_plan import IN_FLIGHT, AxisPlan, KernelPlan, batch_size, geometry, make_plan
-from namsa.errors import InputError
+from namsa.engines.kernel_plan import IN_FLIGHT, LANES, AxisPlan, KernelPlan, batch_size, geometry, make_plan
+from namsa.errors import InputError, SimulationWarning
 from namsa.physics import detector
 from namsa.physics.backend import available_cores
 from namsa.physics.grid import Array, Grid
@@ -32,7 +33,8 @@ from namsa.physics.potential import Slices
 Launch = Callable[..., None]
 
 OPTIONS = ("-std=c++17", "--device-as-default-execution-space")  # the kernels' lambdas are the device's
-_COPY_THREADS = 4  # one core adds patterns more slowly than a device computes them
+_GRAPH_LAUNCHES = 10_000  # at most: a node of a graph takes memory of the device
+_COPY_THREADS = 8  # one core adds patterns more slowly than a device computes them
 
 
 def source(plan: KernelPlan) -> str:
@@ -115,13 +117,28 @@ def propagate(
         patterns: Result (n, ny, nx) float32, zero frequency in the centre. Pixels outside the kept frequencies are not
             written; they must be zero before.
     """
-    probes = len(ramp[0])
-    launch("enter", probes, waves, shared.lens, *ramp, shared.roots_y)
+    enter(launch, shared, ramp, waves)
+    traverse(launch, shared, slices, waves)
+    leave(launch, shared, slices, waves, patterns)
+
+
+def enter(launch: Launch, shared: Operands, ramp: tuple[Array, Array], waves: Array) -> None:
+    """Enqueues the kernel that writes the probes into the first of `waves`; see `propagate`."""
+    launch("enter", len(ramp[0]), waves, shared.lens, *ramp, shared.roots_y)
+
+
+def traverse(launch: Launch, shared: Operands, slices: Slices, waves: Array) -> None:
+    """Enqueues the kernels between `enter` and `leave`, over all `waves`; see `propagate`."""
+    probes = len(waves)
     for index, distance in zip(slices.order[:-1], slices.propagators[:-1], strict=True):
         launch("rows", probes, waves, slices.transmissions[index], shared.roots_x)
         launch("columns", probes, waves, shared.propagators[distance], shared.roots_y)
     launch("rows", probes, waves, slices.transmissions[slices.order[-1]], shared.roots_x)
-    launch("leave", probes, waves, shared.propagators[slices.propagators[-1]], shared.roots_y, patterns)
+
+
+def leave(launch: Launch, shared: Operands, slices: Slices, waves: Array, patterns: Array) -> None:
+    """Enqueues the kernel that writes the patterns of the first of `waves`; see `propagate`."""
+    launch("leave", len(patterns), waves, shared.propagators[slices.propagators[-1]], shared.roots_y, patterns)
 
 
 def device_plan(lens: Array, fresnel: Array) -> KernelPlan | None:
@@ -203,7 +220,8 @@ class FusedGpuProbes:
 
         waves = cupy.empty((len(positions), self._plan.y.n, self._plan.pitch), np.complex64)
         patterns = cupy.zeros((len(positions), *self._engine.grid.shape), np.float32)
-        self._propagate(positions, waves, patterns)
+        ramp = ramps(self._plan, self._engine.grid, cupy.asarray(positions), cupy)
+        propagate(self._launch, self._operands, self._engine.slices, ramp, waves, patterns)
         return patterns
 
     def add_patterns(
@@ -215,7 +233,8 @@ class FusedGpuProbes:
     ) -> None:
         """Adds the patterns that the detector records to `cbed`; see `namsa.engines.interface.Probes.add_patterns`.
 
-        One stream computes. Another copies to page-locked memory, from where a few threads add to `cbed`.
+        Batches take turns on `LANES` streams. Another stream copies to page-locked memory, from where a few threads add
+        to `cbed`.
 
         Raises:
             WorkError: If the device's free memory does not hold one probe.
@@ -223,14 +242,16 @@ class FusedGpuProbes:
         import cupy
         import cupyx
 
-        free_bytes = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
-        size = batch_size(self._plan, len(positions), free_bytes, self._engine.batch)
-        waves = cupy.empty((size, self._plan.y.n, self._plan.pitch), np.complex64)
+        runtime = cupy.cuda.runtime
+        free_bytes = runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
+        cache_bytes = runtime.deviceGetAttribute(runtime.cudaDevAttrL2CacheSize, runtime.getDevice())
+        size = batch_size(self._plan, len(positions), free_bytes, cache_bytes, self._engine.batch)
         stacks = [cupy.zeros((size, *self._engine.grid.shape), np.float32) for _ in range(IN_FLIGHT)]
         landings = [cupyx.empty_pinned((size, *cbed.shape[1:]), np.float32) for _ in range(IN_FLIGHT)]
         threads = min(_COPY_THREADS, available_cores())
         cupy.cuda.get_current_stream().synchronize()  # lens, slices and fresnel were made on this stream
-        computing, copying = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
+        lanes = [self._lane(size, captured=len(positions) > LANES * size) for _ in range(LANES)]
+        copying = cupy.cuda.Stream(non_blocking=True)
         in_flight: deque[_Batch] = deque()
         done = 0
         with ThreadPoolExecutor(threads) as pool:
@@ -240,11 +261,10 @@ class FusedGpuProbes:
                     on_probes(done, len(positions))
                 rows = cbed[start : start + size]
                 stack, landing = (buffers[turn % IN_FLIGHT][: len(rows)] for buffers in (stacks, landings))
-                with computing:
-                    self._propagate(positions[start : start + size], waves[: len(rows)], stack)
-                    collected = detector.bin_patterns(stack, binning)
-                    computed = computing.record()
+                computed = self._compute(lanes[turn % LANES], positions[start : start + size], stack)
                 copying.wait_event(computed)
+                with copying:  # cuBLAS would not promise the same bits on streams that run together
+                    collected = detector.bin_patterns(stack, binning)
                 collected.get(stream=copying, out=landing, blocking=False)
                 copied = copying.record()
                 parts = np.array_split(np.arange(len(rows)), threads)
@@ -258,12 +278,52 @@ class FusedGpuProbes:
                 done += in_flight.popleft().finish()
                 on_probes(done, len(positions))
 
-    def _propagate(self, positions: npt.NDArray[np.float64], waves: Array, patterns: Array) -> None:
-        """Enqueues one batch on the current stream; `waves` is scratch, `patterns` is written (see `propagate`)."""
+    def _lane(self, size: int, captured: bool) -> "_Lane":
+        """Returns a stream for batches of `size` probes, whose slices are `captured` in a graph if that is possible.
+
+        A kernel of a batch takes about 9 µs, as long as to enqueue it from Python; a graph enqueues all at once.
+        """
         import cupy
 
-        ramp = ramps(self._plan, self._engine.grid, cupy.asarray(positions), cupy)
-        propagate(self._launch, self._operands, self._engine.slices, ramp, waves, patterns)
+        stream = cupy.cuda.Stream(non_blocking=True)
+        waves = cupy.empty((size, self._plan.y.n, self._plan.pitch), np.complex64)
+        shared, slices = self._operands, self._engine.slices
+        enqueue = partial(traverse, self._launch, shared, slices, waves)
+        if captured and 2 * len(slices.order) <= _GRAPH_LAUNCHES:
+            with stream:
+                # Kernels are loaded when they are first launched, which a capture may forbid.
+                self._launch("rows", 1, waves, slices.transmissions[0], shared.roots_x)
+                self._launch("columns", 1, waves, shared.propagators[0], shared.roots_y)
+                try:
+                    stream.begin_capture()
+                    try:
+                        enqueue()
+                    finally:
+                        graph = stream.end_capture()
+                    enqueue = partial(graph.launch, stream)
+                except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
+                    text = f"this driver captures no CUDA graph, so kernels are launched one by one, slower: {error}"
+                    warnings.warn(text, SimulationWarning, stacklevel=4)
+        return _Lane(stream, waves, enqueue)
+
+    def _compute(self, lane: "_Lane", positions: npt.NDArray[np.float64], patterns: Array) -> Any:
+        """Enqueues a batch; returns the event of its end. A short batch leaves the last waves of the one before."""
+        import cupy
+
+        with lane.stream:
+            ramp = ramps(self._plan, self._engine.grid, cupy.asarray(positions), cupy)
+            enter(self._launch, self._operands, ramp, lane.waves)
+            lane.traverse()
+            leave(self._launch, self._operands, self._engine.slices, lane.waves, patterns)
+            return lane.stream.record()
+
+
+class _Lane(NamedTuple):
+    """A stream with its own waves."""
+
+    stream: Any
+    waves: Array
+    traverse: Callable[[], None]  # enqueues the kernels of all slices over the waves
 
 
 class _Batch(NamedTuple):

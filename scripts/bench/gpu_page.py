@@ -125,12 +125,18 @@ def of_engines(result: Result) -> str:
             f"{probes / detector['seconds']:,.0f} patterns/s."
         )
     kernels = [
-        (name, f"{k['seconds'] / k['batch'] * 1e6:.2f} µs", f"{k['of_a_copy']:.2f}", k["registers"], k["spilt_bytes"])
-        for name, k in result["kernels"].items()
+        (
+            k["kernel"],
+            k["batch"],
+            f"{k['seconds'] / k['batch'] * 1e6:.2f} µs",
+            f"{k['of_a_copy']:.2f}",
+            k["registers"],
+            k["spilt_bytes"],
+        )
+        for k in result["kernels"]
     ]
-    batches = [(row["batch"], f"{row['launched_s']:.3f} s", f"{row['graph_s']:.3f} s") for row in result["on_card"]]
-    text += "\n\n" + table(("kernel", "per probe", "share of a copy's rate", "registers", "spilt, B"), kernels)
-    return text + "\n\nWithout the copy to the host:\n\n" + table(("batch", "launched", "as a CUDA graph"), batches)
+    header = ("kernel", "batch", "per probe", "share of a copy's rate", "registers", "spilt, B")
+    return text + "\n\n" + table(header, kernels)
 
 
 def of_networks(result: Result) -> str:

@@ -3,7 +3,10 @@
 import ctypes
 import shutil
 import subprocess
+import threading
+import time
 import types
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,42 +40,108 @@ class _Array(np.ndarray):
     def get(self, stream=None, out=None, blocking=True):
         assert out is not None
         assert not blocking
-        out[...] = self
+        stream.enqueue(lambda: np.copyto(out, self))
         return out
 
 
-class _Stream:
-    def __init__(self, non_blocking=False):
-        pass
+class _Event:
+    """What a stream has to do up to a point. It is done when somebody waits for it, and not before."""
+
+    def __init__(self, work):
+        self.work, self.lock = work, threading.Lock()
+
+    def synchronize(self, delay_s=0.005):  # a device is late: what is overwritten too early shows
+        with self.lock:
+            time.sleep(delay_s)
+            while self.work:
+                self.work.pop(0)()
+
+
+class Stream:
+    current = None
+
+    def __init__(self, graphs, non_blocking=False):
+        self.work, self.graph, self.graphs = [], None, graphs
 
     def __enter__(self):
+        self.outer, Stream.current = Stream.current, self
         return self
 
     def __exit__(self, *exception):
-        pass
+        Stream.current = self.outer
+
+    def enqueue(self, work):
+        (self.work if self.graph is None else self.graph.work).append(work)
 
     def record(self):
-        return self
+        assert self.graph is None
+        event, self.work = _Event(self.work), []
+        return event
 
     def wait_event(self, event):
-        pass
+        event.synchronize(0)
 
     def synchronize(self):
-        pass
+        self.record().synchronize(0)
+
+    def begin_capture(self, mode=None):
+        self.graph = _Graph()
+
+    def end_capture(self):
+        graph, self.graph = self.graph, None
+        self.graphs.append(graph)
+        return graph
 
 
-def fake_cupy(free_bytes):
-    """Returns (cupy, cupyx) stand-ins with NumPy's arrays, as far as `fused_gpu` uses them."""
+class _Graph:
+    def __init__(self):
+        self.work, self.launches = [], 0
+
+    def launch(self, stream=None):
+        self.launches += 1
+        for work in self.work:
+            stream.enqueue(work)
+
+
+class Error(RuntimeError):
+    pass
+
+
+def fake_cupy(free_bytes, kernels):
+    """Returns (cupy, cupyx, launch): stand-ins with NumPy's arrays and streams that are late, as `fused_gpu` uses them.
+
+    `launch` enqueues `kernels`, a `Launch`, on the current stream. Arrays cannot be made while a stream captures.
+    `cupy.graphs` are those that were captured.
+    """
+
+    def made(array):
+        assert Stream.current is None or Stream.current.graph is None
+        return array.view(_Array)
+
+    def launch(name, probes, *arrays):
+        (Stream.current or default).enqueue(lambda: kernels(name, probes, *arrays))
+
+    graphs = []
+    default = Stream(graphs)
     pool = types.SimpleNamespace(free_bytes=lambda: 0)
-    runtime = types.SimpleNamespace(memGetInfo=lambda: (free_bytes, 2 * free_bytes))
-    cuda = types.SimpleNamespace(runtime=runtime, Stream=_Stream, get_current_stream=_Stream)
+    runtime = types.SimpleNamespace(
+        memGetInfo=lambda: (free_bytes, 2 * free_bytes),
+        getDevice=lambda: 0,
+        cudaDevAttrL2CacheSize=38,
+        deviceGetAttribute=lambda attribute, device: {38: 50 * 2**20}[attribute],
+        CUDARuntimeError=Error,
+    )
+    driver = types.SimpleNamespace(CUDADriverError=Error)
+    cuda = types.SimpleNamespace(runtime=runtime, driver=driver, Stream=partial(Stream, graphs))
+    cuda.get_current_stream = lambda: Stream.current or default
     cupy = types.SimpleNamespace(
         cuda=cuda,
+        graphs=graphs,
         get_default_memory_pool=lambda: pool,
-        empty=lambda shape, dtype: np.full(shape, np.nan, dtype).view(_Array),
-        zeros=lambda shape, dtype: np.zeros(shape, dtype).view(_Array),
+        empty=lambda shape, dtype: made(np.full(shape, np.nan, dtype)),
+        zeros=lambda shape, dtype: made(np.zeros(shape, dtype)),
         asarray=np.asarray,
         ascontiguousarray=np.ascontiguousarray,
         exp=np.exp,
     )
-    return cupy, types.SimpleNamespace(empty_pinned=lambda shape, dtype: np.full(shape, np.nan, dtype))
+    return cupy, types.SimpleNamespace(empty_pinned=lambda shape, dtype: np.full(shape, np.nan, dtype)), launch

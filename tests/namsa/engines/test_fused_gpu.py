@@ -13,7 +13,7 @@ import pytest
 
 from namsa.config.instrument import Detector
 from namsa.engines import fused_gpu, kernel_plan, multislice
-from namsa.errors import WorkError
+from namsa.errors import SimulationWarning, WorkError
 from namsa.physics import detector, optics
 from namsa.physics.backend import to_host
 from namsa.physics.grid import Grid
@@ -68,9 +68,11 @@ CASES = {
     "radices 4 8 3 6": ((32, 18), (9, 4), (4, 8), (3, 6)),
     "radices 14 15": ((210, 21), (69, 7), (14, 15), (3, 7)),
     "radices 7 10 9 12": ((70, 108), (23, 20), (7, 10), (9, 12)),
-    "three stages, rows not of whole warps": ((16, 360), (5, 119), (16,), (5, 9, 8)),
-    "three stages of columns": ((512, 24), (170, 7), (8, 8, 8), (4, 6)),
-    "16 in the middle": ((24, 1024), (7, 341), (4, 6), (8, 16, 8)),
+    "rows not of whole warps, unequal values": ((16, 432), (5, 143), (16,), (18, 24)),
+    "two values of 16 in a thread": ((512, 24), (170, 7), (16, 32), (4, 6)),
+    "radices 18 20 32": ((360, 1024), (119, 341), (18, 20), (32, 32)),
+    "three stages, 10 in the middle": ((1000, 12), (333, 4), (10, 10, 10), (12,)),
+    "three stages of rows": ((9, 672), (4, 223), (9,), (7, 12, 8)),
     "one frequency": ((15, 9), (0, 0), (15,), (9,)),
 }
 
@@ -118,29 +120,64 @@ def test_rounding_does_not_drift_over_slices(tmp_path):
     assert error(patterns, expected) < 2 * error(single, expected)
 
 
-@needs_compiler
+@pytest.fixture
+def on_stand_in(tmp_path, monkeypatch):
+    """The whole engine, with NumPy under a stand-in for CuPy."""
+    if cuda_on_cpu.COMPILER is None:
+        pytest.skip("no g++")
+
+    def build(grid, lens, slices, fresnel, batch):
+        plan = kernel_plan.make_plan(lens, fresnel[0], V100_SHARED)
+        cupy, cupyx, launch = cuda_on_cpu.fake_cupy(2**24, cuda_on_cpu.build(plan, tmp_path))
+        monkeypatch.setitem(sys.modules, "cupy", cupy)
+        monkeypatch.setitem(sys.modules, "cupyx", cupyx)
+        monkeypatch.setattr(fused_gpu, "device_plan", lambda lens, fresnel: plan)
+        monkeypatch.setattr(fused_gpu, "device_launch", lambda plan: launch)
+        return fused_gpu.FusedGpuEngine(grid, slices, fresnel, batch=batch).prepare(lens), cupy
+
+    return build
+
+
 @pytest.mark.parametrize("binned", [False, True])
-def test_batches_reach_their_rows_and_the_detector(binned, tmp_path, monkeypatch):
-    """The whole engine, with NumPy under a stand-in for CuPy: 7 probes in batches of 2, 2, 2 and 1."""
-    grid, lens, slices, fresnel, positions = inputs = problem((32, 18), (9, 5), probes=7)
+def test_batches_reach_their_rows_and_the_detector(binned, on_stand_in):
+    """13 probes in batches of 2 on two streams by graphs; the last batch has one."""
+    grid, *_, positions = inputs = problem((32, 18), (9, 5), probes=13)
     wavelength = 0.025
     pixel_mrad = 1.5 * wavelength / min(grid.extent_angstrom) * 1e3
     camera = Detector(shape=(4, 3), pixel_mrad=pixel_mrad)
     matrices = tuple(m.astype(np.float32) for m in detector.bin_matrices(grid, wavelength, camera)) if binned else None
-    plan = kernel_plan.make_plan(lens, fresnel[0], V100_SHARED)
-    launch, progress = cuda_on_cpu.build(plan, tmp_path), []
-    cupy, cupyx = cuda_on_cpu.fake_cupy(free_bytes=2**24)
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setitem(sys.modules, "cupyx", cupyx)
-    monkeypatch.setattr(fused_gpu, "device_plan", lambda lens, fresnel: plan)
-    monkeypatch.setattr(fused_gpu, "device_launch", lambda plan: launch)
     before = 2.0**-10  # of the patterns' size: it is added to
-    cbed = np.full((7, *(camera.shape if binned else grid.shape)), before, np.float32)
-    probes = fused_gpu.FusedGpuEngine(grid, slices, fresnel, batch=2).prepare(lens)
+    cbed, progress = np.full((13, *(camera.shape if binned else grid.shape)), before, np.float32), []
+    probes, cupy = on_stand_in(*inputs[:4], batch=2)
     probes.add_patterns(cbed, positions, matrices, lambda *done: progress.append(done))
-    assert progress == [(2, 7), (4, 7), (6, 7), (7, 7)]
+    assert progress == [(2, 13), (4, 13), (6, 13), (8, 13), (10, 13), (12, 13), (13, 13)]
     assert error(cbed - before, detector.bin_patterns(plain(*inputs), matrices)) < 1e-6
-    assert error(probes.patterns(positions), plain(*inputs)) < 1e-6
+    assert [[graph.launches, len(graph.work)] for graph in cupy.graphs] == [[4, 5], [3, 5]]  # 3 slices: 5 launches
+
+
+def test_patterns_do_not_depend_on_batches_or_graphs(on_stand_in, monkeypatch):
+    *inputs, positions = problem((32, 18), (9, 5), probes=7)
+
+    def patterns(batch):
+        cbed = np.zeros((7, 32, 18), np.float32)
+        probes, cupy = on_stand_in(*inputs, batch=batch)
+        probes.add_patterns(cbed, positions, None, lambda *done: None)
+        return cbed, len(cupy.graphs)
+
+    few, graphs = patterns(2)
+    assert graphs == 2
+    whole, graphs = patterns(None)
+    assert graphs == 0  # nothing to repeat
+    np.testing.assert_array_equal(whole, few)
+
+    def refuse(stream):
+        stream.graph = None
+        raise cuda_on_cpu.Error("operation not supported")
+
+    monkeypatch.setattr(cuda_on_cpu.Stream, "end_capture", refuse)
+    with pytest.warns(SimulationWarning, match="one by one, slower: operation not supported"):
+        launched, graphs = patterns(2)
+    np.testing.assert_array_equal(launched, few)
 
 
 def test_radices_multiply_to_every_smooth_size():
@@ -152,38 +189,54 @@ def test_radices_multiply_to_every_smooth_size():
         assert len(stages) <= 4
     assert {96, 128, 250, 343, 512, 768, 1000, 1024} <= set(sizes)
     assert not {11, 131, 1001, 2048} & set(sizes)
-    assert kernel_plan.radices(512) == (8, 8, 8)
+    assert [kernel_plan.radices(n) for n in (512, 1024, 360, 432)] == [(16, 32), (32, 32), (18, 20), (18, 24)]
+    assert kernel_plan.radices(32) == (4, 8)  # one thread of 32 values would do all
 
 
-def paper_plan(shared_limit=V100_SHARED):
-    """512×512 pixels on 100×100 Å at 200 kV, as DESIGN.md's sample of the paper."""
-    grid = Grid((512, 512), (100.0, 100.0))
+def band_limited(shape, shared_limit=H100_SHARED):
+    """The plan of a grid of 0.2 Å pixels at 200 kV, as DESIGN.md's sample of the paper."""
+    grid = Grid(shape, tuple(0.1953125 * n for n in shape))
     fresnel = multislice.propagator(grid, 0.0250793, 2.0).astype(np.complex64)
     return kernel_plan.make_plan(fresnel, fresnel, shared_limit)
 
 
 def test_the_papers_sample_is_planned_to_its_roofline():
-    plan = paper_plan()
+    plan = band_limited((512, 512))
     assert plan.x.kept == 341  # |kx| <= 170 < 2/3 · 256
     assert (plan.pitch, plan.tile) == (344, 8)
     assert plan.bytes_per_slice == 4 * 512 * 344 * 8  # two passes, each a read and a write
     assert plan.bytes_per_slice < 0.68 * 8.4e6
-    assert 2 * plan.shared_bytes[1] <= V100_SHARED  # two blocks of columns a multiprocessor
+
+
+# Rows: radices, threads, probes and blocks; columns: the same with columns. The fastest of those timed on an H200.
+TIMED = {
+    (512, 512): (((16, 32), 16, 4, 8), ((16, 32), 16, 8, 4)),
+    (1024, 1024): (((32, 32), 32, 4, 4), ((32, 32), 32, 8, 2)),
+    (360, 432): (((18, 24), 24, 4, 5), ((18, 20), 20, 8, 3)),
+    (256, 256): (((16, 16), 16, 8, 6), ((16, 16), 16, 8, 6)),
+}
+
+
+@pytest.mark.parametrize("shape", TIMED)
+def test_the_fastest_kernels_are_planned(shape):
+    plan = band_limited(shape)
+    rows = plan.x.radices, plan.x.threads, plan.row_probes, plan.blocks[0]
+    assert (rows, (plan.y.radices, plan.y.threads, plan.tile, plan.blocks[1])) == TIMED[shape]
 
 
 def test_plans_fit_the_device_or_are_refused():
     wide, tall = np.ones((512, 12), np.complex64), np.ones((1024, 12), np.complex64)
     assert kernel_plan.make_plan(wide, wide, V100_SHARED).tile == 8
     assert kernel_plan.make_plan(wide, wide, 64 * 2**10).tile == 4  # Turing
-    assert kernel_plan.make_plan(tall, tall, H100_SHARED).tile == 4
+    assert kernel_plan.make_plan(tall, tall, H100_SHARED).tile == 8
+    assert kernel_plan.make_plan(tall, tall, V100_SHARED).tile == 4
     assert kernel_plan.make_plan(tall, tall, 16 * 2**10) is None
     assert kernel_plan.make_plan(*[np.ones((131, 12), np.complex64)] * 2, H100_SHARED) is None
     assert kernel_plan.make_plan(*[np.ones((64, 64), complex)] * 2, H100_SHARED) is None
     for n in range(2, kernel_plan.MAX_PIXELS + 1):
         if kernel_plan.supports((n, n), np.complex64):
-            radices = kernel_plan.radices(n)
-            axis = kernel_plan.AxisPlan(n, radices, n, n, n // min(radices))
-            plan = kernel_plan.KernelPlan(axis, axis, 4, 1)
+            ones = np.ones((n, n), np.complex64)
+            plan = kernel_plan.make_plan(ones, ones, V100_SHARED)
             for kernel in ("rows", "columns"):
                 assert np.prod(kernel_plan.geometry(plan, kernel, 1)[1]) <= 1024
             assert max(plan.shared_bytes) <= V100_SHARED
@@ -198,14 +251,20 @@ def test_frequencies_that_only_the_lens_lights_are_kept():
     assert (plan.x.low, plan.x.high) == (6, 19)
 
 
-def test_batches_fit_the_memory():
-    plan = paper_plan()
-    assert kernel_plan.batch_size(plan, 1024, 2**36) == 94  # eleven batches of about 2^27 bytes of waves
-    assert kernel_plan.batch_size(plan, 1024, 2**26) == 5
-    assert kernel_plan.batch_size(plan, 3, 2**36) == 3
-    assert kernel_plan.batch_size(plan, 1024, 2**36, requested=16) == 16
+V100, A100, H100, H200 = (n * 2**20 for n in (6, 40, 50, 60))  # second-level caches, bytes
+
+
+def test_batches_fit_the_cache_and_the_memory():
+    """The batches that were fastest on an H200; where the cache is small, waves of 2^26 bytes."""
+    batch_size = kernel_plan.batch_size
+    assert [batch_size(band_limited(n), 10**5, 2**36, H200) for n in TIMED] == [12, 4, 20, 48]
+    plan = band_limited((512, 512))
+    assert [batch_size(plan, 10**5, 2**36, cache) for cache in (V100, A100, H100)] == [47, 8, 12]
+    assert batch_size(plan, 20, 2**36, H200) == 10  # two equal ones
+    assert batch_size(plan, 1024, 2**26, H200) == 2
+    assert batch_size(plan, 1024, 2**36, H200, requested=16) == 16
     with pytest.raises(WorkError, match=r"512×512 needs .* 1\.0 MB free"):
-        kernel_plan.batch_size(plan, 1024, 10**6)
+        batch_size(plan, 1024, 10**6, H200)
 
 
 def nvrtc():
@@ -254,7 +313,7 @@ def on_device(cupy, lens, slices, fresnel):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("shape", [(14, 30), (70, 108), (360, 128), (512, 640), (1024, 1024)])
+@pytest.mark.parametrize("shape", [(14, 30), (360, 432), (700, 128), (512, 640), (1024, 1024)])
 @pytest.mark.parametrize("batch", [None, 3])
 def test_a_device_agrees_with_the_plain_engine(shape, batch, cupy):
     grid, lens, slices, fresnel, positions = inputs = problem(shape, (shape[0] // 3, shape[1] // 3), probes=7)
