@@ -92,7 +92,7 @@ PARTS = (
         240,
         (f"{BENCH}/jobs_jax.py", "reality", "--json", "--seconds", "{seconds}", "--rates", "{out}/gpu.json"),
         (
-            *("--seconds", "240"),
+            *("--seconds", "600"),
             *_set(*SMALL, "variation.thickness_angstrom=[15,40]", "network.growth=4", "network.layers=[1,1,1]"),
             *_set("split={train: 0.7, dev: 0.3, test: 0.0, by: formula}", "data.source.samples_per_epoch=80"),
             *_set("data.source.window=20", "data.source.baseline_samples=10", "training.validation.samples=4"),

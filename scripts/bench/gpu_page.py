@@ -44,7 +44,13 @@ def page(results: dict[str, Any]) -> str:
         if part != "machine"
     ]
     absent = [part for part in SECTIONS if part not in results]
-    made = [section(found[part]) for part, section in SECTIONS.items() if part in found]
+    made = []
+    for part, section in SECTIONS.items():
+        try:
+            made += [section(found[part])] if part in found else []
+        except (KeyError, TypeError):  # what a part has printed that failed; it is listed at the end
+            if results[part]["ended"] == "well":
+                raise
     blocks = [
         "# Benchmarks: one GPU",
         "`scripts/bench/gpu_page.py` writes this page from [gpu.json](gpu.json), which one command measured:",
@@ -174,15 +180,16 @@ def of_step(result: Result) -> str:
         )
         for case in steps(result)
     ]
+    failed = "".join(f"\n\n{case['compute']}: {case['failed']}" for case in result if "failed" in case)
     if not cases:
-        return "## A step of paper.yaml\n\nNo case was measured."
+        return f"## A step of paper.yaml\n\nNo case was measured.{failed}"
     first = steps(result)[0]
     head = ("compute", "step", "TFLOP/s", "of a product of matrices, TFLOP/s", "share", "memory", "compilation")
     return (
         "## A step of paper.yaml\n\n    python scripts/bench/step_jax.py\n\n"
         + table(head, cases)
         + f"\n\nOne sample of {'×'.join(map(str, first['input_shape']))}, {first['parameters'] / 1e6:.0f} million "
-        f"parameters, {first['step_flop']:.3e} FLOP of convolutions; forward, backward and update, with no input."
+        f"parameters, {first['step_flop']:.3e} FLOP of convolutions; forward, backward and update, with no input.{failed}"
     )
 
 
