@@ -189,7 +189,7 @@ def of_step(result: Result) -> str:
         "## A step of paper.yaml\n\n    python scripts/bench/step_jax.py\n\n"
         + table(head, cases)
         + f"\n\nOne sample of {'×'.join(map(str, first['input_shape']))}, {first['parameters'] / 1e6:.0f} million "
-        f"parameters, {first['step_flop']:.3e} FLOP of convolutions; forward, backward and update, with no input.{failed}"
+        f"parameters, {first['step_flop']:.3e} FLOP of convolutions; forward, backward and update, no input.{failed}"
     )
 
 
