@@ -172,7 +172,7 @@ class Source(SimulatedSource):
             return [InThread(draws)], f"a thread of this process on the {where}"
         bound = [cores[-1 - number % len(cores)] for number in range(workers)] if on_host else [None] * workers
         text = f"{workers} process{'es' * (workers > 1)} of a rank on the {where}"
-        text += f", each on one core at niceness {section.nice}" if on_host else ""
+        text += f"{', each on one core' * on_host} at niceness {section.nice}"
         return [InProcess(draws, core, section.nice) for core in bound], text
 
     def epoch_entries(
