@@ -88,15 +88,9 @@ def test_the_spots_of_a_thin_crystal_are_its_structure_factors():
     """Kinematic limit: I(g)/I(0) = |σ V_g|², V_g = C/A Σ f(g) exp(−2πi g·r); all-even reflections and no others."""
     share, atoms = 0.02, rocksalt(0.02)
     grid = Grid((90, 120), (8.04, 12.06))
-    sample = namsa.simulate(
-        atoms,
-        energy_ev=ENERGY,
-        semiangle_mrad=0,
-        grid_shape=grid.shape,
-        positions_angstrom=[[1.0, 2.0], [0.0, 0.0]],
-        slice_thickness_angstrom=10.0,
-        precision="float64",
-    )
+    beam = {"energy_ev": ENERGY, "semiangle_mrad": 0, "positions_angstrom": [[1.0, 2.0], [0.0, 0.0]]}
+    grids = {"grid_shape": grid.shape, "slice_thickness_angstrom": 10.0, "precision": "float64"}
+    sample = namsa.simulate(atoms, **beam, **grids)
     np.testing.assert_allclose(sample.cbed[0], sample.cbed[1], rtol=1e-9, atol=1e-20)  # a plane wave has no position
     pattern = np.fft.ifftshift(sample.cbed[0])
     sigma, area = optics.interaction_constant(ENERGY), 8.04 * 12.06

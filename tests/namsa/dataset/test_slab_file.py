@@ -184,14 +184,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("change", "message"), CASES)
-def test_files_that_namsa_does_not_write_are_refused(path, change, message):
+def test_files_that_namsa_does_not_write_or_that_are_cut_off_are_refused(path, change, message):
     with h5py.File(path, "r+") as file:
         change(file)
     with pytest.raises(InputError, match=message):
         SlabFile(path)
-
-
-def test_a_file_that_is_cut_off_is_refused(path):
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(InputError, match="cannot read .*changed.h5 as HDF5"):
         SlabFile(path)

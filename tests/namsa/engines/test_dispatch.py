@@ -99,9 +99,8 @@ def test_modes_add_up_with_their_share_defocus_and_shift(by_prism):
     engine = dispatch.make_engine(setup, slices(), reuse(setup) if by_prism else None, on_progress)
     dispatch.add_patterns(cbed, POSITIONS, setup, engine, on_progress)
     for mode in MODES:
-        defocused = optics.lens(
-            GRID, optics.BeamSettings(BEAM.energy_ev, BEAM.semiangle_mrad, {"C10": -50.0 + mode.c10})
-        )
+        beam = optics.BeamSettings(BEAM.energy_ev, BEAM.semiangle_mrad, {"C10": -50.0 + mode.c10})
+        defocused = optics.lens(GRID, beam)
         probes = setup.implementation.engine(GRID, slices(), setup.fresnel).prepare(defocused)
         expected += mode.share * detector.bin_patterns(probes.patterns(POSITIONS + mode.shift), setup.binning)
     np.testing.assert_allclose(cbed, expected, rtol=0, atol=1e-14)

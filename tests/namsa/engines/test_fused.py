@@ -127,13 +127,8 @@ def test_what_the_band_limit_leaves_out_of_a_level(lit, dark):
 def test_a_simulation_takes_the_fastest_engine_and_says_which(shape, engine):
     import ase.build
 
-    arguments = {
-        "energy_ev": 200e3,
-        "semiangle_mrad": 15.0,
-        "grid_shape": shape,
-        "positions_angstrom": [[1.0, 2.0], [3.3, 0.4]],
-        "backend": "cpu",
-    }
+    beam = {"energy_ev": 200e3, "semiangle_mrad": 15.0, "positions_angstrom": [[1.0, 2.0], [3.3, 0.4]]}
+    arguments = beam | {"grid_shape": shape, "backend": "cpu"}
     atoms = ase.build.bulk("Si", cubic=True) * (3, 3, 2)
     fastest, plain = namsa.simulate(atoms, **arguments), namsa.simulate(atoms, **arguments, engine="plain")
     assert fastest.provenance["engine"] == engine

@@ -60,9 +60,8 @@ def test_vacuum_conserves_the_beam_and_the_pattern():
     lens = optics.lens(GRID, optics.BeamSettings(ENERGY, 20.0, {"C10": -100.0, "C30": 1e6}))
     waves = optics.probes(lens, GRID, np.array([[1.0, 2.0], [20.0, -3.0]]))
     before = multislice.intensity(waves)
-    after = multislice.intensity(
-        multislice.exit_waves(waves, vacuum(50, 4.0), multislice.propagator(GRID, WAVELENGTH, 4.0))
-    )
+    fresnel = multislice.propagator(GRID, WAVELENGTH, 4.0)
+    after = multislice.intensity(multislice.exit_waves(waves, vacuum(50, 4.0), fresnel))
     np.testing.assert_allclose(after, before, atol=1e-15)
     np.testing.assert_allclose(after.sum(axis=(1, 2)), 1, rtol=1e-12)
 

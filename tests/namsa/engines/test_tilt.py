@@ -13,14 +13,8 @@ ENERGY = 200e3
 WAVELENGTH = optics.wavelength_angstrom(ENERGY)
 GRID = Grid((96, 120), (14.4, 16.2))
 PIXEL_MRAD = np.array([WAVELENGTH / extent * 1e3 for extent in GRID.extent_angstrom])
-ARGUMENTS = {
-    "energy_ev": ENERGY,
-    "semiangle_mrad": 12.0,
-    "grid_shape": GRID.shape,
-    "precision": "float64",
-    "backend": "cpu",
-    "positions_angstrom": [[5.3, 6.2], [7.6, 9.4]],
-}
+BEAM = {"energy_ev": ENERGY, "semiangle_mrad": 12.0, "positions_angstrom": [[5.3, 6.2], [7.6, 9.4]]}
+ARGUMENTS = BEAM | {"grid_shape": GRID.shape, "precision": "float64", "backend": "cpu"}
 
 
 def columns(n=20, spacing=2.0, tilt_mrad=(0.0, 0.0)):

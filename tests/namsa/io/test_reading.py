@@ -88,11 +88,8 @@ def test_content_precedes_the_suffix(tmp_path):
 def test_files_that_are_none(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty.mib").touch()
-    for name, message in (
-        ("none.mib", "no file"),
-        ("folder", "of no known format"),
-        ("empty.mib", "no file of Merlin"),
-    ):
+    faults = {"none.mib": "no file", "folder": "of no known format", "empty.mib": "no file of Merlin"}
+    for name, message in faults.items():
         with pytest.raises(InputError, match=message), namsa.read(tmp_path / name):
             pass
     with pytest.raises(InputError, match="folder: Is a directory"):

@@ -137,17 +137,9 @@ def test_a_focal_spread_averages_patterns_over_defocus():
 
 
 def test_the_beam_is_conserved_and_recorded():
-    stack = namsa.simulate(
-        specimen(),
-        **ARGUMENTS,
-        positions_angstrom=[[1.0, 1.0]],
-        source_size_angstrom=0.5,
-        focal_spread_angstrom=20.0,
-        source_points=2,
-        focal_points=3,
-    )
-    sharp = namsa.simulate(specimen(), **ARGUMENTS, positions_angstrom=[[1.0, 1.0]])
+    spreads, at = {"source_size_angstrom": 0.5, "focal_spread_angstrom": 20.0}, {"positions_angstrom": [[1.0, 1.0]]}
+    stack = namsa.simulate(specimen(), **ARGUMENTS, **at, **spreads, source_points=2, focal_points=3)
+    sharp = namsa.simulate(specimen(), **ARGUMENTS, **at)
     assert stack.cbed.sum() == pytest.approx(sharp.cbed.sum(), abs=0.01)
-    recorded = {name: stack.provenance[name] for name in ("source_size_angstrom", "focal_spread_angstrom")}
-    assert recorded == {"source_size_angstrom": 0.5, "focal_spread_angstrom": 20.0}
+    assert {name: stack.provenance[name] for name in spreads} == spreads
     assert stack.provenance["coherent_probes"] == 12

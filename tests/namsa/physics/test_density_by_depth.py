@@ -34,16 +34,9 @@ def specimen() -> ase.Atoms:
 
 
 def simulated(**options) -> namsa.Sample:
-    return namsa.simulate(
-        specimen(),
-        energy_ev=200e3,
-        semiangle_mrad=20,
-        grid_shape=(30, 24),
-        positions_angstrom=[[1.0, 2.0]],
-        precision="float64",
-        slice_thickness_angstrom=2.4,  # whose faces are not those of the bins
-        **options,
-    )
+    beam = {"energy_ev": 200e3, "semiangle_mrad": 20, "positions_angstrom": [[1.0, 2.0]], "precision": "float64"}
+    # Slices whose faces are not those of the bins.
+    return namsa.simulate(specimen(), **beam, grid_shape=(30, 24), slice_thickness_angstrom=2.4, **options)
 
 
 @pytest.mark.parametrize("phonons", [None, FrozenPhonons(rms_angstrom=0.3, configurations=3)])
@@ -86,10 +79,8 @@ def stored() -> namsa.Sample:
         target={"at": "scan", "depth_bins": 4},
     )
     entries = build_entries(settings, [silver, gold])
-    assert {(entry.kind, entry.partner, entry.skipped) for entry in entries} == {
-        ("stack", "Ag", None),
-        ("stack", "Au", None),
-    }
+    found = {(entry.kind, entry.partner, entry.skipped) for entry in entries}
+    assert found == {("stack", "Ag", None), ("stack", "Au", None)}
     material = replace(silver, partner=gold)
     entry = next(entry for entry in entries if entry.material == "Ag")
     workload = count_workload(settings, material, entry)
@@ -115,9 +106,8 @@ def test_records_and_files_carry_the_bins(stored, tmp_path):
     assert depth == {"name": "depth", "units": "Å", "origin": bin_width / 2, "sampling": bin_width}
     assert y == record.header["arrays"]["density"]["axes"][0]
     stored.save(tmp_path / "sample.h5")
-    np.testing.assert_array_equal(
-        sample_file.read_sample(tmp_path / "sample.h5").density_by_depth, stored.density_by_depth
-    )
+    read = sample_file.read_sample(tmp_path / "sample.h5")
+    np.testing.assert_array_equal(read.density_by_depth, stored.density_by_depth)
     (described,) = describe_file(tmp_path / "sample.h5").contents
     axis = described.arrays["density_by_depth"].axes[0]
     assert (axis.name, axis.units) == ("depth", "Å")

@@ -31,14 +31,10 @@ def test_binning_conserves_what_lands_on_the_detector():
 def test_a_beam_on_the_axis_lands_in_the_middle():
     pattern = np.zeros((1, *GRID.shape))
     pattern[0, 60, 48] = 1  # the zero frequency
-    odd = detector.bin_patterns(
-        pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(5, 7), pixel_mrad=3.0))
-    )
-    assert odd[0, 2, 3] == pytest.approx(1)
-    even = detector.bin_patterns(
-        pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(4, 6), pixel_mrad=3.0))
-    )
-    np.testing.assert_allclose(even[0, 1:3, 2:4], 0.25)
+    cameras = (Detector(shape=shape, pixel_mrad=3.0) for shape in ((5, 7), (4, 6)))
+    odd, even = (detector.bin_patterns(pattern, detector.bin_matrices(GRID, WAVELENGTH, each))[0] for each in cameras)
+    assert odd[2, 3] == pytest.approx(1)
+    np.testing.assert_allclose(even[1:3, 2:4], 0.25)
 
 
 def test_detectors_the_grid_cannot_serve_are_refused():
@@ -200,14 +196,9 @@ def test_a_dose_is_shared_out_by_the_step_of_the_raster():
 
 def test_simulated_patterns_are_counted_after_everything_else():
     atoms = bulk("MgO", "rocksalt", a=4.212, cubic=True) * (3, 3, 1)
-    arguments = {
-        "energy_ev": 200e3,
-        "semiangle_mrad": 20.0,
-        "grid_shape": (64, 72),
-        "positions_angstrom": [[0.0, 0.0], [1.0, 0.5], [2.0, 2.0]],
-        "frozen_phonons": FrozenPhonons(rms_angstrom=0.1, configurations=2),
-        "seed": 11,
-    }
+    probes = {"positions_angstrom": [[0.0, 0.0], [1.0, 0.5], [2.0, 2.0]], "energy_ev": 200e3, "semiangle_mrad": 20.0}
+    phonons = FrozenPhonons(rms_angstrom=0.1, configurations=2)
+    arguments = probes | {"grid_shape": (64, 72), "frozen_phonons": phonons, "seed": 11}
     clean = simulate(atoms, detector=Detector(binning=2), **arguments)
     noisy = simulate(atoms, detector=Detector(binning=2, electrons_per_pattern=3e4), **arguments)
     np.testing.assert_array_equal(noisy.cbed, detector.add_poisson_noise(clean.cbed, 3e4, seed=11))

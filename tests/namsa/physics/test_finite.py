@@ -12,6 +12,7 @@ from namsa.physics import finite, form_factors, potential, specimen
 from namsa.physics.grid import Grid
 
 GRID = Grid((60, 84), (9.0, 10.5))
+BEAM = {"energy_ev": 200e3, "semiangle_mrad": 20.0, "precision": "float64", "backend": "cpu"}
 SIGMA = 1e-9  # so weak that (t − 1)/iσ is the potential itself, band-limited
 
 
@@ -145,18 +146,10 @@ def test_thinner_slices_converge():
     z = 2.9 * np.arange(8) + np.random.default_rng(4).uniform(0.1, 1.4, 8)
     atoms = atoms_of("Si8", np.stack([np.full(8, 5.0), np.full(8, 4.0), z], axis=1), depth=24.0)
 
+    settings = BEAM | {"grid_shape": (120, 168), "positions_angstrom": [[4.1, 5.2]], "projection": "finite"}
+
     def pattern(thickness):
-        return namsa.simulate(
-            atoms,
-            energy_ev=200e3,
-            semiangle_mrad=20.0,
-            grid_shape=(120, 168),
-            positions_angstrom=[[4.1, 5.2]],
-            slice_thickness_angstrom=thickness,
-            projection="finite",
-            precision="float64",
-            backend="cpu",
-        ).cbed
+        return namsa.simulate(atoms, slice_thickness_angstrom=thickness, **settings).cbed
 
     finest = pattern(0.15)
     errors = [np.linalg.norm(pattern(t) - finest) / np.linalg.norm(finest) for t in (2.0, 1.0, 0.5)]
@@ -175,15 +168,9 @@ def test_projection_changes_neither_density_nor_projected_potential():
 
 
 def test_another_projection_is_refused():
+    settings = BEAM | {"grid_shape": GRID.shape, "positions_angstrom": [[0, 0]], "projection": "finate"}
     with pytest.raises(InputError, match="'finate'"):
-        namsa.simulate(
-            atoms_of("O", [[1, 1, 1]]),
-            energy_ev=200e3,
-            semiangle_mrad=20.0,
-            grid_shape=GRID.shape,
-            positions_angstrom=[[0, 0]],
-            projection="finate",
-        )
+        namsa.simulate(atoms_of("O", [[1, 1, 1]]), **settings)
 
 
 def test_the_mean_inner_potential_is_shared_by_the_whole():

@@ -116,8 +116,7 @@ def test_what_could_not_be_made_is_counted_and_listed(tmp_path, monkeypatch, cap
     found = json.loads(capsys.readouterr().out)
     assert found["failed"] == len(found["failures"]) == 12
     assert found["failures"]["Fe-bcc-001-20A"] == "no Fe along (0, 0, 1)"
-    listed = [
-        line for line in info_text.describe(describe_dataset(tmp_path)).splitlines() if line.split()[0] == "failed"
-    ]
+    lines = info_text.describe(describe_dataset(tmp_path)).splitlines()
+    listed = [line for line in lines if line.split()[0] == "failed"]
     assert len(listed) == 5
     assert all(" along (" in line for line in listed)
