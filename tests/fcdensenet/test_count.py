@@ -35,17 +35,9 @@ def test_2x2_transitions_up() -> None:
 
 def test_published_23m_network() -> None:
     """The authors count kernels, trained norms and the first bias, which has one value per column, not per map."""
-    network = count(
-        NetworkConfig(
-            input_shape=(1024, 512, 512),
-            layers=(2, 2, 3, 4, 3, 2, 2),
-            growth=128,
-            first_filters=128,
-            kernel=3,
-            first_kernel=3,
-            transition_up_kernel=1,
-        )
-    )
+    blocks = {"layers": (2, 2, 3, 4, 3, 2, 2), "growth": 128, "first_filters": 128}
+    kernels = {"kernel": 3, "first_kernel": 3, "transition_up_kernel": 1}
+    network = count(NetworkConfig(input_shape=(1024, 512, 512), **blocks, **kernels))
     norms = sum(layer.trainable_parameters for layer in network.layers if layer.kind == "norm")
     assert network.conv_weights + norms + 512 == 22_877_568
     assert network.step_flop == pytest.approx(8.002e12, rel=1e-4)
@@ -56,18 +48,9 @@ def test_published_23m_network() -> None:
 )
 def test_published_tiramisu(channels: int, first_filters: int, parameters: int, step_tflop: float) -> None:
     """Kurth et al. 2018 publish the FLOP (figure 2); the parameters follow from their text and code."""
-    network = count(
-        NetworkConfig(
-            input_shape=(channels, 768, 1152),
-            layers=(2, 2, 2, 4, 5, 4, 2, 2, 2),
-            growth=32,
-            first_filters=first_filters,
-            output_channels=3,
-            dropout=0.2,
-            transitions="strided",
-            transition_up_kernel=3,
-        )
-    )
+    blocks = {"layers": (2, 2, 2, 4, 5, 4, 2, 2, 2), "growth": 32, "first_filters": first_filters, "dropout": 0.2}
+    ends = {"input_shape": (channels, 768, 1152), "output_channels": 3}
+    network = count(NetworkConfig(**blocks, **ends, transitions="strided", transition_up_kernel=3))
     assert network.parameters == network.trainable_parameters == parameters
     assert network.step_flop == pytest.approx(step_tflop * 1e12, rel=2e-4)
 

@@ -36,17 +36,10 @@ def test_the_pattern_of_a_probe_in_vacuum_is_the_aperture(method, projection):
 
 def test_the_probe_in_vacuum_has_no_vibrations_and_any_number_of_thicknesses():
     phonons = namsa.FrozenPhonons(rms_angstrom=0.1, configurations=2)
-    scattering = namsa.scatter(
-        EMPTY,
-        max_angle_mrad=20,
-        thicknesses_angstrom=[2, 8],
-        frozen_phonons=phonons,
-        slice_thickness_angstrom=2,
-        **SHARED,
-    )
-    thin, thick = (
-        scattering.simulate(depth, semiangle_mrad=20, positions_angstrom=[[1.0, 2.0]]).cbed for depth in (0, 1)
-    )
+    depths = {"thicknesses_angstrom": [2, 8], "slice_thickness_angstrom": 2}
+    scattering = namsa.scatter(EMPTY, max_angle_mrad=20, **depths, frozen_phonons=phonons, **SHARED)
+    probe = {"semiangle_mrad": 20, "positions_angstrom": [[1.0, 2.0]]}
+    thin, thick = (scattering.simulate(depth, **probe).cbed for depth in (0, 1))
     np.testing.assert_allclose(thin, thick, atol=1e-12)
     assert thin.sum() == pytest.approx(1)
 

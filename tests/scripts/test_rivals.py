@@ -148,15 +148,9 @@ def test_what_diverges_is_judged_by_its_last_image_before(rivals):
 
 def test_a_case_tells_what_a_microscope_knows_and_no_more(stacks, tmp_path):
     positions = np.stack(np.meshgrid(np.arange(4.0), 0.5 * np.arange(5.0), indexing="ij"), -1).reshape(-1, 2)
-    sample = namsa.simulate(
-        ase.Atoms("C", [(3, 4, 1)], cell=(8, 10, 2)),
-        energy_ev=80e3,
-        semiangle_mrad=15.0,
-        grid_shape=(40, 32),
-        positions_angstrom=positions,
-        aberrations={"C10": 70.0},
-        scan_shape=(4, 5),
-    )
+    beam = {"energy_ev": 80e3, "semiangle_mrad": 15.0, "aberrations": {"C10": 70.0}, "scan_shape": (4, 5)}
+    atoms = ase.Atoms("C", [(3, 4, 1)], cell=(8, 10, 2))
+    sample = namsa.simulate(atoms, **beam, grid_shape=(40, 32), positions_angstrom=positions)
     density = np.arange(20, dtype=np.float32).reshape(4, 5)
     added = {"density_sampling_angstrom": [1.0, 0.5], "density_origin_angstrom": [0.0, 0.0]}
     known = sample.provenance | added | {"density_max_q_per_angstrom": 1.25, "id": "one"}

@@ -58,11 +58,5 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
         (shadows / f"{name}.py").write_text("raise ImportError(f'there is no {__name__} here')\n")
     (shadows / "fake_msvcrt.py").write_text(_MSVCRT)
     start = _START.format(calls=CALLS, modules=MODULES, shadows=str(shadows))
-    return subprocess.run(
-        [sys.executable, "-c", start + code],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-        check=False,
-    )
+    line, environment = [sys.executable, "-c", start + code], {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(line, capture_output=True, text=True, cwd=folder, env=os.environ | environment, check=False)

@@ -211,13 +211,9 @@ def test_a_lens_and_an_amplitude_of_its_own_are_those_of_a_configuration_with_th
     aberrations |= dict(zip(("C21", "phi21"), own["C21_angstrom"], strict=True)) | {"C30": own["C30_angstrom"]}
     coherence = {name: own[name] for name in ("source_size_angstrom", "focal_spread_angstrom")}
     phonons = {"rms_angstrom": own["rms_displacement_angstrom"], "configurations": 2}
-    by_hand = SimulationConfig.model_validate(
-        tree
-        | {
-            "specimen": tree["specimen"] | {"frozen_phonons": phonons},
-            "microscope": {"aberrations": aberrations} | coherence,
-        }
-    )
+    own = {"specimen": tree["specimen"] | {"frozen_phonons": phonons}}
+    own["microscope"] = {"aberrations": aberrations} | coherence
+    by_hand = SimulationConfig.model_validate(tree | own)
     sample = simulate_entry(varied, material, entry)
     assert np.array_equal(simulate_entry(by_hand, material, entry).cbed, sample.cbed)
     assert sample.provenance["aberrations"] == aberrations

@@ -197,12 +197,9 @@ def test_no_formula_is_in_two_splits_and_prototypes_are_few(films: dict[str, Mat
 
 @pytest.mark.parametrize("method", ["auto", "scatter"])
 def test_samples_of_a_dataset_are_whole_films(films: dict[str, Material], method: str) -> None:
-    config = SimulationConfig.model_validate(
-        {
-            "specimen": {"thickness_angstrom": [3], "lateral_angstrom": [10, 12], "max_strain": 0.03},
-            "simulation": {"sampling_angstrom": 0.3, "method": method},
-        }
-    )
+    specimen = {"thickness_angstrom": [3], "lateral_angstrom": [10, 12], "max_strain": 0.03}
+    simulation = {"sampling_angstrom": 0.3, "method": method}
+    config = SimulationConfig.model_validate({"specimen": specimen, "simulation": simulation})
     chosen = [films[name] for name in ("C-graphite-1L", "CdI2-1T-3L", "Bi2Te3-166-2L")]
     for film, entry in zip(chosen, build_entries(config, chosen), strict=True):
         cell = build_supercell(config, film, entry).atoms

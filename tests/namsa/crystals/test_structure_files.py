@@ -33,12 +33,8 @@ Direct
 
 def quartz():
     """A hexagonal crystal, whose atoms are not where another setting would have them."""
-    return ase.spacegroup.crystal(
-        ["Si", "O"],
-        [(0.47, 0, 1 / 3), (0.413, 0.267, 0.786)],
-        spacegroup=152,
-        cellpar=[4.916, 4.916, 5.405, 90, 90, 120],
-    )
+    basis, cell = [(0.47, 0, 1 / 3), (0.413, 0.267, 0.786)], [4.916, 4.916, 5.405, 90, 90, 120]
+    return ase.spacegroup.crystal(["Si", "O"], basis, spacegroup=152, cellpar=cell)
 
 
 @pytest.mark.parametrize("name", FORMATS)

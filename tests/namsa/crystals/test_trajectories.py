@@ -26,12 +26,8 @@ CONFIG = {
 
 def frames(count=3):
     """Strontium titanate in a cell of 7.8 × 3.9 × 3.9 Å, whose atoms vibrate."""
-    cell = ase.Atoms(
-        "SrTiO3",
-        scaled_positions=[(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)],
-        cell=[3.9] * 3,
-        pbc=True,
-    )
+    sites = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)]
+    cell = ase.Atoms("SrTiO3", scaled_positions=sites, cell=[3.9] * 3, pbc=True)
     found = []
     for seed in range(count):
         found.append(cell * (2, 1, 1))

@@ -23,20 +23,13 @@ def diffract(grid, slices, beam=(0, 0)):
     """Amplitudes behind `slices` of the plane wave with grid frequency `beam` (rows, columns)."""
     wave = np.zeros((1, *grid.shape), dtype=complex)
     wave[0, beam[0], beam[1]] = 1
-    return multislice.exit_waves(wave, slices, multislice.propagator(grid, WAVELENGTH, slices.thicknesses_angstrom[0]))[
-        0
-    ]
+    fresnel = multislice.propagator(grid, WAVELENGTH, slices.thicknesses_angstrom[0])
+    return multislice.exit_waves(wave, slices, fresnel)[0]
 
 
 def gaas_110(depth=None):
-    cell = make_supercell(
-        GAAS,
-        zone_axis=(1, 1, 0),
-        lateral_angstrom=(4.0, 5.0),
-        thickness_angstrom=depth or 3.9,
-        max_strain=0.0,
-        max_atoms=10_000,
-    ).atoms
+    extent = {"lateral_angstrom": (4.0, 5.0), "thickness_angstrom": depth or 3.9}
+    cell = make_supercell(GAAS, zone_axis=(1, 1, 0), **extent, max_strain=0.0, max_atoms=10_000).atoms
     lx, ly, _ = cell.cell.lengths()
     return cell, Grid((24, 36) if ly < lx else (36, 24), (ly, lx))
 

@@ -242,14 +242,8 @@ def test_plane_waves_take_each_slice_as_far_as_it_is_thick():
     """Layers at unequal distances: each distance has its propagator, in both methods."""
     heights = (0.0, 1.3, 4.0, 9.1)
     atoms = ase.Atoms("AuCuAgPt", positions=[(2 + z / 3, 3, z) for z in heights], cell=[8.4, 7.2, 12.0], pbc=True)
-    arguments = {
-        "energy_ev": ENERGY,
-        "semiangle_mrad": SEMIANGLE,
-        "grid_shape": (72, 84),
-        "positions_angstrom": RASTER,
-        "accuracy": None,
-        "backend": "cpu",
-    }
+    beam = {"energy_ev": ENERGY, "semiangle_mrad": SEMIANGLE, "positions_angstrom": RASTER}
+    arguments = beam | {"grid_shape": (72, 84), "accuracy": None, "backend": "cpu"}
     plain = namsa.simulate(atoms, **arguments, method="multislice", engine="plain")
     assert (plain.provenance["slices"], plain.provenance["slices_follow_layers"]) == (4, True)
     equal = namsa.simulate(atoms, **arguments, method="multislice", engine="plain", slice_thickness_angstrom=3.0)

@@ -18,14 +18,9 @@ LENS = {"C10": 60.0, "C12": 50.0, "phi12": 0.5, "C21": 4000.0, "phi21": -2.0}
 @pytest.fixture(scope="module")
 def scattering():
     """A carbon film, larger than the scan."""
-    return namsa.scatter(
-        glass((18.0, 20.0, THICKNESS), seed=5),
-        energy_ev=ENERGY_EV,
-        max_angle_mrad=SEMIANGLE_MRAD,
-        max_detected_mrad=26,
-        grid_shape=(100, 90),
-        slice_thickness_angstrom=3.0,
-    )
+    beam = {"energy_ev": ENERGY_EV, "max_angle_mrad": SEMIANGLE_MRAD, "max_detected_mrad": 26}
+    film = glass((18.0, 20.0, THICKNESS), seed=5)
+    return namsa.scatter(film, **beam, grid_shape=(100, 90), slice_thickness_angstrom=3.0)
 
 
 def patterns(scattering, lens, electrons=None):

@@ -87,11 +87,8 @@ def test_our_own_file_is_read_as_it_was_written(tmp_path):
         assert patterns.centre_pixels == (2.0, 3.0)
         assert patterns.normalised
     hdf5.write_samples(tmp_path / "two.h5", [("a", sample), ("b", sample)])
-    with (
-        pytest.raises(InputError, match="several.*--dataset: a/cbed/data, b/cbed/data"),
-        open_patterns(tmp_path / "two.h5"),
-    ):
-        pass
+    with pytest.raises(InputError, match="several.*--dataset: a/cbed/data, b/cbed/data"):
+        open_patterns(tmp_path / "two.h5").__enter__()
     with open_patterns(tmp_path / "two.h5", CalibrationOverrides(dataset="b/cbed")) as patterns:
         assert patterns.data.name == "/b/cbed/data"
 
@@ -187,11 +184,8 @@ def test_a_provenance_of_another_kind_says_nothing_of_the_beam(tmp_path, provena
     ],
 )
 def test_numbers_out_of_range_are_refused(changes, message):
-    with (
-        pytest.raises(InputError, match=f"hyperspy.hspy: {message}"),
-        open_patterns(FILES / "hyperspy.hspy", replace(BEAM, **changes)),
-    ):
-        pass
+    with pytest.raises(InputError, match=f"hyperspy.hspy: {message}"):
+        open_patterns(FILES / "hyperspy.hspy", replace(BEAM, **changes)).__enter__()
 
 
 @pytest.mark.parametrize("dtype", ["c8", "S4", "O", "f4,i4"])
