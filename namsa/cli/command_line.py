@@ -86,6 +86,22 @@ class CommandParser(argparse.ArgumentParser):
         self.commands[name] = command
         return command
 
+    def add_config(self) -> None:
+        """Adds the arguments of a command that reads a configuration."""
+        self.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML file")
+        self.add_overrides()
+
+    def add_overrides(self) -> None:
+        """Adds the option that overrides values of a configuration."""
+        self.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="section.key=value",
+            dest="overrides",
+            help="override one value",
+        )
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses `args`, with the default command in front if they name no command."""
         words = list(sys.argv[1:] if args is None else args)

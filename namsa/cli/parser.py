@@ -74,7 +74,7 @@ def _add_simulation(parser: CommandParser) -> None:
             "namsa simulate configs/quickstart.yaml --check",
         ),
     )
-    _add_config(command)
+    command.add_config()
     _add_dry_run(command)
     command.add_argument(
         "--check",
@@ -109,7 +109,7 @@ def _add_simulation(parser: CommandParser) -> None:
             "namsa dataset configs/paper.yaml --out data/paper --manifest-only",
         ),
     )
-    _add_config(command)
+    command.add_config()
     _add_dry_run(command)
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="the dataset's folder")
     command.add_argument(
@@ -282,14 +282,7 @@ def _add_crystals(parser: CommandParser) -> None:
         description="Needs MP_API_KEY in the environment and a section materials.materials_project.",
         examples=("MP_API_KEY=... namsa fetch my.yaml",),
     )
-    _add_config(command)
-
-
-def _add_config(command: CommandParser) -> None:
-    command.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML file")
-    command.add_argument(
-        "--set", action="append", default=[], metavar="key.path=value", dest="overrides", help="override one value"
-    )
+    command.add_config()
 
 
 def _add_compression(command: CommandParser) -> None:

@@ -7,11 +7,13 @@ whole number of its own periods. Both crystals so keep all their planes, and the
 """
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import ase
 import numpy as np
 
+from namsa.arrays import Floats
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.halves import joined, rolled
 from namsa.crystals.kinds.inclusions import PART
@@ -96,16 +98,29 @@ def interface(
     draws.used |= {"axis": AXES[axis], "misfit": fitted.misfit}
     sides = np.asarray(atoms.cell.lengths())
     first = atoms[wrapped(atoms.positions, sides)[:, axis] < fitted.start_angstrom - 1e-6]
-    filled = fill_cell(partner, fitted.fit).atoms
-    room = np.array(fitted.fit.lengths_angstrom)
-    period = room / np.gcd.reduce(fitted.fit.matrix, axis=1)
-    candidates = []
+    candidates = [(first, second) for second in placed(partner, fitted.fit, sides, axis, fitted.start_angstrom)]
+    whole = joined(candidates, pair_distances([crystal, partner]))
+    return rolled(whole, position, draws, axis, fitted.start_angstrom / sides[axis])
+
+
+def placed(
+    partner: ase.Atoms, fit: CellFit, sides: Floats, axis: int, start: float, length: float = np.inf
+) -> Iterator[ase.Atoms]:
+    """Yields the partner in part of a cell, with each shift by half a period along each axis.
+
+    Args:
+        fit: How the partner fits to its part.
+        sides: Of the cell, Å.
+        axis: Axis along which the part begins at `start`, Å, and ends after `length`.
+    """
+    filled = fill_cell(partner, fit).atoms
+    room = np.array(fit.lengths_angstrom)
+    period = room / np.gcd.reduce(fit.matrix, axis=1)
     for halves in itertools.product((0.0, 0.5), repeat=3):
         second = filled.copy()
         second.positions = wrapped(filled.positions + period * halves, room)
-        second.positions[:, axis] += fitted.start_angstrom
+        second = second[second.positions[:, axis] < length]
+        second.positions[:, axis] += start
         second.set_cell(sides)
         second.set_array(PART, np.ones(len(second), np.int64))
-        candidates.append((first, second))
-    whole = joined(candidates, pair_distances([crystal, partner]))
-    return rolled(whole, position, draws, axis, fitted.start_angstrom / sides[axis])
+        yield second

@@ -9,19 +9,15 @@ All depths are parts of the thickness from where the beam enters, and are the pl
 that is cut off at a smaller depth (`simulation.method` scatter) has what lies above.
 """
 
-import itertools
-
 import ase
 import numpy as np
 
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.halves import joined
-from namsa.crystals.kinds.inclusions import PART
-from namsa.crystals.kinds.interface import MOST_MISFIT, PartnerFit
+from namsa.crystals.kinds.interface import MOST_MISFIT, PartnerFit, placed
 from namsa.crystals.kinds.overlaps import pair_distances, wrapped
 from namsa.crystals.kinds.points import replace_sites
 from namsa.crystals.orient import CellFit, RectangularCells
-from namsa.crystals.supercell import fill_cell
 from namsa.errors import InputError
 
 WITH_LAYER = ("stack", "cap", "buried_layer")  # of a partner
@@ -86,18 +82,7 @@ def with_layer(
     start, end = top * float(sides[2]), min(top + part, 1.0) * float(sides[2])
     depth = wrapped(atoms.positions, sides)[:, 2]
     first = atoms[(depth < start) | (depth >= end)]
-    filled = fill_cell(partner, fitted.fit).atoms
-    room = np.array(fitted.fit.lengths_angstrom)
-    period = room / np.gcd.reduce(fitted.fit.matrix, axis=1)
-    candidates = []
-    for halves in itertools.product((0.0, 0.5), repeat=3):
-        second = filled.copy()
-        second.positions = wrapped(filled.positions + period * halves, room)
-        second = second[second.positions[:, 2] < end - start]
-        second.positions[:, 2] += start
-        second.set_cell(sides)
-        second.set_array(PART, np.ones(len(second), np.int64))
-        candidates.append((first, second))
+    candidates = [(first, second) for second in placed(partner, fitted.fit, sides, 2, start, end - start)]
     if not len(first) or not all(len(second) for _, second in candidates):
         raise InputError(f"the {kind} has a layer without an atom: make the thickness larger")
     draws.used |= {"misfit": fitted.misfit, "planes_angstrom": [round(start, 3), round(end, 3)]}
