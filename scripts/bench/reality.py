@@ -56,8 +56,8 @@ from train.apply.aberrations import aberrations_score
 from train.apply.contrast import UNRESOLVED
 from train.apply.familiarity import MOST_FLAGGED, UNFAMILIAR
 from train.apply.orientation import orientation_score
+from train.apply.uncertainty import auroc
 from train.measure.metrics import image_metrics
-from train.measure.separation import auroc
 
 SCORES: dict[str, Callable[[dict[str, Any]], float]] = {  # each over its limit
     "familiarity": lambda row: UNFAMILIAR / max(row["familiarity"], 1e-3),

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from ..measure.coverage import TWO_SIGMA, Coverage, coverage, covering_factor
 from ..measure.groups import Facts, groups
 from ..measure.metrics import image_metrics
-from ..measure.separation import auroc
 from ..reports.calibration_results import Calibration, CoverageGroup, ToldApart, WrongWindows
 from .ensemble import Prediction
 from .familiarity import UNFAMILIAR, Familiarity, PatternStatistics, window_features
@@ -202,3 +202,13 @@ def told_apart(
         "auroc_alike": by_all_alike,
         "flagged_outside": float(np.mean(familiarity.familiarity(far) < UNFAMILIAR)),
     }
+
+
+def auroc(high: Sequence[float] | npt.NDArray[Any], low: Sequence[float] | npt.NDArray[Any]) -> float:
+    """Returns the probability that one of `high` is larger than one of `low`; equal ones count half.
+
+    Args:
+        high: Numbers of the group that is expected to have larger ones, `(n,)`.
+        low: Numbers of the other group, `(m,)`.
+    """
+    return float(stats.mannwhitneyu(high, low).statistic) / (len(high) * len(low))

@@ -52,7 +52,7 @@ def _add_job(parser: CommandParser) -> None:
             "%(prog)s own.yaml --supervise --ranks 8 --min-ranks 6 -- horovodrun -np {ranks}",
         ),
     )
-    _add_config(command)
+    command.add_config()
     command.add_argument("--run-dir", type=Path, metavar="DIR", help="default: runs/<name of the experiment>")
     command.add_argument(
         "--home", type=Path, metavar="DIR", help="a second place for the run directory, if it may be lost"
@@ -88,7 +88,7 @@ def add_describe(parser: CommandParser) -> None:
             "%(prog)s configs/neighbours/cosmoflow.yaml --set network.norm=true --json",
         ),
     )
-    _add_config(command)
+    command.add_config()
     command.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
 
 
@@ -104,7 +104,7 @@ def _add_preflight(parser: CommandParser) -> None:
             "srun -n 8 --gpus-per-task=1 %(prog)s configs/summit.yaml --gpu --exchange runs/preflight",
         ),
     )
-    _add_config(command)
+    command.add_config()
     command.add_argument("--gpu", action="store_true", help="every rank needs a GPU, CuPy and NCCL")
     command.add_argument("--exchange", type=Path, metavar="DIR", help="a new folder that all ranks share")
     command.add_argument(
@@ -222,7 +222,7 @@ def _add_reports(parser: CommandParser) -> None:
             "%(prog)s configs/quickstart.yaml --steps 10 --out runs/quickstart",
         ),
     )
-    _add_config(command)
+    command.add_config()
     command.add_argument("--steps", type=positive, default=5, metavar="N", help="steps to profile, default 5")
     command.add_argument(
         "--out", type=Path, metavar="DIR", help="write profile.json and timeline.png; a run's report then has them"
@@ -258,7 +258,7 @@ def _add_reports(parser: CommandParser) -> None:
         metavar="RUN_DIR",
         help="speed-ups of finished runs on different numbers of ranks",
     )
-    _add_overrides(command)
+    command.add_overrides()
     command.add_argument("--ranks", default="1..27600", help="1..N, or numbers separated by commas")
     command.add_argument("--ways", metavar="P,...", help="numbers of ranks that a sample is divided over")
     command.add_argument(
@@ -273,17 +273,6 @@ def _add_reports(parser: CommandParser) -> None:
     command.add_argument("--efficiency", type=float, default=0.9, help="the lowest that is worthwhile, default 0.9")
     command.add_argument("--out", type=Path, metavar="PICTURE", help=".png, .svg or .pdf")
     command.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def _add_config(command: CommandParser) -> None:
-    command.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML file")
-    _add_overrides(command)
-
-
-def _add_overrides(command: CommandParser) -> None:
-    command.add_argument(
-        "--set", action="append", default=[], metavar="section.key=value", dest="overrides", help="override one value"
-    )
 
 
 def _add_run_dir(command: CommandParser) -> None:

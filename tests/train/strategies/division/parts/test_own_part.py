@@ -14,7 +14,7 @@ from train.input.batches import batches
 from train.input.source import FolderSource, TrainingSet
 from train.input.views import ReadCache
 from train.ranks.alone import Alone
-from train.strategies.division.parts.own_part import slab_of
+from train.strategies.division.parts.division import slab_of
 
 CASES = [
     ("detector", "y", (1, 1, 2, 1), {"coordinates": True}),

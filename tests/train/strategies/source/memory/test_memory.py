@@ -14,9 +14,9 @@ from namsa.dataset.slab_file import write_slab_file
 from namsa.errors import InputError, WorkError
 from train.experiment.data import Simulated
 from train.input.batches import batches
-from train.input.samples import TrainingSamples
 from train.input.selection import epoch_share
 from train.input.source import TrainingSet, source_of
+from train.phases.plan import TrainingSamples
 from train.strategies.division.parts.section import SampleSplit
 from train.strategies.source.memory.section import Memory
 from train.strategies.source.memory.source import Source, assign_owners

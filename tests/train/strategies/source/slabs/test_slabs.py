@@ -13,9 +13,9 @@ from namsa.dataset.slab_file import write_slab_file
 from namsa.errors import InputError
 from train.experiment.experiment import Experiment
 from train.input.batches import batches
-from train.input.samples import TrainingSamples
 from train.input.source import TrainingSet, source_of
 from train.input.views import ReadCache
+from train.phases.plan import TrainingSamples
 from train.strategies.source.slabs.section import Slabs
 
 TILES = (1, 1, 2, 1)
