@@ -1,8 +1,8 @@
-"""Runs abTEM for simulate_vs_abtem.py, in an environment of its own: abTEM is GPL and no part of namsa.
+"""Runs abTEM for speed against namsa, in an environment of its own: abTEM is GPL and no part of namsa.
 
 Reads one JSON workload per line and answers each with one JSON line. The settings are those with which abTEM was
 fastest on this workload: one thread per transform, small batches, one Dask thread per core, and the potential built
-before the probes are scanned.
+before the probes are scanned. "slice_thickness_angstrom" is a number, or a list with the thickness of each slice.
 """
 
 import json
@@ -27,15 +27,19 @@ def mkl(x: np.ndarray, name: str, overwrite_x: bool, **options: Any) -> np.ndarr
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
-    abtem.config.set({"device": "cpu", "precision": "float32", "fft": job["fft"], "fftw.threads": 1})
+    abtem.config.set(
+        {"device": "cpu", "precision": job.get("precision", "float32"), "fft": job["fft"], "fftw.threads": 1}
+    )
     if job["fft"] == "mkl":
         abtem.core.fft._mkl_fft_dispatch = mkl
     atoms = ase.Atoms(job["numbers"], positions=job["positions"], cell=job["cell"], pbc=True)
+    atoms.positions[:, 2] += job.get("above_face_angstrom", 0.0)
+    thickness = job["slice_thickness_angstrom"]
     start = time.perf_counter()
     potential = abtem.Potential(
         atoms,
         gpts=tuple(job["grid_shape"][::-1]),
-        slice_thickness=job["slice_thickness_angstrom"],
+        slice_thickness=thickness if isinstance(thickness, float) else tuple(thickness),
         parametrization="lobato",
         projection="infinite",
     ).build(lazy=False)
@@ -47,6 +51,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
             potential, scan=scan, detectors=abtem.PixelatedDetector(max_angle=None), max_batch=BATCH, lazy=True
         ).compute(progress_bar=False)
     done = time.perf_counter()
+    if "patterns" in job:
+        np.save(job["patterns"], patterns.array.swapaxes(-1, -2))  # abTEM's arrays are [x, y]
     return {
         "total_s": done - start,
         "propagation_s": done - built,

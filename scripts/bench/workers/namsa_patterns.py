@@ -1,6 +1,7 @@
-"""Runs namsa for simulate_vs_abtem.py, in a process of its own so that its peak memory is known.
+"""Runs namsa for simulate_vs_abtem.py and equal_error.py, in a process of its own so that its peak memory is known.
 
-Reads one JSON workload per line and answers each with one JSON line.
+Reads one JSON workload per line and answers each with one JSON line. A workload without "grid_shape" gets the pixels
+and slices that namsa chooses for "reach_mrad". With "patterns", the patterns are written to that file.
 """
 
 import json
@@ -23,14 +24,18 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         atoms,
         energy_ev=job["energy_ev"],
         semiangle_mrad=job["semiangle_mrad"],
-        grid_shape=tuple(job["grid_shape"]),
+        grid_shape=job.get("grid_shape") and tuple(job["grid_shape"]),
         positions_angstrom=job["probes_yx"],
-        slice_thickness_angstrom=job["slice_thickness_angstrom"],
+        slice_thickness_angstrom=job.get("slice_thickness_angstrom"),
+        band_fraction=job.get("band_fraction"),
+        reach_mrad=job.get("reach_mrad"),
         backend="cpu",
         engine=job["engine"],
         on_progress=lambda stage, done, total: times.update({stage: time.perf_counter()}),
     )
     done = time.perf_counter()
+    if "patterns" in job:
+        np.save(job["patterns"], sample.cbed)
     return {
         "total_s": done - start,
         "propagation_s": times["probes"] - times["slices"],
@@ -38,6 +43,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         "transmitted": float(sample.cbed.sum(dtype=np.float64)) / len(sample.cbed),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "engine": sample.provenance["engine"],
+        "grid_shape": list(sample.cbed.shape[1:]),
     }
 
 
