@@ -185,7 +185,7 @@ def show(specimen: str, found: dict[str, Any]) -> None:
     for name, row in found["programs"].items():
         ny, nx = row["grid_shape"]
         print(
-            f"{specimen:8} {name:16} {ny:5} × {nx:<5} {row['slices']:4} slices {row['error']:7.2%} {row['total_s']:8.2f} s"
+            f"{specimen:8} {name:16} {ny} × {nx} {row['slices']:4} slices {row['error']:7.2%} {row['total_s']:8.2f} s"
         )
     print(
         f"{specimen}: {found['ratio']:.1f} times as fast as {found['rival']}, "
