@@ -13,7 +13,8 @@ ON_PROCESSOR = {"JAX_PLATFORMS": "cpu"}
 
 
 def run(environment, *words):
-    exact = {"KERAS_BACKEND": "jax", "JAX_DEFAULT_MATMUL_PRECISION": "highest", "PYTHONPATH": str(ROOT)}
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    exact = {"KERAS_BACKEND": "jax", "JAX_DEFAULT_MATMUL_PRECISION": "highest", "PYTHONPATH": paths}
     given = os.environ | exact | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | environment
     done = subprocess.run(
         [sys.executable, *words], cwd=ROOT, env=given, capture_output=True, text=True, check=False, timeout=100
