@@ -73,11 +73,11 @@ def quickstart(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def reality(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     began, run = time.perf_counter(), folder / "run"
-    source = {"kind": "simulate", "samples_per_epoch": 2560, "window": 160, "memory_gib": 8}
+    source = {"kind": "simulate", "samples_per_epoch": 2560, "window": 160, "memory_gib": 8, "baseline_samples": 20}
     source |= simulator(options.rates)
     changes = [f"data.source={json.dumps(source)}", SPLIT]
     changes += ["training.epochs=1000", "training.validation.every_epochs=1", "training.validation.samples=50"]
-    changes += ["training.inputs.redraw_epochs=1", "training.simulate_seconds=30", *options.overrides]
+    changes += ["training.inputs.redraw_epochs=1", "training.simulate_seconds=40", *options.overrides]
     words = [word for change in [f"data.directory={folder / 'data'}", *changes] for word in ("--set", change)]
     job = Command("train", ROOT / "configs/reality.yaml", "--run-dir", run, *words)
     job.stop_after(began + options.seconds - ENDING - time.perf_counter(), ENDING)
