@@ -103,7 +103,7 @@ class KerasLayers:
         return keras.layers.ReLU(name=name)(x)
 
     def dropout(self, x: KerasTensor, rate: float, name: str) -> KerasTensor:
-        return keras.layers.Dropout(rate, seed=layer_seed(self.seed, name), name=name)(x)
+        return Dropout(rate, seed=layer_seed(self.seed, name), name=name)(x)
 
     def pool(self, x: KerasTensor, kind: Pooling, name: str) -> KerasTensor:
         # TensorFlow pools volumes of float16 on GPUs alone. The next layer casts to float16 again.
@@ -181,6 +181,19 @@ class BatchNormalization(keras.layers.BatchNormalization):
         for moving, moment in ((self.moving_mean, mean), (self.moving_variance, variance)):
             moving.assign(self.momentum * moving.value + (1 - self.momentum) * moment)
         return ops.cast(maps if is_image else tf.reshape(maps, tf.shape(inputs)), self.compute_dtype)
+
+
+class Dropout(keras.layers.Dropout):
+    """Keras' dropout, with the random numbers of TensorFlow under JAX, too."""
+
+    def call(self, inputs: KerasTensor, training: bool = False) -> KerasTensor:
+        """Returns the maps, of which training drops a part."""
+        if not (training and self.rate and keras.backend.backend() == "jax"):
+            return super().call(inputs, training=training)
+        from fcdensenet.philox import stateless_uniform
+
+        kept = stateless_uniform(self.seed_generator.next(), inputs.shape, inputs.dtype) >= self.rate
+        return ops.where(kept, inputs * ops.cast(1 / (1 - self.rate), inputs.dtype), 0)
 
 
 class StackedConv(keras.layers.Layer):

@@ -18,6 +18,7 @@ from keras import ops
 from paths import DATA
 from plane_of_atoms import EXPERIMENT, THICKNESS
 
+from fcdensenet.keras_layers import Dropout
 from namsa.inverse.consistency import ScanSimulation
 from namsa.physics.grid import Grid
 from train.apply.refine import descend, differentiable_multislice
@@ -136,6 +137,17 @@ def losses_of_classes() -> Arrays:
         "estimates": ops.stack(estimated(ops.cast(logits[0, 0], "float32"), ops.cast(logits[1, 0, :, :3], "float32"))),
         "slopes": slopes(ops.cast(rng().random((2, 4, 7)), "float32")),
     }
+
+
+@case
+def dropout() -> Arrays:
+    """Two draws of a layer, of a number of values that is not a multiple of four."""
+    found = {}
+    for dtype in ("float32", "float16", "bfloat16"):
+        layer = Dropout(0.3, seed=2**31 - 5, dtype=dtype)
+        for draw in range(2):
+            found[f"{dtype}_{draw}"] = ops.cast(layer(ops.ones((3, 5, 7), dtype), training=True), "float32")
+    return found
 
 
 # ---- Input ----------------------------------------------------------------------------------------------------------
