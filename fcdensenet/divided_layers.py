@@ -382,7 +382,7 @@ def _valid_along_rows(
             padding[axis] = (total // 2, total - total // 2)
     # TensorFlow takes the widths themselves, where its processor kernels allow, and so keeps no padded copy.
     if keras.backend.backend() == "tensorflow" and (len(x.shape), data_format, dilation) == (4, "channels_last", 1):
-        import tensorflow as tf
+        from fcdensenet.fused import padded_conv
 
-        return tf.nn.conv2d(x, kernel, stride, [list(widths) for widths in padding])
+        return padded_conv(x, kernel, stride, padding)
     return ops.conv(ops.pad(x, padding), kernel, stride, "valid", data_format, dilation)

@@ -162,25 +162,17 @@ class BatchNormalization(keras.layers.BatchNormalization):
         fused = keras.backend.backend() == "tensorflow" and self.axis == -1 and mask is None
         if not (fused and training and self.trainable and self.compute_dtype != "float64"):
             return super().call(inputs, training=training, mask=mask)
-        import tensorflow as tf
+        from fcdensenet.fused import batch_norm
 
-        is_image = len(inputs.shape) == 4  # the operation takes no volumes
-        images = inputs if is_image else tf.reshape(inputs, (-1, 1, 1, inputs.shape[-1]))
-        maps, mean, variance = tf.raw_ops.FusedBatchNormV3(
-            x=ops.cast(images, "float32"),  # as in Keras: float16 is too short for moments
-            scale=self.gamma.value,
-            offset=self.beta.value,
-            mean=tf.zeros(0),
-            variance=tf.zeros(0),
-            epsilon=self.epsilon,
-            is_training=True,
-        )[:3]
-        # Its variance is that of the population, n/(n − 1) times that of the batch, which Keras averages.
-        count = tf.cast(tf.size(inputs) // inputs.shape[-1], tf.float32)
-        variance *= tf.maximum(count - 1, 1) / count
+        # The operation takes no volumes. As in Keras, float16 is too short for moments.
+        shape, channels = ops.shape(inputs), inputs.shape[-1]
+        images = inputs if len(inputs.shape) == 4 else ops.reshape(inputs, (-1, 1, 1, channels))
+        maps, mean, variance = batch_norm(ops.cast(images, "float32"), self.gamma.value, self.beta.value, self.epsilon)
+        count = ops.cast(ops.size(inputs) // channels, "float32")
+        variance *= ops.maximum(count - 1, 1) / count  # Keras averages that of the batch
         for moving, moment in ((self.moving_mean, mean), (self.moving_variance, variance)):
             moving.assign(self.momentum * moving.value + (1 - self.momentum) * moment)
-        return ops.cast(maps if is_image else tf.reshape(maps, tf.shape(inputs)), self.compute_dtype)
+        return ops.cast(maps if images is inputs else ops.reshape(maps, shape), self.compute_dtype)
 
 
 class Dropout(keras.layers.Dropout):

@@ -39,7 +39,7 @@ LAYERS = {
     ),
     "fcdensenet": (
         ("config", "split"),
-        ("blocks",),
+        ("blocks", "fused", "philox"),
         ("keras_layers",),
         ("divided_layers",),
         ("build",),
@@ -69,6 +69,28 @@ LAYERS = {
     ),
 }
 BELOW = {"namsa": (), "fcdensenet": (), "train": ("namsa", "fcdensenet")}  # the packages that a package stands on
+
+
+# All that may import them, modules or the beginnings of their names: numbers are written in `keras.ops`, and these are
+# their executions, which are imported in the process of their backend alone.
+EXECUTIONS = {
+    "tensorflow": (
+        "fcdensenet.fused",
+        "train.execution.tensorflow",
+        "train.measure.trace",
+        "train.optimization.accumulation",
+        "train.optimization.fused",
+        "train.optimization.gradients",
+        "train.optimization.tensorflow_step",
+        "train.profiling.profile",
+        "train.ranks.exchange",
+        "train.ranks.reduction",
+        "train.strategies.division.parts.",
+        "train.strategies.exchange.",
+    ),
+    "horovod": ("train.ranks.reduction",),
+    "jax": ("fcdensenet.philox", "train.execution.jax", "train.optimization.jax_step"),
+}
 
 
 def modules() -> dict[str, Path]:
@@ -164,3 +186,17 @@ def test_a_task_is_a_folder_that_its_registry_alone_imports():
 def test_no_import_is_circular():
     order = TopologicalSorter({name: {other for other in found if other != name} for name, found in IMPORTS.items()})
     order.prepare()  # raises CycleError, which names the modules
+
+
+def test_executions_alone_import_tensorflow_horovod_or_jax():
+    importers: dict[str, set[str]] = {library: set() for library in EXECUTIONS}
+    for module, path in KNOWN.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names.append(str(node.module))
+            for library in {name.split(".")[0] for name in names} & set(EXECUTIONS):
+                importers[library].add(module)
+    for library, allowed in EXECUTIONS.items():
+        assert not {module for module in importers[library] if not module.startswith(allowed)}, library
+        assert all(any(module.startswith(name) for module in importers[library]) for name in allowed), library

@@ -1,6 +1,6 @@
 """Answers of shipped networks to random patterns: `python network_answers.py FILE.npz [NAME ...]` writes them.
 
-The backend is that of KERAS_BACKEND; under JAX, TensorFlow cannot be imported. `../backends.py` compares both.
+The backend is that of KERAS_BACKEND; under JAX, TensorFlow cannot be imported. `../networks_jax.py` compares them.
 """
 
 import os
