@@ -22,6 +22,7 @@ from typing import Any
 from namsa.dataset.drawn import DrawFailure, DrawnSample, SpecimenDraws
 from namsa.dataset.entry import Entry
 from namsa.errors import InputError, SimulationWarning, WorkError
+from namsa.physics.backend import free_device_memory
 
 _IGNORED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")  # Windows has the first two
 
@@ -64,8 +65,12 @@ class InThread:
             else:
                 yield made
 
+    def stop(self) -> None:
+        """Leaves the sample that is made to its thread."""
+
     def close(self) -> None:
-        """Ends nothing."""
+        """Frees the memory of a GPU that the samples of this thread have taken."""
+        free_device_memory()
 
 
 class InProcess:
@@ -127,11 +132,15 @@ class InProcess:
             how += ", as when the memory is used up" if how == "SIGKILL" else ""
         return f"the simulating process {self.pid} has ended ({how})"
 
-    def close(self) -> None:
-        """Ends the process, whatever it is doing. It has nothing to save."""
-        atexit.unregister(self._process.kill)
+    def stop(self) -> None:
+        """Ends the process, whatever it is doing. It has nothing to save. A thread that waits for it gets WorkError."""
         self._process.kill()
         self._process.join()
+
+    def close(self) -> None:
+        """Ends the process and the connection, which no thread may wait for."""
+        self.stop()
+        atexit.unregister(self._process.kill)
         self._connection.close()
 
 

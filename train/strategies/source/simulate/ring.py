@@ -93,6 +93,13 @@ class Ring:
                 self._stored[key] = _Stored(entry, record, len(content), self.order.uses_left(key))
             self._condition.notify_all()
 
+    def clear(self) -> None:
+        """Frees the memory of an ended ring."""
+        with self._condition:
+            self._stored.clear()
+            self._taken.clear()
+            self.bytes = 0
+
     def fail(self, error: BaseException) -> None:
         """Ends the ring: training raises `error` with its next sample."""
         with self._condition:

@@ -47,9 +47,11 @@ class Simulator:
         """Ends processes at once, and threads after the sample that they make."""
         self._ring.fail(Ended())
         for maker in self.makers:
-            maker.close()
+            maker.stop()
         for thread in self._threads:
             thread.join()
+        for maker in self.makers:
+            maker.close()
 
     def _work(self, maker: InProcess | InThread) -> None:
         number: int | None = None

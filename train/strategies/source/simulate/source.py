@@ -220,6 +220,7 @@ class Source(SimulatedSource):
     def close(self) -> None:
         if self._simulator:
             self._simulator.close()
+            self._ring.clear()
         self._until_closed.close()
         super().close()
 
