@@ -1,7 +1,8 @@
 #!/bin/bash
 # One batch job from crystals to the report, on Slurm nodes with GPUs and a local disk.
 #
-#     HOROVOD_GPU_OPERATIONS=NCCL scripts/uv sync --no-group cpu --extra train --extra gpu   # once, with mpicxx and nvcc on PATH
+#     source scripts/horovod_nccl.sh                     # once, with mpicxx and nvcc on PATH, and then
+#     scripts/uv sync --no-group cpu --extra train --extra gpu
 #     scripts/environment.sh pack environment.tar.zst    # once, and after every change
 #     sbatch -A ACCOUNT -p PARTITION scripts/slurm.sh    # from the checkout
 #     CONFIG=configs/paper.yaml sbatch -A ACCOUNT -p PARTITION -N 32 scripts/slurm.sh --set seed=1

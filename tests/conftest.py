@@ -19,6 +19,7 @@ MOST_WORKERS = 4
 STARTS_JOBS = (
     "scripts/test_batch.py",
     "train/input/test_memory_job.py",
+    "train/test_paper_tenth.py",
     "train/optimization/test_kills.py",
     "train/ranks/test_faults.py",
     "train/ranks/test_mpi.py",

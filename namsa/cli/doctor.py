@@ -31,7 +31,7 @@ SYNC = "scripts/uv sync"
 SYNC_GPU = "scripts/uv sync --no-group cpu --extra train --extra gpu"
 REBUILD = "scripts/uv cache clean horovod && scripts/uv sync --reinstall-package horovod"
 REBUILD_GPU = (
-    f"scripts/uv cache clean horovod && HOROVOD_GPU_OPERATIONS=NCCL {SYNC_GPU} --reinstall-package horovod, "
+    f"source scripts/horovod_nccl.sh && scripts/uv cache clean horovod && {SYNC_GPU} --reinstall-package horovod, "
     "with nvcc on PATH"
 )
 SHOW_GPU = "start each rank with a GPU (jsrun -g 1, srun --gpus-per-task=1), and see what nvidia-smi lists there"

@@ -1,0 +1,18 @@
+# What a build of Horovod needs to see of NCCL: the header and the library of the version in uv.lock, in a folder that
+# stays, since the built Horovod finds the library there. Source it from the checkout, before `scripts/uv sync`:
+#
+#     source scripts/horovod_nccl.sh [FOLDER]      # FOLDER: .nccl
+#
+# PyPI's package has libnccl.so.2 alone, and a compiler's linker looks for libnccl.so. uv builds Horovod apart from the
+# environment, so that it does not see the package there.
+# shellcheck shell=bash
+
+nccl_folder=$(realpath -m "${1:-.nccl}")
+nccl_version=$(grep -A1 '^name = "nvidia-nccl-cu12"' uv.lock | sed -n 's/^version = "\(.*\)"/\1/p')
+if [ ! -e "$nccl_folder/nvidia/nccl/include/nccl.h" ]; then
+    scripts/uv pip install -q --no-deps --target "$nccl_folder" "nvidia-nccl-cu12==$nccl_version" || return 1
+fi
+ln -sf libnccl.so.2 "$nccl_folder/nvidia/nccl/lib/libnccl.so"
+export HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_NCCL_LINK=SHARED
+export HOROVOD_NCCL_INCLUDE=$nccl_folder/nvidia/nccl/include HOROVOD_NCCL_LIB=$nccl_folder/nvidia/nccl/lib
+echo "NCCL $nccl_version: $HOROVOD_NCCL_LIB/libnccl.so"
