@@ -29,8 +29,11 @@ from namsa.errors import InputError, WorkError
 from namsa.text import printable, shorten
 
 DEBUG = "NAMSA_DEBUG"  # the environment variable that prints tracebacks when it is 1
-LIBRARIES = ("namsa", "numpy", "scipy", "h5py", "lmdb", "pydantic", "tensorflow", "tensorflow-cpu", "keras", "horovod")
-EXTRAS = {"tensorflow": "reconstruct", "keras": "reconstruct", "horovod": "train"}  # what brings a package
+LIBRARIES = (
+    *("namsa", "numpy", "scipy", "h5py", "lmdb", "pydantic"),
+    *("tensorflow", "tensorflow-cpu", "jax", "keras", "horovod"),
+)
+EXTRAS = {"tensorflow": "reconstruct", "keras": "reconstruct", "jax": "jax", "horovod": "train"}  # that bring a package
 COMPLETION = (
     'Bash and zsh complete commands and options after `eval "$(register-python-argcomplete namsa)"`; for\n'
     "`python -m ...` too after `activate-global-python-argcomplete`."

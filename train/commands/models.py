@@ -2,6 +2,7 @@
 
 import argparse
 
+from ..execution import backend
 from ..ranks.signals import Stopped
 from ..reports.markdown import pair, times
 
@@ -44,6 +45,7 @@ def calibrate(options: argparse.Namespace) -> None:
     from ..measure import telemetry
     from ..tasks import registry
 
+    backend.choose()
     model = load_model(options.run_dir)
     module = registry.part(model.experiment.training.task, "calibrate")
     if module is None:

@@ -7,6 +7,7 @@ from namsa.cli.calibration_options import add_calibration
 from namsa.cli.command_line import CommandParser
 from namsa.cli.layout_options import add_layout_options
 
+from ..execution import backend
 from ..tasks.registry import TASKS
 from ..tasks.scan_command import commands_of, function_of
 
@@ -41,6 +42,7 @@ def apply(options: argparse.Namespace) -> None:
     """Applies a network to a scan."""
     from ..apply.scan_options import write_result
 
+    backend.choose()
     task, number = options.scan_command
     spec = commands_of(task)[number]
     if spec.runs_itself:
