@@ -1,8 +1,9 @@
 """Writes docs/benchmarks/gpu.md, and gpu.json beside it, from the results of scripts/gpu_evidence.sh.
 
-    python scripts/bench/gpu_page.py [RESULTS.json]
+    python scripts/bench/gpu_page.py [RESULTS.json ...]
 
-Without RESULTS.json the page is made of the gpu.json that is there: a test compares them.
+Of several runs, on cards of the same name, each part is that of the last which has it. Without RESULTS.json the page is
+made of the gpu.json that is there: a test compares them.
 """
 
 import argparse
@@ -20,14 +21,18 @@ Result = Any  # what a part has printed; see the part's script
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", nargs="?", type=Path, help="gpu.json of a run on a card")
+    parser.add_argument("results", nargs="*", type=Path, help="gpu.json of a run on a card")
     options = parser.parse_args()
-    results = json.loads((options.results or PAGE.with_suffix(".json")).read_text(encoding="utf-8"))
+    kept = PAGE.with_suffix(".json")
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in options.results or [kept]]
+    results = {part: result for run in runs for part, result in run.items()}
     if results.get("rehearsal"):
-        parser.error(f"{options.results} is of a rehearsal")
-    if options.results:
-        text = json.dumps(results, indent=1) + "\n"
-        PAGE.with_suffix(".json").write_text(text, encoding="utf-8")
+        parser.error("these results are of a rehearsal")
+    machines = [run["machine"]["result"]["gpu"][1].split(",")[0] for run in runs if "machine" in run]
+    cards = {*machines, *(run["engines"]["result"]["device"] for run in runs if run.get("engines", {}).get("result"))}
+    if len(cards) > 1:
+        parser.error(f"these results are of different cards: {', '.join(sorted(cards))}")
+    kept.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(results), encoding="utf-8")
     return 0
 
@@ -53,7 +58,8 @@ def page(results: dict[str, Any]) -> str:
                 raise
     blocks = [
         "# Benchmarks: one GPU",
-        "`scripts/bench/gpu_page.py` writes this page from [gpu.json](gpu.json), which one command measured:",
+        "`scripts/bench/gpu_page.py` writes this page from [gpu.json](gpu.json), which one command measured, maybe in "
+        "several runs:",
         "    scripts/gpu_evidence.sh",
         f"Machine: one {name}, {memory}, driver {driver}, at most {clock} and {power}; {machine['cores']} cores; "
         f"Python {machine['python']}; {versions}. No TensorFlow, no Horovod.",
