@@ -1,8 +1,10 @@
 """The layers of a network as Keras layers, for every Keras backend."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 from keras import KerasTensor, ops
@@ -65,7 +67,7 @@ class KerasLayers:
             dilation_rate=dilation,
             padding="same",
             use_bias=bias,
-            kernel_initializer=keras.initializers.HeNormal(layer_seed(self.seed, name)),
+            kernel_initializer=HeNormal(layer_seed(self.seed, name)),
             data_format=self.data_format,
             name=name,
         )(x)
@@ -75,7 +77,7 @@ class KerasLayers:
     ) -> KerasTensor:
         if not self.recompute:
             return self.conv(self.concat(parts, stack) if len(parts) > 1 else parts[0], filters, kernel, name)
-        initializer = keras.initializers.HeNormal(layer_seed(self.seed, name))
+        initializer = HeNormal(layer_seed(self.seed, name))
         return StackedConv(filters, kernel, initializer, self.data_format, name=name)(list(parts))
 
     def transposed_conv(self, x: KerasTensor, filters: int, kernel: int, name: str, bias: bool = False) -> KerasTensor:
@@ -89,9 +91,7 @@ class KerasLayers:
             strides=2,
             padding="same",
             use_bias=bias,
-            kernel_initializer=keras.initializers.VarianceScaling(
-                scale, "fan_in", "truncated_normal", layer_seed(self.seed, name)
-            ),
+            kernel_initializer=HeNormal(layer_seed(self.seed, name), scale),
             data_format=self.data_format,
             name=name,
         )(x)
@@ -119,6 +119,32 @@ class KerasLayers:
     @property
     def _conv_layer(self) -> type[keras.layers.Layer]:
         return Conv3D if self.rank == 3 else Conv2D
+
+
+class HeNormal(keras.initializers.VarianceScaling):
+    """He's initial weights, a truncated normal distribution with the random numbers of TensorFlow under JAX, too.
+
+    Attributes:
+        scale: Of the variance, in the inverse of the number of inputs.
+    """
+
+    def __init__(self, seed: int, scale: float = 2.0) -> None:
+        super().__init__(scale, "fan_in", "truncated_normal", seed)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments, of which Keras makes a copy."""
+        return {"seed": self.seed, "scale": self.scale}
+
+    def __call__(self, shape: Sequence[int], dtype: str | None = None) -> KerasTensor:
+        """Returns the weights of a kernel, of which the last two axes are inputs and outputs."""
+        if keras.backend.backend() != "jax":
+            return super().__call__(shape, dtype)
+        from fcdensenet.philox import stateless_truncated_normal
+
+        # Keras' factor, by which the truncated distribution has the variance.
+        deviation = math.sqrt(self.scale / math.prod(shape[:-1])) / 0.87962566103423978
+        draw = stateless_truncated_normal(ops.convert_to_tensor([self.seed, 0], "uint32"), shape)
+        return ops.cast(draw * deviation, dtype or "float32")
 
 
 class _Convolution:

@@ -1,13 +1,12 @@
-"""The random numbers of TensorFlow's `tf.random.stateless_uniform`, under JAX: Philox 4×32-10 (Salmon et al. 2011).
+"""The random numbers of TensorFlow's `tf.random.stateless_*`, under JAX: Philox 4×32-10 (Salmon et al. 2011).
 
-Networks are so trained with the same dropout whatever computes them.
+Networks so have the same initial weights and the same dropout whatever computes them.
 """
 
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import jax
 import numpy as np
 from jax import numpy as jnp
 
@@ -26,15 +25,39 @@ def stateless_uniform(seed: Array, shape: Sequence[int], dtype: Any) -> Array:
         shape: Of the result.
         dtype: Of the result: float32, float16 or bfloat16.
     """
+    words = _words(seed, jnp.arange(-(-prod(shape) // 4), dtype=jnp.uint32))
+    return _uniform(words.reshape(-1)[: prod(shape)].reshape(shape), dtype)
+
+
+def stateless_truncated_normal(seed: Array, shape: Sequence[int]) -> Array:
+    """Returns normal numbers of standard deviation 1, without those beyond 2, float32.
+
+    Four numbers that follow each other are the first below 2 of 256 reserved blocks, of which four are enough.
+
+    Args:
+        seed: As of `stateless_uniform`.
+        shape: Of the result.
+    """
+    groups = np.uint32(256) * jnp.arange(-(-prod(shape) // 4), dtype=jnp.uint32)
+    words = _words(seed, groups[:, None] + jnp.arange(4, dtype=jnp.uint32)).reshape(len(groups), 8, 2)
+    radius = jnp.sqrt(-2 * jnp.log(jnp.maximum(_uniform(words[..., 0], jnp.float32), 1e-7)))
+    angle = np.float32(2 * np.pi) * _uniform(words[..., 1], jnp.float32)
+    normal = (radius[..., None] * jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)).reshape(len(groups), 16)
+    order = jnp.argsort(jnp.abs(normal) >= 2, axis=1, stable=True)[:, :4]
+    return jnp.take_along_axis(normal, order, axis=1).reshape(-1)[: prod(shape)].reshape(shape)
+
+
+def _uniform(words: Array, dtype: Any) -> Array:
+    digits = jnp.finfo(dtype).nmant
+    return (words & np.uint32(2**digits - 1)).astype(dtype) * jnp.asarray(2.0**-digits, dtype)
+
+
+def _words(seed: Array, blocks: Array) -> Array:
+    """Returns the four random words of each block of a seed's, `(..., 4)`."""
     first, second = jnp.asarray(seed) % np.uint32(2**31 - 2)  # as Keras makes it an int32
     key_0, key_1, counter_2, counter_3 = _philox((first, jnp.uint32(0), second, jnp.uint32(0)), SEED_KEY)
-    count = prod(shape)
-    blocks = jax.lax.iota(jnp.uint32, -(-count // 4))
     zero = jnp.zeros_like(blocks)
-    words = _philox((blocks, zero, zero + counter_2, zero + counter_3), (key_0, key_1))
-    bits = jnp.stack(words, axis=-1).reshape(-1)[:count].reshape(shape)
-    digits = jnp.finfo(dtype).nmant
-    return (bits & np.uint32(2**digits - 1)).astype(dtype) * jnp.asarray(2.0**-digits, dtype)
+    return jnp.stack(_philox((blocks, zero, zero + counter_2, zero + counter_3), (key_0, key_1)), axis=-1)
 
 
 def _philox(counter: Sequence[Array], key: Sequence[Array]) -> Sequence[Array]:

@@ -18,7 +18,7 @@ from keras import ops
 from paths import DATA
 from plane_of_atoms import EXPERIMENT, THICKNESS
 
-from fcdensenet.keras_layers import Dropout
+from fcdensenet.keras_layers import Dropout, HeNormal
 from namsa.inverse.consistency import ScanSimulation
 from namsa.physics.grid import Grid
 from train.apply.refine import descend, differentiable_multislice
@@ -148,6 +148,11 @@ def dropout() -> Arrays:
         for draw in range(2):
             found[f"{dtype}_{draw}"] = ops.cast(layer(ops.ones((3, 5, 7), dtype), training=True), "float32")
     return found
+
+
+@case
+def initial_weights() -> Arrays:
+    return {"kernel": HeNormal(2**31 - 5)((3, 3, 5, 7)), "dense": HeNormal(12, 1.5)((33, 70))}
 
 
 # ---- Input ----------------------------------------------------------------------------------------------------------
