@@ -143,7 +143,7 @@ class HeNormal(keras.initializers.VarianceScaling):
 
         # Keras' factor, by which the truncated distribution has the variance.
         deviation = math.sqrt(self.scale / math.prod(shape[:-1])) / 0.87962566103423978
-        draw = stateless_truncated_normal(ops.convert_to_tensor([self.seed, 0], "uint32"), shape)
+        draw = stateless_truncated_normal((self.seed, 0), shape)
         return ops.cast(draw * deviation, dtype or "float32")
 
 

@@ -4,9 +4,11 @@ Networks so have the same initial weights and the same dropout whatever computes
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
+import jax
 import numpy as np
 from jax import numpy as jnp
 
@@ -29,22 +31,31 @@ def stateless_uniform(seed: Array, shape: Sequence[int], dtype: Any) -> Array:
     return _uniform(words.reshape(-1)[: prod(shape)].reshape(shape), dtype)
 
 
-def stateless_truncated_normal(seed: Array, shape: Sequence[int]) -> Array:
-    """Returns normal numbers of standard deviation 1, without those beyond 2, float32.
+def stateless_truncated_normal(seed: tuple[int, int], shape: Sequence[int]) -> Array:
+    """Returns normal numbers of standard deviation 1, without those beyond 2, a NumPy array of float32.
 
-    Four numbers that follow each other are the first below 2 of 256 reserved blocks, of which four are enough.
+    A network has dozens of shapes. Compiling each operation for each of them takes minutes on a GPU, so that what is
+    compiled depends on the next power of two alone.
 
     Args:
         seed: As of `stateless_uniform`.
         shape: Of the result.
     """
-    groups = np.uint32(256) * jnp.arange(-(-prod(shape) // 4), dtype=jnp.uint32)
-    words = _words(seed, groups[:, None] + jnp.arange(4, dtype=jnp.uint32)).reshape(len(groups), 8, 2)
+    groups = 1 << ((prod(shape) - 1) // 4).bit_length()
+    drawn = _truncated_normal(np.asarray(seed, np.uint32), groups)
+    return np.asarray(drawn)[: prod(shape)].reshape(shape)
+
+
+@partial(jax.jit, static_argnums=1)
+def _truncated_normal(seed: Array, groups: int) -> Array:
+    """Returns four numbers of each group: the first below 2 of 256 reserved blocks, of which four are enough."""
+    blocks = np.uint32(256) * jnp.arange(groups, dtype=jnp.uint32)
+    words = _words(seed, blocks[:, None] + jnp.arange(4, dtype=jnp.uint32)).reshape(groups, 8, 2)
     radius = jnp.sqrt(-2 * jnp.log(jnp.maximum(_uniform(words[..., 0], jnp.float32), 1e-7)))
     angle = np.float32(2 * np.pi) * _uniform(words[..., 1], jnp.float32)
-    normal = (radius[..., None] * jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)).reshape(len(groups), 16)
+    normal = (radius[..., None] * jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)).reshape(groups, 16)
     order = jnp.argsort(jnp.abs(normal) >= 2, axis=1, stable=True)[:, :4]
-    return jnp.take_along_axis(normal, order, axis=1).reshape(-1)[: prod(shape)].reshape(shape)
+    return jnp.take_along_axis(normal, order, axis=1).reshape(-1)
 
 
 def _uniform(words: Array, dtype: Any) -> Array:
