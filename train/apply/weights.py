@@ -58,7 +58,7 @@ def build_loaded(model: Model, config: Network) -> Any:
                 f"{model.weights}: {count} of {array.size} values of {variable.path} are not finite, and so would be "
                 "every answer: take an earlier checkpoint, or train again"
             )
-        variable.assign(array)
+        variable.assign(array.astype(variable.dtype))  # JAX would compile a conversion for each shape
     return network
 
 
