@@ -65,7 +65,7 @@ def _set(*changes: str) -> tuple[str, ...]:
 
 PARTS = (
     Part("machine", 30, (f"{BENCH}/gpu_evidence.py", "--machine")),
-    Part("tests", 90, (f"{BENCH}/gpu_evidence.py", "--tests"), ("--rehearse",)),
+    Part("tests", 150, (f"{BENCH}/gpu_evidence.py", "--tests"), ("--rehearse",)),
     Part("engines", 100, (f"{BENCH}/simulate_gpu.py", "--json", "--repeats", "3")),
     Part(
         "networks",

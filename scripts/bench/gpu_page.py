@@ -2,7 +2,8 @@
 
     python scripts/bench/gpu_page.py [RESULTS.json ...]
 
-Of several runs, on cards of the same name, each part is that of the last which has it. Without RESULTS.json the page is
+Of several runs, on cards of the same name, each part is that of the last which has it. A part that failed may have a
+"note", written by hand. Without RESULTS.json the page is
 made of the gpu.json that is there: a test compares them.
 """
 
@@ -70,7 +71,7 @@ def page(results: dict[str, Any]) -> str:
         "- The kernels on V100 and A100, which they are compiled for, and the computer Summit.\n"
         "- TensorFlow on a GPU, Horovod with NCCL, and more than one GPU.\n"
         + "".join(
-            f"- Part {part}: it has ended {result['ended']}.\n"
+            f"- Part {part}: it has ended {result['ended']}.{result.get('note', '')}\n"
             for part, result in results.items()
             if result["ended"] != "well"
         )
