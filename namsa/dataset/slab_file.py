@@ -23,6 +23,7 @@ from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset.record_header import LARGEST_EXPONENT, RecordHeader
+from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.dataset.slabs import SlabLayout, SlabReader
 from namsa.dataset.tiles import digests
@@ -51,13 +52,13 @@ class SlabHeader(TypedDict):
     scales: dict[Name, Scale]  # factor of the stored patterns, by the sample's id, in the order of the samples
 
 
-def write_slab_file(path: Path, dataset: Dataset, on_sample: Callable[[], None] = lambda: None) -> int:
+def write_slab_file(path: Path, dataset: Dataset, on_sample: Callable[[str, Record], None] = lambda *_: None) -> int:
     """Writes all samples of a dataset to a file, which appears only when it is complete.
 
     Args:
         path: File to write; its folder is created if it is missing.
         dataset: Samples of one shape, with tiles.
-        on_sample: Is called after each sample.
+        on_sample: Is called with the id and the record of each sample after it is written.
 
     Returns:
         The number of samples.
@@ -83,8 +84,8 @@ def write_slab_file(path: Path, dataset: Dataset, on_sample: Callable[[], None] 
                     patterns.id.write_direct_chunk((number, *start), np.ascontiguousarray(whole[part]))
                 density[number] = record.density
                 stored_digests[number] = _digests(record.header)
-            target.check()
-            on_sample()
+                target.check()
+                on_sample(sample_id, record)
         header = SlabHeader(
             version=VERSION, config_hash=dataset.config_hash or "", tiles=list(tiling.counts), scales=scales
         )

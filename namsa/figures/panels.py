@@ -83,7 +83,7 @@ def pattern_panel(
     semiangle_mrad: float | None = None,  # radius of the circle that marks the aperture, mrad; `None` for no circle
     unit: str = "fraction of the beam",
 ) -> None:
-    """Draws a pattern on axes in mrad."""
+    """Draws a pattern on axes in mrad; a dashed circle is the band limit of a simulation, if pixels lie beyond it."""
     brightest = float(pattern.max())
     brightest = brightest if brightest > 0 else 1.0
     norm = PowerNorm(PATTERN_POWER, vmin=0, vmax=brightest)
@@ -91,8 +91,12 @@ def pattern_panel(
     decade = int(np.floor(np.log10(brightest)))
     bar.set_ticks([0, *(10.0**n for n in range(decade - 3, decade + 1))])
     bar.ax.yaxis.set_major_formatter(LogFormatterSciNotation())
+    ax.autoscale(False)  # circles may be larger than the detector
     if semiangle_mrad is not None:
         ax.add_patch(Circle((0, 0), semiangle_mrad, fill=False, color="deepskyblue", lw=1))
+    if angles.emptiness(pattern.shape):
+        ax.add_patch(Circle((0, 0), angles.limit, fill=False, color="white", lw=0.8, ls="--"))
+        ax.set_xlabel(f"mrad; dashed: band limit, {angles.limit:.1f} mrad")
 
 
 def image_panel(

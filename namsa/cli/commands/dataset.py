@@ -24,6 +24,7 @@ from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, factory, manifest, shards, strata
 from namsa.dataset.failures import read_failures, unresolved_failures
 from namsa.dataset.merge import merge as merge_datasets
+from namsa.dataset.records import Record
 from namsa.dataset.sharing import RankLayout
 from namsa.dataset.slab_file import write_slab_file
 from namsa.errors import InputError, WorkError
@@ -130,16 +131,19 @@ def export(options: argparse.Namespace) -> None:
         beyond: list[str] = []
         task = progress.add_task("export", total=len(data.ids))
 
+        def on_sample(name: str, sample: Sample | Record) -> None:
+            if empty := pattern_grid(sample.provenance).emptiness(sample.cbed.shape[1:]):
+                beyond.append(f"{name}: {empty}")
+            progress.advance(task)
+
         def samples() -> Iterator[tuple[str, Sample]]:
             for name in data.ids:
                 sample = data.read_sample(name)
-                if empty := pattern_grid(sample.provenance).emptiness(sample.cbed.shape[1:]):
-                    beyond.append(f"{name}: {empty}")
                 yield name, sample
-                progress.advance(task)
+                on_sample(name, sample)
 
         if options.tiles:
-            count = write_slab_file(options.out, data, lambda: progress.advance(task))
+            count = write_slab_file(options.out, data, on_sample)
         else:
             count = hdf5.write_samples(options.out, samples(), options.compression)
     print_line(f"{options.out}: {plural(count, 'sample')}, {len(failures)} failed")

@@ -42,10 +42,15 @@ def test_a_compressed_stack_is_exported_with_what_its_provenance_says(config, tm
     assert '"C10": -47' in (tmp_path / "other/parameters.json").read_text()  # in the middle of the specimen
 
 
-def test_an_exported_dataset_says_that_its_patterns_end_at_the_band_limit(config, tmp_path, capsys):
+@pytest.mark.parametrize("options", [[], ["--tiles"]])
+def test_an_exported_dataset_says_that_its_patterns_end_at_the_band_limit(config, tmp_path, capsys, options):
+    detector = {"pixel_mrad": 3.5, "shape": [16, 20]}  # only corners are beyond
+    (tmp_path / config).write_text(yaml.safe_dump(CONFIG | {"detector": detector, "data": {"tiles": [1, 1, 2, 1]}}))
     assert main(["dataset", config, "--out", "data"]) == 0
-    assert main(["export", "data", "--out", "all.h5"]) == 0
-    assert "warning: of 1 sample, as Si-227-cF8-001-6A: " in capsys.readouterr().err
+    assert main(["export", "data", "--out", "all.h5", *options]) == 0
+    warned = capsys.readouterr().err
+    assert "warning: of 1 sample, as Si-227-cF8-001-6A: " in warned
+    assert "lie beyond the simulation's band limit of" in warned
 
 
 def test_a_poscar_is_simulated(config, tmp_path):

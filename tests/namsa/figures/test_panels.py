@@ -103,6 +103,16 @@ def test_figure_has_a_panel_for_everything_that_is_there():
     assert dark[2, 1] == pytest.approx(0.1 * 10 / 12)
 
 
+def test_patterns_that_reach_beyond_the_band_limit_have_it_as_a_dashed_circle():
+    """Of 200 keV and pixels of 0.5 Å, 2/3 of the Nyquist frequency is 16.72 mrad; of 0.25 Å it is twice that."""
+    for extent, limits in (((6, 20), [16.72]), ((6, 10), [])):  # the detector reaches 16 mrad along y, 20 along x
+        patterns = [ax for ax in sample_figure(sample(extent=extent)).axes if ax.get_title(loc="left")][:4]
+        for ax in patterns:
+            assert [c.radius for c in ax.patches if c.get_linestyle() == "--"] == pytest.approx(limits, abs=0.005)
+            assert ax.get_xlabel() == ("mrad; dashed: band limit, 16.7 mrad" if limits else "mrad")
+            assert (*ax.get_ylim(), *ax.get_xlim()) == (16, -16, -20, 20)  # circles do not widen the panel
+
+
 def test_single_pattern_of_no_scan_is_shown():
     s = sample()
     p = s.provenance | {"scan_shape": None, "positions_angstrom": [[1.0, 2.0]]}
