@@ -143,11 +143,15 @@ def _add_simulation(parser: CommandParser) -> None:
             "namsa export data/tiled --tiles --out tiled.h5",
             "namsa export cell.h5 --to phaser --out phaser",
             "namsa export cell.h5 --to zspy --out cell.zspy",
+            "namsa export data/quickstart --to stemdl --out batch_train_0.db",
+            "namsa export batch_train_0.db --to npz --out arrays",
             "namsa export scan.h5 --to ptyrad --out ptyrad --density density.h5 --formula SrTiO3 --slices 4 "
             "--thickness-angstrom 80",
         ),
     )
-    command.add_argument("data", type=Path, metavar="DATA", help="a dataset's folder; with --to, a file of patterns")
+    command.add_argument(
+        "data", type=Path, metavar="DATA", help="a dataset's folder; with --to (but stemdl), a file of patterns"
+    )
     command.add_argument(
         "--out", type=Path, required=True, metavar="FILE|DIR", help="the HDF5 file; with --to, a folder"
     )
@@ -158,7 +162,10 @@ def _add_simulation(parser: CommandParser) -> None:
         help="write the tiles of a dataset as chunks, which ranks of a divided job read (data.source of kind slabs)",
     )
     command.add_argument(
-        "--to", choices=("ptyrad", "phaser", "py4dstem", "zspy"), help="the program; zspy is for HyperSpy"
+        "--to",
+        choices=("ptyrad", "phaser", "py4dstem", "zspy", "stemdl", "npz"),
+        help="the program; zspy is for HyperSpy; stemdl writes a dataset as batch_<mode>_<rank>.db, npz reads such "
+        "files and STEMDL's",
     )
     group = command.add_argument_group("with --to")
     group.add_argument("--density", type=Path, metavar="FILE.h5", help="of `reconstruct`: becomes the first object")

@@ -18,6 +18,21 @@ _NUMBER = struct.Struct("=Q")
 _METAS = 2  # pages that belong to no tree
 
 
+class StructureError(WorkError):
+    """An LMDB file is damaged.
+
+    Attributes:
+        problem: What is wrong, without the remedy for a shard.
+    """
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(
+            f"{path} is damaged ({problem}): namsa repair {path.parent} moves it aside and keeps its intact samples, "
+            "and the next run simulates the others again"
+        )
+        self.problem = problem
+
+
 class _ThoroughWalk(lmdb.verify._Verifier):
     """The walk of lmdb.verify, which also collects the keys."""
 
@@ -136,9 +151,6 @@ def _keys(walk: _ThoroughWalk, path: Path) -> tuple[str, ...]:
         raise damaged(path, str(error)) from None
 
 
-def damaged(path: Path, problem: str) -> WorkError:
+def damaged(path: Path, problem: str) -> StructureError:
     """Returns the error of a damaged shard, with the remedy."""
-    return WorkError(
-        f"{path} is damaged ({problem}): namsa repair {path.parent} moves it aside and keeps its intact samples, and "
-        "the next run simulates the others again"
-    )
+    return StructureError(path, problem)

@@ -1,0 +1,176 @@
+"""Writes samples in the LMDB layout of `namsa.exchange.stemdl`, and that file's samples as NumPy files."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import numpy.typing as npt
+from scipy.ndimage import gaussian_filter, zoom
+
+from namsa.dataset.shards import Dataset
+from namsa.errors import InputError, WorkError
+from namsa.exchange.stemdl import open_stemdl
+from namsa.files import new_folder
+from namsa.pixels import pattern_grid
+from namsa.sample import Sample
+from namsa.text import plural
+
+NAME = re.compile(r"batch_(train|dev|eval|test)_\d+\.db")
+SPLITS = {"eval": "dev"}  # their word, and the name of that split here
+INPUT, OUTPUT = "cbed_", "2d_potential_"  # how keys begin
+BLUR_PIXELS = 1.2  # standard deviation
+ROOM_BYTES = 2**26  # of the tree's pages, in the address space alone
+
+
+def standardised_patterns(sample: Sample, name: str) -> npt.NDArray[np.float16]:
+    """Returns the patterns (n, dy, dx), each less its mean and divided by its standard deviation.
+
+    Raises:
+        InputError: If a pattern is the same in all pixels, or not finite.
+    """
+    cbed = sample.cbed.astype(np.float64)
+    deviation = cbed.std((1, 2), keepdims=True)
+    if wrong := np.flatnonzero(~(deviation > 0)).tolist():
+        raise InputError(f"{name}: pattern {wrong[0]} is the same in all pixels or not finite: it has no scale")
+    return ((cbed - cbed.mean((1, 2), keepdims=True)) / deviation).astype(np.float16)
+
+
+def standardised_potential(sample: Sample, shape: tuple[int, int] | None = None) -> npt.NDArray[np.float16]:
+    """Returns the projected potential (1, y, x), blurred, its central half, resized and standardised.
+
+    The deviation is at least 1/√size. The authors' programs take the mean imaginary part of the slices' transmission
+    functions in place of the potential, which is proportional to it for weak slices.
+
+    Args:
+        sample: The sample, whose potential (ny, nx) lies on a periodic grid.
+        shape: Rows and columns of the result, by splines of order 4; default (ny // 2, nx // 2).
+    """
+    blurred = gaussian_filter(sample.projected_potential.astype(np.float64), BLUR_PIXELS, mode="wrap")
+    ny, nx = blurred.shape
+    half = blurred[ny // 4 : ny // 4 + ny // 2, nx // 4 : nx // 4 + nx // 2]
+    if shape and shape != half.shape:
+        factors = [new / old for new, old in zip(shape, half.shape, strict=True)]
+        half = zoom(half, factors, order=4, mode="nearest", grid_mode=True)
+    scale = max(half.std(), half.size**-0.5)
+    return ((half - half.mean()) / scale).astype(np.float16)[np.newaxis]
+
+
+def write_stemdl(data: Path, out: Path) -> tuple[int, list[str]]:
+    """Writes the samples of one split of a dataset; the folder appears only when it is complete.
+
+    Args:
+        data: The dataset's folder.
+        out: The folder to write, batch_<mode>_<rank>.db. Its mode names the split: train, test, dev (or eval).
+
+    Returns:
+        The number of samples, and lines about resized potentials and about pixels beyond the simulation's band limit.
+
+    Raises:
+        InputError: If the name is another, the split has no samples, or these have several shapes.
+        WorkError: If a sample is damaged or the folder cannot be written.
+    """
+    named = NAME.fullmatch(out.name)
+    if not named:
+        raise InputError(f"--out {out}: name it batch_<mode>_<rank>.db with mode train, test, dev or eval")
+    split = SPLITS.get(named[1], named[1])
+    with Dataset(data) as dataset:
+        halves = _halves(dataset, split)
+        if not halves:
+            raise InputError(f"{data} has no sample of the split {split}, which {out.name} stands for")
+        smallest = min(y for y, _ in halves.values()), min(x for _, x in halves.values())
+        with new_folder(out) as folder:
+            try:
+                beyond = _write(dataset, list(halves), folder, smallest)
+            except lmdb.Error as error:
+                raise WorkError(f"cannot write {out}: {error}") from None
+            (folder / "lock.mdb").unlink(missing_ok=True)
+    lines = []
+    if resized := sum(half != smallest for half in halves.values()):
+        size = "×".join(map(str, smallest))
+        lines.append(f"{plural(resized, 'potential')} resized to the smallest, {size}: pixels differ in Å")
+    if beyond:
+        lines.append(f"{plural(len(beyond), 'sample')}, as {beyond[0]}, with empty pixels, which are in the mean")
+    return len(halves), lines
+
+
+def _halves(dataset: Dataset, split: str) -> dict[str, tuple[int, int]]:
+    """Returns the shapes of the central halves of the potentials, by the samples of a split."""
+    halves = {}
+    for name in dataset.ids:
+        with dataset.view(name, check=False) as record:
+            if record.header["provenance"].get("split") == split:
+                ny, nx = record.projected_potential.shape
+                halves[name] = (ny // 2, nx // 2)
+    return halves
+
+
+def _write(dataset: Dataset, ids: Sequence[str], folder: Path, half: tuple[int, int]) -> list[str]:
+    """Writes the records, one transaction for each sample, which holds its pages in memory.
+
+    Returns:
+        The names of the samples with pixels beyond the band limit of their simulation.
+    """
+    beyond: list[str] = []
+    first = _arrays(dataset.read_sample(ids[0]), ids[0], half)
+    shapes = {key: array.shape for key, array in first.items()}
+    room = len(ids) * sum(array.nbytes + 2**13 for array in first.values()) + ROOM_BYTES
+    with lmdb.open(str(folder), map_size=room, sync=False) as environment:
+        with environment.begin(write=True) as transaction:
+            for kind, key in (("input", INPUT), ("output", OUTPUT)):
+                transaction.put(f"{kind}_name".encode(), key.encode())
+                transaction.put(f"{kind}_dtype".encode(), b"float16")
+                transaction.put(f"{kind}_shape".encode(), np.array(shapes[key], "<i8").tobytes())
+        for number, name in enumerate(ids):
+            sample = dataset.read_sample(name)
+            arrays = _arrays(sample, name, half)
+            for key, array in arrays.items():
+                if array.shape != shapes[key]:
+                    raise InputError(
+                        f"{name} has {key}{number} of shape {array.shape}, and {ids[0]} of {shapes[key]}: a file has "
+                        "one shape"
+                    )
+            with environment.begin(write=True) as transaction:
+                for key, array in arrays.items():
+                    transaction.put(f"{key}{number}".encode(), array.astype("<f2").tobytes())
+            if pattern_grid(sample.provenance).emptiness(sample.cbed.shape[1:]):
+                beyond.append(name)
+        environment.sync(True)
+    return beyond
+
+
+def _arrays(sample: Sample, name: str, half: tuple[int, int]) -> dict[str, npt.NDArray[np.float16]]:
+    return {INPUT: standardised_patterns(sample, name), OUTPUT: standardised_potential(sample, half)}
+
+
+def write_npz(data: Path, out: Path) -> tuple[int, list[str]]:
+    """Writes the samples of a file of the authors as `sample_<n>.npz`, in a folder that appears when it is complete.
+
+    Each holds `patterns`, `potential` if there is one, and as text `name` and `attributes` (JSON).
+
+    Args:
+        data: What `open_stemdl` opens.
+        out: The folder to write.
+
+    Returns:
+        The number of samples, and lines about what is left out or not finite.
+
+    Raises:
+        InputError: If the file cannot be read, or there is something at `out`.
+        WorkError: If the folder cannot be written.
+    """
+    with open_stemdl(data) as file, new_folder(out) as folder:
+        lines, wrong = list(file.notes), 0
+        for number, name in enumerate(file.names):
+            sample = file.read(name)
+            arrays = {"patterns": sample.patterns}
+            if sample.potential is not None:
+                arrays["potential"] = sample.potential
+            wrong += any(not np.isfinite(array).all() for array in arrays.values())
+            texts = {"name": np.array(name), "attributes": np.array(json.dumps(sample.attributes))}
+            np.savez(folder / f"sample_{number:05d}.npz", **arrays, **texts)
+    if wrong:
+        lines.append(f"{plural(wrong, 'sample')} with values that are not finite, written as they are")
+    return len(file.names), lines
