@@ -10,6 +10,7 @@ from namsa.cli.commands.output import print_json, print_line
 from namsa.cli.layout_options import layout
 from namsa.dataset import shards
 from namsa.errors import InputError
+from namsa.exchange import stemdl
 from namsa.figures.sample_figure import show as show_sample
 from namsa.files import check_output
 from namsa.io.formats import frame_files, zarr_store
@@ -26,6 +27,9 @@ from namsa.view.recording_info import RecordingInfo, describe_recording
 def info(options: argparse.Namespace) -> None:
     """Prints what a dataset or a file holds, with the first sample's axes and units; or only the samples' names."""
     described: DatasetInfo | FileInfo | RecordingInfo
+    if os.path.isfile(options.path / stemdl.DATA_FILE):
+        _print_stemdl(options)
+        return
     if _is_folder_of_patterns(options.path) or (os.path.isfile(options.path) and not _has_samples(options.path)):
         with read(options.path, dataset=options.dataset, **layout(options)) as recording:
             described = describe_recording(recording, options.path)
@@ -40,6 +44,29 @@ def info(options: argparse.Namespace) -> None:
     else:
         for line in names if options.ids else info_text.describe(described).split("\n"):
             print_line(line)
+
+
+def _print_stemdl(options: argparse.Namespace) -> None:
+    """Prints what an LMDB folder in the layout of the paper's authors holds."""
+    refuse_stated(options, options.path)
+    with stemdl.open_stemdl(options.path) as file:
+        first = file.read(file.names[0])
+        arrays = {"patterns": first.patterns, "potential": first.potential}
+        facts = {
+            "samples": len(file.names),
+            **{name: f"{list(each.shape)} {each.dtype}" for name, each in arrays.items() if each is not None},
+            "notes": list(file.notes),
+        }
+        if options.json:
+            print_json(list(file.names) if options.ids else facts)
+        elif options.ids:
+            for name in file.names:
+                print_line(name)
+        else:
+            print_line(str(options.path))
+            for name, value in facts.items():
+                for line in value if isinstance(value, list) else [value]:
+                    print_line(f"  {name:9} {line}")
 
 
 def _is_folder_of_patterns(path: Path) -> bool:

@@ -57,6 +57,23 @@ def test_samples_are_counted_by_their_keys_and_read_as_they_are_stored(tmp_path,
             assert (sample.patterns.dtype, sample.potential.dtype) == (np.float16, np.float32)
 
 
+def test_info_describes_a_file_and_names_its_samples(tmp_path, capsys):
+    path = str(write_db(tmp_path / "batch.db", {b"cbed_1": None}))
+    assert main(["info", path]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  samples   2",
+        "  patterns  [4, 6, 5] float16",
+        "  potential [1, 7, 9] float32",
+        "  notes     1 samples have patterns or a potential alone and are left out",
+    ]
+    assert main(["info", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["samples"] == 2
+    assert main(["info", path, "--ids"]) == 0
+    assert capsys.readouterr().out == "0\n2\n"
+    write_db(tmp_path / "bad.db", {b"input_dtype": b"object"})
+    assert main(["info", str(tmp_path / "bad.db")]) == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
