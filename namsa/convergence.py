@@ -14,9 +14,12 @@ import ase
 import numpy as np
 import numpy.typing as npt
 
+from namsa import checks
 from namsa.config.bounds import DEFAULT_ACCURACY
 from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.crystals.sites import check_atoms, wrap_along_beam
 from namsa.physics import sampling, specimen
+from namsa.physics.grid import fast_shape
 from namsa.pixels import pattern_grid
 from namsa.sample import Sample
 from namsa.simulation import simulate
@@ -128,6 +131,8 @@ def check_convergence(
     """
     first = atoms if isinstance(atoms, ase.Atoms) else atoms[0]
     reach = sampling.reach_of_interest(reach_of(first, detector, energy_ev), semiangle_mrad)
+    checks.check_ranges(accuracy=accuracy)
+    check_atoms(first)
     lx, ly, _ = (float(length) for length in first.cell.lengths())
     if positions_angstrom is None and not len(first):
         positions_angstrom = [(ly / 2, lx / 2)]
@@ -140,8 +145,13 @@ def check_convergence(
         "positions_angstrom": positions_angstrom,
         "frozen_phonons": frozen_phonons and frozen_phonons.model_copy(update={"configurations": 1}),
     }
-    asked = None if settings.get("grid_shape") else accuracy  # what is given is judged here
-    made = simulate(first, **common, accuracy=asked, reach_mrad=reach, **settings)
+    advice = sampling.largest_pixel(
+        sampling.measure_columns(specimen.atom_list(wrap_along_beam(first)), (ly, lx)), energy_ev, reach, accuracy
+    )
+    if settings.get("grid_shape") is None:  # as `simulate` chooses it, which without an accuracy judges nothing
+        band = settings.get("band_fraction") or 1.0
+        settings |= {"grid_shape": fast_shape((ly, lx), advice), "band_fraction": band}
+    made = simulate(first, **common, accuracy=None, reach_mrad=reach, **settings)
     shape = made.provenance["grid_shape"]
     finer = settings | {
         "grid_shape": (2 * shape[0], 2 * shape[1]),
@@ -152,9 +162,6 @@ def check_convergence(
     if settings.get("projection") == "finite":
         finer["slice_thickness_angstrom"] = made.provenance["slice_thickness_angstrom"] / 2
     reference = simulate(first, **common, reach_mrad=reach * 2**0.5, **finer)
-    advice = sampling.largest_pixel(
-        sampling.measure_columns(specimen.atom_list(first), (ly, lx)), energy_ev, reach, accuracy
-    )
     return _compare(made, reference, reach, accuracy, advice)
 
 

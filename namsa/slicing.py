@@ -3,6 +3,7 @@
 The configurations are the snapshots that are given, each displaced thermally as often as is asked.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
 from namsa.errors import InputError, SimulationWarning
 from namsa.io.charge_density import ChargeDensity, bonding_of
-from namsa.physics import optics, sampling, slice_plan, specimen
+from namsa.physics import optics, sampling, slice_plan, specimen, thermal_average
 from namsa.physics.backend import Backend, resolve_backend, to_host
 from namsa.physics.bonding import Bonding
 from namsa.physics.detector import reach_mrad
@@ -31,6 +32,7 @@ from namsa.physics.form_factors import Table
 from namsa.physics.grid import CONVENTIONAL_BAND, Grid, fast_shape
 from namsa.physics.potential import Slices
 from namsa.physics.slice_plan import SlicePlan
+from namsa.text import plural
 
 Image = npt.NDArray[np.floating[Any]]
 Snapshots = ase.Atoms | Sequence[ase.Atoms]
@@ -71,7 +73,7 @@ class Slicing:
 
     # The specimen without thermal displacements, once or in several states of the same cell.
     snapshots: tuple[ase.Atoms, ...]
-    settings: SlicingSettings  # how it is sliced
+    settings: SlicingSettings  # how it is sliced, with the number of thermal configurations that was chosen
     seed: int  # seed of the thermal displacements
     grid: Grid  # the sampling of the waves
     plan: SlicePlan  # where the specimen is cut, for the atoms of all snapshots one after the other
@@ -79,6 +81,7 @@ class Slicing:
     # displacement takes it to.
     follows_layers: bool
     expected_error: float  # relative L2 error that patterns are expected to have; see `namsa.physics.sampling`
+    statistical_error: float  # that of their mean over thermal configurations; see `namsa.physics.thermal_average`
     xp: Any  # the array module, numpy or cupy
     warnings: list[str]  # what is doubtful about the atoms
     bonding: Bonding | None = None  # what bonds change, if a charge density was given
@@ -121,15 +124,29 @@ class Slicing:
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with pixels that were given, for the accuracy; `None` if it is met or none was asked for."""
-        accuracy, error = self.settings.accuracy, self.expected_error
-        if accuracy is None or self.settings.grid_shape is None or error <= accuracy:
+        """What is wrong with pixels and thermal configurations that were given, for the accuracy.
+
+        `None` if it is met or none was asked for.
+        """
+        accuracy, error, random = self.settings.accuracy, self.expected_error, self.statistical_error
+        if accuracy is None:
             return None
-        pixel = max(self.grid.sampling_angstrom) * (accuracy / error) ** 0.5
-        return (
-            f"pixels of {max(self.grid.sampling_angstrom):.3f} Å give patterns a relative error of about {error:.1%}, "
-            f"and accuracy is {accuracy:.1%}: leave grid_shape (sampling_angstrom) out, or use about {pixel:.3f} Å"
-        )
+        faults = []
+        if self.settings.grid_shape is not None and error > accuracy:
+            pixel = max(self.grid.sampling_angstrom) * (accuracy / error) ** 0.5
+            faults.append(
+                f"pixels of {max(self.grid.sampling_angstrom):.3f} Å give patterns a relative error of about "
+                f"{error:.1%}, and accuracy is {accuracy:.1%}: leave grid_shape (sampling_angstrom) out, or use about "
+                f"{pixel:.3f} Å"
+            )
+        if random > accuracy:
+            needed = math.ceil(self.configurations * (random / accuracy) ** 2 / len(self.snapshots))
+            faults.append(
+                f"{plural(self.configurations, 'thermal configuration')} leave a statistical error of about "
+                f"{random:.1%} in the patterns, and accuracy is {accuracy:.1%}: set frozen_phonons.configurations to "
+                f"'auto', or to about {needed}"
+            )
+        return "; ".join(faults) or None
 
     def _plan(self, snapshot: int) -> SlicePlan | float:
         """Returns where a snapshot is cut."""
@@ -146,8 +163,7 @@ class Slicing:
     @property
     def configurations(self) -> int:
         """Number of configurations of the atoms."""
-        phonons = self.settings.frozen_phonons
-        return len(self.snapshots) * (phonons.configurations if phonons else 1)
+        return len(self.snapshots) * number_of_configurations(self.settings.frozen_phonons)
 
     @property
     def description(self) -> dict[str, Any]:
@@ -249,10 +265,50 @@ def plan_slices(
     z = np.concatenate([atoms.z for atoms in atom_lists])
     plan = slice_plan.layer_slices(z, lz, extent) if follows_layers else slice_plan.equal_slices(z, lz, thickness)
     error = sampling.expected_error(columns, energy_ev, grid)
+    phonons, random = settings.frozen_phonons, 0.0
+    if phonons:
+        deviation = thermal_deviation(snapshots[0], phonons, energy_ev, semiangle_mrad)
+        phonons = with_number(phonons, deviation, accuracy, len(snapshots))
+        random = deviation / (number_of_configurations(phonons) * len(snapshots)) ** 0.5
+        settings = replace(settings, frozen_phonons=phonons)
     density = settings.charge_density
     bonding = bonding_of(density, snapshots, settings.form_factors) if density else None
     xp = resolve_backend(backend)
-    return Slicing(snapshots, settings, seed, grid, plan, follows_layers, error, xp, doubts, bonding)
+    return Slicing(snapshots, settings, seed, grid, plan, follows_layers, error, random, xp, doubts, bonding)
+
+
+def thermal_deviation(atoms: ase.Atoms, phonons: FrozenPhonons, energy_ev: float, semiangle_mrad: float) -> float:
+    """Returns the relative rms deviation that patterns of one thermal configuration are expected to have.
+
+    Raises:
+        InputError: If an element has no displacement.
+    """
+    rms = amplitudes(atoms, phonons.displacement_angstrom())
+    lx, ly, _ = (float(length) for length in atoms.cell.lengths())
+    return thermal_average.relative_deviation(specimen.atom_list(atoms), rms, (ly, lx), energy_ev, semiangle_mrad)
+
+
+def with_number(phonons: FrozenPhonons, deviation: float, accuracy: float, snapshots: int) -> FrozenPhonons:
+    """Returns displacements with the number of configurations of each snapshot that an accuracy needs, if it is "auto".
+
+    Args:
+        deviation: What `thermal_deviation` returns.
+        snapshots: Number of snapshots, each of which is displaced as often.
+
+    Raises:
+        InputError: If the accuracy needs too many.
+    """
+    if phonons.configurations != "auto":
+        return phonons
+    count = -(-thermal_average.configurations_for(deviation, accuracy) // snapshots)
+    return phonons.model_copy(update={"configurations": count})
+
+
+def number_of_configurations(phonons: FrozenPhonons | None) -> int:
+    """Returns the number of thermal configurations of each snapshot, which is chosen already."""
+    count = phonons.configurations if phonons else 1
+    assert count != "auto"
+    return count
 
 
 def reach_of(atoms: Snapshots, detector: Detector | None, energy_ev: float) -> float | None:

@@ -22,6 +22,7 @@ RANGES = {
     "positions_angstrom": (-1e6, 1e6),
     "depth_bins": (1, 256),
 }
+MOST_THERMAL_CONFIGURATIONS = 10_000
 DEFAULT_ACCURACY = 0.01  # relative error of patterns
 LARGEST_SEED = 2**63 - 1
 

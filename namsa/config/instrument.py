@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from namsa.config.aberrations import aberration_fault
 from namsa.config.bounds import (
     DEFAULT_ACCURACY,
+    MOST_THERMAL_CONFIGURATIONS,
     RANGES,
     DepthBins,
     Dose,
@@ -44,8 +45,10 @@ class FrozenPhonons(Section):
     b_factor_angstrom2: BFactor | dict[str, BFactor] | None = Field(
         None, description="Debye–Waller factor B = 8π²u², Å², in place of rms_angstrom"
     )
-    configurations: int = Field(
-        1, ge=1, le=10_000, description="number of configurations of the atoms whose patterns are averaged"
+    configurations: Annotated[int, Field(ge=1, le=MOST_THERMAL_CONFIGURATIONS)] | Literal["auto"] = Field(
+        1,
+        description="number of configurations of the atoms whose patterns are averaged, or 'auto': as many as accuracy "
+        "needs",
     )
 
     @model_validator(mode="after")
@@ -240,7 +243,8 @@ class Simulation(Section):
         ge=RANGES["accuracy"][0],
         le=RANGES["accuracy"][1],
         description="relative error of all patterns within the detector, or within 100 mrad without one, that 'auto' "
-        "chooses pixels and slices for, and by which given ones are judged; of any ring ten times as much",
+        "chooses pixels, slices and thermal configurations for, and by which given ones are judged; of any ring ten "
+        "times as much",
     )
     grid_shape: Shape | None = Field(None, description="number of pixels (y, x); or give sampling_angstrom")
     sampling_angstrom: Annotated[float, Field(ge=1e-3, le=10)] | Literal["auto"] | None = Field(

@@ -176,7 +176,9 @@ class SimulationConfig(Section):
             response = detector.response.model_copy(update={"mtf_file": digest})
             detector = detector.model_copy(update={"response": response})
         simulation = self.simulation
-        if simulation.sampling_angstrom != "auto":  # accuracy then only judges
+        phonons = specimen.frozen_phonons
+        chooses_phonons = phonons is not None and phonons.configurations == "auto"
+        if simulation.sampling_angstrom != "auto" and not chooses_phonons:  # accuracy then only judges
             simulation = simulation.model_copy(update={"accuracy": DEFAULT_ACCURACY})
         optional = [section for section in (detector, self.variation) if section]
         return config_hash(self.seed, specimen, self.microscope, scan, simulation, self.target, *optional)

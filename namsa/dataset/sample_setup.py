@@ -37,6 +37,7 @@ from namsa.physics.coherence import Mode
 from namsa.physics.grid import Grid
 from namsa.physics.optics import wavelength_angstrom
 from namsa.physics.slice_plan import SlicePlan, equal_slices
+from namsa.slicing import thermal_deviation, with_number
 from namsa.text import plural
 
 _LENS_BYTES = 64  # per pixel of the grid: complex and real arrays in double precision
@@ -51,7 +52,8 @@ _DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
 class SampleSetup:
     """The geometry and the microscope of one sample."""
 
-    # The configuration with the values of the microscope and the dose that are this entry's own.
+    # The configuration with the values of the microscope and the dose that are this entry's own, and the number of
+    # thermal configurations that was chosen for it.
     config: SimulationConfig
     material: Material  # the crystal
     entry: Entry  # the sample in the manifest
@@ -132,7 +134,10 @@ def make_sample_setup(
         )
     fit = fit or fit_supercell(config, material, entry)
     settings = config.simulation
-    if supercell is None and (settings.sampling_angstrom == "auto" or settings.follows_layers):
+    varied = with_varied_values(config, entry)
+    phonons = varied.specimen.frozen_phonons
+    chooses_phonons = phonons is not None and phonons.configurations == "auto"
+    if supercell is None and (settings.sampling_angstrom == "auto" or settings.follows_layers or chooses_phonons):
         supercell = _fill(config, material, entry, fit)
     if plan is None and settings.follows_layers and supercell:
         plan = layer_plan(config, [supercell.atoms], largest_angle_mrad(config))
@@ -144,7 +149,12 @@ def make_sample_setup(
     else:
         axes = scan.positions(config.scan, grid.extent_angstrom, np.random.default_rng([entry.seed, 1]))
         positions = scan.raster(*axes)
-    varied = with_varied_values(config, entry)
+    if phonons and chooses_phonons and supercell:
+        snapshots = max(1, len(material.snapshots)) * max(1, snapshots_per_frame(config, material))
+        deviation = thermal_deviation(supercell.atoms, phonons, config.microscope.energy_ev, largest_angle_mrad(config))
+        chosen = with_number(phonons, deviation, settings.accuracy, snapshots)
+        specimen = varied.specimen.model_copy(update={"frozen_phonons": chosen})
+        varied = varied.model_copy(update={"specimen": specimen})
     return SampleSetup(varied, material, entry, fit, slices, thickness, grid, axes, positions, supercell)
 
 

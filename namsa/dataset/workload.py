@@ -31,6 +31,7 @@ from namsa.physics import optics, potential, slice_plan
 from namsa.physics.backend import available_cores
 from namsa.physics.grid import Grid
 from namsa.physics.specimen import atom_list
+from namsa.slicing import number_of_configurations
 from namsa.text import plural
 
 Method = Literal["multislice", "prism", "scatter"]
@@ -97,7 +98,7 @@ def count_workload(config: SimulationConfig, material: Material, entry: Entry) -
         id=entry.id,
         grid=grid,
         work=work,
-        configurations=snapshots * (phonons.configurations if phonons else 1),
+        configurations=snapshots * number_of_configurations(phonons),
         distinct_slices=work.slices if snapshots > 1 else _distinct_slices(config, material, entry, work.slices),
         atoms=most_atoms(setup.fit, entry.kind),
         elements=_elements(material, entry),

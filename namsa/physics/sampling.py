@@ -58,17 +58,33 @@ def measure_columns(atoms: AtomList, extent_angstrom: tuple[float, float]) -> Co
     Args:
         extent_angstrom: Sides (Ly, Lx) of the periodic cell, Å.
     """
-    shape = [int(np.clip(np.ceil(length / (_COLUMN_ANGSTROM / 1.5)), 1, _MOST_BINS)) for length in extent_angstrom]
-    pixel = [length / n for length, n in zip(extent_angstrom, shape, strict=True)]
-    weights = atoms.numbers * atoms.occupancies
-    bins = [np.rint(atoms.yx[:, axis] / pixel[axis]).astype(np.int64) % shape[axis] for axis in (0, 1)]
-    counts = np.bincount(bins[0] * shape[1] + bins[1], weights, shape[0] * shape[1])
-    widths = [_COLUMN_ANGSTROM / size for size in pixel]
-    density = _smoothed(counts.reshape(shape) / np.prod(pixel), widths)
-    region = [min(_REGION_ANGSTROM, length) / size for length, size in zip(extent_angstrom, pixel, strict=True)]
-    squared = _smoothed(density**2, region)
+    density, pixel = _binned(atoms, atoms.numbers * atoms.occupancies, extent_angstrom)
+    density = _smoothed(density, [_COLUMN_ANGSTROM / size for size in pixel])
+    squared = _smoothed(density**2, _region(extent_angstrom, pixel))
     thickness = float(np.ptp(atoms.z)) + _THINNEST_ANGSTROM if len(atoms.z) else _THINNEST_ANGSTROM
     return Columns(float(4 * np.pi * _COLUMN_ANGSTROM**2 * squared.max() / thickness**2), thickness)
+
+
+def density_of_region(atoms: AtomList, weights: npt.NDArray[np.float64], extent_angstrom: tuple[float, float]) -> float:
+    """Returns the largest sum of weights (n,) of atoms per area of any region, 1/Å²; the rest as `measure_columns`."""
+    density, pixel = _binned(atoms, weights, extent_angstrom)
+    return float(_smoothed(density, _region(extent_angstrom, pixel)).max())
+
+
+def _binned(
+    atoms: AtomList, weights: npt.NDArray[np.float64], extent_angstrom: tuple[float, float]
+) -> tuple[npt.NDArray[np.float64], list[float]]:
+    """Returns the sum of weights per area on pixels, 1/Å², and the sides (y, x) of a pixel, Å."""
+    shape = [int(np.clip(np.ceil(length / (_COLUMN_ANGSTROM / 1.5)), 1, _MOST_BINS)) for length in extent_angstrom]
+    pixel = [length / n for length, n in zip(extent_angstrom, shape, strict=True)]
+    bins = [np.rint(atoms.yx[:, axis] / pixel[axis]).astype(np.int64) % shape[axis] for axis in (0, 1)]
+    counts = np.bincount(bins[0] * shape[1] + bins[1], weights, shape[0] * shape[1])
+    return counts.reshape(shape) / np.prod(pixel), pixel
+
+
+def _region(extent_angstrom: tuple[float, float], pixel: list[float]) -> list[float]:
+    """Returns the rms widths of the region whose columns count, in pixels."""
+    return [min(_REGION_ANGSTROM, length) / size for length, size in zip(extent_angstrom, pixel, strict=True)]
 
 
 def strongest_column(atoms: AtomList, extent_angstrom: tuple[float, float]) -> npt.NDArray[np.float64]:

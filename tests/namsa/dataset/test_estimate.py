@@ -62,6 +62,21 @@ def test_counts_distinct_slices_and_coherent_probes():
     assert workload.work.coherent == 5
 
 
+def test_counts_the_thermal_configurations_that_the_simulation_takes():
+    """The number follows the accuracy, on which samples then depend; their provenance has it."""
+
+    def chosen(accuracy, configurations="auto"):
+        phonons = {"rms_angstrom": 0.08, "configurations": configurations}
+        return case(specimen={"frozen_phonons": phonons}, simulation={"accuracy": accuracy})
+
+    workload, config, *rest = chosen(0.02)
+    provenance = simulate_entry(config, *rest).provenance
+    assert workload.configurations == provenance["frozen_phonons"]["configurations"] > 2
+    assert chosen(0.2)[0].configurations == 1
+    assert chosen(0.2)[1].samples_hash() != config.samples_hash()
+    assert chosen(0.2, 2)[1].samples_hash() == chosen(0.02, 2)[1].samples_hash()
+
+
 @pytest.mark.parametrize(
     "more",
     [
