@@ -43,13 +43,13 @@ def choose(configured: str | None = None) -> None:
     if chosen not in (found := installed()):
         other = f", or set {key} to {found[0]}" if found else ""
         raise InputError(f"{key} is {chosen}, which is not installed: {INSTALLATION[chosen]}{other}")
-    if configured and not environment:
-        os.environ["KERAS_BACKEND"] = chosen
     if "keras" in sys.modules and name() != chosen:
         raise InputError(
             f"{key} is {chosen}, and this process computes with {name()} already: set KERAS_BACKEND={chosen} before "
             "Python starts"
         )
+    if configured and not environment:
+        os.environ["KERAS_BACKEND"] = chosen
 
 
 def name() -> str:

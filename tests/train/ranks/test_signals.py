@@ -6,7 +6,14 @@ import pytest
 from train.ranks.signals import STOPPING, listen
 
 
-@pytest.mark.parametrize("number", STOPPING)
+@pytest.fixture(params=STOPPING)
+def number(request):
+    """A signal with its default action: one that is ignored, as SIGHUP under nohup, stays so."""
+    before = signal.signal(request.param, signal.SIG_DFL)
+    yield request.param
+    signal.signal(request.param, before)
+
+
 def test_a_signal_interrupts_unless_it_is_deferred(number):
     before = signal.getsignal(number)
     with listen() as request:
