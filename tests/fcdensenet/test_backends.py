@@ -33,6 +33,7 @@ def test_everything_but_the_layers_is_imported_without_tensorflow():
     assert int(done.stdout.split()[0]) > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("jax") is None, reason="no JAX")
 def test_jax_computes_what_tensorflow_does(tmp_path):
     pytest.importorskip("tensorflow")

@@ -19,6 +19,7 @@ def evidence(*words, folder):
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_gpu_is_described(tmp_path):
     done = evidence("--parts", "machine", "--rehearse", folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -28,6 +29,7 @@ def test_a_machine_without_a_gpu_is_described(tmp_path):
     assert "== machine" in (tmp_path / "gpu.log").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "ended", "result"),
     [

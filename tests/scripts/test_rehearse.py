@@ -2,15 +2,18 @@
 
 import json
 
+import pytest
 import rehearse
 from rehearsal import watchdog
 
 
+@pytest.mark.slow
 def test_the_watchdog_of_27600_ranks_says_nothing_false_and_names_the_one_that_is_silent():
     found = watchdog.rehearse(27_600, seconds=2.0, warning_s=5.0)
     assert (found["false warnings"], found["dead rank named"]) == (0, "yes")
 
 
+@pytest.mark.slow
 def test_what_rank_0_does_grows_no_faster_than_the_number_of_ranks(capsys, monkeypatch):
     arguments = [
         "rehearse.py",

@@ -80,6 +80,7 @@ def test_samples_have_the_bits_of_the_factory(tmp_path, monkeypatch, each_alone)
         process.close()
 
 
+@pytest.mark.slow
 def test_held_out_materials_are_never_drawn():
     """Of the sources and the split of reality.yaml, with kinds that have partners."""
     materials = {"builtin": "all", "max_atomic_number": 83, "limit": 48}

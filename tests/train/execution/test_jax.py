@@ -145,6 +145,7 @@ def test_two_devices_share_the_batches_of_an_update(config, folder):
     assert "times the spread" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "message"),
     [
