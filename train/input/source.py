@@ -67,6 +67,10 @@ class SampleSource(Protocol):
 
     keeps_views: bool  # whether what `view` yields may be used until the source is closed
 
+    def selected(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Returns the samples of the list that belong into data.directory."""
+        ...
+
     def prepare(self, job: Preparation) -> Collection[str] | None:
         """Brings the samples to data.directory. Collective.
 
@@ -162,6 +166,9 @@ class FolderSource:
     def __init__(self, section: Any, experiment: Experiment) -> None:
         self.section, self.experiment = section, experiment
 
+    def selected(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        return entries
+
     def epoch_samples(self, training: int, shares: int) -> int:
         return training
 
@@ -209,28 +216,21 @@ class FolderSource:
 class SimulatedSource(FolderSource):
     """Samples that the ranks simulate, each a part of those that are missing."""
 
-    def selected(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Returns the samples of the list that are simulated to data.directory."""
-        return entries
-
     def prepare(self, job: Preparation) -> Collection[str] | None:
-        if not job.simulate:
-            return None
+        if job.simulate:
+            self.simulate_missing(job, self.selected)
+        return None
+
+    def simulate_missing(self, job: Preparation, select: Callable[[Sequence[Entry]], Sequence[Entry]]) -> None:
+        """Simulates what is missing of the selected samples of the list. Collective."""
         experiment, directory = self.experiment, self.experiment.data.directory
         with job.ranks.together(), job.progress("rank 0 simulates") as show_count:
             seconds = experiment.training.simulate_seconds
             limits = factory.RunLimits.of_machine(job.layout.local_size, job.force, seconds=seconds)
             simulated = factory.produce(
-                experiment,
-                directory,
-                job.layout,
-                limits,
-                on_sample=show_count,
-                check=job.check_listed,
-                select=self.selected,
+                experiment, directory, job.layout, limits, on_sample=show_count, check=job.check_listed, select=select
             )
         job.log_line(simulation_line(job.ranks.gather_json(simulated), directory))
-        return None
 
 
 def fault_of_sample(

@@ -36,7 +36,7 @@ from ..experiment.sections import Training
 from ..input import selection
 from ..input.batches import kept_window_bytes
 from ..input.random_batches import random_batch
-from ..input.source import SimulatedSource, source_of
+from ..input.source import source_of
 from ..measure import performance
 from ..networks import Network, count
 from ..optimization.assembly import assemble
@@ -135,8 +135,7 @@ def _samples(experiment: Experiment, ranks: int) -> _Samples:
             present = set(dataset.ids)
     listed, materials, each = _entries_and_materials(experiment)
     entries = [entry for entry in listed if not entry.skipped]
-    source = source_of(experiment)
-    wanted = source.selected(entries) if isinstance(source, SimulatedSource) else entries
+    wanted = source_of(experiment).selected(entries)
     training = sum(entry.split == "train" for entry in wanted)
     missing = sum(entry.id not in present for entry in wanted)
     if missing:

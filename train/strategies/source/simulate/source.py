@@ -46,23 +46,26 @@ class Source(SimulatedSource):
         super().__init__(section, experiment)
         self._folder, self._lock = experiment.data.directory / FAILURES, threading.Lock()
         self._failed: Counter[bool] = Counter()  # by whether a supercell could not be built
-        self._until_closed, self._baseline_first = ExitStack(), False
+        self._until_closed = ExitStack()
 
     # ---- Before training --------------------------------------------------------------------------------------------
 
     def selected(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Returns the specimens of the training split whose mean is the baseline, and the held-out samples."""
+        """Returns the baseline's samples and the held-out ones."""
+        return [*self._baseline(entries), *(entry for entry in entries if entry.split != "train")]
+
+    def _baseline(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Returns the specimens of the training split whose mean is the baseline."""
         chosen: list[Entry] = []
         for specimen in by_specimen(train_entries(entries)):
             if len(chosen) < self.section.baseline_samples:
                 chosen += specimen
-        return chosen if self._baseline_first else [*chosen, *(entry for entry in entries if entry.split != "train")]
+        return chosen
 
     def prepare(self, job: Preparation) -> Collection[str] | None:
         self._rank, self._log_line = job.ranks.rank(), job.log_line
-        self._baseline_first = True  # training.simulate_seconds may leave out held-out samples, not the baseline
-        super().prepare(job)
-        self._baseline_first = False
+        if job.simulate:  # training.simulate_seconds may leave out held-out samples, not the baseline
+            self.simulate_missing(job, self._baseline)
         return super().prepare(job)
 
     def epoch_samples(self, training: int, shares: int) -> int:
