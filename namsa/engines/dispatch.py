@@ -108,7 +108,7 @@ def optical_setup(
         rows, columns = bin_matrices(grid, wavelength, detector)
         binning = xp.asarray(rows.astype(real)), xp.asarray(columns.astype(real))
     # The propagator reaches all frequencies that a lens may have.
-    fits = xp is np or fused_gpu.device_plan(propagators[0], propagators[0]) is not None
+    fits = xp is np or engine != "auto" or fused_gpu.device_plan(propagators[0], propagators[0]) is not None
     implementation = choose_implementation(engine, xp, grid.shape, dtype, fits)
     return OpticalSetup(grid, beam, modes, propagators, binning, implementation, xp)
 
