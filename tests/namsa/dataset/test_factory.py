@@ -4,9 +4,7 @@ import json
 import multiprocessing
 import os
 import shutil
-import sys
 import time
-from unittest.mock import MagicMock
 
 import fake_samples
 import lmdb
@@ -349,21 +347,6 @@ def test_a_disk_that_is_full_all_the_same_ends_only_a_run_without_a_time_limit(t
     assert len(contents(tmp_path)) == 4
     with pytest.raises(WorkError, match="No space left"):
         produce(tmp_path, config=real)
-
-
-def test_after_a_simulation_the_memory_of_the_gpu_is_free_for_training(tmp_path, monkeypatch):
-    cupy = MagicMock()
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    produce(tmp_path, limit=1)
-    cupy.get_default_memory_pool().free_all_blocks.assert_called_once()
-
-
-def test_cupy_without_a_device_has_no_memory_to_free(tmp_path, monkeypatch):
-    cupy = MagicMock()
-    cupy.cuda.runtime.getDeviceCount.side_effect = RuntimeError("insufficient driver")
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    produce(tmp_path, limit=1)
-    cupy.fft.config.get_plan_cache.assert_not_called()
 
 
 def test_a_damaged_shard_of_any_rank_stops_the_run(tmp_path):
