@@ -43,11 +43,24 @@ CHOICES: dict[str, dict[str, Any]] = {
     "abTEM, FFTW": {"fft": "fftw"},
     "abTEM, MKL": {"fft": "mkl"},
 }
+
+
+def zinc_oxide() -> ase.Atoms:
+    """Wurtzite along [100], in an orthogonal cell: c along x, a√3 along y, a along the beam."""
+    a, c, u = 3.2495, 5.2069, 0.3819
+    wurtzite = bulk("ZnO", "wurtzite", a=a, c=c, u=u)
+    orthogonal = wurtzite * (1, 2, 1)
+    orthogonal.set_cell([[a, 0, 0], [0, a * np.sqrt(3), 0], [0, 0, c]])
+    orthogonal.wrap()
+    turned = orthogonal.positions[:, [2, 1, 0]]
+    return ase.Atoms(orthogonal.numbers, positions=turned, cell=[c, a * np.sqrt(3), a])
+
+
 PEROVSKITE = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)]
 UNIT_CELLS = {
     "SrTiO3": lambda: ase.Atoms("SrTiO3", scaled_positions=PEROVSKITE, cell=[3.905] * 3),
     "Pt": lambda: bulk("Pt", "fcc", a=3.924, cubic=True),
-    "ZnO": lambda: zinc_oxide(),  # noqa: PLW0108 - defined below
+    "ZnO": zinc_oxide,
 }
 
 
@@ -77,17 +90,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=available_cores(), help="for abTEM")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     return parser.parse_args()
-
-
-def zinc_oxide() -> ase.Atoms:
-    """Wurtzite along [100], in an orthogonal cell: c along x, a√3 along y, a along the beam."""
-    a, c, u = 3.2495, 5.2069, 0.3819
-    wurtzite = bulk("ZnO", "wurtzite", a=a, c=c, u=u)
-    orthogonal = wurtzite * (1, 2, 1)
-    orthogonal.set_cell([[a, 0, 0], [0, a * np.sqrt(3), 0], [0, 0, c]])
-    orthogonal.wrap()
-    turned = orthogonal.positions[:, [2, 1, 0]]
-    return ase.Atoms(orthogonal.numbers, positions=turned, cell=[c, a * np.sqrt(3), a])
 
 
 def workload(specimen: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -155,7 +157,7 @@ class Measurement:
         return list(fast_shape((ly, lx), pixel_angstrom))
 
     def patterns(self, shape: list[int] | None) -> Any:
-        """Those within the reach, with the transmitted intensity of the beam 1."""
+        """Returns the patterns within the reach, fractions of the beam; `None` leaves the grid to namsa."""
         given = {"grid_shape": shape} if shape else {}
         self.answer = ask(self.program, self.job | given | {"patterns": str(self.file)})
         patterns = np.load(self.file)
