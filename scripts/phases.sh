@@ -55,8 +55,10 @@ else
         MANIFEST=$exchange/list
         phase "list the samples" "${one[@]}" "${python[@]}" -m namsa dataset "$CONFIG" --out "$MANIFEST" --manifest-only "$@"
     fi
+    # Under another name first: where nodes share a folder, `cp` of one fails while another makes the file.
     phase "copy the list of samples of $MANIFEST" \
-        "${each_node[@]}" bash -c 'mkdir -p "$1" && cp "$0/manifest.jsonl" "$1/"' "$MANIFEST" "$BB"
+        "${each_node[@]}" bash -c 'mkdir -p "$1" && part=$1/.manifest.$HOSTNAME.$$ &&
+            cp "$0/manifest.jsonl" "$part" && mv -f "$part" "$1/manifest.jsonl"' "$MANIFEST" "$BB"
 fi
 
 # shellcheck disable=SC2086
