@@ -18,8 +18,13 @@ from train.experiment.registry import kinds
 
 WAYS = {
     "lag": ["training.exchange={kind: lag}", "training.precision.initial_loss_scale=2e3"],  # it grows, then is halved
-    # Ranks average weights after steps 4, 7, 8 and 12, and keep their own moments. A signal after 5 has to wait.
-    "local": ["training.exchange={kind: local_sgd, synchronise: 7}", "training.precision.compute=float32"],
+    # Ranks average weights after steps 4, 8 and 12, and keep their own moments. A signal after 5 has to wait. They keep
+    # their own samples in memory (Yoginath et al. 2019).
+    "local": [
+        "training.exchange={kind: local_sgd, synchronise: epoch}",
+        "training.precision.compute=float32",
+        "data.source={kind: memory, of: {kind: fixed}}",
+    ],
     "changes": [
         "training.exchange={kind: local_sgd, synchronise: 7, precision: 8}",
         "training.precision.compute=float32",

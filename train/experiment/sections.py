@@ -85,11 +85,13 @@ class Optimizer(Section):
 
 
 class Schedule(Section):
-    """The learning rate: a linear warm-up from the base rate to the rate of all ranks, then a staircase."""
+    """The learning rate: a linear warm-up from the base rate to the rate of all ranks, then a decay."""
 
-    rule: Literal["staircase", "constant"] = Field(
+    rule: Literal["staircase", "linear", "constant"] = Field(
         "staircase",
-        description="'constant' is the rate of all ranks from the first step on: no warm-up, no stairs",
+        description="'staircase' multiplies the rate by decay every decay_every_epochs; 'linear' lowers it evenly to "
+        "decay times its value within the first decay_every_epochs, and keeps it there (Oyama et al. 2020: 0.01 in "
+        "100 epochs); 'constant' is the rate of all ranks from the first step on, without warm-up",
     )
     scale_with_ranks: bool = Field(
         True, description="multiply the base rate by the number of ranks times training.accumulate, up to linear_up_to"
@@ -100,8 +102,8 @@ class Schedule(Section):
         "factor is their square root, and at least this number. The paper multiplies by all ranks",
     )
     warmup_epochs: float = Field(5, ge=0, le=1e6, description="length of the warm-up, epochs")
-    decay: float = Field(0.5, ge=1e-6, le=1, description="factor on the rate after each stair")
-    decay_every_epochs: float = Field(30, ge=1e-3, le=1e6, description="length of a stair, epochs")
+    decay: float = Field(0.5, ge=1e-6, le=1, description="factor on the rate after decay_every_epochs")
+    decay_every_epochs: float = Field(30, ge=1e-3, le=1e6, description="epochs of a stair, or of the linear decay")
 
 
 class Precision(Section):

@@ -6,6 +6,7 @@ Orders are drawn from the seed and the epoch's number alone, so that a resumed j
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from namsa.dataset.entry import Entry
@@ -51,19 +52,32 @@ def digest_ids(entries: Sequence[Entry]) -> str:
     return xxhash.xxh3_64_hexdigest("\n".join(entry.id for entry in entries).encode())
 
 
-def epoch_share(
-    entries: Sequence[Entry], seed: int, epoch: int, rank: int, ranks: int, count: int, taken: int = 0
+def epoch_order(samples: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """Returns the common order of an epoch: indices of the samples."""
+    return np.random.default_rng([seed, epoch]).permutation(samples)
+
+
+def share_of(
+    entries: Sequence[Entry], order: npt.NDArray[np.int64], rank: int, ranks: int, count: int, taken: int = 0
 ) -> list[Entry]:
     """Returns the entries of one rank in an epoch: every `ranks`-th of a common order, so that none is used twice.
 
     A step takes the next samples of the common order, some for each rank. The part of an epoch that is done is
-    therefore a number of samples, `taken`, also if a different number of ranks took them. The samples that are left
-    over because all ranks take equally many steps are different ones in each epoch.
+    therefore a number of samples, `taken`, also if a different number of ranks took them.
 
     Args:
-        seed: Of the experiment.
+        order: The common order.
         count: Number of entries per rank.
         taken: Entries of the common order that have been used before.
     """
-    order = np.random.default_rng([seed, epoch]).permutation(len(entries))
     return [entries[index] for index in order[taken:][rank::ranks][:count]]
+
+
+def epoch_share(
+    entries: Sequence[Entry], seed: int, epoch: int, rank: int, ranks: int, count: int, taken: int = 0
+) -> list[Entry]:
+    """Returns `share_of` the order that a seed gives an epoch.
+
+    The samples that are left over because all ranks take equally many steps are different ones in each epoch.
+    """
+    return share_of(entries, epoch_order(len(entries), seed, epoch), rank, ranks, count, taken)

@@ -29,7 +29,7 @@ from ..experiment.data import Simulated, SourceSection
 from ..experiment.experiment import Experiment
 from ..ranks.protocol import Ranks
 from .division import RankDivision
-from .selection import epoch_share
+from .selection import epoch_order, share_of
 
 OnProgress = Callable[[int, int], None]  # (done, total)
 
@@ -106,6 +106,16 @@ class SampleSource(Protocol):
         """
         ...
 
+    def epoch_order(self, samples: int, epoch: int, shares: int) -> npt.NDArray[np.int64]:
+        """Returns the common order of an epoch's samples in data.directory, of which shares take one after the other.
+
+        Args:
+            samples: Number of samples of the training split.
+            epoch: Index of the epoch.
+            shares: Number of ranks that share samples.
+        """
+        ...
+
     def trained_on(self, training: int, epochs: int) -> int:
         """Returns on how many different samples a job trains in so many epochs, of those in data.directory."""
         ...
@@ -175,7 +185,11 @@ class FolderSource:
     def epoch_entries(
         self, training: Sequence[Entry], epoch: int, share: int, shares: int, count: int, taken: int
     ) -> Sequence[Entry]:
-        return epoch_share(training, self.experiment.seed, epoch, share, shares, count, taken)
+        order = self.epoch_order(len(training), epoch, shares)
+        return share_of(training, order, share, shares, count, taken)
+
+    def epoch_order(self, samples: int, epoch: int, shares: int) -> npt.NDArray[np.int64]:
+        return epoch_order(samples, self.experiment.seed, epoch)
 
     def trained_on(self, training: int, epochs: int) -> int:
         return training
@@ -231,6 +245,20 @@ class SimulatedSource(FolderSource):
                 experiment, directory, job.layout, limits, on_sample=show_count, check=job.check_listed, select=select
             )
         job.log_line(simulation_line(job.ranks.gather_json(simulated), directory))
+
+
+class LayeredSource(FolderSource):
+    """Samples that another source brings, which `LayeredSection.of` names."""
+
+    def __init__(self, section: Any, experiment: Experiment) -> None:
+        super().__init__(section, experiment)
+        self._origin = source_of(experiment, section.of)
+
+    def prepare(self, job: Preparation) -> Collection[str] | None:
+        return self._origin.prepare(job)
+
+    def epoch_order(self, samples: int, epoch: int, shares: int) -> npt.NDArray[np.int64]:
+        return self._origin.epoch_order(samples, epoch, shares)
 
 
 def fault_of_sample(

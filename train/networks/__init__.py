@@ -11,6 +11,7 @@ layers. `build` makes the Keras model of a section, `count` its parameters, FLOP
 | deeplabv3plus | DeepLabv3+ for classes of pixels (Kurth et al. 2018) |
 | cosmoflow | CosmoFlow for numbers from a volume (Oyama et al. 2020) |
 | unet3d | 3-D U-Net for values of voxels (Oyama et al. 2020) |
+| lenet, alexnet, vgg | stages of convolutions and dense layers for classes of images (Yoginath et al. 2019 name them) |
 """
 
 from .registry import Network, build, count, read_network

@@ -8,7 +8,7 @@ from fcdensenet.config import Channels, Extent, FeatureMaps
 from namsa.config.loading import Section
 
 Slope = Annotated[float, Field(ge=0, lt=1)]
-Dropout = Annotated[float, Field(ge=0, lt=1)]
+Rate = Annotated[float, Field(ge=0, lt=1)]  # of dropout
 
 
 class NetworkSection(Section):
@@ -22,6 +22,18 @@ class NetworkSection(Section):
 Image = tuple[Channels, Extent, Extent]
 Volume = tuple[Channels, Extent, Extent, Extent]
 Maps = FeatureMaps
+
+
+class ClassifierSection(NetworkSection):
+    """Base class of the sections of networks whose output is a number for each class of an image."""
+
+    input_shape: Image = Field(description="(channels, y, x) of an image")
+    classes: Maps | None
+
+    @property
+    def smallest_extent(self) -> int:
+        """The smallest extent of an image that such a network can tell something of."""
+        return 1
 
 
 def check_multiple(input_shape: tuple[int, ...], factor: int, reason: str) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from fcdensenet.blocks import Pooling, Tensor
 
-from .config import Dropout, Maps, NetworkSection, Slope, Volume
+from .config import Maps, NetworkSection, Rate, Slope, Volume
 from .layers import NetworkLayers
 
 SMALLEST_POOLED = 4  # extent
@@ -32,7 +32,7 @@ class CosmoFlowConfig(NetworkSection):
     outputs: Maps = Field(4, description="number of estimated quantities, scaled to −1 … 1")
     pooling: Pooling = Field("average", description="kind of pooling")
     negative_slope: Slope = Field(0.01, description="of the leaky ReLU")
-    dropout: Dropout = Field(0.2, description="dropout rate behind each hidden dense layer")
+    dropout: Rate = Field(0.2, description="dropout rate behind each hidden dense layer")
     norm: bool = Field(False, description="batch normalisation behind each convolution")
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """From a section `network` to its kind, its model and its count."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args
 
 from pydantic import Discriminator, Tag
 
@@ -13,10 +13,11 @@ from namsa.config.loading import validate
 from namsa.errors import InputError
 from namsa.text import shorten
 
-from . import cosmoflow, cvae, deeplabv3plus, resnet50, unet3d
+from . import cosmoflow, cvae, deeplabv3plus, feedforward, resnet50, unet3d
 from .cosmoflow import CosmoFlowConfig
 from .cvae import CVAEConfig
 from .deeplabv3plus import DeepLabV3PlusConfig
+from .feedforward import AlexNetConfig, FeedForwardConfig, LeNetConfig, VGGConfig
 from .resnet50 import ResNet50Config
 from .shape_layers import ShapeNetworkLayers
 from .unet3d import UNet3DConfig
@@ -24,16 +25,19 @@ from .unet3d import UNet3DConfig
 if TYPE_CHECKING:
     import keras
 
-Network = NetworkConfig | ResNet50Config | CVAEConfig | DeepLabV3PlusConfig | CosmoFlowConfig | UNet3DConfig
+Network = (
+    NetworkConfig
+    | ResNet50Config
+    | CVAEConfig
+    | DeepLabV3PlusConfig
+    | CosmoFlowConfig
+    | UNet3DConfig
+    | LeNetConfig
+    | AlexNetConfig
+    | VGGConfig
+)
 
-KINDS: dict[str, type[Network]] = {
-    "fcdensenet": NetworkConfig,
-    "resnet50": ResNet50Config,
-    "cvae": CVAEConfig,
-    "deeplabv3plus": DeepLabV3PlusConfig,
-    "cosmoflow": CosmoFlowConfig,
-    "unet3d": UNet3DConfig,
-}
+KINDS: dict[str, type[Network]] = {section.model_fields["kind"].default: section for section in get_args(Network)}
 
 # Kinds whose layers are local, but for dense ones at the end.
 DIVIDED = ("fcdensenet", "deeplabv3plus", "cosmoflow", "unet3d")
@@ -45,19 +49,17 @@ def _kind(section: Any) -> Any:
 
 
 # The section `network` of a configuration, of the class that its `kind` names.
-NetworkSections = Annotated[
-    Annotated[NetworkConfig, Tag("fcdensenet")]
-    | Annotated[ResNet50Config, Tag("resnet50")]
-    | Annotated[CVAEConfig, Tag("cvae")]
-    | Annotated[DeepLabV3PlusConfig, Tag("deeplabv3plus")]
-    | Annotated[CosmoFlowConfig, Tag("cosmoflow")]
-    | Annotated[UNet3DConfig, Tag("unet3d")],
-    Discriminator(
-        _kind,
-        custom_error_type="network_kind",
-        custom_error_message=f"write a section whose kind is one of {', '.join(KINDS)}",
-    ),
-]
+if TYPE_CHECKING:
+    NetworkSections = Network
+else:
+    NetworkSections = Annotated[
+        Union[tuple(Annotated[section, Tag(kind)] for kind, section in KINDS.items())],  # noqa: UP007 - of a tuple
+        Discriminator(
+            _kind,
+            custom_error_type="network_kind",
+            custom_error_message=f"write a section whose kind is one of {', '.join(KINDS)}",
+        ),
+    ]
 
 
 def read_network(tree: Mapping[str, Any], source: str) -> Network:
@@ -159,4 +161,6 @@ def _compose(layers: Any, config: Network) -> tuple[Any, Any]:
             return cosmoflow.network(layers, config)
         case UNet3DConfig():
             return unet3d.network(layers, config)
+        case FeedForwardConfig():
+            return feedforward.network(layers, config)
     raise AssertionError(f"no composition for {type(config).__name__}")

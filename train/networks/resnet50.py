@@ -11,26 +11,30 @@ from pydantic import Field
 
 from fcdensenet.blocks import Tensor
 
-from .config import Image, Maps, NetworkSection
+from .config import ClassifierSection, Maps
 from .layers import NetworkLayers
 
 EPSILON = 1.001e-5  # of the normalisation, as in keras.applications
 
 
-class ResNet50Config(NetworkSection):
+class ResNet50Config(ClassifierSection):
     """A residual network of bottleneck units for images of any number of channels.
 
     Yoginath et al. classify 120×85 patterns of one channel into 27 classes.
     """
 
     kind: Literal["resnet50"] = "resnet50"
-    input_shape: Image = Field(description="(channels, y, x) of an image")
     classes: Maps | None = Field(27, description="number of classes; none: the last maps, without mean and dense layer")
     units: tuple[Maps, ...] = Field(
         (3, 4, 6, 3), min_length=1, max_length=8, description="residual units of each stage; each stage halves the grid"
     )
     width: Maps = Field(64, description="feature maps of the first convolution")
     conv_bias: bool = Field(True, description="biases of the convolutions, which a normalisation follows everywhere")
+
+    @property
+    def smallest_extent(self) -> int:
+        """The extent of an image of which one pixel is left by the halvings of the stages."""
+        return 2 ** (len(self.units) + 1)
 
 
 def network(op: NetworkLayers[Tensor], config: ResNet50Config) -> tuple[Tensor, Tensor]:

@@ -6,11 +6,11 @@ from ..experiment.sections import Schedule
 
 
 def learning_rate(schedule: Schedule, base: float, ranks: int, epochs: float) -> float:
-    """Returns the learning rate: a linear warm-up from `base` to `rate_factor` times `base`, then a staircase.
+    """Returns the learning rate: a linear warm-up from `base` to `rate_factor` times `base`, and a decay.
 
     With rule 'constant' it is `rate_factor` times `base` throughout. Otherwise the warm-up starts from `base` because
-    the rate of one rank is safe at the start (Goyal et al. 2017). The staircase counts from the first epoch, so that
-    its steps are at the same epochs with any warm-up.
+    the rate of one rank is safe at the start (Goyal et al. 2017). The decay, a staircase or a line, counts from the
+    first epoch, so that it is the same with any warm-up.
 
     Args:
         schedule: The section training.schedule.
@@ -21,7 +21,11 @@ def learning_rate(schedule: Schedule, base: float, ranks: int, epochs: float) ->
     if schedule.rule == "constant":
         return peak
     warmed = min(1.0, epochs / schedule.warmup_epochs) if schedule.warmup_epochs else 1.0
-    return (base + warmed * (peak - base)) * schedule.decay ** math.floor(epochs / schedule.decay_every_epochs)
+    decays = epochs / schedule.decay_every_epochs
+    decay = schedule.decay ** math.floor(decays)
+    if schedule.rule == "linear":
+        decay = 1 - (1 - schedule.decay) * min(1.0, decays)
+    return (base + warmed * (peak - base)) * decay
 
 
 def rate_factor(schedule: Schedule, ranks: int) -> float:

@@ -30,6 +30,9 @@ NETWORKS = {
     "deeplabv3plus": "DeepLabv3+",
     "cosmoflow": "CosmoFlow",
     "unet3d": "3-D U-Net",
+    "lenet": "LeNet-5",
+    "alexnet": "AlexNet",
+    "vgg": "VGG",
 }
 
 

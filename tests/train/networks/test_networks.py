@@ -19,6 +19,9 @@ SMALL = {
     | {"low_level_filters": 5, "skip_filters": (4, 6)},
     "cosmoflow": {"input_shape": (2, 8, 16, 12), "filters": (4, 6, 8), "strides": (1, 2, 1), "dense": (16, 8)},
     "unet3d": {"input_shape": (2, 4, 8, 12), "levels": 2, "first_filters": 4},
+    "lenet": {"input_shape": (2, 16, 19), "classes": 5},
+    "alexnet": {"input_shape": (2, 59, 66), "classes": 5, "filters": ((4,), (6,), (8, 8)), "dense": (16,)},
+    "vgg": {"input_shape": (2, 9, 13), "classes": 5, "filters": ((4,), (6, 8)), "kernels": (3, 5), "dense": (16,)},
 }
 VARIANTS = [
     ("resnet50", {"classes": None, "conv_bias": False}),
@@ -128,6 +131,8 @@ def test_mixed_precision_computes_in_float16_and_puts_out_float32(kind):
         ("resnet50", {}),
         ("cvae", {}),
         ("cosmoflow", {}),
+        ("lenet", {}),
+        ("alexnet", {}),
         # The encoder's grid of 8×12 is a multiple of all dilations: TensorFlow pads none of its rearranged images.
         ("deeplabv3plus", {"input_shape": (3, 64, 96), "rates": (2, 4)}),
     ],

@@ -87,6 +87,45 @@ def test_unet3d_of_oyama():
     assert counted.forward_flop == pytest.approx(31.26e12, rel=2e-4)
 
 
+def test_lenet_of_lecun():
+    """Each layer has the weights that the publication gives it, but the second convolution: full here, 1,516 there."""
+    counted = {layer.name: layer.parameters for layer in count(network("lenet")).layers if layer.parameters}
+    assert counted == {"c1_1": 156, "c2_1": 2416, "fc1": 48_120, "fc2": 10_164, "predictions": 850}
+    published = counted | {"c2_1": 1516, "predictions": 0} | {"s2": 12, "s4": 32}  # its outputs are not trained
+    assert sum(published.values()) == 60_000
+
+
+def test_alexnet_of_krizhevsky_and_of_zhuang():
+    """60 million parameters, where the second, fourth and fifth convolution see half of the maps before them."""
+    counted = count(network("alexnet"))
+    assert counted.parameters == 62_378_344
+    seen = [layer.weights // 2 for layer in counted.layers if layer.name in ("c2_1", "c3_2", "c3_3")]
+    assert counted.parameters - sum(seen) == 60_965_224
+    grids = [layer.output_shape for layer in counted.layers if layer.kind == "max pool"]
+    assert grids == [(27, 27, 96), (13, 13, 256), (6, 6, 256)]
+    theirs = ("filters=[[64],[192],[384,384,256]]", "dense=[4096,4096,4096]", "classes=200")
+    counted = count(network("alexnet", *(f"network.{each}" for each in theirs)))  # table I of Zhuang et al.
+    assert (counted.convolutions, sum(layer.kind == "dense" for layer in counted.layers)) == (5, 4)
+
+
+@pytest.mark.parametrize(
+    ("convolutions", "parameters"),
+    [
+        ((1, 1, 2, 2, 2), 132_863_336),
+        ((2, 2, 2, 2, 2), 133_047_848),
+        ((2, 2, 3, 3, 3), 138_357_544),
+        ((2, 2, 4, 4, 4), 143_667_240),
+    ],
+    ids="ABDE",
+)
+def test_vgg_of_simonyan(convolutions, parameters):
+    """Table 2: 133, 133, 138 and 144 million, in 11, 13, 16 and 19 layers."""
+    filters = [[maps] * number for maps, number in zip((64, 128, 256, 512, 512), convolutions, strict=True)]
+    counted = count(network("vgg", f"network.filters={filters}"))
+    assert counted.parameters == parameters
+    assert counted.convolutions == sum(convolutions)
+
+
 def test_recomputing_another_network_is_refused():
     with pytest.raises(InputError, match="recompute is for network.kind fcdensenet, not cvae"):
         build(network("cvae"), seed=0, recompute=True)
@@ -107,6 +146,8 @@ def test_every_kind_has_a_configuration_of_its_paper():
         ({"kind": "deeplabv3plus", "input_shape": [1, 8, 12]}, "multiples of 8, which is the stride"),
         ({"kind": "cosmoflow", "input_shape": [1, 8, 8, 8], "filters": [4]}, "7 strides for 1 filters"),
         ({"kind": "cvae", "input_shape": [1, 8]}, "input_shape"),
+        ({"kind": "vgg", "input_shape": [1, 40, 31]}, "input_shape [1, 40, 31]: extents must be 32 or more"),
+        ({"kind": "lenet", "input_shape": [1, 32, 32], "kernels": [5]}, "1 kernels for 2 stages"),
         (None, "no section 'network'"),
     ],
 )

@@ -26,3 +26,12 @@ def test_many_ranks_have_the_root_of_their_number():
     assert rate_factor(Schedule(linear_up_to=10**5), 27_600) == 27_600  # the paper's
     assert rate_factor(Schedule(scale_with_ranks=False), 27_600) == 1
     assert learning_rate(Schedule(warmup_epochs=0), 5e-4, 2048, 0) == pytest.approx(0.02263, rel=1e-3)
+
+
+def test_a_linear_decay_ends_at_a_hundredth_after_100_of_130_epochs():
+    """Oyama et al. 2020, section 4: to 0.01 of the initial rate in 100 epochs; they train for 130."""
+    schedule = Schedule(rule="linear", decay=0.01, decay_every_epochs=100, warmup_epochs=0)
+    rates = [learning_rate(schedule, 2e-3, 1, epochs) for epochs in (0, 25, 50, 99.5, 100, 130)]
+    assert rates == pytest.approx([2e-3, 1.505e-3, 1.01e-3, 2.99e-5, 2e-5, 2e-5], rel=1e-12)
+    warmed = schedule.model_copy(update={"warmup_epochs": 10})
+    assert learning_rate(warmed, 2e-3, 4, 5) == pytest.approx(5e-3 * (1 - 0.99 * 0.05), rel=1e-12)

@@ -1,7 +1,7 @@
 """What the task classify asks of a configuration."""
 
 from ...experiment.experiment import Experiment
-from ...networks.resnet50 import ResNet50Config
+from ...networks.config import ClassifierSection
 
 
 def check(experiment: Experiment) -> None:
@@ -11,11 +11,11 @@ def check(experiment: Experiment) -> None:
         ValueError: If it does not; with the remedy.
     """
     network, training = experiment.network, experiment.training
-    if not isinstance(network, ResNet50Config) or network.classes is None:
+    if not isinstance(network, ClassifierSection) or network.classes is None:
         without = " without classes" if network.kind == "resnet50" else ""
         raise ValueError(
             f"network.kind {network.kind}{without} gives no classes of a pattern, which training.task classify needs: "
-            "set network.kind to resnet50 and network.classes"
+            "set network.kind to resnet50, vgg, alexnet or lenet, and network.classes"
         )
     if training.inputs.layout != "pattern":
         raise ValueError(
@@ -27,10 +27,9 @@ def check(experiment: Experiment) -> None:
         raise ValueError(
             f"network.classes is {network.classes}, and training.classify.classes lists {listed}: set it to {listed}"
         )
-    smallest = 2 ** (len(network.units) + 1)
-    if min(network.input_shape[1:]) < smallest:
+    if min(network.input_shape[1:]) < network.smallest_extent:
         raise ValueError(
-            f"patterns of {list(network.input_shape[1:])} pixels are too small for network.units of "
-            f"{len(network.units)} stages, each of which halves the grid: {smallest} pixels are the least; use fewer "
-            "stages or a larger detector"
+            f"patterns of {list(network.input_shape[1:])} pixels are too small for the stages of the network, each of "
+            f"which halves the grid: {network.smallest_extent} pixels are the least; use fewer stages or a larger "
+            "detector"
         )

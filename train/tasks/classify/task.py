@@ -26,7 +26,7 @@ from ...experiment.experiment import Experiment
 from ...input.batches import Target
 from ...input.views import Readable
 from ...measure.results import RunFacts
-from ...networks.resnet50 import ResNet50Config
+from ...networks.config import ClassifierSection
 from ..pattern_images import PATTERNS_AT_ONCE, chosen, patterns
 from ..splits import held_out_row
 from ..task import Array, FixedLoss, Row, Task, check_finite, in_parts
@@ -72,7 +72,7 @@ class Classification(Task):
 
     def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
         training, network = self.experiment.training, self.experiment.network
-        assert isinstance(network, ResNet50Config)
+        assert isinstance(network, ClassifierSection)
         assert network.classes
         config = training.classify
         if not self._of_positions:
@@ -90,7 +90,7 @@ class Classification(Task):
             InputError: If they do not fit the network.
         """
         config, network = self.experiment.training.classify, self.experiment.network
-        assert isinstance(network, ResNet50Config)
+        assert isinstance(network, ClassifierSection)
         assert network.classes
         config = config.model_copy(update={"classes": labels.class_names(entries, config)})
         usable = [entry for entry in entries if labels.label(entry, config) in config.classes]

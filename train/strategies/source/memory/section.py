@@ -12,6 +12,6 @@ class Memory(LayeredSection):
     """Samples that the ranks keep in memory: each reads a part of them once, and sends them to those that need them."""
 
     kind: Literal["memory"] = "memory"
-    of: Annotated[SourceSection, OfKind("source", Simulated, ("drawn", "slabs", "staged"))] = Field(
+    of: Annotated[SourceSection, OfKind("source", Simulated, ("drawn", "fixed", "slabs", "staged"))] = Field(
         Simulated(), description="the source from which samples are read, once"
     )

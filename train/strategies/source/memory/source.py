@@ -1,7 +1,7 @@
 """The training samples in the memory of the ranks.
 
 Every sample has one owner, which reads it from the disk once, in the background and in the order of the first epoch,
-and keeps it. The order of every epoch is known to all ranks (`train.input.selection.epoch_share`), and so are owners. A
+and keeps it. The order of every epoch is known to all ranks (`SampleSource.epoch_order`), and so are owners. A
 rank that reads ahead asks the owner for what it does not own itself. What was received is dropped after its batch.
 
 With samples that are divided over ranks, a rank keeps its parts of its group's samples, and parts travel between ranks
@@ -11,40 +11,30 @@ that have the same part. Where such samples must be read whole, the ranks of a g
 import json
 import math
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from namsa.dataset import records
-from namsa.dataset.entry import Entry
 from namsa.dataset.slabs import SampleSlab
 from namsa.dataset.tiles import Slab
 from namsa.memory import check_memory_for
 
-from ....experiment.experiment import Experiment
-from ....input.source import FolderSource, Preparation, TrainingSet, source_of
-from .section import Memory
+from ....input.source import LayeredSource, TrainingSet
 from .store import Buffer, MemoryStore
 
 _HEADER_BYTES = 4096  # of a record, with its entry in the store
 _LENGTH = struct.Struct("<Q")
 
 
-class Source(FolderSource):
+class Source(LayeredSource):
     """Samples that another source reads once. It is a `SampleSource`."""
 
     keeps_views = False  # of what other ranks have sent
     store: MemoryStore | None = None
     _part: Slab | None = None
-
-    def __init__(self, section: Memory, experiment: Experiment) -> None:
-        super().__init__(section, experiment)
-        self._origin = source_of(experiment, section.of)
-
-    def prepare(self, job: Preparation) -> Collection[str] | None:
-        return self._origin.prepare(job)
 
     def kept_bytes(self, samples: int, ranks: int) -> int:
         patterns, image = self.experiment.sample_shapes()
@@ -78,7 +68,9 @@ class Source(FolderSource):
         ways = division.ways if division else 1
         groups = [members[at : at + ways] for at in range(0, len(members), ways)]
         place = division.part if division and own_part else None
-        owners = assign_owners(entries, self.experiment.seed, *training.first, groups, place)
+        epoch, taken = training.first
+        order = np.roll(self.epoch_order(len(entries), epoch, len(groups)), -taken)
+        owners = assign_owners([entries[index].id for index in order], groups, place)
         self._ranks = ranks
         self.store = MemoryStore(ranks, owners, self._load)
         return "; ".join(filter(None, [*lines, f"every rank keeps its samples in memory, {needed / 1e6:,.1f} MB"]))
@@ -120,27 +112,19 @@ class Source(FolderSource):
         self._origin.close()
 
 
-def assign_owners(
-    entries: Sequence[Entry], seed: int, epoch: int, taken: int, groups: Sequence[Sequence[int]], part: int | None
-) -> dict[str, int]:
-    """Returns the rank that owns each sample: one of the group that takes it first.
+def assign_owners(ids: Sequence[str], groups: Sequence[Sequence[int]], part: int | None) -> dict[str, int]:
+    """Returns the rank that owns each sample, by id: one of the group that takes it first.
 
     Args:
-        seed: Of the experiment.
-        epoch: The first epoch that is trained.
-        taken: Entries of its order that were used before.
+        ids: Of the samples, in the order in which they are first needed.
         groups: The ranks of each group. A group shares samples.
         part: This rank's place in its group, for owners of its part; `None` for owners of whole samples.
-
-    Returns:
-        Ranks by id, in the order in which the samples are first needed.
     """
-    order = np.roll(np.random.default_rng([seed, epoch]).permutation(len(entries)), -taken)
     owners = {}
-    for place, index in enumerate(order):
+    for place, sample_id in enumerate(ids):
         turn, group = divmod(place, len(groups))
         members = groups[group]
-        owners[entries[index].id] = members[turn % len(members) if part is None else part]
+        owners[sample_id] = members[turn % len(members) if part is None else part]
     return owners
 
 

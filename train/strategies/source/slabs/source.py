@@ -1,7 +1,5 @@
 """This rank's part of each sample from an HDF5 file. Whole samples are those of another source."""
 
-from collections.abc import Collection
-
 from namsa.dataset.slab_file_reader import SlabFile
 from namsa.dataset.slabs import SampleSlab
 from namsa.dataset.tiles import Slab
@@ -9,23 +7,20 @@ from namsa.errors import InputError
 from namsa.text import shorten
 
 from ....experiment.experiment import Experiment
-from ....input.source import FolderSource, Preparation, TrainingSet, fault_of_sample, source_of
+from ....input.source import LayeredSource, TrainingSet, fault_of_sample
 from .section import Slabs
 
 EXPORT = "write it with namsa export DATASET --tiles"
 
 
-class Source(FolderSource):
+class Source(LayeredSource):
     """Samples of which ranks read their parts from a file. It is a `SampleSource`."""
 
     _file: SlabFile | None = None
 
     def __init__(self, section: Slabs, experiment: Experiment) -> None:
         super().__init__(section, experiment)
-        self._path, self._origin = section.file, source_of(experiment, section.of)
-
-    def prepare(self, job: Preparation) -> Collection[str] | None:
-        return self._origin.prepare(job)
+        self._path = section.file
 
     def open(self, training: TrainingSet) -> str:
         """Opens the file; refuses one that does not hold the parts of all samples that are trained on."""

@@ -7,14 +7,16 @@ import pytest
 import synthetic
 import thread_ranks
 from divided_samples import experiment, split, write
+from needs_kind import needs
 
 from namsa.dataset.lmdb_structure import locations
 from namsa.dataset.shards import Dataset
 from namsa.dataset.slab_file import write_slab_file
 from namsa.errors import InputError, WorkError
 from train.experiment.data import Simulated
+from train.experiment.registry import OfKind
 from train.input.batches import batches
-from train.input.selection import epoch_share
+from train.input.selection import epoch_order, epoch_share
 from train.input.source import TrainingSet, source_of
 from train.phases.plan import TrainingSamples
 from train.strategies.division.parts.section import SampleSplit
@@ -53,7 +55,7 @@ def trained(folder, job, entries, ranks, ways=1, axis="y", first=(0, 0)):
         group, groups = number // ways, ranks // ways
         count, taken, epoch_batches, after_first = len(entries) // groups, first[1], [], 0
         for epoch in range(first[0], EPOCHS):
-            own = epoch_share(entries, job.seed, epoch, group, groups, count - taken // groups, taken)
+            own = source.epoch_entries(entries, epoch, group, groups, count - taken // groups, taken)
             part = None if samples.own_part or not divided else divided.take_part
             read = batches(source, own, job, epoch, samples.cache, take_part=part, own_part=samples.own_part)
             epoch_batches += [(x.numpy(), y.numpy()) for x, y in read]
@@ -143,15 +145,28 @@ def test_owners_are_those_that_take_a_sample_first():
     entries = synthetic.dataset(11)[1]
     for taken in (0, 4):
         groups = [[0, 1], [2, 3]]
+        ids = [entries[index].id for index in np.roll(epoch_order(11, 5, 2), -taken)]
         for part in range(2):
-            owners = assign_owners(entries, 5, 2, taken, groups, part)
+            owners = assign_owners(ids, groups, part)
             assert len(owners) == 11
             for group, members in enumerate(groups):
                 share = epoch_share(entries, 5, 2, group, 2, (11 - taken) // 2, taken)
                 assert {owners[entry.id] for entry in share} == {members[part]}
             assert list(owners)[:2] == [epoch_share(entries, 5, 2, group, 2, 1, taken)[0].id for group in range(2)]
-        whole = list(assign_owners(entries, 5, 2, taken, groups, None).values())
+        whole = list(assign_owners(ids, groups, None).values())
         assert whole[:8] == [0, 2, 1, 3, 0, 2, 1, 3]
+
+
+@needs("fixed", "source")
+def test_samples_of_a_rank_that_keeps_its_share_never_travel(tmp_path):
+    job = undivided("detector")
+    entries = write(tmp_path, job, None, count=8)
+    fixed = OfKind("source", Simulated).section("fixed")()
+    found = trained(tmp_path, with_source(job, Memory(of=fixed)), entries, 2)
+    same(found, trained(tmp_path, with_source(job, fixed), entries, 2))
+    for rank, (_, read, received, _) in enumerate(found):
+        assert sorted(read) == sorted(entry.id for entry in entries[rank::2])
+        assert received == 0
 
 
 def test_samples_of_a_node_stay_on_it(tmp_path):

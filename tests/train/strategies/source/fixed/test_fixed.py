@@ -1,0 +1,32 @@
+"""Shares that the ranks keep: their own samples in every epoch, in another order."""
+
+import synthetic
+from divided_samples import experiment
+
+from train.strategies.source.fixed.section import Fixed
+from train.strategies.source.fixed.source import Source
+
+EPOCHS, SHARES, SAMPLES = 4, 3, 25
+
+
+def ids(epoch, share, count=SAMPLES, taken=0, seed=5):
+    """What a share takes of an epoch."""
+    job = experiment("detector", "y").model_copy(update={"seed": seed})
+    entries = synthetic.dataset(SAMPLES)[1]
+    return [entry.id for entry in Source(Fixed(), job).epoch_entries(entries, epoch, share, SHARES, count, taken)]
+
+
+def test_a_share_is_the_same_in_all_epochs_and_its_order_is_not():
+    listed = [entry.id for entry in synthetic.dataset(SAMPLES)[1]]
+    for share in range(SHARES):
+        orders = [ids(epoch, share) for epoch in range(EPOCHS)]
+        assert all(sorted(order) == sorted(listed[share::SHARES]) for order in orders)
+        assert len({tuple(order) for order in orders}) == EPOCHS
+        assert orders == [ids(epoch, share) for epoch in range(EPOCHS)]
+        assert orders[0] != ids(0, share, seed=6)
+
+
+def test_what_is_left_of_an_epoch_is_the_rest_of_its_order():
+    for share in range(SHARES):
+        whole = ids(2, share, count=3)
+        assert ids(2, share, count=2, taken=SHARES) == whole[1:]

@@ -1,0 +1,1 @@
+"""Shares of the samples that the ranks keep for the whole training."""
