@@ -43,8 +43,8 @@ class LayerCount:
     forward_flop: int = 0  # FLOP of the forward pass
     kept_values: int = 0  # number of the output's values that a training step keeps, in the dtype of the computation
     extra_bytes: int = 0  # memory that a training step keeps for the layer in any dtype
-    halo_values: int = 0  # number of values of the halo that the layer adds to those exchanged before it
-    halo_gradients: int = 0  # number of values of the halo's gradient that are sent back
+    halo_values: int = 0  # number of values of others that the layer adds to those exchanged before it
+    halo_gradients: int = 0  # number of values of their gradient that are sent back
     shared_values: int = 0  # number of values whose mean over the parts is exchanged, in float32
     border_rows: int = 0  # number of rows of a part's output that need the halo
 
@@ -108,7 +108,7 @@ class NetworkCount:
         )
 
     def halo_bytes(self, dtype: str) -> int:
-        """Returns what a part between two neighbours sends and receives of halos in a training step, bytes each."""
+        """Returns what a part between two neighbours sends and receives of maps in a training step, bytes each."""
         return sum(layer.halo_values + layer.halo_gradients for layer in self.layers) * BYTES_PER_VALUE[dtype]
 
     def moment_bytes(self, ways: int) -> int:

@@ -48,8 +48,20 @@ class Split(Protocol):
         """Returns the mean of `x` over the parts, the same bits on all of them. Differentiable."""
         ...
 
-    def join(self, x: Tensor, axis: int, name: str) -> Tensor:
-        """Returns the maps of all parts, joined along `axis`. Differentiable."""
+    def join(self, x: Tensor, axis: int, name: str, parts: int | None = None) -> Tensor:
+        """Returns the maps of several parts, joined along `axis`. Differentiable.
+
+        Args:
+            parts: Their number, of which `ways` is a multiple: the first so many, the next ones, and so on. `None` for
+                all.
+        """
+        ...
+
+    def widened(self, parts: int) -> "Split":
+        """Returns the division into parts that are as many of this one's, as `join` joins them, on each of their ranks.
+
+        Copies of a part are equal. Gradients of what is exchanged go back to those copies that it came from.
+        """
         ...
 
 
@@ -98,6 +110,18 @@ def part_shape(input_shape: tuple[int, ...], ways: int, axis: int) -> tuple[int,
     if extent % ways:
         raise ValueError(f"an extent of {extent} is not divisible by {ways} ways: use fewer ways")
     return (*input_shape[: 1 + axis], extent // ways, *input_shape[2 + axis :])
+
+
+def joined_parts(rows: int, ways: int, multiple: int | None) -> int:
+    """Returns the least number of parts that together have a multiple of some rows; `ways` if there is none.
+
+    Args:
+        rows: Number of rows of a part.
+        ways: Number of parts.
+        multiple: `None` for all parts.
+    """
+    numbers = (number for number in range(1, ways) if ways % number == 0)
+    return next((number for number in numbers if multiple and number * rows % multiple == 0), ways)
 
 
 def check_rows(name: str, rows: int, multiple: int = 1, halo: tuple[int, int] = (0, 0)) -> None:

@@ -2,7 +2,8 @@
 
     python tests/support/split_ranks.py OUT WAYS CASE...
 
-Every case is trained here by all ranks, and by the test in one process that knows of no parts.
+Every case is trained here by all ranks, and by the test in one process that knows of no parts. A case may be one of the
+neighbours' networks, or all of them.
 """
 
 import json
@@ -181,8 +182,8 @@ class VolumePooling(keras.layers.Layer):
         return self.reduce(keras.ops.stack([x[:, z::2, y::2, x_::2] for z, y, x_ in starts]), 0)
 
 
-def networks_in_float64(split):
-    """Largest difference of a step of each of NEIGHBOURS on parts from that on whole samples, in float64.
+def networks_in_float64(split, names):
+    """Largest difference of a step of some of NEIGHBOURS on parts from that on whole samples, in float64.
 
     Of outputs, of moving averages, and of the mean over the parts of the gradients.
     """
@@ -191,8 +192,8 @@ def networks_in_float64(split):
     rng, largest = np.random.default_rng(7), {}
     pooling = {("average", 3): keras.ops.mean, ("max", 3): keras.ops.max}
     keras_layers._POOLING |= {kind: partial(VolumePooling, reduce=reduce) for kind, reduce in pooling.items()}
-    for name, section in NEIGHBOURS.items():
-        config = read_network({"network": {"kind": name} | section}, name)
+    for name in names:
+        config = read_network({"network": {"kind": name} | NEIGHBOURS[name]}, name)
         found = []
         x = rng.normal(size=(2, *config.input_shape[1:], config.input_shape[0]))
         wanted = None
@@ -250,8 +251,8 @@ def main(out, ways, cases):
         case = first if name == RESTART else name
         axis = CASES[case][1].get("split", "y") if case in CASES else "y"
         split = division_of(SampleSplit(ways=ways, axis=axis))
-        if name == NETWORKS:
-            found["networks"] = networks_in_float64(split)
+        if name == NETWORKS or name in NEIGHBOURS:
+            found["networks"] = networks_in_float64(split, NEIGHBOURS if name == NETWORKS else [name])
             (out / f"{rank}.json").write_text(json.dumps(found))
             continue
         if name == FLOAT64:

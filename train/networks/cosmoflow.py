@@ -2,6 +2,9 @@
 
 Convolutions without bias, each followed by leaky ReLU and, while every extent is 4 at least, by pooling; then three
 dense layers. Volumes of 128³, 256³ and 512³ therefore have the same parameters.
+
+Of a divided sample, neighbouring parts are gathered where one has too few rows to be halved, and all before the dense
+layers. Each rank then has the rows of several, and computes what follows as they do.
 """
 
 from typing import Literal
@@ -51,13 +54,16 @@ def network(op: NetworkLayers[Tensor], config: CosmoFlowConfig) -> tuple[Tensor,
     x = volume = op.input("volume")
     extent = min(config.input_shape[1:])
     for number, (filters, stride) in enumerate(zip(config.filters, config.strides, strict=True), start=1):
+        op, x = op.gathered(x, stride, f"c{number}_gathered")
         x = op.conv(x, filters, 3, f"c{number}", bias=False, stride=stride)
         if config.norm:
             x = op.norm(x, f"c{number}_norm")
         x = op.leaky_relu(x, config.negative_slope, f"c{number}_relu")
         extent = -(-extent // stride)
         if extent >= SMALLEST_POOLED:
+            op, x = op.gathered(x, 2, f"p{number}_gathered")
             x, extent = op.pool(x, config.pooling, f"p{number}"), extent // 2
+    op, x = op.gathered(x, None, "gathered")
     x = op.flatten(x, "flatten")
     for number, units in enumerate(config.dense, start=1):
         x = op.leaky_relu(op.dense(x, units, f"fc{number}"), config.negative_slope, f"fc{number}_relu")

@@ -1,13 +1,13 @@
 """The layers of this package's networks as Keras layers for one part of a divided sample; see `fcdensenet.split`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
 from keras import KerasTensor, ops
 
 from fcdensenet.divided_layers import DividedKerasLayers
-from fcdensenet.split import Split, check_rows, reach
+from fcdensenet.split import Split, check_rows, joined_parts, reach
 
 from .keras_layers import KerasNetworkLayers
 from .layers import Padding
@@ -17,7 +17,7 @@ from .layers import Padding
 class DividedNetworkLayers(DividedKerasLayers, KerasNetworkLayers):
     """`train.networks.layers.NetworkLayers` for one part of a sample. Layers without padding are not divided.
 
-    Values behind `flatten` are those of the whole sample on all parts, and so is the loss.
+    A part that is gathered of several is the same on all their ranks, and so is the loss of gathered samples.
     """
 
     def max_pool(self, x: KerasTensor, size: int, stride: int, padding: Padding, name: str) -> KerasTensor:
@@ -29,8 +29,14 @@ class DividedNetworkLayers(DividedKerasLayers, KerasNetworkLayers):
     def mean(self, x: KerasTensor, name: str) -> KerasTensor:
         return MeanOverParts(self.split, f"{name}_parts")(super().mean(x, name))
 
-    def flatten(self, x: KerasTensor, name: str) -> KerasTensor:
-        return super().flatten(Joined(self.split, self.row_axis, f"{name}_parts")(x), name)
+    def gathered(self, x: KerasTensor, multiple: int | None, name: str) -> tuple[KerasNetworkLayers, KerasTensor]:
+        parts = joined_parts(self.rows(x), self.split.ways, multiple)
+        if parts == 1:
+            return self, x
+        x = Joined(self.split, parts, self.row_axis, name)(x)
+        if parts == self.split.ways:
+            return KerasNetworkLayers(self.input_shape, self.data_format, self.seed), x
+        return replace(self, split=self.split.widened(parts)), x
 
 
 class DividedMaxPooling(keras.layers.Layer):
@@ -81,18 +87,18 @@ class MeanOverParts(keras.layers.Layer):
 
 
 class Joined(keras.layers.Layer):
-    """The maps of all parts of a sample."""
+    """The maps of several parts of a sample; see `fcdensenet.split.Split.join`."""
 
-    def __init__(self, split: Split, row_axis: int, name: str) -> None:
+    def __init__(self, split: Split, parts: int, row_axis: int, name: str) -> None:
         super().__init__(name=name)
-        self.split, self.row_axis = split, row_axis
+        self.split, self.parts, self.row_axis = split, parts, row_axis
 
     def call(self, x: KerasTensor) -> KerasTensor:
         """Returns the maps."""
-        return self.split.join(x, self.row_axis, self.name)
+        return self.split.join(x, self.row_axis, self.name, self.parts)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Returns the shape of the joined maps."""
         shape: list[Any] = list(input_shape)
-        shape[self.row_axis] *= self.split.ways
+        shape[self.row_axis] *= self.parts
         return tuple(shape)

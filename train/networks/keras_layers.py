@@ -58,6 +58,9 @@ class KerasNetworkLayers(KerasLayers):
         extent = like.shape[2:] if self.axis == 1 else like.shape[1:-1]
         return keras.layers.UpSampling2D(extent, data_format=self.data_format, name=name)(x)
 
+    def gathered(self, x: KerasTensor, multiple: int | None, name: str) -> "tuple[KerasNetworkLayers, KerasTensor]":
+        return self, x
+
     def flatten(self, x: KerasTensor, name: str) -> KerasTensor:
         return keras.layers.Flatten(data_format=self.data_format, name=name)(x)
 

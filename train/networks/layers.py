@@ -4,7 +4,8 @@ A network is written once over them, as in `fcdensenet.blocks`: with Keras tenso
 (`train.networks.keras_layers`), with bare shapes it counts (`train.networks.shape_layers`).
 
 All layers but `mean`, `flatten` and what follows them are local: a part of a map follows from the same part of the
-input and a border around it. That is what the division of a sample over ranks needs.
+input and a border around it. That is what the division of a sample over ranks needs. Behind `gathered` with `None` the
+maps are those of the whole sample on all ranks.
 """
 
 from collections.abc import Sequence
@@ -56,6 +57,13 @@ class NetworkLayers(Layers[Tensor], Protocol[Tensor]):
 
     def spread(self, x: Tensor, like: Tensor, name: str) -> Tensor:
         """Values of a grid of one pixel at every pixel of the grid of `like`. 2-D."""
+        ...
+
+    def gathered(self, x: Tensor, multiple: int | None, name: str) -> "tuple[NetworkLayers[Tensor], Tensor]":
+        """Maps of which a part has a multiple of some rows, or with `None` all; and the layers for such maps.
+
+        Of a whole sample, or where a part has them, these are the layers and maps themselves.
+        """
         ...
 
     def flatten(self, x: Tensor, name: str) -> Tensor:

@@ -1,11 +1,11 @@
 """The layers of this package's networks as bare shapes: each call records a layer's size."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from fcdensenet.count import BYTES_PER_VALUE, LayerCount, ShapeLayers
-from fcdensenet.split import reach
+from fcdensenet.split import joined_parts, reach
 
 from .layers import Padding
 
@@ -55,13 +55,26 @@ class ShapeNetworkLayers(ShapeLayers):
 
     def mean(self, x: LayerCount, name: str) -> LayerCount:
         shape = self._with_extent(x, [1 for _ in self._grid(x)])
-        return self._add(LayerCount(name, "mean", shape, shared_values=self.channels(x) if self.ways > 1 else 0))
+        return self._add(
+            LayerCount(name, "mean", shape, shared_values=0 if self.divided_axis is None else self.channels(x))
+        )
 
     def spread(self, x: LayerCount, like: LayerCount, name: str) -> LayerCount:
         return self._add(LayerCount(name, "spread", self._with_extent(x, self._grid(like))))
 
+    def gathered(self, x: LayerCount, multiple: int | None, name: str) -> "tuple[ShapeNetworkLayers, LayerCount]":
+        parts = joined_parts(x.output_shape[self._row_axis], self.ways, multiple) if self.ways > 1 else 1
+        if parts == 1:
+            return self, x
+        shape = list(x.output_shape)
+        shape[self._row_axis] *= parts
+        sent = (parts - 1) * prod(x.output_shape)
+        x = self._add(LayerCount(name, "gathered", tuple(shape), halo_values=sent, halo_gradients=sent))
+        ways = self.ways // parts
+        return replace(self, ways=ways, divided_axis=None if ways == 1 else self.divided_axis), x
+
     def flatten(self, x: LayerCount, name: str) -> LayerCount:
-        return self._add(LayerCount(name, "flatten", (self.ways * prod(x.output_shape),)))
+        return self._add(LayerCount(name, "flatten", (prod(x.output_shape),)))
 
     def unflatten(self, x: LayerCount, like: LayerCount, name: str) -> LayerCount:
         return self._add(LayerCount(name, "unflatten", like.output_shape))

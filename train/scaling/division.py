@@ -12,7 +12,8 @@ slower on few rows: with r rows they take the time of r + `Machine.kernel_rows`.
 Two ways of exchange:
   alltoall   this project's: Horovod agrees on each exchange in its next cycle, half a cycle later in the mean. The
              interior is the whole part, whose border is computed again. Moments of normalisations go to all parts.
-  direct     LBANN's: messages between neighbours without agreement; moments by an allreduce
+  direct     LBANN's: messages between neighbours without agreement; moments by an allreduce. Ranks are left without
+             rows of small maps, which are not gathered
 """
 
 import math
@@ -65,13 +66,15 @@ def divided_step(
         InputError: If networks of this kind are not divided.
         ValueError: If the sample cannot be divided so.
     """
-    whole, part = count(network).layers, _part(network, division)
-    per_flop = compute_s / accumulate / sum(layer.forward_flop for layer in whole)
+    whole = {layer.name: layer for layer in count(network).layers}
+    per_flop = compute_s / accumulate / sum(layer.forward_flop for layer in whole.values())
     row_axis = division.axis + (network.data_format == "channels_first")
     exchange = _Exchange(machine, strategy, division)
     times, computation_s = [], 0.0
-    for of_whole, layer in zip(whole, part, strict=True):
-        rows, all_rows = 1.0, 1
+    for layer in count(network, ways=division.ways, axis=division.axis).layers:
+        if layer.kind == "gathered" and division.exchange == "direct":
+            continue
+        of_whole, rows, all_rows = whole.get(layer.name, layer), 1.0, 1
         if len(layer.output_shape) == len(network.input_shape):
             all_rows = of_whole.output_shape[row_axis]
             rows = max(all_rows / division.ways, 1.0)
@@ -91,12 +94,6 @@ def divided_step(
         accumulate * sum(time.backward_s for time in times),
         computation_s,
     )
-
-
-def _part(network: Network, division: Division) -> Sequence[LayerCount]:
-    """The layers of a part. LBANN leaves ranks without rows of small maps; halos are those of any number of ways."""
-    ways = min(division.ways, 2) if division.exchange == "direct" else division.ways
-    return count(network, ways=ways, axis=division.axis).layers
 
 
 def _main_and_border(layer: LayerCount, rows: float, division: Division) -> Sequence[float]:

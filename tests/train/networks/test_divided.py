@@ -1,9 +1,20 @@
-"""Counts of the networks of the neighbouring papers on parts of a sample."""
+"""Networks of the neighbouring papers on parts of a sample: their counts, and parts that are gathered."""
 
+from functools import partial
+
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
+from paths import ROOT
+from split_ranks import VolumePooling
+from stacked_split import StackedSplit
 
+from fcdensenet import keras_layers
+from namsa.config.loading import read_yaml
 from namsa.errors import InputError
-from train.networks import count
+from train.commands.networks import memory_bytes
+from train.networks import build, count, read_network
 from train.networks.registry import KINDS
 
 SMALL = {
@@ -20,7 +31,8 @@ LARGER = {"unet3d": (2, 8, 8, 12), "cosmoflow": (2, 16, 8, 12), "deeplabv3plus":
 def test_a_part_takes_half_of_the_flop_of_convolutions(kind):
     section = KINDS[kind](**(SMALL[kind] | {"input_shape": LARGER[kind]}))
     whole, part = count(section), count(section, ways=2)
-    for one, other in zip(part.layers, whole.layers, strict=True):
+    layers = [layer for layer in part.layers if layer.kind != "gathered"]
+    for one, other in zip(layers, whole.layers, strict=True):
         if one.is_convolution and not one.name.startswith("pyramid_whole"):  # which has a single pixel on all parts
             assert 2 * one.forward_flop == other.forward_flop, one.name
     assert part.halo_bytes("float32") > 0
@@ -29,3 +41,51 @@ def test_a_part_takes_half_of_the_flop_of_convolutions(kind):
 def test_networks_with_layers_without_padding_are_refused():
     with pytest.raises(InputError, match="networks of kind resnet50 are not divided: use one of fcdensenet"):
         count(KINDS["resnet50"](**SMALL["resnet50"]), ways=2)
+
+
+def without_output(config, split):
+    """The network without its last layer, whose output is float32."""
+    keras.utils.clear_session()
+    model = build(config, 1, split=split)
+    return keras.Model(model.input, model.layers[-1].input)
+
+
+@pytest.fixture
+def float64(monkeypatch):
+    """Of whose volumes TensorFlow pools none."""
+    monkeypatch.setitem(keras_layers._POOLING, ("average", 3), partial(VolumePooling, reduce=keras.ops.mean))
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize(("ways", "axis"), [(4, 0), (32, 0), (6, 1)])
+def test_cosmoflow_gathers_maps_that_are_smaller_than_the_number_of_parts(ways, axis, float64):
+    """32 ways of an extent of 32: parts of one row, two of which are gathered before each halving."""
+    shape = {"input_shape": (1, 32, 24, 16), "filters": (2, 3, 4), "strides": (1, 2, 1), "dense": (5,), "outputs": 3}
+    config, rng, split = KINDS["cosmoflow"](**shape, dropout=0.0, norm=True), np.random.default_rng(0), None
+    x, y, found = tf.constant(rng.normal(size=(2, 32, 24, 16, 1))), tf.constant(rng.normal(size=(2, 3))), []
+    for split in (None, StackedSplit(ways, axis)):
+        model, copies = without_output(config, split), split.ways if split else 1
+        with tf.GradientTape() as tape:
+            estimates = model(split.stack(x, 1 + axis) if split else x, training=True)
+            loss = tf.reduce_mean(tf.square(estimates - tf.tile(y, [copies, 1])))
+        gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
+        for each in tf.split(estimates, copies, 0):  # the same on all ranks
+            found.append([each, *gradients, *(variable.numpy() for variable in model.non_trainable_variables)])
+    for each in found[1:]:
+        for one, other in zip(each, found[0], strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+@pytest.mark.parametrize(("ways", "gib"), [(4, 13.18), (8, 6.59), (32, 1.65)])
+def test_a_rank_holds_its_part_of_cosmoflow_at_512(ways, gib):
+    """Table 1 of Oyama et al.: 52.7 GiB for a sample, for which 4 ranks of 16 GB or more are needed."""
+    path = ROOT / "configs" / "neighbours" / "cosmoflow.yaml"
+    config = read_network(read_yaml(path), str(path))
+    whole, part = count(config), count(config, ways=ways)
+    assert part.parameters == whole.parameters
+    assert memory_bytes(part) / 2**30 == pytest.approx(gib, rel=0.01)
+    assert 1 <= ways * part.forward_flop / whole.forward_flop < 1.03  # what copies of gathered maps repeat

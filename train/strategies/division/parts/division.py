@@ -14,7 +14,7 @@ follows from the same part of the patterns. A mirror moves the parts, and noise 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
@@ -37,15 +37,26 @@ Tensor = Any
 class RankSplit:
     """What this rank's part of a sample exchanges with the others. Every method is called by all ranks of the group."""
 
-    ways: int  # number of parts of a sample, and of ranks of a group
+    ranks: int  # number of ranks of a group
     axis: int  # axis of the grid that is divided, from 0
     group: int  # number of this rank's group
-    part: int  # number of this rank's part
+    place: int  # number of this rank in its group
+    copies: int = 1  # number of ranks that have the same part
+
+    @property
+    def ways(self) -> int:
+        """Number of parts of a sample."""
+        return self.ranks // self.copies
+
+    @property
+    def part(self) -> int:
+        """Number of this rank's part."""
+        return self.place // self.copies
 
     @property
     def members(self) -> reduction.Members:
         """The ranks of the group."""
-        return tuple(range(self.group * self.ways, (self.group + 1) * self.ways))
+        return tuple(range(self.group * self.ranks, (self.group + 1) * self.ranks))
 
     def halo(self, x: Tensor, before: int, after: int, axis: int, name: str, fill: float = 0.0) -> Tensor:
         """See `fcdensenet.split.Split`. The gradient of an exchange is the exchange of the gradients."""
@@ -70,11 +81,17 @@ class RankSplit:
 
     def mean(self, x: Tensor, name: str) -> Tensor:
         """See `fcdensenet.split.Split`."""
-        return tf.reduce_mean(self._gather(x, name), 0)
+        return tf.reduce_mean(self._gather(x, name, range(self.ranks)), 0)
 
-    def join(self, x: Tensor, axis: int, name: str) -> Tensor:
+    def join(self, x: Tensor, axis: int, name: str, parts: int | None = None) -> Tensor:
+        """See `fcdensenet.split.Split`. Of each part, the copy whose number among them is this one's is taken."""
+        block = (parts or self.ways) * self.copies
+        first = self.place // block * block + self.place % self.copies
+        return tf.concat(tf.unstack(self._gather(x, name, range(first, first + block, self.copies))), axis)
+
+    def widened(self, parts: int) -> "RankSplit":
         """See `fcdensenet.split.Split`."""
-        return tf.concat(tf.unstack(self._gather(x, name)), axis)
+        return replace(self, copies=self.copies * parts)
 
     def take_part(self, x: Tensor, data_format: str) -> Tensor:
         """Returns this rank's part of the maps of whole samples, `(n, y, x, channels)` or `(n, channels, y, x)`."""
@@ -111,9 +128,9 @@ class RankSplit:
         # Horovod fails where a rank sends or receives nothing, so each sends itself a value, too. That is no constant:
         # TensorFlow computes what depends on constants alone while it traces, and would wait for ranks that trace.
         own = tf.reshape(last if _has_rows(last) else first, [-1])[:1]
-        messages = {self.part - 1: first} if has_before else {}
-        messages |= {self.part: own} | ({self.part + 1: last} if has_after else {})
-        splits = [tf.size(messages[part]) if part in messages else 0 for part in range(self.ways)]
+        messages = {self.place - self.copies: first} if has_before else {}
+        messages |= {self.place: own} | ({self.place + self.copies: last} if has_after else {})
+        splits = [tf.size(messages[place]) if place in messages else 0 for place in range(self.ranks)]
         flat = _to_wire(tf.concat([tf.reshape(message, [-1]) for message in messages.values()], 0))
         received = _from_wire(reduction.all_to_all(flat, tf.stack(splits), name, self.members), first.dtype)
         from_after = received[tf.size(received) - tf.size(first) :]
@@ -121,21 +138,22 @@ class RankSplit:
         below = tf.reshape(from_after, tf.shape(first)) if has_after else _filled(first, fill)
         return tf.ensure_shape(above, last.shape), tf.ensure_shape(below, first.shape)
 
-    def _gather(self, x: Tensor, name: str) -> Tensor:
-        """Returns `x` of all parts, with a new first axis. Its gradient is the sum of the gradients of all parts."""
+    def _gather(self, x: Tensor, name: str, places: range) -> Tensor:
+        """Returns `x` of the ranks at `places`, with a new first axis. Its gradient is the sum of theirs."""
 
         @tf.custom_gradient
         def gathered(x: Tensor) -> Any:
             def gradient(parts: Tensor) -> Tensor:
-                return tf.reduce_sum(self._transpose(parts, f"{name}_back"), 0)
+                return tf.reduce_sum(self._transpose(parts, f"{name}_back", places), 0)
 
-            return self._transpose(tf.repeat(x[None], self.ways, 0), name), gradient
+            return self._transpose(tf.repeat(x[None], len(places), 0), name, places), gradient
 
         return gathered(x)
 
-    def _transpose(self, parts: Tensor, name: str) -> Tensor:
-        """Sends `parts[p]` to part p; returns what all parts send to this one."""
-        splits = tf.repeat(tf.size(parts) // self.ways, self.ways)
+    def _transpose(self, parts: Tensor, name: str, places: range) -> Tensor:
+        """Sends `parts[i]` to the rank at `places[i]`; returns what they send to this one, which is one of them."""
+        size = tf.size(parts) // len(places)
+        splits = tf.stack([size if place in places else 0 for place in range(self.ranks)])
         flat = _to_wire(tf.reshape(parts, [-1]))
         received = _from_wire(reduction.all_to_all(flat, splits, name, self.members), parts.dtype)
         return tf.ensure_shape(tf.reshape(received, tf.shape(parts)), parts.shape)

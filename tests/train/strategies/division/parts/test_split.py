@@ -95,6 +95,15 @@ def test_parts_that_do_not_fit_are_refused_with_what_would(split, source, messag
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ways", [4, 8])
+def test_cosmoflow_over_more_ranks_than_rows_of_its_last_maps_is_the_whole_network(ways, tmp_path):
+    ended = launch.horovodrun("tests/support/split_ranks.py", tmp_path, ways, "cosmoflow", ranks=ways)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = [json.loads((tmp_path / f"{rank}.json").read_text())["networks"]["cosmoflow"] for rank in range(ways)]
+    assert max(found) < 1e-12
+
+
+@pytest.mark.slow
 def test_every_network_of_local_layers_is_the_whole_one_in_parts_to_rounding_of_float64(job):
     name, _, _, found = job
     if name == "x, recomputed":  # the job of two ranks
