@@ -9,11 +9,9 @@ uv() { "$root/scripts/uv" --quiet "$@"; }
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 
-extras=(--locked --no-default-groups --extra reconstruct --no-emit-project --no-hashes --no-annotate)
-uv export "${extras[@]}" --output-file "$place/versions.txt" >/dev/null
 uv venv "$@" "$place/env"
 cd "$place" # where Python finds no module of the checkout
-install() { uv pip install --python env --constraints versions.txt "$@"; }
+install() { uv pip install --python env --constraints "$root/dist/versions.txt" "$@"; }
 export PATH=$place/env/bin:$PATH CC=false VIRTUAL_ENV=$place/env
 
 small=(--set 'scan.shape=[32, 32]' --set 'specimen.thickness_angstrom=[20]')
