@@ -27,6 +27,7 @@ STARTS_JOBS = (
     "train/ranks/test_reduction.py",
     "train/ranks/test_watchdog.py",
     "train/staging/test_stage.py",
+    "train/strategies/division/parts/test_split.py",
     "train/strategies/exchange/hybrid/test_hybrid.py",
     "train/strategies/exchange/lag/test_lag.py",
     "train/strategies/exchange/local_sgd/test_local_sgd.py",

@@ -15,12 +15,14 @@ class DivisionSection(Section):
     """Samples that are whole, and base class of a division."""
 
     ways: int = Field(1, ge=1, le=1, description="number of ranks that a sample is divided over")
-    axis: Literal["y", "x"] = Field("y", description="axis of the network's image along which it is divided")
+    axis: Literal["z", "y", "x"] = Field(
+        "y", description="axis of the network's image along which it is divided, of volumes z"
+    )
 
     @property
     def axis_index(self) -> int:
         """The axis as an index."""
-        return "yx".index(self.axis)
+        return {"z": 0, "y": 0, "x": 1}[self.axis]
 
     def check(self, experiment: Experiment) -> None:
         """Raises ValueError if the division does not fit the rest of the configuration."""

@@ -63,7 +63,10 @@ class RankDivision(Split, Protocol):
         ...
 
     def take_part(self, x: Tensor, data_format: str) -> Tensor:
-        """Returns this rank's part of the maps of whole samples, `(n, y, x, channels)` or `(n, channels, y, x)`."""
+        """Returns this rank's part of the maps of whole samples, `(n, y, x, channels)` or `(n, channels, y, x)`.
+
+        Numbers of whole samples, `(n,)` or `(n, k)`, are returned themselves.
+        """
         ...
 
     def tensor_axis(self, data_format: str) -> int:

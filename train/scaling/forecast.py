@@ -13,7 +13,8 @@ The times leave out waiting for data (a disk that is too slow), the gradients of
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -195,19 +196,22 @@ def _measure_step(experiment: Experiment) -> StepForecast:
         "step_s": area * step_s,
         "memory_mib": performance.peak_memory_mib() + (area - 1) * activations / 2**20,
         "checkpoint_bytes": sum(np.asarray(variable).nbytes for variable in exchange.state()),
-        "measured_image": cast(tuple[int, int], network.input_shape[1:]),
+        "measured_image": network.input_shape[1:],
     }
 
 
 def measurable(experiment: Experiment) -> tuple[Network, Training, float]:
     """Returns network and training for an image whose step can be measured, and the area of the whole image over its.
 
-    Only the image of an FC-DenseNet is made smaller. Of a divided sample, the image is a part, and is measured without
-    exchanges.
+    Of a divided sample, the image is a part, and is measured without exchanges. Of other networks than FC-DenseNet, the
+    whole sample is measured, or one of half its extents that needs the same weights, as CosmoFlow's.
     """
     network, training, batch_size = experiment.network, experiment.training, experiment.training.batch_size
     if not isinstance(network, NetworkConfig):
-        return network, training, 1.0
+        flop = count(network).forward_flop
+        while batch_size * count(network).step_flop > MOST_FLOP and (smaller := _halved(network)):
+            network = smaller
+        return network, training, flop / count(network).forward_flop / training.split.ways
     shape = part_shape(network.input_shape, training.split.ways, training.split.axis_index)
     network = network.model_copy(update={"input_shape": shape})
     channels, height, width = shape
@@ -220,6 +224,17 @@ def measurable(experiment: Experiment) -> tuple[Network, Training, float]:
         precision = training.precision.model_copy(update={"compute": "float32"})
         training = training.model_copy(update={"precision": precision})
     return network, training, height * width / (network.input_shape[1] * network.input_shape[2])
+
+
+def _halved(network: Network) -> Network | None:
+    """Returns a network for half the extents with the same weights; `None` if there is none."""
+    channels, *extents = network.input_shape
+    tree = network.model_dump() | {"input_shape": (channels, *(extent // 2 for extent in extents))}
+    with suppress(ValueError):
+        smaller = type(network).model_validate(tree)
+        if not any(extent % 2 for extent in extents) and count(smaller).parameters == count(network).parameters:
+            return smaller
+    return None
 
 
 def _stored_type(training: Training) -> Literal["float16", "float32"]:
@@ -259,7 +274,7 @@ def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
     yield (
         "time per step",
         f"{1e3 * forecast['step_s']:.3g} ms, {forecast['step_flop'] / forecast['step_s'] / 1e9:.3g} GFLOP/s, measured "
-        f"on this machine with images of {forecast['measured_image'][0]}×{forecast['measured_image'][1]}",
+        f"on this machine with images of {'×'.join(map(str, forecast['measured_image']))}",
     )
     yield "training", f"{duration(forecast['seconds'])}, without waiting for data, other ranks and evaluation"
     if "synchronisations" in forecast:

@@ -118,7 +118,7 @@ class StepForecast(TypedDict):
     checkpoint_bytes: int  # size of a checkpoint, bytes
     # The image (y, x) of the steps. It is smaller than the network's where a step takes too long to be measured; times
     # and activations are then scaled by area.
-    measured_image: tuple[int, int]
+    measured_image: tuple[int, ...]
 
 
 class Forecast(StepForecast):

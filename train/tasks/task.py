@@ -68,7 +68,7 @@ class Task(ABC):
     """A task of a configuration. See `train.tasks`."""
 
     experiment: Experiment  # the configuration
-    split: "RankDivision | None" = None  # what the ranks that divide samples exchange; of the task density alone
+    split: "RankDivision | None" = None  # what the ranks that divide samples exchange
     error: ClassVar[str] = "error"  # key of `numbers` by which networks are compared; less is better
 
     # ---- Samples ----------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Task(ABC):
     def scorer(self, model: Any, dataset: Dataset) -> Score:
         """Returns a function from entries to one row of JSON types each, for `numbers`. Each row has the key "id"."""
         score = self.row_scorer(model, dataset)
-        return lambda entries: [dict(score(entry)) for entry in entries]
+        return lambda entries: self._reported([dict(score(entry)) for entry in entries])
 
     @abstractmethod
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
@@ -151,13 +151,21 @@ class Task(ABC):
         """
         with ranks.together():
             score = self.row_scorer(answers.model, answers.dataset, answers.baseline)
-            own = [score(entry) for entry in answers.entries]
+            own = self._reported([score(entry) for entry in answers.entries])
         evaluation = self.summarise(gathered(ranks, own), answers.baseline, run)
         with ranks.together():
             if ranks.rank() == 0:
                 write_json(run_dir / "evaluation.json", evaluation)
                 self.draw(answers, run_dir)
         return evaluation
+
+    @property
+    def _is_scored(self) -> bool:
+        """Whether this rank reports its samples. All ranks that divide them see them, and one reports them."""
+        return self.split is None or self.split.part == 0
+
+    def _reported(self, rows: list[Any]) -> list[Any]:
+        return rows if self._is_scored else []
 
     def row_scorer(
         self, model: Any, dataset: Dataset, baseline: Array | None = None

@@ -80,7 +80,7 @@ def test_what_does_not_fit_an_embedding_is_named(config, override, message):
         ("training.loss.relative=true", "relative is for densities"),
         pytest.param(
             "training.split.ways=2",
-            "training.split divides samples of the task density alone",
+            "split.axis is y, and samples of the task estimate are divided along z: set it to z",
             marks=needs("parts", "division"),
         ),
         ("training.estimate.quantities=[defocus_angstrom, defocus_angstrom]", "has a name twice"),

@@ -103,10 +103,6 @@ class Density(Task):
         bins = experiment.target.depth_bins
         return predictor(model, experiment.training.inputs, data_format, channels, self.split, bins)
 
-    @property
-    def _is_scored(self) -> bool:
-        return self.split is None or self.split.part == 0
-
 
 @dataclass(frozen=True)
 class _BinsOf:

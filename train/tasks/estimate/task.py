@@ -16,7 +16,7 @@ baseline is the median of the training samples.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,9 @@ from ..splits import held_out_row
 from ..task import Array, FixedLoss, Row, Task, check_finite, in_parts
 from .quantities import QUANTITIES, Range, quantity_ranges, sample_value
 from .scores import EstimateEvaluation, EstimateRow, errors, summarise
+
+if TYPE_CHECKING:  # it needs Horovod, which an application does not
+    from ...input.division import RankDivision
 
 Tensor = Any
 Predict = Callable[[npt.NDArray[np.float32]], tuple[Array, Array]]
@@ -93,7 +96,7 @@ class Estimation(Task):
         return ops.zeros((batch[0].shape[0], len(self._axes)))
 
     def row_scorer(self, model: Any, dataset: Dataset, baseline: Array | None = None) -> Callable[[Entry], EstimateRow]:
-        predict = predictor(self.experiment, model)
+        predict = predictor(self.experiment, model, self.split)
         return lambda entry: self._row(entry, dataset.read(entry.id), predict)
 
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
@@ -167,8 +170,11 @@ def gradients(planes: Tensor) -> Tensor:
     return ops.stack(slopes, axis=1)
 
 
-def predictor(experiment: Experiment, model: Any) -> Predict:
+def predictor(experiment: Experiment, model: Any, split: "RankDivision | None" = None) -> Predict:
     """Returns what a network of the task estimates.
+
+    Args:
+        split: What the ranks that divide samples exchange. All of them call the function with the same patterns.
 
     Returns:
         A function from patterns `(n, sy, sx, dy, dx)`, fractions of the beam, to the quantities and the standard
@@ -181,7 +187,8 @@ def predictor(experiment: Experiment, model: Any) -> Predict:
 
     def forward(patterns: Tensor) -> tuple[Tensor, Tensor]:
         x, _ = normalise_graph(Batch(patterns, ops.ones((1, 1, 1, 1)), ops.zeros((1, 1, 1))), settings, channels)
-        output = ops.cast(model(x, training=False), "float32")
+        part = split.take_part(x, settings.data_format) if split else x
+        output = ops.cast(model(part, training=False), "float32")
         values, u = output[:, :count], output[:, count:]
         scale = ops.ones_like(values) if likelihood == "none" else ops.exp(log_scale(u))
         return values * halves + middles, scale * (halves * VARIANCES[likelihood] ** 0.5)

@@ -94,7 +94,9 @@ class RankSplit:
         return replace(self, copies=self.copies * parts)
 
     def take_part(self, x: Tensor, data_format: str) -> Tensor:
-        """Returns this rank's part of the maps of whole samples, `(n, y, x, channels)` or `(n, channels, y, x)`."""
+        """See `train.input.division.RankDivision`."""
+        if len(x.shape) <= 2:
+            return x
         axis = self.tensor_axis(data_format)
         rows = x.shape[axis] // self.ways
         return x[(*(slice(None),) * axis, slice(self.part * rows, (self.part + 1) * rows))]

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from ....experiment.experiment import Experiment
 
 
+AXES = {"density": ("y", "x"), "estimate": ("z",)}  # along which samples of a task are divided
+
+
 class SampleSplit(DivisionSection):
     """Division of each sample over ranks, which form groups of so many, each with samples of its own."""
 
@@ -22,8 +25,17 @@ class SampleSplit(DivisionSection):
             return
         if training.inputs.layout == "depth":
             raise ValueError("training.split does not divide samples of training.inputs.layout depth: set ways to 1")
-        if training.task != "density":
-            raise ValueError("training.split divides samples of the task density alone: set training.split.ways to 1")
+        axes = AXES.get(training.task, ())
+        if not axes:
+            raise ValueError(
+                f"training.split divides samples of the tasks {' and '.join(AXES)} alone, and training.task is "
+                f"{training.task}: set training.split.ways to 1"
+            )
+        if self.axis not in axes:
+            raise ValueError(
+                f"training.split.axis is {self.axis}, and samples of the task {training.task} are divided along "
+                f"{' or '.join(axes)}: set it to {axes[0]}"
+            )
         if experiment.data.source.per_node:
             raise ValueError(
                 "training.split divides samples over ranks, which data.source gives different samples on each node: "

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import split_ranks
 import tiny
+import yaml
 
 from train.experiment.experiment import Experiment
 from train.experiment.sections import Training
+from train.main import train
 from train.ranks import reduction
 from train.strategies.division.parts.division import divide
 from train.strategies.division.parts.section import SampleSplit
@@ -101,6 +103,39 @@ def test_cosmoflow_over_more_ranks_than_rows_of_its_last_maps_is_the_whole_netwo
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = [json.loads((tmp_path / f"{rank}.json").read_text())["networks"]["cosmoflow"] for rank in range(ways)]
     assert max(found) < 1e-12
+
+
+@pytest.mark.slow
+def test_a_job_of_volumes_in_parts_is_that_of_whole_ones(tmp_path):
+    """Scan rows in four parts, of two rows, then of one, and gathered twice. All ranks draw the same dropout."""
+    training = {"task": "estimate", "epochs": 2, "batch_size": 2, "inputs": {"layout": "volume", "augment": True}}
+    config = tmp_path / "volumes.yaml"
+    sections = {
+        "specimen": tiny.CONFIG["specimen"] | {"thickness_angstrom": [8.0]},
+        "scan": {"shape": [8, 3], "step_angstrom": [0.8, 0.6]},
+        "target": {"at": "scan"},
+        "detector": {"shape": [8, 12], "pixel_mrad": 6},
+        "variation": {"rule": "random", "configurations": 2, "defocus_angstrom": [-40, 40]},
+        "network": {"kind": "cosmoflow", "input_shape": [3, 8, 8, 12], "filters": [4, 6], "strides": [1, 1]}
+        | {"dense": [8], "outputs": 1, "norm": True},
+        "data": {"directory": str(tmp_path / "data")},
+        "training": training
+        | {"estimate": {"quantities": ["defocus_angstrom"]}, "validation": {"every_epochs": 1}}
+        | {"optimizer": {"kind": "momentum", "learning_rate": 1e-2, "lars": "none"}, "exchange": {"groups": 1}},
+    }
+    config.write_text(yaml.safe_dump(tiny.CONFIG | sections))
+    train(config, [], tmp_path / "whole")
+    overrides = ["--set", "training.split={ways: 4, axis: z}", "--run-dir", tmp_path / "parts"]
+    ended = launch.horovodrun("-m", "train", config, *overrides, ranks=4)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "every rank reads whole samples: training has layout volume" in " ".join(ended.stdout.split())
+    (name, whole), (same_name, parts) = tiny.newest(tmp_path / "whole"), tiny.newest(tmp_path / "parts")
+    assert name == same_name
+    for key, array in whole.items():
+        np.testing.assert_allclose(parts[key], array, atol=1e-5, err_msg=key)
+    whole, parts = (json.loads((tmp_path / run / "evaluation.json").read_text()) for run in ("whole", "parts"))
+    for one, other in zip(whole["samples"], parts["samples"], strict=True):
+        assert other["estimate"] == pytest.approx(one["estimate"], rel=1e-4)
 
 
 @pytest.mark.slow
