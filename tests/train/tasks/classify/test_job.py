@@ -99,6 +99,13 @@ def test_a_resumed_job_validates_to_the_same_bits_and_stops_where_the_other_does
         assert [row["step"] for row in rows(stopped)] == [1, 2, 3, 4]
 
 
+def test_a_feed_forward_network_learns_the_classes_of_patterns(config):
+    network = "{kind: vgg, input_shape: [1, 32, 48], classes: 2, filters: [[4], [4, 8]], kernels: [3, 3], dense: [8]}"
+    train(config, [f"network={network}", "training.epochs=6"], config.parent / "vgg")
+    losses = [row["cross_entropy"] for row in rows(config.parent / "vgg")]
+    assert np.mean(losses[-4:]) < np.mean(losses[:4])
+
+
 def test_held_out_positions_are_never_trained_on(run_dir, config):
     mask = windows.held_out_positions((2, 4), 0.25, 7)
     held_out = set(map(tuple, np.argwhere(mask).tolist()))
