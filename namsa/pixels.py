@@ -58,6 +58,13 @@ class PixelGrid(NamedTuple):
         (dy, dx), (y, x), (ny, nx) = self.step, self.origin, shape
         return x - dx / 2, x + (nx - 0.5) * dx, y + (ny - 0.5) * dy, y - dy / 2
 
+    def finer(self, times: int) -> "PixelGrid":
+        """Returns pixels that are so many times smaller over the same area."""
+        step = [size / times for size in self.step]
+        return PixelGrid(
+            step, [at - (times - 1) / 2 * size for at, size in zip(self.origin, step, strict=True)], self.limit
+        )
+
     def aspect(self, shape: Sequence[int]) -> float:
         """Returns the ratio of height to width of an image of `shape`."""
         return shape[0] * self.step[0] / (shape[1] * self.step[1])
@@ -243,6 +250,18 @@ def sample_arrays(sample: SampleArrays) -> dict[str, npt.NDArray[Any]]:
     """Returns the arrays of a sample or a record by name: those of `UNITS`, and of `OPTIONAL_UNITS` if it has them."""
     arrays = {name: getattr(sample, name) for name in UNITS | OPTIONAL_UNITS}
     return {name: array for name, array in arrays.items() if array is not None}
+
+
+def stack_shape(sample: SampleArrays) -> tuple[int, ...]:
+    """Returns the shape of a sample's patterns: (sy, sx, dy, dx) of a raster scan, otherwise (n, dy, dx).
+
+    Raises:
+        InputError: If the provenance has a raster of another number of positions.
+    """
+    raster, count = value(sample.provenance, "scan_shape", None), len(sample.cbed)
+    if raster and raster[0] * raster[1] != count:
+        raise fault(sample.provenance, f"has scan_shape {raster} for {count} patterns")
+    return (*(raster or (count,)), *sample.cbed.shape[1:])
 
 
 def tiles_fault(patterns: Sequence[int], tiles: Sequence[int]) -> str | None:

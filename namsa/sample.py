@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.io import hdf5
+from namsa.io import hdf5, labelled
 from namsa.names import check_name
 from namsa.physics import virtual_detectors
-from namsa.pixels import pattern_grid
-from namsa.provenance_values import fault, value
+from namsa.pixels import pattern_grid, stack_shape
+from namsa.provenance_values import value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +38,27 @@ class Sample:
     provenance: dict[str, Any]
     labels: npt.NDArray[np.uint8] | None = None
     density_by_depth: npt.NDArray[Any] | None = None
+
+    @property
+    def stack(self) -> npt.NDArray[Any]:
+        """The patterns in the shape of the scan, (sy, sx, dy, dx) for a raster, otherwise (n, dy, dx); no copy."""
+        return self.cbed.reshape(stack_shape(self))
+
+    def to_xarray(self) -> Any:
+        """Returns the arrays as an `xarray.Dataset` with coordinates and units; see `namsa.io.labelled`.
+
+        Raises:
+            InputError: If xarray is not installed.
+        """
+        return labelled.to_xarray(self)
+
+    def to_hyperspy(self) -> Any:
+        """Returns the patterns as HyperSpy's `Signal2D` with calibrated axes; see `namsa.io.labelled`.
+
+        Raises:
+            InputError: If HyperSpy is not installed.
+        """
+        return labelled.to_hyperspy(self)
 
     def bright_field(self) -> npt.NDArray[np.float64]:
         """Returns the bright-field image, from the disk of the aperture; shape as `annular`."""
@@ -101,7 +122,4 @@ class Sample:
 
     def _image(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Returns one value, or one vector, per position in the shape of the scan."""
-        raster = value(self.provenance, "scan_shape", None)
-        if raster and raster[0] * raster[1] != len(values):
-            raise fault(self.provenance, f"has scan_shape {raster} for {len(values)} patterns")
-        return values.reshape(*raster, *values.shape[1:]) if raster else values
+        return values.reshape(*stack_shape(self)[:-2], *values.shape[1:])

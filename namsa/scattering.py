@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from namsa import checks, provenance
 from namsa.config.bounds import DEFAULT_ACCURACY
-from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.instrument import Detector, FrozenPhonons, Scan
 from namsa.config.response import Plasmons
 from namsa.engines import dispatch, prism, raster
 from namsa.engines.dispatch import EngineName
@@ -40,10 +40,11 @@ from namsa.physics.potential import Slices
 from namsa.physics.slice_plan import SlicePlan
 from namsa.physics.specimen import Projection
 from namsa.sample import Sample
-from namsa.slicing import Image, Slicing, SlicingSettings, plan_slices
+from namsa.scan import probe_positions
+from namsa.slicing import Image, Slicing, SlicingSettings, given_shape, plan_slices
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scattering:
     """How a specimen scatters plane waves, up to each of its depths. Made by `scatter`.
 
@@ -65,6 +66,18 @@ class Scattering:
     densities: Image
     projected_potentials: Image
 
+    def __repr__(self) -> str:
+        """Returns thicknesses, pixels and plane waves."""
+        first, last = self.thicknesses_angstrom[0], self.thicknesses_angstrom[-1]
+        depths = (
+            f"{first:.4g} Å" if len(self.depths) == 1 else f"{len(self.depths)} depths, {first:.4g} to {last:.4g} Å"
+        )
+        matrix, (ny, nx) = self.matrices[0][0], self.grid.shape
+        return (
+            f"<Scattering: {depths}; {len(matrix.beams)} plane waves within {self.max_angle_mrad:g} mrad, grid of "
+            f"{ny}×{nx} pixels>"
+        )
+
     @property
     def grid(self) -> Grid:
         """The sampling of the waves."""
@@ -81,7 +94,8 @@ class Scattering:
         depth: int = -1,
         *,
         semiangle_mrad: float,
-        positions_angstrom: npt.ArrayLike,
+        scan: Scan | tuple[int, int] | None = None,
+        positions_angstrom: npt.ArrayLike | None = None,
         aberrations: Mapping[str, float] | None = None,
         beam_tilt_mrad: tuple[float, float] = (0.0, 0.0),
         source_size_angstrom: float = 0.0,
@@ -107,6 +121,15 @@ class Scattering:
         Raises:
             InputError: If the probe has plane waves, or the detector pixels, beyond those of the scattering.
         """
+        positions, shape = probe_positions(
+            scan,
+            positions_angstrom,
+            scan_shape,
+            extent_angstrom=self.grid.extent_angstrom,
+            energy_ev=self.slicing.settings.energy_ev,
+            semiangle_mrad=semiangle_mrad,
+            seed=seed,
+        )
         settings = ExposureSettings(
             semiangle_mrad=semiangle_mrad,
             aberrations=dict(aberrations or {}),
@@ -117,11 +140,10 @@ class Scattering:
             focal_points=focal_points,
             detector=detector,
             plasmons=plasmons,
-            scan_shape=scan_shape,
+            scan_shape=shape,
             seed=seed,
         )
-        positions = checks.check_positions(positions_angstrom, scan_shape)
-        axes = raster.axes(positions, scan_shape) if detector else None
+        axes = raster.axes(positions, shape) if detector else None
         average = self._source_average(axes, settings)
         prepared = replace(settings, source_points=1) if average else settings
         exposure = expose(self.slicing, positions, prepared, self.thicknesses_angstrom[depth])
@@ -216,6 +238,7 @@ def scatter(
     *,
     energy_ev: float,
     max_angle_mrad: float,
+    sampling: float | None = None,
     grid_shape: tuple[int, int] | None = None,
     thicknesses_angstrom: Sequence[float] | None = None,
     max_detected_mrad: float | None = None,
@@ -241,7 +264,8 @@ def scatter(
         energy_ev: Electron energy, eV.
         max_angle_mrad: Largest angle of a plane wave with the axis, mrad: the largest sum of a semi-angle and a tilt of
             the beam that will be asked for.
-        grid_shape: Pixels (ny, nx) over the cell. By default as many as `accuracy` needs.
+        sampling: Largest size of a pixel, Å, along y and x. By default as `accuracy` needs.
+        grid_shape: Pixels (ny, nx) over the cell, in place of `sampling`.
         thicknesses_angstrom: Thicknesses, Å, each rounded to a whole number of slices. By default that of the cell.
         max_detected_mrad: Largest angle along y and x that detectors will record, mrad. By default all that the grid
             holds; less takes less memory.
@@ -255,7 +279,7 @@ def scatter(
     """
     settings = SlicingSettings(
         energy_ev=energy_ev,
-        grid_shape=grid_shape,
+        grid_shape=given_shape(atoms, grid_shape, sampling),
         slice_thickness_angstrom=slice_thickness_angstrom,
         accuracy=accuracy,
         band_fraction=band_fraction,

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from namsa import checks, provenance
 from namsa.config.bounds import DEFAULT_ACCURACY
-from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.instrument import Detector, FrozenPhonons, Scan
 from namsa.config.response import Plasmons
 from namsa.engines import dispatch, prism
 from namsa.engines.dispatch import EngineName
@@ -26,7 +26,8 @@ from namsa.physics.form_factors import Table
 from namsa.physics.potential import Slices
 from namsa.physics.specimen import Projection
 from namsa.sample import Sample
-from namsa.slicing import SlicingSettings, plan_slices, reach_of
+from namsa.scan import probe_positions
+from namsa.slicing import SlicingSettings, given_shape, plan_slices, reach_of
 
 
 # Threads compute slices and probes. More threads inside a product of small matrices would be slower, and the last bits
@@ -37,8 +38,10 @@ def simulate(
     *,
     energy_ev: float,
     semiangle_mrad: float,
+    scan: Scan | tuple[int, int] | None = None,
+    sampling: float | None = None,
     grid_shape: tuple[int, int] | None = None,
-    positions_angstrom: npt.ArrayLike,
+    positions_angstrom: npt.ArrayLike | None = None,
     slice_thickness_angstrom: float | None = None,
     accuracy: float | None = DEFAULT_ACCURACY,
     band_fraction: float | None = None,
@@ -74,8 +77,13 @@ def simulate(
             if there are any. Of a sequence of snapshots of one cell, patterns, density and potential are averaged.
         energy_ev: Electron energy, eV.
         semiangle_mrad: Semi-angle of convergence, mrad.
-        grid_shape: Pixels (ny, nx) over the cell. By default as many as `accuracy` needs.
-        positions_angstrom: Probe positions (n, 2) as (y, x) from the cell's origin, Å. Positions outside the cell wrap.
+        scan: Where the probe is: rows and columns (sy, sx) of a raster that fills the cell evenly, or a `namsa.Scan`
+            with step and origin. By default it fills the cell in steps of λ/4α or less for a semi-angle α, which sample
+            the intensity of the probe.
+        sampling: Largest size of a pixel, Å, along y and x. By default as `accuracy` needs.
+        grid_shape: Pixels (ny, nx) over the cell, in place of `sampling`.
+        positions_angstrom: Probe positions (n, 2) as (y, x) from the cell's origin, Å, in place of `scan`. Positions
+            outside the cell wrap.
         slice_thickness_angstrom: Largest thickness of a slice, Å; all slices are equally thick. By default slices
             begin at the layers of atoms, of which some share a slice if the detector cannot tell (see
             `namsa.physics.slice_plan`), or with the finite projection are as thick as such layers are apart.
@@ -112,7 +120,7 @@ def simulate(
             bonds change is added to the independent atoms of each slice (`namsa.physics.bonding`) and to the density,
             and does not move with them thermally.
         depth_bins: Number of equal bins along the beam for which the sample has the density too, if more than 1.
-        scan_shape: Rows and columns (sy, sx) if the positions are a raster, x fastest.
+        scan_shape: Rows and columns (sy, sx) if `positions_angstrom` are a raster, x fastest.
         sink: Takes the patterns batch by batch, so that they need not fit into memory: a `namsa.StackFile`. A source
             that is averaged over the whole scan makes one batch of it. `None` returns the patterns.
         on_progress: Called as `on_progress(stage, done, total)`.
@@ -128,13 +136,12 @@ def simulate(
     Warns:
         SimulationWarning: If the result may mislead; see `namsa.checks`.
     """
-    positions = checks.check_positions(positions_angstrom, scan_shape)
     checks.check_depth_bins(depth_bins)
 
     # ---- Geometry: the grid across the beam, the slices along it ----------------------------------------------------
     own = SlicingSettings(
         energy_ev=energy_ev,
-        grid_shape=grid_shape,
+        grid_shape=given_shape(atoms, grid_shape, sampling),
         slice_thickness_angstrom=slice_thickness_angstrom,
         accuracy=accuracy,
         band_fraction=band_fraction,
@@ -148,6 +155,15 @@ def simulate(
     )
     reach = reach_mrad or reach_of(atoms, detector, energy_ev)
     slicing = plan_slices(atoms, own, seed, backend, method, semiangle_mrad=semiangle_mrad, reach_mrad=reach)
+    positions, raster = probe_positions(
+        scan,
+        positions_angstrom,
+        scan_shape,
+        extent_angstrom=slicing.grid.extent_angstrom,
+        energy_ev=energy_ev,
+        semiangle_mrad=semiangle_mrad,
+        seed=seed,
+    )
 
     # ---- Optics: coherent probes, the propagator, the detector ------------------------------------------------------
     lighting = ExposureSettings(
@@ -160,7 +176,7 @@ def simulate(
         focal_points=focal_points,
         detector=detector,
         plasmons=plasmons,
-        scan_shape=scan_shape,
+        scan_shape=raster,
         seed=seed,
     )
     exposure = expose(slicing, positions, lighting)
@@ -179,7 +195,7 @@ def simulate(
     multiple = len(positions) if exposure.averaged_scan else dispatch.batch_multiple(setup, reuse)
     identity = provenance.fingerprint(settings, slicing.snapshots, positions, slicing.xp.__name__)
     shape, real = (len(positions), *exposure.pattern_shape), np.dtype(precision)
-    batch = sink.begin(shape, real, scan_shape, multiple, identity)
+    batch = sink.begin(shape, real, raster, multiple, identity)
     checks.check_memory(batch, exposure.pattern_shape, real.itemsize)
 
     # ---- For every configuration of the atoms: the specimen's slices, and the patterns of all probes -----------------

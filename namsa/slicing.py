@@ -311,13 +311,34 @@ def number_of_configurations(phonons: FrozenPhonons | None) -> int:
     return count
 
 
+def _sides(atoms: Snapshots) -> tuple[float, float] | None:
+    """Returns the sides (y, x) of the cell, Å; `None` if there is none."""
+    first = atoms if isinstance(atoms, ase.Atoms) else next(iter(atoms), None)
+    lx, ly, _ = (0.0, 0.0, 0.0) if first is None else (float(length) for length in first.cell.lengths())
+    return (ly, lx) if min(lx, ly) > 0 else None
+
+
 def reach_of(atoms: Snapshots, detector: Detector | None, energy_ev: float) -> float | None:
     """Returns the largest angle along y and x that a detector records, mrad; `None` if nothing limits it."""
-    first = atoms if isinstance(atoms, ase.Atoms) else next(iter(atoms), None)
-    if detector is None or first is None:
-        return None
-    lx, ly, _ = (float(length) for length in first.cell.lengths())
-    return reach_mrad(detector, (ly, lx), optics.wavelength_angstrom(energy_ev)) if min(lx, ly) > 0 else None
+    sides = _sides(atoms)
+    return reach_mrad(detector, sides, optics.wavelength_angstrom(energy_ev)) if detector and sides else None
+
+
+def given_shape(
+    atoms: Snapshots, grid_shape: tuple[int, int] | None, sampling_angstrom: float | None
+) -> tuple[int, int] | None:
+    """Returns the pixels (ny, nx) that are asked for, by their number or by their size; `None` leaves them to accuracy.
+
+    Raises:
+        InputError: If both are given, or the size is out of range.
+    """
+    if sampling_angstrom is None:
+        return grid_shape
+    if grid_shape is not None:
+        raise InputError("grid_shape and sampling each say the pixels: give one of them")
+    checks.check_ranges(sampling=sampling_angstrom)
+    sides = _sides(atoms)
+    return sides and fast_shape(sides, sampling_angstrom)
 
 
 def _snapshots(atoms: Snapshots) -> tuple[tuple[ase.Atoms, ...], list[str]]:

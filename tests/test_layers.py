@@ -24,7 +24,7 @@ LAYERS = {
         ("config", "launcher"),
         ("crystals", "physics"),
         ("io", "checks", "provenance", "figures"),
-        ("sample",),
+        ("sample", "scan"),
         ("sample_file",),
         ("engines",),
         ("slicing",),

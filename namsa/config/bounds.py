@@ -16,6 +16,7 @@ RANGES = {
     "beam_tilt_mrad": (-200.0, 200.0),
     "source_size_angstrom": (0.0, 1e3),
     "focal_spread_angstrom": (0.0, 1e5),
+    "sampling": (1e-3, 10.0),  # Å
     "slice_thickness_angstrom": (0.01, 1e5),
     "accuracy": (1e-4, 0.5),
     "band_fraction": (0.1, 1.0),

@@ -11,6 +11,7 @@ from typing import Any
 import ase
 import numpy as np
 
+from namsa import scan
 from namsa.arrays import Floats
 from namsa.config.instrument import Microscope, Specimen
 from namsa.config.simulation import SimulationConfig
@@ -21,7 +22,6 @@ from namsa.crystals.material import Material
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_to_size
 from namsa.crystals.sites import occupancies, random_occupations
 from namsa.crystals.supercell import Supercell, fill_cell
-from namsa.dataset import scan
 from namsa.dataset.entry import Entry, seed_of_kind
 from namsa.dataset.sample_grid import (
     equal_thickness,

@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 
+from namsa.figures.interpolation import interpolated
 from namsa.figures.panels import PATTERN, PATTERN_POWER, REAL_SPACE
 from namsa.pixels import UNITS, PixelGrid
 
@@ -27,6 +28,7 @@ class PageImage(NamedTuple):
     low: float | None = None  # value of the first colour; `None` for the least one
     high: float | None = None  # value of the last colour; `None` for the largest one
     power: float = 1.0  # exponent of the scale between them
+    smooth: bool = False  # draw it with band-limited interpolation
 
 
 def pattern_image(image: Image, grid: PixelGrid, title: str, units: str = UNITS["cbed"]) -> PageImage:
@@ -71,6 +73,9 @@ def png_url(indices: npt.NDArray[np.uint8], colours: str, transparent: npt.NDArr
 
 def image_url(image: PageImage) -> str:
     """Returns a data URL of the image `(ny, nx)`, transparent where it is NaN."""
+    if image.smooth:
+        low, high = limits(image)  # of the pixels, not of what lies between them
+        image = image._replace(image=interpolated(image.image), low=low, high=high)
     unknown = np.isnan(image.image)
     return png_url(colour_indices(image), image.colours, unknown if unknown.any() else None)
 

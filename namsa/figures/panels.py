@@ -4,6 +4,8 @@ Patterns are drawn over the scattering angle in mrad, with intensity on a power 
 times fainter than the bright disk. Images are drawn over the cell in Å, with y downwards as in the arrays.
 """
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -19,8 +21,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogFormatterSciNotation
+from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
 from namsa.errors import InputError, WorkError
+from namsa.figures.interpolation import FINER, interpolated
 from namsa.files import open_atomic
 from namsa.pixels import PixelGrid
 
@@ -38,7 +42,8 @@ STYLE = {
     "legend.frameon": False,
     "savefig.dpi": 120,
 }
-REAL_SPACE, PATTERN, VIRTUAL = "viridis", "magma", "gray"
+# Colour maps that people with any colour vision read, also in print: all but the last get lighter evenly.
+REAL_SPACE, PATTERN, VIRTUAL, ERROR, DIFFERENCE = "viridis", "magma", "gray", "cividis", "RdBu_r"
 PATTERN_POWER = 0.3
 MARKS = ("A", "B", "C")
 MAX_ASPECT = 20.0
@@ -72,6 +77,22 @@ def panels(*aspects: float, columns: int = 4) -> tuple[Figure, npt.NDArray[Any]]
     for ax in axes.flat:
         ax.axis("off")
     return figure, axes
+
+
+def large_and_small(aspect: float, small: int) -> tuple[Figure, Axes, list[Axes]]:
+    """Returns a figure of one large panel, and of small ones in two rows beside it.
+
+    Args:
+        aspect: Ratio of height to width of the images. Beyond 1:20, panels stop to grow or shrink.
+        small: Number of small panels.
+    """
+    aspect, columns = min(max(aspect, 1 / MAX_ASPECT), MAX_ASPECT), math.ceil(small / 2)
+    figure = Figure(figsize=(2.9 * (2.2 + columns), 0.4 + 2 * (2.2 * aspect + 0.5)), layout="constrained")
+    places = figure.add_gridspec(2, 1 + columns, width_ratios=(2.2, *(1 for _ in range(columns))))
+    beside = [figure.add_subplot(places[row, column]) for row in (0, 1) for column in range(1, columns + 1)]
+    for ax in beside:
+        ax.axis("off")
+    return figure, figure.add_subplot(places[:, 0]), beside
 
 
 def pattern_panel(
@@ -108,9 +129,35 @@ def image_panel(
     *,
     cmap: str = REAL_SPACE,  # name of the colour map
     norm: Normalize | None = None,  # from values to colours; default: linear from the least to the largest value
+    smooth: bool = False,  # draw it with band-limited interpolation, and with a scale bar
 ) -> None:
     """Draws an image on axes in Å, with a colour bar."""
-    _draw(ax, image, grid, title, ("Å", unit), cmap=cmap, norm=norm)
+    norm = norm or Normalize(np.nanmin(image), np.nanmax(image))  # of the pixels, not of what lies between them
+    drawn, pixels = (interpolated(image), grid.finer(FINER)) if smooth else (image, grid)
+    _draw(ax, drawn, pixels, title, ("Å", unit), cmap=cmap, norm=norm)
+    if smooth:
+        left, right, _, _ = grid.extent(image.shape)
+        scale_bar(ax, right - left)
+
+
+def scale_bar(ax: Axes, width: float, unit: str = "Å") -> None:
+    """Draws a bar of 1, 2 or 5 times a power of ten, at most a third of the image wide."""
+    decade = 10.0 ** math.floor(math.log10(width / 3))
+    length = max(step * decade for step in (1, 2, 5) if step * decade <= width / 3)
+    bar = AnchoredSizeBar(
+        ax.transData,
+        length,
+        f"{length:g} {unit}",
+        "lower left",
+        color="white",
+        frameon=False,
+        sep=3,
+        size_vertical=width / 150,
+    )
+    outline = [withStroke(linewidth=2, foreground="black")]
+    for artist in (bar.txt_label.get_children()[0], bar.size_bar.get_children()[0]):
+        artist.set_path_effects(outline)
+    ax.add_artist(bar)
 
 
 def mark_probes(ax: Axes, positions_angstrom: npt.ArrayLike, period_angstrom: Sequence[float]) -> None:
@@ -124,24 +171,19 @@ def mark_probes(ax: Axes, positions_angstrom: npt.ArrayLike, period_angstrom: Se
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     corner, size = np.array((top, left)), np.array((bottom - top, right - left))
     positions = corner + (np.asarray(positions_angstrom) - corner) % period_angstrom
-    # Letters stand away from each other, but inside the image.
-    away = np.where(positions >= positions.mean(axis=0), 1, -1)
-    away = np.select([positions < corner + 0.1 * size, positions > corner + 0.9 * size], [1, -1], away)
     ax.autoscale(False)
     outline = [withStroke(linewidth=2.5, foreground="black")]
-    for mark, (y, x), (down, along) in zip(MARKS, positions, away, strict=False):
-        ax.plot(x, y, "o", ms=4, mfc="none", mec="white", mew=1, path_effects=outline)
-        ax.annotate(
-            mark,
-            (x, y),
-            (7 * along, -7 * down),
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            color="white",
-            weight="bold",
-            path_effects=outline,
-        )
+    apart = 0.07 * max(size)
+    around = [np.array(way) for way in itertools.product((-apart, 0, apart), repeat=2) if any(way)]
+    taken = list(positions)
+    for mark, place in zip(MARKS, positions, strict=False):
+        ax.plot(*place[::-1], "o", ms=4, mfc="none", mec="white", mew=1, path_effects=outline)
+        # A letter stands beside its position, inside the image, where it is farthest from what stands there already.
+        free = [place + way for way in around if (abs(place + way - corner - size / 2) < size / 2 - apart / 2).all()]
+        letter = max(free or [place], key=lambda at: min(float(np.linalg.norm(at - other)) for other in taken))
+        taken.append(letter)
+        style = {"ha": "center", "va": "center", "color": "white", "weight": "bold", "path_effects": outline}
+        ax.text(*letter[::-1], mark, **style)
 
 
 def _draw(

@@ -51,7 +51,7 @@ FOCUS = {"under": 1, "over": -1}
 REVERSED_RAD = 2.5  # phase of an overfocus at the aperture's edge, from which crystals look underfocused
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Inspection:
     """What was measured of a scan.
 
@@ -80,6 +80,11 @@ class Inspection:
     images: VirtualImages | None
     phase: Floats | None
     corrected: Floats | None
+
+    def __repr__(self) -> str:
+        """Returns the scan and the quantities that are known, in a line."""
+        known = ", ".join(f"{title} {text}" for title, text in self.calibration.rows()) or "nothing"
+        return f"<Inspection of {self.recording.name}: {known}>"
 
     def as_json(self) -> dict[str, Any]:
         """Returns facts and calibration as JSON values."""

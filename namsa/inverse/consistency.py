@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
+from namsa import scan
 from namsa.config.simulation import SimulationConfig
-from namsa.dataset import scan
 from namsa.dataset.sample_setup import coherent_modes
 from namsa.engines import dispatch
 from namsa.errors import InputError

@@ -12,12 +12,12 @@ import numpy.typing as npt
 from scipy.ndimage import map_coordinates
 
 from namsa.errors import InputError
+from namsa.figures.density_figure import MAPS
 from namsa.figures.page_images import PageImage
 from namsa.figures.signals import Signal
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, open_hdf5
 from namsa.pixels import PixelGrid
 
-COLOURS = {"density": "viridis", "uncertainty": "cividis", "trust": "RdYlGn", "estimate": "viridis"}
 MAX_PIXELS = 2**24
 SAME_STEP = 1e-3  # relative deviation of an axis from even steps
 
@@ -55,7 +55,7 @@ def read_overlays(path: Path, positions_angstrom: npt.NDArray[np.float64]) -> li
 
 
 def read_images(path: Path) -> list[PageImage]:
-    """Reads density, uncertainty, trust and estimate, as many as the file of a reconstruction has.
+    """Reads density, uncertainty, familiarity, trust and estimate, as many as the file of a reconstruction has.
 
     Raises:
         InputError: If it has none, or if one is not on an even grid.
@@ -64,7 +64,7 @@ def read_images(path: Path) -> list[PageImage]:
         images = [
             _read_image(group, name, path)
             for tree in Hdf5Group(file, "/").groups_with("provenance")
-            for name in COLOURS
+            for name in ("density", "uncertainty", "familiarity", "trust", "estimate")
             if isinstance(group := file.find(f"/{tree}/{name}"), Hdf5Group)
         ]
     if not images:
@@ -90,9 +90,11 @@ def _read_image(group: Hdf5Group, name: str, path: Path) -> PageImage:
         steps.append(float(step))
         origins.append(float(values[0]))
     units = str(data.attribute("units") or "")
-    low, high = (0.0, 1.0) if name == "trust" else (None, None)
+    low, high = (None, None) if units else (0.0, 1.0)
     image = np.asarray(data[:], np.float64)
-    return PageImage(name.capitalize(), units, image, PixelGrid(steps, origins), COLOURS[name], low, high)
+    return PageImage(
+        name.capitalize(), units, image, PixelGrid(steps, origins), MAPS[name][0], low, high, smooth=MAPS[name][1]
+    )
 
 
 def values_at(image: PageImage, positions: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

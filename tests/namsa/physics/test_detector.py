@@ -5,9 +5,8 @@ import pytest
 from ase.build import bulk
 from scipy import stats
 
-from namsa import Detector, FrozenPhonons, InputError, simulate
+from namsa import Detector, FrozenPhonons, InputError, scan, simulate
 from namsa.config.instrument import Scan
-from namsa.dataset import scan
 from namsa.physics import density_target as target
 from namsa.physics import detector
 from namsa.physics.grid import Grid

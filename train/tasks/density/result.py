@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-COLOUR_MAPS = {"density": "viridis", "uncertainty": "cividis", "familiarity": "RdYlGn", "trust": "RdYlGn"}
-
 
 @dataclass(frozen=True, eq=False, repr=False)  # arrays have no single truth value and long representations
 class Reconstruction(ScanResult):
@@ -103,19 +101,17 @@ class Reconstruction(ScanResult):
         return {"density_by_depth": hdf5.Bands("e/Å²", axes, iter([bins]))}
 
     def _figure(self, title: str) -> "Figure":
-        from .figures import reconstruction_figure
+        from namsa.figures.density_figure import MapPanel, MeanPattern, density_figure, map_panel
 
-        drawn = {"Bright field": (self.bright_field, self.scan_pixels, "fraction of the beam", "gray")}
-        for name, (image, units) in self._maps().items():
-            drawn[name.capitalize()] = (image, self.pixels, units, COLOUR_MAPS[name])
         bins = {} if self.density_by_depth is None else dict(zip(self._bin_names(), self.density_by_depth, strict=True))
-        drawn |= {name: (image, self.pixels, "e/Å²", COLOUR_MAPS["density"]) for name, image in bins.items()}
-        return reconstruction_figure(
-            self.mean_pattern,
-            self.detector_pixels,
-            self.provenance["semiangle_mrad"],
-            drawn,
+        return density_figure(
+            [
+                *(map_panel(name, image, self.pixels, units) for name, (image, units) in self._maps().items()),
+                map_panel("bright field", self.bright_field, self.scan_pixels, "fraction of the beam"),
+                *(MapPanel(name, image, self.pixels, "e/Å²", smooth=True) for name, image in bins.items()),
+            ],
             title,
+            pattern=MeanPattern(self.mean_pattern, self.detector_pixels, self.provenance["semiangle_mrad"]),
             hatched=None if self.familiarity is None else (self.familiarity < UNFAMILIAR, self.pixels),
             warning=self._headline(),
             one_scale=tuple(bins),

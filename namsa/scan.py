@@ -1,6 +1,7 @@
-"""Probe positions of a regular scan, or from a file."""
+"""Probe positions: of a raster, from a file, or as the probe asks."""
 
 import io
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ import numpy.typing as npt
 
 from namsa import checks
 from namsa.config.instrument import Scan
+from namsa.config.loading import validate
 from namsa.config.simulation import LARGEST_SCAN_FILE_BYTES as LARGEST_FILE_BYTES
 from namsa.errors import InputError
 from namsa.files import read_text
 from namsa.numpy_files import read_npy
+from namsa.physics.optics import wavelength_angstrom
 from namsa.text import shorten
 
 
@@ -39,6 +42,49 @@ def positions(
     origin = rng.uniform(0, extent_angstrom) if scan.origin_angstrom == "random" else scan.origin_angstrom
     y, x = (origin[axis] + step[axis] * np.arange(scan.shape[axis]) for axis in (0, 1))
     return y, x
+
+
+def probe_positions(
+    scan: Scan | tuple[int, int] | None,
+    positions_angstrom: npt.ArrayLike | None,
+    scan_shape: tuple[int, int] | None,
+    *,
+    extent_angstrom: tuple[float, float],
+    energy_ev: float,
+    semiangle_mrad: float,
+    seed: int,
+) -> tuple[npt.NDArray[np.float64], tuple[int, int] | None]:
+    """Returns the probe positions (n, 2) as (y, x), Å, and the shape of their raster, if they are one.
+
+    The arguments are those of `namsa.simulate`. Without a scan and positions, the raster fills the cell in steps of
+    λ/4α or less, which sample the intensity of a probe of semi-angle α: it has no frequencies beyond 2α/λ.
+
+    Args:
+        extent_angstrom: Sides (y, x) of the periodic cell, Å.
+        seed: Draws the origin, if it is random.
+
+    Raises:
+        InputError: If positions are given in two ways, or are none.
+    """
+    if positions_angstrom is not None:
+        if scan is not None:
+            raise InputError("scan and positions_angstrom each say where the probe is: give one of them")
+        return checks.check_positions(positions_angstrom, scan_shape), scan_shape
+    if scan_shape is not None:
+        raise InputError(
+            f"scan_shape is {tuple(scan_shape)}, without positions_angstrom: give scan={tuple(scan_shape)}"
+        )
+    if scan is None:
+        checks.check_ranges(energy_ev=energy_ev, semiangle_mrad=semiangle_mrad)
+        per_angstrom = 4e-3 * semiangle_mrad / wavelength_angstrom(energy_ev)
+        rows, columns = (max(1, math.ceil(side * per_angstrom)) for side in extent_angstrom)
+        scan = Scan(shape=(rows, columns))
+    elif not isinstance(scan, Scan):
+        scan = validate(Scan, {"shape": scan}, "scan")
+    if scan.file:
+        return read(scan.file), None
+    y, x = positions(scan, extent_angstrom, np.random.default_rng(seed))
+    return checks.check_positions(raster(y, x)), (len(y), len(x))
 
 
 def raster(y: npt.NDArray[np.float64], x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -5,10 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from namsa import InputError
+from namsa import InputError, scan
 from namsa.config.instrument import Scan
 from namsa.config.simulation import load_config
-from namsa.dataset import scan
 
 POSITIONS = np.array([[0.5, 1.25], [3.0, -2.0], [7.75, 1e-3]])
 CONFIG = "simulation: {grid_shape: [64, 80]}\nscan: {file: %s}\n"

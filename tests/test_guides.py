@@ -1,0 +1,130 @@
+"""Every block of README and of the documentation: commands are understood, and those of the guides run in order.
+
+Each page has a folder of its own, as empty as a fresh checkout. What takes hours or belongs to another machine is only
+parsed, with its configuration and overrides: the pages of benchmarks, and the commands of `CHANGES` with `skip`.
+"""
+
+import ast
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import guides
+import launch
+import matplotlib
+import pytest
+import yaml
+from paths import ROOT
+
+from namsa.cli import parser as namsa_parser
+from namsa.cli.commands.starter import init
+from namsa.config.simulation import load_config
+from train.commands import parser as train_parser
+from train.experiment.experiment import load
+
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    page
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]
+    if "_build" not in page.parts and guides.blocks(page)
+)
+LANGUAGES = {"bash", "python", "yaml", "text", "eval-rst", "toctree"}
+OF_NETWORKS = {"describe", "scaling"}  # which read the section network alone
+# Not run as they are: a pattern, and `skip` or arguments that make the command small.
+OTHERS = {"py4DSTEM", "hyperspy"}  # packages that no test has
+CHANGES = {
+    "pip *": "skip",
+    "pytest*": "skip",
+}
+RUN = tuple(f"docs/{name}.md" for name in ("simulate", "datasets", "view", "reading", "inspect", "reconstruct")) + (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("index", "exchange", "live", "tasks", "microscope", "networks")),
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_are_understood(page, tmp_path, monkeypatch):
+    """Commands have arguments that exist, of configurations that exist; Python and YAML can be read."""
+    guides.lay_out(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for block in guides.blocks(page):
+        place = f"{page.name}:{block.line}"
+        assert block.language in LANGUAGES, place
+        if block.language == "bash":
+            log = tmp_path / f"{block.line}.log"
+            done = guides.bash(block.text, tmp_path, {"GUIDE_LOG": str(log)})
+            assert done.returncode == 0, f"{place}: {done.stderr}"
+            for words in guides.recorded(log):
+                check(words, place)
+        elif block.language == "python":
+            ast.parse(block.text, place)
+        elif block.language == "yaml":
+            yaml.safe_load(block.text)
+        if block.file:
+            Path(block.file).write_text(block.text, encoding="utf-8")
+
+
+def check(words, place):
+    """Parses the arguments of a command, and the configuration that it names with its overrides."""
+    if words[0] in ("horovodrun", "jsrun"):  # the launcher's own words end at the program
+        start = next((n for n, word in enumerate(words) if word in ("python", "namsa")), len(words))
+        words = words[start:]
+    program, *rest = words or [""]
+    if program == "python" and rest and rest[0].endswith(".py"):
+        return check_script(rest[0], rest[1:], place)
+    if program == "python" and rest[:1] == ["-m"]:
+        program, *rest = rest[1:]
+    build = {"namsa": namsa_parser.build_parser}.get(program, train_parser.build_parser)
+    if program not in ("namsa", "namsa-train", "train"):
+        return None
+    try:
+        options = build().parse_args(rest[: rest.index("--")] if "--" in rest else rest)
+    except SystemExit:
+        pytest.fail(f"{place}: {shlex.join(words)}")
+    if options.run.endswith(":init"):  # whose files the page's other commands name
+        options.folder.exists() or init(options)
+    config = getattr(options, "config", None)
+    if config is not None and program == "namsa":
+        load_config(config, options.overrides)
+    elif config is not None and rest[0] not in OF_NETWORKS:
+        load(config, options.overrides)
+    return None
+
+
+def check_script(name, arguments, place):
+    """A script that a page names is there, and has the options."""
+    path = ROOT / name
+    assert path.is_file(), f"{place}: {name}"
+    text = path.read_text(encoding="utf-8")
+    for module in re.findall(r"^(?:from|import) (\w+)", text, flags=re.MULTILINE):
+        beside = path.with_name(f"{module}.py")
+        text += beside.read_text(encoding="utf-8") if beside.is_file() else ""
+    for option in (word for word in arguments if re.fullmatch(r"--[a-z][\w-]*", word)):
+        assert re.search(f'"({option}|{option[2:].replace("-", "_")}|{option[2:]})"', text), f"{place}: {name} {option}"
+
+
+@pytest.mark.slow  # simulations, trained networks and a job of two ranks
+@pytest.mark.parametrize("name", RUN)
+def test_commands_and_code_run_in_order_in_an_empty_folder(name, tmp_path, monkeypatch):
+    guides.lay_out(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    matplotlib.use("agg")
+    settings = {
+        "GUIDE_LOG": str(tmp_path / "commands.log"),
+        "GUIDE_RUN": "1",
+        "GUIDE_PYTHON": launch.forked_python(),
+        "GUIDE_HOROVODRUN": str(Path(sys.executable).with_name("horovodrun")),
+        "GUIDE_CHANGES": "\n".join(f"{pattern}\t{change}" for pattern, change in CHANGES.items()),
+    }
+    names = {"__name__": "__main__"}
+    for block in guides.blocks(ROOT / name):
+        place = f"{name}:{block.line}"
+        if block.file:
+            Path(block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "bash":
+            done = guides.bash(block.text, tmp_path, settings)
+            assert done.returncode == 0, f"{place}\n{block.text}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        elif block.language == "python" and not re.search(f"^import ({'|'.join(OTHERS)})", block.text, re.MULTILINE):
+            exec(compile(block.text, place, "exec"), names)
