@@ -43,7 +43,7 @@ def build_parser() -> CommandParser:
     command = parser.add_command(
         "init",
         "namsa.cli.commands.starter:init",
-        summary="lay a folder to start in: a crystal, a configuration and a notebook",
+        summary="make a folder to start in: a crystal, a configuration and a notebook",
         examples=("namsa init first-hour", "namsa init first-hour --simulate"),
     )
     command.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
@@ -221,10 +221,11 @@ def _add_views(parser: CommandParser) -> None:
     command = parser.add_command(
         "show",
         "namsa.cli.commands.view:show",
-        summary="draw a sample, or write an interactive page of the patterns in any file",
+        summary="draw a sample or a density, or write an interactive page of the patterns in any file",
         description="Of a file that holds patterns alone, as a microscope writes it, the page is all that is written.",
         examples=(
             "namsa show cell.h5",
+            "namsa show density.h5",
             "namsa show data/quickstart --out first.svg",
             "namsa show data/quickstart --out first.html",
             "namsa show scan.h5 --html --overlay density.h5",
@@ -234,11 +235,14 @@ def _add_views(parser: CommandParser) -> None:
         "sample", type=Path, metavar="DATA", help="FILE.h5, DIR (its first sample), DIR/ID, or any file of patterns"
     )
     command.add_argument(
-        "--out", type=Path, metavar="PNG", help="or .pdf, .svg, .html; default: the sample's name in this folder"
+        "--out",
+        type=Path,
+        metavar="PNG",
+        help="or .pdf, .svg, .html; default: the name of file or sample, in this folder",
     )
     command.add_argument("--html", action="store_true", help="write the interactive page beside the picture")
     command.add_argument(
-        "--overlay", type=Path, metavar="DENSITY.h5", help="what a reconstruction wrote, laid over the page's maps"
+        "--overlay", type=Path, metavar="DENSITY.h5", help="what a reconstruction wrote, shown over the page's maps"
     )
     command.add_argument("--page-mb", type=positive, default=40, metavar="MB", help="largest page, default 40")
     add_calibration(command)
@@ -260,6 +264,7 @@ def _add_inspect(parser: CommandParser) -> None:
     command.add_argument("--out", type=Path, metavar="FILE.json", help="the calibration file, for --calibration")
     command.add_argument("--png", type=Path, metavar="FILE.png", help="pictures; or .pdf, .svg")
     command.add_argument("--html", type=Path, metavar="FILE.html", help="the pictures and numbers as one page")
+    command.add_argument("--images", type=Path, metavar="DIR", help="each image as a TIFF file of float32")
     command.add_argument("--json", action="store_true", help="print one JSON object")
     group = command.add_argument_group("what is known of the specimen and the probe")
     group.add_argument("--crystal", type=Path, metavar="FILE.cif", help="whose lattice shows, for the scan's step")

@@ -60,7 +60,7 @@ def density_figure(
 ) -> Figure:
     """Draws the first panel large, the others and the mean pattern beside it."""
     shared = [panel.image for panel in panels if panel.title in one_scale]
-    scale = Normalize(min(map(np.nanmin, shared)), max(map(np.nanmax, shared))) if shared else None
+    scale = Normalize(float(np.nanmin(shared)), float(np.nanmax(shared))) if shared else None
     first = panels[0]
     figure, large, beside = large_and_small(first.pixels.aspect(first.image.shape), len(panels) - 1 + bool(pattern))
     figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)

@@ -24,7 +24,7 @@ def interpolated(image: npt.NDArray[Any], finer: int = FINER) -> npt.NDArray[np.
     Returns:
         `(finer·ny, finer·nx)`.
     """
-    values = np.asarray(image, np.float64)
+    values: npt.NDArray[Any] = np.asarray(image, np.float64)
     unknown = np.isnan(values)
     if unknown.all():
         return np.full((finer * values.shape[0], finer * values.shape[1]), np.nan)

@@ -1,4 +1,4 @@
-"""A sample as HTML for a notebook: the mean pattern, the density, and a table of what it is."""
+"""Objects as HTML for a notebook: images, and a table of what they are."""
 
 import html
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ IMAGE_HEIGHT = 160  # CSS pixels
 
 
 def sample_html(sample: SampleArrays) -> str:
-    """Returns the HTML of a sample, which loads nothing and inherits the notebook's font and colours."""
+    """Returns the HTML of a sample."""
     check_drawable(sample)
     provenance = sample.provenance
     mean = pattern_image(
@@ -24,19 +24,30 @@ def sample_html(sample: SampleArrays) -> str:
         pattern_grid(provenance),
         f"Mean of {plural(len(sample.cbed), 'pattern')}",
     )
-    images = [_figure(mean, "mrad")]
+    images = [(mean, "mrad")]
     if min(density_grid(provenance).step) > 0:
-        density = PageImage("Electron density", UNITS["density"], sample.density, density_grid(provenance))
-        images.append(_figure(density, "Å"))
-    rows = "".join(
+        grid = density_grid(provenance)
+        images.append((PageImage("Electron density", UNITS["density"], sample.density, grid, smooth=True), "Å"))
+    return described_html("Sample", caption(provenance), images, _rows(sample))
+
+
+def described_html(
+    kind: str, text: str, images: Sequence[tuple[PageImage, str]], rows: Sequence[tuple[str, str]]
+) -> str:
+    """Returns the HTML of an object: what it is, images with the units of their axes, and a table.
+
+    It loads nothing and inherits the notebook's font and colours.
+    """
+    table = "".join(
         f'<tr><th style="text-align:left">{html.escape(name)}</th>'
         f'<td style="text-align:left">{html.escape(value)}</td></tr>'
-        for name, value in _rows(sample)
+        for name, value in rows
     )
+    shown = "".join(_figure(image, units) for image, units in images)
     return (
-        f'<div><p style="margin:0 0 .5em"><b>Sample</b> {html.escape(caption(provenance))}</p>'
-        f'<div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">{"".join(images)}'
-        f'<table style="font-size:85%;margin:0">{rows}</table></div></div>'
+        f'<div><p style="margin:0 0 .5em"><b>{html.escape(kind)}</b> {html.escape(text)}</p>'
+        f'<div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">{shown}'
+        f'<table style="font-size:85%;margin:0">{table}</table></div></div>'
     )
 
 

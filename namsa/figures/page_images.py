@@ -15,6 +15,7 @@ from namsa.figures.panels import PATTERN, PATTERN_POWER, REAL_SPACE
 from namsa.pixels import UNITS, PixelGrid
 
 Image = npt.NDArray[Any]
+FINE = 256  # pixels along an axis
 
 
 class PageImage(NamedTuple):
@@ -28,7 +29,7 @@ class PageImage(NamedTuple):
     low: float | None = None  # value of the first colour; `None` for the least one
     high: float | None = None  # value of the last colour; `None` for the largest one
     power: float = 1.0  # exponent of the scale between them
-    smooth: bool = False  # draw it with band-limited interpolation
+    smooth: bool = False  # draw it with band-limited interpolation, unless its pixels are fine anyway
 
 
 def pattern_image(image: Image, grid: PixelGrid, title: str, units: str = UNITS["cbed"]) -> PageImage:
@@ -73,7 +74,7 @@ def png_url(indices: npt.NDArray[np.uint8], colours: str, transparent: npt.NDArr
 
 def image_url(image: PageImage) -> str:
     """Returns a data URL of the image `(ny, nx)`, transparent where it is NaN."""
-    if image.smooth:
+    if image.smooth and max(image.image.shape) <= FINE:
         low, high = limits(image)  # of the pixels, not of what lies between them
         image = image._replace(image=interpolated(image.image), low=low, high=high)
     unknown = np.isnan(image.image)

@@ -130,17 +130,19 @@ def image_panel(
     cmap: str = REAL_SPACE,  # name of the colour map
     norm: Normalize | None = None,  # from values to colours; default: linear from the least to the largest value
     smooth: bool = False,  # draw it with band-limited interpolation, and with a scale bar
+    length_unit: str = "Å",
 ) -> None:
-    """Draws an image on axes in Å, with a colour bar."""
+    """Draws an image on axes in units of length, with a colour bar."""
     norm = norm or Normalize(np.nanmin(image), np.nanmax(image))  # of the pixels, not of what lies between them
     drawn, pixels = (interpolated(image), grid.finer(FINER)) if smooth else (image, grid)
-    _draw(ax, drawn, pixels, title, ("Å", unit), cmap=cmap, norm=norm)
+    between = "bilinear" if smooth else None
+    _draw(ax, drawn, pixels, title, (length_unit, unit), cmap=cmap, norm=norm, interpolation=between)
     if smooth:
         left, right, _, _ = grid.extent(image.shape)
-        scale_bar(ax, right - left)
+        scale_bar(ax, right - left, length_unit)
 
 
-def scale_bar(ax: Axes, width: float, unit: str = "Å") -> None:
+def scale_bar(ax: Axes, width: float, unit: str) -> None:
     """Draws a bar of 1, 2 or 5 times a power of ten, at most a third of the image wide."""
     decade = 10.0 ** math.floor(math.log10(width / 3))
     length = max(step * decade for step in (1, 2, 5) if step * decade <= width / 3)
@@ -152,7 +154,9 @@ def scale_bar(ax: Axes, width: float, unit: str = "Å") -> None:
         color="white",
         frameon=False,
         sep=3,
+        pad=0.6,
         size_vertical=width / 150,
+        label_top=True,
     )
     outline = [withStroke(linewidth=2, foreground="black")]
     for artist in (bar.txt_label.get_children()[0], bar.size_bar.get_children()[0]):
@@ -182,15 +186,29 @@ def mark_probes(ax: Axes, positions_angstrom: npt.ArrayLike, period_angstrom: Se
         free = [place + way for way in around if (abs(place + way - corner - size / 2) < size / 2 - apart / 2).all()]
         letter = max(free or [place], key=lambda at: min(float(np.linalg.norm(at - other)) for other in taken))
         taken.append(letter)
-        style = {"ha": "center", "va": "center", "color": "white", "weight": "bold", "path_effects": outline}
-        ax.text(*letter[::-1], mark, **style)
+        style: dict[str, Any] = {
+            "ha": "center",
+            "va": "center",
+            "color": "white",
+            "weight": "bold",
+            "path_effects": outline,
+        }
+        ax.text(float(letter[1]), float(letter[0]), mark, **style)
 
 
 def _draw(
-    ax: Axes, image: Image, grid: PixelGrid, title: str, units: tuple[str, str], *, cmap: str, norm: Normalize | None
+    ax: Axes,
+    image: Image,
+    grid: PixelGrid,
+    title: str,
+    units: tuple[str, str],
+    *,
+    cmap: str,
+    norm: Normalize | None,
+    interpolation: str | None = None,
 ) -> Colorbar:
     ax.axis("on")
-    drawn = ax.imshow(image, cmap=cmap, norm=norm, extent=grid.extent(image.shape))
+    drawn = ax.imshow(image, cmap=cmap, norm=norm, extent=grid.extent(image.shape), interpolation=interpolation)
     ax.set_title(title)
     ax.set_xlabel(units[0])
     ax.locator_params(nbins=5)

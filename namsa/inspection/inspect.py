@@ -38,12 +38,14 @@ from namsa.inspection.tilted import ShiftFit, corrected_bright_field, fit_shifts
 from namsa.inspection.vacuum import vacuum_intensity
 from namsa.inspection.virtual_images import VirtualImages, virtual_images
 from namsa.io.calibration_file import CalibrationFile, Quantity, write_calibration
+from namsa.io.calibration_text import readable
 from namsa.io.corrections import CorrectedPatterns, repair
 from namsa.io.lost import MendedPatterns
 from namsa.io.reading import read
 from namsa.io.recording import Recording
 from namsa.physics.optics import aberration_phase, wavelength_angstrom
 from namsa.physics.virtual_detectors import integrated_centre_of_mass
+from namsa.pixels import PixelGrid, detector_grid
 
 OnProgress = Callable[[str, int, int], object]  # stage, scan rows done, all rows
 
@@ -83,8 +85,24 @@ class Inspection:
 
     def __repr__(self) -> str:
         """Returns the scan and the quantities that are known, in a line."""
-        known = ", ".join(f"{title} {text}" for title, text in self.calibration.rows()) or "nothing"
+        known = ", ".join(f"{title} {text}" for title, text in readable(self.calibration)) or "nothing"
         return f"<Inspection of {self.recording.name}: {known}>"
+
+    def _repr_html_(self) -> str:
+        """Returns the HTML that a notebook shows: mean pattern, the best image of the scan, and the numbers."""
+        from namsa.figures.notebook import described_html  # Matplotlib is loaded where it is needed
+        from namsa.figures.page_images import PageImage, pattern_image
+
+        step, pixel = self.calibration.value("scan_step_angstrom"), self.calibration.value("pixel_mrad")
+        centre = self.calibration.value("centre_pixels") or [(n - 1) / 2 for n in self.pattern.shape]
+        mean = pattern_image(self.pattern, detector_grid(pixel or (1.0, 1.0), centre), "Mean pattern", "")
+        images = [(mean, "mrad" if pixel else "pixels")]
+        for title, image in (("Bright field, shifts corrected", self.corrected), ("Integrated deflection", self.phase)):
+            if image is not None:
+                grid = PixelGrid(step or (1.0, 1.0), (0.0, 0.0))
+                images.append((PageImage(title, "", image, grid, "gray"), "Å" if step else "steps"))
+                break
+        return described_html("Inspection", self.recording.name, images, readable(self.calibration))
 
     def as_json(self) -> dict[str, Any]:
         """Returns facts and calibration as JSON values."""

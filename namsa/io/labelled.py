@@ -28,7 +28,8 @@ def to_xarray(sample: SampleArrays) -> Any:
     xarray = _library("xarray")
     arrays = sample_arrays(sample)
     axes = array_axes(sample.provenance, {name: array.shape for name, array in arrays.items()})
-    found, coordinates = {}, {}
+    found: dict[str, Any] = {}
+    coordinates: dict[str, Any] = {}
     for name, array in arrays.items():
         dims = [axis.name if axis.name == "depth" else _PREFIX[name] + axis.name for axis in axes[name]]
         shaped = array.reshape([len(axis.coordinates) for axis in axes[name]])

@@ -3,26 +3,36 @@
 import base64
 import html
 import io
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
+import PIL.Image
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
-from namsa.figures.panels import VIRTUAL, image_panel, panels, pattern_panel, styled, write_figure
-from namsa.files import write_text_atomic
+from namsa.figures.density_figure import MapPanel
+from namsa.figures.panels import (
+    DIFFERENCE,
+    VIRTUAL,
+    image_panel,
+    large_and_small,
+    pattern_panel,
+    styled,
+    write_figure,
+)
+from namsa.files import open_atomic, write_text_atomic
 from namsa.inspection.curl import rotated
 from namsa.inspection.inspect import Inspection
+from namsa.io.calibration_text import readable
 from namsa.pixels import PixelGrid, detector_grid
 
 Image = npt.NDArray[Any]
 
 CLIPPED = 0.005  # share of the pixels that are darker than the first colour, and brighter than the last
-DEFLECTION = "RdBu_r"
 
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
@@ -64,20 +74,32 @@ def write_inspection_page(inspection: Inspection, path: Path) -> None:
     """
     picture = io.BytesIO()
     draw_inspection(inspection).savefig(picture, format="png")
-    cells = [
-        (name, text, quantity.method)
-        for (name, text), quantity in zip(
-            quantity_rows(inspection), inspection.calibration.quantities.values(), strict=True
-        )
-    ]
+    quantities = inspection.calibration.quantities.values()
+    rows = zip(readable(inspection.calibration), (quantity.method for quantity in quantities), strict=True)
     page = PAGE.format(
         title=html.escape(inspection.recording.name),
         caption=html.escape(caption(inspection)),
         picture=base64.b64encode(picture.getvalue()).decode(),
-        rows="".join("<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in row) + "</tr>" for row in cells),
+        rows="".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}" for cell in (*row, method)) + "</tr>" for row, method in rows
+        ),
         notes="".join(f"<li>{html.escape(note)}" for note in inspection.calibration.notes),
     )
     write_text_atomic(path, page)
+
+
+def write_scan_images(inspection: Inspection, folder: Path) -> None:
+    """Writes the mean pattern and each image of the scan as a TIFF file of float32; files of these names are replaced.
+
+    Raises:
+        WorkError: If a file cannot be written.
+    """
+    images = {"mean pattern": inspection.pattern} | {panel.title: panel.image for panel in scan_images(inspection)}
+    folder.mkdir(parents=True, exist_ok=True)
+    for title, values in images.items():
+        name = re.sub(r"[^a-z]+", "_", title.lower()).strip("_")
+        with open_atomic(folder / f"{name}.tif") as file:
+            PIL.Image.fromarray(np.asarray(values, np.float32)).save(file, format="TIFF")
 
 
 def caption(inspection: Inspection) -> str:
@@ -92,94 +114,71 @@ def caption(inspection: Inspection) -> str:
     )
 
 
-def quantity_rows(inspection: Inspection) -> list[tuple[str, str]]:
-    """Returns name and value with error of each quantity, as text."""
+def scan_images(inspection: Inspection) -> list[MapPanel]:
+    """Returns the images of the scan, the one that shows the specimen best first; none without a disk."""
+    known, images = inspection.calibration, inspection.images
+    if images is None:
+        return []
+    pixel, step = known.value("pixel_mrad"), known.value("scan_step_angstrom")
+    grid, mean = PixelGrid(step or (1.0, 1.0), (0.0, 0.0)), float((images.bright + images.dark).mean()) or 1.0
+    rotation, flip = known.value("rotation_deg") or 0.0, bool(known.value("mirrored"))
+    deflection = rotated(images.deflection, rotation, flip) * (np.sqrt(pixel[0] * pixel[1]) if pixel else 1.0)
+    deflection = deflection - np.median(deflection, axis=(0, 1))
+    angle = "mrad" if pixel else "pixels"
+    phase_unit = "rad" if known.value("energy_ev") and step and pixel else "a.u."
+    found = [
+        ("Bright field, shifts corrected", inspection.corrected, "of the mean"),
+        ("Integrated deflection (iCoM)", inspection.phase, phase_unit),
+        ("Bright field", images.bright / mean, "of the mean sum"),
+        ("Dark field", images.dark / mean, "of the mean sum"),
+        *((f"Deflection {along}", deflection[..., axis], angle) for axis, along in enumerate("yx")),
+    ]
     return [
-        (name, _with_error(quantity.value, quantity.error))
-        for name, quantity in inspection.calibration.quantities.items()
+        MapPanel(title, image, grid, unit, DIFFERENCE if title.startswith("Deflection") else VIRTUAL)
+        for title, image, unit in found
+        if image is not None
     ]
 
 
-def _with_error(value: Any, error: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple):
-        errors = error or (None,) * len(value)
-        return ", ".join(_with_error(*pair) for pair in zip(value, errors, strict=True))
-    if not error:
-        return f"{value:.6g}"
-    digits = int(np.clip(1 - np.floor(np.log10(error)), 0, 8))
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
-
-
 def _figure(inspection: Inspection) -> Figure:
-    """Returns the figure: patterns and intensities above, deflection and phase-contrast images below."""
-    known, images = inspection.calibration, inspection.images
+    """Returns the figure: the best image large, the others and the mean pattern beside it, numbers below."""
+    known = inspection.calibration
     pixel, step = known.value("pixel_mrad"), known.value("scan_step_angstrom")
     centre = known.value("centre_pixels") or [(n - 1) / 2 for n in inspection.pattern.shape]
     size = pixel or (1.0, 1.0)
-    angles = detector_grid(pixel or (1.0, 1.0), centre)
-    scan = PixelGrid(step or (1.0, 1.0), (0.0, 0.0))
+    angles, panels = detector_grid(size, centre), scan_images(inspection)
     shape = inspection.recording.shape[:2]
-    figure, (above, below) = panels(
-        max(angles.aspect(inspection.pattern.shape), scan.aspect(shape)), scan.aspect(shape)
-    )
-    figure.suptitle(
-        f"{Path(inspection.recording.name).name}  ·  {caption(inspection)}",
-        fontsize=10,
-        x=0.008,
-        ha="left",
-        parse_math=False,
-    )
+    aspect = panels[0].pixels.aspect(shape) if panels else angles.aspect(inspection.pattern.shape)
+    figure, large, beside = large_and_small(aspect, len(panels))
+    mean = beside[len(panels) - 1] if panels else large
+    name = Path(inspection.recording.name).name
+    figure.suptitle(f"{name}  ·  {caption(inspection)}", fontsize=11, x=0.008, ha="left", parse_math=False)
+    for ax, panel in zip([large, *beside], panels, strict=False):
+        low, high = np.quantile(panel.image, (CLIPPED, 1 - CLIPPED))
+        if panel.colours == DIFFERENCE:
+            low, high = -max(abs(low), abs(high)), max(abs(low), abs(high))
+        norm = Normalize(low, high if high > low else low + 1)
+        image_panel(
+            ax,
+            panel.image,
+            panel.pixels,
+            panel.title,
+            panel.unit,
+            cmap=panel.colours,
+            norm=norm,
+            smooth=True,
+            length_unit="Å" if step else "steps",
+        )
     total = float(inspection.pattern.sum()) or 1.0
     title = f"Mean of {shape[0] * shape[1]:,} patterns"
-    pattern_panel(above[0], np.maximum(inspection.pattern, 0) / total, angles, title, unit="fraction of its sum")
+    pattern_panel(mean, np.maximum(inspection.pattern, 0) / total, angles, title, unit="fraction of its sum")
     if not pixel:
-        above[0].set_xlabel("pixels")
-    if inspection.disk is None or images is None:
-        return figure
-    disk = inspection.disk
-    turn, stretch = disk.axis_deg, np.sqrt(disk.ratio)
-    above[0].add_patch(
-        Ellipse(
-            (0, 0),
-            2 * disk.radius * stretch * size[1],
-            2 * disk.radius / stretch * size[0],
-            angle=turn,
-            fill=False,
-            color="deepskyblue",
-            lw=1,
-        )
-    )
-    rotation, flip = known.value("rotation_deg") or 0.0, bool(known.value("mirrored"))
-    deflection = rotated(images.deflection, rotation, flip) * np.sqrt(size[0] * size[1])
-    deflection = deflection - np.median(deflection, axis=(0, 1))
-    unit = "mrad" if pixel else "pixels"
-    total_of_pattern = float((images.bright + images.dark).mean()) or 1.0
-    _scan_panel(above[1], images.bright / total_of_pattern, scan, "Bright field", "of the mean sum")
-    _scan_panel(above[2], images.dark / total_of_pattern, scan, "Dark field", "of the mean sum")
-    _text_panel(above[3], inspection)
-    for ax, values, along in zip(below, np.moveaxis(deflection, -1, 0), "yx", strict=False):
-        widest = float(np.quantile(np.abs(values), 1 - CLIPPED)) or 1.0
-        image_panel(ax, values, scan, f"Deflection {along}", unit, cmap=DEFLECTION, norm=Normalize(-widest, widest))
-    if inspection.phase is not None:
-        calibrated = known.value("energy_ev") and step and pixel
-        _scan_panel(below[2], inspection.phase, scan, "Integrated deflection (iCoM)", "rad" if calibrated else "a.u.")
-    if inspection.corrected is not None:
-        _scan_panel(below[3], inspection.corrected, scan, "Bright field, shifts corrected", "of the mean")
-    if not step:
-        for ax in (*above[1:3], *below):
-            ax.set_xlabel("steps")
-    return figure
-
-
-def _scan_panel(ax: Axes, image: Image, grid: PixelGrid, title: str, unit: str) -> None:
-    low, high = np.quantile(image, (CLIPPED, 1 - CLIPPED))
-    image_panel(ax, image, grid, title, unit, cmap=VIRTUAL, norm=Normalize(low, high if high > low else low + 1))
-
-
-def _text_panel(ax: Axes, inspection: Inspection) -> None:
-    """Writes the numbers into an empty panel."""
-    lines = [f"{name}: {text}" for name, text in quantity_rows(inspection)]
+        mean.set_xlabel("pixels")
+    if inspection.disk is not None:
+        disk, stretch = inspection.disk, np.sqrt(inspection.disk.ratio)
+        axes = 2 * disk.radius * stretch * size[1], 2 * disk.radius / stretch * size[0]
+        mean.add_patch(Ellipse((0, 0), *axes, angle=disk.axis_deg, fill=False, color="deepskyblue", lw=1))
+    lines = [f"{title}: {text}" for title, text in readable(known)]
     lines.append(f"hot or dead pixels: {len(inspection.bad_pixels)}")
-    ax.text(-0.05, 1, "\n".join(lines), transform=ax.transAxes, va="top", fontsize=6, linespacing=1.5, parse_math=False)
+    figure.supxlabel("  ·  ".join(lines), fontsize=10, x=0.008, ha="left", wrap=True, parse_math=False)
+    return figure

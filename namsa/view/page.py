@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import WorkError
-from namsa.figures.page_images import PageImage, colour_bar, image_url, palette, view_box
+from namsa.figures.page_images import PageImage, colour_bar, image_url, limits, palette, view_box
 from namsa.figures.panels import PATTERN, PATTERN_POWER, VIRTUAL
 from namsa.figures.signals import Signal
 from namsa.files import write_text_atomic
@@ -58,7 +58,7 @@ class PageContent:
     disk: float  # outer radius of the virtual detector at first
     maps: Sequence[PageImage]  # images of the specimen
     signals: Sequence[Signal]  # values per position, `(m,)` each
-    overlays: Sequence[Overlay] = ()  # images to lay over the maps
+    overlays: Sequence[Overlay] = ()  # images to show over the maps
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,7 @@ def render(content: PageContent) -> Page:
         "limit": "" if limit is None else f'<circle class="limit" r="{limit:g}"/>',
         "dashed": "" if limit is None else "The dashed circle is the simulation's band limit.",
         "step": f"{min(step) / 2:.3g}",
+        "power": f"{PATTERN_POWER:g}",
         "pattern_view": view_box(tile),
         "pattern_bar": colour_bar(tile),
         "mean": image_url(content.mean),
@@ -162,7 +163,10 @@ def _page_data(content: PageContent) -> dict[str, Any]:
         "brightest": content.brightest,
         "power": PATTERN_POWER,
         "detector": {"y": 0, "x": 0, "inner": 0, "outer": float(f"{content.disk:.3g}")},
-        "colours": {name: base64.b64encode(palette(name).tobytes()).decode() for name in (PATTERN, VIRTUAL)},
+        "colours": {
+            name: base64.b64encode(palette(name).tobytes()).decode()
+            for name in dict.fromkeys((PATTERN, VIRTUAL, *(image.colours for image in content.maps)))
+        },
         "values": [
             {
                 "title": title,
@@ -193,9 +197,10 @@ def _thumbnail(image: PageImage) -> str:
     """Returns the HTML of a button that selects a map."""
     title, source = html.escape(image.title), image_url(image)
     key = re.sub(r"[^a-z]+", "-", image.title.lower()).strip("-")
-    shape = f"--shape:{1 / image.grid.aspect(image.image.shape):.4f}"
+    shape, (low, high) = f"--shape:{1 / image.grid.aspect(image.image.shape):.4f}", limits(image)
     return (
-        f'<button type="button" data-key="{key}" data-view="{view_box(image)}" aria-pressed="false">'
+        f'<button type="button" data-key="{key}" data-view="{view_box(image)}" data-colours="{image.colours}" '
+        f'data-low="{low:.6g}" data-high="{high:.6g}" data-power="{image.power:g}" aria-pressed="false">'
         f'<img src="{source}" alt="" style="{shape}"><b>{title}</b>{colour_bar(image)}</button>'
     )
 

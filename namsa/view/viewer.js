@@ -10,7 +10,8 @@ const bytesOf = base64 => {
   for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
   return bytes;
 };
-const [patternColours, imageColours] = ["magma", "gray"].map(name => bytesOf(data.colours[name]));
+const palettes = Object.fromEntries(Object.entries(data.colours).map(([name, text]) => [name, bytesOf(text)]));
+const [patternColours, imageColours] = [palettes.magma, palettes.gray];
 const canvas = Object.assign(byId("pattern"), { width, height });
 let selected = 0, shown = 0, button = buttons[0], view, marks, halves;
 
@@ -40,9 +41,16 @@ function paint(context, n, levelOf, colours) {
   context.putImageData(image, 0, 0);
 }
 
+// From the fraction of the brightest value to the fraction of the colours.
+const scales = {
+  power: fraction => fraction ** power,
+  linear: fraction => fraction,
+  logarithm: fraction => 1 + Math.log10(Math.max(fraction, 1e-4)) / 4,
+};
+
 function drawPattern(index) {
-  const first = index * pixels, scale = 2 ** exponents[index] / brightest;
-  const levelOf = i => Math.max(0, halfValues[halves[first + i]] * scale) ** power;
+  const first = index * pixels, scale = 2 ** exponents[index] / brightest / 10 ** byId("brightest").value;
+  const level = scales[byId("scale").value], levelOf = i => level(Math.max(0, halfValues[halves[first + i]] * scale));
   paint(canvas.getContext("2d"), pixels, levelOf, patternColours);
 }
 
@@ -97,6 +105,7 @@ function drawDetector() {
   virtualButton.querySelector("img").src = scanCanvas.toDataURL();
   const ends = virtualButton.querySelectorAll(".bar > span");
   [ends[0].textContent, ends[1].textContent] = [low, high].map(shortNumber);
+  Object.assign(virtualButton.dataset, { low, high });
   if (button === virtualButton) selectMap(button);
 }
 
@@ -104,7 +113,7 @@ function changeDetector(changes) {
   Object.assign(detector, changes);
   detector.outer = Math.max(0, detector.outer);
   detector.inner = Math.min(Math.max(0, detector.inner), detector.outer);
-  if (button !== virtualButton && virtualButton) selectMap(virtualButton);
+  if (virtualButton) uncover(virtualButton);
   if (!drawing) setTimeout(() => { drawDetector(); showPattern(shown); });
   drawing = true;
 }
@@ -122,10 +131,11 @@ function grab(element, event) {
   const distance = Math.hypot(y - detector.y, x - detector.x), offset = [y - detector.y, x - detector.x];
   const part = Math.abs(distance - outer) < near ? "outer" : inner && Math.abs(distance - inner) < near ? "inner" : "";
   if (!part && distance > outer) return;
+  const [left, top, wide, tall] = viewOf(element), within = (value, start, size) => Math.min(Math.max(value, start), start + size);
   const drag = moved => {
     const [v, u] = pointIn(element, moved);
     if (part) changeDetector({ [part]: Math.hypot(v - detector.y, u - detector.x) });
-    else changeDetector({ y: v - offset[0], x: u - offset[1] });
+    else changeDetector({ y: within(v - offset[0], top, tall), x: within(u - offset[1], left, wide) });
   };
   const stop = () => {
     element.removeEventListener("pointermove", drag);
@@ -136,7 +146,7 @@ function grab(element, event) {
   if (event.isTrusted) element.setPointerCapture(event.pointerId);
 }
 
-// ---- Maps and the image that is laid over them --------------------------------------------------------------------
+// ---- Maps and the image over them ------------------------------------------------------------------------------------
 
 // Gives an element the aspect ratio of its view, and a scale bar of a round length.
 function fitShape(element, [, , w, h]) {
@@ -149,6 +159,67 @@ function fitShape(element, [, , w, h]) {
   bar.style.width = `${100 * length / w}%`;
 }
 
+// Shows the colours of the map from the parts `map-low` to `map-high` of its scale.
+async function drawMap() {
+  const image = byId("map-image"), chosen = button, source = button.querySelector("img").src;
+  const [from, to] = ["map-low", "map-high"].map(id => Number(byId(id).value));
+  const { low, high, power: exponent, colours: name } = button.dataset, bar = button.querySelector(".bar").cloneNode(true);
+  const valueAt = part => Number(low) + part ** (1 / exponent) * (high - low);
+  if (from > 0 || to < 1) {
+    [...bar.querySelectorAll(":scope > span")].forEach((end, i) => { end.textContent = shortNumber(valueAt([from, to][i])); });
+    const drawn = await pixelsOf(source), colours = palettes[name], levels = new Map();
+    if (button !== chosen) return;
+    for (let i = 255; i >= 0; i--) levels.set(colours[3 * i] << 16 | colours[3 * i + 1] << 8 | colours[3 * i + 2], i);
+    const { data: bytes } = drawn.image;
+    for (let i = 0; i < bytes.length; i += 4) {
+      const level = levels.get(bytes[i] << 16 | bytes[i + 1] << 8 | bytes[i + 2]) ?? 0;
+      const next = 3 * Math.round(255 * Math.min(1, Math.max(0, (level / 255 - from) / Math.max(to - from, 0.004))));
+      bytes.set(colours.subarray(next, next + 3), i);
+    }
+    drawn.context.putImageData(drawn.image, 0, 0);
+    image.src = drawn.context.canvas.toDataURL();
+  } else image.src = source;
+  if (byId("overlay-image").hidden) byId("map-bar").replaceChildren(bar);
+}
+
+async function pixelsOf(source) {
+  const picture = Object.assign(new Image(), { src: source });
+  await picture.decode();
+  const { naturalWidth: across, naturalHeight: down } = picture;
+  const context = Object.assign(document.createElement("canvas"), { width: across, height: down }).getContext("2d");
+  context.drawImage(picture, 0, 0);
+  return { context, image: context.getImageData(0, 0, across, down) };
+}
+
+// Downloads what an element shows, with its scale bar, title and the ends of its colours.
+async function savePicture(element, layers, title, bar) {
+  const [, , w, h] = viewOf(element), across = 1024, down = Math.round(across * h / w), line = 22;
+  const paper = Object.assign(document.createElement("canvas"), { width: across, height: down + 2 * line });
+  const context = Object.assign(paper.getContext("2d"), { imageSmoothingEnabled: false, font: "16px sans-serif" });
+  context.fillStyle = "white";
+  context.fillRect(0, 0, paper.width, paper.height);
+  for (const [layer, opacity, x, y, wide, tall] of layers) {
+    if (layer.decode) await layer.decode();
+    context.globalAlpha = opacity;
+    context.drawImage(layer, x * across, y * down, wide * across, tall * down);
+  }
+  context.globalAlpha = 1;
+  const scale = element.querySelector(".scale"), length = parseFloat(scale.style.width) / 100 * across;
+  context.fillRect(0.04 * across, 0.95 * down, length, 6);
+  context.fillText(scale.textContent, 0.04 * across, 0.94 * down);
+  context.fillStyle = "black";
+  const [low, high] = [...bar.querySelectorAll("span > span")].map(end => end.textContent);
+  context.fillText(`${title}: ${low} to ${high} ${bar.querySelector("em").textContent}`, 4, down + line);
+  context.fillText(document.title, 4, down + 2 * line - 4);
+  Object.assign(document.createElement("a"), { href: paper.toDataURL(), download: `${document.title} ${title}.png` }).click();
+}
+
+function saveMap() {
+  const image = byId("overlay-image"), part = name => parseFloat(image.style[name]) / 100;
+  const over = image.hidden ? [] : [[image, Number(byId("opacity").value), part("left"), part("top"), part("width"), part("height")]];
+  return savePicture(byId("map"), [[byId("map-image"), 1, 0, 0, 1, 1], ...over], byId("map-title").textContent, byId("map-bar"));
+}
+
 // A position outside the map is shown where the cell repeats.
 const wrapOnto = (value, start, size, length) =>
   !length || value >= start && value <= start + size ? value : start + (((value - start) % length) + length) % length;
@@ -159,21 +230,29 @@ function selectMap(next) {
   view = viewOf(button);
   fitShape(byId("map"), view);
   byId("map").dataset.view = button.dataset.view;
-  byId("map-image").src = button.querySelector("img").src;
-  byId("map-title").textContent = button.querySelector("b").textContent;
-  byId("map-bar").replaceChildren(button.querySelector(".bar").cloneNode(true));
   const [left, top, w, h] = view, [tall, wide] = period || [0, 0];
   marks = positions.map(([y, x]) => [wrapOnto(y, top, h, tall), wrapOnto(x, left, w, wide)]);
   byId("marks").setAttribute("viewBox", view.join(" "));
-  layOver();
+  placeOverlay();
+  drawMap();
   showPattern(shown);
 }
 
-function layOver() {
+// Shows a map that the reader asks for without what is over it.
+function uncover(next) {
+  byId("overlay").value = "";
+  if (button !== next || !byId("overlay-image").hidden) selectMap(next);
+}
+
+function placeOverlay() {
   const option = byId("overlay").selectedOptions[0], image = byId("overlay-image");
   image.hidden = !option.value;
+  byId("map-title").textContent = button.querySelector("b").textContent;
   byId("overlay-bar").innerHTML = option.value && option.dataset.bar;
   if (image.hidden) return;
+  byId("overlay-bar").querySelector("i").style.opacity = byId("opacity").value;
+  byId("map-title").textContent = `${option.textContent.trim()} over ${button.querySelector("b").textContent}`;
+  byId("map-bar").replaceChildren(byId("overlay-bar").firstChild.cloneNode(true));
   const [left, top, w, h] = view, [x, y, wide, tall] = viewOf(option);
   // In a periodic cell, the copy that lies over the map.
   const moved = (start, gap, length) => length ? start + Math.round(gap / length) * length : start;
@@ -214,7 +293,7 @@ function rememberState() {
   if (location.protocol === "about:") return;
   const changed = Object.entries(detector).filter(([name, value]) => value !== data.detector[name]);
   const ring = changed.map(([name, value]) => [name, +value.toPrecision(6)]);
-  const overlay = byId("overlay").value ? [["overlay", byId("overlay").value], ["opacity", byId("opacity").value]] : [];
+  const overlay = byId("overlay").length > 1 ? [["overlay", byId("overlay").value], ["opacity", byId("opacity").value]] : [];
   const state = [["position", numbers[selected]], ["map", button.dataset.key], ...ring, ...overlay];
   history.replaceState(null, "", `#${new URLSearchParams(state)}`);
 }
@@ -242,7 +321,7 @@ function followHash() {
   const state = new URLSearchParams(location.hash.slice(1)), index = numbers.indexOf(Number(state.get("position") || -1));
   if (index >= 0) selected = shown = index;
   for (const name of Object.keys(detector)) if (Number.isFinite(parseFloat(state.get(name)))) detector[name] = Number(state.get(name));
-  byId("overlay").value = [...byId("overlay").options].some(one => one.value === state.get("overlay")) ? state.get("overlay") : "";
+  if ([...byId("overlay").options].some(one => one.value === state.get("overlay"))) byId("overlay").value = state.get("overlay");
   byId("opacity").value = state.get("opacity") ?? byId("opacity").value;
   selectMap(buttons.find(item => item.dataset.key === state.get("map")) || button);
   drawDetector();
@@ -263,8 +342,15 @@ ringInputs.forEach(input => input.addEventListener("change", () => {
   if (input.value !== "") changeDetector({ [input.name]: Number(input.value) });
   rememberState();
 }));
-["overlay", "opacity"].forEach(id => byId(id).addEventListener("input", () => { layOver(); rememberState(); }));
-buttons.forEach(item => item.addEventListener("click", () => { selectMap(item); selectPosition(selected); }));
+["overlay", "opacity"].forEach(id => byId(id).addEventListener("input", () => { placeOverlay(); drawMap(); rememberState(); }));
+["map-low", "map-high"].forEach(id => byId(id).addEventListener("input", drawMap));
+["scale", "brightest"].forEach(id => byId(id).addEventListener("input", () => showPattern(shown)));
+byId("save-map").addEventListener("click", saveMap);
+byId("save-pattern").addEventListener("click", () => {
+  const element = document.querySelector(".detector");
+  savePicture(element, [[canvas, 1, 0, 0, 1, 1]], `Pattern ${numbers[shown]}`, element.closest("figure").querySelector("figcaption"));
+});
+buttons.forEach(item => item.addEventListener("click", () => { uncover(item); selectPosition(selected); }));
 byId("map").addEventListener("pointermove", event => showPattern(nearestPosition(event)));
 byId("map").addEventListener("pointerleave", () => showPattern(selected));
 byId("map").addEventListener("click", event => selectPosition(nearestPosition(event)));

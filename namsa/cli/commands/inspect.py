@@ -13,7 +13,8 @@ from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.inspection.inspect import Inspection
 from namsa.inspection.inspect import inspect as measure
-from namsa.view.inspection_figure import caption, draw_inspection, quantity_rows, write_inspection_page
+from namsa.io.calibration_text import readable
+from namsa.view.inspection_figure import caption, draw_inspection, write_inspection_page, write_scan_images
 
 PICTURES = (".png", ".pdf", ".svg")
 MOST_LINES = 20  # about bad pixels
@@ -21,13 +22,15 @@ MOST_LINES = 20  # about bad pixels
 
 def inspect(options: argparse.Namespace) -> None:
     """Prints what a scan's patterns say of its calibration, and writes it to the files that are asked for."""
-    outputs = {"--out": options.out, "--png": options.png, "--html": options.html}
+    outputs = {"--out": options.out, "--png": options.png, "--html": options.html, "--images": options.images}
     inputs = [path for path in (options.data, options.crystal) if path is not None]
     places = [os.path.realpath(path) for path in outputs.values() if path is not None]
     if len(set(places)) < len(places):
         raise InputError(f"{', '.join(outputs)} name one file twice: name another for each")
+    if options.images is not None and options.images.exists() and not options.images.is_dir():
+        raise InputError(f"--images {options.images} is a file: name a folder")
     for option, path in outputs.items():
-        if path is not None:
+        if path is not None and option != "--images":
             check_output(path, inputs, option)
     if options.png is not None and options.png.suffix not in PICTURES:
         raise InputError(f"--png {options.png} does not end in one of {', '.join(PICTURES)}")
@@ -55,6 +58,8 @@ def inspect(options: argparse.Namespace) -> None:
         draw_inspection(inspection, options.png)
     if options.html is not None:
         write_inspection_page(inspection, options.html)
+    if options.images is not None:
+        write_scan_images(inspection, options.images)
     if options.json:
         print_json(inspection.as_json())
     else:
@@ -79,7 +84,7 @@ def _print(inspection: Inspection, written: Sequence[Path]) -> None:
     if facts.get("flyback_columns"):
         print_line(f"columns {facts['flyback_columns']} differ abruptly: the beam may be flying back, see --flyback")
     methods = [quantity.method for quantity in inspection.calibration.quantities.values()]
-    print_table([(*row, method) for row, method in zip(quantity_rows(inspection), methods, strict=True)])
+    print_table([(*row, method) for row, method in zip(readable(inspection.calibration), methods, strict=True)])
     for note in inspection.calibration.notes:
         print_line(f"note: {note}")
     for path in written:

@@ -4,6 +4,8 @@ import argparse
 import os
 from pathlib import Path
 
+import numpy as np
+
 from namsa import sample_file
 from namsa.cli.calibration_options import calibration_overrides, refuse_stated
 from namsa.cli.commands.output import print_json, print_line
@@ -11,6 +13,8 @@ from namsa.cli.layout_options import layout
 from namsa.dataset import shards
 from namsa.errors import InputError
 from namsa.exchange import stemdl
+from namsa.figures.density_figure import MapPanel, density_figure
+from namsa.figures.panels import write_figure
 from namsa.figures.sample_figure import show as show_sample
 from namsa.files import check_output
 from namsa.io.formats import frame_files, zarr_store
@@ -21,6 +25,7 @@ from namsa.text import shorten
 from namsa.view import info_text
 from namsa.view.browse import browse
 from namsa.view.info import DatasetInfo, FileInfo, describe_dataset, describe_file
+from namsa.view.page_overlay import read_images
 from namsa.view.recording_info import RecordingInfo, describe_recording
 
 
@@ -29,6 +34,9 @@ def info(options: argparse.Namespace) -> None:
     described: DatasetInfo | FileInfo | RecordingInfo
     if os.path.isfile(options.path / stemdl.DATA_FILE):
         _print_stemdl(options)
+        return
+    if os.path.isfile(options.path) and holds_images(options.path):
+        _print_density(options)
         return
     if _is_folder_of_patterns(options.path) or (os.path.isfile(options.path) and not _has_samples(options.path)):
         with read(options.path, dataset=options.dataset, **layout(options)) as recording:
@@ -69,6 +77,34 @@ def _print_stemdl(options: argparse.Namespace) -> None:
                     print_line(f"  {name:9} {line}")
 
 
+def _print_density(options: argparse.Namespace) -> None:
+    """Prints what a reconstruction has written: its maps, and what is said of them."""
+    refuse_stated(options, options.path)
+    maps = read_images(options.path)
+    with sample_file.open_samples(options.path) as trees:
+        provenance = next(iter(trees.values())).provenance()
+    facts = {
+        image.title.lower(): {
+            "shape": list(image.image.shape),
+            "units": image.units,
+            "pixel_angstrom": [float(step) for step in image.grid.step],
+            "least_mean_most": [float(f(image.image)) for f in (np.nanmin, np.nanmean, np.nanmax)],
+        }
+        for image in maps
+    }
+    if options.json:
+        print_json({"path": str(options.path), "maps": facts, "provenance": provenance})
+        return
+    print_line(f"{options.path}: a reconstruction of {provenance.get('data')} by {provenance.get('model')}")
+    for name, fact in facts.items():
+        (ny, nx), (dy, dx) = fact["shape"], fact["pixel_angstrom"]
+        low, mean, high = fact["least_mean_most"]
+        numbers = f"{low:.4g} to {high:.4g}, mean {mean:.4g} {fact['units']}".rstrip()
+        print_line(f"  {name:12} {ny} × {nx} pixels of {dy:.4g} × {dx:.4g} Å, {numbers}")
+    for note in provenance.get("said", []):
+        print_line(f"  note: {note}")
+
+
 def _is_folder_of_patterns(path: Path) -> bool:
     """Returns whether it is a Zarr store, a folder of frames, or a pattern of their names."""
     if os.path.isdir(path):
@@ -92,12 +128,16 @@ def show(options: argparse.Namespace) -> None:
     no picture of that kind, so that the page is all that is written.
     """
     is_file = os.path.isfile(options.sample)
+    if is_file and holds_images(options.sample):
+        _show_density(options)
+        return
     if _is_folder_of_patterns(options.sample) or (is_file and not holds_samples(options.sample)):
         _show_recording(options)
         return
     refuse_stated(options, options.sample)
     name, sample = find_sample(options.sample)
-    out = options.out or Path(check_name(name, "the sample", "name the picture with --out") + ".png")
+    own = options.sample.stem if is_file else check_name(name, "the sample", "name the picture with --out")
+    out = options.out or Path(f"{own}.png")
     page = out.with_suffix(".html")
     inputs = [options.sample, *([options.overlay] if options.overlay else [])]
     check_output(out, inputs)
@@ -109,6 +149,21 @@ def show(options: argparse.Namespace) -> None:
     if options.html or out.suffix == ".html":
         written = browse(sample, title=name, overlay=options.overlay, max_megabytes=options.page_mb)
         print_line(str(written.save(page)))
+
+
+def _show_density(options: argparse.Namespace) -> None:
+    """Draws what a reconstruction has written."""
+    refuse_stated(options, options.sample)
+    out = options.out or Path(f"{options.sample.stem}.png")
+    if options.html or options.overlay or out.suffix == ".html":
+        raise InputError(
+            f"{options.sample} is a reconstruction, which is drawn as a picture; a page shows it over its scan: "
+            f"namsa show SCAN --overlay {options.sample}"
+        )
+    check_output(out, [options.sample])
+    panels = [MapPanel(i.title, i.image, i.grid, i.units, i.colours, i.smooth) for i in read_images(options.sample)]
+    write_figure(density_figure(panels, options.sample.name), out)
+    print_line(str(out))
 
 
 def _show_recording(options: argparse.Namespace) -> None:
@@ -128,6 +183,14 @@ def _show_recording(options: argparse.Namespace) -> None:
         **layout(options),
     )
     print_line(str(page.save(out)))
+
+
+def holds_images(path: Path) -> bool:
+    """Returns whether it is the file of a reconstruction: maps without patterns."""
+    try:
+        return not holds_samples(path) and bool(read_images(path))
+    except InputError:
+        return False
 
 
 def holds_samples(path: Path) -> bool:

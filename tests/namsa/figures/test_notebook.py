@@ -12,6 +12,7 @@ import pytest
 from matplotlib.image import imread
 
 from namsa import sample_file
+from namsa.figures.interpolation import interpolated
 from namsa.figures.notebook import sample_html
 
 BEAM = {"energy_ev": 200e3, "semiangle_mrad": 4.0, "thickness_angstrom": 20.0, "grid_shape": [8, 10]}
@@ -31,12 +32,12 @@ def test_the_html_holds_the_mean_pattern_and_the_density():
     text = s._repr_html_()
     assert "://" not in text
     mean, density = pictures(text)
-    assert (mean.shape, density.shape) == ((5, 7, 3), (2, 3, 3))
+    assert (mean.shape, density.shape) == ((5, 7, 3), (8, 12, 3))
     average = s.cbed.mean(axis=0, dtype=np.float64)
     level = np.round(255 * (average / average.max()) ** 0.3).astype(int)
     np.testing.assert_array_equal(mean, matplotlib.colormaps["magma"](level, bytes=True)[..., :3])
     low, high = s.density.min(), s.density.max()
-    level = np.round(255 * (s.density - low) / (high - low)).astype(int)
+    level = np.round(255 * np.clip((interpolated(s.density) - low) / (high - low), 0, 1)).astype(int)
     np.testing.assert_array_equal(density, matplotlib.colormaps["viridis"](level, bytes=True)[..., :3])
 
 

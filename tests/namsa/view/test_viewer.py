@@ -139,8 +139,8 @@ def test_command_writes_the_page_alone_or_beside_the_picture(tmp_path, monkeypat
     assert main(["show", "x.h5", "--out", "page.html"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "x.h5"]
     assert main(["show", "x.h5", "--html"]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "s.html", "s.png", "x.h5"]
-    assert capsys.readouterr().out.split() == ["page.html", "s.png", "s.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "x.h5", "x.html", "x.png"]
+    assert capsys.readouterr().out.split() == ["page.html", "x.png", "x.html"]
 
 
 @pytest.mark.parametrize("option", [["--calibration", "broken.json"], ["--scan-shape", "2x3"], ["--energy-ev", "1e5"]])
@@ -178,6 +178,49 @@ ready.then(() => {
 });
 </script>
 """
+
+
+CONTRAST = """
+<script>
+ready.then(async () => {
+  const set = (id, value) => { byId(id).value = value; byId(id).dispatchEvent(new Event("input")); };
+  const saved = [], report = { view: getComputedStyle(document.querySelector(".detector svg")).overflow, saved };
+  HTMLAnchorElement.prototype.click = function () { saved.push([this.download, this.href.slice(0, 22)]); };
+  set("scale", "logarithm"); set("brightest", -1);
+  report.pattern = [...canvas.getContext("2d").getImageData(0, 0, width, height).data];
+  set("map-low", 0.25); set("map-high", 0.5); await drawMap();
+  report.map = [...(await pixelsOf(byId("map-image").src)).image.data];
+  report.ends = [...byId("map-bar").querySelectorAll(".bar > span")].map(end => end.textContent);
+  byId("save-pattern").click(); await saveMap();
+  const answer = Object.assign(document.createElement("pre"), { id: "report", textContent: JSON.stringify(report) });
+  document.body.append(answer);
+});
+</script>
+"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+def test_a_browser_changes_scale_and_contrast_and_saves_pictures(tmp_path):
+    s = sample()
+    (tmp_path / "page.html").write_text(viewer.sample_page(s, "s").text + CONTRAST, encoding="utf-8")
+    dom = rendered(f"file://{tmp_path}/page.html#position=3&map=projected-potential", tmp_path, 20_000)
+    report = json.loads(html.unescape(re.search(r'id="report">(.*?)</pre>', dom)[1]))
+    level = np.clip(1 + np.log10(np.maximum(s.cbed[3] / 0.05, 1e-4)) / 4, 0, 1)  # the brightest is a tenth of 0.5
+    pattern = np.reshape(report["pattern"], (*DETECTOR, 4))[..., :3]
+    np.testing.assert_allclose(pattern, colours(np.round(255 * level).astype(int), PATTERN), atol=6)
+    # The potential is drawn as its root: a quarter of the scale is 1/16 of the largest value.
+    potential = s.projected_potential
+    level = np.clip(4 * (np.round(255 * np.sqrt(potential / potential.max())) / 255 - 0.25), 0, 1)
+    shown = np.reshape(report["map"], (*potential.shape, 4))[..., :3]
+    np.testing.assert_allclose(shown, colours(np.round(255 * level).astype(int), "viridis"), atol=6)
+    assert [float(end) for end in report["ends"]] == pytest.approx(
+        [potential.max() / 16, potential.max() / 4], rel=5e-3
+    )
+    assert report["view"] == "hidden"  # the ring stays in its panel
+    assert sorted(report["saved"], reverse=True) == [
+        ["s Projected potential.png", "data:image/png;base64,"],
+        ["s Pattern 3.png", "data:image/png;base64,"],
+    ]
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
