@@ -20,6 +20,7 @@ COMMAND = Path(__file__).with_name("guide_command")
 # Programs of namsa, and those that are recorded alone.
 PROGRAMS = ("namsa", "namsa-train", "python", "horovodrun", "jsrun", "pip", "conda", "sbatch", "bsub", "pytest")
 PARTS = ("configs", "docs", "tests", "train", "namsa", "README.md", "pyproject.toml")  # of a checkout, for its commands
+ASSIGNMENT = re.compile(r'^[A-Z]+=(?:"[^"]*"|\S+)$', re.MULTILINE)  # of a variable that later blocks use
 FILE_LINE = re.compile(r"# ([\w.-]+\.(?:yaml|py))(?: .*)?\n")
 
 
@@ -38,8 +39,9 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    """Returns the blocks of a page in their order."""
+    """Returns the blocks of a page in their order; those of bash with the variables of the blocks before."""
     found: list[Block] = []
+    variables: list[str] = []
     lines = page.read_text(encoding="utf-8").splitlines()
     number = 0
     while number < len(lines):
@@ -52,7 +54,8 @@ def blocks(page: Path) -> list[Block]:
             while end < len(lines) and (lines[end].startswith("    ") or not lines[end]):
                 end += 1
             text = "\n".join(line[4:] for line in lines[number:end]).rstrip() + "\n"
-            found.append(Block(number + 1, "bash", text))
+            found.append(Block(number + 1, "bash", "\n".join([*variables, text])))
+            variables += ASSIGNMENT.findall(text)
             end -= 1
         else:
             end = number
@@ -63,9 +66,11 @@ def blocks(page: Path) -> list[Block]:
 def lay_out(folder: Path) -> None:
     """Makes a folder what a fresh checkout is to commands: its files, and stand-ins for its programs."""
     programs = folder / ".programs"
-    programs.mkdir()
-    for name in PROGRAMS:
-        (programs / name).symlink_to(COMMAND)
+    own = folder / "ENV" / "bin"  # of conda
+    for place, names in ((programs, PROGRAMS), (own, ("python", "conda-pack"))):
+        place.mkdir(parents=True)
+        for name in names:
+            (place / name).symlink_to(COMMAND)
     for name in PARTS:
         (folder / name).symlink_to(ROOT / name)
     for path in [*(ROOT / "scripts").glob("*"), ROOT / ".ci" / "run"]:
