@@ -9,6 +9,7 @@ command, and run it where the test says so.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = Path(__file__).with_name("guide_command")
 # Programs of namsa, and those that are recorded alone.
 PROGRAMS = ("namsa", "namsa-train", "python", "horovodrun", "jsrun", "pip", "conda", "sbatch", "bsub", "pytest")
-PARTS = ("configs", "docs", "tests", "train", "namsa", "README.md", "pyproject.toml")  # of a checkout, for its commands
+PARTS = ("docs", "tests", "train", "namsa", "README.md", "pyproject.toml")  # of a checkout, for its commands
 ASSIGNMENT = re.compile(r'^[A-Z]+=(?:"[^"]*"|\S+)$', re.MULTILINE)  # of a variable that later blocks use
 FILE_LINE = re.compile(r"# ([\w.-]+\.(?:yaml|py))(?: .*)?\n")
 
@@ -71,6 +72,7 @@ def lay_out(folder: Path) -> None:
         place.mkdir(parents=True)
         for name in names:
             (place / name).symlink_to(COMMAND)
+    shutil.copytree(ROOT / "configs", folder / "configs")  # where a command writes
     for name in PARTS:
         (folder / name).symlink_to(ROOT / name)
     for path in [*(ROOT / "scripts").glob("*"), ROOT / ".ci" / "run"]:
