@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from namsa.physics import virtual_detectors
 from namsa.physics.optics import wavelength_angstrom
 
 from .conditions import Conditions
@@ -156,37 +155,3 @@ def rings(distance: Array) -> Array:
 def _averages(weights: Iterable[Array]) -> Array:
     """Returns columns of `weights` that are divided by their sums, without those that have no pixel."""
     return np.stack([weight / weight.sum() for weight in weights if weight.any()], axis=-1, dtype=np.float32)
-
-
-# ---- Computation; `train.input.channels_graph` does the same for batches ---------------------------------------------
-
-
-def to_channels(patterns: Array, channels: Channels, power: float, gain: float) -> Array:
-    """Computes the channels of one sample; returns `(sy, sx, c)`, float32.
-
-    Averages become gain · (I / I₀)^power, as pixels do. The deflection is in tenths of the semiangle, the phase in
-    tenths of a radian.
-
-    Args:
-        patterns: `(sy, sx, pixels)`, fractions of the beam.
-        power: Exponent of intensities.
-        gain: Factor of intensities.
-    """
-    averages = patterns if channels.averages is None else _product(patterns, channels.averages)
-    parts = [gain * (averages * patterns.shape[-1]) ** power]
-    if channels.moments is not None:
-        total, y, x = np.moveaxis(_product(patterns, channels.moments), -1, 0)
-        deflection = np.stack([y, x], axis=-1) / np.where(total > 0, total, 1)[..., None]
-        if channels.deflection:
-            parts.append(TENTHS / channels.semiangle_mrad * deflection)
-        if channels.phase:
-            phase = virtual_detectors.integrated_centre_of_mass(
-                deflection, channels.scan_step_angstrom, channels.wavelength_angstrom, periodic=False
-            )
-            parts.append(TENTHS * phase[..., None])
-    return np.concatenate(parts, axis=-1, dtype=np.float32)
-
-
-def _product(patterns: Array, matrix: Array) -> Array:
-    """Returns patterns @ matrix as one product. NumPy alone would call BLAS, and wait for its threads, per scan row."""
-    return (patterns.reshape(-1, patterns.shape[-1]) @ matrix).reshape(*patterns.shape[:-1], -1)

@@ -1,4 +1,4 @@
-"""`train.experiment.channels.to_channels` in `keras.ops`, on the device that trains."""
+"""The channels of `train.experiment.channels`, computed from patterns on the device that trains."""
 
 from typing import Any
 
@@ -10,8 +10,11 @@ from ..experiment.channels import TENTHS, Channels
 Tensor = Any
 
 
-def to_channels_graph(patterns: Tensor, scale: Tensor, channels: Channels, power: float, gain: float) -> Tensor:
+def to_channels(patterns: Tensor, scale: Tensor, channels: Channels, power: float, gain: float) -> Tensor:
     """Computes the channels of a batch; returns `(n, sy, sx, c)`, float32.
+
+    Averages become gain · (I / I₀)^power, as pixels do. The deflection is in tenths of the semiangle, the phase in
+    tenths of a radian.
 
     Args:
         patterns: `(n, sy, sx, pixels)`, fractions of the beam times `scale`.

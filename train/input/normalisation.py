@@ -1,4 +1,4 @@
-"""From stored samples to the network's tensors: normalisation and layout, in NumPy and in `keras.ops`.
+"""From stored samples to the network's tensors: normalisation and layout.
 
 x = gain · (I / I₀)^power, with I₀ = 1 / (number of detector pixels), a pixel's part of the beam if it were spread
 evenly. y = density / density_scale. In layout 'detector' the image axes are the detector's y, x and the channels the
@@ -20,10 +20,10 @@ from namsa.pixels import raster_shape
 
 from ..execution import backend
 from ..experiment import symmetries
-from ..experiment.channels import Channels, image_coordinates, to_channels, volume_shape
+from ..experiment.channels import Channels, image_coordinates
 from ..experiment.inputs import Inputs
 from ..experiment.refocus import refocused
-from .channels_graph import to_channels_graph
+from .channels_graph import to_channels
 
 Tensor = Any
 Image = npt.NDArray[np.float32]
@@ -63,49 +63,21 @@ class Normalisation(NamedTuple):
 
 
 def normalise(
-    record: Record,  # the stored sample
-    inputs: Inputs,
-    data_format: DataFormat = "channels_last",  # order of axes of x and y
-    symmetry: int = 0,  # number of a symmetry of `train.experiment.symmetries`; 0 for none
-    channels: Channels | None = None,  # see `train.experiment.channels`; `None` if all pixels are channels
+    record: Record, inputs: Inputs, data_format: DataFormat = "channels_last", channels: Channels | None = None
 ) -> tuple[Image, Image]:
-    """Converts one sample in NumPy's arithmetic.
+    """Converts one sample as `normalise_graph` converts batches.
 
     Returns:
         x `(h, w, c)` and y `(h, w, 1)`, or `(c, h, w)` and `(1, h, w)` with channels first; float32. The bins of a
-        density by depth are the channels of y. In layout
-        'pattern' x has a leading axis of the positions, in layout 'volume' it is `(sy, dy, dx, sx)`, in layout 'depth'
-        `(z, sy, sx, c)`, and y `(z, sy, sx, 1)`.
+        density by depth are the channels of y. In layout 'pattern' x has a leading axis of the positions, in layout
+        'volume' it is `(sy, dy, dx, sx)`, in layout 'depth' `(z, sy, sx, c)`, and y `(z, sy, sx, 1)`.
     """
-    sy, sx = raster_shape(record.header["provenance"], len(record.cbed))
-    dy, dx = record.cbed.shape[1:]
-    patterns, density = record.patterns().reshape(sy, sx, dy, dx), record.density
-    if symmetry:
-        patterns, density = symmetries.apply(symmetry, record_symmetries(record), patterns, density)
-        sy, sx, dy, dx = patterns.shape
-    y = (density if density.ndim == 3 else density[None]) / np.float32(inputs.density_scale_e_per_angstrom2)
-    if inputs.layout == "pattern":
-        x = inputs.gain * (patterns.reshape(-1, dy, dx) * (dy * dx)) ** inputs.power
-        return np.expand_dims(x, 1 if data_format == "channels_first" else -1), np.moveaxis(y, 0, -1)
-    if channels:
-        x = to_channels(patterns.reshape(sy, sx, dy * dx), channels, inputs.power, inputs.gain)
-    else:
-        x = inputs.gain * (patterns * (dy * dx)) ** inputs.power
-        x = x.reshape((sy * sx, dy, dx) if inputs.layout == "detector" else (sy, sx, dy * dx))
-    if channels and channels.refocus:
-        volume = refocused(np.moveaxis(x, -1, 0)[None, :, None], channels.refocus)[0]
-        if data_format == "channels_first":
-            return volume, y[None]
-        return np.ascontiguousarray(np.moveaxis(volume, 0, -1)), y[..., None]
-    if inputs.layout == "volume":
-        x = np.moveaxis(x.reshape(sy, sx, *volume_shape((sy, sx, dy, dx), inputs)[2:]), 1, -1)
-        channel_axis = 0 if data_format == "channels_first" else -1
-        return np.ascontiguousarray(np.moveaxis(x, -1, channel_axis)), np.moveaxis(y, 0, channel_axis)
-    if inputs.coordinates:
-        x = np.concatenate([x, np.moveaxis(image_coordinates(dy, dx), -1, 0)])
-    present_axis = 0 if inputs.layout == "detector" else -1
-    channel_axis = 0 if data_format == "channels_first" else -1
-    return np.ascontiguousarray(np.moveaxis(x, present_axis, channel_axis)), np.moveaxis(y, 0, channel_axis)
+    scan, detector = raster_shape(record.header["provenance"], len(record.cbed)), record.cbed.shape[1:]
+    batch = Batch(
+        record.patterns().reshape(1, *scan, *detector), np.ones((1, 1, 1, 1), np.float32), record.density[None]
+    )
+    x, y = map(np.asarray, normalise_graph(batch, Normalisation.of(inputs, data_format, "float32"), channels))
+    return x if inputs.layout == "pattern" else x[0], y[0]
 
 
 def record_symmetries(record: Record, drawn: Collection[str] = ()) -> symmetries.Symmetries:
@@ -119,7 +91,7 @@ def record_symmetries(record: Record, drawn: Collection[str] = ()) -> symmetries
 
 
 def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | None = None) -> tuple[Tensor, Tensor]:
-    """Converts a batch as `normalise` does, on the device that trains.
+    """Converts a batch on the device that trains.
 
     Args:
         batch: Tensors.
@@ -138,7 +110,7 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
     if not (channels and channels.refocus):
         y = _channels_at(y if len(y.shape) == 4 else y[:, None], data_format)
     if channels:
-        x = to_channels_graph(ops.reshape(patterns, (-1, sy, sx, dy * dx)), scale, channels, power, gain)
+        x = to_channels(ops.reshape(patterns, (-1, sy, sx, dy * dx)), scale, channels, power, gain)
         if channels.refocus:
             volume = refocused(ops.transpose(x, (0, 3, 1, 2))[:, :, None], channels.refocus)
             return ops.cast(_channels_at(volume, data_format), dtype), _channels_at(y[:, None], data_format)

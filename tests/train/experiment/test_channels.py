@@ -1,4 +1,4 @@
-"""What of a pattern becomes channels: sums, angles and units, symmetries, and NumPy's arithmetic in TensorFlow's."""
+"""What of a pattern becomes channels: sums, angles and units, and symmetries."""
 
 import numpy as np
 import pytest
@@ -10,9 +10,9 @@ from namsa.physics import virtual_detectors as virtual
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import PixelGrid
 from train.apply.mirrors import ChannelMirror, mirrored_images
-from train.experiment.channels import channel_count, to_channels
+from train.experiment.channels import channel_count
 from train.experiment.experiment import load
-from train.input.channels_graph import to_channels_graph
+from train.input import channels_graph
 from train.input.normalisation import Batch, Normalisation, normalise_graph
 
 QUICKSTART = CONFIGS / "quickstart.yaml"
@@ -40,6 +40,11 @@ def random_patterns(scan, detector, seed=0):
 
 def in_a_row(patterns):
     return patterns.reshape(*patterns.shape[:2], -1)
+
+
+def to_channels(patterns, channels, power, gain):
+    one = np.ones((1, 1, 1, 1), np.float32)
+    return channels_graph.to_channels(patterns[None], one, channels, power, gain)[0].numpy()
 
 
 @pytest.mark.parametrize(("kind", "guess"), KINDS)
@@ -106,7 +111,7 @@ def test_the_guess_finds_the_phase_whose_gradient_deflects():
 
 @pytest.mark.parametrize(("kind", "guess"), KINDS)
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
-def test_the_graph_calculates_as_numpy_does(kind, guess, data_format):
+def test_averages_of_a_batch_are_products_with_the_patterns(kind, guess, data_format):
     scan, detector = (6, 8), (16, 12)
     channels = make(kind, guess, scan, detector)
     patterns = np.stack([random_patterns(scan, detector, seed) for seed in (0, 1)])
@@ -116,9 +121,13 @@ def test_the_graph_calculates_as_numpy_does(kind, guess, data_format):
     settings = Normalisation(0.5, 1.5, 1.0, "scan", data_format, "float32")
     x, y = normalise_graph(Batch(*map(tf.constant, (stored, scale, density))), settings, channels)
     for index in range(2):
-        expected = to_channels(in_a_row(stored[index].astype(np.float32) / 1000), channels, 0.5, 1.5)
-        expected = np.moveaxis(expected, -1, 0) if data_format == "channels_first" else expected
-        np.testing.assert_allclose(x[index], expected, rtol=2e-4, atol=1e-4)
+        fractions = in_a_row(stored[index].astype(np.float32) / 1000)
+        averages = fractions if channels.averages is None else fractions @ channels.averages
+        found = np.moveaxis(x[index], 0, -1) if data_format == "channels_first" else x[index].numpy()
+        count = averages.shape[-1]
+        np.testing.assert_allclose(found[..., :count], 1.5 * np.sqrt(192 * averages), rtol=2e-4, atol=1e-4)
+        np.testing.assert_allclose(found, to_channels(fractions, channels, 0.5, 1.5), rtol=2e-4, atol=1e-4)
+        assert np.isfinite(found).all()
     assert y.shape == ((2, 1, *scan) if data_format == "channels_first" else (2, *scan, 1))
 
 
@@ -132,11 +141,10 @@ def test_a_symmetry_exchanges_channels(kind, guess, detector, symmetry):
     patterns = random_patterns(scan, detector)[None]
     detector_first = mirrored_images(patterns, symmetry).transpose(0, 3, 4, 1, 2)
     mirrored = mirrored_images(detector_first, symmetry).transpose(0, 3, 4, 1, 2)
-    one = tf.ones((1, 1, 1, 1))
 
     def computed(stack):
         rows = np.ascontiguousarray(stack).reshape(1, *scan, -1)
-        return to_channels_graph(tf.constant(rows), one, channels, 1.0, 1.0).numpy()
+        return to_channels(rows[0], channels, 1.0, 1.0)[None]
 
     straight, mirror = computed(patterns), ChannelMirror.of(symmetry, channels, detector)
     assert sorted(mirror.order) == list(range(straight.shape[-1]))

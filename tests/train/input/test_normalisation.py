@@ -1,4 +1,4 @@
-"""The network's tensors: values, layouts and symmetries, and NumPy's arithmetic in TensorFlow's."""
+"""The network's tensors: values, layouts and symmetries."""
 
 from dataclasses import replace
 
@@ -74,10 +74,11 @@ def test_channels_first_is_the_same_in_another_order(layout):
 
 
 def test_a_symmetry_moves_patterns_and_density_together():
-    record, inputs = make_record(), Inputs(power=1.0)
-    x, y = normalise(record, inputs, symmetry=3)
+    record = make_record()
     cbed = record.cbed.reshape(*SCAN, *DETECTOR)
     patterns, density = symmetries.apply(3, record_symmetries(record), cbed, record.density)
+    mirrored = replace(record, cbed=patterns.reshape(6, *DETECTOR), density=density)
+    x, y = normalise(mirrored, Inputs(power=1.0))
     np.testing.assert_allclose(x, np.moveaxis(patterns.reshape(6, *DETECTOR), 0, -1) * PIXELS, rtol=1e-6)
     np.testing.assert_array_equal(y[..., 0], density)
     assert not np.array_equal(y[..., 0], record.density)
@@ -90,7 +91,7 @@ def test_a_symmetry_moves_patterns_and_density_together():
 @pytest.mark.parametrize(
     ("power", "gain", "stored"), [(0.5, 1.0, "float16"), (1.0, 2.5, "float32"), (0.3, 0.7, "float16")]
 )
-def test_the_graph_calculates_as_numpy_does(layout, coordinates, data_format, power, gain, stored):
+def test_a_batch_holds_its_samples_in_the_order_of_the_layout(layout, coordinates, data_format, power, gain, stored):
     inputs = Inputs(layout=layout, power=power, gain=gain, density_scale_e_per_angstrom2=3.0, coordinates=coordinates)
     stored_records = [records.decode(records.encode(sample(seed), stored)) for seed in (0, 1)]
     scale = np.array([record.header["arrays"]["cbed"]["scale"] for record in stored_records], np.float32).reshape(
@@ -102,10 +103,21 @@ def test_the_graph_calculates_as_numpy_does(layout, coordinates, data_format, po
         tf.constant(np.stack([record.density for record in stored_records])),
     )
     x, y = normalise_graph(batch, Normalisation.of(inputs, data_format, "float32"))
+    first = data_format == "channels_first"
     for index, record in enumerate(stored_records):
-        expected_x, expected_y = normalise(record, inputs, data_format)
-        np.testing.assert_allclose(x[index], expected_x, rtol=1e-6)
-        np.testing.assert_allclose(y[index], expected_y, rtol=3e-7)  # TensorFlow multiplies by a constant's inverse
+        expected = np.float32(gain) * (record.patterns().reshape(*SCAN, *DETECTOR) * PIXELS) ** np.float32(power)
+        if layout == "volume":
+            expected = np.moveaxis(expected, 1, -1)
+        else:
+            expected = expected.reshape(6, *DETECTOR) if layout == "detector" else expected.reshape(*SCAN, PIXELS)
+            expected = np.moveaxis(expected, 0, -1) if layout == "detector" else expected
+        found = np.moveaxis(x[index], 0, -1) if first else x[index].numpy()
+        np.testing.assert_allclose(found[..., : expected.shape[-1]], expected, rtol=1e-6)
+        assert found.shape[-1] == expected.shape[-1] + 2 * coordinates
+        # TensorFlow multiplies by a constant's inverse.
+        np.testing.assert_allclose(np.squeeze(y[index]), record.density / np.float32(3), rtol=3e-7)
+        for batched, alone in zip((x[index], y[index]), normalise(record, inputs, data_format), strict=True):
+            np.testing.assert_allclose(batched, alone, rtol=1e-6)
 
 
 def test_coordinates_are_the_last_two_channels():
