@@ -38,6 +38,15 @@ class Closing:
         self.close()
 
 
+@contextmanager
+def system_errors(failed: str, kind: type[InputError | WorkError] = WorkError) -> Iterator[None]:
+    """Raises an error of a kind for one of the system: what failed, as "cannot write FILE", and the system's reason."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{failed}: {error.strerror or error}") from None
+
+
 def read_text(path: Path, *, largest_bytes: int, kind: str = "", errors: str = "strict") -> str:
     """Returns the contents of a text file in UTF-8.
 
@@ -66,11 +75,8 @@ def read_bytes(path: Path, *, largest_bytes: int, kind: str = "") -> bytes:
         InputError: If the file cannot be read or is too large.
     """
     name = f"{kind} {shorten(str(path), 300)}".strip()
-    with open_regular(path, kind) as file:
-        try:
-            data = file.read(largest_bytes + 1)
-        except OSError as error:
-            raise InputError(f"cannot read {name}: {error.strerror}") from None
+    with open_regular(path, kind) as file, system_errors(f"cannot read {name}", InputError):
+        data = file.read(largest_bytes + 1)
     if len(data) > largest_bytes:
         raise InputError(f"cannot read {name}: it has more than {largest_bytes / 2**20:g} MiB")
     return data
@@ -157,19 +163,18 @@ def open_atomic(path: Path, replace: bool = True, buffering: int = -1, parents: 
     """
     temporary = _hidden(path)
     try:
-        if parents:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("x+b", buffering=buffering) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            temporary.replace(path)
-        else:
-            _name_if_new(temporary, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise WorkError(f"cannot write {path}: {error.strerror or error}") from None
+        with system_errors(f"cannot write {path}"):
+            if parents:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("x+b", buffering=buffering) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if replace:
+                temporary.replace(path)
+            else:
+                _name_if_new(temporary, path)
+            sync_folder(path.parent)
     finally:
         with suppress(OSError):  # in a folder that cannot be written there is no file to remove
             temporary.unlink(missing_ok=True)
@@ -190,15 +195,14 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise InputError(f"{path} is there already: remove it, or name another with --out")
     temporary = _hidden(path)
     try:
-        make_folder(path.parent)
-        temporary.mkdir()
-        yield temporary
-        with suppress(FileNotFoundError):
-            path.rmdir()
-        temporary.rename(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise WorkError(f"cannot write {path}: {error.strerror or error}") from None
+        with system_errors(f"cannot write {path}"):
+            make_folder(path.parent)
+            temporary.mkdir()
+            yield temporary
+            with suppress(FileNotFoundError):
+                path.rmdir()
+            temporary.rename(path)
+            sync_folder(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -216,17 +220,16 @@ def open_folder(path: Path) -> Iterator[Path]:
     make_folder(path)
     temporary = _hidden(path / HIDDEN[1:-1])
     try:
-        temporary.mkdir()
-        yield temporary
-        files = sorted(temporary.iterdir())
-        for file in files:
-            with file.open("rb") as written:
-                os.fsync(written.fileno())
-        for file in files:
-            file.replace(path / file.name)
-        sync_folder(path)
-    except OSError as error:
-        raise WorkError(f"cannot write to {path}: {error.strerror or error}") from None
+        with system_errors(f"cannot write to {path}"):
+            temporary.mkdir()
+            yield temporary
+            files = sorted(temporary.iterdir())
+            for file in files:
+                with file.open("rb") as written:
+                    os.fsync(written.fileno())
+            for file in files:
+                file.replace(path / file.name)
+            sync_folder(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -289,7 +292,7 @@ def append_line(path: Path, line: str) -> None:
     Raises:
         WorkError: If the file cannot be written.
     """
-    try:
+    with system_errors(f"cannot write {path}"):
         is_new = not path.exists()
         with path.open("ab+") as file:
             end = file.seek(0, os.SEEK_END)
@@ -300,19 +303,15 @@ def append_line(path: Path, line: str) -> None:
             os.fsync(file.fileno())
         if is_new:
             sync_folder(path.parent)
-    except OSError as error:
-        raise WorkError(f"cannot write {path}: {error.strerror}") from None
 
 
 def make_folder(path: Path) -> None:
     """Creates a folder and its parents where they are missing. Raises WorkError if a folder cannot be created."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    try:
+    with system_errors(f"cannot make {path}"):
         path.mkdir(parents=True, exist_ok=True)
         for folder in missing:
             sync_folder(folder.parent)
-    except OSError as error:
-        raise WorkError(f"cannot make {path}: {error.strerror}") from None
 
 
 def sync_folder(path: Path) -> None:

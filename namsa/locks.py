@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from namsa.errors import InputError, WorkError
-from namsa.files import open_in_place
+from namsa.errors import InputError
+from namsa.files import open_in_place, system_errors
 from namsa.text import shorten
 
 try:
@@ -58,10 +58,8 @@ def exclusive(path: Path, place: Path, remedy: str, wait_s: float | None = None)
 
 def _try_lock(path: Path, place: Path) -> int | None:
     """Returns the descriptor of the locked file. `None` if another process holds the lock."""
-    try:
+    with system_errors(f"cannot write {path}"):
         descriptor = open_in_place(path)
-    except OSError as error:
-        raise WorkError(f"cannot write {path}: {error.strerror}") from None
     try:
         _lock(descriptor)
     except BlockingIOError:

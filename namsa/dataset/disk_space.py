@@ -11,6 +11,7 @@ from namsa.crystals.material import Material
 from namsa.dataset.entry import Entry, material_of
 from namsa.dataset.workload import count_workload, record_bytes
 from namsa.errors import InputError, WorkError
+from namsa.files import system_errors
 
 SAMPLED = 8  # entries whose size is computed
 _SLACK = 1.02  # pages of keys, and those that each commit gives up
@@ -43,10 +44,8 @@ def check(directory: Path, expected: int, ranks: int = 1, time_limited: bool = F
         InputError: If there is no such folder.
         WorkError: If it has not.
     """
-    try:
+    with system_errors(f"cannot write into {directory}", InputError):
         free = shutil.disk_usage(directory).free
-    except OSError as error:
-        raise InputError(f"cannot write into {directory}: {error.strerror}") from None
     if ranks * expected <= free:
         return
     each = f" for each of {ranks} ranks here" if ranks > 1 else ""

@@ -17,7 +17,7 @@ from namsa.dataset.shard_writer import ShardWriter, only_writer
 from namsa.dataset.shards import Shard, second_names, shard_paths
 from namsa.dataset.verify import belongs, corrupt_ids
 from namsa.errors import WorkError
-from namsa.files import make_folder, sync_folder, write_text_atomic
+from namsa.files import make_folder, sync_folder, system_errors, write_text_atomic
 
 
 class RepairedShard(TypedDict):
@@ -122,21 +122,17 @@ def _records_in_file(path: Path, listed_ids: set[str], samples_hash: str) -> Ite
 def _set_aside(path: Path, quarantine: Path) -> None:
     """Moves what has the name of a shard and holds no records."""
     make_folder(quarantine)
-    try:
+    with system_errors(f"cannot move {path} to {quarantine}"):
         path.rename(quarantine / path.name)
         sync_folder(path.parent)
-    except OSError as error:
-        raise WorkError(f"cannot move {path} to {quarantine}: {error.strerror}") from None
 
 
 def _exchange(path: Path, quarantine: Path) -> None:
     """Replaces the damaged shard by the repaired one. There is a shard under its name at every moment."""
     make_folder(quarantine)
     repaired = _repaired_path(path)
-    try:
+    with system_errors(f"cannot move {path} to {quarantine}"):
         (quarantine / path.name).hardlink_to(path)
         sync_folder(quarantine)
         repaired.replace(path)
         sync_folder(path.parent)
-    except OSError as error:
-        raise WorkError(f"cannot move {path} to {quarantine}: {error.strerror}") from None

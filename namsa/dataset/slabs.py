@@ -20,7 +20,7 @@ from namsa.dataset.record_header import StoredArray, tiling_of
 from namsa.dataset.shards import Dataset
 from namsa.dataset.tiles import Slab, Tiling, digests
 from namsa.errors import WorkError
-from namsa.files import Closing
+from namsa.files import Closing, system_errors
 from namsa.pixels import raster_shape
 from namsa.text import shorten
 
@@ -158,10 +158,8 @@ class SlabReader(Closing):
             raise self._damaged(sample_id, "its header does not fit its bytes")
         view, done = out.reshape(-1).view(np.uint8).data, 0
         while done < len(view):
-            try:
+            with system_errors(f"cannot read {self._paths[sample_id]}"):
                 count = os.preadv(file, [view[done:]], start + offset + done)
-            except OSError as error:
-                raise WorkError(f"cannot read {self._paths[sample_id]}: {error.strerror}") from None
             if not count:
                 raise lmdb_structure.damaged(self._paths[sample_id], "it is cut short")
             done += count
@@ -172,10 +170,8 @@ class SlabReader(Closing):
         with self._lock:
             if path not in self._files:
                 self._locations |= lmdb_structure.locations(path)
-                try:
+                with system_errors(f"cannot read {path}"):
                     file = self._files[path] = os.open(path, os.O_RDONLY)
-                except OSError as error:
-                    raise WorkError(f"cannot read {path}: {error.strerror}") from None
                 if hasattr(os, "posix_fadvise"):  # no pages ahead, which belong to other parts
                     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
             return self._files[path], *self._locations[sample_id]

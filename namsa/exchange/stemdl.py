@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from namsa.dataset import lmdb_structure
 from namsa.errors import InputError, WorkError
-from namsa.files import open_regular
+from namsa.files import open_regular, system_errors
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, Value, open_hdf5
 from namsa.text import shorten
 
@@ -167,11 +167,9 @@ def _header(path: Path, file: BinaryIO, found: dict[str, tuple[int, int]], name:
 def _bytes(path: Path, file: BinaryIO, where: tuple[int, int]) -> bytes:
     """Returns a record's bytes, which lie inside the file as it was checked."""
     start, size = where
-    try:
+    with system_errors(f"cannot read {path}", InputError):
         file.seek(start)
         data = file.read(size)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
     if len(data) != size:
         raise InputError(f"{path} is cut short: {size} bytes at {start} were expected, and {len(data)} are there")
     return data

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from namsa.arrays import Array
 from namsa.errors import InputError, WorkError
+from namsa.files import system_errors
 from namsa.io.positions import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternArray
@@ -67,10 +68,8 @@ class FileFrames:
         return self.frame_bytes + GAP_BYTES + 1
 
     def _read(self, offset: int, size: int, frame: int) -> bytes:
-        try:
+        with system_errors(f"cannot read {self.path} at frame {frame}"):
             data = read_at(self.file, size, offset)
-        except OSError as error:
-            raise WorkError(f"cannot read {self.path} at frame {frame}: {error.strerror}") from None
         if len(data) < size:
             raise WorkError(f"cannot read {self.path} at frame {frame}: it has become shorter since it was opened")
         return data

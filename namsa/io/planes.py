@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
+from namsa.files import system_errors
 from namsa.io.positions import read_at
 
 READ_BYTES = 2**24  # at once
@@ -70,10 +71,8 @@ class ScanPlanes:
     def _read(self, first: int, count: int) -> npt.NDArray[Any]:
         """Returns numbers from the first one on."""
         size = count * self.stored.itemsize
-        try:
+        with system_errors(f"cannot read {self.path}"):
             data = read_at(self.file, size, self.offset + first * self.stored.itemsize)
-        except OSError as error:
-            raise WorkError(f"cannot read {self.path}: {error.strerror}") from None
         if len(data) < size:
             raise WorkError(f"cannot read {self.path}: it has become shorter since it was opened")
         return np.frombuffer(data, self.stored)

@@ -19,8 +19,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError, WorkError
-from namsa.files import make_folder, open_in_place, sync_folder
+from namsa.errors import InputError
+from namsa.files import make_folder, open_in_place, sync_folder, system_errors
 from namsa.io import seal
 from namsa.io.compression import Compression, storage
 from namsa.io.hdf5 import FILE_ATTRIBUTES, create_group, write_sample
@@ -129,7 +129,7 @@ class StackFile:
         stored = (*(scan_shape or shape[:1]), *shape[1:])
         self._layout = _Layout(shape, stored, dtype, self._patterns_per_batch(shape, dtype, scan_shape, multiple))
         found = self._find(fingerprint) if self.unfinished.exists() else None
-        try:
+        with system_errors(f"cannot write {self.unfinished}"):
             file = os.fdopen(open_in_place(self.unfinished), "r+b", buffering=0)
             if found is None:
                 file.truncate()
@@ -139,8 +139,6 @@ class StackFile:
             self._configurations = np.zeros(self._layout.batches, np.int64) if found is None else found
             if found is None:
                 self._create(fingerprint)
-        except OSError as error:
-            raise WorkError(f"cannot write {self.unfinished}: {error.strerror or error}") from None
         self._data = self._hdf5[f"{self._name}/cbed/data"]
         rows = [self._layout.rows(int(number)) for number in np.flatnonzero(self._configurations)]
         self.continued = sum(part.stop - part.start for part in rows)
@@ -200,24 +198,20 @@ class StackFile:
         self._flush()
         spans = seal.data_spans(self._hdf5)
         self._hdf5.close()
-        try:
+        with system_errors(f"cannot write {self._path}"):
             self._target.check()
             with self.unfinished.open("r+b") as file:
                 seal.append(file, spans)
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError as error:
-            raise WorkError(f"cannot write {self._path}: {error.strerror}") from None
         self._close()
         self._take_place()
 
     def _take_place(self) -> None:
         """Gives the complete file its name."""
-        try:
+        with system_errors(f"cannot write {self._path}"):
             os.replace(self.unfinished, self._path)
             sync_folder(self._path.parent)
-        except OSError as error:
-            raise WorkError(f"cannot write {self._path}: {error.strerror}") from None
 
     def _close(self) -> None:
         """Closes the file, if it is open."""
@@ -227,12 +221,10 @@ class StackFile:
 
     def _flush(self) -> None:
         """Brings to the disk what was written."""
-        try:
+        with system_errors(f"cannot write {self.unfinished}"):
             self._hdf5.flush()
             self._target.check()
             os.fsync(self._target.fileno())
-        except OSError as error:
-            raise WorkError(f"cannot write {self.unfinished}: {error.strerror or error}") from None
 
     # ---- The beginning ----------------------------------------------------------------------------------------------
 

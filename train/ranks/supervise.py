@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from namsa.errors import InputError, WorkError
+from namsa.files import system_errors
 from namsa.json_files import read_json
 
 from .signals import STOPPING
@@ -115,10 +116,8 @@ def _run(command: Sequence[str]) -> bool:
     The command has a session of its own, so that Ctrl-C reaches it once.
     """
     stop_signal = signal.SIGUSR1 if Path(command[0]).name.startswith("mpi") else signal.SIGTERM
-    try:
+    with system_errors(f"cannot start {command[0]}", InputError):
         process = subprocess.Popen(command, start_new_session=True)
-    except OSError as error:
-        raise InputError(f"cannot start {command[0]}: {error.strerror}") from None
     interrupted = False
 
     def forward(number: int, _frame: object) -> None:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from namsa.dataset.typed_values import Count, read_typed
 from namsa.errors import InputError, WorkError
-from namsa.files import sync_folder, write_text_atomic
+from namsa.files import sync_folder, system_errors, write_text_atomic
 
 BUFFER_BYTES = 2**22
 
@@ -136,7 +136,7 @@ def copy_file(path: Path, copied: Path) -> None:
         WorkError: If the original changes meanwhile, or the copy cannot be written.
     """
     partial = partial_path(copied)
-    try:
+    with system_errors(f"cannot copy {path} to {copied}"):
         original = FileState.of(path)
         copied.parent.mkdir(parents=True, exist_ok=True)
         with path.open("rb") as file, partial.open("wb") as out:
@@ -148,5 +148,3 @@ def copy_file(path: Path, copied: Path) -> None:
         os.utime(partial, ns=(original.mtime_ns, original.mtime_ns))
         partial.replace(copied)
         sync_folder(copied.parent)
-    except OSError as error:
-        raise WorkError(f"cannot copy {path} to {copied}: {error.strerror}") from None

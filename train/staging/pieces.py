@@ -17,6 +17,7 @@ import numpy as np
 import xxhash
 
 from namsa.errors import WorkError
+from namsa.files import system_errors
 
 from ..ranks.protocol import Bytes, Ranks
 from . import copies
@@ -226,12 +227,9 @@ def read_piece(path: Path, original: FileState, piece: Piece, pool: ThreadPoolEx
     def read(offset: int) -> int:
         return os.preadv(file.fileno(), [memoryview(data)[offset : offset + part]], piece.start + offset)
 
-    try:
-        with path.open("rb", buffering=0) as file:
-            length = sum(pool.map(read, range(0, piece.length, part)))
-            stat = os.fstat(file.fileno())
-    except OSError as error:
-        raise WorkError(f"cannot read {path}: {error.strerror}") from None
+    with system_errors(f"cannot read {path}"), path.open("rb", buffering=0) as file:
+        length = sum(pool.map(read, range(0, piece.length, part)))
+        stat = os.fstat(file.fileno())
     if length != piece.length or (stat.st_size, stat.st_mtime_ns) != (original.size, original.mtime_ns):
         raise WorkError(f"{path} has changed while it was staged: run again when nothing writes to it")
     return data

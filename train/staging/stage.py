@@ -21,7 +21,7 @@ from typing import TypedDict
 from namsa.dataset import manifest, other_nodes
 from namsa.dataset.shards import Shard, shard_paths
 from namsa.errors import InputError, WorkError
-from namsa.files import write_text_atomic
+from namsa.files import system_errors, write_text_atomic
 from namsa.text import plural
 
 from ..ranks.protocol import Ranks
@@ -265,11 +265,9 @@ def needing_nodes(
 
 def _mark(stack: ExitStack, target: Path, name: str) -> None:
     """Makes a file that another node sees only if the two share the folder; `stack` removes it."""
-    try:
+    with system_errors(f"cannot write into {target}"):
         target.mkdir(parents=True, exist_ok=True)
         (target / name).touch()
-    except OSError as error:
-        raise WorkError(f"cannot write into {target}: {error.strerror}") from None
     stack.callback((target / name).unlink, missing_ok=True)
 
 
