@@ -4,9 +4,9 @@ A range refuses absurd values before they overflow, divide by zero, or fill the 
 within the ranges whose product is too large for a machine are refused by its estimate of memory.
 """
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.fields import FieldInfo
 
 # The least and the largest value of each quantity of an experiment, in the unit of its name.
@@ -34,6 +34,15 @@ def within(name: str) -> FieldInfo:
     return Field(ge=least, le=most)
 
 
+def _ordered(limits: tuple[float, float]) -> tuple[float, float]:
+    if limits[0] > limits[1]:
+        raise ValueError(f"give [least, most], not {list(limits)}")
+    return limits
+
+
+Value = TypeVar("Value")
+Ordered = Annotated[tuple[Value, Value], AfterValidator(_ordered)]  # [least, most]
+Listed = Annotated[tuple[Value, ...], Field(min_length=1)]
 Energy = Annotated[float, within("energy_ev")]
 Semiangle = Annotated[float, within("semiangle_mrad")]
 Tilt = Annotated[float, within("beam_tilt_mrad")]

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from namsa.config.aberrations import LARGEST_ABERRATION_ANGSTROM, LARGEST_AZIMUTH_RAD
 from namsa.config.bounds import (
     Dose,
     FocalSpread,
+    Listed,
+    Ordered,
     Position,
     SourceSize,
     Thickness,
@@ -29,30 +31,11 @@ from namsa.config.loading import Section
 VariedValues = dict[str, Any]  # the value of each varied quantity, by its name
 
 
-def _ordered(limits: tuple[float, float]) -> tuple[float, float]:
-    if limits[0] > limits[1]:
-        raise ValueError(f"give [least, most], not {list(limits)}")
-    return limits
-
-
 MOST_CONFIGURATIONS = 100_000  # samples per specimen
-Range = Annotated[tuple[Position, Position], AfterValidator(_ordered)]
-Magnitudes = Annotated[tuple[TiltMagnitude, TiltMagnitude], AfterValidator(_ordered)]
-PositiveRange = Annotated[tuple[Dose, Dose], AfterValidator(_ordered)]
 _Order1 = Annotated[float, Field(ge=0, le=LARGEST_ABERRATION_ANGSTROM[1])]  # Å
 _Order2 = Annotated[float, Field(ge=0, le=LARGEST_ABERRATION_ANGSTROM[2])]
 _Order3 = Annotated[float, Field(ge=-LARGEST_ABERRATION_ANGSTROM[3], le=LARGEST_ABERRATION_ANGSTROM[3])]
 _Azimuth = Annotated[float, Field(ge=-LARGEST_AZIMUTH_RAD, le=LARGEST_AZIMUTH_RAD)]
-Astigmatisms = Annotated[tuple[_Order1, _Order1], AfterValidator(_ordered)]
-Comas = Annotated[tuple[_Order2, _Order2], AfterValidator(_ordered)]
-SphericalAberrations = Annotated[tuple[_Order3, _Order3], AfterValidator(_ordered)]
-SourceSizes = Annotated[tuple[SourceSize, SourceSize], AfterValidator(_ordered)]
-FocalSpreads = Annotated[tuple[FocalSpread, FocalSpread], AfterValidator(_ordered)]
-Amplitudes = Annotated[tuple[Displacement, Displacement], AfterValidator(_ordered)]
-Thicknesses = Annotated[tuple[Thickness, Thickness], AfterValidator(_ordered)]
-Values = Annotated[tuple[Position, ...], Field(min_length=1)]
-Tilts = Annotated[tuple[tuple[Tilt, Tilt], ...], Field(min_length=1)]
-Doses = Annotated[tuple[Dose, ...], Field(min_length=1)]
 
 
 class _Variation(Section):
@@ -82,38 +65,40 @@ class RandomVariation(_Variation):
         description="of each aberration, tilt, spread and displacement of a sample to be drawn, independently of the "
         "others; otherwise it is the value of its range that is nearest to zero. Thickness and dose are always drawn",
     )
-    defocus_angstrom: Range | None = Field(
+    defocus_angstrom: Ordered[Position] | None = Field(
         None, description="defocus, Å, in place of C10; underfocus is positive; drawn evenly"
     )
-    beam_tilt_mrad: Magnitudes | None = Field(
+    beam_tilt_mrad: Ordered[TiltMagnitude] | None = Field(
         None, description="magnitude of the beam's tilt, mrad; drawn evenly over the ring, in any direction"
     )
-    specimen_tilt_mrad: Magnitudes | None = Field(
+    specimen_tilt_mrad: Ordered[TiltMagnitude] | None = Field(
         None, description="magnitude of the specimen's tilt, mrad; drawn as beam_tilt_mrad"
     )
-    electrons_per_pattern: PositiveRange | None = Field(
+    electrons_per_pattern: Ordered[Dose] | None = Field(
         None, description="dose for Poisson noise; drawn evenly on a logarithmic scale"
     )
-    dose_electrons_per_angstrom2: PositiveRange | None = Field(
+    dose_electrons_per_angstrom2: Ordered[Dose] | None = Field(
         None, description="dose for Poisson noise, electrons per Å²; drawn evenly on a logarithmic scale"
     )
-    C12_angstrom: Astigmatisms | None = Field(
+    C12_angstrom: Ordered[_Order1] | None = Field(
         None, description="magnitude of the twofold astigmatism C12, Å; drawn evenly, in any direction"
     )
-    C21_angstrom: Comas | None = Field(None, description="magnitude of the coma C21, Å; drawn evenly, in any direction")
-    C30_angstrom: SphericalAberrations | None = Field(None, description="spherical aberration C30, Å; drawn evenly")
-    source_size_angstrom: SourceSizes | None = Field(
+    C21_angstrom: Ordered[_Order2] | None = Field(
+        None, description="magnitude of the coma C21, Å; drawn evenly, in any direction"
+    )
+    C30_angstrom: Ordered[_Order3] | None = Field(None, description="spherical aberration C30, Å; drawn evenly")
+    source_size_angstrom: Ordered[SourceSize] | None = Field(
         None, description="full width at half maximum of the source, Å; drawn evenly"
     )
-    focal_spread_angstrom: FocalSpreads | None = Field(
+    focal_spread_angstrom: Ordered[FocalSpread] | None = Field(
         None, description="root mean square of the spread of defocus, Å; drawn evenly"
     )
-    rms_displacement_angstrom: Amplitudes | None = Field(
+    rms_displacement_angstrom: Ordered[Displacement] | None = Field(
         None,
         description="root mean square thermal displacement along one axis, Å, of all elements, in place of that of "
         "specimen.frozen_phonons; drawn evenly",
     )
-    thickness_angstrom: Thicknesses | None = Field(
+    thickness_angstrom: Ordered[Thickness] | None = Field(
         None,
         description="thickness, Å, of a whole number of slices from the entrance face of the specimen, which has the "
         "one specimen.thickness_angstrom; drawn evenly; for simulation.method scatter",
@@ -128,34 +113,36 @@ class GridVariation(_Variation):
     """Each specimen has one sample for every combination of the listed values."""
 
     rule: Literal["grid"] = Field(description="'grid': all combinations of listed values")
-    defocus_angstrom: Values | None = Field(
+    defocus_angstrom: Listed[Position] | None = Field(
         None, description="values of the defocus, Å, in place of C10; underfocus is positive"
     )
-    beam_tilt_mrad: Tilts | None = Field(None, description="values (y, x) of the beam's tilt, mrad")
-    specimen_tilt_mrad: Tilts | None = Field(None, description="values (y, x) of the specimen's tilt, mrad")
-    electrons_per_pattern: Doses | None = Field(None, description="doses for Poisson noise")
-    dose_electrons_per_angstrom2: Doses | None = Field(None, description="doses for Poisson noise, electrons per Å²")
-    C12_angstrom: Annotated[tuple[tuple[_Order1, _Azimuth], ...], Field(min_length=1)] | None = Field(
+    beam_tilt_mrad: Listed[tuple[Tilt, Tilt]] | None = Field(None, description="values (y, x) of the beam's tilt, mrad")
+    specimen_tilt_mrad: Listed[tuple[Tilt, Tilt]] | None = Field(
+        None, description="values (y, x) of the specimen's tilt, mrad"
+    )
+    electrons_per_pattern: Listed[Dose] | None = Field(None, description="doses for Poisson noise")
+    dose_electrons_per_angstrom2: Listed[Dose] | None = Field(
+        None, description="doses for Poisson noise, electrons per Å²"
+    )
+    C12_angstrom: Listed[tuple[_Order1, _Azimuth]] | None = Field(
         None, description="values [magnitude in Å, azimuth in rad] of the twofold astigmatism C12"
     )
-    C21_angstrom: Annotated[tuple[tuple[_Order2, _Azimuth], ...], Field(min_length=1)] | None = Field(
+    C21_angstrom: Listed[tuple[_Order2, _Azimuth]] | None = Field(
         None, description="values [magnitude in Å, azimuth in rad] of the coma C21"
     )
-    C30_angstrom: Annotated[tuple[_Order3, ...], Field(min_length=1)] | None = Field(
-        None, description="values of the spherical aberration C30, Å"
-    )
-    source_size_angstrom: Annotated[tuple[SourceSize, ...], Field(min_length=1)] | None = Field(
+    C30_angstrom: Listed[_Order3] | None = Field(None, description="values of the spherical aberration C30, Å")
+    source_size_angstrom: Listed[SourceSize] | None = Field(
         None, description="full widths at half maximum of the source, Å"
     )
-    focal_spread_angstrom: Annotated[tuple[FocalSpread, ...], Field(min_length=1)] | None = Field(
+    focal_spread_angstrom: Listed[FocalSpread] | None = Field(
         None, description="root mean squares of the spread of defocus, Å"
     )
-    rms_displacement_angstrom: Annotated[tuple[Displacement, ...], Field(min_length=1)] | None = Field(
+    rms_displacement_angstrom: Listed[Displacement] | None = Field(
         None,
         description="root mean square thermal displacements along one axis, Å, of all elements, in place of those of "
         "specimen.frozen_phonons",
     )
-    thickness_angstrom: Annotated[tuple[Thickness, ...], Field(min_length=1)] | None = Field(
+    thickness_angstrom: Listed[Thickness] | None = Field(
         None,
         description="thicknesses, Å, of a whole number of slices from the entrance face of the specimen, which has the "
         "one specimen.thickness_angstrom; for simulation.method scatter",
@@ -173,20 +160,7 @@ class GridVariation(_Variation):
         return self
 
 
-_QUANTITIES = (
-    "defocus_angstrom",
-    "beam_tilt_mrad",
-    "specimen_tilt_mrad",
-    "electrons_per_pattern",
-    "dose_electrons_per_angstrom2",
-    "C12_angstrom",
-    "C21_angstrom",
-    "C30_angstrom",
-    "source_size_angstrom",
-    "focal_spread_angstrom",
-    "rms_displacement_angstrom",
-    "thickness_angstrom",
-)
+_QUANTITIES = tuple(name for name in GridVariation.model_fields if name != "rule")
 OF_SPECIMEN = ("specimen_tilt_mrad", "rms_displacement_angstrom")  # change how a specimen scatters
 _DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
 _ALWAYS_DRAWN = ("thickness_angstrom", *_DOSES)

@@ -2,34 +2,22 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
+from namsa.config.bounds import Ordered
 from namsa.config.loading import Section
 from namsa.physics.coherence import FWHM
 
 JITTERS = 2  # standard deviations of the jitter, and of the source, that the simulated scan must reach beyond a window
 
 
-def _ordered(limits: tuple[float, float]) -> tuple[float, float]:
-    if limits[0] > limits[1]:
-        raise ValueError(f"give [least, most], not {list(limits)}")
-    return limits
-
-
-_Angstrom = Annotated[float, Field(ge=0, le=100)]
-_Pixels = Annotated[float, Field(ge=0, le=100)]
-_Strain = Annotated[float, Field(ge=0, le=0.3)]
-_Degrees = Annotated[float, Field(ge=0, le=45)]
-_Part = Annotated[float, Field(ge=0, le=0.9)]
-_MeanFreePaths = Annotated[float, Field(ge=0, le=10)]
-_FewPixels = Annotated[float, Field(ge=0, le=0.2)]
-Angstroms = Annotated[tuple[_Angstrom, _Angstrom], AfterValidator(_ordered)]
-Pixels = Annotated[tuple[_Pixels, _Pixels], AfterValidator(_ordered)]
-Strains = Annotated[tuple[_Strain, _Strain], AfterValidator(_ordered)]
-Degrees = Annotated[tuple[_Degrees, _Degrees], AfterValidator(_ordered)]
-Parts = Annotated[tuple[_Part, _Part], AfterValidator(_ordered)]
-MeanFreePaths = Annotated[tuple[_MeanFreePaths, _MeanFreePaths], AfterValidator(_ordered)]
-FewPixels = Annotated[tuple[_FewPixels, _FewPixels], AfterValidator(_ordered)]
+Angstroms = Ordered[Annotated[float, Field(ge=0, le=100)]]
+Pixels = Ordered[Annotated[float, Field(ge=0, le=100)]]
+Strains = Ordered[Annotated[float, Field(ge=0, le=0.3)]]
+Degrees = Ordered[Annotated[float, Field(ge=0, le=45)]]
+Parts = Ordered[Annotated[float, Field(ge=0, le=0.9)]]
+MeanFreePaths = Ordered[Annotated[float, Field(ge=0, le=10)]]
+FewPixels = Ordered[Annotated[float, Field(ge=0, le=0.2)]]
 
 
 class Imperfections(Section):

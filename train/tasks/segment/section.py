@@ -4,24 +4,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from namsa.config.bounds import Ordered
 from namsa.config.loading import Section
-
-Diameter = Annotated[float, Field(ge=1, le=2**15)]
 
 
 class Inclusion(Section):
     """A kind of inclusion in the matrix of a composite scan."""
 
     fraction: float = Field(ge=0, le=0.9, description="fraction of the positions, on average; 0: no such class")
-    diameter_positions: tuple[Diameter, Diameter] = Field(
+    diameter_positions: Ordered[Annotated[float, Field(ge=1, le=2**15)]] = Field(
         description="diameter [least, most] of a circle of the same area, scan positions, drawn evenly"
     )
-
-    @model_validator(mode="after")
-    def _diameters_are_ordered(self) -> "Inclusion":
-        if self.diameter_positions[0] > self.diameter_positions[1]:
-            raise ValueError(f"diameter_positions {list(self.diameter_positions)} falls: give [least, most]")
-        return self
 
 
 class Segment(Section):

@@ -111,7 +111,7 @@ def test_samples_that_make_no_composites_are_named(config, opened):
         ("network.output_channels=2", r"training.segment has 3 classes \(matrix, grain, phase\): set it to 3"),
         ("training.segment.phase.fraction=0", r"has 2 classes \(matrix, grain\): set it to 2"),
         ("training.segment.grain.fraction=0.9", "must have a sum between 0 and 1"),
-        ("training.segment.grain.diameter_positions=[4, 2]", r"\[4.0, 2.0\] falls: give \[least, most\]"),
+        ("training.segment.grain.diameter_positions=[4, 2]", r"give \[least, most\], not \[4.0, 2.0\]"),
         ("training.segment.weights=sqrt", "Input should be 'inverse_sqrt', 'inverse' or 'none'"),
         ("training.inputs.layout=detector", "labels scan positions, and training.inputs.layout is detector"),
         ("network={kind: resnet50, input_shape: [1, 4, 4], classes: 3}", "kind resnet50 gives no image of classes"),
