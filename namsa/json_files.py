@@ -2,15 +2,22 @@
 
 The size of a file, the depth of its values and its numbers are bounded, so that no file can exhaust the memory,
 overflow the stack of what handles its values later, or bring an infinite number into a calculation.
+
+Values of known types are read as typed objects; the message of a fault names the file, the place, the value and the
+remedy.
 """
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from namsa.errors import InputError
 from namsa.files import read_text
+from namsa.names import ALPHABET, is_name
 from namsa.text import shorten
 
 LARGEST_FILE_BYTES = 2**28
@@ -112,3 +119,68 @@ def _bounded(text: str) -> int:
     if len(text) > 21 or abs(int(text)) >= _LARGEST_INTEGER:
         raise ValueError(f"integer {shorten(text)} has more than 64 bits")
     return int(text)
+
+
+T = TypeVar("T")
+
+
+def _check_name(text: str) -> str:
+    if not is_name(text):
+        raise ValueError(f"a name has {ALPHABET}")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Positive = Annotated[float, Field(gt=0, lt=1e9, allow_inf_nan=False)]
+
+
+def read_typed(kind: type[T], path: Path, remedy: str) -> T:
+    """Returns the value in a JSON file.
+
+    Args:
+        kind: The value's type. Nothing is converted to it.
+        remedy: What to do if the file cannot be used, for the message.
+
+    Raises:
+        InputError: If the file cannot be read, or holds something else.
+    """
+    try:
+        value = read_json(path)
+    except InputError as error:
+        raise InputError(f"{error}: {remedy}") from None
+    return parse_typed(kind, json.dumps(value), str(path), remedy)
+
+
+def read_typed_lines(kind: type[T], path: Path, remedy: str) -> Iterator[T]:
+    """Yields the values of a JSON lines file without the lines that a crash cut off; arguments as `read_typed`.
+
+    Raises:
+        InputError: If the file cannot be read, or a line holds something else.
+    """
+    try:
+        lines = list(read_json_lines(path, skip_damaged=True))
+    except InputError as error:
+        raise InputError(f"{error}: {remedy}") from None
+    for number, value in lines:
+        yield parse_typed(kind, json.dumps(value), f"{path}, line {number}", remedy)
+
+
+def parse_typed(kind: type[T], text: str, source: str, remedy: str) -> T:
+    """Returns the value of a JSON text; `source` says where it comes from, other arguments as `read_typed`.
+
+    Raises:
+        InputError: If it holds something else.
+    """
+    try:
+        return _adapter(kind).validate_json(text, strict=True)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = " ".join(shorten(part, 40) for part in first["loc"]) or "the value"
+        problem = first["msg"].removeprefix("Value error, ")
+        raise InputError(f"{source}: {place} is {shorten(repr(first['input']))}: {problem}: {remedy}") from None
+
+
+@cache
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    return TypeAdapter(kind)

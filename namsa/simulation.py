@@ -106,7 +106,7 @@ def simulate(
             rounding. "auto" chooses "prism" if it costs less (`namsa.engines.prism.pays`).
         seed: Seed of the thermal displacements and of the detector's noise.
         detector: The detector. `None` leaves the patterns on the reciprocal grid, (n, ny, nx).
-        plasmons: Inelastic scattering by plasmons, which broadens the patterns (`namsa.physics.plasmons`). `None`
+        plasmons: Inelastic scattering by plasmons, which broadens the patterns (`namsa.physics.response`). `None`
             leaves it out.
         beam_tilt_mrad: Tilt (y, x) of the beam, mrad; see `namsa.physics.optics.lens`.
         specimen_tilt_mrad: Tilt (y, x) of the specimen, mrad; see `namsa.physics.optics.specimen_tilt`.

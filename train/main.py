@@ -18,7 +18,7 @@ from .phases.samples import obtain
 from .phases.share import share_out
 from .phases.training import train_network
 from .ranks import reduction
-from .staging import home_copies
+from .staging import copies
 from .tasks.reporting import write_report
 
 
@@ -52,5 +52,5 @@ def train(
             with reduction.together():
                 if job.rank == 0:
                     report = write_report(run.path)
-                    home_copies.keep_run(run.path, home)
+                    copies.keep_run(run.path, home)
                     run.console.print(data.task.table(evaluation, run.kept, report))

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from namsa.cli.command_line import CommandParser
-from namsa.cli.layout_options import NAMES as LAYOUT
 from namsa.errors import InputError
 from namsa.text import shorten
 
 if TYPE_CHECKING:  # a parser is built without NumPy
     from namsa.io.calibration import CalibrationOverrides
+from typing import Any
 
 
 def add_stated_numbers(command: CommandParser) -> "argparse._ArgumentGroup":
@@ -82,3 +82,39 @@ def pair(values: Sequence[float] | None, option: str) -> tuple[float, float] | N
         excess = f", not {len(values)} numbers" if len(values) > 2 else ""
         raise InputError(f"{option} is {stated}: give one positive number, or two, y and x{excess}")
     return values[0], values[-1]
+
+
+LAYOUT = (
+    *("scan_shape", "flyback", "skip_frames", "axes", "index", "mask"),
+    *("dtype", "detector_shape", "offset_bytes"),
+)
+
+
+def add_layout_options(command: CommandParser) -> None:
+    """Adds the options to a command."""
+    group = command.add_argument_group(
+        "how the patterns lie in the file, where it does not say it; see docs/reading.md"
+    )
+    group.add_argument("--scan-shape", metavar="SYxSX", help="rows and columns of the scan, such as 64x96")
+    group.add_argument("--flyback", type=int, metavar="N", help="frames at the end of each row to leave out")
+    group.add_argument(
+        "--skip-frames",
+        type=int,
+        nargs="+",
+        default=0,
+        metavar="N",
+        help="frames to leave out before the scan, and after",
+    )
+    group.add_argument("--axes", metavar="ORDER", help="the stored axes in their order, such as dy,dx,sy,sx or n,dy,dx")
+    group.add_argument("--index", type=int, metavar="N", help="which scan of a series, or which counter, from 0")
+    group.add_argument(
+        "--mask", type=Path, metavar="FILE", help="pixels that do not measure, not 0: .npy, PNG, TIFF, HDF5"
+    )
+    group.add_argument("--dtype", help="type of the numbers in a file without a format, such as u2, >u2 or f4")
+    group.add_argument("--detector-shape", metavar="DYxDX", help="rows and columns of the detector in such a file")
+    group.add_argument("--offset-bytes", type=int, default=0, metavar="N", help="first byte of the patterns in it")
+
+
+def layout(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the options as arguments of `namsa.read`."""
+    return {name: getattr(options, name) for name in LAYOUT}

@@ -4,9 +4,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from namsa.cli.calibration_options import add_calibration, add_stated_numbers
+from namsa.cli.calibration_options import add_calibration, add_layout_options, add_stated_numbers
 from namsa.cli.command_line import COMPLETION, CommandParser, positive, run_command
-from namsa.cli.layout_options import add_layout_options
 from namsa.io.compression import COMPRESSIONS
 from namsa.version import __version__
 

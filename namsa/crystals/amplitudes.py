@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from namsa.arrays import Floats
-from namsa.crystals.numbers import read_number
+from namsa.crystals.elements import read_number
 
 LARGEST_U = 100.0  # Å²; a displacement of 10 Å
 _ROUNDING_U = 1e-4  # Å²; of the digits of a tensor

@@ -14,10 +14,9 @@ from pymatgen.core import Composition, Lattice, Structure
 
 from namsa.arrays import Floats
 from namsa.crystals.amplitudes import read_amplitudes
-from namsa.crystals.elements import element_of_label, element_of_type
+from namsa.crystals.elements import Number, element_of_label, element_of_type, read_number
 from namsa.crystals.expansion import LARGEST_ROUNDING, Expanded, Site, expand
 from namsa.crystals.material import Material
-from namsa.crystals.numbers import Number, read_number
 from namsa.crystals.sites import (
     LONGEST_SIDE,
     SAME_SITE,

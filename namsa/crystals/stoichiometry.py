@@ -12,8 +12,7 @@ import numpy as np
 from ase.data import atomic_masses, chemical_symbols
 from pymatgen.core import Composition
 
-from namsa.crystals.elements import NUMBERS
-from namsa.crystals.numbers import read_number
+from namsa.crystals.elements import NUMBERS, read_number
 from namsa.crystals.sites import occupancies
 from namsa.errors import InputError
 

@@ -11,7 +11,7 @@ from pydantic import ConfigDict
 from namsa.config.variation import VariedValues
 from namsa.crystals.material import Material
 from namsa.dataset.splits import SplitName
-from namsa.dataset.typed_values import Count, Name, Positive, parse_typed
+from namsa.json_files import Count, Name, Positive, parse_typed
 
 # Values that are not written: manifests from before these fields existed have the same lines.
 _LEFT_OUT: dict[str, Any] = {"varied": {}, "specimen": "", "kind": "crystal", "partner": None}

@@ -2,6 +2,9 @@
 
 Seconds are the counts of a `Workload` times the `Rates` that this machine reaches now. They leave out reading crystals,
 the detector's noise, and writing, which happens while the next sample is simulated.
+
+Work that a configuration allows and this machine cannot do is refused before it begins. Its time is first bounded by
+the rates of a slow machine, which takes no measurement, and measured only if it exceeds the limit at these.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +19,15 @@ from namsa.dataset.rates import Rates, measure_rates
 from namsa.dataset.sharing import shuffled
 from namsa.dataset.simulate_entry import check_entry
 from namsa.dataset.strata import Strata
-from namsa.dataset.workload import Method, Workload, count_workload, hdf5_bytes, memory_bytes, record_bytes
+from namsa.dataset.workload import (
+    Method,
+    Workload,
+    check_memory,
+    count_workload,
+    hdf5_bytes,
+    memory_bytes,
+    record_bytes,
+)
 from namsa.engines import prism
 from namsa.errors import InputError
 from namsa.io.charge_density import ChargeDensity
@@ -216,3 +227,33 @@ def _sample_rows(estimate: SampleEstimate) -> Rows:
 
 def _times(shape: tuple[int, int]) -> str:
     return "×".join(map(str, shape))
+
+
+LONGEST_SECONDS = 30 * 86_400.0  # of one run: longer ones are a mistake, or need more ranks
+SLOW_RATES = Rates(propagation=1e-9, plane_waves=1e-9, product=1e-9, pixel=1e-7, potential=1e-5)  # s per unit of work
+
+
+def check_machine(workload: Workload, samples: float, available_bytes: int, batch_bytes: int | None = None) -> None:
+    """Checks that this machine can simulate some samples in a reasonable time.
+
+    Args:
+        workload: The costliest of the samples.
+        samples: How many times the work of the costliest sample all of them take together.
+        available_bytes: Memory that one sample may take.
+        batch_bytes: Patterns in memory if they are written batch by batch. `None` holds all.
+
+    Raises:
+        OutOfMemoryError: If the costliest sample is expected to need more memory.
+        InputError: If the samples are expected to take longer than `LONGEST_SECONDS`.
+    """
+    check_memory(workload, available_bytes, batch_bytes)
+    if samples * estimate_sample(workload, SLOW_RATES).seconds <= LONGEST_SECONDS:
+        return
+    seconds = estimate_sample(workload, measure_rates(workload)).seconds
+    if samples * seconds > LONGEST_SECONDS:
+        costliest = f" ({duration(seconds)} for this sample)" if samples > 1 else ""
+        raise InputError(
+            f"{workload.id}: the simulation is expected to take {duration(samples * seconds)}{costliest}, and the "
+            f"limit is {duration(LONGEST_SECONDS)}: use fewer positions, a smaller grid, thicker slices, fewer samples "
+            "or more ranks, or set a time limit; --force tries it nevertheless"
+        )

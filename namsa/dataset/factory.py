@@ -27,9 +27,9 @@ from namsa.crystals.material import Material
 from namsa.dataset import disk_space, other_nodes, records, shards
 from namsa.dataset.accuracy import check_dataset
 from namsa.dataset.entry import Entry, material_of
+from namsa.dataset.estimate import check_machine
 from namsa.dataset.failures import append_failure, read_failures
 from namsa.dataset.listing import list_samples
-from namsa.dataset.machine_limits import check_machine
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.sharing import ONE_RANK, RankLayout, by_specimen, share
 from namsa.dataset.simulate_entry import SimulateSample, prepare_samples

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from namsa.dataset.typed_values import Name, read_typed_lines
 from namsa.files import append_line
+from namsa.json_files import Name, read_typed_lines
 
 _REMEDY = "delete the file, and the next `namsa dataset` tries its samples again"
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from namsa.dataset.typed_values import Name, read_typed
 from namsa.files import write_text_atomic
+from namsa.json_files import Name, read_typed
 
 FILE_NAME = "elsewhere.json"
 

@@ -27,10 +27,10 @@ from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.dataset.slabs import SlabLayout, SlabReader
 from namsa.dataset.tiles import digests
-from namsa.dataset.typed_values import Name
 from namsa.errors import InputError
 from namsa.io.hdf5 import write_file
 from namsa.io.hdf5_process import CHUNK_BYTES
+from namsa.json_files import Name
 from namsa.text import shorten
 
 VERSION = 1

@@ -18,11 +18,10 @@ import numpy.typing as npt
 from namsa.dataset.slab_file import DIGEST_BYTES, VERSION, SlabHeader, header_digest
 from namsa.dataset.slabs import SampleSlab, SlabLayout
 from namsa.dataset.tiles import Slab, Tiling, digests
-from namsa.dataset.typed_values import parse_typed
 from namsa.errors import InputError, WorkError
 from namsa.files import Closing
 from namsa.io.safe_hdf5 import DamagedFileError, Hdf5Dataset, Hdf5File, Hdf5Group, open_hdf5
-from namsa.json_files import parse_json
+from namsa.json_files import parse_json, parse_typed
 from namsa.text import shorten
 
 NAMES = ("patterns", "density", "digests")

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from namsa.arrays import Floats
 from namsa.crystals.zone_axes import ZoneAxis
 from namsa.errors import InputError
-from namsa.inspection import facts
-from namsa.inspection.bad_pixels import BadPixel, bad_mask, find_bad_pixels
+from namsa.inspection.bad_pixels import BadPixel, bad_mask, describe, find_bad_pixels, flyback_columns
 from namsa.inspection.curl import least_curl, rotated, sharpened, sign_by_dark_field, sign_by_peaks
 from namsa.inspection.descan import Descan, fit_descan
 from namsa.inspection.disk import Disk, distances, fit_disk
@@ -176,7 +175,7 @@ def _inspect(recording: Recording, lattice: Lattice, focus: str | None, on_progr
     bad = bad_mask(bad_pixels, tuple(detector))
     pattern = repair(statistics.mean.copy(), bad)
     disk, descan = _disk(statistics, pattern, bad, (sy, sx), notes)
-    described = facts.describe(recording, statistics, bad_pixels, _inside(disk, bad))
+    described = describe(recording, statistics, bad_pixels, _inside(disk, bad))
     if disk is None:
         file = CalibrationFile(known, _excluded(recording, bad_pixels), recording.name, tuple(notes))
         return Inspection(described, file, recording, statistics, pattern, bad_pixels, None, None, None, None)
@@ -189,7 +188,7 @@ def _inspect(recording: Recording, lattice: Lattice, focus: str | None, on_progr
     )
     parts = read_pieces(corrected, lambda row: on_progress("virtual images", row, sy))
     images = virtual_images(parts, recording.shape, disk)
-    described["flyback_columns"] = facts.flyback_columns(images)
+    described["flyback_columns"] = flyback_columns(images)
 
     # ---- Scan: its step, the detector's rotation and mirror, the focus ----------------------------------------------
     step = value_of(known, "scan_step_angstrom")

@@ -9,14 +9,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.errors import InputError
 from namsa.files import write_text_atomic
 from namsa.io.calibration import LIMITS, MOST_ELLIPTIC, STEEPEST, CalibrationOverrides
-from namsa.json_files import read_json
+from namsa.json_files import parse_typed, read_json
 from namsa.text import shorten
 
 FORMAT = "namsa calibration 1"
@@ -39,6 +41,27 @@ QUANTITIES: dict[str, tuple[tuple[int, ...], float, float]] = {
     "beam_intensity": ((), 1e-15, 1e18),
 }
 BOOLEANS = ("mirrored",)
+REMEDY = "correct it, or write it again with `namsa inspect`"
+
+
+def _numbers(shape: tuple[int, ...], low: float, high: float) -> Any:
+    """Returns the type of a number, a pair or two pairs, within limits."""
+    kind: Any = Annotated[float, Field(ge=low, le=high)]
+    for length in shape:
+        kind = tuple[(kind,) * length]  # type: ignore[misc]
+    return kind
+
+
+_Place = Annotated[int, Field(ge=0, lt=2**20)]  # row or column of a pixel
+# The type of each key of a file.
+KEYS: dict[str, Any] = {
+    **{"format": str, "data": str, "notes": tuple[str, ...]},
+    "bad_pixels": Annotated[tuple[tuple[_Place, _Place], ...], Field(max_length=MOST_BAD_PIXELS)],
+    **{name: _numbers(*limits) for name, limits in QUANTITIES.items()},
+    **{f"{name}_error": _numbers(shape, 0, np.inf) | None for name, (shape, _, _) in QUANTITIES.items()},
+    **dict.fromkeys(BOOLEANS, bool) | {f"{name}_error": None for name in BOOLEANS},
+    **{f"{name}_method": str for name in (*QUANTITIES, *BOOLEANS)},
+}
 
 
 @dataclass(frozen=True)
@@ -98,25 +121,23 @@ def read_calibration(path: Path) -> CalibrationFile:
     values = read_json(path, largest_bytes=LARGEST_FILE_BYTES)
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise InputError(f'{path} is no calibration file: it has no "format": "{FORMAT}"')
-    names = (*QUANTITIES, *BOOLEANS)
-    stated = (f"{name}{end}" for name in names for end in ("", "_error", "_method"))
-    keys = ("format", "data", "bad_pixels", "notes", *stated)
     for key in values:
-        if key not in keys:
-            near = difflib.get_close_matches(key, keys, n=1, cutoff=0.0)[0]
+        if key not in KEYS:
+            near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.0)[0]
             raise InputError(f"{path}: unknown key {shorten(key)}; did you mean {near}?")
-    quantities = {name: _quantity(values, name, path) for name in names if name in values}
+    names = (*QUANTITIES, *BOOLEANS)
     for name in names:
         if name not in values and (f"{name}_error" in values or f"{name}_method" in values):
             raise InputError(f"{path}: {name} is missing, of which there is an error or a method")
-    if ("ellipse_ratio" in quantities) != ("ellipse_axis_deg" in quantities):
+    if ("ellipse_ratio" in values) != ("ellipse_axis_deg" in values):
         raise InputError(f"{path}: ellipse_ratio and ellipse_axis_deg go together: give both or none")
-    notes = values.get("notes", [])
-    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-        raise InputError(f"{path}: notes is {shorten(notes)}: give a list of texts")
-    return CalibrationFile(
-        quantities, _bad_pixels(values.get("bad_pixels", []), path), _text(values, "data", path), tuple(notes)
-    )
+    told: Any = parse_typed(TypedDict("File", KEYS, total=False), json.dumps(values), str(path), REMEDY)  # type: ignore
+    quantities = {
+        name: Quantity(told[name], told.get(f"{name}_error"), told.get(f"{name}_method", ""))
+        for name in names
+        if name in told
+    }
+    return CalibrationFile(quantities, told.get("bad_pixels", ()), told.get("data", ""), told.get("notes", ()))
 
 
 def with_calibration_file(
@@ -138,58 +159,3 @@ def with_calibration_file(
     file = read_calibration(path)
     given = {name: value for name, value in vars(overrides).items() if value not in (None, ())}
     return replace(file.overrides(), **given), file.value("beam_intensity")
-
-
-def _quantity(values: Mapping[str, Any], name: str, path: Path) -> Quantity:
-    """Returns one quantity of a file, checked."""
-    value, error = values[name], values.get(f"{name}_error")
-    if name in BOOLEANS:
-        if not isinstance(value, bool):
-            raise InputError(f"{path}: {name} is {shorten(value)}: give true or false")
-    else:
-        shape, low, high = QUANTITIES[name]
-        value = _numbers(value, name, shape, low, high, path)
-        if error is not None:
-            error = _numbers(error, f"{name}_error", shape, 0.0, np.inf, path)
-    return Quantity(value, error, _text(values, f"{name}_method", path))
-
-
-def _numbers(value: Any, name: str, shape: tuple[int, ...], low: float, high: float, path: Path) -> Any:
-    """Returns numbers as nested tuples of floats, after checks of their shape and range."""
-    plain = value if isinstance(value, list) else [value]
-    flat = [item for row in plain for item in (row if isinstance(row, list) else [row])]
-    numbers = all(isinstance(item, int | float) and not isinstance(item, bool) for item in flat)
-    try:
-        found = np.array(value, float) if numbers else np.empty(0)
-    except ValueError:  # rows of different lengths
-        found = np.empty(0)
-    if found.shape != shape or not flat:
-        kind = {0: "a number", 1: "two numbers, y and x", 2: "two rows of two numbers"}[len(shape)]
-        raise InputError(f"{path}: {name} is {shorten(value)}: give {kind}")
-    if not ((found >= low) & (found <= high)).all():
-        raise InputError(f"{path}: {name} is {shorten(value)}: give numbers from {low:g} to {high:g}")
-    return _tuples(found.tolist())
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
-
-
-def _text(values: Mapping[str, Any], name: str, path: Path) -> str:
-    value = values.get(name, "")
-    if not isinstance(value, str):
-        raise InputError(f"{path}: {name} is {shorten(value)}: give a text")
-    return value
-
-
-def _bad_pixels(value: Any, path: Path) -> tuple[tuple[int, int], ...]:
-    """Returns rows and columns of bad pixels, checked."""
-    pairs = isinstance(value, list) and all(
-        isinstance(pixel, list) and len(pixel) == 2 and all(type(at) is int and 0 <= at < 2**20 for at in pixel)
-        for pixel in value
-    )
-    if not pairs or len(value) > MOST_BAD_PIXELS:
-        raise InputError(
-            f"{path}: bad_pixels is {shorten(value)}: give a list of at most {MOST_BAD_PIXELS} pairs [row, column]"
-        )
-    return tuple((row, column) for row, column in value)

@@ -11,8 +11,7 @@ import numpy as np
 from namsa.errors import InputError
 from namsa.io.recording import Pair
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, Value
-from namsa.io.stated import as_number, positive
-from namsa.io.units import angstrom_per_unit, inverse_angstrom_per_unit, mrad_per_unit
+from namsa.io.units import angstrom_per_unit, as_number, inverse_angstrom_per_unit, mrad_per_unit, positive
 from namsa.json_files import parse_json
 from namsa.pixels import band_limit
 from namsa.text import shorten

@@ -1,6 +1,10 @@
-"""Units of axes as programs spell them: "Å", "1/nm", "[A_^_-_1]", "nm⁻¹", "$A^{-1}$", "k_nm^-1", "µm", "mrad"."""
+"""Numbers and units as programs spell them: "Å", "1/nm", "[A_^_-_1]", "nm⁻¹", "$A^{-1}$", "k_nm^-1", "µm", "mrad"."""
 
+import math
 import re
+from typing import Any
+
+import numpy as np
 
 _ANGSTROM = {
     **{"Å": 1.0, "A": 1.0, "AA": 1.0, "angstrom": 1.0, "ang": 1.0, "ångström": 1.0},
@@ -43,3 +47,26 @@ def _normalised(units: str) -> str:
         units = units.replace(spelling, plain)
     units = _DECORATION.sub("", units)
     return re.sub(r"^[kqs]_", "", units).replace("_", "")
+
+
+def as_number(value: Any, default: float = math.nan) -> float:
+    """Returns a number, a text of one, or the only one of a list; the default for what is no finite number."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    try:
+        found = float(value) if isinstance(value, int | float | str | np.floating) else math.nan
+    except (ValueError, TypeError, OverflowError):
+        return default
+    return found if math.isfinite(found) else default
+
+
+def finite(value: Any) -> float | None:
+    """Returns a number; `None` for what is no finite number."""
+    found = as_number(value)
+    return None if math.isnan(found) else found
+
+
+def positive(value: Any) -> float | None:
+    """Returns a positive number; `None` for all else, with which programs say that they do not know it."""
+    found = as_number(value)
+    return found if found > 0 else None

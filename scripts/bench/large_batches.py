@@ -43,9 +43,8 @@ from train.input.batches import batches
 from train.measure.metrics import image_metrics, mean_metrics
 from train.optimization import losses
 from train.optimization.accumulation import Accumulation
-from train.optimization.loop import make_step
+from train.optimization.loop import learning_rate, make_step
 from train.optimization.optimizers import LarsAdam
-from train.optimization.schedules import learning_rate
 from train.ranks import reduction
 
 ROOT = Path(__file__).parents[2]

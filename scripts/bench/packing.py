@@ -33,8 +33,8 @@ from train.experiment.experiment import load
 from train.experiment.sections import Training
 from train.input.random_batches import random_batch
 from train.networks import Network
-from train.optimization.assembly import assemble
 from train.optimization.loop import make_step
+from train.optimization.optimizers import assemble
 from train.ranks import reduction
 from train.strategies.exchange import packing
 

@@ -78,8 +78,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     from train.experiment.experiment import load
     from train.input.random_batches import random_batch
     from train.networks import count
-    from train.optimization.assembly import assemble
     from train.optimization.loop import make_step
+    from train.optimization.optimizers import assemble
     from train.tasks import task_of
 
     cache = tempfile.TemporaryDirectory()  # the step that is analysed is not compiled again to be run

@@ -12,7 +12,7 @@ import train.__main__
 from namsa.cli.commands import view
 from namsa.crystals import select
 from namsa.crystals.material import Material
-from namsa.dataset import estimate, machine_limits, rates
+from namsa.dataset import estimate, rates
 from namsa.dataset.workload import Workload
 from namsa.sample import Sample
 
@@ -50,7 +50,7 @@ def install(undamaged: Collection[bytes]) -> None:
             draw(sample, path)
 
     select.builtin_materials = builtin_materials
-    estimate.measure_rates = machine_limits.measure_rates = measure_rates
+    estimate.measure_rates = estimate.measure_rates = measure_rates
     view.show_sample = show_sample
     for parser in (namsa.cli.parser, train.__main__):
         parser.build_parser = cache(parser.build_parser)

@@ -7,8 +7,8 @@ import pytest
 from paths import ROOT
 
 from train.experiment.experiment import load
+from train.optimization.loop import learning_rate
 from train.optimization.losses import huber_delta
-from train.optimization.schedules import learning_rate
 
 CONFIG = ROOT / "configs/quickstart.yaml"  # 30 epochs, batches of 2
 

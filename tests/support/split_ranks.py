@@ -27,9 +27,9 @@ from train.input.division import division_of
 from train.networks import build as build_network
 from train.networks import read_network
 from train.optimization import checkpoint
-from train.optimization.assembly import assemble
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.losses import DensityObjective
+from train.optimization.optimizers import assemble
 from train.ranks import reduction
 from train.strategies.division.parts.section import SampleSplit
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from train.strategies.exchange.hybrid.plan import HybridPlan, Members
+from train.strategies.exchange.hybrid.section import HybridPlan, Members
 
 Traffic = Counter[tuple[int, int]]  # values sent, by sender and receiver
 

@@ -21,7 +21,7 @@ from namsa.dataset.strata import Strata
 from ..experiment.experiment import Experiment
 from ..input.selection import limit
 from ..measure.results import RunFacts
-from ..ranks.alone import Alone
+from ..ranks.protocol import Alone
 from ..reports import card_sections
 from ..reports.card_sections import Usage
 from ..reports.results import WeightsFile, write_json

@@ -39,6 +39,6 @@ def keep(options: argparse.Namespace) -> None:
     """Copies home what this rank has added to a dataset."""
     from namsa.cli.commands.output import print_json
 
-    from ..staging.home_copies import keep_dataset
+    from ..staging.copies import keep_dataset
 
     print_json(keep_dataset(options.source, options.target, rank_and_size()[0]))

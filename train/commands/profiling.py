@@ -19,7 +19,7 @@ def profile(options: argparse.Namespace) -> int:
     def work(reduction: Any) -> None:
         from rich.console import Console
 
-        from ..profiling import output, tables
+        from ..profiling import tables
         from ..profiling.profile import profile
         from ..ranks import devices
 
@@ -35,7 +35,7 @@ def profile(options: argparse.Namespace) -> int:
         result = profile(experiment, options.steps, machine)
         with reduction.together():
             if reduction.rank() == 0:
-                written = output.write(result, options.out) if options.out else []
+                written = tables.write(result, options.out) if options.out else []
                 if options.json:
                     print(json.dumps({key: value for key, value in result.items() if key != "timeline"}))
                 else:

@@ -8,9 +8,8 @@ from namsa.config.loading import Section
 
 from ..tasks.sections import TaskSections
 from .division import Division
-from .exchange import Allreduce, Count, Exchange
+from .exchange import Allreduce, Count, Exchange, RankSettings
 from .inputs import Inputs
-from .ranks import RankSettings
 
 LONGEST_TIME_S = 1e9  # 30 years
 Contrast = Annotated[float, Field(ge=0, le=1e6)]

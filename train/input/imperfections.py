@@ -3,7 +3,7 @@
 The patterns of a sample are a matrix (positions × detector pixels). What the beam does along the scan (source size,
 errors of position) multiplies it from the left, what happens to a pattern (background, distortion, point spread) from
 the right. Both are linear and keep the sum of the intensity, except what a distortion moves over the detector's edge.
-Plasmons (`namsa.physics.plasmons`) come first of what happens to a pattern, the losses of a counting detector last.
+Plasmons (`namsa.physics.response`) come first of what happens to a pattern, the losses of a counting detector last.
 Interpolation can make a small intensity negative; it is set to zero. Gain, counting noise (`train.input.noise`), hot
 and dead pixels and lost rows follow, in this order.
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from ..experiment.sections import Training
 from . import losses, precision
 from .gradients import Differentiated, differentiate, time_after, time_before
-from .objective import Objective
+from .losses import Objective
 
 Tensor = Any
 

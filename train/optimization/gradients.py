@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from ..experiment.sections import Training
 from . import losses
-from .objective import Objective
+from .losses import Objective
 
 Tensor = Any
 

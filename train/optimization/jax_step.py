@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ..experiment.sections import Training
 from ..ranks.exchange import Exchange
 from . import losses, precision
-from .objective import Objective
+from .losses import Objective
 
 Tensor = Any
 

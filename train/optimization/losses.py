@@ -17,7 +17,7 @@ A window of vacuum or glass has hardly any contrast. `least_contrast` keeps such
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 from keras import ops
@@ -151,3 +151,30 @@ def kernels(variables: Iterable[keras.Variable]) -> list[keras.Variable]:
 def l2(variables: Iterable[keras.Variable], strength: float) -> Tensor:
     """Returns strength · Σ w²/2 over `variables`, a float32 scalar."""
     return strength * ops.sum(ops.stack([half_square(variable.value) for variable in variables]))
+
+
+class Objective(Protocol):
+    """The loss of a task, beside the L2 penalty of the kernels.
+
+    Attributes:
+        terms: Names of the terms, whose sum with the penalty is the loss. They are keys of a step's row.
+    """
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """See the class."""
+        ...
+
+    def setting(self, epoch: int) -> dict[str, float]:
+        """Returns the one number that changes with the epoch, by its key in a step's row; empty if there is none."""
+        ...
+
+    def __call__(self, output: Tensor, target: Tensor, setting: Tensor) -> tuple[Tensor, ...]:
+        """Returns the terms of a batch, float32 scalars. Called inside a tf.function.
+
+        Args:
+            output: Of the network.
+            target: As the task's batches hold it.
+            setting: The number of `setting`; 0 if there is none.
+        """
+        ...

@@ -11,7 +11,7 @@ from ..ranks.exchange import Exchange
 from . import precision
 from .accumulation import Accumulation
 from .gradients import differentiate, time_after, time_before
-from .objective import Objective
+from .losses import Objective
 
 Tensor = Any
 

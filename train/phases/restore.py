@@ -12,9 +12,9 @@ from namsa.files import write_text_atomic
 
 from ..apply.models import load_model
 from ..optimization import checkpoint
-from ..optimization.assembly import Assembly, assemble
 from ..optimization.checkpoint import TrainingPosition
 from ..optimization.initial_weights import take_weights
+from ..optimization.optimizers import Assembly, assemble
 from ..ranks import reduction
 from .connect import Job
 from .run_directory import RunDirectory

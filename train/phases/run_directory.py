@@ -12,7 +12,7 @@ from namsa import locks
 from namsa.files import make_folder
 
 from ..ranks import reduction
-from ..staging import home_copies
+from ..staging import copies
 from .connect import Job
 
 ONE_JOB = "wait for that job to end, or give this one another --run-dir"
@@ -60,7 +60,7 @@ def open_run(job: Job, run_dir: Path | None, home: Path | None, lock_wait_s: flo
                 for folder in {Path(os.path.realpath(path)) for path in (run_dir, home) if path}:
                     make_folder(folder)
                     stack.enter_context(locks.exclusive(folder / ".lock", folder, ONE_JOB, lock_wait_s))
-                home_copies.fetch_run(home, run_dir)
+                copies.fetch_run(home, run_dir)
         run = RunDirectory(run_dir, home, Console(quiet=job.rank != 0, markup=False))
         ranks = f"{job.ranks} rank{'s' * (job.ranks > 1)}"
         run.log_line(f"{job.experiment.name}: {ranks}, each on {job.device}; results in {run.kept}")

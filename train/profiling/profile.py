@@ -29,8 +29,8 @@ from ..measure.profile_results import Profile, RankSpread
 from ..measure.results import StepRow
 from ..measure.trace import INPUT_MARK, STEP_MARK, Trace, read_horovod_timeline, read_trace
 from ..networks import count as count_network
-from ..optimization.assembly import assemble
 from ..optimization.loop import EpochPlan, make_step, train_epoch
+from ..optimization.optimizers import assemble
 from ..ranks import reduction
 from ..tasks import task_of
 

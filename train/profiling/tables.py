@@ -1,15 +1,20 @@
 """A profile as tables on the terminal, of the kind of tables 1 and 2 of Laanait et al. (2019)."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from namsa.files import make_folder, write_text_atomic
 from namsa.text import plural, shorten
 
 from ..measure.performance import sustained_and_peak
-from ..measure.profile_results import Profile, SynchronisationFacts
+from ..measure.profile_results import FILE_NAME, Profile, SynchronisationFacts
+from ..reports.timeline_figure import timeline_figure
+from ..tasks.reporting import write_report
 
 
 def show(profile: Profile, console: Console) -> None:
@@ -118,3 +123,19 @@ def _print(
     for row in rows:
         table.add_row(*row)
     console.print(table, highlight=False)
+
+
+def write(profile: Profile, folder: Path) -> list[Path]:
+    """Writes profile.json and timeline.png, and a run's report again if there is one; returns the files.
+
+    Args:
+        folder: Where to write; made if it does not exist.
+
+    Raises:
+        WorkError: If a file cannot be written.
+    """
+    make_folder(folder)
+    table, picture, report = folder / FILE_NAME, folder / "timeline.png", folder / "report.html"
+    write_text_atomic(table, json.dumps(profile) + "\n")
+    timeline_figure(profile).savefig(picture, dpi=150)
+    return [table, picture, write_report(folder)] if report.exists() else [table, picture]

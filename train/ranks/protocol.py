@@ -1,7 +1,7 @@
 """What the job needs of its ranks. The module `train.ranks.reduction` satisfies it with Horovod."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,3 +44,31 @@ class Ranks(Protocol):
     def lost_another_rank(self, error: Exception, /) -> bool:
         """Returns whether a collective failed with `error` because another rank has ended."""
         ...
+
+
+class Alone:
+    """One rank. The methods are those of `train.ranks.protocol.Ranks`."""
+
+    def rank(self) -> int:
+        return 0
+
+    def size(self) -> int:
+        return 1
+
+    def gather_json(self, value: Any, /) -> list[Any]:
+        return [value]
+
+    def total(self, array: npt.NDArray[np.float64], /) -> npt.NDArray[np.float64]:
+        return array
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def nodes(self) -> list[list[int]]:
+        return [[0]]
+
+    def exchange(self, outgoing: Sequence[Bytes], /) -> list[Bytes]:
+        return list(outgoing)
+
+    def lost_another_rank(self, error: Exception, /) -> bool:
+        return False

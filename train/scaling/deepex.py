@@ -17,9 +17,8 @@ not what its small images take.
 
 from ..networks import count
 from ..networks.resnet50 import ResNet50Config
-from .costs import allreduce_s
 from .machine import SUMMIT
-from .model import block_bytes, estimate_step
+from .model import allreduce_s, block_bytes, estimate_step
 from .strategy import Strategy
 from .workload import workload
 

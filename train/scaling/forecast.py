@@ -40,8 +40,8 @@ from ..input.random_batches import random_batch
 from ..input.source import source_of
 from ..measure import performance
 from ..networks import Network, count
-from ..optimization.assembly import assemble
 from ..optimization.loop import make_step
+from ..optimization.optimizers import assemble
 from ..tasks import task_of
 from .results import Forecast, SimulationForecast, StepForecast
 

@@ -39,9 +39,8 @@ from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 
 from . import deepex, oyama
-from .costs import allreduce_s
 from .machine import SUMMIT, Machine
-from .model import efficiency
+from .model import allreduce_s, efficiency
 from .strategy import Strategy, fused, units
 from .workload import Gradient, Workload, workload
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 from rich.table import Table
 
 from namsa.config.loading import read_yaml
-from namsa.dataset.typed_values import read_typed
 from namsa.errors import InputError
 from namsa.text import shorten
 
+from ...namsa.json_files import read_typed
 from ..reports import report
 from ..reports.report import ResultPart
 from ..reports.report_tables import missing

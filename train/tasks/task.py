@@ -19,7 +19,7 @@ from ..experiment.experiment import Experiment
 from ..input.batches import Target
 from ..input.views import Compose, Readable
 from ..measure.results import RunFacts
-from ..optimization.objective import Objective
+from ..optimization.losses import Objective
 from ..ranks.protocol import Ranks
 from ..reports.results import write_json
 from .reporting import report_of
@@ -48,7 +48,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class FixedLoss:
-    """A loss that is the same in all epochs, a `train.optimization.objective.Objective`."""
+    """A loss that is the same in all epochs, a `train.optimization.losses.Objective`."""
 
     terms: tuple[str, ...]  # names of its terms
     # Returns the terms, float32 scalars, of a network's output and the target.

@@ -3,9 +3,8 @@
 import argparse
 import sys
 
-from namsa.cli.calibration_options import calibration_overrides
+from namsa.cli.calibration_options import calibration_overrides, layout
 from namsa.cli.commands.output import print_line
-from namsa.cli.layout_options import layout
 from namsa.exchange.export import export_ptychography
 from namsa.exchange.stemdl_export import write_npz, write_stemdl
 from namsa.exchange.zspy import write_zspy

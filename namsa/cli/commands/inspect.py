@@ -5,9 +5,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from namsa.cli.calibration_options import pair
+from namsa.cli.calibration_options import layout, pair
 from namsa.cli.commands.output import print_json, print_line, print_table, stage_bars
-from namsa.cli.layout_options import layout
 from namsa.crystals.structure_files import read_crystal
 from namsa.errors import InputError
 from namsa.files import check_output

@@ -20,7 +20,7 @@ from namsa.dataset import disk_space, estimate
 from namsa.dataset.accuracy import check_entry
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
-from namsa.dataset.machine_limits import check_machine
+from namsa.dataset.estimate import check_machine
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.dataset.workload import count_workload, hdf5_bytes
 from namsa.errors import InputError, SimulationWarning

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from namsa import sample_file
-from namsa.cli.calibration_options import calibration_overrides, refuse_stated
+from namsa.cli.calibration_options import calibration_overrides, layout, refuse_stated
 from namsa.cli.commands.output import print_json, print_line
-from namsa.cli.layout_options import layout
 from namsa.dataset import shards
 from namsa.errors import InputError
 from namsa.exchange import stemdl

@@ -17,7 +17,7 @@ from namsa.io.mask import stored_mask
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File, Hdf5Group
-from namsa.io.stated import positive
+from namsa.io.units import positive
 
 NAME = "Dectris"
 

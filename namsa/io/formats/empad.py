@@ -27,7 +27,7 @@ from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.siblings import siblings
-from namsa.io.stated import positive
+from namsa.io.units import positive
 from namsa.text import shorten
 
 NAME = "EMPAD"

@@ -22,8 +22,8 @@ from namsa.io.layout import arrange
 from namsa.io.planes import ScanPlanes
 from namsa.io.read_options import FRAME_AXES, SCAN_AXES, ReadOptions
 from namsa.io.recording import PatternArray, Recording
-from namsa.io.stated import as_number, finite
 from namsa.io.stored_calibration import NO_AXIS, StoredAxis, axis_order
+from namsa.io.units import as_number, finite
 from namsa.text import shorten
 
 NAME = "DigitalMicrograph"

@@ -32,7 +32,7 @@ from namsa.io.positions import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.siblings import sibling
-from namsa.io.stated import finite
+from namsa.io.units import finite
 from namsa.text import shorten
 
 NAME = "Merlin"

@@ -23,8 +23,7 @@ from namsa.io.layout import arrange
 from namsa.io.positions import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
-from namsa.io.stated import finite
-from namsa.io.units import angstrom_per_unit
+from namsa.io.units import angstrom_per_unit, finite
 
 NAME = "TIA"
 SUFFIXES = (".ser",)

@@ -15,8 +15,8 @@ from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.safe_hdf5 import Hdf5Dataset
-from namsa.io.stated import as_number, positive
 from namsa.io.stored_calibration import NO_AXIS, StoredAxis
+from namsa.io.units import as_number, positive
 from namsa.json_files import parse_json
 from namsa.text import shorten
 

@@ -28,8 +28,8 @@ from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File
-from namsa.io.stated import as_number, finite, positive
 from namsa.io.stored_calibration import StoredAxis, axis_order
+from namsa.io.units import as_number, finite, positive
 from namsa.pixels import UNITS
 from namsa.text import shorten
 

@@ -17,9 +17,9 @@ from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from train.experiment.sections import Training
 from train.input.division import division_of
-from train.optimization.assembly import assemble
 from train.optimization.loop import make_step
 from train.optimization.losses import DensityObjective
+from train.optimization.optimizers import assemble
 from train.ranks import reduction
 
 MIB = 2**20

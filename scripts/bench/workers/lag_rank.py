@@ -13,8 +13,8 @@ from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from train.experiment.experiment import load
 from train.input import batches, selection, views
-from train.optimization.assembly import assemble
 from train.optimization.loop import EpochPlan, make_step, train_epoch
+from train.optimization.optimizers import assemble
 from train.ranks import reduction
 from train.tasks import task_of
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 from train.experiment.experiment import load
 from train.experiment.sections import Training
 from train.input.random_batches import random_batch
-from train.optimization.assembly import assemble
 from train.optimization.loop import make_step
+from train.optimization.optimizers import assemble
 from train.ranks import reduction
 
 out, config, bits, steps = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])

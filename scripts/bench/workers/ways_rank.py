@@ -23,9 +23,9 @@ from train.experiment.sections import Training  # noqa: E402
 from train.input.division import division_of  # noqa: E402
 from train.input.random_batches import random_batch  # noqa: E402
 from train.networks import read_network  # noqa: E402
-from train.optimization.assembly import assemble  # noqa: E402
 from train.optimization.loop import make_step  # noqa: E402
 from train.optimization.losses import DensityObjective  # noqa: E402
+from train.optimization.optimizers import assemble  # noqa: E402
 from train.ranks import reduction  # noqa: E402
 
 SIZES = (1, 2**14, 2**16, 2**18)  # float32 values of a message to each rank

@@ -14,7 +14,7 @@ from namsa.cli import parser as cli
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
-from namsa.dataset import machine_limits, records
+from namsa.dataset import estimate, records
 from namsa.dataset.entries import build_entries
 from namsa.dataset.estimate import estimate_sample
 from namsa.dataset.rates import Rates, measure_rates
@@ -216,7 +216,7 @@ ENDLESS = {
 
 def test_work_of_years_is_refused_with_the_numbers(config, capsys, tmp_path, monkeypatch):
     more = [f"--set={key}={value}" for key, value in ENDLESS.items()]
-    monkeypatch.setattr(machine_limits, "measure_rates", lambda workload: RATES)
+    monkeypatch.setattr(estimate, "measure_rates", lambda workload: RATES)
     for words in (["simulate", config], ["dataset", config, "--out", "data", "--time-limit", "600"]):
         assert cli.main([*words, *more]) == 2
         line = capsys.readouterr().err
@@ -228,15 +228,15 @@ def test_work_of_years_is_refused_with_the_numbers(config, capsys, tmp_path, mon
 
 def test_the_time_is_that_of_all_samples_unless_it_is_limited(config, run, monkeypatch):
     words = ["dataset", config, "--out", "data"]
-    monkeypatch.setattr(machine_limits, "SLOW_RATES", RATES)
-    monkeypatch.setattr(machine_limits, "measure_rates", lambda workload: RATES)
+    monkeypatch.setattr(estimate, "SLOW_RATES", RATES)
+    monkeypatch.setattr(estimate, "measure_rates", lambda workload: RATES)
     tree = SimulationConfig.model_validate(CONFIG)
     materials = select_materials(tree.materials)
     entries = {entry.material: entry for entry in build_entries(tree, materials)}
     one = max(
         estimate_sample(count_workload(tree, material, entries[material.name]), RATES).seconds for material in materials
     )
-    monkeypatch.setattr(machine_limits, "LONGEST_SECONDS", 1.2 * one)
+    monkeypatch.setattr(estimate, "LONGEST_SECONDS", 1.2 * one)
     code, line = run(words)
     assert (code, "the limit is" in line) == (2, True)
     assert cli.main([*words, "--time-limit", "0"]) == 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import namsa
-from namsa.inspection import facts
+from namsa.inspection import bad_pixels
 from namsa.inspection.bad_pixels import find_bad_pixels
 from namsa.inspection.survey import read_pieces, survey
 from namsa.inspection.vacuum import vacuum_intensity
@@ -62,12 +62,12 @@ def test_statistics_are_those_of_the_whole_scan(monkeypatch):
 def test_full_counters_are_saturation_and_other_largest_values_are_not():
     values = stack()
     with namsa.read(values) as recording:
-        assert facts.describe(recording, surveyed(values), [], np.ones(SHAPE[2:], bool))["saturated_values"] == 0
+        assert bad_pixels.describe(recording, surveyed(values), [], np.ones(SHAPE[2:], bool))["saturated_values"] == 0
         full = np.minimum(values, 31)
-        assert facts.describe(recording, surveyed(full), [], np.ones(SHAPE[2:], bool))["saturated_values"] == 0
+        assert bad_pixels.describe(recording, surveyed(full), [], np.ones(SHAPE[2:], bool))["saturated_values"] == 0
     full = np.minimum(values * 10, 255)
     with namsa.read(full) as recording:
-        described = facts.describe(recording, surveyed(full), [], np.ones(SHAPE[2:], bool))
+        described = bad_pixels.describe(recording, surveyed(full), [], np.ones(SHAPE[2:], bool))
     assert described["saturated_values"] == (full == 255).sum()
 
 

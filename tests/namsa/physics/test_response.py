@@ -9,7 +9,7 @@ from scipy import integrate
 import namsa
 from namsa.config.simulation import SimulationConfig
 from namsa.errors import InputError, SimulationWarning
-from namsa.physics import plasmons as plasmon_scattering
+from namsa.physics import response as plasmon_scattering
 from namsa.physics.response import counted, pattern_filter, read_mtf
 
 ENERGY, PIXEL = 200e3, (1.5, 2.0)

@@ -12,7 +12,7 @@ from namsa.pixels import PixelGrid
 from train.apply.mirrors import ChannelMirror, mirrored_images
 from train.experiment.channels import channel_count
 from train.experiment.experiment import load
-from train.input import channels_graph
+from train.input import normalisation
 from train.input.normalisation import Batch, Normalisation, normalise_graph
 
 QUICKSTART = CONFIGS / "quickstart.yaml"
@@ -44,7 +44,7 @@ def in_a_row(patterns):
 
 def to_channels(patterns, channels, power, gain):
     one = np.ones((1, 1, 1, 1), np.float32)
-    return channels_graph.to_channels(patterns[None], one, channels, power, gain)[0].numpy()
+    return normalisation.to_channels(patterns[None], one, channels, power, gain)[0].numpy()
 
 
 @pytest.mark.parametrize(("kind", "guess"), KINDS)

@@ -6,7 +6,7 @@ from paths import CONFIGS
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from train.experiment.experiment import load
-from train.optimization.schedules import learning_rate
+from train.optimization.loop import learning_rate
 
 HIGHEST_RATE = 0.0226  # that LARS before Adam took at a batch of 4,096, where 1.024 diverged
 FE_200_ANGSTROM = 442.0, 2637.0  # mean and maximum of the projected density of iron, e/Å²

@@ -1,7 +1,7 @@
 import pytest
 
 from train.experiment.sections import Schedule
-from train.optimization.schedules import learning_rate, rate_factor
+from train.optimization.loop import learning_rate, rate_factor
 
 
 def test_warms_up_linearly_from_one_rank_to_all_then_steps_down():

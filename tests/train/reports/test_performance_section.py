@@ -9,8 +9,7 @@ from rich.console import Console
 
 from namsa.errors import InputError
 from train.measure.profile_results import read_profile
-from train.profiling.output import write
-from train.profiling.tables import show
+from train.profiling.tables import show, write
 from train.reports.figures import time_figure, time_parts
 from train.reports.performance_section import NOT_MEASURED, performance, power, power_figure
 from train.reports.timeline_figure import timeline_figure

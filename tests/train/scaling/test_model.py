@@ -8,9 +8,17 @@ import pytest
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from train.scaling import published
-from train.scaling.costs import allreduce_s, coordination_s, straggler_delay_s
 from train.scaling.machine import SUMMIT, Machine
-from train.scaling.model import block_bytes, checkpoint_s, efficiency, estimate_step, steps_between
+from train.scaling.model import (
+    allreduce_s,
+    block_bytes,
+    checkpoint_s,
+    coordination_s,
+    efficiency,
+    estimate_step,
+    steps_between,
+    straggler_delay_s,
+)
 from train.scaling.strategy import Strategy
 from train.scaling.workload import Gradient, Workload, workload
 

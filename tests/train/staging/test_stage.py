@@ -16,8 +16,7 @@ from namsa.dataset import listing, manifest
 from namsa.dataset.shards import Dataset, shard_path
 from namsa.errors import InputError, WorkError
 from train.staging import copies, pieces, stage
-from train.staging.copies import FileState
-from train.staging.home_copies import fetch_run, keep_dataset, keep_run
+from train.staging.copies import FileState, fetch_run, keep_dataset, keep_run
 
 NODES = [[0, 1], [2, 3, 4]]  # of different sizes
 

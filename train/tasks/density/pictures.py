@@ -12,7 +12,6 @@ import numpy.typing as npt
 from pydantic import AfterValidator, Field
 
 from namsa.dataset.records import Record
-from namsa.dataset.typed_values import parse_typed
 from namsa.errors import InputError
 from namsa.figures.signals import example_probes
 from namsa.files import open_atomic
@@ -22,6 +21,7 @@ from namsa.pixels import density_grid, pattern_grid, scan_positions
 from namsa.provenance_values import value
 from namsa.text import shorten
 
+from ....namsa.json_files import parse_typed
 from ...reports.results import EVALUATE_AGAIN
 from .results import SampleRow
 

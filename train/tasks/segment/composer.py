@@ -1,21 +1,30 @@
-"""Which samples make a composite scan together.
+"""Composite scans, in which the patterns of some positions are those of other samples; which samples go together.
 
 All samples of a composite are perfect crystals of one split, of one requested thickness, under the same varied
 settings. A grain is the material of the matrix along another zone axis, a phase another material.
+
+A mask decides at each position of which sample the pattern is. It holds polygons and ellipses at random places, which
+wrap around the scan. Patterns near a border are not true: a probe there would see both specimens, within about its own
+width, and the specimens do not change where they meet.
+
+The mean fraction of each class is exact. If shapes of mean area a are placed evenly and independently on a periodic
+scan of n positions, with a Poisson number of mean m, the fraction that none covers is exp(−m a/n) on average. Shapes
+of a later class lie upon those of earlier ones, which are drawn more often to make up for it.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from namsa.dataset.entry import Entry
 
 from ...input.views import SampleView
-from .composites import SHAPES, composite, draw_labels
-from .section import Segment
+from .section import Inclusion, Segment
 
 _COMPOSITE = 7  # stream of random numbers, beside those of `train.input`
 
@@ -83,3 +92,88 @@ def composers(segment: Segment, scan: tuple[int, int], entries: Iterable[Entry])
 def _conditions(entry: Entry) -> tuple[float, str]:
     """What the samples of a composite have in common."""
     return entry.thickness_angstrom, repr(sorted(entry.varied.items()))
+
+
+Labels = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float64]
+# Which of the points at (y, x) from its middle, (sy, 1) and (1, sx), a shape covers: of a circle's diameter by area.
+Shape = Callable[[Floats, Floats, float, np.random.Generator], npt.NDArray[np.bool_]]
+
+CORNERS = (5, 9)  # of a polygon, from the first to below the second
+MOST_ELONGATED = 2.0  # ratio of an ellipse's axes
+LARGEST_DIAMETER = 0.6  # of a scan's side: a larger shape could meet its own image across the scan's edge
+
+
+def polygon(y: Floats, x: Floats, diameter: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """Returns which points are in a polygon of 5 to 8 corners on a circle, of which no side is much longer."""
+    corners = int(rng.integers(*CORNERS))
+    angles = 2 * np.pi * (np.arange(corners) + 0.6 * rng.random(corners) + rng.random()) / corners
+    sides = np.diff(angles, append=angles[0] + 2 * np.pi)  # as angles from the circle's middle
+    radius = diameter * math.sqrt(np.pi / (2 * np.sin(sides).sum()))
+    inside = np.ones(np.broadcast_shapes(y.shape, x.shape), bool)
+    for angle, side in zip(angles, sides, strict=True):
+        normal = angle + side / 2
+        inside &= y * np.sin(normal) + x * np.cos(normal) <= radius * np.cos(side / 2)
+    return inside
+
+
+def ellipse(y: Floats, x: Floats, diameter: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """Returns which points are in an ellipse in any direction."""
+    elongation, angle = math.sqrt(rng.uniform(1, MOST_ELONGATED)), rng.uniform(0, np.pi)
+    along, across = y * np.sin(angle) + x * np.cos(angle), y * np.cos(angle) - x * np.sin(angle)
+    return np.asarray((along / elongation) ** 2 + (across * elongation) ** 2 <= (diameter / 2) ** 2)
+
+
+SHAPES: dict[str, Shape] = {"grain": polygon, "phase": ellipse}
+
+
+def draw_labels(
+    scan: tuple[int, int], inclusions: Sequence[tuple[Inclusion, Shape]], rng: np.random.Generator
+) -> Labels:
+    """Returns the class of each position: 0, and from 1 on those of the inclusions.
+
+    Args:
+        scan: Positions of the scan, (y, x).
+        inclusions: Fraction and size of each class, and its shape.
+    """
+    labels, left = np.zeros(scan, np.uint8), 1.0
+    drawn = []
+    for inclusion, _ in reversed(inclusions):  # which fraction the shapes of each class cover before the later ones
+        drawn.append(inclusion.fraction / left)
+        left -= inclusion.fraction
+    for number, ((inclusion, shape), fraction) in enumerate(zip(inclusions, reversed(drawn), strict=True), start=1):
+        mean_number = -math.log1p(-fraction) * labels.size / mean_area(inclusion)
+        for _ in range(int(rng.poisson(mean_number))):
+            diameter = float(rng.uniform(*inclusion.diameter_positions))
+            y, x = ((np.arange(size) - size * rng.random() + size / 2) % size - size / 2 for size in scan)
+            labels[shape(y[:, None], x[None], diameter, rng)] = number
+    return labels
+
+
+def mean_area(inclusion: Inclusion) -> float:
+    """Returns the mean area of an inclusion, positions."""
+    least, most = inclusion.diameter_positions
+    return math.pi / 4 * (least**2 + least * most + most**2) / 3
+
+
+def composite(matrix: SampleView, others: Sequence[SampleView], labels: Labels) -> SampleView:
+    """Returns a scan of the patterns of several samples, with its labels in place of the density.
+
+    Args:
+        matrix: The sample of class 0, whose symmetries and geometry the composite has.
+        others: Those of the classes from 1 on, with scans of the same shape.
+        labels: Class of each position, `(sy, sx)`.
+    """
+    views: list[tuple[int, SampleView]] = [(n, view) for n, view in enumerate(others, start=1) if (labels == n).any()]
+    # Factors are powers of two. With the smallest, no value leaves the range of float16.
+    scale = min([matrix.scale, *(view.scale for _, view in views)])
+    patterns = _scaled(matrix.patterns, scale / matrix.scale)
+    for number, view in views:
+        chosen = labels == number
+        patterns[chosen] = _scaled(view.patterns[chosen], scale / view.scale)
+    return matrix._replace(patterns=patterns, scale=scale, density=labels.astype(np.float32))
+
+
+def _scaled(patterns: npt.NDArray[Any], factor: float) -> npt.NDArray[Any]:
+    """Returns a copy of patterns, times a factor, in their own type."""
+    return patterns.copy() if factor == 1 else patterns * patterns.dtype.type(factor)

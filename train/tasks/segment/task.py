@@ -34,8 +34,7 @@ from ...input.views import Readable, ReadCache, SampleView, find_view
 from ...measure.results import RunFacts
 from ..splits import held_out_row
 from ..task import Answers, Array, FixedLoss, Row, Task, check_finite
-from .composer import Composer, composers
-from .composites import LARGEST_DIAMETER
+from .composer import LARGEST_DIAMETER, Composer, composers
 from .pictures import FILE_NAME, Examples, write_examples
 from .scores import SegmentEvaluation, SegmentRow, confusion, scores, summarise
 from .section import Segment

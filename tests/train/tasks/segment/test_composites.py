@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from train.input.views import SampleView
-from train.tasks.segment.composites import LARGEST_DIAMETER, SHAPES, composite, draw_labels, ellipse, mean_area, polygon
+from train.tasks.segment.composer import LARGEST_DIAMETER, SHAPES, composite, draw_labels, ellipse, mean_area, polygon
 from train.tasks.segment.section import Inclusion
 
 SCAN = (24, 30)

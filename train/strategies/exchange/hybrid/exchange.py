@@ -15,8 +15,7 @@ import tensorflow as tf
 
 from ....ranks import reduction
 from ....ranks.exchange import AllreduceExchange
-from .plan import HybridPlan, Members
-from .section import Hybrid
+from .section import Hybrid, HybridPlan, Members
 
 Tensor = Any
 

@@ -13,7 +13,7 @@ from namsa.dataset.shards import Dataset, shard_path
 from train.input.batches import batches
 from train.input.source import FolderSource, TrainingSet
 from train.input.views import ReadCache
-from train.ranks.alone import Alone
+from train.ranks.protocol import Alone
 from train.strategies.division.parts.division import slab_of
 
 CASES = [

@@ -12,8 +12,7 @@ from traffic import between_nodes, hybrid_traffic, ring_traffic
 from namsa.errors import InputError
 from train.experiment.sections import Training
 from train.strategies.exchange.hybrid.exchange import Collectives, reduce_sum
-from train.strategies.exchange.hybrid.plan import HybridPlan
-from train.strategies.exchange.hybrid.section import Hybrid
+from train.strategies.exchange.hybrid.section import Hybrid, HybridPlan
 
 # Ranks, those of a node, leaders.
 CASES = [(4, 2, 1), (4, 2, 2), (6, 3, 2), (6, 2, 2), (12, 6, 4), (8, 4, 3), (6, 6, 4), (3, 1, 1)]
