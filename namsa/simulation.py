@@ -16,8 +16,7 @@ from namsa.config.instrument import Detector, FrozenPhonons, Scan
 from namsa.config.response import Plasmons
 from namsa.engines import dispatch, prism
 from namsa.engines.dispatch import EngineName
-from namsa.engines.interface import ProgressCallback
-from namsa.engines.pattern_sink import MemorySink, PatternSink
+from namsa.engines.interface import MemorySink, PatternSink, ProgressCallback
 from namsa.engines.prism import MethodName
 from namsa.exposure import ExposureSettings, expose
 from namsa.io.charge_density import ChargeDensity

@@ -78,7 +78,6 @@ EXECUTIONS = {
         "fcdensenet.fused",
         "train.execution.tensorflow",
         "train.measure.trace",
-        "train.optimization.accumulation",
         "train.optimization.fused",
         "train.optimization.gradients",
         "train.optimization.tensorflow_step",

@@ -27,10 +27,9 @@ from namsa.crystals.select import select_materials
 from namsa.crystals.zone_axes import ZoneAxis
 from namsa.dataset import records
 from namsa.dataset.entries import CellFinder, entries_of_specimen, specimen_base, zone_axes_of
-from namsa.dataset.entry import Entry, material_of, materials_named
+from namsa.dataset.entry import Entry, assign_more, material_of, materials_named
 from namsa.dataset.simulate_entry import prepare_samples
 from namsa.dataset.specimens import plan_specimen
-from namsa.dataset.splits import assign_more
 from namsa.errors import InputError, WorkError
 
 MOST_ATTEMPTS = 20  # specimens that are drawn for one number

@@ -13,11 +13,10 @@ from namsa.config.variation import OF_SPECIMEN, RandomVariation, VariedValues, d
 from namsa.crystals.material import Material
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells
 from namsa.crystals.zone_axes import ZoneAxis, simplest_zone_axes
-from namsa.dataset.entry import Entry, seed_of
+from namsa.dataset.entry import SPLITS, Entry, SplitName, assign, seed_of
 from namsa.dataset.sample_grid import equal_thickness, largest_angle_mrad, simulation_grid, slices_of_sample
 from namsa.dataset.sample_setup import thickest_supercell
 from namsa.dataset.specimens import PlannedSpecimen, plan_specimen
-from namsa.dataset.splits import SPLITS, SplitName, assign
 from namsa.errors import InputError
 from namsa.names import check_name, is_name
 from namsa.physics.optics import wavelength_angstrom

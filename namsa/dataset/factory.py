@@ -54,7 +54,7 @@ class RunLimits:
     # full, so that what comes after it has its share of both.
     seconds: float | None = None
     # The memory of this rank. If the costliest sample needs more, or the samples are expected to take longer than
-    # `machine_limits.LONGEST_SECONDS`, no simulation starts. `None`: neither is estimated.
+    # `estimate.LONGEST_SECONDS`, no simulation starts. `None`: neither is estimated.
     memory_bytes: int | None = None
 
     @classmethod

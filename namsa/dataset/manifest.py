@@ -24,8 +24,7 @@ from namsa.crystals.material import Material
 from namsa.crystals.select import source_files
 from namsa.crystals.sites import TENSOR
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import Entry
-from namsa.dataset.splits import SPLITS, SplitName
+from namsa.dataset.entry import SPLITS, Entry, SplitName
 from namsa.errors import InputError, SimulationWarning
 from namsa.files import read_bytes, read_text, write_text_atomic
 from namsa.json_files import LARGEST_FILE_BYTES, parse_json

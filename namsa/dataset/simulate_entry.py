@@ -30,8 +30,7 @@ from namsa.dataset.sample_setup import (
     numerical_settings,
     with_varied_values,
 )
-from namsa.engines.interface import ProgressCallback
-from namsa.engines.pattern_sink import MemorySink, PatternSink
+from namsa.engines.interface import MemorySink, PatternSink, ProgressCallback
 from namsa.errors import SimulationWarning
 from namsa.io.charge_density import ChargeDensity
 from namsa.physics import density_target

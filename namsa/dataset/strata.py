@@ -11,8 +11,7 @@ from typing import NotRequired, TypedDict
 
 import spglib
 
-from namsa.dataset.entry import Entry
-from namsa.dataset.splits import SPLITS
+from namsa.dataset.entry import SPLITS, Entry
 
 Counts = dict[str, int]  # by split
 CRYSTAL_SYSTEMS = ("triclinic", "monoclinic", "orthorhombic", "tetragonal", "trigonal", "hexagonal", "cubic")

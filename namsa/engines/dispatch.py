@@ -11,8 +11,7 @@ import numpy.typing as npt
 from namsa import checks
 from namsa.config.instrument import Detector
 from namsa.engines import fused, fused_gpu, kernel_plan, multislice, prism
-from namsa.engines.interface import Engine, PlaneWaves, ProgressCallback, waves_per_batch
-from namsa.engines.pattern_sink import PatternSink
+from namsa.engines.interface import Engine, PatternSink, PlaneWaves, ProgressCallback, waves_per_batch
 from namsa.physics import optics
 from namsa.physics.coherence import Mode
 from namsa.physics.detector import bin_matrices

@@ -7,8 +7,7 @@ import numpy as np
 
 from namsa.figures.page_images import PageImage, image_url, limits_text, pattern_image
 from namsa.figures.panels import MAX_ASPECT
-from namsa.figures.sample_figure import caption
-from namsa.figures.signals import check_drawable
+from namsa.figures.sample_figure import caption, check_drawable
 from namsa.pixels import UNITS, SampleArrays, density_grid, pattern_grid
 from namsa.text import plural
 

@@ -67,7 +67,6 @@ class ChangedPatterns:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape."""
         return self.stored.shape
 
     @property
@@ -77,7 +76,6 @@ class ChangedPatterns:
 
     @property
     def chunks(self) -> tuple[int, ...] | None:
-        """The shape of the pieces that are stored together, if there are any."""
         return self.stored.chunks
 
 

@@ -88,12 +88,10 @@ class JoinedFrames:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
         return self.pieces[0].dtype
 
     @property
     def chunks(self) -> tuple[int, ...] | None:
-        """The shape of the pieces that are stored together, if there are any."""
         return self.pieces[0].chunks
 
     def __getitem__(self, index: tuple[slice, ...]) -> Array:
@@ -125,12 +123,10 @@ class ScanOfFrames:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
         return self.frames.dtype
 
     @property
     def chunks(self) -> tuple[int, ...] | None:
-        """The shape of the pieces that are stored together, if there are any."""
         if self.frames.chunks is None:
             return None
         count, *frame = self.frames.chunks
@@ -172,7 +168,6 @@ class SeriesOfFrames:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
         return self.frames.dtype
 
     def __getitem__(self, index: tuple[slice, ...]) -> Array:

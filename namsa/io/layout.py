@@ -3,19 +3,81 @@
 Every reader ends here, so that what the caller says of the layout holds for every format.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from namsa.errors import InputError
 from namsa.io.frames import scan_of_frames
 from namsa.io.read_options import FRAME_AXES, SCAN_AXES, ReadOptions
 from namsa.io.recording import PatternArray, Recording
 from namsa.io.stored_calibration import NO_AXIS, Calibration, StoredAxis, calibration_of_axes, origin_angstrom
-from namsa.io.views import AxesView, FramesOfScan
 
 USUAL = {3: FRAME_AXES, 4: SCAN_AXES, 5: ("t", *SCAN_AXES)}  # by the number of axes
+
+
+@dataclass(frozen=True)
+class AxesView:
+    """An array whose axes are in another order, with some fixed at one index."""
+
+    stored: PatternArray  # the array as it is stored
+    axes: tuple[int, ...]  # the stored axis that each axis is
+    fixed: Mapping[int, int] = field(default_factory=dict)  # index along each of the other stored axes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.stored.shape[axis] for axis in self.axes)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.stored.dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        return None if self.stored.chunks is None else tuple(self.stored.chunks[axis] for axis in self.axes)
+
+    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+        """Returns a part; there is a slice for each of the first axes."""
+        slices = dict(zip(self.axes, (*index, *(slice(None),) * (len(self.axes) - len(index))), strict=True))
+        slices |= {axis: slice(number, number + 1) for axis, number in self.fixed.items()}
+        part = self.stored[tuple(slices[axis] for axis in range(len(self.stored.shape)))]
+        part = part.transpose(*self.axes, *self.fixed)
+        return part.reshape(part.shape[: len(self.axes)])
+
+
+@dataclass(frozen=True)
+class FramesOfScan:
+    """The patterns of a scan as frames, row after row."""
+
+    scan: PatternArray  # the scan, `(sy, sx, dy, dx)`
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape (n, dy, dx)."""
+        sy, sx, *frame = self.scan.shape
+        return (sy * sx, *frame)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.scan.dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The shape of the pieces that are read together: whole rows."""
+        return ((self.scan.chunks or (1,))[0] * self.scan.shape[1], *self.scan.shape[2:])
+
+    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+        """Returns consecutive frames."""
+        start, stop, _ = index[0].indices(self.shape[0])
+        columns = self.scan.shape[1]
+        row = start // columns
+        rows = self.scan[slice(row, -(-max(start, stop) // columns)), slice(0, columns)]
+        frames = rows.reshape(-1, *self.shape[1:])[start - row * columns : max(start, stop) - row * columns]
+        return frames[(slice(None), *index[1:])]
 
 
 @dataclass(frozen=True)

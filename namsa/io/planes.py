@@ -35,7 +35,6 @@ class ScanPlanes:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
         return self.stored.newbyteorder("=")
 
     def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:

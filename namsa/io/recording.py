@@ -60,7 +60,6 @@ class PatternScan(Closing):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
         return self.data.dtype
 
     @property
@@ -170,12 +169,10 @@ class ArrayPatterns:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape."""
         return tuple(self.values.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
         return np.dtype(self.values.dtype)
 
     @property

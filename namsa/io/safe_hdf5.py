@@ -294,7 +294,6 @@ class SealedHdf5File(Hdf5File):
         self._reader.close()
 
     def request(self, what: str, **arguments: Any) -> Any:
-        """As `Hdf5File.request`."""
         with self._faults():
             return getattr(self._reader, what)(**arguments)
 

@@ -110,7 +110,7 @@ class StackFile:
         finally:
             self._open.close()
 
-    # ---- What a simulation calls (`namsa.engines.pattern_sink.PatternSink`) -----------------------------------------
+    # ---- What a simulation calls (`namsa.engines.interface.PatternSink`) -----------------------------------------
 
     def begin(
         self,

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from namsa.errors import WorkError
 from namsa.figures.page_images import PageImage, colour_bar, image_url, limits, palette, view_box
 from namsa.figures.panels import PATTERN, PATTERN_POWER, VIRTUAL
-from namsa.figures.signals import Signal
+from namsa.figures.sample_figure import Signal
 from namsa.files import write_text_atomic
 from namsa.pixels import PixelGrid
 from namsa.view.page_overlay import Overlay

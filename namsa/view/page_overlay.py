@@ -14,7 +14,7 @@ from scipy.ndimage import map_coordinates
 from namsa.errors import InputError
 from namsa.figures.density_figure import MAPS
 from namsa.figures.page_images import PageImage
-from namsa.figures.signals import Signal
+from namsa.figures.sample_figure import Signal
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, open_hdf5
 from namsa.pixels import PixelGrid
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from namsa.errors import InputError
 from namsa.figures.page_images import pattern_image
-from namsa.figures.signals import DARK_FIELD_FROM, Signal, dark_field_title
+from namsa.figures.sample_figure import DARK_FIELD_FROM, Signal, dark_field_title
 from namsa.io.calibration import check_limits
 from namsa.io.recording import Recording
 from namsa.physics import virtual_detectors

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from namsa.figures.page_images import PageImage, limits, pattern_image
 from namsa.figures.panels import PATTERN_POWER, VIRTUAL
-from namsa.figures.sample_figure import caption
-from namsa.figures.signals import Signal, check_drawable, sample_signals
+from namsa.figures.sample_figure import Signal, caption, check_drawable, sample_signals
 from namsa.physics import virtual_detectors
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import (

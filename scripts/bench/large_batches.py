@@ -42,7 +42,7 @@ from train.experiment.sections import Optimizer, Schedule
 from train.input.batches import batches
 from train.measure.metrics import image_metrics, mean_metrics
 from train.optimization import losses
-from train.optimization.accumulation import Accumulation
+from train.optimization.gradients import Accumulation
 from train.optimization.loop import learning_rate, make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction

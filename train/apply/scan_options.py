@@ -8,14 +8,13 @@ from typing import Any
 
 from rich.console import Console
 
-from namsa.cli.calibration_options import calibration_overrides
+from namsa.cli.calibration_options import calibration_overrides, layout
 from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.io.calibration import CalibrationOverrides
 from namsa.io.calibration_file import with_calibration_file
 from namsa.text import printable
 
-from ...namsa.cli.calibration_options import layout
 from ..ranks.signals import Stopped
 from .scan_result import ScanResult
 

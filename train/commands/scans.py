@@ -3,10 +3,9 @@
 import argparse
 from pathlib import Path
 
-from namsa.cli.calibration_options import add_calibration
+from namsa.cli.calibration_options import add_calibration, add_layout_options
 from namsa.cli.command_line import CommandParser
 
-from ...namsa.cli.calibration_options import add_layout_options
 from ..execution import backend
 from ..tasks.registry import TASKS
 from ..tasks.scan_command import commands_of, function_of

@@ -108,7 +108,6 @@ class GradientGroups(ExchangeSection):
 
     @property
     def sends_float16(self) -> bool:
-        """See `ExchangeSection`."""
         return self.compression == "fp16"
 
 
@@ -144,7 +143,6 @@ class Allreduce(FusedGroups):
         return self
 
     def horovod_settings(self) -> dict[str, int]:
-        """See `ExchangeSection`."""
         return super().horovod_settings() | {"HIERARCHICAL_ALLREDUCE": int(self.hierarchical)}
 
     def modelled(self, moments: int) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class _Network:
 
 
 class Accumulation:
-    """Sums over the batches of an update; see `train.optimization.accumulation.Accumulation`."""
+    """Sums over the batches of an update; see `train.optimization.gradients.Accumulation`."""
 
     def __init__(
         self,

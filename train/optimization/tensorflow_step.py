@@ -9,8 +9,7 @@ import tensorflow as tf
 from ..experiment.sections import Training
 from ..ranks.exchange import Exchange
 from . import precision
-from .accumulation import Accumulation
-from .gradients import differentiate, time_after, time_before
+from .gradients import Accumulation, differentiate, time_after, time_before
 from .losses import Objective
 
 Tensor = Any

@@ -152,7 +152,6 @@ class AllreduceExchange(Exchange):
         grouping.colours(self.paths, self.config)
 
     def mean(self, gradients: Sequence[Tensor], scale: Tensor) -> tuple[list[Tensor], Tensor]:
-        """See `Exchange`."""
         means = self.average(gradients, self.groups(gradients))
         import tensorflow as tf
 

@@ -5,7 +5,8 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from ...namsa.json_files import read_typed
+from namsa.json_files import read_typed
+
 from ..measure.coverage import Coverage
 from ..program import PROGRAM
 

@@ -21,7 +21,7 @@ from ..measure.performance import sustained_and_peak
 from ..networks import Network, count, read_network
 from ..reports.runs import read_steps
 from . import fit
-from .division import DividedJob
+from .divided_job import DividedJob
 from .machine import SUMMIT, Machine
 from .model import block_bytes, checkpoint_s, efficiency, estimate_step, steps_between
 from .published import STRATEGIES, published_results

@@ -19,8 +19,7 @@ from pydantic import Field
 from namsa.dataset.shards import shard_path
 from namsa.errors import InputError, WorkError
 from namsa.files import sync_folder, system_errors, write_text_atomic
-
-from ...namsa.json_files import Count, read_typed
+from namsa.json_files import Count, read_typed
 
 BUFFER_BYTES = 2**22
 
@@ -102,9 +101,7 @@ def is_complete_copy(path: Path, original: FileState) -> bool:
     current = note is not None and (note.size, note.mtime_ns) == (original.size, original.mtime_ns)
     if note and note.digest == digest_of(_piece_digests(path, note.piece_bytes)):
         return current
-    if not current and local.same_size_and_age(
-        original
-    ):  # the original is a copy of this, see `train.staging.home_copies`
+    if not current and local.same_size_and_age(original):  # the original is a copy of this, see `keep_dataset`
         return True
     raise InputError(
         f"{path} ({local.size:,} bytes) is no copy of {original.name} ({original.size:,} bytes), or has changed since "

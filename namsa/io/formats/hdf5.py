@@ -14,13 +14,12 @@ from pathlib import Path
 from namsa.errors import InputError
 from namsa.io.formats import dectris, velox
 from namsa.io.formats.matlab import matlab_order
-from namsa.io.layout import arrange
+from namsa.io.layout import AxesView, arrange
 from namsa.io.mask import stored_mask
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternArray, Recording
 from namsa.io.safe_hdf5 import SIGNATURE, Hdf5Dataset, Hdf5File, Hdf5Group, open_hdf5
 from namsa.io.stored_calibration import StoredAxis, axis_order, stored_axes, stored_beam, stored_calibration
-from namsa.io.views import AxesView
 from namsa.pixels import UNITS, detector_grid
 from namsa.text import shorten
 

@@ -16,12 +16,11 @@ from typing import Any, BinaryIO
 from namsa.errors import InputError
 from namsa.files import open_regular
 from namsa.io.frames import ScanOfFrames, SeriesOfFrames, file_frames
-from namsa.io.layout import arrange
+from namsa.io.layout import AxesView, arrange
 from namsa.io.planes import ScanPlanes
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import ArrayPatterns, PatternArray, Recording
 from namsa.io.stored_calibration import NO_AXIS, axis_order, swift_axes, swift_beam, swift_properties
-from namsa.io.views import AxesView
 from namsa.json_files import parse_json
 from namsa.memory import available_memory_bytes
 from namsa.numpy_files import ARCHIVE_FAULTS, MOST_MEMBERS, read_array, read_header

@@ -20,8 +20,8 @@ from namsa.crystals.orient import find_rectangular_cells, fit_to_size
 from namsa.crystals.select import select_materials
 from namsa.crystals.supercell import make_supercell
 from namsa.dataset.entries import build_entries
+from namsa.dataset.entry import assign
 from namsa.dataset.sample_setup import build_supercell
-from namsa.dataset.splits import assign
 from namsa.errors import InputError
 from namsa.names import is_name
 

@@ -9,7 +9,7 @@ from namsa.config.simulation import load_config
 from namsa.crystals.select import select_materials
 from namsa.dataset import entries, manifest
 from namsa.dataset.entries import build_entries
-from namsa.dataset.splits import _prototype, assign
+from namsa.dataset.entry import _prototype, assign
 
 SPLITS = ("train", "dev", "test")
 

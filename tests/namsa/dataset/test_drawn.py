@@ -15,7 +15,7 @@ from namsa.config.materials import Split
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
-from namsa.dataset import drawn, factory, splits
+from namsa.dataset import drawn, entry, factory
 from namsa.dataset.drawn import DrawFailure, DrawnSample, SpecimenDraws, further_materials, train_entries
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import materials_named
@@ -89,8 +89,8 @@ def test_held_out_materials_are_never_drawn():
     found = [entry for number in range(100) for entry in draws.entries(number, number % 5)]
     new = {entry.material: entry for entry in found if entry.material not in {other.material for other in listed}}
     assert len(new) > 10
-    held_prototypes = {splits._prototype(entry) for entry in listed if entry.split != "train"}
-    assert not {splits._prototype(entry) for entry in new.values()} & held_prototypes
+    held_prototypes = {entry._prototype(entry) for entry in listed if entry.split != "train"}
+    assert not {entry._prototype(entry) for entry in new.values()} & held_prototypes
     assert {entry.split for entry in found} == {"train"}
     held_out = [entry for entry in listed if entry.split != "train"]
     assert len({entry.material for entry in held_out}) == 5
@@ -113,11 +113,11 @@ def test_a_new_material_that_connects_a_held_out_family_with_others_is_held_out(
         crystal("SiO2", "P4_2/mnm"),
         crystal("TiO2", "P4_2/mnm"),
     ]
-    assert splits.assign_more(listed, more, split) == ["train", "test", "test", "test"]
+    assert entry.assign_more(listed, more, split) == ["train", "test", "test", "test"]
     lonely = [crystal(f"{symbol}2O3", "R-3c") for symbol in ("Al", "Cr")]
-    assert len(set(splits.assign_more(listed, lonely, split))) == 1
+    assert len(set(entry.assign_more(listed, lonely, split))) == 1
     by_formula = split.model_copy(update={"by": "formula"})
-    assert splits.assign_more(listed, more, by_formula) == splits.assign(more, by_formula)
+    assert entry.assign_more(listed, more, by_formula) == entry.assign(more, by_formula)
 
 
 def test_as_many_draws_as_axes_take_each_once_and_no_two_draws_are_alike(draws):

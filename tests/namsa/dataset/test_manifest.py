@@ -12,9 +12,8 @@ from fake_samples import MATERIALS, config
 from namsa import InputError, SimulationWarning, WorkError
 from namsa.config.materials import Split
 from namsa.dataset.entries import build_entries, spread_over_thicknesses
-from namsa.dataset.entry import Entry
+from namsa.dataset.entry import SPLITS, Entry, split_of
 from namsa.dataset.manifest import config_hash, ensure, read, read_header
-from namsa.dataset.splits import SPLITS, split_of
 from namsa.files import write_text_atomic
 
 UNEVEN = Split(train=0.7, dev=0.1, test=0.2)
@@ -59,7 +58,7 @@ def test_splits_are_by_formula_and_come_in_the_wanted_proportions():
 
 
 def test_rounding_puts_nothing_into_an_empty_split(monkeypatch):
-    monkeypatch.setattr("namsa.dataset.splits._sha256", lambda text: b"\xff" * 32)
+    monkeypatch.setattr("namsa.dataset.entry._sha256", lambda text: b"\xff" * 32)
     assert split_of("X", Split(train=0.9, dev=0.1 - 1e-10, test=0)) == "dev"
     assert split_of("X", UNEVEN) == "test"
 

@@ -11,8 +11,8 @@ from namsa.config.materials import Split
 from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals import substitution
 from namsa.dataset import factory, manifest
+from namsa.dataset.entry import SPLITS, split_of
 from namsa.dataset.sharing import RankLayout, share
-from namsa.dataset.splits import SPLITS, split_of
 from namsa.errors import InputError
 
 CONFIG = """

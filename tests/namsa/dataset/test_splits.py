@@ -7,7 +7,7 @@ from ase.build import bulk
 from namsa.config.materials import Split
 from namsa.crystals.builtin import builtin_materials
 from namsa.crystals.material import Material
-from namsa.dataset.splits import assign, split_of
+from namsa.dataset.entry import assign, split_of
 
 THIRDS = Split(train=0.4, dev=0.3, test=0.3, by="prototype")
 

@@ -7,7 +7,7 @@ from fake_samples import MATERIALS, config
 
 from namsa.crystals.builtin import builtin_materials
 from namsa.dataset.entries import build_entries
-from namsa.dataset.splits import SPLITS, split_of
+from namsa.dataset.entry import SPLITS, split_of
 from namsa.dataset.strata import count_strata, table_rows
 
 UNEVEN = {"train": 0.5, "dev": 0.25, "test": 0.25}

@@ -9,8 +9,7 @@ import pytest
 from namsa import Sample
 from namsa.errors import InputError, WorkError
 from namsa.figures.panels import image_panel, mark_probes, panels
-from namsa.figures.sample_figure import sample_figure, show
-from namsa.figures.signals import dark_field, example_probes
+from namsa.figures.sample_figure import dark_field, example_probes, sample_figure, show
 from namsa.pixels import PixelGrid, pattern_grid
 
 

@@ -15,7 +15,7 @@ from namsa import Sample
 from namsa.cli.parser import main
 from namsa.errors import WorkError
 from namsa.figures.panels import PATTERN, PATTERN_POWER
-from namsa.figures.signals import sample_signals
+from namsa.figures.sample_figure import sample_signals
 from namsa.pixels import PixelGrid, pattern_grid
 from namsa.view import page_tiles, viewer
 

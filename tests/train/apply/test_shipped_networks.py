@@ -10,8 +10,8 @@ from namsa.config.materials import Materials
 from namsa.crystals.select import select_materials
 from namsa.dataset import records
 from namsa.dataset.entries import build_entries
+from namsa.dataset.entry import assign
 from namsa.dataset.simulate_entry import simulate_entry
-from namsa.dataset.splits import assign
 from namsa.io.calibration import CalibrationOverrides
 from train.apply.models import shipped
 from train.apply.orientation import is_contradicted

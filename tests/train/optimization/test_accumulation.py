@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from train.experiment.sections import Training
 from train.optimization import precision
-from train.optimization.accumulation import Accumulation
+from train.optimization.gradients import Accumulation
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction

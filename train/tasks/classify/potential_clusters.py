@@ -116,7 +116,6 @@ class ClusteredSamples:
 
     @contextmanager
     def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:
-        """Opens a record; see `Readable`."""
         with self.dataset.view(sample_id, check) as record:
             scan = raster_shape(record.header["provenance"], len(record.cbed))
             yield replace(record, density=self.clusters.nearest(record).reshape(scan).astype(np.float32))

@@ -5,13 +5,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from namsa.cli.calibration_options import calibration_overrides
+from namsa.cli.calibration_options import calibration_overrides, layout
 from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.io.read_options import parse_shape
 from namsa.text import printable
 
-from ....namsa.cli.calibration_options import layout
 from ...apply.scan_options import beam_intensity, picture_beside
 from ...ranks.signals import Stopped
 from .application import ReconstructionOptions

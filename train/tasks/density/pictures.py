@@ -13,15 +13,14 @@ from pydantic import AfterValidator, Field
 
 from namsa.dataset.records import Record
 from namsa.errors import InputError
-from namsa.figures.signals import example_probes
+from namsa.figures.sample_figure import example_probes
 from namsa.files import open_atomic
-from namsa.json_files import parse_json
+from namsa.json_files import parse_json, parse_typed
 from namsa.numpy_files import read_npz
 from namsa.pixels import density_grid, pattern_grid, scan_positions
 from namsa.provenance_values import value
 from namsa.text import shorten
 
-from ....namsa.json_files import parse_typed
 from ...reports.results import EVALUATE_AGAIN
 from .results import SampleRow
 

@@ -11,10 +11,9 @@ from typing import Literal, NotRequired
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.errors import InputError
-from namsa.json_files import read_json
+from namsa.json_files import parse_typed, read_json
 from namsa.text import shorten
 
-from ....namsa.json_files import parse_typed
 from ...measure.results import PerformanceSummary, RunFacts
 from ...reports.results import EVALUATE_AGAIN
 from .depth_metrics import DepthScores, DepthSummary

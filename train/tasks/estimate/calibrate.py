@@ -16,8 +16,8 @@ from namsa.dataset import manifest
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
+from namsa.json_files import read_typed
 
-from ....namsa.json_files import read_typed
 from ...apply.known_windows import known_windows
 from ...apply.models import CALIBRATION, LARGEST_FACTOR, Model, load_model
 from ...apply.weights import build_loaded

@@ -152,7 +152,6 @@ class TiltedPlanes:
 
     @contextmanager
     def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:
-        """Opens a record; see `Readable`."""
         with self.dataset.view(sample_id, check) as record:
             provenance = record.header["provenance"]
             y, x = np.indices(raster_shape(provenance, len(record.cbed)), np.float32)

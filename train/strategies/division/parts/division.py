@@ -80,7 +80,6 @@ class RankSplit:
         return exchanged(x)
 
     def mean(self, x: Tensor, name: str) -> Tensor:
-        """See `fcdensenet.split.Split`."""
         return tf.reduce_mean(self._gather(x, name, range(self.ranks)), 0)
 
     def join(self, x: Tensor, axis: int, name: str, parts: int | None = None) -> Tensor:
@@ -90,11 +89,9 @@ class RankSplit:
         return tf.concat(tf.unstack(self._gather(x, name, range(first, first + block, self.copies))), axis)
 
     def widened(self, parts: int) -> "RankSplit":
-        """See `fcdensenet.split.Split`."""
         return replace(self, copies=self.copies * parts)
 
     def take_part(self, x: Tensor, data_format: str) -> Tensor:
-        """See `train.input.division.RankDivision`."""
         if len(x.shape) <= 2:
             return x
         axis = self.tensor_axis(data_format)
@@ -104,7 +101,6 @@ class RankSplit:
     def own_part(
         self, source: PartSource, experiment: Experiment, entries: Sequence[Entry]
     ) -> tuple[OwnPart | None, str]:
-        """See `train.input.division.RankDivision`."""
         section = experiment.training.split
         assert isinstance(section, SampleSplit)
         if reason := section.whole_reason(experiment):

@@ -26,7 +26,6 @@ class HybridExchange(AllreduceExchange):
     config: Hybrid
 
     def reduce_group(self, tensors: Sequence[Tensor], name: str, average: bool) -> list[Tensor]:
-        """See `train.ranks.exchange.AllreduceExchange`."""
         rank, ranks = reduction.rank(), reduction.size()
 
         def work(flat: Tensor) -> Tensor:

@@ -28,7 +28,6 @@ class LagExchange(Exchange):
     config: Lag
 
     def begin(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
-        """See `train.ranks.exchange.Exchange`."""
         super().begin(model, optimizer)
         of = make_exchange(self.config.of, self.rank, self.ranks)
         assert isinstance(of, AllreduceExchange)

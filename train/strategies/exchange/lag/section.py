@@ -27,21 +27,16 @@ class Lag(ExchangeSection):
 
     @property
     def sends_float16(self) -> bool:
-        """See `ExchangeSection`."""
         return self.of.sends_float16
 
     def horovod_settings(self) -> dict[str, int]:
-        """See `ExchangeSection`."""
         return self.of.horovod_settings()
 
     def process_sets(self, ranks: int) -> Sequence[tuple[int, ...]]:
-        """See `ExchangeSection`."""
         return self.of.process_sets(ranks)
 
     def check_hosts(self, hosts: Sequence[Sequence[int]]) -> None:
-        """See `ExchangeSection`."""
         self.of.check_hosts(hosts)
 
     def modelled(self, moments: int) -> dict[str, Any]:
-        """See `ExchangeSection`."""
         return self.of.modelled(moments) | {"lag": True}

@@ -42,7 +42,6 @@ class LocalSGDExchange(Exchange):
     config: LocalSGD
 
     def begin(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
-        """See `train.ranks.exchange.Exchange`."""
         super().begin(model, optimizer)
         averaged = self.config.average_moments
         self.own = [] if averaged else list(optimizer.moments)
@@ -62,7 +61,6 @@ class LocalSGDExchange(Exchange):
         return list(numbers)
 
     def restore(self, state: Sequence[Any], of_ranks: Sequence[moments.Moments], resumed: bool) -> str:
-        """See `train.ranks.exchange.Exchange`."""
         super().restore(state, of_ranks, resumed)
         for last, variable in zip(self.last, self.changed, strict=True):
             last.assign(variable.value)
@@ -71,7 +69,6 @@ class LocalSGDExchange(Exchange):
         return "every rank starts with the moments of rank 0, for the checkpoint has none of its own" if new else ""
 
     def after_step(self, step: int, last: bool, numbers: Sequence[float]) -> list[float] | None:
-        """See `train.ranks.exchange.Exchange`."""
         every = self.config.synchronise
         if not last and (every == "epoch" or step % every):
             return None
@@ -93,7 +90,6 @@ class LocalSGDExchange(Exchange):
         return _average([variable.value for variable in self.whole], tf.constant(numbers, tf.float32)).numpy().tolist()
 
     def state_of_ranks(self) -> list[moments.Moments]:
-        """See `train.ranks.exchange.Exchange`."""
         return moments.gather(self.own)
 
 

@@ -55,20 +55,17 @@ class LocalSGD(ExchangeSection):
         return self.precision // 8
 
     def synchronisations(self, network: NetworkCount, moments: int) -> Synchronisations:
-        """See `ExchangeSection`."""
         averaged = moments if self.average_moments else 0
         changed = sum(prod(layer.kernel_shape) for layer in network.layers if layer.kernel_shape)
         whole = network.parameters - changed + averaged * network.trainable_parameters
         return Synchronisations(self.synchronise, self.value_bytes * changed + 4 * whole)
 
     def within(self, steps: int) -> "LocalSGD":
-        """See `ExchangeSection`."""
         if isinstance(self.synchronise, int) and self.synchronise <= steps:
             return self
         return self.model_copy(update={"synchronise": steps})
 
     def modelled(self, moments: int) -> dict[str, Any]:
-        """See `ExchangeSection`."""
         return {
             "groups": 8,
             "allreduce": "tree",

@@ -10,7 +10,7 @@ from tiny import newest, numbers
 from train.experiment.sections import Training
 from train.main import train
 from train.optimization import precision
-from train.optimization.accumulation import Accumulation
+from train.optimization.gradients import Accumulation
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction
