@@ -1,7 +1,8 @@
 """The evaluation and the report of a run of any task."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -9,12 +10,15 @@ from rich.table import Table
 
 from namsa.config.loading import read_yaml
 from namsa.errors import InputError
+from namsa.json_files import read_typed
 from namsa.text import shorten
 
-from ...namsa.json_files import read_typed
 from ..reports import report
+from ..reports.markdown import plain
+from ..reports.markdown import table as markdown_table
 from ..reports.report import ResultPart
 from ..reports.report_tables import missing
+from ..reports.report_tables import table as html_table
 from ..reports.results import EVALUATE_AGAIN
 from . import registry
 
@@ -45,13 +49,48 @@ class RunReport(Protocol):
 
 
 @dataclass(frozen=True)
+class ScoreTable:
+    """Scores of a network beside a baseline, for the terminal, the report and the model card."""
+
+    title: str  # what is scored
+    baseline: str  # what the baseline is
+    head: Sequence[str]  # names of the columns
+    rows: Sequence[Sequence[str]]  # cells, as text
+    text_columns: int = 1  # leading columns that hold text
+    notes: Mapping[str, str] = field(default_factory=dict)  # about a row, by its first cell
+
+    def terminal(self) -> Table:
+        """Returns the table for the terminal."""
+        found = Table(title=self.title, caption=f"baseline: {self.baseline}\n")
+        for number, heading in enumerate(self.head):
+            found.add_column(heading, justify="left" if number < self.text_columns else "right")
+        for row in self.rows:
+            found.add_row(*row)
+        return found
+
+    def html(self) -> str:
+        """Returns the table as HTML."""
+        notes = {name: f'<span class="note">{escape(note)}</span>' for name, note in self.notes.items()}
+        rows = [(escape(row[0]) + notes.get(row[0], ""), *map(escape, row[1:])) for row in self.rows]
+        head = [escape(f"{name[:1].upper()}{name[1:]}") for name in self.head]
+        return html_table(f"{self.title}; baseline: {self.baseline}", head, rows, self.text_columns)
+
+    def markdown(self) -> Iterator[str]:
+        """Yields the lines of the table as Markdown, with the notes on its rows in a column."""
+        lines = [(name, self.notes.get(name, ""), *rest) if self.notes else (name, *rest) for name, *rest in self.rows]
+        name, *rest = self.head
+        head = (name, "", *rest) if self.notes else self.head
+        return markdown_table(tuple(map(plain, head)), [tuple(map(plain, line)) for line in lines])
+
+
+@dataclass(frozen=True)
 class TaskReport:
     """A `RunReport` that is made from `evaluation.json`."""
 
     kind: str  # what the report is of
     title: str  # its short form, for the browser
     evaluation: Any  # type of the contents of `evaluation.json`
-    terminal: Callable[[Any], Table]  # returns the main results as a table, whose caption says what the baseline is
+    scores: Callable[[Any], ScoreTable]  # returns the main results
     # Returns the results of a run directory as HTML, from the headline to the details.
     results: Callable[[Any, Path], str]
     samples: Callable[[Any], str]  # returns a table of every held-out sample as HTML
@@ -80,7 +119,7 @@ class TaskReport:
         return ResultPart(self.kind, self.title, results, samples, evaluation["run"])
 
     def table(self, evaluation: Mapping[str, Any], run_dir: Path, page: Path | None) -> Table:
-        return with_places(self.terminal(evaluation), run_dir, page)
+        return with_places(self.scores(evaluation).terminal(), run_dir, page)
 
 
 def with_places(table: Table, run_dir: Path, page: Path | None) -> Table:

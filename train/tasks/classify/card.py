@@ -16,8 +16,9 @@ from ...experiment.experiment import Experiment
 from ...reports.card_sections import Usage
 from ...reports.markdown import number, plain, section, table
 from ..pattern_images import patterns
-from ..splits import MEANINGS, dev, last
+from ..splits import dev, last
 from .labels import in_words
+from .report import score_table
 from .task import logits_function
 
 MOST_CLASSES = 12  # that are named, or are rows of a table
@@ -26,10 +27,9 @@ WORDS = {"potential_clusters": "cluster of the projected potential around the pr
 
 
 class ClassCard(TaskCard):
-    """What a model card says of a network of the task classify."""
+    """What a model card says of a network of the task classify; `TaskCard` documents the methods."""
 
     def usage(self, experiment: Experiment) -> Usage:
-        """Returns how the network is applied."""
         config = experiment.training.classify
         names = ", ".join(map(plain, config.classes)) if len(config.classes) <= MOST_CLASSES else ""
         found = f"one of {names}" if names else f"one of {len(config.classes)}"
@@ -44,24 +44,11 @@ class ClassCard(TaskCard):
 
     def scores(self, evaluation: Evaluation) -> Iterator[str]:
         """The balanced accuracies by split, and who is taken for whom."""
-        rows = [
-            (
-                plain(split),
-                MEANINGS.get(split, ""),
-                str(row["samples"]),
-                f"{row['patterns']:,}",
-                f"{number(row['balanced_accuracy'])} ({number(row['baseline_balanced_accuracy'])})",
-                f"{number(row['vote_balanced_accuracy'])} ({number(row['baseline_vote_balanced_accuracy'])})",
-                number(row["chance"]),
-                f"{row['error']:.1%}",
-            )
-            for split, row in evaluation["by_split"].items()
-        ]
         blocks: list[str | Iterator[str]] = [
             "Balanced accuracy, the mean over classes of the fraction that is right, of patterns and of scans by the "
-            "vote of their patterns, without the noise and imperfections that training draws. In brackets: the class "
-            "with the nearest mean radial profile. Chance is that of an answer that is always the same.",
-            table(("split", "", "samples", "patterns", "of patterns", "of scans", "chance", "wrong patterns"), rows),
+            "vote of their patterns, without the noise and imperfections that training draws. The baseline is the "
+            "class with the nearest mean radial profile. Chance is that of an answer that is always the same.",
+            score_table(evaluation).markdown(),
         ]
         names, split = evaluation["classes"], last(evaluation["by_split"])[0]
         if len(names) <= MOST_CLASSES:
@@ -76,7 +63,6 @@ class ClassCard(TaskCard):
         return section(f"Scores: {plain(in_words(evaluation['label']))}", *blocks)
 
     def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
-        """Where the classes must not be trusted."""
         row = last(evaluation["by_split"])[1]
         yield (
             f"- Every pattern gets one of the {len(evaluation['classes'])} classes, also one of vacuum "
@@ -91,7 +77,6 @@ class ClassCard(TaskCard):
             yield "- The split “images” says how patterns of materials that were trained on are told apart, no more."
 
     def dev_error(self, evaluation: Evaluation) -> float | None:
-        """Returns the error of the dev split, as validation measures it; `None` without samples."""
         return dev(evaluation, "error")
 
     def answers(self, model: Model, dataset: Dataset, entries: Sequence[Entry]) -> npt.NDArray[np.int64]:

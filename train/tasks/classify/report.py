@@ -1,38 +1,48 @@
 """The results of the task classify on the terminal and in the report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-
-from rich.table import Table
+from typing import Any
 
 from ...reports.report_tables import confusion_table, count, number, table
-from ..reporting import TaskReport
+from ..reporting import ScoreTable, TaskReport
 from ..splits import MEANINGS, Split, last
-from .scores import ClassEvaluation, ClassRow, ClassScores
+from .labels import in_words
+from .scores import ClassEvaluation, ClassRow
 
 KIND = "Classes of 4D-STEM patterns: classification report"
 TITLE = "classification report"
 MOST_COLUMNS = 30  # of a table of classes, or rows of one of errors
 
 
-def terminal(evaluation: ClassEvaluation) -> Table:
-    """Returns the balanced accuracies by split for the terminal."""
-    title = f"{evaluation['label'].replace('_', ' ')}: balanced accuracy"
-    found = Table(title=title, caption="baseline: nearest mean radial profile\n")
-    for heading in ("split", "patterns", "network", "baseline", "chance", "scans, by vote", "baseline, by vote"):
-        found.add_column(heading, justify="right")
-    for split, row in evaluation["by_split"].items():
-        found.add_row(split, f"{row['patterns']:,}", *(number(value, ".3f") for value in _accuracies(row)))
-    return found
+def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
+    """Returns the balanced accuracies by split."""
+    rows = [
+        (
+            split,
+            f"{row['samples']:,}",
+            f"{row['patterns']:,}",
+            *(number(value, ".3f") for value in _accuracies(row)),
+            number(row["error"], ".3f"),
+            number(row["cross_entropy"], ".3g"),
+        )
+        for split, row in evaluation["by_split"].items()
+    ]
+    head = ("split", "samples", "patterns", "network", "baseline", "chance", "vote", "baseline's vote")
+    title = f"{in_words(evaluation['label'])}: balanced accuracy"
+    more = ("wrong patterns", "cross-entropy")
+    return ScoreTable(title, "nearest mean radial profile", (*head, *more), rows, notes=MEANINGS)
 
 
 def results(evaluation: ClassEvaluation, run_dir: Path) -> str:
     """Returns balanced accuracies by split, and who is taken for whom."""
-    return "\n".join((_headline(evaluation), _by_split(evaluation), "<h2>Classes</h2>", *_confusions(evaluation)))
+    return "\n".join(
+        (_headline(evaluation), score_table(evaluation).html(), "<h2>Classes</h2>", *_confusions(evaluation))
+    )
 
 
-def _accuracies(row: ClassScores) -> tuple[float | None, ...]:
+def _accuracies(row: Mapping[str, Any]) -> tuple[float | None, ...]:
     """The network's, the baseline's and chance, of patterns and of scans by vote."""
     return (
         row["balanced_accuracy"],
@@ -53,22 +63,6 @@ def _headline(evaluation: ClassEvaluation) -> str:
         f"with a balanced accuracy of {network}; the nearest mean radial profile has {baseline}, chance "
         f"{chance}.{by_vote}</p>"
     )
-
-
-def _by_split(evaluation: ClassEvaluation) -> str:
-    rows = [
-        (
-            f'{escape(split)}<span class="note">{MEANINGS.get(split, "")}</span>',
-            f"{row['samples']:,}",
-            f"{row['patterns']:,}",
-            *(number(value, ".3f") for value in _accuracies(row)),
-            number(row["error"], ".3f"),
-            number(row["cross_entropy"], ".3g"),
-        )
-        for split, row in evaluation["by_split"].items()
-    ]
-    head = ("Split", "Samples", "Patterns", "Network", "Baseline", "Chance", "Vote", "Baseline's vote")
-    return table("Balanced accuracy", (*head, "Error, not balanced", "Cross-entropy"), rows, text_columns=1)
 
 
 def _confusions(evaluation: ClassEvaluation) -> list[str]:
@@ -123,4 +117,4 @@ def samples(evaluation: ClassEvaluation) -> str:
     return table("", ("Sample", "Formula", "Split", "Class", "Vote", "Right", "Patterns"), rows, text_columns=5)
 
 
-REPORT = TaskReport(KIND, TITLE, ClassEvaluation, terminal, results, samples)
+REPORT = TaskReport(KIND, TITLE, ClassEvaluation, score_table, results, samples)

@@ -16,17 +16,17 @@ from ...apply.weights import build_loaded
 from ...experiment.experiment import Experiment
 from ...networks.cvae import CVAEConfig
 from ...reports.card_sections import Usage
-from ...reports.markdown import number, plain, section, table
+from ...reports.markdown import section
 from ..pattern_images import patterns
-from ..splits import MEANINGS, dev, last
+from ..splits import dev, last
+from .report import score_table
 from .task import autoencoder
 
 
 class EmbedCard(TaskCard):
-    """What a model card says of a network of the task embed."""
+    """What a model card says of a network of the task embed; `TaskCard` documents the methods."""
 
     def usage(self, experiment: Experiment) -> Usage:
-        """Returns how the network is applied."""
         network = experiment.network
         assert isinstance(network, CVAEConfig)
         numbers = plural(network.latent, "latent number")
@@ -40,30 +40,16 @@ class EmbedCard(TaskCard):
 
     def scores(self, evaluation: Evaluation) -> Iterator[str]:
         """Errors of the decoded patterns, and agreements of clusters with materials, by split."""
-        rows = [
-            (
-                plain(split),
-                MEANINGS.get(split, ""),
-                str(row["samples"]),
-                f"{row['patterns']:,}",
-                f"{row['rmse']:.4g} ({row['baseline_rmse']:.4g})",
-                f"{row['mean_rmse']:.4g}",
-                str(row["composites"]),
-                f"{number(row['nmi'])} ({number(row['baseline_nmi'])})",
-            )
-            for split, row in evaluation["by_split"].items()
-        ]
         return section(
             f"Scores: {plural(evaluation['latent'], 'latent number')}",
             "Root mean square error of the decoded patterns, in units of the network's input, without the noise and "
             "imperfections that training draws; and the normalised mutual information (NMI) of clusters of the latent "
-            "numbers with the materials of composite scans. In brackets: as many principal components of the training "
-            "patterns.",
-            table(("split", "", "samples", "patterns", "rms error", "of the mean pattern", "composites", "NMI"), rows),
+            "numbers with the materials of composite scans. The baseline is as many principal components of the "
+            "training patterns.",
+            score_table(evaluation).markdown(),
         )
 
     def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
-        """Where latent numbers and clusters must not be trusted."""
         row = last(evaluation["by_split"])[1]
         if row["rmse"] >= row["baseline_rmse"]:
             yield (
@@ -82,7 +68,6 @@ class EmbedCard(TaskCard):
         )
 
     def dev_error(self, evaluation: Evaluation) -> float | None:
-        """Returns the error of the dev split, as validation measures it; `None` without samples."""
         return dev(evaluation, "rmse")
 
     def answers(self, model: Model, dataset: Dataset, entries: Sequence[Entry]) -> npt.NDArray[np.float32]:

@@ -1,18 +1,18 @@
 """The results of the task embed on the terminal and in the report."""
 
 import base64
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-
-from rich.table import Table
+from typing import Any
 
 from namsa.errors import InputError
 
 from ...reports.report_tables import count, missing, number, table
 from ...reports.results import EVALUATE_AGAIN
-from ..reporting import TaskReport
+from ..reporting import ScoreTable, TaskReport
 from ..splits import MEANINGS, last
-from .scores import EmbedEvaluation, EmbedScores
+from .scores import EmbedEvaluation
 
 KIND = "Latent space of 4D-STEM patterns: embedding report"
 TITLE = "embedding report"
@@ -20,24 +20,32 @@ PICTURE = "latent_space.png"  # in the run directory
 LARGEST_PICTURE_BYTES = 2**24
 
 
-def terminal(evaluation: EmbedEvaluation) -> Table:
-    """Returns the errors and agreements by split for the terminal."""
+def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
+    """Returns the errors and agreements by split."""
+    rows = [
+        (
+            split,
+            f"{row['samples']:,}",
+            f"{row['patterns']:,}",
+            *_numbers(row)[:3],
+            number(row["divergence"], ".3g"),
+            f"{row['composites']:,}",
+            *_numbers(row)[3:],
+        )
+        for split, row in evaluation["by_split"].items()
+    ]
+    head = ("split", "samples", "patterns", "rms error", "baseline", "mean pattern", "divergence, nat", "composites")
     title = f"{count(evaluation['latent'], 'latent number')}: rms error, and NMI of clusters with materials"
-    found = Table(title=title, caption="baseline: as many principal components\n")
-    for heading in ("split", "patterns", "rms error", "baseline", "mean pattern", "NMI", "baseline"):
-        found.add_column(heading, justify="right")
-    for split, row in evaluation["by_split"].items():
-        found.add_row(split, f"{row['patterns']:,}", *_numbers(row))
-    return found
+    return ScoreTable(title, "as many principal components", (*head, "NMI", "baseline's"), rows, notes=MEANINGS)
 
 
 def results(evaluation: EmbedEvaluation, run_dir: Path) -> str:
     """Returns errors and agreements by split, and the picture of the latent space."""
     picture = _picture(run_dir / PICTURE)
-    return "\n".join((_headline(evaluation), _by_split(evaluation), "<h2>Latent space</h2>", picture))
+    return "\n".join((_headline(evaluation), score_table(evaluation).html(), "<h2>Latent space</h2>", picture))
 
 
-def _numbers(row: EmbedScores) -> tuple[str, ...]:
+def _numbers(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Errors and agreements of the network and the baseline, as text."""
     errors = (row["rmse"], row["baseline_rmse"], row["mean_rmse"])
     return (*(f"{value:.4g}" for value in errors), *(number(row[key], ".3f") for key in ("nmi", "baseline_nmi")))
@@ -57,24 +65,6 @@ def _headline(evaluation: EmbedEvaluation) -> str:
         f"({escape(split)}: {MEANINGS[split]}) are decoded from {count(evaluation['latent'], 'latent number')} with an "
         f"rms error of {error}; as many principal components have {baseline}, the mean pattern {mean}.{agreement}</p>"
     )
-
-
-def _by_split(evaluation: EmbedEvaluation) -> str:
-    rows = [
-        (
-            f'{escape(split)}<span class="note">{MEANINGS.get(split, "")}</span>',
-            f"{row['samples']:,}",
-            f"{row['patterns']:,}",
-            *_numbers(row)[:3],
-            number(row["divergence"], ".3g"),
-            f"{row['composites']:,}",
-            *_numbers(row)[3:],
-        )
-        for split, row in evaluation["by_split"].items()
-    ]
-    head = ("Split", "Samples", "Patterns", "Network", "Components", "Mean pattern", "Divergence, nat")
-    caption = "Error (rms, in units of the input), and agreement of clusters with materials"
-    return table(caption, (*head, "Composites", "NMI", "Components’ NMI"), rows, text_columns=1)
 
 
 def _picture(path: Path) -> str:
@@ -101,4 +91,4 @@ def samples(evaluation: EmbedEvaluation) -> str:
     return table("", head, rows, text_columns=3)
 
 
-REPORT = TaskReport(KIND, TITLE, EmbedEvaluation, terminal, results, samples)
+REPORT = TaskReport(KIND, TITLE, EmbedEvaluation, score_table, results, samples)

@@ -20,6 +20,7 @@ from ...reports.markdown import number, plain, section, table
 from ..splits import last
 from .calibrate import EstimateCalibration, calibrate_estimates
 from .quantities import QUANTITIES
+from .report import score_table
 from .task import Estimation, predictor
 
 
@@ -27,7 +28,6 @@ class EstimateCard(TaskCard):
     """What a model card says of a network of the task estimate. Errors are calibrated for the packed weights."""
 
     def usage(self, experiment: Experiment) -> Usage:
-        """Returns how the network is applied."""
         titles = [QUANTITIES[name].title for name in experiment.training.estimate.quantities]
         listed = f"{', '.join(titles[:-1])} and {titles[-1]}" if titles[1:] else titles[0]
         answer = f"From a 4D-STEM scan to its {listed}, with their errors."
@@ -39,23 +39,14 @@ class EstimateCard(TaskCard):
 
     def scores(self, evaluation: Evaluation) -> Iterator[str]:
         """Errors of each quantity beside those of the median, by split."""
-        rows = []
-        for split, scores in evaluation["by_split"].items():
-            samples = sum(row["split"] == split for row in evaluation["samples"])
-            for name, row in scores.items():
-                facts, (low, high) = QUANTITIES[name], evaluation["ranges"][name]
-                mae = f"{row['mae']:.3g} ({row['baseline_mae']:.3g}) {facts.unit}"
-                limits = f"{low:g} … {high:g} {facts.unit}".replace("-", "−")
-                rows.append((plain(split), str(samples), facts.title, limits, mae, number(row["r2"], 2)))
         return section(
             "Scores: mean absolute errors",
             "Of the middle windows of samples that training never saw, without the noise and imperfections that "
-            "training draws. In brackets: the median of the training samples.",
-            table(("split", "samples", "", "trained for", "mean error", "R²"), rows),
+            "training draws. The baseline is the median of the training samples.",
+            score_table(evaluation).markdown(),
         )
 
     def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
-        """Where the estimates must not be trusted."""
         yield (
             "- Of a scan whose thickness, defocus or tilt is beyond these ranges it gives values within them or near: "
             "it does not tell that a scan is beyond."
@@ -69,7 +60,6 @@ class EstimateCard(TaskCard):
             )
 
     def dev_error(self, evaluation: Evaluation) -> float | None:
-        """Returns the error of the dev split, as validation measures it; `None` without samples."""
         scores = evaluation["by_split"].get("dev")
         return scores and _mean_error(scores, evaluation)
 

@@ -1,20 +1,17 @@
 """The results of the task estimate on the terminal and in the report."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from ...reports.report_tables import count, number, table
-from ..reporting import TaskReport
+from ..reporting import ScoreTable, TaskReport
 from .quantities import QUANTITIES
 from .scores import EstimateEvaluation
 
 KIND = "Thickness, defocus and tilt from 4D-STEM: estimation report"
 TITLE = "estimation report"
-HEAD = ("Quantity", "Range", "Mean error", "Median's", "R²", "Within 1 σ", "Within 2 σ")
 
 
 def check(evaluation: EstimateEvaluation) -> None:
@@ -28,44 +25,26 @@ def check(evaluation: EstimateEvaluation) -> None:
         raise ValueError("its quantities do not fit together")
 
 
-def terminal(evaluation: EstimateEvaluation) -> Table:
-    """Returns the errors by split and quantity for the terminal."""
-    found = Table(
-        title="Mean absolute errors, and how many are within the calibrated ones",
-        caption=f"baseline: the training samples' median; errors are calibrated on {evaluation['calibrated_on']}\n",
-    )
-    found.add_column("split")
-    found.add_column("quantity", no_wrap=True)
-    for heading in ("error", "baseline", "R²", "in 1 σ", "in 2 σ"):
-        found.add_column(heading, justify="right")
-    for split in evaluation["by_split"]:
-        for quantity, _, *scores in _cells(evaluation, split):
-            found.add_row(split, quantity, *scores)
-    return found
+def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
+    """Returns the errors by split and quantity, and how many are within the calibrated ones."""
+    rows = []
+    for split, scores in evaluation["by_split"].items():
+        for name, row in scores.items():
+            facts, (low, high) = QUANTITIES[name], evaluation["ranges"][name]
+            errors = (number(row[key], ".3g") for key in ("mae", "baseline_mae"))
+            others = (number(row[key], ".2f") for key in ("r2", "coverage_68", "coverage_95"))
+            limits = f"{number(low, 'g')} … {number(high, 'g')}"
+            rows.append(
+                (split, str(_size(evaluation, split)), f"{facts.title}, {facts.unit}", limits, *errors, *others)
+            )
+    head = ("split", "samples", "quantity", "trained for", "error", "baseline", "R²", "in 1 σ", "in 2 σ")
+    baseline = f"the training samples' median; errors are calibrated on {evaluation['calibrated_on']}"
+    return ScoreTable("Mean absolute errors", baseline, head, rows, 3)
 
 
 def results(evaluation: EstimateEvaluation, run_dir: Path) -> str:
     """Returns errors and coverage by quantity and split."""
-    captions = {
-        split: f"{escape(split)}: {count(_size(evaluation, split), 'sample')}" for split in evaluation["by_split"]
-    }
-    tables = [table(caption, HEAD, _cells(evaluation, split), text_columns=1) for split, caption in captions.items()]
-    return "\n".join([_headline(evaluation), *tables])
-
-
-def _cells(evaluation: Mapping[str, Any], split: str) -> Iterator[tuple[str, ...]]:
-    """Yields a row for each quantity of a split."""
-    for name, row in evaluation["by_split"][split].items():
-        facts, (low, high) = QUANTITIES[name], evaluation["ranges"][name]
-        yield (
-            f"{facts.title}, {facts.unit}",
-            f"{number(low, 'g')} … {number(high, 'g')}",
-            number(row["mae"], ".3g"),
-            number(row["baseline_mae"], ".3g"),
-            number(row["r2"], ".2f"),
-            number(row["coverage_68"], ".2f"),
-            number(row["coverage_95"], ".2f"),
-        )
+    return "\n".join([_headline(evaluation), score_table(evaluation).html()])
 
 
 def _headline(evaluation: EstimateEvaluation) -> str:
@@ -102,8 +81,8 @@ def samples(evaluation: EstimateEvaluation) -> str:
     return table("True values, and estimates", ("Sample", "Formula", "Split", *head), rows, text_columns=3)
 
 
-def _size(evaluation: EstimateEvaluation, split: str) -> int:
+def _size(evaluation: Mapping[str, Any], split: str) -> int:
     return sum(row["split"] == split for row in evaluation["samples"])
 
 
-REPORT = TaskReport(KIND, TITLE, EstimateEvaluation, terminal, results, samples, check)
+REPORT = TaskReport(KIND, TITLE, EstimateEvaluation, score_table, results, samples, check)

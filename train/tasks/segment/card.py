@@ -14,8 +14,8 @@ from ...apply.models import Model
 from ...apply.weights import build_loaded
 from ...experiment.experiment import Experiment
 from ...reports.card_sections import Usage
-from ...reports.markdown import number, plain, section, table
-from .report import MEANINGS
+from ...reports.markdown import plain, section
+from .report import score_table
 from .scores import SegmentScores
 from .task import Segmentation, predictor
 
@@ -28,43 +28,23 @@ LEAST_IOU = 0.5  # below which the card warns of a class
 
 
 class SegmentCard(TaskCard):
-    """What a model card says of a network of the task segment."""
+    """What a model card says of a network of the task segment; `TaskCard` documents the methods."""
 
     def usage(self, experiment: Experiment) -> Usage:
-        """Returns how the network is applied."""
         classes = ", ".join(WORDS[name] for name in experiment.training.segment.classes)
         return Usage(f"From a 4D-STEM scan to the class of each position: {classes}.", "segment", "LABELS.h5")
 
     def scores(self, evaluation: Evaluation) -> Iterator[str]:
         """Intersections over unions, by kind of scan and split."""
-        names = evaluation["classes"]
-        rows = [
-            (
-                f"{plain(source)}s",
-                plain(split),
-                str(row["scans"]),
-                f"{row['positions']:,}",
-                f"{number(row['mean_iou'])} ({number(row['baseline_mean_iou'])})",
-                *(f"{number(row['iou'][name])} of {row['fractions'][name]:.2%}" for name in names),
-            )
-            for source, by_split in evaluation["scores"].items()
-            for split, row in by_split.items()
-        ]
         return section(
             "Scores: intersection over union",
             "Intersection over union (IoU), TP/(TP+FP+FN), of each class, and of how many positions it is the class; "
-            "from the sum over all scans, without the noise and imperfections that training draws. In brackets: "
-            "calling every position matrix.",
-            table(("scans", "split", "number", "positions", "mean IoU", *map(plain, names)), rows),
-            " ".join(
-                f"{plain(source).capitalize()}s: {MEANINGS[source]}."
-                for source, found in evaluation["scores"].items()
-                if found
-            ),
+            "from the sum over all scans, without the noise and imperfections that training draws. The baseline calls "
+            "every position matrix.",
+            score_table(evaluation).markdown(),
         )
 
     def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
-        """Where the labels must not be trusted."""
         yield (
             f"- In training {evaluation['expected_fractions'][0]:.1%} of the positions are matrix, on average. Of "
             "scans where the matrix is not the largest part, nothing has been measured."
@@ -87,7 +67,6 @@ class SegmentCard(TaskCard):
             )
 
     def dev_error(self, evaluation: Evaluation) -> float | None:
-        """Returns the error of the dev split, as validation measures it; `None` without samples."""
         row = (evaluation["scores"].get("composite") or evaluation["scores"]["specimen"]).get("dev")
         return row and 1 - row["mean_iou"]
 

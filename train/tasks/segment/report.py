@@ -1,36 +1,46 @@
 """The results of the task segment on the terminal and in the report."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from ...reports.figures import data_uri
 from ...reports.report_tables import confusion_table, count, missing, number, table
-from ..reporting import TaskReport
+from ..reporting import ScoreTable, TaskReport
 from .pictures import FILE_NAME, examples_figure, read_examples
-from .scores import SegmentEvaluation, SegmentScores
+from .scores import SegmentEvaluation
 
 KIND = "Parts of 4D-STEM scans: segmentation report"
 TITLE = "segmentation report"
 MEANINGS = {
-    "composite": "patterns of several held-out samples, put together",
-    "specimen": "simulated as a whole, with the class that fills most of the thickness as label",
+    "composites": "patterns of several held-out samples, put together",
+    "specimens": "simulated as a whole, with the class that fills most of the thickness as label",
 }
 
 
-def terminal(evaluation: SegmentEvaluation) -> Table:
-    """Returns the intersections over unions for the terminal."""
-    title = f"intersection over union, weights {evaluation['weights']}"
-    found = Table(title=title, caption="baseline: every position is matrix\n")
-    for heading in ("scans", "split", "positions", "mean", "baseline", *evaluation["classes"]):
-        found.add_column(heading, justify="right")
-    for source, split, row in _groups(evaluation):
-        numbers = (row["mean_iou"], row["baseline_mean_iou"], *row["iou"].values())
-        found.add_row(f"{source}s", split, f"{row['positions']:,}", *(number(value, ".3f") for value in numbers))
-    return found
+def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
+    """Returns the intersections over unions, and of how many positions each class is."""
+    rows = [
+        (
+            f"{source}s",
+            split,
+            f"{row['scans']:,}",
+            f"{row['positions']:,}",
+            number(row["mean_iou"], ".3f"),
+            number(row["baseline_mean_iou"], ".3f"),
+            *(f"{number(iou, '.3f')} of {row['fractions'][name]:.2%}" for name, iou in row["iou"].items()),
+            number(row["accuracy"], ".4f"),
+        )
+        for source, by_split in evaluation["scores"].items()
+        for split, row in by_split.items()
+    ]
+    head = ("scans", "split", "number", "positions", "mean", "baseline", *evaluation["classes"], "accuracy")
+    title, notes = (
+        f"intersection over union, weights {evaluation['weights']}",
+        {f"{k}s": v for k, v in MEANINGS.items()},
+    )
+    return ScoreTable(title, "every position is matrix", head, rows, 2, notes)
 
 
 def results(evaluation: SegmentEvaluation, run_dir: Path) -> str:
@@ -39,14 +49,14 @@ def results(evaluation: SegmentEvaluation, run_dir: Path) -> str:
     if (pictures := run_dir / FILE_NAME).is_file():
         figure = examples_figure(read_examples(pictures), evaluation["classes"])
         shown = f'<img src="{data_uri(figure, "png")}" alt="Held-out scans with true and predicted classes">'
-    parts = (_headline(evaluation), _scores(evaluation), "<h2>Scans</h2>", shown, "<h2>Classes</h2>")
+    parts = (
+        _headline(evaluation),
+        score_table(evaluation).html() + _fractions(evaluation),
+        "<h2>Scans</h2>",
+        shown,
+        "<h2>Classes</h2>",
+    )
     return "\n".join([*parts, *_confusions(evaluation)])
-
-
-def _groups(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, str, SegmentScores]]:
-    for source, by_split in evaluation["scores"].items():
-        for split, row in by_split.items():
-            yield source, split, row
 
 
 def _headline(evaluation: SegmentEvaluation) -> str:
@@ -61,33 +71,14 @@ def _headline(evaluation: SegmentEvaluation) -> str:
     return f'<p class="headline">{" ".join(sentences)}</p>'
 
 
-def _scores(evaluation: SegmentEvaluation) -> str:
-    rows = [
-        (
-            f'{escape(source)}s<span class="note">{MEANINGS.get(source, "")}</span>',
-            escape(split),
-            f"{row['scans']:,}",
-            f"{row['positions']:,}",
-            number(row["mean_iou"], ".3f"),
-            number(row["baseline_mean_iou"], ".3f"),
-            *(
-                f"{number(iou, '.3f')} <small>{100 * row['fractions'][name]:.2g} %</small>"
-                for name, iou in row["iou"].items()
-            ),
-            number(row["accuracy"], ".4f"),
-        )
-        for source, split, row in _groups(evaluation)
-    ]
-    names = [escape(name) for name in evaluation["classes"]]
-    head = ("Scans", "Split", "Number", "Positions", "Mean IoU", "All matrix", *names, "Accuracy")
+def _fractions(evaluation: SegmentEvaluation) -> str:
     fractions = ", ".join(
-        f"{name} {100 * first:.3g} % ({100 * expected:.3g} % expected)"
+        f"{escape(name)} {100 * first:.3g} % ({100 * expected:.3g} % expected)"
         for name, first, expected in zip(
-            names, evaluation["first_epoch_fractions"], evaluation["expected_fractions"], strict=True
+            evaluation["classes"], evaluation["first_epoch_fractions"], evaluation["expected_fractions"], strict=True
         )
     )
-    note = f"<p>Positions of the first epoch: {fractions}. Weights: {escape(evaluation['weights'])}.</p>"
-    return table("Intersection over union, with the fraction of each class", head, rows, text_columns=2) + note
+    return f"<p>Positions of the first epoch: {fractions}. Weights: {escape(evaluation['weights'])}.</p>"
 
 
 def _confusions(evaluation: SegmentEvaluation) -> list[str]:
@@ -113,4 +104,4 @@ def samples(evaluation: SegmentEvaluation) -> str:
     return table("", head, rows, text_columns=4)
 
 
-REPORT = TaskReport(KIND, TITLE, SegmentEvaluation, terminal, results, samples)
+REPORT = TaskReport(KIND, TITLE, SegmentEvaluation, score_table, results, samples)

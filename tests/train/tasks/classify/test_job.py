@@ -275,7 +275,7 @@ def test_a_packed_run_classifies_without_its_dataset(run_dir, evaluation, tmp_pa
     np.testing.assert_allclose(after.probabilities, before.probabilities, atol=5e-3)
     for split, row in evaluation["by_split"].items():  # the baseline does not depend on the weights
         assert f"| {split} | " in card
-        assert f"({row['baseline_balanced_accuracy']:.3f})" in card
+        assert f"| {row['baseline_balanced_accuracy']:.3f} |" in card
     np.save(tmp_path / "scan.npy", patterns)
     capsys.readouterr()
     out = str(tmp_path / "out.h5")

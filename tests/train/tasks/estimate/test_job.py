@@ -179,8 +179,8 @@ def test_a_packed_run_has_errors_that_are_calibrated_for_its_weights(run_dir, ev
     assert "From a 4D-STEM scan to its thickness, defocus, specimen tilt y and specimen tilt x" in card
     assert "    python -m train estimate DATA.h5 --checkpoint net --out ESTIMATES.h5" in card
     for split, scores in evaluation["by_split"].items():  # the baseline does not depend on the weights
-        assert f"| {split} | {sum(row['split'] == split for row in evaluation['samples'])} | defocus |" in card
-        assert f"({scores['defocus_angstrom']['baseline_mae']:.3g}) Å" in card
+        assert f"| {split} | {sum(row['split'] == split for row in evaluation['samples'])} | defocus, Å |" in card
+        assert f"| {scores['defocus_angstrom']['baseline_mae']:.3g} |" in card
     assert "| 2×3 positions | any scan, in windows side by side |" in card
     calibration = read_estimate_calibration(model)
     assert list(calibration["quantities"]) == list(NAMES)

@@ -158,9 +158,9 @@ def test_a_packed_run_has_the_scores_of_its_classes(run_dir, evaluation, tmp_pat
     model, card, _ = pack_run(run_dir, tmp_path / "net", "error")
     assert model.experiment.training.segment.classes == ("matrix", "grain", "phase")
     scores = evaluation["scores"]["composite"]["dev"]
-    assert f"({scores['baseline_mean_iou']:.3f})" in card
+    assert f"| {scores['baseline_mean_iou']:.3f} |" in card
     assert f"of {scores['fractions']['grain']:.2%} |" in card
-    assert "Specimens: simulated as a whole" in card
+    assert "| specimens | simulated as a whole" in card
     assert "scored on composites alone" not in card
     assert "any scan, in overlapping windows" in card
     assert "get another class" in card
