@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import magnitude
 from namsa.inspection.aberrations import ALIKE, AberrationLimits, MeasuredAberrations, measure_aberrations
@@ -20,8 +20,6 @@ from namsa.inspection.disk_overlaps import DiskOverlaps
 
 from ..experiment.conditions import Conditions, defocus_angstrom, thickness_angstrom
 from .tiles import spread_windows
-
-Array = npt.NDArray[Any]
 
 MEASURED = frozenset({"defocus_angstrom", "C12_angstrom", "C21_angstrom"})  # settings of what is measured
 LEAST_GAIN = 0.03  # of the power of the patterns' variation

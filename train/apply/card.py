@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.dataset.strata import Strata
@@ -30,7 +30,6 @@ from ..tasks.task import Answers
 from .models import Model
 from .weights import build_loaded
 
-Array = npt.NDArray[Any]
 Evaluation = Mapping[str, Any]  # contents of `evaluation.json`
 OnSample = Callable[[int, int], None]
 

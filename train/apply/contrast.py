@@ -4,12 +4,9 @@ The variance of a reconstructed density over the scan is that of the specimen an
 mean square of the stated uncertainty is half of it or more, at most half of what the density shows is the specimen.
 """
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from namsa.arrays import Array
 
 UNRESOLVED = 0.5**0.5  # rms uncertainty in standard deviations of the density
 

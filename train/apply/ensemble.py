@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 
 from ..execution import backend
@@ -20,8 +20,6 @@ from ..experiment.channels import Channels
 from .familiarity import inner_layer
 from .mirrors import ChannelMirror, restored
 from .models import Model
-
-Array = npt.NDArray[Any]
 
 
 class Prediction(NamedTuple):

@@ -20,13 +20,13 @@ a window is flagged. What is needed for that is in `familiarity.npz`.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import fft
 
 from fcdensenet.config import NetworkConfig
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.files import open_atomic
 from namsa.numpy_files import read_npz
@@ -35,8 +35,6 @@ from namsa.physics.grid import hann_window
 from ..experiment.conditions import Conditions
 from ..networks.unet3d import UNet3DConfig
 from ..program import PROGRAM
-
-Array = npt.NDArray[Any]
 
 FILE = "familiarity.npz"
 LARGEST_BYTES = 2**26  # of the file's arrays

@@ -5,19 +5,17 @@ place, with the imperfections and the dose of `training.inputs` drawn, but for a
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.dataset.entry import Entry
 
 from ..experiment.experiment import Experiment
 from ..input import batches, imperfections, noise, views
 from ..input.windows import middle
 from ..measure.groups import Facts, sample_facts
-
-Array = npt.NDArray[Any]
 
 EPOCH = 10**7  # larger than that of any training
 

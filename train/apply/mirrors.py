@@ -5,14 +5,14 @@ over some of the detector's pixels becomes that over their mirror images. The ch
 therefore those of the window in another order, and are computed once for all symmetries.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..experiment.channels import Channels, channel_count
+from namsa.arrays import Array
 
-Array = npt.NDArray[Any]
+from ..experiment.channels import Channels, channel_count
 
 
 def mirrored_images(images: Array, symmetry: int) -> Array:

@@ -20,15 +20,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.inspection.aberrations import ALIKE, MeasuredAberrations, explained_within
 from namsa.inspection.disk_overlaps import DiskOverlaps
 
 from .aberrations import LearntAberrations, shortfall_score
 from .mirrors import mirrored_images
-
-Array = npt.NDArray[Any]
 
 HALF_TURN = 3  # number of the symmetry that mirrors y and x
 LEAST_RATIO = 1.1  # of the distances from the training data

@@ -3,12 +3,11 @@
 import math
 from collections.abc import Callable, Generator
 from contextlib import closing
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
+from namsa.arrays import Array
 from namsa.checks import available_memory_bytes
 from namsa.errors import InputError
 from namsa.io.calibration import FourDData
@@ -20,7 +19,6 @@ from ..input.readahead import ahead
 from .models import Model
 from .resampling import ResamplingPlan, resampled
 
-Array = npt.NDArray[Any]
 AddNote = Callable[[str], None]  # takes a line about something that was done or assumed
 
 PIECE_BYTES = 16 * 2**20  # patterns that a thread reads at once; processing takes three times as much memory

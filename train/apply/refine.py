@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.inverse import consistency
 from namsa.inverse.consistency import ScanSimulation
@@ -28,7 +29,6 @@ from namsa.physics.grid import Grid
 
 from ..execution import backend
 
-Array = npt.NDArray[Any]
 Tensor = Any
 
 BATCH = 32
@@ -154,7 +154,7 @@ def descend(
 
 
 def refine(
-    density: npt.NDArray[Any],  # as in `consistency.check`
+    density: Array,  # as in `consistency.check`
     patterns: npt.ArrayLike,  # as in `consistency.check`
     simulation: ScanSimulation,  # experiment, thickness and geometry
     conversion: DensityToPotential,

@@ -10,12 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.errors import InputError, WorkError
 from namsa.io.calibration import CalibrationOverrides, override
 from namsa.io.reading import read
 from namsa.io.recording import ArrayPatterns, Recording
-
-Array = npt.NDArray[Any]
 
 PIECE_BYTES = 2**26  # of the rows that are read together
 POLL_S = 0.2  # between looks at a file

@@ -5,15 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy.typing as npt
-
+from namsa.arrays import Array
 from namsa.io import hdf5
 from namsa.pixels import PixelGrid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = npt.NDArray[Any]
 Maps = Mapping[str, tuple[Array, str]]  # (..., y, x) and units, by name
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
+from namsa.arrays import Array
 from namsa.errors import InputError, WorkError
 from namsa.io.calibration import CalibrationOverrides, FourDData
 from namsa.io.lost import Losses, filled
@@ -31,7 +32,6 @@ from .reading import AddNote
 from .resampling import ResamplingPlan
 from .weights import weights_digest
 
-Array = npt.NDArray[Any]
 Limits = tuple[float, float]
 
 BEAM_INTENSITY: Limits = (1e-15, 1e18)

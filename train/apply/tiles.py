@@ -7,17 +7,15 @@ which leaves no seams.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 
 from .resampling import resampled
-
-Array = npt.NDArray[Any]
 
 
 def window_side(size: int, trained: int, multiple: int) -> int:

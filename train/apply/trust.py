@@ -9,12 +9,11 @@ projection does not determine the patterns completely.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from ase.formula import Formula
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.inverse import consistency, mott_bethe
 from namsa.inverse.consistency import ScanSimulation
@@ -23,8 +22,6 @@ from namsa.physics.optics import wavelength_angstrom
 from namsa.text import shorten
 
 from .models import Model
-
-Array = npt.NDArray[Any]
 
 MOST_ATOMS = 100_000  # of an element in a formula
 

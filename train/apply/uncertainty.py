@@ -15,11 +15,13 @@ because its errors have a common size, which is known roughly; the range of two 
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
+
+from namsa.arrays import Array
 
 from ..measure.coverage import TWO_SIGMA, Coverage, coverage, covering_factor
 from ..measure.groups import Facts, groups
@@ -28,8 +30,6 @@ from ..reports.calibration_results import Calibration, CoverageGroup, ToldApart,
 from .ensemble import Prediction
 from .familiarity import UNFAMILIAR, Familiarity, PatternStatistics, window_features
 from .known_windows import KnownWindow
-
-Array = npt.NDArray[Any]
 
 MIDDLE = (1 / 6, 5 / 6)  # quantiles between which two thirds of the windows are
 WRONG = 0.5  # mean absolute error, in standard deviations of the true density
@@ -204,7 +204,7 @@ def told_apart(
     }
 
 
-def auroc(high: Sequence[float] | npt.NDArray[Any], low: Sequence[float] | npt.NDArray[Any]) -> float:
+def auroc(high: Sequence[float] | Array, low: Sequence[float] | Array) -> float:
     """Returns the probability that one of `high` is larger than one of `low`; equal ones count half.
 
     Args:

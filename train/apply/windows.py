@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.text import plural
 
@@ -28,8 +28,6 @@ from .reading import AddNote
 from .resampling import ResamplingPlan, in_bright_disk
 from .scans import nonnegative_patterns
 from .trust import WindowSimulation
-
-Array = npt.NDArray[Any]
 
 BATCH_BYTES = 128 * 2**20  # windows that the network is given at once
 TURNED = 4  # windows along each axis of the scan, at most and no more than half, that are predicted twice

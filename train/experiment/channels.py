@@ -20,15 +20,13 @@ from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.physics.optics import wavelength_angstrom
 
 from .conditions import Conditions
 from .inputs import Inputs
 from .refocus import Refocus, make_refocus
-
-Array = npt.NDArray[Any]
 
 RING_WIDTH = 1 / 4  # of the semiangle
 SECTORS = 8

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from namsa.arrays import Array
 
 from .conditions import Conditions
-
-Array = npt.NDArray[Any]
 
 
 class Refocus(NamedTuple):

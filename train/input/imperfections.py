@@ -23,6 +23,7 @@ import numpy.typing as npt
 from scipy import special
 from scipy.linalg import toeplitz
 
+from namsa.arrays import Array
 from namsa.config.response import Plasmons
 from namsa.errors import InputError
 from namsa.physics.coherence import FWHM
@@ -34,7 +35,6 @@ from namsa.provenance_values import value
 from ..experiment.imperfections import DRAWN_LATER, QUANTITIES, Imperfections
 from . import interpolation
 
-Array = npt.NDArray[Any]
 Pair = tuple[float, float]
 Corner = tuple[int, int]
 Empty = Callable[[tuple[int, ...], Any], Array]

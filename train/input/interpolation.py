@@ -8,10 +8,9 @@ the samples end, the stencil is shifted inwards, and the weights are the best on
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
-Array = npt.NDArray[Any]
+from namsa.arrays import Array
 
 _NODES = 32  # of the table, per sample: weights between two nodes are interpolated, with an error below 1e-3
 _NUGGET = 1e-5  # part of the power that no neighbour explains; bounds the weights

@@ -29,9 +29,9 @@ from scipy.spatial import KDTree
 from scipy.stats import rankdata, spearmanr
 from skimage.feature import peak_local_max
 
+from namsa.arrays import Floats
 from namsa.pixels import PixelGrid
 
-Floats = npt.NDArray[np.float64]
 Metrics = dict[str, float | None]
 
 NAMES = ("column_error_angstrom", "columns_found", "columns_spurious", "column_rank")

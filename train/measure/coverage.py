@@ -1,14 +1,10 @@
 """How often errors are within a multiple of the deviation that is said of them."""
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
+from namsa.arrays import Array
 from namsa.errors import WorkError
-
-Array = npt.NDArray[Any]
 
 ONE_SIGMA, TWO_SIGMA = 0.6827, 0.9545
 

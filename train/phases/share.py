@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from namsa.arrays import Floats
 from namsa.config.loading import config_hash
 from namsa.dataset import manifest
 from namsa.dataset.entry import Entry
@@ -16,7 +17,7 @@ from ..input import selection
 from ..input.source import SampleSource
 from ..ranks import reduction
 from ..tasks import task_of
-from ..tasks.task import Array, Task
+from ..tasks.task import Task
 from .connect import Job
 
 
@@ -36,7 +37,7 @@ class Data:
     epoch_samples: int  # samples of an epoch
     steps: int  # steps per epoch
     samples: int  # number of training samples of the whole job, which nodes with different samples add to
-    baseline: Array  # mean of the task's statistic over them
+    baseline: Floats  # mean of the task's statistic over them
 
     @property
     def rank_samples(self) -> int:

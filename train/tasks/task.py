@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 
+from namsa.arrays import Floats
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.errors import WorkError
@@ -27,7 +28,6 @@ from .reporting import report_of
 if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
     from ..input.division import RankDivision
 
-Array = npt.NDArray[np.float64]
 Row = dict[str, Any]  # of JSON types
 Score = Callable[[Sequence[Entry]], list[Row]]
 Tensor = Any
@@ -41,7 +41,7 @@ class Answers:
     dataset: Dataset  # where the samples are read
     # The rank's manifest entries. Each entry belongs to exactly one rank; a rank may have none.
     entries: Sequence[Entry]
-    baseline: Array  # mean of `Task.statistic` over the training samples of all ranks
+    baseline: Floats  # mean of `Task.statistic` over the training samples of all ranks
     run_generator: bool  # whether a generator of crystals, which is Python code, may run
     log_line: Callable[[str], None]  # prints a line about the job
 
@@ -129,7 +129,7 @@ class Task(ABC):
         """Returns a target for `train.input.random_batches.random_batch`, to time steps without samples."""
 
     @abstractmethod
-    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Array:
+    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Floats:
         """Returns the mean over samples of what the trivial baseline is made from."""
 
     # ---- Scores -----------------------------------------------------------------------------------------------------
@@ -168,12 +168,12 @@ class Task(ABC):
         return rows if self._is_scored else []
 
     def row_scorer(
-        self, model: Any, dataset: Dataset, baseline: Array | None = None
+        self, model: Any, dataset: Dataset, baseline: Floats | None = None
     ) -> Callable[[Entry], Mapping[str, Any]]:
         """Returns a function from an entry to its row, beside the baseline if its statistic is given."""
         raise NotImplementedError
 
-    def summarise(self, rows: Sequence[Any], baseline: Array, run: RunFacts) -> Mapping[str, Any]:
+    def summarise(self, rows: Sequence[Any], baseline: Floats, run: RunFacts) -> Mapping[str, Any]:
         """Returns the contents of `evaluation.json`.
 
         Args:

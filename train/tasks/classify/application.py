@@ -10,6 +10,7 @@ import numpy.typing as npt
 from rich.console import Console
 from scipy import special
 
+from namsa.arrays import Array
 from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
 
@@ -24,7 +25,6 @@ from .task import logits_function
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = npt.NDArray[Any]
 
 MOST_NAMED = 3  # classes that are printed
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy import ndimage
 from scipy.cluster.vq import ClusterError, kmeans2
 
+from namsa.arrays import Floats
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.errors import InputError
@@ -24,8 +25,6 @@ from namsa.pixels import potential_grid, raster_shape
 from ...input import selection
 from ...input.views import Readable
 from .section import Classify
-
-Array = npt.NDArray[np.float64]
 
 WIDTHS_ANGSTROM = (0.25, 0.5, 1.0, 2.0)  # standard deviations of the Gaussians
 MOST_SAMPLES, MOST_POSITIONS = 1000, 20_000  # from which clusters are found
@@ -36,8 +35,8 @@ DIGITS = 4  # of what is kept, so that processors which round differently agree
 class Clusters(NamedTuple):
     """Clusters of surroundings, in the order of the potential at the probe."""
 
-    centres: Array  # mean blurred potentials of each cluster, `(clusters, widths)`, V·Å
-    spreads: Array  # standard deviations of the blurred potentials over all positions, `(widths,)`, V·Å
+    centres: Floats  # mean blurred potentials of each cluster, `(clusters, widths)`, V·Å
+    spreads: Floats  # standard deviations of the blurred potentials over all positions, `(widths,)`, V·Å
 
     @classmethod
     def of(cls, config: Classify) -> "Clusters":
@@ -55,7 +54,7 @@ class Clusters(NamedTuple):
         return np.asarray(np.argmin(((scaled[:, None] - self.centres / self.spreads) ** 2).sum(axis=-1), axis=1))
 
 
-def surroundings(record: Record) -> Array:
+def surroundings(record: Record) -> Floats:
     """Returns the blurred potential at the positions of a sample, `(positions, widths)`, V·Å.
 
     Args:
@@ -121,5 +120,5 @@ class ClusteredSamples:
             yield replace(record, density=self.clusters.nearest(record).reshape(scan).astype(np.float32))
 
 
-def _rounded(values: Array) -> Array:
+def _rounded(values: Floats) -> Floats:
     return np.vectorize(lambda value: float(f"{value:.{DIGITS}g}"))(values)

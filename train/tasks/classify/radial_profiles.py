@@ -7,12 +7,12 @@ no free parameter, and knows neither angles within a ring nor more than one mean
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
+
 from ...experiment.conditions import Conditions
 
-Array = npt.NDArray[np.float64]
 
-
-def ring_averages(conditions: Conditions) -> Array:
+def ring_averages(conditions: Conditions) -> Floats:
     """Returns the weights `(pixels, rings)` that average a pattern over rings. Pixels in the corners are left out.
 
     Args:
@@ -32,7 +32,7 @@ def ring_averages(conditions: Conditions) -> Array:
     return np.asarray(inside[:, sizes > 0] / sizes[sizes > 0])
 
 
-def centroids(statistic: Array) -> Array:
+def centroids(statistic: Floats) -> Floats:
     """Returns the mean profile `(classes, rings)` of each class; infinite for a class without patterns.
 
     Args:
@@ -43,7 +43,7 @@ def centroids(statistic: Array) -> Array:
     return np.where(patterns > 0, statistic[:, 1:] / np.where(patterns > 0, patterns, 1), np.inf)
 
 
-def nearest(profiles: Array, means: Array) -> npt.NDArray[np.int64]:
+def nearest(profiles: Floats, means: Floats) -> npt.NDArray[np.int64]:
     """Returns the class of each profile whose mean is nearest, `(n,)`.
 
     Args:

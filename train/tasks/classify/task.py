@@ -18,6 +18,7 @@ import numpy.typing as npt
 from keras import ops
 from scipy import special
 
+from namsa.arrays import Floats
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
@@ -29,7 +30,7 @@ from ...measure.results import RunFacts
 from ...networks.config import ClassifierSection
 from ..pattern_images import PATTERNS_AT_ONCE, chosen, patterns
 from ..splits import held_out_row
-from ..task import Array, FixedLoss, Row, Task, check_finite, in_parts
+from ..task import FixedLoss, Row, Task, check_finite, in_parts
 from . import labels, potential_clusters
 from .potential_clusters import ClusteredSamples, Clusters
 from .radial_profiles import centroids, nearest, ring_averages
@@ -38,7 +39,7 @@ from .section import Classify
 
 Tensor = Any
 Classes = npt.NDArray[np.int64]
-Logits = Callable[[npt.NDArray[np.float32]], Array]
+Logits = Callable[[npt.NDArray[np.float32]], Floats]
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, ...]:
@@ -107,7 +108,7 @@ class Classification(Task):
             return list(entries)
         return [entry for entry in entries if labels.label(entry, config) in config.classes]
 
-    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Array:
+    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Floats:
         rings = ring_averages(self.experiment.conditions())
         sums = np.zeros((len(self.experiment.training.classify.classes), 1 + rings.shape[1]))
         for entry in entries:
@@ -119,7 +120,7 @@ class Classification(Task):
     def random_target(self, batch: tuple[Any, Any]) -> Any:
         return ops.zeros((batch[0].shape[0],), "int32")
 
-    def row_scorer(self, model: Any, dataset: Dataset, baseline: Array | None = None) -> Callable[[Entry], ClassRow]:
+    def row_scorer(self, model: Any, dataset: Dataset, baseline: Floats | None = None) -> Callable[[Entry], ClassRow]:
         logits_of = logits_function(model)
         means = None if baseline is None else centroids(baseline)
         return lambda entry: self._row(entry, dataset.read(entry.id), logits_of, means)
@@ -128,7 +129,7 @@ class Classification(Task):
         found = scores(rows, len(self.experiment.training.classify.classes))
         return {name: found[name] for name in ("error", "balanced_accuracy", "vote_balanced_accuracy", "cross_entropy")}
 
-    def summarise(self, rows: Sequence[ClassRow], baseline: Array, run: RunFacts) -> ClassEvaluation:
+    def summarise(self, rows: Sequence[ClassRow], baseline: Floats, run: RunFacts) -> ClassEvaluation:
         config = self.experiment.training.classify
         return summarise(rows, config.label, config.classes, run)
 
@@ -149,7 +150,7 @@ class Classification(Task):
         classes = Clusters.of(self.experiment.training.classify).nearest(record)
         return x, classes[chosen(self.experiment, entry, record, training)]
 
-    def _row(self, entry: Entry, record: Record, logits_of: Logits, means: Array | None) -> ClassRow:
+    def _row(self, entry: Entry, record: Record, logits_of: Logits, means: Floats | None) -> ClassRow:
         """Scores the patterns of a sample, beside the baseline if its centroids are given."""
         x, true = self._images(entry, record, training=False)
         logits = logits_of(x)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid, detector_grid
@@ -28,8 +29,6 @@ from ...apply.trust import KnownSpecimen, WindowSimulation, window_simulation
 from ...apply.windows import BlendedImages, ScanImages, ScanNetwork
 from ...program import PROGRAM
 from .result import Reconstruction
-
-Array = npt.NDArray[Any]
 
 # The smallest and the largest number of each argument.
 LIMITS = {

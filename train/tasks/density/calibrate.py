@@ -12,11 +12,11 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.config.loading import validate
 from namsa.config.simulation import load_config
 from namsa.dataset import manifest
@@ -49,7 +49,6 @@ from ...reports.results import write_json
 from ..reporting import write_report
 from .results import read_evaluation
 
-Array = npt.NDArray[Any]
 OnSample = Callable[[int, int], None]
 
 # A sample is read, and two windows of it are predicted in eight views: thousands would take many minutes.

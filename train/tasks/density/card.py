@@ -9,8 +9,8 @@ from itertools import product
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
@@ -38,9 +38,6 @@ from .summary import by_condition, sample_conditions, worst_first
 WORST = 5  # samples that are listed
 DOSES = (None, 1e5, 1e4, 1e3)  # electrons per pattern
 DIGITS = {"mae": 2}  # of scores; 3 for the others
-
-
-Array = npt.NDArray[Any]
 
 
 class Measured(NamedTuple):

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import xxhash
 from rich.console import Console
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides, FourDData, calibrate
 
@@ -34,8 +35,6 @@ from ...apply.windows import note_findings
 from .application import Prepared, ReconstructionOptions, assemble, check_arguments, check_layout, prepare
 from .live_state import LiveState, image_arrays, read_state, write_state
 from .result import Reconstruction
-
-Array = npt.NDArray[Any]
 
 UNLIKE = ("data", "notes", "opened")  # of a scan, from one look at its file to the next
 FIRST_ROWS = 8  # from whose mean the optic axis and the scale are taken where they are not known

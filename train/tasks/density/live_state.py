@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.files import open_atomic
 from namsa.numpy_files import read_npz
 
 from ...apply.windows import ScanImages
-
-Array = npt.NDArray[Any]
 
 LARGEST_BYTES = 2**33
 SUMS = ("weights", "first", "second")  # of a blend

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.io import hdf5
 from namsa.pixels import ArrayAxis, PixelGrid, depth_axis
 
@@ -19,8 +20,6 @@ from ...apply.scan_result import Maps, ScanResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)  # arrays have no single truth value and long representations

@@ -15,6 +15,7 @@ import ase
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.crystals.select import select_materials
 from namsa.dataset.entry import Entry, material_of, materials_named
 from namsa.dataset.records import Record
@@ -28,7 +29,7 @@ from ...measure.metrics import Metrics, image_metrics, mean_metrics
 from ...measure.results import RunFacts
 from ...optimization.losses import DensityObjective
 from ...ranks.protocol import Ranks
-from ..task import Answers, Array, Row, Score, Task
+from ..task import Answers, Row, Score, Task
 from .evaluate import AtomsOf, HeldOut, evaluate, predictions, predictor
 from .results import Evaluation
 
@@ -48,7 +49,7 @@ class Density(Task):
     def readable(self, dataset: views.Readable) -> views.Readable:
         return _BinsOf(dataset) if self.experiment.bins_shape() else dataset
 
-    def statistic(self, dataset: views.Readable, entries: Sequence[Entry]) -> Array:
+    def statistic(self, dataset: views.Readable, entries: Sequence[Entry]) -> Floats:
         window = self.experiment.window_shapes()[0][:2]
         return views.mean_target(self.readable(dataset), [entry.id for entry in entries], window)
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
@@ -32,7 +33,6 @@ from .task import autoencoder, decoder, rmse_of_each
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = npt.NDArray[Any]
 
 MOST_CLUSTERS = 256
 CLUSTERS = 4

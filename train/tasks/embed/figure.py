@@ -5,18 +5,17 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
+from namsa.arrays import Array
 from namsa.figures.panels import PATTERN, PATTERN_POWER, image_panel, styled
 from namsa.pixels import PixelGrid
 
 from ...reports.figures import category_panel, entitle
 
-Array = npt.NDArray[Any]
 Decode = Callable[[Array], Array]  # from latent numbers (n, latent) to patterns (n, dy, dx)
 
 CELLS = 9  # of the plane, along each axis, in which a pattern is drawn

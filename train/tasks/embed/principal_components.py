@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from namsa.arrays import Floats
 
 EXACT_PIXELS = 1024  # up to which all of C is measured
 RANDOM_VECTORS = 256  # by which C is known above; the larger ones of its eigenvalues must be fewer
@@ -21,26 +21,26 @@ RANDOM_VECTORS = 256  # by which C is known above; the larger ones of its eigenv
 class PrincipalComponents:
     """A linear embedding."""
 
-    mean: Array  # mean pattern, `(pixels,)`
-    components: Array  # orthonormal columns, `(pixels, components)`; fewer than asked for if patterns vary along fewer
+    mean: Floats  # mean pattern, `(pixels,)`
+    components: Floats  # orthonormal columns, `(pixels, components)`; fewer than asked for if patterns vary along fewer
 
-    def encode(self, patterns: npt.NDArray[np.float32]) -> Array:
+    def encode(self, patterns: npt.NDArray[np.float32]) -> Floats:
         """Returns the coordinates of patterns, `(n, components)`."""
         return np.asarray((patterns.reshape(len(patterns), -1) - self.mean) @ self.components)
 
-    def decode(self, coordinates: Array) -> Array:
+    def decode(self, coordinates: Floats) -> Floats:
         """Returns the patterns of coordinates, `(n, pixels)`."""
         return np.asarray(self.mean + coordinates @ self.components.T)
 
 
-def vectors(pixels: int) -> Array:
+def vectors(pixels: int) -> Floats:
     """Returns the vectors that C is multiplied with, orthonormal columns `(pixels, vectors)`."""
     if pixels <= EXACT_PIXELS:
         return np.eye(pixels)
     return np.linalg.qr(np.random.default_rng(0).standard_normal((pixels, RANDOM_VECTORS)))[0]
 
 
-def moments(patterns: npt.NDArray[np.float32], probes: Array) -> Array:
+def moments(patterns: npt.NDArray[np.float32], probes: Floats) -> Floats:
     """Returns what `fit` needs of patterns, as a mean over them, `(1 + vectors, pixels)`.
 
     Args:
@@ -51,7 +51,7 @@ def moments(patterns: npt.NDArray[np.float32], probes: Array) -> Array:
     return np.concatenate([flat.mean(axis=0)[None], (flat @ probes).T @ flat / len(flat)])
 
 
-def fit(mean_moments: Array, probes: Array, count: int) -> PrincipalComponents:
+def fit(mean_moments: Floats, probes: Floats, count: int) -> PrincipalComponents:
     """Returns the first principal components.
 
     Args:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.figures.panels import write_figure
@@ -31,7 +32,7 @@ from ...ranks.protocol import Ranks
 from ...reports.results import write_json
 from ..pattern_images import PATTERNS_AT_ONCE, intensities, patterns
 from ..splits import held_out_row
-from ..task import Answers, Array, FixedLoss, Row, Task, check_finite, gathered, in_parts
+from ..task import Answers, FixedLoss, Row, Task, check_finite, gathered, in_parts
 from . import principal_components
 from .figure import latent_space_figure
 from .principal_components import PrincipalComponents
@@ -40,7 +41,7 @@ from .scores import EmbedEvaluation, EmbedRow, choose_composites, means, score_c
 
 Tensor = Any
 Images = npt.NDArray[np.float32]
-Autoencode = Callable[[Images], tuple[Images, Array, Array]]
+Autoencode = Callable[[Images], tuple[Images, Floats, Floats]]
 
 COMPOSITE_PATTERNS = 256  # of a sample that are part of a composite scan, at most
 
@@ -65,7 +66,7 @@ class Embedding(Task):
     def target(self) -> Target:
         return lambda entries, x, density: x
 
-    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Array:
+    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Floats:
         probes, total = self._probes(), np.zeros(())
         for entry in entries:
             with dataset.view(entry.id) as record:
@@ -76,7 +77,7 @@ class Embedding(Task):
     def random_target(self, batch: tuple[Any, Any]) -> Any:
         return batch[0]
 
-    def row_scorer(self, model: Any, dataset: Dataset, baseline: Array | None = None) -> Callable[[Entry], Row]:
+    def row_scorer(self, model: Any, dataset: Dataset, baseline: Floats | None = None) -> Callable[[Entry], Row]:
         autoencode = autoencoder(model)
 
         def score(entry: Entry) -> Row:
@@ -108,7 +109,7 @@ class Embedding(Task):
                     self._draw(answers.model, rows, composites[-1], coordinates_of, run_dir / PICTURE)
         return evaluation
 
-    def _probes(self) -> Array:
+    def _probes(self) -> Floats:
         return principal_components.vectors(math.prod(self.experiment.network.input_shape))
 
     @property
@@ -165,21 +166,21 @@ def autoencoder(model: Any) -> Autoencode:
     """
     compute = in_parts(lambda x: model(x, training=False), model, PATTERNS_AT_ONCE)
 
-    def autoencode(images: Images) -> tuple[Images, Array, Array]:
+    def autoencode(images: Images) -> tuple[Images, Floats, Floats]:
         decoded, mean, log_variance = compute(images)
         return decoded, mean.astype(np.float64), log_variance.astype(np.float64)
 
     return autoencode
 
 
-def decoder(model: Any, experiment: Experiment) -> Callable[[Array], Images]:
+def decoder(model: Any, experiment: Experiment) -> Callable[[Floats], Images]:
     """Returns a function from latent numbers `(n, latent)` to patterns `(n, dy, dx)`, fractions of the beam."""
     part = cvae.decoder(model)
     compute = in_parts(lambda z: part(z, training=False), part, PATTERNS_AT_ONCE)
     return lambda latents: intensities(experiment, compute(latents.astype(np.float32)))
 
 
-def _errors(entry: Entry, x: Images, decoded: Images, mean: Array, log_variance: Array) -> dict[str, float]:
+def _errors(entry: Entry, x: Images, decoded: Images, mean: Floats, log_variance: Floats) -> dict[str, float]:
     """Returns the mean over the patterns of the error and of the divergence."""
     divergence = (np.exp(log_variance) + mean**2 - 1 - log_variance).sum(axis=1) / 2
     found = {
@@ -190,7 +191,7 @@ def _errors(entry: Entry, x: Images, decoded: Images, mean: Array, log_variance:
     return found
 
 
-def rmse_of_each(patterns: npt.NDArray[Any], others: npt.NDArray[Any]) -> Array:
+def rmse_of_each(patterns: npt.NDArray[Any], others: npt.NDArray[Any]) -> Floats:
     """Returns the root of the mean square difference of each pattern, `(n,)`.
 
     Args:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
@@ -25,8 +26,6 @@ from .calibrate import read_estimate_calibration
 from .quantities import QUANTITIES
 from .result import EstimatedScan
 from .task import Estimation, predictor
-
-Array = npt.NDArray[Any]
 
 
 def estimate(

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.config.simulation import SimulationConfig
 from namsa.pixels import PixelGrid
 
@@ -16,8 +16,6 @@ from .quantities import QUANTITIES, Range, quantity_range
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Array = npt.NDArray[np.float64]
 
 
 class Quantity(NamedTuple):
@@ -57,8 +55,8 @@ class EstimatedScan(ScanResult):
 
     group = "estimates"
 
-    values: Mapping[str, Array]
-    errors: Mapping[str, Array]
+    values: Mapping[str, Floats]
+    errors: Mapping[str, Floats]
     ranges: Mapping[str, Range]
     two_sigma_factors: Mapping[str, float]
     pixels: PixelGrid

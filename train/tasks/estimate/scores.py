@@ -4,15 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+from namsa.arrays import Floats
 
 from ...measure import coverage as measured
 from ...measure.coverage import TWO_SIGMA, Coverage, covering_factor
 from ...measure.results import RunFacts
 from ..splits import HeldOutRow, Split, by_split
-
-Array = npt.NDArray[np.float64]
 
 
 class EstimateRow(HeldOutRow):
@@ -119,10 +118,10 @@ def coverage(rows: Sequence[Mapping[str, Any]], name: str, calibration: Quantity
     return measured.coverage(error, sigma)
 
 
-def errors(rows: Sequence[Mapping[str, Any]], name: str) -> Array:
+def errors(rows: Sequence[Mapping[str, Any]], name: str) -> Floats:
     """Returns the errors of a quantity, `(samples,)`, in its unit."""
     return _column(rows, "estimate", name) - _column(rows, "true", name)
 
 
-def _column(rows: Sequence[Mapping[str, Any]], key: str, name: str) -> Array:
+def _column(rows: Sequence[Mapping[str, Any]], key: str, name: str) -> Floats:
     return np.array([row[key][name] for row in rows], np.float64)

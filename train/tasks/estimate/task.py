@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
+from namsa.arrays import Floats
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
@@ -36,7 +37,7 @@ from ...input.windows import middle
 from ...measure.results import RunFacts
 from ...optimization.losses import LIKELIHOOD_WEIGHT, log_scale, negative_log_likelihood, split_output
 from ..splits import held_out_row
-from ..task import Array, FixedLoss, Row, Task, check_finite, in_parts
+from ..task import FixedLoss, Row, Task, check_finite, in_parts
 from .quantities import QUANTITIES, Range, quantity_ranges, sample_value
 from .scores import EstimateEvaluation, EstimateRow, errors, summarise
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:  # it needs Horovod, which an application does not
     from ...input.division import RankDivision
 
 Tensor = Any
-Predict = Callable[[npt.NDArray[np.float32]], tuple[Array, Array]]
+Predict = Callable[[npt.NDArray[np.float32]], tuple[Floats, Floats]]
 
 SCANS_AT_ONCE = 16  # in the forward pass of an evaluation
 BINS = 2000  # of a range, by which the median of the training samples is found
@@ -87,7 +88,7 @@ class Estimation(Task):
     def readable(self, dataset: Readable) -> Readable:
         return TiltedPlanes(dataset)
 
-    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Array:
+    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Floats:
         """Returns the histogram of each quantity over its range, `(k, BINS)`."""
         scaled = (self._true(entries) - self._middles) / self._halves
         return np.stack([np.histogram(column, BINS, (-1, 1))[0] / len(entries) for column in scaled.T])
@@ -95,7 +96,9 @@ class Estimation(Task):
     def random_target(self, batch: tuple[Any, Any]) -> Any:
         return ops.zeros((batch[0].shape[0], len(self._axes)))
 
-    def row_scorer(self, model: Any, dataset: Dataset, baseline: Array | None = None) -> Callable[[Entry], EstimateRow]:
+    def row_scorer(
+        self, model: Any, dataset: Dataset, baseline: Floats | None = None
+    ) -> Callable[[Entry], EstimateRow]:
         predict = predictor(self.experiment, model, self.split)
         return lambda entry: self._row(entry, dataset.read(entry.id), predict)
 
@@ -103,7 +106,7 @@ class Estimation(Task):
         found = {f"mae_{name}": float(np.abs(errors(rows, name)).mean()) for name in self._axes}
         return {"error": float(np.mean(list(found.values()) / self._halves)), **found}
 
-    def summarise(self, rows: Sequence[EstimateRow], baseline: Array, run: RunFacts) -> EstimateEvaluation:
+    def summarise(self, rows: Sequence[EstimateRow], baseline: Floats, run: RunFacts) -> EstimateEvaluation:
         return summarise(rows, self.ranges, self._medians(baseline), run)
 
     @property
@@ -123,10 +126,10 @@ class Estimation(Task):
     def _halves(self) -> npt.NDArray[np.float32]:
         return np.array([(high - low) / 2 for low, high in self.ranges.values()], np.float32)
 
-    def _true(self, entries: Sequence[Entry]) -> Array:
+    def _true(self, entries: Sequence[Entry]) -> Floats:
         return np.array([[sample_value(entry, name) for name in self._axes] for entry in entries], np.float64)
 
-    def _medians(self, histograms: Array) -> dict[str, float]:
+    def _medians(self, histograms: Floats) -> dict[str, float]:
         middles = (2 * np.arange(BINS) + 1) / BINS - 1
         scaled = [middles[np.searchsorted(np.cumsum(each), 0.5 * each.sum())] for each in histograms]
         return dict(zip(self._axes, (self._middles + self._halves * np.array(scaled)).tolist(), strict=True))

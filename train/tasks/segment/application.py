@@ -14,6 +14,7 @@ import numpy.typing as npt
 from rich.console import Console
 
 from fcdensenet.config import NetworkConfig
+from namsa.arrays import Array
 from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
 
@@ -28,8 +29,6 @@ from .task import predictor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)  # arrays have no single truth value and long representations

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.dataset.entry import Entry
 
 from ...input.views import SampleView
@@ -95,7 +96,6 @@ def _conditions(entry: Entry) -> tuple[float, str]:
 
 
 Labels = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float64]
 # Which of the points at (y, x) from its middle, (sy, 1) and (1, sx), a shape covers: of a circle's diameter by area.
 Shape = Callable[[Floats, Floats, float, np.random.Generator], npt.NDArray[np.bool_]]
 

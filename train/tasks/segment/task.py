@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
+from namsa.arrays import Floats
 from namsa.dataset import manifest
 from namsa.dataset.entry import Entry
 from namsa.dataset.labels import LABEL_NAMES
@@ -33,7 +34,7 @@ from ...input.normalisation import Batch, Normalisation, normalise_graph
 from ...input.views import Readable, ReadCache, SampleView, find_view
 from ...measure.results import RunFacts
 from ..splits import held_out_row
-from ..task import Answers, Array, FixedLoss, Row, Task, check_finite
+from ..task import Answers, FixedLoss, Row, Task, check_finite
 from .composer import LARGEST_DIAMETER, Composer, composers
 from .pictures import FILE_NAME, Examples, write_examples
 from .scores import SegmentEvaluation, SegmentRow, confusion, scores, summarise
@@ -121,7 +122,7 @@ class Segmentation(Task):
             if (not found[entry.split].lacking(entry) if entry.kind == "crystal" else self._is_labelled(entry))
         ]
 
-    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Array:
+    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Floats:
         """Returns the fractions of the classes in the first epoch, which the evaluation shows beside the expected."""
         assert isinstance(dataset, Dataset)
         composer, classes = self._composers(dataset)["train"], len(self._segment.classes)
@@ -134,7 +135,7 @@ class Segmentation(Task):
     def random_target(self, batch: tuple[Any, Any]) -> Any:
         return ops.zeros((batch[0].shape[0], *self.experiment.window_shapes()[1]))
 
-    def row_scorer(self, model: Any, dataset: Dataset, baseline: Array | None = None) -> Callable[[Entry], SegmentRow]:
+    def row_scorer(self, model: Any, dataset: Dataset, baseline: Floats | None = None) -> Callable[[Entry], SegmentRow]:
         predict, scans = predictor(self.experiment, model), self.held_out_scans(dataset)
         return lambda entry: self._row(entry, scans(entry), predict)
 
@@ -144,7 +145,7 @@ class Segmentation(Task):
         by_class = {f"iou_{name}": found["iou"][name] for name in self._segment.classes}
         return {"error": 1 - found["mean_iou"], "mean_iou": found["mean_iou"], **by_class}
 
-    def summarise(self, rows: Sequence[SegmentRow], baseline: Array, run: RunFacts) -> SegmentEvaluation:
+    def summarise(self, rows: Sequence[SegmentRow], baseline: Floats, run: RunFacts) -> SegmentEvaluation:
         return summarise(rows, self._segment, baseline.tolist(), run)
 
     def draw(self, answers: Answers, run_dir: Path) -> None:
