@@ -9,7 +9,8 @@ import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+
+from namsa.files import Closing
 
 _START = 1  # SessionLog.START: TensorBoard drops the steps from this event's on
 
@@ -24,7 +25,7 @@ def _crc_table() -> list[int]:
 _TABLE = _crc_table()  # of CRC-32C (Castagnoli)
 
 
-class EventFile:
+class EventFile(Closing):
     """A new file of events in a folder.
 
     Args:
@@ -39,10 +40,7 @@ class EventFile:
         self._write(_bytes(3, b"brain.Event:2"))
         self._write(_integer(2, first_step) + _bytes(7, _integer(1, _START)))
 
-    def __enter__(self) -> "EventFile":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
         self._file.close()
 
     def add(self, step: int, numbers: Mapping[str, float | None]) -> None:

@@ -36,11 +36,8 @@ def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
         for split, row in by_split.items()
     ]
     head = ("scans", "split", "number", "positions", "mean", "baseline", *evaluation["classes"], "accuracy")
-    title, notes = (
-        f"intersection over union, weights {evaluation['weights']}",
-        {f"{k}s": v for k, v in MEANINGS.items()},
-    )
-    return ScoreTable(title, "every position is matrix", head, rows, 2, notes)
+    title = f"intersection over union, weights {evaluation['weights']}"
+    return ScoreTable(title, "every position is matrix", head, rows, 2, MEANINGS)
 
 
 def results(evaluation: SegmentEvaluation, run_dir: Path) -> str:

@@ -20,6 +20,7 @@ from namsa.dataset import lmdb_structure, manifest, other_nodes, records
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, shard_path, shard_paths
 from namsa.errors import InputError, WorkError
+from namsa.files import Closing
 
 from ....input.source import FolderSource, Preparation
 from ....ranks.protocol import Ranks
@@ -182,7 +183,7 @@ def _present_ids(target: Path) -> frozenset[str]:
         return frozenset(dataset.ids)
 
 
-class NodeShard:
+class NodeShard(Closing):
     """The shard of a node to which its first rank adds records that have arrived.
 
     Args:
@@ -193,12 +194,6 @@ class NodeShard:
     def __init__(self, target: Path, rank: int) -> None:
         self._target, self._rank, self._stack = target, rank, ExitStack()
         self._writer: ShardWriter | None = None
-
-    def __enter__(self) -> "NodeShard":
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Commits what was added."""
