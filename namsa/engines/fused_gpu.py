@@ -4,7 +4,7 @@ The plain engine (`multislice.exit_waves` on CuPy arrays, with cuFFT) computes t
 rounding of float32. There, a slice moves each wave about six times. Here, [row F⁻¹ · t · row F] and
 [column F · P · column F⁻¹] each read and write it once, without the columns that the band limit sets to zero: see
 `KernelPlan.bytes_per_slice`. The kernels are in fused_gpu.cu, their plan in `namsa.engines.kernel_plan`. This module
-builds them, provides their data and copies their results to the host.
+builds them and provides their data.
 
 `launch(name, probes, *arrays)` enqueues a kernel: here on a device, in the tests on a CPU that runs the same source.
 
@@ -12,9 +12,7 @@ The tests run the kernels on a CPU and, where there is one, on a GPU. Times in t
 """
 
 import warnings
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,10 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from namsa.engines.device_copies import add_behind
 from namsa.engines.kernel_plan import IN_FLIGHT, LANES, AxisPlan, KernelPlan, batch_size, geometry, make_plan
 from namsa.errors import InputError, SimulationWarning
-from namsa.physics import detector
-from namsa.physics.backend import available_cores
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import Slices
 
@@ -34,7 +31,6 @@ Launch = Callable[..., None]
 
 OPTIONS = ("-std=c++17", "--device-as-default-execution-space")  # the kernels' lambdas are the device's
 _GRAPH_LAUNCHES = 10_000  # at most: a node of a graph takes memory of the device
-_COPY_THREADS = 8  # one core adds patterns more slowly than a device computes them
 
 
 def source(plan: KernelPlan) -> str:
@@ -233,50 +229,26 @@ class FusedGpuProbes:
     ) -> None:
         """Adds the patterns that the detector records to `cbed`; see `namsa.engines.interface.Probes.add_patterns`.
 
-        Batches take turns on `LANES` streams. Another stream copies to page-locked memory, from where a few threads add
-        to `cbed`.
+        Batches take turns on `LANES` streams.
 
         Raises:
             WorkError: If the device's free memory does not hold one probe.
         """
         import cupy
-        import cupyx
 
         runtime = cupy.cuda.runtime
         free_bytes = runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
         cache_bytes = runtime.deviceGetAttribute(runtime.cudaDevAttrL2CacheSize, runtime.getDevice())
         size = batch_size(self._plan, len(positions), free_bytes, cache_bytes, self._engine.batch)
         stacks = [cupy.zeros((size, *self._engine.grid.shape), np.float32) for _ in range(IN_FLIGHT)]
-        landings = [cupyx.empty_pinned((size, *cbed.shape[1:]), np.float32) for _ in range(IN_FLIGHT)]
-        threads = min(_COPY_THREADS, available_cores())
         cupy.cuda.get_current_stream().synchronize()  # lens, slices and fresnel were made on this stream
         lanes = [self._lane(size, captured=len(positions) > LANES * size) for _ in range(LANES)]
-        copying = cupy.cuda.Stream(non_blocking=True)
-        in_flight: deque[_Batch] = deque()
-        done = 0
-        with ThreadPoolExecutor(threads) as pool:
-            for turn, start in enumerate(range(0, len(positions), size)):
-                if len(in_flight) == IN_FLIGHT:
-                    done += in_flight.popleft().finish()
-                    on_probes(done, len(positions))
-                rows = cbed[start : start + size]
-                stack, landing = (buffers[turn % IN_FLIGHT][: len(rows)] for buffers in (stacks, landings))
-                computed = self._compute(lanes[turn % LANES], positions[start : start + size], stack)
-                copying.wait_event(computed)
-                with copying:  # cuBLAS would not promise the same bits on streams that run together
-                    collected = detector.bin_patterns(stack, binning)
-                collected.get(stream=copying, out=landing, blocking=False)
-                copied = copying.record()
-                parts = np.array_split(np.arange(len(rows)), threads)
-                additions = [
-                    pool.submit(_add, copied, rows[part[0] : part[-1] + 1], landing[part[0] : part[-1] + 1])
-                    for part in parts
-                    if len(part)
-                ]
-                in_flight.append(_Batch(len(rows), additions, collected))
-            while in_flight:
-                done += in_flight.popleft().finish()
-                on_probes(done, len(positions))
+
+        def compute(number: int, rows: slice) -> tuple[Array, Any]:
+            stack = stacks[number % IN_FLIGHT][: rows.stop - rows.start]
+            return stack, self._compute(lanes[number % LANES], positions[rows], stack)
+
+        add_behind(compute, cbed, size, IN_FLIGHT, binning, on_probes)
 
     def _lane(self, size: int, captured: bool) -> "_Lane":
         """Returns a stream for batches of `size` probes, whose slices are `captured` in a graph if that is possible.
@@ -324,23 +296,3 @@ class _Lane(NamedTuple):
     stream: Any
     waves: Array
     traverse: Callable[[], None]  # enqueues the kernels of all slices over the waves
-
-
-class _Batch(NamedTuple):
-    """A batch that is being copied and added: its probes, the additions, and the array to keep until it is copied."""
-
-    probes: int
-    additions: list[Future[None]]
-    collected: Array
-
-    def finish(self) -> int:
-        """Waits until the batch has been added; returns the number of its probes."""
-        for addition in self.additions:
-            addition.result()
-        return self.probes
-
-
-def _add(copied: Any, rows: npt.NDArray[Any], landed: npt.NDArray[Any]) -> None:
-    """Adds a part of a batch on the host as soon as the copy from the device has finished."""
-    copied.synchronize()
-    rows += landed

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from namsa.physics.backend import run_in_batches, to_host
+from namsa.engines.device_copies import add_behind
+from namsa.physics.backend import run_in_batches
 from namsa.physics.detector import bin_patterns
 from namsa.physics.grid import Array
 
@@ -83,7 +84,7 @@ class PlaneWaves(Protocol):
 
 
 class BatchedProbes(ABC):
-    """Probes whose patterns are computed in independent batches: in threads on the host, one by one on a device.
+    """Probes whose patterns are computed in independent batches: in threads on the host, in order on a device.
 
     Attributes:
         batch: Positions per batch.
@@ -111,9 +112,17 @@ class BatchedProbes(ABC):
         """
 
         def work(rows: slice) -> None:
-            cbed[rows] += to_host(bin_patterns(self.patterns(positions[rows]), binning))
+            cbed[rows] += bin_patterns(self.patterns(positions[rows]), binning)
 
-        run_in_batches(work, len(positions), self.batch, self.on_host, on_probes)
+        def compute(number: int, rows: slice) -> tuple[Array, Any]:
+            import cupy
+
+            return self.patterns(positions[rows]), cupy.cuda.get_current_stream().record()
+
+        if self.on_host:
+            run_in_batches(work, len(positions), self.batch, True, on_probes)
+        else:
+            add_behind(compute, cbed, self.batch, 2, binning, on_probes)
 
 
 def waves_per_batch(wave: Array) -> int:

@@ -36,7 +36,7 @@ def build(plan, folder):
     return launch
 
 
-class _Array(np.ndarray):
+class Array(np.ndarray):
     def get(self, stream=None, out=None, blocking=True):
         assert out is not None
         assert not blocking
@@ -108,7 +108,7 @@ class Error(RuntimeError):
 
 
 def fake_cupy(free_bytes, kernels):
-    """Returns (cupy, cupyx, launch): stand-ins with NumPy's arrays and streams that are late, as `fused_gpu` uses them.
+    """Returns (cupy, cupyx, launch): stand-ins with NumPy's arrays and streams that are late, as the engines use them.
 
     `launch` enqueues `kernels`, a `Launch`, on the current stream. Arrays cannot be made while a stream captures.
     `cupy.graphs` are those that were captured.
@@ -116,7 +116,7 @@ def fake_cupy(free_bytes, kernels):
 
     def made(array):
         assert Stream.current is None or Stream.current.graph is None
-        return array.view(_Array)
+        return array.view(Array)
 
     def launch(name, probes, *arrays):
         (Stream.current or default).enqueue(lambda: kernels(name, probes, *arrays))

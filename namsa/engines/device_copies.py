@@ -1,0 +1,92 @@
+"""The way of a GPU's patterns to the host, beside the computation of the batches after them.
+
+A stream of its own copies a batch to page-locked memory, from where a few threads add it.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.physics.backend import available_cores
+from namsa.physics.detector import bin_patterns
+from namsa.physics.grid import Array
+
+_THREADS = 8  # at most: one core adds patterns more slowly than a device computes them
+
+
+def add_behind(
+    compute: Callable[[int, slice], tuple[Array, Any]],
+    cbed: npt.NDArray[Any],
+    size: int,
+    in_flight: int,
+    binning: tuple[Array, Array] | None,
+    on_probes: Callable[[int, int], None],
+) -> None:
+    """Adds patterns that are computed on the current CUDA device to an array on the host.
+
+    Args:
+        compute: Enqueues batch `number` of the patterns in `rows`, called as `compute(number, rows)`. Returns its
+            patterns on the device, which it may use again for batch `number + in_flight`, and the event of their end.
+        cbed: Patterns (n, dy, dx) on the host, changed in place.
+        size: Patterns per batch.
+        in_flight: Most batches that are computed, copied or added at a time.
+        binning: The detector's matrices; see `namsa.engines.interface.Probes.add_patterns`.
+        on_probes: Called as `on_probes(done, total)` after each batch.
+    """
+    import cupy
+    import cupyx
+
+    copying = cupy.cuda.Stream(non_blocking=True)
+    threads = min(_THREADS, available_cores())
+    landings: list[Any] = []
+    under_way: deque[_Batch] = deque()
+    done = 0
+    with ThreadPoolExecutor(threads) as pool:
+        for number, start in enumerate(range(0, len(cbed), size)):
+            if len(under_way) == in_flight:
+                done += under_way.popleft().finish()
+                on_probes(done, len(cbed))
+            rows = cbed[start : start + size]
+            patterns, computed = compute(number, slice(start, start + len(rows)))
+            copying.wait_event(computed)
+            with copying:  # cuBLAS would not promise the same bits on streams that run together
+                collected = bin_patterns(patterns, binning)
+            if len(landings) < in_flight:
+                landings.append(cupyx.empty_pinned(collected.shape, collected.dtype))
+            landing = landings[number % in_flight][: len(rows)]
+            collected.get(stream=copying, out=landing, blocking=False)
+            copied = copying.record()
+            parts = np.array_split(np.arange(len(rows)), threads)
+            additions = [
+                pool.submit(_add, copied, rows[part[0] : part[-1] + 1], landing[part[0] : part[-1] + 1])
+                for part in parts
+                if len(part)
+            ]
+            under_way.append(_Batch(len(rows), additions, (patterns, collected)))
+        while under_way:
+            done += under_way.popleft().finish()
+            on_probes(done, len(cbed))
+
+
+class _Batch(NamedTuple):
+    """A batch that is being copied and added: its probes, the additions, and the arrays to keep until it is copied."""
+
+    probes: int
+    additions: list[Future[None]]
+    kept: tuple[Array, Array]
+
+    def finish(self) -> int:
+        """Waits until the batch has been added; returns the number of its probes."""
+        for addition in self.additions:
+            addition.result()
+        return self.probes
+
+
+def _add(copied: Any, rows: npt.NDArray[Any], landed: npt.NDArray[Any]) -> None:
+    """Adds a part of a batch on the host as soon as the copy from the device has finished."""
+    copied.synchronize()
+    rows += landed
