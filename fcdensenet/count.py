@@ -47,6 +47,7 @@ class LayerCount:
     halo_gradients: int = 0  # number of values of their gradient that are sent back
     shared_values: int = 0  # number of values whose mean over the parts is exchanged, in float32
     border_rows: int = 0  # number of rows of a part's output that need the halo
+    inputs: tuple[str, ...] = ()  # names of the layers whose output it takes
 
     @property
     def weights(self) -> int:
@@ -202,7 +203,7 @@ class ShapeLayers:
         halo = self._halo(x, reach(kernel, stride, dilation))
         if self.divided_axis is not None:
             halo["border_rows"] = sum(borders(x.output_shape[self._row_axis], kernel, stride, dilation))
-        return self._add(LayerCount(name, "conv", shape, weights, parameters, parameters, flop, **halo))
+        return self._add(LayerCount(name, "conv", shape, weights, parameters, parameters, flop, **halo), x)
 
     def stacked_conv(self, parts: Sequence[LayerCount], filters: int, kernel: int, name: str, stack: str) -> LayerCount:
         if self.recompute:
@@ -212,6 +213,7 @@ class ShapeLayers:
         maps = self.conv(joined, filters, kernel, name)
         if self.recompute:
             self.kept.update(part.name for part in parts)
+            maps = self.layers[-1] = replace(maps, inputs=tuple(part.name for part in parts))
         if self.divided_axis is None:
             return maps
         new = [part for part in parts if part.name not in self.exchanged]  # whose halo no stack has needed before
@@ -230,33 +232,33 @@ class ShapeLayers:
         halo = self._halo(x, transposed_reach(kernel))
         if self.divided_axis is not None and any(transposed_reach(kernel)):
             halo["border_rows"] = shape[self._row_axis]  # computed as a whole behind the exchange
-        return self._add(LayerCount(name, "conv up", shape, weights, parameters, parameters, flop, **halo))
+        return self._add(LayerCount(name, "conv up", shape, weights, parameters, parameters, flop, **halo), x)
 
     def norm(self, x: LayerCount, name: str) -> LayerCount:
         channels, extra = self.channels(x), BYTES_PER_VALUE["float32"] * prod(x.output_shape)
         shared = 0 if self.divided_axis is None else 2 * channels
         layer = LayerCount(name, "norm", x.output_shape, (), 4 * channels, 2 * channels, extra_bytes=extra)
-        return self._add(replace(layer, shared_values=shared))
+        return self._add(replace(layer, shared_values=shared), x)
 
     def relu(self, x: LayerCount, name: str) -> LayerCount:
         self.kept.add(name)
-        return self._add(LayerCount(name, "relu", x.output_shape))
+        return self._add(LayerCount(name, "relu", x.output_shape), x)
 
     def dropout(self, x: LayerCount, rate: float, name: str) -> LayerCount:
-        return self._add(LayerCount(name, "dropout", x.output_shape, extra_bytes=prod(x.output_shape)))
+        return self._add(LayerCount(name, "dropout", x.output_shape, extra_bytes=prod(x.output_shape)), x)
 
     def pool(self, x: LayerCount, kind: Pooling, name: str) -> LayerCount:
         if kind == "max":
             self.kept.update((x.name, name))
         self._check_rows(name, x, 2)
         shape = tuple(n if axis == self._axis else n // 2 for axis, n in enumerate(x.output_shape))
-        return self._add(LayerCount(name, f"{kind} pool", shape))
+        return self._add(LayerCount(name, f"{kind} pool", shape), x)
 
     def concat(self, parts: Sequence[LayerCount], name: str) -> LayerCount:
-        return self._add(LayerCount(name, "concat", self._stacked_shape(parts)))
+        return self._add(LayerCount(name, "concat", self._stacked_shape(parts)), *parts)
 
     def output(self, x: LayerCount, name: str) -> LayerCount:
-        return self._add(LayerCount(name, "output", x.output_shape))
+        return self._add(LayerCount(name, "output", x.output_shape), x)
 
     @property
     def _axis(self) -> int:
@@ -292,6 +294,6 @@ class ShapeLayers:
     def _row_axis(self) -> int:
         return (self.divided_axis or 0) + (self._axis == 0)
 
-    def _add(self, layer: LayerCount) -> LayerCount:
-        self.layers.append(layer)
-        return layer
+    def _add(self, layer: LayerCount, *inputs: LayerCount) -> LayerCount:
+        self.layers.append(replace(layer, inputs=tuple(x.name for x in inputs)))
+        return self.layers[-1]
