@@ -73,6 +73,7 @@ class Check:
     # Whether namsa is at fault without it. What is not needed is a possibility that this machine lacks.
     needed: bool = True
     devices: tuple[str, ...] = ()  # addresses of the GPUs that were found, the same from every process of the machine
+    memory_gib: float | None = None  # of the GPU with the least
 
 
 class ReportJson(TypedDict):
@@ -203,7 +204,8 @@ def _cupy(probed: Probe, gpu: bool) -> Check:
     devices = ", ".join(f"{device['name']} {device['memory_gib']} GiB" for device in found["devices"]) or "no device"
     usable = bool(found["devices"])
     buses = tuple(device["bus"] for device in found["devices"])
-    return Check("simulation", "CuPy", usable, f"{found['version']}: {devices}", SHOW_GPU, gpu, buses)
+    least = min((device["memory_gib"] for device in found["devices"]), default=None)
+    return Check("simulation", "CuPy", usable, f"{found['version']}: {devices}", SHOW_GPU, gpu, buses, least)
 
 
 def _tensorflow(probed: Probe, gpu: bool) -> list[Check]:

@@ -14,11 +14,11 @@ import platform
 import shutil
 import time
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from namsa.cli import doctor
 from namsa.crystals.material import Material
@@ -29,10 +29,12 @@ from namsa.errors import InputError, WorkError
 from namsa.files import make_folder, write_text_atomic
 from namsa.json_files import read_json
 from namsa.launcher import bind_to_share, local_rank_and_size, rank_and_size
+from namsa.memory import available_memory_bytes
 from namsa.text import plural
 
 from ..experiment.experiment import Experiment, load
 from ..networks import count
+from ..scaling.memory import in_words, step_memory
 from .preflight_verdict import Fault, RankReport, verdict
 
 WAIT_S = 55.0  # after the last report that came: ranks of a busy machine, or of many samples, take longer than others
@@ -53,6 +55,7 @@ def preflight(options: argparse.Namespace) -> None:
         raise InputError(f"the preflight of {size} ranks needs --exchange DIR, a new folder that all of them share")
     bind_to_share(local_rank, local_size)
     own, batch_size = RankReport(rank, os.environ.get("HOROVOD_HOSTNAME") or platform.node()), 1
+    of_step: dict[str, int] = {}
     with ThreadPoolExecutor(1) as pool:
         machine = pool.submit(doctor.report, gpu=options.gpu, timeout_s=PROBE_S)
         if exchange and size > 1:
@@ -61,8 +64,9 @@ def preflight(options: argparse.Namespace) -> None:
         with _noted(faults := list[Fault](), "a valid configuration", "correct it"):
             experiment = load(options.config, options.overrides)
             batch_size = experiment.training.batch_size
+            of_step = step_memory(experiment, size, on_gpu=options.gpu)._asdict()
             own = _look_at_data(experiment, options.manifest, own, local_size, faults)
-        own = _with_machine(own, faults, machine)
+        own = _with_machine(own, faults, machine.result(), _MemoryNeed(of_step, options.gpu, local_size))
     reports = [own]
     if exchange and size > 1:
         reports = meet(exchange, own, size)
@@ -71,9 +75,11 @@ def preflight(options: argparse.Namespace) -> None:
     if lacking := verdict(reports, size, batch_size):
         raise InputError(f"preflight: {'; '.join(lacking)}")
     nodes = len({report.host for report in reports})
+    seconds = time.monotonic() - started
     print(
         f"preflight: {plural(size, 'rank')} on {plural(nodes, 'node')} with {'a GPU each and ' * options.gpu}the same "
-        f"list of {plural(own.training_samples, 'training sample')}, in {time.monotonic() - started:.1f} s"
+        f"list of {plural(own.training_samples, 'training sample')}, in {seconds:.1f} s; a rank's step takes "
+        f"{in_words(of_step)}"
     )
 
 
@@ -89,11 +95,29 @@ def _noted(faults: list[Fault], name: str, remedy: str) -> Iterator[None]:
         faults.append(Fault(name, str(error), remedy))
 
 
-def _with_machine(own: RankReport, faults: list[Fault], machine: Future[doctor.Report]) -> RankReport:
+class _MemoryNeed(NamedTuple):
+    """What a step takes, a `train.scaling.memory.StepMemory`, and where."""
+
+    parts: dict[str, int]
+    gpu: bool
+    local_size: int
+
+    def fault(self, found: doctor.Report) -> Fault | None:
+        """Returns what is lacking on a machine."""
+        sizes = [check.memory_gib * 2**30 for check in found.checks if check.memory_gib]
+        there = (min(sizes) if sizes else math.inf) if self.gpu else available_memory_bytes() / self.local_size
+        if sum(self.parts.values()) <= there:
+            return None
+        words = f"{there / 1e9:.3g} GB for a rank, a step takes {in_words(self.parts)}"
+        remedy = "set training.batch_size lower, training.recompute to true, or training.split.ways to divide samples"
+        return Fault("the memory for a step", words, remedy)
+
+
+def _with_machine(own: RankReport, faults: list[Fault], found: doctor.Report, memory: _MemoryNeed) -> RankReport:
     """Adds what the machine lacks, and the GPU that the rank would use."""
-    checks = machine.result().checks
-    lacking = [Fault(check.name, check.found, check.remedy) for check in checks if check.needed and not check.ok]
-    gpus = tuple(gpu for check in checks for gpu in check.devices)
+    lacking = [Fault(check.name, check.found, check.remedy) for check in found.checks if check.needed and not check.ok]
+    lacking += [fault] if (fault := memory.fault(found)) else []
+    gpus = tuple(gpu for check in found.checks for gpu in check.devices)
     return replace(own, faults=(*lacking, *faults), gpus=gpus)
 
 

@@ -19,14 +19,13 @@ import numpy as np
 from keras import ops
 
 from namsa.dataset.entry import Entry
-from namsa.physics.backend import available_cores
 
 from ..execution import backend
 from ..experiment.experiment import Experiment
 from .augmentation import augment
 from .division import OwnPart
 from .normalisation import Batch, Normalisation, normaliser
-from .readahead import ahead
+from .readahead import ahead, read_ahead
 from .views import Compose, KeptWindow, Readable, ReadCache, SampleView, find_view
 
 Tensor = Any
@@ -112,14 +111,8 @@ def _ahead(
     few µs later. A batch and its delivery cost tens of µs. Small samples are therefore read by one thread, several
     batches at a time, because threads would wait for each other; large ones are read by all cores.
     """
-    inputs, size = experiment.training.inputs, experiment.training.batch_size
-    pixels, cores = math.prod(experiment.window_shapes()[0]), available_cores()
-    busy = inputs.dose_electrons_per_pattern or inputs.imperfections
-    threads = cores if busy else min(cores, 1 + pixels // 2**20)
-    # A batch takes up to 12 bytes per pixel: the stored values, float32 in between, and the network's input.
-    batch_bytes = 12 * size * pixels
-    batches_per_task = max(1, min(16, 2**25 // batch_bytes))
-    tasks_ahead = max(2, min(2 * threads, int(inputs.read_ahead_gib * 2**30 / (batches_per_task * batch_bytes))))
+    size = experiment.training.batch_size
+    threads, batches_per_task, tasks_ahead = read_ahead(experiment, size)
 
     def read(task: Sequence[slice]) -> list[Result]:
         return [make(share[part]) for part in task]  # here, since entries may be waited for

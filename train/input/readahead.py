@@ -13,6 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from namsa.physics.backend import available_cores
+
+from ..experiment.experiment import Experiment
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -75,3 +79,26 @@ def ahead(
                 yield futures.popleft().result()
         finally:
             executor.shutdown(cancel_futures=True)
+
+
+def read_ahead(experiment: Experiment, size: int) -> tuple[int, int, int]:
+    """Returns threads, batches of `size` samples that one reads at a time, and how often, with what is in use."""
+    inputs = experiment.training.inputs
+    pixels, cores = math.prod(experiment.window_shapes()[0]), available_cores()
+    busy = inputs.dose_electrons_per_pattern or inputs.imperfections
+    threads = cores if busy else min(cores, 1 + pixels // 2**20)
+    # A batch takes up to 12 bytes per pixel: the stored values, float32 in between, and the network's input.
+    batch_bytes = 12 * size * pixels
+    per_task = max(1, min(16, 2**25 // batch_bytes))
+    return threads, per_task, max(2, min(2 * threads, int(inputs.read_ahead_gib * 2**30 / (per_task * batch_bytes))))
+
+
+def read_ahead_bytes(experiment: Experiment, size: int) -> int:
+    """Returns the memory of batches of `size` samples beside the one in use: those that wait, and one that is made."""
+    _, per_task, tasks = read_ahead(experiment, size)
+    ways, float32 = experiment.training.split.ways, np.dtype(np.float32).itemsize
+    x = experiment.images_per_sample() * math.prod(experiment.network.input_shape) // ways
+    y, pixels = (math.prod(shape) for shape in experiment.window_shapes()[::-1])
+    x_bytes = 4 if experiment.training.precision.compute == "float32" else 2
+    waiting = (tasks - 1) * per_task * (x * x_bytes + y * float32)
+    return size * (waiting + pixels * (np.dtype(experiment.data.dtype).itemsize + float32))

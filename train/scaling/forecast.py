@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -43,6 +43,7 @@ from ..networks import Network, count
 from ..optimization.loop import make_step
 from ..optimization.optimizers import assemble
 from ..tasks import task_of
+from . import memory
 from .results import Forecast, SimulationForecast, StepForecast
 
 MIN_SECONDS = 2.0  # measured after the first step: at least as long
@@ -78,7 +79,7 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
     if kept_in_memory := source.kept_bytes(train_samples, ranks):
         work = f"data.source memory of {train_samples} samples on {plural(ranks, 'rank')}, for one of them"
         check_memory_for(kept_in_memory, work, "leave it out, or use more ranks or fewer training.samples")
-    measured = _measure_step(experiment)
+    measured = _measure_step(experiment, ranks)
     network = count(experiment.network, training.recompute, training.split.ways, training.split.axis_index)
     images = experiment.images_per_sample()
     result: Forecast = {
@@ -93,7 +94,12 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
         "steps": steps,
         **measured,
         "seconds": measured["first_step_s"] + steps * measured["step_s"],
-        "activation_bytes": training.batch_size * images * network.activation_bytes(_stored_type(training)),
+        "activation_bytes": training.batch_size * images * network.activation_bytes(memory.stored_type(training)),
+        "memory": memory.step_memory(experiment, ranks, backend.execution().has_gpu())._asdict(),
+        "gpu_memory": memory.step_memory(experiment, ranks, on_gpu=True)._asdict(),
+        "largest_batches": {
+            name: memory.largest_batch(experiment, ranks, gib) for name, gib in memory.GPUS_GIB.items()
+        },
         # A rank takes other samples in each epoch, and keeps the windows of all that it has taken.
         "kept_bytes": min(train_samples, steps * rank_samples) * kept_window_bytes(experiment),
         "disk_bytes": training.checkpoints.keep * measured["checkpoint_bytes"] + LOG_BYTES * steps,
@@ -173,8 +179,8 @@ def _entries_and_materials(experiment: Experiment) -> tuple[Sequence[Entry], Seq
     return build_entries(experiment, materials), materials, each
 
 
-def _measure_step(experiment: Experiment) -> StepForecast:
-    """Times of steps, peak memory and the size of a checkpoint."""
+def _measure_step(experiment: Experiment, ranks: int) -> StepForecast:
+    """Times of steps, memory of the process and the size of a checkpoint."""
     task, images = task_of(experiment), experiment.images_per_sample()
     network, training, area = measurable(experiment)
     model, optimizer, exchange, accumulation = assemble(network, experiment.seed, training, objective=task.objective)
@@ -188,13 +194,15 @@ def _measure_step(experiment: Experiment) -> StepForecast:
         add, earlier = accumulation.add, training.accumulate - 1
         first_add_s, add_s = _first_and_median_s(lambda: add(*batch, setting))
         first_s, step_s = first_s + first_add_s + (earlier - 1) * add_s, step_s + earlier * add_s
-    activations = (
-        training.batch_size * images * count(network, training.recompute).activation_bytes(_stored_type(training))
-    )
+    more = 0
+    if not backend.execution().has_gpu():  # whose step has its own memory
+        as_measured = experiment.model_copy(update={"network": network, "training": training})
+        more = sum(memory.step_memory(experiment, ranks, on_gpu=False))
+        more -= sum(memory.step_memory(as_measured, 1, on_gpu=False)._replace(read_ahead=0))
     return {
         "first_step_s": area * first_s,
         "step_s": area * step_s,
-        "memory_mib": performance.peak_memory_mib() + (area - 1) * activations / 2**20,
+        "memory_mib": performance.peak_memory_mib() + more / 2**20,
         "checkpoint_bytes": sum(np.asarray(variable).nbytes for variable in exchange.state()),
         "measured_image": network.input_shape[1:],
     }
@@ -237,11 +245,6 @@ def _halved(network: Network) -> Network | None:
     return None
 
 
-def _stored_type(training: Training) -> Literal["float16", "float32"]:
-    """Returns the type whose size activations have. bfloat16 takes as much as float16."""
-    return "float32" if training.precision.compute == "float32" else "float16"
-
-
 def _first_and_median_s(call: Callable[[], Any]) -> tuple[float, float]:
     """Returns the time of the first `call`, which builds the graph, and the median of later ones, s."""
     times: list[float] = []
@@ -282,11 +285,11 @@ def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
         yield "local SGD", f"{plural(number, 'synchronisation')}, each of {megabytes:,.4g} MB per rank"
     kept_mib = forecast["kept_bytes"] / 2**20
     kept = f" and {kept_mib:,.1f} MiB windows that are kept between epochs" if kept_mib else ""
-    yield (
-        "memory per rank",
-        f"{forecast['memory_mib'] + kept_mib:,.0f} MiB, of that {forecast['activation_bytes'] / 2**20:,.1f} MiB "
-        f"activations{kept}",
-    )
+    yield "memory per rank", f"{forecast['memory_mib'] + kept_mib:,.0f} MiB on the host{kept}"
+    if forecast["memory"] != forecast["gpu_memory"]:
+        yield "of that a step", memory.in_words(forecast["memory"])
+    holds = [f"{name} {number or 'none'}" for name, number in forecast["largest_batches"].items()]
+    yield "a step on a GPU", f"{memory.in_words(forecast['gpu_memory'])}; samples per batch: {', '.join(holds)}"
     if "store_bytes" in forecast:
         yield "samples in memory", f"{forecast['store_bytes'] / 1e6:,.4g} MB per rank, beside that"
     yield "disk", f"{forecast['disk_bytes'] / 1e6:,.1f} MB in the run directory, most of it checkpoints"

@@ -114,7 +114,7 @@ class StepForecast(TypedDict):
 
     first_step_s: float  # time of the first step, which builds the graph, s
     step_s: float  # median time of the later steps, s
-    memory_mib: float  # peak memory of the process in the measured steps, MiB
+    memory_mib: float  # memory of the process on the host, MiB: measured, and what a step of the job takes more
     checkpoint_bytes: int  # size of a checkpoint, bytes
     # The image (y, x) of the steps. It is smaller than the network's where a step takes too long to be measured; times
     # and activations are then scaled by area.
@@ -134,7 +134,11 @@ class Forecast(StepForecast):
     epochs: int  # epochs
     steps: int  # steps of the whole job
     seconds: float  # time of the steps of the whole job, s
-    activation_bytes: int  # size of the activations of a rank, bytes
+    activation_bytes: int  # what a step keeps of the forward pass at least, bytes
+    # A `train.scaling.memory.StepMemory` on this machine's device, and on a GPU, bytes.
+    memory: dict[str, int]
+    gpu_memory: dict[str, int]
+    largest_batches: dict[str, int]  # by GPU, the most samples of a batch that it holds
     kept_bytes: int  # windows that a rank keeps between epochs (`training.inputs.redraw_epochs`), bytes; at most
     disk_bytes: int  # size of the run directory, bytes
     synchronisations: NotRequired[int]  # with local SGD, number of them in the whole job

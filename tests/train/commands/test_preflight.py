@@ -97,6 +97,18 @@ def test_a_node_that_lists_fewer_crystals_ends_the_job(ranks):
     assert "the ranks list different samples (ranks 2 and 3 on node01: 4 materials; the others: 5 materials)" in stderr
 
 
+def test_a_step_that_a_gpu_does_not_hold_is_refused_with_its_parts(ranks):
+    small = {
+        "version": "13.6.0",
+        "cuda": 12090,
+        "devices": [{"name": "V100", "memory_gib": 0.5, "bus": "0004:01:00.0"}],
+    }
+    code, _, stderr = ranks("--gpu", answers={1: {doctor._CUPY: small}})
+    assert code == 2
+    assert "rank 1 on node00 without the memory for a step (0.537 GB for a rank, a step takes 1.2" in stderr
+    assert "libraries 1.07 GB): set training.batch_size lower" in stderr
+
+
 def test_a_simulation_after_the_preflight_refuses_another_list(ranks, tmp_path):
     assert ranks()[0] == 0
     fewer = "materials.builtin=[Al-225-cF4, Si-227-cF8, Cu-225-cF4, NaCl-225-cF8]"
