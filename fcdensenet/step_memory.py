@@ -20,7 +20,6 @@ _IN_PLACE = {"relu", "leaky relu", "sigmoid", "scale", "flatten", "unflatten", "
 _BACK_IN_PLACE = {*_IN_PLACE, "dropout"}
 _CONVOLUTIONS = {"conv", "conv up", "dense"}
 _COLUMN_BYTES = 30 * 2**20  # that a convolution fills with columns, of as many images as it takes
-_UPDATE_COPIES = 2  # of all gradients, while the optimizer scales them
 
 
 class StepPeak(NamedTuple):
@@ -31,20 +30,21 @@ class StepPeak(NamedTuple):
     workspace: int  # of the operation that runs
 
 
-def step_peak(network: NetworkCount, dtype: str, images: int, columns: bool = False) -> StepPeak:
+def step_peak(network: NetworkCount, dtype: str, images: int, columns: bool = False, scaled: bool = True) -> StepPeak:
     """Returns the largest memory in a training step, with the batch's inputs, without weights and moments.
 
     Args:
         network: The layers, for one image.
         dtype: "float16" or "float32", of maps and their gradients.
         images: Images of the network in a batch.
-        columns: Whether convolutions are products with columns of pixels, as TensorFlow's of float16 on processors.
-            Others have copies of what they read and write, in the order of axes of oneDNN and cuDNN.
+        columns: Whether convolutions are products with columns of pixels, as TensorFlow's of float16 on processors
+            without arithmetic for it. Others have copies of what they read and write, in oneDNN's or cuDNN's order.
+        scaled: Whether the update scales gradients, and so has each of them twice.
     """
     step = _Step(network.layers, BYTES_PER_VALUE[dtype], images, columns)
     step.forward()
     step.backward()
-    update = StepPeak(0, _UPDATE_COPIES * network.gradient_bytes("float32"), 0)
+    update = StepPeak(0, (1 + scaled) * network.gradient_bytes("float32"), 0)
     return max(step.most, update, key=sum)
 
 

@@ -58,7 +58,8 @@ def step_memory(experiment: Experiment, ranks: int, on_gpu: bool, batch_size: in
     network = count(experiment.network, training.recompute, training.split.ways, training.split.axis_index)
     dtype = stored_type(training)
     columns = training.precision.compute == "mixed_float16" and not on_gpu
-    peak = step_peak(network, dtype, batch_size * experiment.images_per_sample(), columns)
+    scaled = training.optimizer.lars != "none" or training.precision.compute == "mixed_float16"
+    peak = step_peak(network, dtype, batch_size * experiment.images_per_sample(), columns, scaled)
     weights = network.gradient_bytes("float32")
     messages = 0
     if ranks > 1:
