@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 from fcdensenet.blocks import Pooling
 from fcdensenet.build import network
@@ -283,7 +284,7 @@ class ShapeLayers:
         if self.divided_axis is not None:
             check_rows(name, x.output_shape[self._row_axis], multiple, halo)
 
-    def _halo(self, x: LayerCount, widths: tuple[int, int]) -> dict[str, int]:
+    def _halo(self, x: LayerCount, widths: tuple[int, int]) -> dict[str, Any]:
         """Returns the sizes of the halo of `x`."""
         if self.divided_axis is None:
             return {"halo_values": 0, "halo_gradients": 0}
