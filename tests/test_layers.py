@@ -44,7 +44,7 @@ LAYERS = {
         ("divided_layers",),
         ("build",),
         ("count",),
-        ("describe",),
+        ("describe", "step_memory"),
         ("__init__",),
         ("__main__",),
     ),
