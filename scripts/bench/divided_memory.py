@@ -1,6 +1,6 @@
 """Memory that a step takes of a sample on one rank, and of its parts on two and four.
 
-    scripts/uv run python scripts/bench/divided_memory.py [--rows 768] [--ways 1 2 4] [--limit] [--json]
+    scripts/uv run python scripts/bench/divided_memory.py [--rows 768] [--ways 1 2 4] [--volumes] [--limit] [--json]
 
 Of each rank, what the first step adds to its largest resident memory, MiB; the largest of all ranks. With --limit, one
 rank and four ranks then train in control groups of Linux, as root. Each has the mean of what both have taken: one rank
@@ -27,7 +27,8 @@ ROOT = HERE.parents[1]
 
 def main() -> int:
     options = parse()
-    found = {ways: run(options.rows, ways) for ways in options.ways}
+    kind = "cosmoflow" if options.volumes else "fcdensenet"
+    found = {ways: run(kind, options.rows, ways) for ways in options.ways}
     console, table = Console(markup=False), Table("ways", "activations, MiB", "step, MiB", "of one", box=None)
     for ways, each in found.items():
         relative = each["step_mib"] / found[1]["step_mib"]
@@ -37,7 +38,7 @@ def main() -> int:
     result: dict[str, Any] = {"found": found, "ratio": found[most]["step_mib"] / found[1]["step_mib"]}
     if options.limit:
         limit = round((found[1]["step_mib"] + found[most]["step_mib"]) / 2)
-        trained = {ways: run(options.rows, ways, limit) is not None for ways in (1, most)}
+        trained = {ways: run(kind, options.rows, ways, limit) is not None for ways in (1, most)}
         for ways, well in trained.items():
             console.print(f"{ways} ranks with {limit} MiB: {'trained' if well else 'failed'}")
         result |= {"limit_mib": limit, "trained": trained}
@@ -50,6 +51,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=768, help="of the sample, a multiple of 16")
     parser.add_argument("--ways", type=int, nargs="+", default=[1, 2, 4], help="1 among them, and more")
+    parser.add_argument("--volumes", action="store_true", help="of CosmoFlow, with as many rows along each axis")
     parser.add_argument("--limit", action="store_true", help="train with limited memory, too")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     return parser.parse_args()
@@ -72,11 +74,11 @@ def limited(mib: int) -> Iterator[Path]:
         folder.rmdir()
 
 
-def run(rows: int, ways: int, limit: int = 0) -> dict[str, float] | None:
+def run(kind: str, rows: int, ways: int, limit: int = 0) -> dict[str, float] | None:
     """The largest numbers of all ranks; `None` if a rank with a limit has failed."""
     with ExitStack() as stack:
         groups = [stack.enter_context(limited(limit)) for _ in range(ways)] if limit else []
-        words = [sys.executable, HERE / "workers" / "divided_memory_rank.py", ways, rows, *groups]
+        words = [sys.executable, HERE / "workers" / "divided_memory_rank.py", kind, ways, rows, *groups]
         if ways > 1:
             words = [Path(sys.executable).with_name("horovodrun"), "-np", ways, "--gloo", *words]
         settings = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -1,4 +1,4 @@
-"""One rank of `divided_memory.py`: argv WAYS ROWS, and the folders of control groups behind them, one for each rank.
+"""One rank of `divided_memory.py`: argv KIND WAYS ROWS, and the folders of control groups, one for each rank.
 
 Prints a line of JSON with what one step adds to its memory. The step runs in the rank's control group, if it has one.
 """
@@ -14,32 +14,42 @@ import numpy as np
 import tensorflow as tf
 
 from fcdensenet.config import NetworkConfig
-from fcdensenet.count import count
 from train.experiment.sections import Training
 from train.input.division import division_of
+from train.networks import Network, count
+from train.networks.cosmoflow import CosmoFlowConfig
 from train.optimization.loop import make_step
 from train.optimization.losses import DensityObjective
 from train.optimization.optimizers import assemble
 from train.ranks import reduction
+from train.tasks.estimate.task import estimate_loss
 
 MIB = 2**20
 
-ways, rows, groups = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-shape = (2, rows, rows + 64)
-network = NetworkConfig(
-    input_shape=shape, layers=(2, 2, 2), growth=6, kernel=3, first_kernel=3, first_filters=6, dropout=0.0
-)
+kind, ways, rows, groups = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
+volumes = kind == "cosmoflow"
+network: Network = CosmoFlowConfig(input_shape=(4, rows, rows, rows))
+if not volumes:
+    network = NetworkConfig(
+        input_shape=(2, rows, rows + 64),
+        layers=(2, 2, 2),
+        growth=6,
+        kernel=3,
+        first_kernel=3,
+        first_filters=6,
+        dropout=0.0,
+    )
 training = Training.model_validate({"epochs": 1, "split": {"ways": ways}, "exchange": {"groups": 1}})
 reduction.start(training)
 tf.config.threading.set_inter_op_parallelism_threads(2)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 split = division_of(training.split)
-objective = DensityObjective(training.loss, split)
+objective = estimate_loss(training.loss) if volumes else DensityObjective(training.loss, split)
 parts = assemble(network, 1, training, reduction.size(), objective, split)
 step = make_step(parts.model, parts.optimizer, training, parts.exchange, parts.accumulation, objective)
-x = np.random.default_rng(0).normal(size=(1, rows // ways, rows + 64, 2)).astype(np.float32)
-batch = tf.constant(x), tf.constant(x[..., :1] * x[..., 1:])
-
+channels, first, *others = network.input_shape
+x = np.random.default_rng(0).normal(size=(1, first // ways, *others, channels)).astype(np.float32)
+batch = tf.constant(x), tf.zeros((1, 4)) if volumes else tf.constant(x[..., :1] * x[..., 1:])
 
 gc.collect()
 before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / MIB

@@ -10,6 +10,8 @@ from fcdensenet.count import count
 from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, manifest
 from train.experiment.experiment import load
+from train.experiment.sections import Training
+from train.networks.registry import KINDS
 from train.ranks import reduction
 from train.scaling import forecast
 from train.scaling.forecast import MOST_FLOP, measurable, synchronisations
@@ -21,6 +23,14 @@ def test_a_large_network_is_measured_on_a_part_of_its_image():
     flop = count(network).step_flop
     assert flop <= MOST_FLOP < 4 * flop
     assert area * flop == pytest.approx(count(experiment.network).step_flop)
+
+
+@pytest.mark.parametrize(("kind", "extents", "more"), [("cosmoflow", (128,) * 3, 63.88), ("cvae", (512,) * 2, 1)])
+def test_another_network_is_measured_on_half_the_extents_if_these_need_the_same_weights(kind, extents, more):
+    whole = KINDS[kind](input_shape=(4, *(512 for _ in extents)))
+    network, _, area = measurable(SimpleNamespace(network=whole, training=Training(epochs=1)))
+    assert network.input_shape[1:] == extents
+    assert area == pytest.approx(more, rel=1e-4)  # of CosmoFlow 1183.43 and 18.525 GFLOP
 
 
 def test_a_few_materials_stand_for_the_400000_samples_of_the_paper_and_the_time_limits_what_is_simulated(monkeypatch):
