@@ -65,12 +65,28 @@ def test_every_command_has_a_function(program, name):
 
 
 @pytest.mark.parametrize("main", [parser.main, train])
-def test_a_fault_of_usage_is_one_line_and_exit_code_2(main, capsys):
+def test_a_program_alone_prints_its_help(main, capsys):
     with pytest.raises(SystemExit) as ended:
         main([])
+    assert ended.value.code == 0
+    assert "examples:\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("main", "words", "fault"),
+    [
+        (parser.main, ["show"], "the following arguments are required: DATA"),
+        (parser.main, ["simulte", "a.yaml"], "no command simulte; did you mean simulate?"),
+        (parser.main, ["nonsense"], "no command nonsense"),
+        (train, ["reconstuct", "a.h5"], "no file and no command reconstuct; did you mean reconstruct?"),
+    ],
+)
+def test_a_fault_of_usage_is_one_line_and_exit_code_2(main, words, fault, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: the following arguments are required: ")
+    assert line.startswith(f"error: {fault}; see `")
     assert line.endswith(" --help`")
 
 

@@ -8,9 +8,11 @@ that `--help` and completion need neither TensorFlow nor Matplotlib nor pymatgen
 """
 
 import argparse
+import difflib
 import importlib
 import os
 import platform
+import re
 import shlex
 import signal
 import sys
@@ -109,6 +111,9 @@ class CommandParser(argparse.ArgumentParser):
         """Parses `args`, with the default command in front if they name no command."""
         words = list(sys.argv[1:] if args is None else args)
         if self._default_command and words and words[0] not in (*self.commands, "-h", "--help", "--version"):
+            near = self._suggestion(words[0])
+            if near and not os.path.exists(words[0]):
+                self.error(f"no file and no command {words[0]}{near}")
             words = [self._default_command, *words]
         return super().parse_known_args(words, namespace)
 
@@ -121,8 +126,16 @@ class CommandParser(argparse.ArgumentParser):
         if self._default_command:
             self._subparsers_action.completer = lambda prefix, **context: [*self.commands, *files(prefix, **context)]
 
+    def _suggestion(self, word: str) -> str:
+        """Returns the command that a word is probably meant to be, as a question; empty if there is none."""
+        near = difflib.get_close_matches(word, self.commands, n=1, cutoff=0.75)
+        return f"; did you mean {near[0]}?" if near else ""
+
     def error(self, message: str) -> NoReturn:
         """Ends the process with exit code 2 and one line that names the fault."""
+        unknown = re.fullmatch(r"argument COMMAND: invalid choice: '(.*)' \(choose from .*\)", message, re.DOTALL)
+        if unknown:
+            message = f"no command {shorten(unknown[1])}{self._suggestion(unknown[1])}"
         self.exit(2, f"error: {printable(message)}; see `{self.prog} --help`\n")
 
 
@@ -133,7 +146,11 @@ def parse(parser: CommandParser, arguments: Sequence[str] | None) -> argparse.Na
 
         parser.complete_files_as_first_word(argcomplete.completers.FilesCompleter())
         argcomplete.autocomplete(parser)
-    return parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if not words and parser.commands:
+        parser.print_help()
+        parser.exit()
+    return parser.parse_args(words)
 
 
 def command_function(reference: str) -> Callable[[argparse.Namespace], int | None]:

@@ -30,6 +30,16 @@ MAX_PIXELS = 2**26  # of a frame
 SUGGESTIONS = 3
 
 
+class UnknownScanShapeError(InputError):
+    """Neither the file nor the caller says the shape of the scan that frames are of."""
+
+    def __init__(self, name: Path | str, frames: int, fits: str) -> None:
+        super().__init__(
+            f"{name} holds {frames:,} frames and does not say the scan's shape: give --scan-shape SYxSX; {fits}"
+        )
+        self.frames, self.fits = frames, fits
+
+
 @dataclass(frozen=True)
 class FileFrames:
     """Frames at known places of a file."""
@@ -233,10 +243,7 @@ def scan_of_frames(
     flyback = stated_flyback if options.flyback is None else options.flyback
     shape = options.scan_shape or stated or ((1, 1) if count == 1 else None)
     if shape is None:
-        raise InputError(
-            f"{name} holds {count:,} frames and does not say the scan's shape: give --scan-shape SYxSX; "
-            f"{_suggestions(count, flyback or 0)}"
-        )
+        raise UnknownScanShapeError(name, count, _suggestions(count, flyback or 0))
     rows, columns = shape
     notes = [f"{k:,} frames {where} the scan left out" for k, where in ((before, "before"), (after, "after")) if k]
     extra = count - rows * columns

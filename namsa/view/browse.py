@@ -30,7 +30,7 @@ def browse(
     Args:
         data: Sample, recording, path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`.
         title: Title of the page. Default: the name of the data.
-        overlay: File of `python -m train reconstruct`, whose density, uncertainty and trust are laid over the scan.
+        overlay: File of `python -m train reconstruct`, whose density, uncertainty and trust are shown over the scan.
         max_megabytes: Largest size of the page, MB.
         options: What `namsa.read` takes for a file or an array: `energy_ev=300e3`.
 

@@ -1,4 +1,4 @@
-"""Images to lay over the maps of a page: the density, uncertainty and trust of a reconstruction file.
+"""Images to show over the maps of a page: the density, uncertainty and trust of a reconstruction file.
 
 The file is what `python -m train reconstruct` writes: a tree with one group for each image, with its axes in Å.
 """
@@ -24,7 +24,7 @@ SAME_STEP = 1e-3  # relative deviation of an axis from even steps
 
 @dataclass(frozen=True, eq=False)
 class Overlay:
-    """An image to lay over the maps."""
+    """An image to show over the maps."""
 
     image: PageImage  # the image, on its own pixels, Å; NaN where nothing is known
     signal: Signal  # its values at the positions that the page shows; NaN outside of it

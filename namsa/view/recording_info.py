@@ -36,17 +36,23 @@ class RecordingInfo:
         return asdict(self)
 
 
-def describe_recording(recording: Recording, path: Path) -> RecordingInfo:
-    """Describes an open recording; no pattern is read."""
+def describe_recording(recording: Recording, path: Path, frames: str = "") -> RecordingInfo:
+    """Describes an open recording; no pattern is read.
+
+    Args:
+        frames: Of a scan whose shape is not known: how many frames there are, which are read as one row.
+    """
     names = {each.name for each in fields(RecordingInfo)}
     known = {name: value for name, value in vars(recording).items() if name in names}
+    unknown = {"scan_shape": "--scan-shape"} if frames else {}
+    notes = [f"the scan's shape is not known: {frames}"] if frames else []
     return RecordingInfo(
         path=str(path),
         bytes=os.path.getsize(path) if path.is_file() else None,
         shape=recording.shape,
         dtype=recording.dtype.name,
-        missing={name: LIMITS[name][2] for name in REQUIRED if getattr(recording, name) is None},
-        **known | {"notes": list(recording.notes), "metadata": dict(recording.metadata)},
+        missing=unknown | {name: LIMITS[name][2] for name in REQUIRED if getattr(recording, name) is None},
+        **known | {"notes": [*notes, *recording.notes], "metadata": dict(recording.metadata)},
     )
 
 
@@ -62,12 +68,13 @@ def rows(info: RecordingInfo) -> list[Row]:
         "optic axis": _pair(info.centre_pixels, "pixels"),
         "rotation": None if info.rotation_deg is None else f"{info.rotation_deg:g}°",
     }
-    missing = ", ".join(f"{REQUIRED[name]} ({option})" for name, option in info.missing.items())
+    names = REQUIRED | {"scan_shape": "the scan's shape"}
+    missing = ", ".join(f"{names[name]} ({option})" for name, option in info.missing.items())
     return [
         ("format", f"{info.format}{size}"),
         ("patterns", f"{sy} × {sx} of {dy} × {dx} pixels, {info.dtype}"),
         *((name, value) for name, value in known.items() if value is not None),
-        *([("not said", missing)] if missing else []),
+        *([("missing", missing)] if missing else []),
         *(("note", line) for line in info.notes),
         *(
             (name.replace("_", " "), _text(value))

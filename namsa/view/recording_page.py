@@ -60,7 +60,7 @@ def recording_page(
     Args:
         recording: The scan; only the numbers that it knows are used.
         name: The page's title.
-        overlay: File of a reconstruction that is laid over the maps. `None` for none.
+        overlay: File of a reconstruction that is shown over the maps. `None` for none.
         max_bytes: Largest size of the page.
 
     Raises:

@@ -47,7 +47,7 @@ def sample_page(sample: Sample, name: str, *, overlay: Path | None = None, max_b
 
     Args:
         name: The page's title.
-        overlay: File of a reconstruction that is laid over the maps. `None` for none.
+        overlay: File of a reconstruction that is shown over the maps. `None` for none.
         max_bytes: Largest size of the page.
 
     Raises:

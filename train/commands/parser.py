@@ -271,6 +271,7 @@ def _add_reports(parser: CommandParser) -> None:
     command.add_argument("--samples", type=int, metavar="N", help="training samples; default: those of the dataset")
     command.add_argument("--measured", type=Path, metavar="FILE", help="output of scripts/bench/reduction.py --json")
     command.add_argument("--efficiency", type=float, default=0.9, help="the lowest that is worthwhile, default 0.9")
+    command.add_argument("--published", action="store_true", help="print published results beside the model, too")
     command.add_argument("--out", type=Path, metavar="PICTURE", help=".png, .svg or .pdf")
     command.add_argument("--json", action="store_true", help="print one JSON object")
 

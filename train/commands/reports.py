@@ -2,12 +2,14 @@
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
 
 from namsa.errors import InputError
 from namsa.files import open_atomic
 
 PICTURES = (".png", ".svg", ".pdf")
+WIDE = 160  # characters
 
 
 def report(options: argparse.Namespace) -> None:
@@ -85,4 +87,7 @@ def _predict(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(asdict(prediction)))
     else:
-        show(prediction, Console(markup=False))
+        # A file or a pipe has no width at which the tables' columns would have to be cut.
+        show(
+            prediction, Console(markup=False, width=None if sys.stdout.isatty() else WIDE), published=options.published
+        )

@@ -13,11 +13,12 @@ from .published import PublishedResult
 from .results import CostFit, DivisionRow, ScalingReport, Synchronisation
 
 
-def show(report: ScalingReport, console: Console) -> None:
+def show(report: ScalingReport, console: Console, *, published: bool) -> None:
     """Prints a scaling report as tables.
 
     Args:
         report: The report; see `train.scaling.report`.
+        published: Whether to print every published result beside the model, or their number alone.
     """
     console.print(_curve(report))
     if report.synchronisation:
@@ -25,7 +26,14 @@ def show(report: ScalingReport, console: Console) -> None:
     console.print(_recommendation(report), highlight=False)
     if report.division:
         console.print(_division(report.division))
-    console.print(_published(report.published))
+    if published:
+        console.print(_published(report.published))
+    else:
+        met = sum(result.met for result in report.published)
+        console.print(
+            f"The model agrees with {met} of {len(report.published)} published results: --published lists them.",
+            highlight=False,
+        )
     if report.measured:
         console.print(_fit(report.measured))
 
@@ -102,6 +110,8 @@ def _recommendation(report: ScalingReport) -> str:
     best = report.recommended
     if best is None:
         return f"No number of ranks here reaches an efficiency of {report.min_efficiency:g} with a batch for each."
+    if best["ranks"] == 1:
+        return f"Use one rank: more have an efficiency below {report.min_efficiency:g}."
     text = f"Ask for up to {best['ranks']:,} ranks: the most of these that keep an efficiency of "
     text += f"{report.min_efficiency:g}" + (" and have a batch each." if report.samples is not None else ".")
     if report.samples is None:

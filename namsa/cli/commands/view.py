@@ -17,6 +17,7 @@ from namsa.figures.panels import write_figure
 from namsa.figures.sample_figure import show as show_sample
 from namsa.files import check_output
 from namsa.io.formats import frame_files, zarr_store
+from namsa.io.frames import UnknownScanShapeError
 from namsa.io.reading import read
 from namsa.names import check_name
 from namsa.sample import Sample
@@ -38,8 +39,7 @@ def info(options: argparse.Namespace) -> None:
         _print_density(options)
         return
     if _is_folder_of_patterns(options.path) or (os.path.isfile(options.path) and not _has_samples(options.path)):
-        with read(options.path, dataset=options.dataset, **layout(options)) as recording:
-            described = describe_recording(recording, options.path)
+        described = _described_recording(options)
     else:
         refuse_stated(options, options.path)
         described = describe_dataset(options.path) if options.path.is_dir() else describe_file(options.path)
@@ -74,6 +74,17 @@ def _print_stemdl(options: argparse.Namespace) -> None:
             for name, value in facts.items():
                 for line in value if isinstance(value, list) else [value]:
                     print_line(f"  {name:9} {line}")
+
+
+def _described_recording(options: argparse.Namespace) -> RecordingInfo:
+    """Describes a file of patterns; frames of a scan whose shape is not known as one row."""
+    try:
+        with read(options.path, dataset=options.dataset, **layout(options)) as recording:
+            return describe_recording(recording, options.path)
+    except UnknownScanShapeError as unknown:
+        one_row = {"scan_shape": (1, unknown.frames), "flyback": 0}
+        with read(options.path, dataset=options.dataset, **layout(options) | one_row) as recording:
+            return describe_recording(recording, options.path, f"{unknown.frames:,} frames, of which {unknown.fits}")
 
 
 def _print_density(options: argparse.Namespace) -> None:

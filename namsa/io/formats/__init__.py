@@ -110,6 +110,8 @@ def find_format(path: Path, options: ReadOptions) -> Format:
     for module in FORMATS:
         if module.recognises(path, head):
             return module
+    if head.startswith(zarr_store.ARCHIVE):
+        raise InputError(f"{path} is a zip archive without a Zarr store: unpack it, and give the file that it holds")
     suffix = path.suffix.lower()
     named = [module for module in FORMATS if suffix in module.SUFFIXES]
     if named:  # its own reader says what is wrong with it

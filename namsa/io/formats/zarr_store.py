@@ -36,6 +36,7 @@ from namsa.text import shorten
 NAME = "Zarr"
 SUFFIXES = (".zarr", ".zspy", ".zip")
 
+ARCHIVE = b"PK\3\4"
 ROOTS = ("zarr.json", ".zgroup", ".zarray")
 METADATA = (*ROOTS, ".zattrs", ".zmetadata")
 CHUNK_BYTES = 2**30
@@ -51,7 +52,13 @@ def recognises(path: Path, head: bytes) -> bool:
     """Returns whether it is a folder with Zarr's metadata, or an archive that is named as one."""
     if os.path.isdir(path):
         return any((path / name).is_file() for name in ROOTS)
-    return head.startswith(b"PK\3\4") and path.suffix.lower() in SUFFIXES
+    if not head.startswith(ARCHIVE) or path.suffix.lower() not in SUFFIXES:
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(os.path.basename(name) in ROOTS for name in archive.namelist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return True  # its own reader says what is wrong with it
 
 
 @contextmanager

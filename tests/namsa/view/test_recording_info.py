@@ -2,6 +2,7 @@
 
 import json
 import re
+import zipfile
 
 import pytest
 from measured_files import patterns, write_blo, write_mib
@@ -18,7 +19,7 @@ def test_info_says_what_a_file_holds_and_what_it_does_not(tmp_path, capsys):
     assert rows["format"].startswith("NanoMEGAS blockfile")
     assert rows["patterns"] == "3 × 4 of 6 × 6 pixels, uint8"
     assert (rows["energy"], rows["scan step"]) == ("200 keV", "25 × 15 Å (y, x)")
-    assert rows["not said"] == "the probe's semiangle (--semiangle-mrad)"
+    assert rows["missing"] == "the probe's semiangle (--semiangle-mrad)"
     assert main(["info", str(tmp_path / "a.blo"), "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     assert described["shape"] == [3, 4, 6, 6]
@@ -28,10 +29,13 @@ def test_info_says_what_a_file_holds_and_what_it_does_not(tmp_path, capsys):
 
 def test_the_layout_is_given_by_options(tmp_path, capsys):
     write_mib(tmp_path / "a.mib", patterns())
-    assert main(["info", str(tmp_path / "a.mib")]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "holds 12 frames and does not say the scan's shape: give --scan-shape SYxSX; 3x4 or 4x3" in error
+    assert main(["info", str(tmp_path / "a.mib")]) == 0  # frames are described without it
+    said = capsys.readouterr().out
+    assert "1 × 12 of 6 × 8 pixels, uint16" in said
+    assert "the scan's shape is not known: 12 frames, of which 3x4 or 4x3" in said
+    assert "the scan's shape (--scan-shape)" in said
+    assert main(["show", str(tmp_path / "a.mib")]) == 2
+    assert "holds 12 frames and does not say the scan's shape: give --scan-shape SYxSX" in capsys.readouterr().err
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "3x4"]) == 0
     assert "3 × 4 of 6 × 8 pixels" in capsys.readouterr().out
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "2x4", "--flyback", "2"]) == 0
@@ -52,3 +56,11 @@ def test_a_page_shows_any_file(tmp_path, capsys, name):
     words = ["--scan-shape", "3x4", "--energy-ev", "2e5", "--scan-step-angstrom", "1", "--pixel-mrad", "1"]
     assert main(["show", str(tmp_path / name), "--out", str(tmp_path / "p.html"), *words]) == 0
     assert "<html" in (tmp_path / "p.html").read_text()[:500]
+
+
+def test_an_archive_of_other_files_is_no_store(tmp_path, capsys):
+    write_mib(tmp_path / "a.mib", patterns())
+    with zipfile.ZipFile(tmp_path / "scan.zip", "w") as archive:
+        archive.write(tmp_path / "a.mib", "a.mib")
+    assert main(["info", str(tmp_path / "scan.zip")]) == 2
+    assert "scan.zip is a zip archive without a Zarr store: unpack it" in capsys.readouterr().err
