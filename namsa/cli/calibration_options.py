@@ -111,7 +111,9 @@ def add_layout_options(command: CommandParser) -> None:
         "--mask", type=Path, metavar="FILE", help="pixels that do not measure, not 0: .npy, PNG, TIFF, HDF5"
     )
     group.add_argument("--dtype", help="type of the numbers in a file without a format, such as u2, >u2 or f4")
-    group.add_argument("--detector-shape", metavar="DYxDX", help="rows and columns of the detector in such a file")
+    group.add_argument(
+        "--detector-shape", metavar="DYxDX", help="its detector: rows and columns, or empad, merlin, merlin-quad, arina"
+    )
     group.add_argument("--offset-bytes", type=int, default=0, metavar="N", help="first byte of the patterns in it")
 
 

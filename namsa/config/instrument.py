@@ -28,6 +28,7 @@ from namsa.config.bounds import (
     Tilt,
 )
 from namsa.config.loading import Section
+from namsa.config.presets import detector_values, microscope_values
 from namsa.config.response import Plasmons, Response
 
 Displacement = Annotated[float, Field(ge=0, le=10)]  # Å
@@ -148,6 +149,11 @@ class Microscope(Section):
         "spherical": "give aberrations.C30 in Å: 1 mm is 1e7 Å",
         "astigmatism": "give aberrations.C12 in Å, and phi12 in rad",
     }
+    preset: Literal["corrected-80kv", "corrected-200kv", "corrected-300kv", "uncorrected-200kv"] | None = Field(
+        None,
+        exclude=True,
+        description="energy, semiangle and aberrations of a kind of microscope; other keys override it",
+    )
     energy_ev: Energy = Field(200e3, description="electron energy, 10 keV to 1 MeV, in eV")
     semiangle_mrad: Semiangle = Field(
         20.0,
@@ -195,6 +201,11 @@ class Microscope(Section):
             if fault := aberration_fault(name, value):
                 raise ValueError(fault)
         return values
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_preset(cls, values: Any) -> Any:
+        return microscope_values(values) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _has_one_focal_spread(self) -> "Microscope":
@@ -308,6 +319,11 @@ class Detector(Section):
     patterns end.
     """
 
+    preset: Literal["empad", "empad-g2", "merlin", "merlin-quad", "arina"] | None = Field(
+        None,
+        exclude=True,
+        description="a detector, whose number of pixels is taken; with max_angle_mrad, its longer side reaches that",
+    )
     shape: Shape | None = Field(
         None, description="number of pixels (y, x), a crop about the centre; or give max_angle_mrad"
     )
@@ -334,6 +350,11 @@ class Detector(Section):
     response: Response | None = Field(
         None, description="modulation transfer, counting loss and saturation; none: ideal"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_preset(cls, values: Any) -> Any:
+        return detector_values(values) if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _has_no_contradiction(self) -> "Detector":

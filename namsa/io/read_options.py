@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from namsa.config.presets import DETECTORS
 from namsa.errors import InputError
 from namsa.text import shorten
 
@@ -113,7 +114,11 @@ def _count(value: Any, option: str, largest: int) -> int:
 CHECKS: dict[str, Callable[[Any], Any]] = {
     "scan_shape": lambda value: parse_shape(value, "--scan-shape"),
     "dtype": _dtype,
-    "detector_shape": lambda value: parse_shape(value, "--detector-shape"),
+    "detector_shape": lambda value: (
+        DETECTORS[value].shape
+        if isinstance(value, str) and value in DETECTORS
+        else parse_shape(value, "--detector-shape")
+    ),
     "offset_bytes": lambda value: _count(value, "--offset-bytes", MAX_OFFSET),
     "flyback": lambda value: _count(value, "--flyback", MAX_SIDE),
     "skip_frames": _skipped,

@@ -45,7 +45,8 @@ def read(
         dataset: Name of the dataset, in a file that holds several.
         scan_shape: Rows and columns of the scan, for frames `(n, dy, dx)` of which the file does not say it.
         dtype: Type of the numbers with its byte order, such as ">u2", in a file without a format.
-        detector_shape: Rows and columns of the detector, in a file without a format.
+        detector_shape: Rows and columns of the detector, or the name of a preset such as "arina", in a file without a
+            format.
         offset_bytes: Where the first pattern begins, in a file without a format.
         flyback: Frames at the end of each row of the scan that were recorded while the beam flew back; `None` if that
             is not known.
