@@ -1,6 +1,10 @@
 """Settings of the documentation: `scripts/uv run --group docs sphinx-build -W docs docs/_build`."""
 
 from importlib import metadata
+from pathlib import Path
+
+from namsa.config.reference import key_tables
+from train.experiment.experiment import Experiment
 
 project = "namsa"
 copyright = "the namsa developers"
@@ -9,7 +13,10 @@ release = metadata.version("namsa")
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_keys.md"]
+
+# What docs/configuration.md includes.
+Path(__file__).with_name("_keys.md").write_text(key_tables(Experiment.model_json_schema()), encoding="utf-8")
 
 # Notebooks are stored without outputs and executed here. An error ends the build, as does a cell of more seconds.
 nb_execution_mode = "force"

@@ -47,6 +47,7 @@ def build_parser() -> CommandParser:
     )
     command.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
     command.add_argument("--simulate", action="store_true", help="simulate the patterns of the crystal, too")
+    add_schema(parser, "namsa.cli.commands.schema:schema")
     command = parser.add_command(
         "doctor",
         "namsa.cli.commands.machine:doctor",
@@ -57,6 +58,18 @@ def build_parser() -> CommandParser:
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument("--gpu", action="store_true", help="count as missing what a job on GPUs needs")
     return parser
+
+
+def add_schema(parser: CommandParser, run: str) -> None:
+    """Adds the command `schema`, whose function `run` names."""
+    command = parser.add_command(
+        "schema",
+        run,
+        summary="print the keys of a configuration, with values, defaults and meaning",
+        description="A JSON schema, as editors use it to complete and check YAML, or tables in Markdown.",
+        examples=("%(prog)s > schema.json", "%(prog)s --markdown"),
+    )
+    command.add_argument("--markdown", action="store_true", help="print tables in Markdown")
 
 
 def _add_simulation(parser: CommandParser) -> None:

@@ -1,4 +1,4 @@
-"""`python -m train describe`: the size of a network from its configuration alone."""
+"""`python -m train describe` and `schema`: the size of a network, and the keys of a configuration."""
 
 import argparse
 import json
@@ -8,8 +8,10 @@ from typing import Any
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import BYTES_PER_VALUE, NetworkCount
 from fcdensenet.describe import describe as described
+from namsa.cli.commands.schema import print_schema
 from namsa.config.loading import read_yaml
 
+from ..experiment.experiment import Experiment
 from ..networks import count, read_network
 
 
@@ -28,6 +30,11 @@ def describe(options: argparse.Namespace) -> None:
     from fcdensenet.describe import layer_table, sums_table
 
     Console().print(layer_table(counted), sums_table(counted, recomputed))
+
+
+def schema(options: argparse.Namespace) -> None:
+    """Prints the keys of an experiment."""
+    print_schema(Experiment, options)
 
 
 def memory_bytes(counted: NetworkCount) -> int:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from namsa.cli.command_line import COMPLETION, CommandParser, not_negative, positive
+from namsa.cli.parser import add_schema
 from namsa.version import __version__
 
 from ..program import PROGRAM
@@ -30,6 +31,7 @@ def build_parser() -> CommandParser:
     parser.add_argument("--version", action="version", version=f"namsa {__version__}")
     _add_job(parser)
     add_describe(parser)
+    add_schema(parser, f"{__package__}.networks:schema")
     _add_preflight(parser)
     _add_evaluation(parser)
     _add_staging(parser)
