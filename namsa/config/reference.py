@@ -87,7 +87,7 @@ class _Tables:
         of = self._text(inner) if isinstance(inner, Mapping) and inner else ""
         if value.get("type") == "object":
             return f"names, each with {of}" if of else "names and values"
-        kind = WORDS.get(value.get("type", ""), value.get("type", "any"))
+        kind = WORDS.get(value.get("type", ""), str(value.get("type", "any")))
         bounds = "".join(f", {sign} {value[bound]:g}" for bound, sign in BOUNDS.items() if bound in value)
         return kind + (f" of {of}" if of else "") + bounds
 
