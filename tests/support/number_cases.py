@@ -25,6 +25,7 @@ from train.apply.refine import descend, differentiable_multislice
 from train.experiment.channels import make_channels
 from train.experiment.experiment import load
 from train.experiment.sections import Loss, Optimizer, Training
+from train.input.intensities import Intensities
 from train.input.normalisation import Batch, Normalisation, normaliser
 from train.optimization import losses, precision
 from train.optimization.optimizers import make_optimizer
@@ -175,8 +176,12 @@ def inputs() -> Arrays:
         section = experiment.training.inputs.model_copy(update={**changed, "coordinates": layout == "detector"})
         settings = Normalisation.of(section, data_format, "float32")
         channels = make_channels(section, experiment.conditions()) if kind != "pixels" or guess != "none" else None
-        x, y = normaliser(settings, channels)(Batch(*map(ops.convert_to_tensor, batch)))
+        tensors = Batch(*map(ops.convert_to_tensor, batch))
+        x, y = normaliser(settings, channels)(tensors)
         found |= named(f"{layout}_{kind}_{guess}", {"x": x, "y": y})
+        for rule in ("log", "standardised"):
+            other = settings._replace(intensities=Intensities(rule, 0.5, 1.5))
+            found[f"{layout}_{kind}_{guess}_{rule}"] = normaliser(other, channels)(tensors)[0]
     return found
 
 

@@ -13,8 +13,7 @@ from .imperfections import Imperfections
 class Inputs(Section):
     """From a sample to the network's input and target. No step uses knowledge of the density.
 
-    A detector pixel of intensity I becomes x = gain · (I / I₀)^power, where I₀ is the mean intensity of a pixel if the
-    whole beam were spread evenly over the detector.
+    `train.input.intensities` says how the intensity of a detector pixel becomes a number.
     """
 
     layout: Literal["detector", "scan", "pattern", "volume", "depth"] = Field(
@@ -55,10 +54,19 @@ class Inputs(Section):
         description="with layout 'detector', two more channels: y and x of each pixel, from -1 to 1. The paper has "
         "none; with them every filter knows where it is",
     )
-    power: float = Field(0.5, ge=0.01, le=10, description="exponent of the intensity")
+    normalisation: Literal["power", "log", "standardised"] = Field(
+        "power",
+        description="how the part I of the beam in a pixel becomes a number, before gain: 'power': (I / I₀)^power, "
+        "where I₀ is the mean if the whole beam were spread evenly over the detector; 'log': 17 + ln I, and 0 below "
+        "exp(-17); 'standardised': I less the mean of its pattern, over the pattern's standard deviation",
+    )
+    power: float = Field(0.5, ge=0.01, le=10, description="exponent of the intensity with normalisation 'power'")
     gain: float = Field(1.0, ge=1e-6, le=1e6, description="factor on the network's input")
     density_scale_e_per_angstrom2: float = Field(
         1.0, ge=1e-6, le=1e9, description="densities are divided by this number, e/Å²"
+    )
+    potential_scale_v_angstrom: float | None = Field(
+        None, ge=1e-6, le=1e9, description="with target.kind potential, potentials are divided by this number, V·Å"
     )
     augment: bool = Field(False, description="rotate and mirror training samples, patterns and scan jointly")
     dose_electrons_per_pattern: Dose | tuple[Dose, Dose] | None = Field(
@@ -86,11 +94,17 @@ class Inputs(Section):
         description="memory per rank for batches that are read ahead of the step, GiB; two batches at least",
     )
 
+    @property
+    def target_scale(self) -> float:
+        """The divisor of the target, in the target's unit."""
+        return self.potential_scale_v_angstrom or self.density_scale_e_per_angstrom2
+
     def channel_summary(self) -> str:
         """Returns the settings that choose the channels, as text."""
         settings = [f"layout {self.layout}"]
         if self.channels != "pixels":
             settings.append(f"channels {self.channels}" + f" by {self.bin_pixels}" * (self.channels == "binned"))
+        settings += [f"intensities {self.normalisation}"] * (self.normalisation != "power")
         settings += [f"guess {self.guess}"] * (self.guess != "none") + ["coordinates"] * self.coordinates
         return ", ".join(settings)
 
@@ -120,6 +134,12 @@ class Inputs(Section):
             raise ValueError("coordinates and held_out_positions are not for layout volume: unset them")
         if self.layout == "pattern" and (self.channels != "pixels" or self.guess != "none" or self.coordinates):
             raise ValueError("layout pattern has one channel: leave channels, guess and coordinates out")
+        return self
+
+    @model_validator(mode="after")
+    def _power_is_used(self) -> "Inputs":
+        if self.normalisation != "power" and self.power != type(self).model_fields["power"].default:
+            raise ValueError(f"power {self.power:g} is for normalisation power, not {self.normalisation}: leave it out")
         return self
 
     @model_validator(mode="after")

@@ -1,11 +1,10 @@
 """From stored samples to the network's tensors: normalisation and layout.
 
-x = gain · (I / I₀)^power, with I₀ = 1 / (number of detector pixels), a pixel's part of the beam if it were spread
-evenly. y = density / density_scale. In layout 'detector' the image axes are the detector's y, x and the channels the
-probe positions. In layout 'scan' the image axes are the scan's y, x and the channels the detector's pixels, or what
-`train.experiment.channels` computes from them. In layout 'pattern' every pattern is an image of one channel. In layout
-'volume' the axes are the scan's y and the detector's y, x, and the channels the scan's x.
-Coordinates are the last two channels of layout 'detector'.
+`train.input.intensities` says how intensities become numbers. y = density / density_scale. In layout 'detector' the
+image axes are the detector's y, x and the channels the probe positions. In layout 'scan' the image axes are the scan's
+y, x and the channels the detector's pixels, or what `train.experiment.channels` computes from them. In layout 'pattern'
+every pattern is an image of one channel. In layout 'volume' the axes are the scan's y and the detector's y, x, and the
+channels the scan's x. Coordinates are the last two channels of layout 'detector'.
 """
 
 from collections.abc import Callable, Collection
@@ -23,6 +22,7 @@ from ..experiment import symmetries
 from ..experiment.channels import TENTHS, Channels, image_coordinates
 from ..experiment.inputs import Inputs
 from ..experiment.refocus import refocused
+from .intensities import Intensities
 
 Tensor = Any
 Image = npt.NDArray[np.float32]
@@ -40,8 +40,7 @@ class Batch(NamedTuple):
 class Normalisation(NamedTuple):
     """Settings of `normalise_graph`."""
 
-    power: float  # exponent of intensities
-    gain: float  # factor of intensities
+    intensities: Intensities  # how they become numbers
     density_scale: float  # divisor of densities, e/Å²
     layout: str  # "detector", "scan", "pattern", "volume" or "depth"
     data_format: DataFormat  # order of axes of x and y
@@ -58,7 +57,7 @@ class Normalisation(NamedTuple):
         """Returns the settings of the section training.inputs."""
         scale = inputs.density_scale_e_per_angstrom2
         side = inputs.bin_pixels if inputs.layout == "volume" and inputs.channels == "binned" else 1
-        return cls(inputs.power, inputs.gain, scale, inputs.layout, data_format, dtype, inputs.coordinates, side)
+        return cls(Intensities.of(inputs), scale, inputs.layout, data_format, dtype, inputs.coordinates, side)
 
 
 def normalise(
@@ -94,14 +93,14 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
 
     Args:
         batch: Tensors.
-        settings: Power, gain, layout and types.
+        settings: Intensities, layout and types.
         channels: See `train.experiment.channels`; `None` if all pixels are channels.
 
     Returns:
         x in `settings.dtype` and y in float32, with a leading axis of the batch. In layout 'pattern' that of x is of
         the patterns of all samples.
     """
-    power, gain, density_scale, layout, data_format, dtype, coordinates, side, detector, image_part = settings
+    rule, density_scale, layout, data_format, dtype, coordinates, side, detector, image_part = settings
     patterns, scale, density = batch
     _, sy, sx, dy, dx = patterns.shape
     detector = detector or (dy, dx)
@@ -109,7 +108,7 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
     if not (channels and channels.refocus):
         y = _channels_at(y if len(y.shape) == 4 else y[:, None], data_format)
     if channels:
-        x = to_channels(ops.reshape(patterns, (-1, sy, sx, dy * dx)), scale, channels, power, gain)
+        x = to_channels(ops.reshape(patterns, (-1, sy, sx, dy * dx)), scale, channels, rule)
         if channels.refocus:
             volume = refocused(ops.transpose(x, (0, 3, 1, 2))[:, :, None], channels.refocus)
             return ops.cast(_channels_at(volume, data_format), dtype), _channels_at(y[:, None], data_format)
@@ -117,6 +116,9 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
             x = _volume(ops.reshape(x, (-1, sy, sx, dy // side, dx // side)), data_format)
             return ops.cast(x, dtype), y
         return ops.cast(ops.transpose(x, (0, 3, 1, 2)) if data_format == "channels_first" else x, dtype), y
+    if rule.kind == "standardised":
+        patterns = ops.cast(patterns, "float32")
+        patterns = rule.standardised(patterns, patterns, (-2, -1))
     if layout == "pattern":
         scale = ops.repeat(scale, sy * sx, axis=0)
         x = ops.reshape(patterns, (-1, 1, dy, dx) if data_format == "channels_first" else (-1, dy, dx, 1))
@@ -127,11 +129,9 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
     present_format = {"detector": "channels_first", "scan": "channels_last"}.get(layout, data_format)
     if data_format != present_format:  # while the values are still of the smaller type
         x = ops.transpose(x, (0, 2, 3, 1) if data_format == "channels_last" else (0, 3, 1, 2))
-    x = ops.cast(x, "float32") * (detector[0] * detector[1] / scale)
-    if power != 1:
-        x = ops.sqrt(x) if power == 0.5 else x**power
-    if gain != 1:
-        x = gain * x
+    if rule.kind != "standardised":
+        pixels = detector[0] * detector[1]
+        x = rule.numbers(ops.cast(x, "float32") * (pixels / scale), pixels)
     if coordinates:
         x = _with_coordinates(x, image_coordinates(*detector), image_part, data_format)
     return ops.cast(x, dtype), y
@@ -166,24 +166,25 @@ def _volume(patterns: Tensor, data_format: DataFormat) -> Tensor:
     return ops.transpose(patterns, (0, 2, 1, 3, 4) if data_format == "channels_first" else (0, 1, 3, 4, 2))
 
 
-def to_channels(patterns: Tensor, scale: Tensor, channels: Channels, power: float, gain: float) -> Tensor:
+def to_channels(patterns: Tensor, scale: Tensor, channels: Channels, rule: Intensities) -> Tensor:
     """Computes the channels of a batch; returns `(n, sy, sx, c)`, float32.
 
-    Averages become gain · (I / I₀)^power, as pixels do. The deflection is in tenths of the semiangle, the phase in
-    tenths of a radian.
+    Averages become numbers as pixels do. The deflection is in tenths of the semiangle, the phase in tenths of a radian.
 
     Args:
         patterns: `(n, sy, sx, pixels)`, fractions of the beam times `scale`.
         scale: `(n, 1, 1, 1)`.
-        power: Exponent of intensities.
-        gain: Factor of intensities.
+        rule: How intensities become numbers.
     """
     patterns = ops.cast(patterns, "float32")
     matrices = [matrix for matrix in (channels.averages, channels.moments) if matrix is not None]
     products: Any = patterns @ ops.concatenate(matrices, axis=1) if matrices else None  # it reads the patterns once
     averages = patterns if channels.averages is None else products[..., : channels.averages.shape[1]]
-    fractions = averages * (patterns.shape[-1] / scale)
-    parts = [gain * (ops.sqrt(fractions) if power == 0.5 else fractions**power)]
+    pixels = patterns.shape[-1]
+    if rule.kind == "standardised":
+        parts = [rule.standardised(averages, patterns, -1)]
+    else:
+        parts = [rule.numbers(averages * (pixels / scale), pixels)]
     if channels.moments is not None:
         total, y, x = ops.unstack(products[..., -3:], axis=-1)
         deflection = ops.divide_no_nan(ops.stack([y, x], axis=-1), total[..., None])

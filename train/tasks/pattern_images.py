@@ -9,7 +9,8 @@ from namsa.pixels import raster_shape
 
 from ..experiment.experiment import Experiment
 from ..input import windows
-from ..input.normalisation import normalise
+from ..input.intensities import DARKEST
+from ..input.normalisation import Batch, Normalisation, normalise, normalise_graph
 
 PATTERNS_AT_ONCE = 256  # in the forward pass of an evaluation
 
@@ -23,6 +24,8 @@ def patterns(experiment: Experiment, entry: Entry, record: Record, training: boo
         training: Whether patterns of a training sample are those that are trained on.
     """
     x, _ = normalise(record, experiment.training.inputs, experiment.network.data_format)
+    if experiment.training.inputs.layout == "detector":  # one image, whose channels are the patterns
+        return x[None]
     return x[chosen(experiment, entry, record, training)]
 
 
@@ -38,9 +41,9 @@ def chosen(experiment: Experiment, entry: Entry, record: Record, training: bool)
 
 def images(experiment: Experiment, fractions: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Returns patterns `(n, dy, dx)`, fractions of the beam, as the network's images."""
-    inputs, (dy, dx) = experiment.training.inputs, fractions.shape[1:]
-    x = np.float32(inputs.gain) * (fractions * np.float32(dy * dx)) ** np.float32(inputs.power)
-    return np.expand_dims(x, 1 if experiment.network.data_format == "channels_first" else -1)
+    batch = Batch(fractions[None, :, None], np.ones((1, 1, 1, 1), np.float32), np.zeros((1, 1, 1), np.float32))
+    settings = Normalisation.of(experiment.training.inputs, experiment.network.data_format, "float32")
+    return np.asarray(normalise_graph(batch, settings)[0])
 
 
 def intensities(experiment: Experiment, made: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -51,5 +54,8 @@ def intensities(experiment: Experiment, made: npt.NDArray[np.float32]) -> npt.ND
     """
     inputs = experiment.training.inputs
     plane = made[:, 0] if experiment.network.data_format == "channels_first" else made[..., 0]
-    bright = (np.maximum(plane, 0) / np.float32(inputs.gain)) ** np.float32(1 / inputs.power)
+    numbers = np.maximum(plane, 0) / np.float32(inputs.gain)
+    if inputs.normalisation == "log":
+        return np.exp(numbers - np.float32(DARKEST))
+    bright = numbers ** np.float32(1 / inputs.power)
     return np.asarray(bright / np.float32(plane.shape[1] * plane.shape[2]), np.float32)

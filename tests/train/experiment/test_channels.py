@@ -13,6 +13,7 @@ from train.apply.mirrors import ChannelMirror, mirrored_images
 from train.experiment.channels import channel_count
 from train.experiment.experiment import load
 from train.input import normalisation
+from train.input.intensities import Intensities
 from train.input.normalisation import Batch, Normalisation, normalise_graph
 
 QUICKSTART = CONFIGS / "quickstart.yaml"
@@ -42,9 +43,9 @@ def in_a_row(patterns):
     return patterns.reshape(*patterns.shape[:2], -1)
 
 
-def to_channels(patterns, channels, power, gain):
+def to_channels(patterns, channels, power, gain, kind="power"):
     one = np.ones((1, 1, 1, 1), np.float32)
-    return normalisation.to_channels(patterns[None], one, channels, power, gain)[0].numpy()
+    return normalisation.to_channels(patterns[None], one, channels, Intensities(kind, power, gain))[0].numpy()
 
 
 @pytest.mark.parametrize(("kind", "guess"), KINDS)
@@ -118,7 +119,7 @@ def test_averages_of_a_batch_are_products_with_the_patterns(kind, guess, data_fo
     patterns[1, 2, 3] = 0  # no electron at all
     stored, density = (1000 * patterns).astype(np.float16), np.ones((2, *scan), np.float32)
     scale = np.full((2, 1, 1, 1), 1000, np.float32)
-    settings = Normalisation(0.5, 1.5, 1.0, "scan", data_format, "float32")
+    settings = Normalisation(Intensities("power", 0.5, 1.5), 1.0, "scan", data_format, "float32")
     x, y = normalise_graph(Batch(*map(tf.constant, (stored, scale, density))), settings, channels)
     for index in range(2):
         fractions = in_a_row(stored[index].astype(np.float32) / 1000)
@@ -165,3 +166,14 @@ def test_a_symmetry_exchanges_channels(kind, guess, detector, symmetry):
 def test_what_does_not_fit_is_told_with_the_remedy(overrides, message):
     with pytest.raises(InputError, match=message):
         load(QUICKSTART, overrides)
+
+
+def test_channels_of_a_logarithm_and_of_standardised_patterns_are_those_of_averages():
+    channels, rng = job("binned", "none", (6, 8), (16, 12)).channels(), np.random.default_rng(5)
+    patterns = rng.exponential(1 / 192, (6, 8, 16, 12)).astype(np.float32)
+    means = patterns.reshape(6, 8, 8, 2, 6, 2).mean((3, 5)).reshape(6, 8, -1)
+    logarithm = to_channels(in_a_row(patterns), channels, 0.5, 10, "log")
+    np.testing.assert_allclose(logarithm, 10 * (17 + np.log(means)), rtol=1e-5)
+    standard = to_channels(in_a_row(patterns), channels, 0.5, 1, "standardised")
+    mean, deviation = (of(patterns, axis=(2, 3))[..., None] for of in (np.mean, np.std))
+    np.testing.assert_allclose(standard, (means - mean) / deviation, atol=1e-5)

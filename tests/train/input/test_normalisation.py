@@ -37,6 +37,49 @@ def test_detector_layout_has_a_channel_for_each_probe():
     np.testing.assert_array_equal(y[..., 0], record.density / 4)
 
 
+def test_a_logarithm_is_that_of_the_benchmark_and_dark_pixels_are_zero():
+    stored = sample(0)
+    stored.cbed[0, 2, 3], stored.cbed[1, 1, 1] = 0, 1e-9
+    record = records.decode(records.encode(stored, "float32"))
+    x, _ = normalise(record, Inputs(normalisation="log", gain=10))
+    with np.errstate(divide="ignore"):
+        expected = np.clip((np.maximum(-17, np.log(record.cbed.astype(np.float64))) + 17) * 10, 0, 255)
+    np.testing.assert_allclose(x, np.moveaxis(expected, 0, -1), rtol=1e-5, atol=1e-4)
+    assert x[2, 3, 0] == x[1, 1, 1] == pytest.approx(0, abs=1e-5)
+    assert 50 < x.max() < 170
+
+
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+@pytest.mark.parametrize("layout", ["detector", "scan", "pattern", "volume"])
+def test_each_pattern_is_standardised_by_its_own_mean_and_deviation_in_every_layout(layout, data_format):
+    record = make_record()
+    x, _ = normalise(record, Inputs(layout=layout, normalisation="standardised", gain=2), data_format)
+    cbed = record.cbed.astype(np.float64)
+    expected = 2 * (cbed - cbed.mean((1, 2), keepdims=True)) / cbed.std((1, 2), keepdims=True)
+    linear = np.sqrt(np.arange(1, 1 + cbed.size, dtype=np.float32).reshape(cbed.shape))  # tells where each pixel goes
+    shown = replace(sample(0), cbed=linear / linear.size)
+    where, _ = normalise(
+        records.decode(records.encode(shown, "float32")), Inputs(layout=layout, power=1, gain=1), data_format
+    )
+    places = np.round((where / PIXELS * linear.size) ** 2).astype(int) - 1
+    np.testing.assert_allclose(x, expected.ravel()[places], atol=1e-5)
+
+
+def test_scale_and_offset_of_standardised_patterns_do_not_matter():
+    inputs = Inputs(layout="pattern", normalisation="standardised")
+    x, _ = normalise(make_record(), inputs)
+    changed = replace(sample(0), cbed=(40 * x[..., 0] - 3).astype(np.float32))
+    again, _ = normalise(records.decode(records.encode(changed)), inputs)
+    np.testing.assert_allclose(again, x, atol=0.02)  # of a float16
+    flat = replace(sample(0), cbed=np.full_like(sample(0).cbed, 0.3))
+    assert not normalise(records.decode(records.encode(flat)), inputs)[0].any()
+
+
+def test_a_power_without_effect_is_refused():
+    with pytest.raises(ValueError, match="power 1 is for normalisation power, not log"):
+        Inputs(normalisation="log", power=1.0)
+
+
 def test_scan_layout_has_a_channel_for_each_detector_pixel():
     record = make_record()
     x, _ = normalise(record, Inputs(layout="scan", power=1.0))

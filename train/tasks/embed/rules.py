@@ -23,6 +23,11 @@ def check(experiment: Experiment) -> None:
             f"training.task embed is about patterns, and training.inputs.layout is {training.inputs.layout}: set it "
             "to pattern"
         )
+    if training.inputs.normalisation == "standardised":
+        raise ValueError(
+            "training.inputs.normalisation standardised does not keep a pattern's intensity, and training.task embed "
+            "makes it again: set it to power or log"
+        )
     pixels = math.prod(network.input_shape)
     if network.latent >= pixels:
         raise ValueError(
