@@ -367,10 +367,15 @@ class Detector(Section):
 
 
 class Target(Section):
-    """The projected electron density that a network learns, e/Å²."""
+    """The image that a network learns: the projected electron density, e/Å², or the projected potential, V·Å."""
 
+    kind: Literal["density", "potential", "standardised_potential"] = Field(
+        "density",
+        description="'density', 'potential', or 'standardised_potential': the potential less its mean, over its "
+        "standard deviation. A dataset holds density and potential, so that all kinds can be learnt from it",
+    )
     at: Literal["grid", "scan"] = Field(
-        "grid", description="where the density is sampled: on the simulation's grid or at the probe positions"
+        "grid", description="where the target is sampled: on the simulation's grid or at the probe positions"
     )
     max_q_per_angstrom: float | None = Field(
         None,

@@ -181,7 +181,8 @@ class SimulationConfig(Section):
         if simulation.sampling_angstrom != "auto" and not chooses_phonons:  # accuracy then only judges
             simulation = simulation.model_copy(update={"accuracy": DEFAULT_ACCURACY})
         optional = [section for section in (detector, self.variation) if section]
-        return config_hash(self.seed, specimen, self.microscope, scan, simulation, self.target, *optional)
+        target = self.target.model_copy(update={"kind": "density"})  # samples hold what all kinds are made of
+        return config_hash(self.seed, specimen, self.microscope, scan, simulation, target, *optional)
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> SimulationConfig:

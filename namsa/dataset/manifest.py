@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -63,10 +63,27 @@ def ensure(directory: Path, config: SimulationConfig, materials: Sequence[Materi
     Raises:
         InputError: If the manifest belongs to another configuration, or as `build_entries` and `read` raise it.
     """
-    path, requested_hash = directory / FILE_NAME, config_hash(config, materials)
+
+    def build() -> tuple[Entry, ...]:
+        entries = build_entries(config, materials)
+        if warning := empty_splits([entry for entry in entries if not entry.skipped], config.split):
+            warnings.warn(warning, SimulationWarning, stacklevel=4)
+        return entries
+
+    return ensure_entries(directory, config, config_hash(config, materials), build, materials)
+
+
+def ensure_entries(
+    directory: Path,
+    config: SimulationConfig,
+    requested_hash: str,  # changes with the list
+    build: Callable[[], tuple[Entry, ...]],  # returns the list; not called if there is a manifest
+    materials: Sequence[Material] = (),  # of the list, as far as they are crystals
+) -> tuple[Entry, ...]:
+    """As `ensure`, of a list that is built otherwise."""
+    path = directory / FILE_NAME
     if not path.exists():
-        text = _text(config, requested_hash, build_entries(config, materials), materials)
-        write_text_atomic(path, text, replace=False)
+        write_text_atomic(path, _text(config, requested_hash, build(), materials), replace=False)
     header, entries = _read(path)
     if header["config_hash"] != requested_hash:
         doubt = " (does materials.generator give the same every time?)" if config.materials.generator else ""
@@ -184,8 +201,6 @@ def _text(
         raise InputError(
             f"all {len(feasible)} samples are held out (splits are by formula): add materials, or raise split.train"
         )
-    if warning := empty_splits(feasible, config.split):
-        warnings.warn(warning, SimulationWarning, stacklevel=3)
     body = "".join(entry.to_json() + "\n" for entry in entries)
     header: Header = {
         "format": FORMAT,

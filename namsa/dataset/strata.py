@@ -66,15 +66,16 @@ def count_strata(entries: Sequence[Entry]) -> Strata:
     return strata
 
 
+def space_group_numbers() -> dict[str, int]:
+    """Returns the number of the space group by Hermann–Mauguin symbol, in all settings, the standard one first."""
+    types = (spglib.get_spacegroup_type(hall_number) for hall_number in range(1, 531))
+    return {found.international_short: found.number for found in types if found}
+
+
 def crystal_systems() -> dict[str, str]:
     """Returns the crystal system by Hermann–Mauguin symbol, in all settings."""
-    systems = {}
-    for hall_number in range(1, 531):
-        if space_group := spglib.get_spacegroup_type(hall_number):
-            systems[space_group.international_short] = CRYSTAL_SYSTEMS[
-                bisect_left(LAST_SPACE_GROUPS, space_group.number)
-            ]
-    return systems
+    systems = ((symbol, bisect_left(LAST_SPACE_GROUPS, number)) for symbol, number in space_group_numbers().items())
+    return {symbol: CRYSTAL_SYSTEMS[system] for symbol, system in systems}
 
 
 def table_rows(strata: Strata) -> list[tuple[str, str]]:

@@ -61,12 +61,14 @@ class StemdlFile:
 
     Attributes:
         names: The samples' names: by number in LMDB, in the file's order in HDF5.
+        attributes: Returns the attributes of a sample by its name, without reading its arrays.
         notes: What is left out, one line each.
         read: Returns a sample by its name.
     """
 
     names: tuple[str, ...]
     notes: tuple[str, ...]
+    attributes: Callable[[str], dict[str, Value]]
     read: Callable[[str], StemdlSample]
 
 
@@ -89,7 +91,9 @@ def open_stemdl(path: Path | str) -> Iterator[StemdlFile]:
             groups = _groups(Hdf5Group(hdf5, "/"))
             if not groups:
                 raise InputError(f"{path} holds neither {PATTERNS} with {POTENTIAL} nor {STACK} in its groups")
-            yield StemdlFile(tuple(groups), (), lambda name: _read_group(groups[name], name))
+            yield StemdlFile(
+                tuple(groups), (), lambda name: _attributes(groups[name]), lambda name: _read_group(groups[name], name)
+            )
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ def _lmdb(path: Path, file: BinaryIO) -> StemdlFile:
         ]
         return StemdlSample(name, arrays[0], arrays[1], {})
 
-    return StemdlFile(tuple(map(str, both)), notes, read)
+    return StemdlFile(tuple(map(str, both)), notes, lambda name: {}, read)
 
 
 def _records(path: Path, header: dict[str, bytes], kind: str, axes: tuple[int, ...]) -> _Records:
@@ -194,13 +198,17 @@ def _groups(root: Hdf5Group) -> dict[str, list[Hdf5Group]]:
 
 
 def _read_group(groups: list[Hdf5Group], name: str) -> StemdlSample:
-    """Reads a sample; an attribute of the inner group precedes."""
+    """Reads a sample."""
     read = partial(_read_array, groups[-1], name)
     is_stack = STACK in groups[-1].children()
     patterns = read(STACK if is_stack else PATTERNS)
     potential = None if is_stack else read(POTENTIAL)
-    found = {key: value for group in groups for key in ATTRIBUTES if (value := group.attribute(key)) is not None}
-    return StemdlSample(name, patterns, potential, found)
+    return StemdlSample(name, patterns, potential, _attributes(groups))
+
+
+def _attributes(groups: list[Hdf5Group]) -> dict[str, Value]:
+    """Returns the attributes of a sample, of which one of the inner group precedes."""
+    return {key: value for group in groups for key in ATTRIBUTES if (value := group.attribute(key)) is not None}
 
 
 def _read_array(group: Hdf5Group, name: str, what: str) -> npt.NDArray[Any]:

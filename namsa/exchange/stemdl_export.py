@@ -1,9 +1,10 @@
-"""Writes samples in the LMDB layout of `namsa.exchange.stemdl`, and that file's samples as NumPy files."""
+"""Writes samples in the layouts of `namsa.exchange.stemdl`, and that file's samples as NumPy files."""
 
 import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import numpy as np
@@ -13,15 +14,18 @@ from scipy.ndimage import gaussian_filter, zoom
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
 from namsa.exchange.stemdl import open_stemdl
+from namsa.exchange.stemdl_stacks import write_stacks
 from namsa.files import new_folder
-from namsa.pixels import pattern_grid
+from namsa.pixels import pattern_grid, scan_positions
+from namsa.provenance_values import value
 from namsa.sample import Sample
 from namsa.text import plural
 
-NAME = re.compile(r"batch_(train|dev|eval|test)_\d+\.db")
+NAME = re.compile(r"batch_(train|dev|eval|test)_\d+\.(db|h5)")
 SPLITS = {"eval": "dev"}  # their word, and the name of that split here
 INPUT, OUTPUT = "cbed_", "2d_potential_"  # how keys begin
 BLUR_PIXELS = 1.2  # standard deviation
+COVERED = 0.99  # part of the half of the cell below which a scan is said to be smaller
 ROOM_BYTES = 2**26  # of the tree's pages, in the address space alone
 
 
@@ -39,10 +43,11 @@ def standardised_patterns(sample: Sample, name: str) -> npt.NDArray[np.float16]:
 
 
 def standardised_potential(sample: Sample, shape: tuple[int, int] | None = None) -> npt.NDArray[np.float16]:
-    """Returns the projected potential (1, y, x), blurred, its central half, resized and standardised.
+    """Returns the projected potential (1, y, x), blurred, its half about the middle of the scan, resized, standardised.
 
-    The deviation is at least 1/√size. The authors' programs take the mean imaginary part of the slices' transmission
-    functions in place of the potential, which is proportional to it for weak slices.
+    The cell is periodic, so that the half may cross its edge. The deviation is at least 1/√size. The authors' programs
+    take the mean imaginary part of the slices' transmission functions in place of the potential, which is proportional
+    to it for weak slices.
 
     Args:
         sample: The sample, whose potential (ny, nx) lies on a periodic grid.
@@ -50,23 +55,44 @@ def standardised_potential(sample: Sample, shape: tuple[int, int] | None = None)
     """
     blurred = gaussian_filter(sample.projected_potential.astype(np.float64), BLUR_PIXELS, mode="wrap")
     ny, nx = blurred.shape
-    half = blurred[ny // 4 : ny // 4 + ny // 2, nx // 4 : nx // 4 + nx // 2]
+    positions = scan_positions(sample.provenance) * blurred.shape / value(sample.provenance, "extent_angstrom")
+    middle = (positions.min(0) + positions.max(0)) / 2
+    rows, columns = (np.arange(n // 2) + round(at - (n // 2 - 1) / 2) for at, n in zip(middle, (ny, nx), strict=True))
+    half = blurred[np.ix_(rows % ny, columns % nx)]
     if shape and shape != half.shape:
-        factors = [new / old for new, old in zip(shape, half.shape, strict=True)]
-        half = zoom(half, factors, order=4, mode="nearest", grid_mode=True)
+        half = resized(half, shape)
     scale = max(half.std(), half.size**-0.5)
     return ((half - half.mean()) / scale).astype(np.float16)[np.newaxis]
 
 
+def covered_part(sample: Sample) -> float:
+    """Returns the part of the half of the cell about the middle of a scan that the scan's pixels cover."""
+    sides = np.array(value(sample.provenance, "extent_angstrom")) / 2
+    positions, shape = scan_positions(sample.provenance), value(sample.provenance, "scan_shape", None)
+    reach = positions.max(0) - positions.min(0)
+    if shape:  # with half a step around the outer positions
+        reach *= [n / max(1, n - 1) for n in shape]
+    return float(np.minimum(1, reach / sides).prod())
+
+
+def resized(image: npt.NDArray[Any], shape: tuple[int, int]) -> npt.NDArray[Any]:
+    """Returns an image of the same area with other pixels, by splines of order 4."""
+    factors = [new / old for new, old in zip(shape, image.shape, strict=True)]
+    found: npt.NDArray[Any] = zoom(image, factors, order=4, mode="nearest", grid_mode=True)
+    return found
+
+
 def write_stemdl(data: Path, out: Path) -> tuple[int, list[str]]:
-    """Writes the samples of one split of a dataset; the folder appears only when it is complete.
+    """Writes the samples of one split of a dataset; the folder or file appears only when it is complete.
 
     Args:
         data: The dataset's folder.
-        out: The folder to write, batch_<mode>_<rank>.db. Its mode names the split: train, test, dev (or eval).
+        out: The folder batch_<mode>_<rank>.db (LMDB), or the file batch_<mode>_<rank>.h5 (HDF5, as of
+            `namsa.exchange.stemdl_stacks`). Its mode names the split: train, test, dev (or eval).
 
     Returns:
-        The number of samples, and lines about resized potentials and about pixels beyond the simulation's band limit.
+        The number of samples, and lines about what was resized or left out, about scans that are smaller than the half
+        of the cell, and about pixels beyond the simulation's band limit.
 
     Raises:
         InputError: If the name is another, the split has no samples, or these have several shapes.
@@ -74,8 +100,10 @@ def write_stemdl(data: Path, out: Path) -> tuple[int, list[str]]:
     """
     named = NAME.fullmatch(out.name)
     if not named:
-        raise InputError(f"--out {out}: name it batch_<mode>_<rank>.db with mode train, test, dev or eval")
+        raise InputError(f"--out {out}: name it batch_<mode>_<rank>.db or .h5 with mode train, test, dev or eval")
     split = SPLITS.get(named[1], named[1])
+    if out.suffix == ".h5":
+        return write_stacks(data, out, split)
     with Dataset(data) as dataset:
         halves = _halves(dataset, split)
         if not halves:
@@ -83,7 +111,7 @@ def write_stemdl(data: Path, out: Path) -> tuple[int, list[str]]:
         smallest = min(y for y, _ in halves.values()), min(x for _, x in halves.values())
         with new_folder(out) as folder:
             try:
-                beyond = _write(dataset, list(halves), folder, smallest)
+                beyond, covered = _write(dataset, list(halves), folder, smallest)
             except lmdb.Error as error:
                 raise WorkError(f"cannot write {out}: {error}") from None
             (folder / "lock.mdb").unlink(missing_ok=True)
@@ -91,6 +119,11 @@ def write_stemdl(data: Path, out: Path) -> tuple[int, list[str]]:
     if resized := sum(half != smallest for half in halves.values()):
         size = "×".join(map(str, smallest))
         lines.append(f"{plural(resized, 'potential')} resized to the smallest, {size}: pixels differ in Å")
+    if smaller := [part for part in covered if part < COVERED]:
+        lines.append(
+            f"{plural(len(smaller), 'sample')} whose scan covers less than the half of the cell whose potential is "
+            f"written, the least {min(smaller):.0%} of it: the patterns do not show the rest"
+        )
     if beyond:
         lines.append(f"{plural(len(beyond), 'sample')}, as {beyond[0]}, with empty pixels, which are in the mean")
     return len(halves), lines
@@ -107,13 +140,14 @@ def _halves(dataset: Dataset, split: str) -> dict[str, tuple[int, int]]:
     return halves
 
 
-def _write(dataset: Dataset, ids: Sequence[str], folder: Path, half: tuple[int, int]) -> list[str]:
+def _write(dataset: Dataset, ids: Sequence[str], folder: Path, half: tuple[int, int]) -> tuple[list[str], list[float]]:
     """Writes the records, one transaction for each sample, which holds its pages in memory.
 
     Returns:
-        The names of the samples with pixels beyond the band limit of their simulation.
+        The names of the samples with pixels beyond the band limit of their simulation, and `covered_part` of all.
     """
     beyond: list[str] = []
+    covered: list[float] = []
     first = _arrays(dataset.read_sample(ids[0]), ids[0], half)
     shapes = {key: array.shape for key, array in first.items()}
     room = len(ids) * sum(array.nbytes + 2**13 for array in first.values()) + ROOM_BYTES
@@ -137,8 +171,9 @@ def _write(dataset: Dataset, ids: Sequence[str], folder: Path, half: tuple[int, 
                     transaction.put(f"{key}{number}".encode(), array.astype("<f2").tobytes())
             if pattern_grid(sample.provenance).emptiness(sample.cbed.shape[1:]):
                 beyond.append(name)
+            covered.append(covered_part(sample))
         environment.sync(True)
-    return beyond
+    return beyond, covered
 
 
 def _arrays(sample: Sample, name: str, half: tuple[int, int]) -> dict[str, npt.NDArray[np.float16]]:

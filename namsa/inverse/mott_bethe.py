@@ -217,19 +217,22 @@ def _is_valid(transfer: DensityToPotential) -> bool:
     )
 
 
-def _spectra(record: Record) -> _SampleSpectra:
-    """Returns both fields of a sample, in the density's window and band."""
-    p, shape = record.header["provenance"], record.density.shape
+def potential_like_density(record: Record) -> Array:
+    """Returns the projected potential of a sample at the pixels and in the band of its density, (ty, tx), V·Å."""
+    p = record.header["provenance"]
     grid = Grid(tuple(value(p, "grid_shape")), tuple(value(p, "extent_angstrom")))
     if grid.shape != record.projected_potential.shape:
         raise fault(p, f"has a grid of {grid.shape} and a potential of {record.projected_potential.shape}")
     max_q = float(value(p, "density_max_q_per_angstrom"))
-    frame = density_grid(p)
     coefficients = density_target.band_limited(record.projected_potential.astype(np.float64), grid, max_q)
-    fields = (
-        density_target.at_positions(coefficients, grid, *frame.coordinates(shape)),
-        record.density.astype(np.float64),
-    )
+    return density_target.at_positions(coefficients, grid, *density_grid(p).coordinates(record.density.shape))
+
+
+def _spectra(record: Record) -> _SampleSpectra:
+    """Returns both fields of a sample, in the density's window and band."""
+    p, shape = record.header["provenance"], record.density.shape
+    max_q, frame = float(value(p, "density_max_q_per_angstrom")), density_grid(p)
+    fields = potential_like_density(record), record.density.astype(np.float64)
     # Jumps at the window's edges and the mean would leak to neighbouring frequencies.
     taper = hann_window(shape)
     v, rho = (np.fft.fft2(taper * (field - np.average(field, weights=taper))).ravel() for field in fields)

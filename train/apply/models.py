@@ -70,11 +70,16 @@ class Model:
         """The network of a density.
 
         Raises:
-            InputError: If the network is for another task.
+            InputError: If the network is for another task or target.
         """
         network = self.experiment.network
         if self.experiment.training.task != "density" or not isinstance(network, NetworkConfig | UNet3DConfig):
             raise self.wrong_task("density")
+        if (kind := self.experiment.target.kind) != "density":
+            raise InputError(
+                f"{self.folder} is a network for target.kind {kind}, which is trained and evaluated: this command is "
+                "for networks of a density"
+            )
         return network
 
     def wrong_task(self, asked: str) -> InputError:

@@ -40,7 +40,8 @@ class Experiment(SimulationConfig):
             ValueError: If the configuration does not fix them.
         """
         patterns = self.pattern_shape()
-        return patterns, self._image() if self.training.inputs.layout == "detector" else patterns[:2]
+        on_grid = self.training.inputs.layout == "detector" and self.target.at == "grid"
+        return patterns, self._image() if on_grid else patterns[:2]
 
     def window_shapes(self) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
         """Returns the shapes of the patterns and of the density that the network sees, as of `sample_shapes`.
@@ -51,9 +52,10 @@ class Experiment(SimulationConfig):
         if self.training.inputs.layout in ("pattern", "volume"):
             window = self.training.inputs.window or self.pattern_shape()[:2]
             return (*window, *self.pattern_shape()[2:]), window
-        patterns, image = self.pattern_shape(), self._image()
-        positions = patterns[:2] if self.training.inputs.layout == "detector" else image
-        return (*positions, *patterns[2:]), image
+        if self.training.inputs.layout == "detector":
+            return self.sample_shapes()
+        image = self._image()
+        return (*image, *self.pattern_shape()[2:]), image
 
     def bins_shape(self) -> tuple[int, ...]:
         """Returns the leading axes of the target's densities: `(n,)` by depth, otherwise none."""
@@ -159,6 +161,8 @@ class Experiment(SimulationConfig):
                 f"({self.training.inputs.channel_summary()}, scan {list(scan)}, detector {list(detector)}): "
                 f"set it to {list(required)}"
             )
+        if self.training.task != "density" and not over_scan:  # its answer is about all patterns together
+            return self
         target = (image if over_scan else scan) if self.target.at == "scan" else self.simulation.grid_shape
         if target != image:
             raise ValueError(

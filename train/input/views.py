@@ -1,7 +1,8 @@
 """Views of stored samples, whose headers and checksums a process reads once."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -29,6 +30,25 @@ class Readable(Protocol):
     def view(self, sample_id: str, check: bool = False) -> AbstractContextManager[Record]:
         """Opens a record; compares its checksum if `check` is set."""
         ...
+
+
+@dataclass(frozen=True)
+class WithTarget:
+    """Samples with another target in place of the density, as training reads them (`view`) and evaluation (`read`)."""
+
+    dataset: Any  # the stored samples
+    target: Callable[[Record], npt.NDArray[Any]]  # returns the target of a sample
+
+    @contextmanager
+    def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:
+        """Opens a record; see `Readable`."""
+        with self.dataset.view(sample_id, check) as record:
+            yield replace(record, density=self.target(record))
+
+    def read(self, sample_id: str) -> Record:
+        """Returns a sample."""
+        record: Record = self.dataset.read(sample_id)
+        return replace(record, density=self.target(record))
 
 
 class SampleView(NamedTuple):

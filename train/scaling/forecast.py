@@ -170,7 +170,10 @@ def _entries_and_materials(experiment: Experiment) -> tuple[Sequence[Entry], Seq
 
     That is 1 for the entries of a manifest, and where crystals are not derived in large numbers.
     """
-    for folder in (experiment.data.directory, experiment.data.manifest_from):
+    directory = experiment.data.directory
+    if not experiment.data.source.simulates and (directory / manifest.FILE_NAME).is_file():
+        return manifest.read(directory), (), 1.0
+    for folder in (directory, experiment.data.manifest_from):
         listed = manifest.read_if_current(folder, experiment) if folder else None
         if listed is not None:
             names = materials_named(estimate.sampled(listed))

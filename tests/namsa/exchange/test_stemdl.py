@@ -8,40 +8,18 @@ import h5py
 import lmdb
 import numpy as np
 import pytest
+import stemdl_files
+from scipy.ndimage import gaussian_filter
+from stemdl_files import numbers, write_db
 
 from namsa import InputError
 from namsa.cli.parser import main
+from namsa.dataset import manifest
+from namsa.dataset.shards import Dataset
 from namsa.exchange.stemdl import open_stemdl
-from namsa.exchange.stemdl_export import standardised_patterns, standardised_potential
+from namsa.exchange.stemdl_export import covered_part, standardised_patterns, standardised_potential
 
-PATTERNS = np.arange(3 * 4 * 6 * 5).reshape(3, 4, 6, 5).astype(np.float16)  # samples of 4 patterns
-POTENTIALS = np.arange(3 * 7 * 9).reshape(3, 1, 7, 9).astype(np.float32)
-
-
-def numbers(*values: int) -> bytes:
-    return np.array(values, np.int64).tobytes()
-
-
-def write_db(folder, changes=(), output=b"2d_potential_", count=3):
-    """Writes a file with lmdb alone; a change to None leaves a record out."""
-    records = {
-        b"input_dtype": b"float16",
-        b"input_shape": numbers(4, 6, 5),
-        b"output_shape": numbers(1, 7, 9),
-        b"output_dtype": b"float32",
-        b"output_name": output,
-        b"input_name": b"cbed_",
-        b"header_entries": bytes(6),
-    }
-    for i in range(count):
-        source = i % 3
-        records |= {b"cbed_%d" % i: PATTERNS[source].tobytes(), output + b"%d" % i: POTENTIALS[source].tobytes()}
-    records |= dict(changes)
-    with lmdb.open(str(folder), map_size=2**24) as env, env.begin(write=True) as transaction:
-        for key, value in records.items():
-            if value is not None:
-                transaction.put(key, value)
-    return folder
+PATTERNS, POTENTIALS = stemdl_files.PATTERNS, stemdl_files.POTENTIALS
 
 
 @pytest.mark.parametrize("output", [b"2d_potential_", b"potential_"])
@@ -162,6 +140,8 @@ def test_potential_and_patterns_are_standardised_as_the_authors_do_it():
     y, x = np.mgrid[:16, :24]
     wave = 5 + np.cos(2 * np.pi * (y / 16 + 2 * x / 24))  # a blur of a periodic grid only scales it
     centre = wave[4:12, 6:18]
+    scan = [[y, x] for y in (3.5, 11.5) for x in (4.625, 8.625, 12.625)]  # about the cell's middle, of 16 × 18 Å
+    sample = replace(sample, provenance=sample.provenance | {"positions_angstrom": scan})
     potential = standardised_potential(replace(sample, projected_potential=wave))
     assert (potential.shape, potential.dtype) == ((1, 8, 12), np.float16)
     np.testing.assert_allclose(potential[0], (centre - centre.mean()) / centre.std(), atol=2e-3)
@@ -211,3 +191,63 @@ def test_the_split_of_a_dataset_is_written_as_lmdb_and_comes_back(tmp_path, caps
     for name, said in (("mine.db", "name it batch_"), ("batch_test_0.db", "no sample of the split test")):
         assert main(["export", str(tmp_path / "data"), "--to", "stemdl", "--out", str(tmp_path / name)]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_the_half_of_the_potential_lies_about_the_scan_wherever_that_is_and_a_smaller_scan_is_said(tmp_path, capsys):
+    rng, there = np.random.default_rng(2), fake_samples.sample()
+    potential = rng.normal(size=(16, 18))  # pixels of 1 Å
+    raster = np.stack(np.meshgrid([0.0, 2.0], [0.0, 3.0, 6.0], indexing="ij"), -1).reshape(-1, 2)
+
+    def at(y, x):
+        moved = there.provenance | {"positions_angstrom": (raster + np.array([y, x])).tolist()}
+        return replace(there, projected_potential=potential, provenance=moved)
+
+    blurred = gaussian_filter(potential, 1.2, mode="wrap")
+    for y, x in ((6.5, 5.0), (14.5, -2.0)):  # in the middle, and across two edges of the periodic cell
+        rows, columns = (round(y + 1 - 3.5) + np.arange(8)) % 16, (round(x + 3 - 4) + np.arange(9)) % 18
+        half = blurred[np.ix_(rows, columns)]
+        found = standardised_potential(at(y, x))[0]
+        np.testing.assert_allclose(found, (half - half.mean()) / half.std(), atol=2e-3)
+    assert covered_part(at(0, 0)) == pytest.approx((2 * 2 / 8) * (9 / 9))
+    fake_samples.produce(
+        tmp_path / "data",
+        settings=fake_samples.config(materials={"builtin": ["Cu-225-cF4"]}),
+        simulate=lambda config, material, entry: replace(
+            at(0, 0), provenance=at(0, 0).provenance | {"split": "train", "config_hash": config.samples_hash()}
+        ),
+    )
+    out = tmp_path / "batch_train_0.db"
+    assert main(["export", str(tmp_path / "data"), "--to", "stemdl", "--out", str(out)]) == 0
+    assert "4 samples whose scan covers less than the half of the cell" in capsys.readouterr().err
+
+
+def test_three_zone_axes_of_a_specimen_are_a_stack_with_its_space_group(tmp_path, capsys):
+    axes = [[0, 0, 1], [1, 1, 0], [1, 1, 1]]
+    builtin = {"builtin": ["Cu-225-cF4", "Fe-229-cI2", "Si-227-cF8"]}
+    settings = fake_samples.config(specimen={"zone_axes": axes, "thickness_angstrom": [20, 12.5]}, materials=builtin)
+    fake_samples.produce(tmp_path / "data", settings=settings)
+    out = tmp_path / "batch_train_0.h5"
+    assert main(["export", str(tmp_path / "data"), "--to", "stemdl", "--out", str(out)]) == 0
+    with Dataset(tmp_path / "data") as dataset:
+        entries = manifest.present(tmp_path / "data", dataset.ids)
+        records = {entry.id: dataset.read_sample(entry.id).cbed for entry in entries}
+    specimens = {}
+    for entry in entries:
+        specimens.setdefault((entry.material, entry.thickness_angstrom), []).append(entry)
+    with h5py.File(out) as file:
+        assert len(file) == 6 * len(specimens)  # positions of each specimen
+        for i, of_one in enumerate(specimens.values()):
+            assert [list(entry.zone_axis) for entry in of_one] == axes
+            for j in (0, 5):
+                stored = file[f"sample_{i}_{j}"]
+                expected = np.stack([records[entry.id][j] for entry in of_one])
+                np.testing.assert_array_equal(stored["cbed_stack"], expected)
+                group = {"Fm-3m": 225, "Im-3m": 229, "Fd-3m": 227}[of_one[0].space_group]
+                assert int(stored.attrs["space_group"]) == group  # as their reader takes it
+                assert (stored.attrs["energy"], stored.attrs["material"]) == (200, of_one[0].material)
+    with open_stemdl(out) as back:
+        assert back.attributes("sample_0_0")["space_group"] == 225
+    few = tmp_path / "few"
+    fake_samples.produce(few, settings=fake_samples.config(materials=builtin))
+    assert main(["export", str(few), "--to", "stemdl", "--out", str(tmp_path / "batch_test_1.h5")]) == 2
+    assert "no specimen along 3 zone axes in the split test" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from rich.console import Console
 from scipy import special
 
 from namsa.arrays import Array
+from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
 
@@ -18,6 +19,7 @@ from ...apply.models import Model
 from ...apply.scan_result import Maps, ScanResult
 from ...apply.scans import Notes, check_answer, network_for, open_scan
 from ...apply.weights import build_loaded
+from ...experiment.experiment import Experiment
 from ..pattern_images import images
 from .labels import in_words
 from .task import logits_function
@@ -114,6 +116,7 @@ def classify(
         WorkError: If the file is damaged.
     """
     note, model = Notes(console), network_for("classify", model)
+    check_single_patterns(model.experiment, str(model.folder))
     config, detector = model.experiment.training.classify, model.conditions.detector_shape
     logits_of = logits_function(build_loaded(model, model.experiment.network))
     with (
@@ -135,3 +138,12 @@ def classify(
     }
     provenance = scan.provenance | scan.beam | facts
     return ClassifiedScan(probabilities.astype(np.float32), config.classes, config.label, scan.pixels, provenance)
+
+
+def check_single_patterns(experiment: Experiment, name: str) -> None:
+    """Raises InputError if a network takes several patterns of a specimen at once, which a scan does not have."""
+    if experiment.training.inputs.layout != "pattern":
+        raise InputError(
+            f"{name} has a network of {experiment.network.input_shape[0]} patterns of a specimen at once, which is "
+            "trained and evaluated: a scan is classified pattern by pattern"
+        )

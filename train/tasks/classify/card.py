@@ -17,6 +17,7 @@ from ...reports.card_sections import Usage
 from ...reports.markdown import number, plain, section, table
 from ..pattern_images import patterns
 from ..splits import dev, last
+from .application import check_single_patterns
 from .labels import in_words
 from .report import score_table
 from .task import logits_function
@@ -31,6 +32,7 @@ class ClassCard(TaskCard):
 
     def usage(self, experiment: Experiment) -> Usage:
         config = experiment.training.classify
+        check_single_patterns(experiment, "the folder of the run")
         names = ", ".join(map(plain, config.classes)) if len(config.classes) <= MOST_CLASSES else ""
         found = f"one of {names}" if names else f"one of {len(config.classes)}"
         words = WORDS.get(config.label, in_words(config.label))

@@ -6,9 +6,7 @@ not change where a specimen is mirrored or turned. k-means, from the start of Ar
 surroundings of the training samples, each width in units of its standard deviation. A class is the nearest mean.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +50,11 @@ class Clusters(NamedTuple):
         """Returns the cluster of each position of a sample, `(positions,)`, from 0."""
         scaled = surroundings(record) / self.spreads
         return np.asarray(np.argmin(((scaled[:, None] - self.centres / self.spreads) ** 2).sum(axis=-1), axis=1))
+
+    def image(self, record: Record) -> npt.NDArray[np.float32]:
+        """Returns the clusters in the shape of the scan, which has the density at the positions."""
+        scan = raster_shape(record.header["provenance"], len(record.cbed))
+        return self.nearest(record).reshape(scan).astype(np.float32)
 
 
 def surroundings(record: Record) -> Floats:
@@ -104,20 +107,6 @@ def settings(clusters: Clusters) -> dict[str, Any]:
         "potential_centres": tuple(map(tuple, clusters.centres.tolist())),
         "potential_spreads": tuple(clusters.spreads.tolist()),
     }
-
-
-@dataclass(frozen=True)
-class ClusteredSamples:
-    """Samples with the clusters of their positions, from 0, in place of the density."""
-
-    dataset: Readable  # the stored samples, with the density at the positions
-    clusters: Clusters  # the clusters
-
-    @contextmanager
-    def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:
-        with self.dataset.view(sample_id, check) as record:
-            scan = raster_shape(record.header["provenance"], len(record.cbed))
-            yield replace(record, density=self.clusters.nearest(record).reshape(scan).astype(np.float32))
 
 
 def _rounded(values: Floats) -> Floats:

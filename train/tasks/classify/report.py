@@ -31,7 +31,7 @@ def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
     ]
     head = ("split", "samples", "patterns", "network", "baseline", "chance", "vote", "baseline's vote")
     title = f"{in_words(evaluation['label'])}: balanced accuracy"
-    more = ("wrong patterns", "cross-entropy")
+    more = ("macro F1", "wrong patterns", "cross-entropy")
     return ScoreTable(title, "nearest mean radial profile", (*head, *more), rows, notes=MEANINGS)
 
 
@@ -43,25 +43,26 @@ def results(evaluation: ClassEvaluation, run_dir: Path) -> str:
 
 
 def _accuracies(row: Mapping[str, Any]) -> tuple[float | None, ...]:
-    """The network's, the baseline's and chance, of patterns and of scans by vote."""
+    """The network's, the baseline's and chance, of patterns and of scans by vote, and the macro F1."""
     return (
         row["balanced_accuracy"],
         row["baseline_balanced_accuracy"],
         row["chance"],
         row["vote_balanced_accuracy"],
         row["baseline_vote_balanced_accuracy"],
+        row.get("macro_f1"),
     )
 
 
 def _headline(evaluation: ClassEvaluation) -> str:
     split, row = last(evaluation["by_split"])
-    network, baseline, chance, vote, _ = (f"<strong>{number(value, '.3f')}</strong>" for value in _accuracies(row))
+    network, baseline, chance, vote, _, f1 = (f"<strong>{number(value, '.3f')}</strong>" for value in _accuracies(row))
     by_vote = "" if row["vote_balanced_accuracy"] is None else f" By the vote of all patterns of a scan it is {vote}."
     return (
         f'<p class="headline">On {count(row["patterns"], "pattern")} of {count(row["samples"], "sample")} '
         f"({escape(split)}: {MEANINGS[split]}) the network finds the {escape(evaluation['label'].replace('_', ' '))} "
         f"with a balanced accuracy of {network}; the nearest mean radial profile has {baseline}, chance "
-        f"{chance}.{by_vote}</p>"
+        f"{chance}.{by_vote} The macro F1 is {f1}.</p>"
     )
 
 

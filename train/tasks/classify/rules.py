@@ -5,7 +5,7 @@ from ...networks.config import ClassifierSection
 
 
 def check(experiment: Experiment) -> None:
-    """Checks that the network gives one number for each class, from one pattern.
+    """Checks that the network gives one number for each class, from one pattern or all patterns of a sample.
 
     Raises:
         ValueError: If it does not; with the remedy.
@@ -17,10 +17,15 @@ def check(experiment: Experiment) -> None:
             f"network.kind {network.kind}{without} gives no classes of a pattern, which training.task classify needs: "
             "set network.kind to resnet50, vgg, alexnet or lenet, and network.classes"
         )
-    if training.inputs.layout != "pattern":
+    if (layout := training.inputs.layout) not in ("pattern", "detector"):
         raise ValueError(
-            f"training.task classify is about patterns, and training.inputs.layout is {training.inputs.layout}: set it "
-            "to pattern"
+            f"training.task classify is about patterns, and training.inputs.layout is {layout}: set it to pattern, or "
+            "to detector for an answer about all patterns of a sample together"
+        )
+    if layout == "detector" and (training.classify.label == "potential_clusters" or experiment.target.at != "scan"):
+        raise ValueError(
+            "with training.inputs.layout detector a sample has one class: set target.at to scan, and "
+            "training.classify.label to a property of samples"
         )
     listed = len(training.classify.classes)
     if listed and listed != network.classes:

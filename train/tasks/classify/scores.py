@@ -37,6 +37,7 @@ class ClassScores(TypedDict):
     patterns: int  # number of patterns
     error: float  # fraction of all patterns that are not right, not balanced: the paper's measure
     balanced_accuracy: float  # of patterns
+    macro_f1: NotRequired[float]  # of patterns, see `macro_f1`; absent in files of earlier versions
     vote_balanced_accuracy: float | None  # of scans by the vote of their patterns; `None` where scans have no class
     cross_entropy: float  # mean over the samples
     chance: float  # balanced accuracy of an answer that is always the same
@@ -89,6 +90,7 @@ def scores(rows: Sequence[Mapping[str, Any]], classes: int) -> ClassScores:
         "patterns": int(table.sum()),
         "error": 1 - float(np.trace(table) / table.sum()),
         "balanced_accuracy": balanced_accuracy(table),
+        "macro_f1": macro_f1(table),
         "vote_balanced_accuracy": _of_scans(rows, votes, classes),
         "cross_entropy": float(np.mean([row["cross_entropy"] for row in rows])),
         "chance": 1 / int((table.sum(axis=1) > 0).sum()),
@@ -133,6 +135,18 @@ def balanced_accuracy(table: npt.NDArray[np.int64]) -> float:
     """
     sizes = table.sum(axis=1)
     return float(np.mean(np.diag(table)[sizes > 0] / sizes[sizes > 0]))
+
+
+def macro_f1(table: npt.NDArray[np.int64]) -> float:
+    """Returns the mean over classes of F1 = 2 · right / (patterns of the class + patterns that are given it).
+
+    Classes that no pattern has or is given are left out, as scikit-learn does.
+
+    Args:
+        table: `(classes, classes)`, see `confusion`.
+    """
+    sizes = table.sum(axis=0) + table.sum(axis=1)
+    return float(np.mean(2 * np.diag(table)[sizes > 0] / sizes[sizes > 0]))
 
 
 def _of_scans(rows: Sequence[Mapping[str, Any]], votes: Sequence[int], classes: int) -> float | None:

@@ -3,14 +3,16 @@
 Yoginath et al. (2019) train ResNet-50 to tell CBED patterns apart. The target of a pattern is the class of its sample,
 from the manifest, or that of its position (`potential_clusters`). The loss is the cross-entropy of the softmax. Scores
 are balanced, the mean over classes of the fraction that is right, since crystals are unevenly spread over the classes:
-an answer that is always the same has one over the number of classes, which is called chance. The trivial baseline is
-that of `radial_profiles`.
+an answer that is always the same has one over the number of classes, which is called chance. Beside them is the macro
+F1, the measure of the STEMDL benchmark (mlcommons/science), whose samples are three patterns along three zone axes with
+one class: with training.inputs.layout detector they are the channels of one image. The trivial baseline is that of
+`radial_profiles`.
 
 With training.inputs.held_out_positions a part of each training sample's positions is kept for evaluation, as split
 "images". That is the split of the paper. It leaks, for neighbouring patterns of the same specimen were trained on.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,20 +27,21 @@ from namsa.dataset.shards import Dataset
 
 from ...experiment.experiment import Experiment
 from ...input.batches import Target
-from ...input.views import Readable
+from ...input.views import Readable, WithTarget
 from ...measure.results import RunFacts
 from ...networks.config import ClassifierSection
 from ..pattern_images import PATTERNS_AT_ONCE, chosen, patterns
 from ..splits import held_out_row
 from ..task import FixedLoss, Row, Task, check_finite, in_parts
 from . import labels, potential_clusters
-from .potential_clusters import ClusteredSamples, Clusters
+from .potential_clusters import Clusters
 from .radial_profiles import centroids, nearest, ring_averages
 from .scores import ClassEvaluation, ClassRow, counts, scores, summarise
 from .section import Classify
 
 Tensor = Any
 Classes = npt.NDArray[np.int64]
+NUMBERS = ("error", "balanced_accuracy", "macro_f1", "vote_balanced_accuracy", "cross_entropy")
 Logits = Callable[[npt.NDArray[np.float32]], Floats]
 
 
@@ -99,8 +102,9 @@ class Classification(Task):
         return config
 
     def readable(self, dataset: Readable) -> Readable:
-        config = self.experiment.training.classify
-        return ClusteredSamples(dataset, Clusters.of(config)) if self._of_positions else dataset
+        if not self._of_positions:
+            return dataset
+        return WithTarget(dataset, Clusters.of(self.experiment.training.classify).image)
 
     def usable(self, entries: Sequence[Entry]) -> list[Entry]:
         config = self.experiment.training.classify
@@ -110,11 +114,12 @@ class Classification(Task):
 
     def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Floats:
         rings = ring_averages(self.experiment.conditions())
-        sums = np.zeros((len(self.experiment.training.classify.classes), 1 + rings.shape[1]))
+        numbers = 1 + self.experiment.network.input_shape[0] * rings.shape[1]
+        sums = np.zeros((len(self.experiment.training.classify.classes), numbers))
         for entry in entries:
             with dataset.view(entry.id) as record:
                 x, classes = self._images(entry, record, training=True)
-                np.add.at(sums, classes, np.insert(x.reshape(-1, len(rings)) @ rings, 0, 1, axis=1))
+                np.add.at(sums, classes, np.insert(self._profiles(x, rings), 0, 1, axis=1))
         return np.asarray(sums / len(entries))
 
     def random_target(self, batch: tuple[Any, Any]) -> Any:
@@ -126,8 +131,8 @@ class Classification(Task):
         return lambda entry: self._row(entry, dataset.read(entry.id), logits_of, means)
 
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
-        found = scores(rows, len(self.experiment.training.classify.classes))
-        return {name: found[name] for name in ("error", "balanced_accuracy", "vote_balanced_accuracy", "cross_entropy")}
+        found: Mapping[str, Any] = scores(rows, len(self.experiment.training.classify.classes))
+        return {name: found[name] for name in NUMBERS}
 
     def summarise(self, rows: Sequence[ClassRow], baseline: Floats, run: RunFacts) -> ClassEvaluation:
         config = self.experiment.training.classify
@@ -150,6 +155,11 @@ class Classification(Task):
         classes = Clusters.of(self.experiment.training.classify).nearest(record)
         return x, classes[chosen(self.experiment, entry, record, training)]
 
+    def _profiles(self, x: npt.NDArray[np.float32], rings: Floats) -> Floats:
+        """Returns the radial profiles of images, those of all channels one after the other, `(n, channels · rings)`."""
+        planes = x if self.experiment.network.data_format == "channels_first" else np.moveaxis(x, -1, 1)
+        return np.asarray(planes.reshape(*planes.shape[:2], -1) @ rings).reshape(len(x), -1)
+
     def _row(self, entry: Entry, record: Record, logits_of: Logits, means: Floats | None) -> ClassRow:
         """Scores the patterns of a sample, beside the baseline if its centroids are given."""
         x, true = self._images(entry, record, training=False)
@@ -167,7 +177,7 @@ class Classification(Task):
         }
         if means is not None:
             rings = ring_averages(self.experiment.conditions())
-            row["baseline_counts"] = counts(true, nearest(x.reshape(-1, len(rings)) @ rings, means))
+            row["baseline_counts"] = counts(true, nearest(self._profiles(x, rings), means))
         return row
 
 

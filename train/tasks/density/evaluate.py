@@ -98,7 +98,7 @@ def predictor(
         bins = y if data_format == "channels_first" else np.moveaxis(y, -1, 1)
         bins = bins[:, 0] if bins.ndim == 5 else bins  # a volume of one channel
         density = bins if depth_bins > 1 else bins[:, 0]
-        return density * np.float32(inputs.density_scale_e_per_angstrom2)
+        return density * np.float32(inputs.target_scale)
 
     return predict
 
@@ -140,6 +140,8 @@ def evaluate(
         }
     shown_of = {id: shown for gathered in ranks.gather_json(local_shown) for id, shown in gathered.items()}
     evaluation: Evaluation = {**summarise(samples), "run": run, "samples": samples}
+    if experiment.target.kind != "density":
+        evaluation["target"] = experiment.target.kind
     bins = len(held_out.mean_image) if held_out.mean_image.ndim == 3 else 0
     if bins and samples:
         reported = [row["by_depth"] for row in samples if row["split"] == evaluation["split"]]
@@ -180,7 +182,7 @@ def _score(entry: Entry, record: Record, prediction: Array, held_out: HeldOut, t
             image,
             record.density,
             huber_delta=training.loss.huber_delta,
-            density_scale=training.inputs.density_scale_e_per_angstrom2,
+            density_scale=training.inputs.target_scale,
             limits=training.loss.contrast_limits(),
         )
         return cast(Scores, numbers | (column_metrics(image, frame, true_columns) if true_columns else {}))

@@ -14,13 +14,14 @@ from .pictures import Picture
 
 
 @styled
-def sample_figure(picture: Picture, mean_image: npt.NDArray[Any]) -> Figure:
+def sample_figure(picture: Picture, mean_image: npt.NDArray[Any], unit: str = "e/Å²") -> Figure:
     """Draws a held-out sample: truth and reconstruction large, on one colour scale, and the rest small below.
 
     Their difference has a scale that is symmetric about zero, and the mean image one of its own.
 
     Args:
-        mean_image: Mean of the training targets, (h, w), e/Å².
+        mean_image: Mean of the training targets, (h, w).
+        unit: Of the images.
     """
     facts, truth, error = picture.facts, picture.truth, picture.prediction - picture.truth
     pixels, angles = (PixelGrid(step, origin) for step, origin in (facts["density_frame"], facts["pattern_frame"]))
@@ -31,11 +32,11 @@ def sample_figure(picture: Picture, mean_image: npt.NDArray[Any]) -> Figure:
 
     large = [figure.add_subplot(places[0, 3 * half : 3 * half + 3]) for half in (0, 1)]
     small = [figure.add_subplot(places[1, column]) for column in range(6)]
-    image_panel(large[0], truth, pixels, "Truth", "e/Å²", norm=scale, smooth=True)
-    image_panel(large[1], picture.prediction, pixels, "Reconstruction", "e/Å²", norm=scale, smooth=True)
+    image_panel(large[0], truth, pixels, "Truth", unit, norm=scale, smooth=True)
+    image_panel(large[1], picture.prediction, pixels, "Reconstruction", unit, norm=scale, smooth=True)
     symmetric = Normalize(-largest, largest)
-    image_panel(small[0], error, pixels, "Reconstruction − truth", "e/Å²", cmap=DIFFERENCE, norm=symmetric)
-    image_panel(small[1], mean_image, pixels, "Mean image", "e/Å²")
+    image_panel(small[0], error, pixels, "Reconstruction − truth", unit, cmap=DIFFERENCE, norm=symmetric)
+    image_panel(small[1], mean_image, pixels, "Mean image", unit)
     mark_probes(large[0], facts["probes_angstrom"], facts["extent_angstrom"])
     pattern_panel(small[2], picture.position_averaged, angles, "Mean pattern", semiangle_mrad=facts["semiangle_mrad"])
     for ax in small[3:]:

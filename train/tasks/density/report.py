@@ -17,9 +17,9 @@ from ..reporting import with_places
 from . import depth_section, summary
 from .figures import sample_figure
 from .pictures import Picture, read_predictions
+from .quantities import quantity_of
 from .results import Evaluation, SampleRow, read_evaluation
 from .score_tables import (
-    COMPARED_HEAD,
     HUBER,
     MAE,
     PEARSON,
@@ -27,7 +27,9 @@ from .score_tables import (
     R_FACTOR,
     SSIM,
     compared,
+    compared_head,
     conditions_text,
+    in_unit,
     ratio_or_difference,
     space_group,
     zone_axis,
@@ -93,7 +95,7 @@ def _part(run_dir: Path) -> ResultPart:
     bins = read_if_there(run_dir / depth_section.FILE_NAME, depth_section.read_bins)
     if by_depth:
         parts = (*parts, depth_section.section(by_depth, predictions[0] if predictions else [], bins or {}))
-    listed = samples(evaluation["samples"]) if evaluation else missing("None.")
+    listed = samples(evaluation) if evaluation else missing("None.")
     terms, settings = {"huber": "its Huber term"}, {"delta": "Huber\ndelta"}
     return ResultPart(KIND, TITLE, "\n".join(parts), listed, run, terms, settings)
 
@@ -105,14 +107,16 @@ def headline(evaluation: Evaluation) -> str:
     pairs = [(row["ssim"], row["mean_predictor"]["ssim"]) for row in samples]
     defined = [(network, rival) for network, rival in pairs if network is not None and rival is not None]
     better = sum(network > rival for network, rival in defined)
+    words, unit = quantity_of(evaluation)
+    titles = ((SSIM, "SSIM"), (PEARSON, "Pearson correlation"), (in_unit(MAE, unit), "mean absolute error"))
     ssim, pearson, mae = (
-        f"{words} <strong>{metric.text(mean)}</strong> (mean image: {metric.text(mean_image)})"
-        for metric, words in ((SSIM, "SSIM"), (PEARSON, "Pearson correlation"), (MAE, "mean absolute error"))
+        f"{score} <strong>{metric.text(mean)}</strong> (mean image: {metric.text(mean_image)})"
+        for metric, score in titles
     )
     return (
         f'<p class="headline">On {count(len(samples), "held-out sample")} of '
         f"{count(len({row['material'] for row in samples}), 'material')} that training never saw, the network "
-        f"reconstructs the projected electron density with {ssim}, {pearson} and {mae}. "
+        f"reconstructs the {words} with {ssim}, {pearson} and {mae}. "
         f"That error is {ratio_or_difference(MAE, mean['mae'], mean_image['mae'])} than the error of the mean training "
         f"image; the SSIM is higher in {better} of {len(defined)} samples.</p>"
     )
@@ -121,6 +125,7 @@ def headline(evaluation: Evaluation) -> str:
 def means(evaluation: Evaluation) -> str:
     """Returns the mean scores over the reported split."""
     mean, mean_image = evaluation["mean"], evaluation["mean_predictor"]
+    unit = quantity_of(evaluation).unit
     rows = [
         (
             f'{metric.title}<span class="note">{metric.meaning}</span>',
@@ -128,7 +133,7 @@ def means(evaluation: Evaluation) -> str:
             metric.text(mean_image),
             ratio_or_difference(metric, mean[metric.key], mean_image[metric.key]),
         )
-        for metric in (SSIM, PEARSON, MAE, R_FACTOR, PSNR, HUBER)
+        for metric in (SSIM, PEARSON, in_unit(MAE, unit), R_FACTOR, PSNR, HUBER)
     ]
     head = ("", "Network", "Mean image", "The network's is")
     return table(f"Means over the {evaluation['split']} split", head, rows, text_columns=1)
@@ -141,18 +146,18 @@ def reconstructions(
 
     Args:
         pictures: The samples, in the order of display.
-        mean_image: Mean of the training targets, (h, w), e/Å².
+        mean_image: Mean of the training targets, (h, w).
         evaluation: Results on all samples, among which these have a rank. `None` if they are not at hand.
     """
     if not pictures:
         return missing("No pictures: no held-out sample has been evaluated.")
-    ranked = worst_first(evaluation) if evaluation else []
+    ranked, unit = worst_first(evaluation) if evaluation else [], quantity_of(evaluation).unit
     rank_of = {row["id"]: _rank(rank, len(ranked)) for rank, row in enumerate(ranked)}
     return (
         "<p>These are the worst samples by SSIM of different materials, the median and the best one, and the worst of "
         "further kinds of specimens and of further materials, the worst first. The scores of the mean image are in "
         "brackets.</p>\n"
-    ) + "\n".join(_figure(picture, mean_image, rank_of.get(picture.facts["id"], "")) for picture in pictures)
+    ) + "\n".join(_figure(picture, mean_image, rank_of.get(picture.facts["id"], ""), unit) for picture in pictures)
 
 
 def _rank(rank: int, ranked: int) -> str:
@@ -161,20 +166,20 @@ def _rank(rank: int, ranked: int) -> str:
     return f"{named.get(rank, f'number {rank + 1}')} of {count(ranked, 'sample')}"
 
 
-def _figure(picture: Picture, mean_image: npt.NDArray[Any], rank: str) -> str:
+def _figure(picture: Picture, mean_image: npt.NDArray[Any], rank: str, unit: str) -> str:
     """One sample with its caption."""
     facts = picture.facts
     scores = ", ".join(
         f"{metric.title} {metric.text(facts)} ({metric.text(facts['mean_predictor'])})"
-        for metric in (SSIM, PEARSON, MAE)
+        for metric in (SSIM, PEARSON, in_unit(MAE, unit))
     )
     others = conditions_text(_without_thickness(sample_conditions(facts)))
-    source = data_uri(sample_figure(picture, mean_image), "png")
+    source = data_uri(sample_figure(picture, mean_image, unit), "png")
     return (
         f"<figure><figcaption><strong>{escape(facts['material'])}</strong> along {zone_axis(facts['zone_axis'])}, "
         f"{facts['thickness_angstrom']:.1f} Å thick{others and f', {others}'}, {escape(facts['split'])} split"
         f"{rank and f', {rank}'}: {scores}</figcaption>"
-        f'<img src="{source}" alt="Densities and patterns of {escape(facts["id"])}"></figure>'
+        f'<img src="{source}" alt="Images and patterns of {escape(facts["id"])}"></figure>'
     )
 
 
@@ -201,27 +206,29 @@ def groups(evaluation: Evaluation) -> str:
         for row in evaluation["by_material"]
     ]
     by_split = [(escape(row["split"]), escape(str(row["samples"])), *compared(row)) for row in evaluation["by_split"]]
-    condition_head = ("Quantity", "Values", "Samples", "Least SSIM", *COMPARED_HEAD)
+    unit = quantity_of(evaluation).unit
+    head = compared_head(unit)
+    condition_head = ("Quantity", "Values", "Samples", "Least SSIM", *head)
     split = f"{evaluation['split']} split"
     return "\n".join(
         (
             "<p>Means over the samples of each group; those of the mean image are in grey.</p>",
             table(f"By condition, {split}", condition_head, by_condition, text_columns=2) if by_condition else "",
-            _table_of_samples(f"The worst, {split}", worst_first(evaluation)[:WORST_ROWS]),
-            table("By split", ("Split", "Samples", *COMPARED_HEAD), by_split, text_columns=1),
+            _table_of_samples(f"The worst, {split}", worst_first(evaluation)[:WORST_ROWS], unit),
+            table("By split", ("Split", "Samples", *head), by_split, text_columns=1),
             "<details><summary>By material</summary>",
-            table("", ("Material", "Space group", "Split", "Samples", *COMPARED_HEAD), by_material, text_columns=3),
+            table("", ("Material", "Space group", "Split", "Samples", *head), by_material, text_columns=3),
             "</details>",
         )
     )
 
 
-def samples(rows: Sequence[SampleRow]) -> str:
+def samples(evaluation: Evaluation) -> str:
     """Returns the scores of every held-out sample, and of those that were calibrated the consistency."""
-    return _table_of_samples("", rows)
+    return _table_of_samples("", evaluation["samples"], quantity_of(evaluation).unit)
 
 
-def _table_of_samples(caption: str, rows: Sequence[SampleRow]) -> str:
+def _table_of_samples(caption: str, rows: Sequence[SampleRow], unit: str) -> str:
     """Returns a table with a row per sample."""
     calibrated = any("consistency_r" in row for row in rows)
     varied = any(_without_thickness(sample_conditions(row)) for row in rows)
@@ -241,7 +248,15 @@ def _table_of_samples(caption: str, rows: Sequence[SampleRow]) -> str:
         )
         for row in rows
     ]
-    head = ["Sample", "Formula", "Zone", "Split", *(["Conditions"] if varied else []), "Thickness, Å", *COMPARED_HEAD]
+    head = [
+        "Sample",
+        "Formula",
+        "Zone",
+        "Split",
+        *(["Conditions"] if varied else []),
+        "Thickness, Å",
+        *compared_head(unit),
+    ]
     head += ["R of the patterns (without specimen)"] if calibrated else []
     return table(caption, head, cells, text_columns=4 + varied)
 

@@ -132,6 +132,7 @@ class HeldOutResults(Summary):
 class Evaluation(HeldOutResults):
     """Contents of `evaluation.json`."""
 
+    target: NotRequired[str]  # target.kind, whose unit images and `mae` have. Absent of densities
     run: RunFacts  # facts about the run. Files of earlier versions lack some of them
 
 

@@ -16,6 +16,7 @@ def check(experiment: Experiment) -> None:
     """
     _check_image(experiment.network, experiment.training)
     _check_bins(experiment.network, experiment.training, experiment.target.depth_bins)
+    _check_target(experiment)
 
 
 def _check_image(network: Network, training: Training) -> None:
@@ -30,6 +31,21 @@ def _check_image(network: Network, training: Training) -> None:
         )
     if training.inputs.layout == "pattern":
         raise ValueError("training.inputs.layout pattern has no image of densities: set it to detector or scan")
+
+
+def _check_target(experiment: Experiment) -> None:
+    """Checks that the target has its own scale, and that samples hold it."""
+    kind, inputs = experiment.target.kind, experiment.training.inputs
+    if kind != "density" and experiment.target.depth_bins > 1:
+        raise ValueError(f"samples hold no potential by depth: set target.depth_bins to 1, or kind {kind} to density")
+    given = {
+        "density": inputs.density_scale_e_per_angstrom2 != 1,
+        "potential": inputs.potential_scale_v_angstrom is not None,
+    }
+    keys = {"density": "density_scale_e_per_angstrom2", "potential": "potential_scale_v_angstrom"}
+    for other, is_given in given.items():
+        if is_given and other != kind:
+            raise ValueError(f"training.inputs.{keys[other]} is for target.kind {other}, not {kind}: leave it out")
 
 
 def _check_bins(network: Network, training: Training, depth_bins: int) -> None:

@@ -36,7 +36,16 @@ MAE = Metric("mae", "MAE", "e/Å²", ".2f", False, "mean absolute error")
 R_FACTOR = Metric("r_factor", "R", "", "z.3f", False, "Σ|error| / Σ|truth|, 0 is perfect")
 HUBER = Metric("huber", "Huber", "", ".3g", False, "training loss with the initial δ")
 COMPARED = (SSIM, PEARSON, MAE, R_FACTOR)
-COMPARED_HEAD = ("SSIM", "Pearson", "MAE, e/Å²", "R")
+
+
+def in_unit(metric: Metric, unit: str) -> Metric:
+    """Returns how a score is written where images are in `unit`, or are standardised if that is empty."""
+    return metric._replace(unit=unit, digits=metric.digits if unit else ".3f") if metric is MAE else metric
+
+
+def compared_head(unit: str) -> tuple[str, ...]:
+    """Returns the headings of `compared`."""
+    return tuple(metric.title + (f", {unit}" if unit and metric is MAE else "") for metric in COMPARED)
 
 
 def compared(row: ComparedScores) -> list[str]:

@@ -5,9 +5,8 @@ loss is Huber's, with a likelihood if the network predicts its own error.
 The trivial baseline answers every sample with the mean of the training targets.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from ...optimization.losses import DensityObjective
 from ...ranks.protocol import Ranks
 from ..task import Answers, Row, Score, Task
 from .evaluate import AtomsOf, HeldOut, evaluate, predictions, predictor
+from .quantities import target_image
 from .results import Evaluation
 
 
@@ -47,7 +47,12 @@ class Density(Task):
         return DensityObjective(self.experiment.training.loss, self.split)
 
     def readable(self, dataset: views.Readable) -> views.Readable:
-        return _BinsOf(dataset) if self.experiment.bins_shape() else dataset
+        return views.WithTarget(dataset, _bins_of) if self.experiment.bins_shape() else self._targets(dataset)
+
+    def _targets(self, dataset: Any) -> Any:
+        """Returns the samples with the target in place of the density."""
+        kind = self.experiment.target.kind
+        return dataset if kind == "density" else views.WithTarget(dataset, partial(target_image, kind=kind))
 
     def statistic(self, dataset: views.Readable, entries: Sequence[Entry]) -> Floats:
         window = self.experiment.window_shapes()[0][:2]
@@ -73,7 +78,7 @@ class Density(Task):
                     estimate,
                     truth,
                     huber_delta=loss.huber_delta,
-                    density_scale=inputs.density_scale_e_per_angstrom2,
+                    density_scale=inputs.target_scale,
                     limits=loss.contrast_limits(),
                 )
                 for estimate, truth in bins
@@ -82,7 +87,7 @@ class Density(Task):
         def score(entries: Sequence[Entry]) -> list[Row]:
             return [
                 {"id": entry.id} | metrics(prediction, record)
-                for entry, record, prediction in predictions(predict, self.experiment, dataset, entries)
+                for entry, record, prediction in predictions(predict, self.experiment, self._targets(dataset), entries)
                 if self._is_scored
             ]
 
@@ -95,7 +100,8 @@ class Density(Task):
         atoms_of = None
         if answers.entries:
             atoms_of = _specimens(self.experiment, answers.entries, answers.run_generator, answers.log_line)
-        held_out = HeldOut(answers.dataset, answers.entries, answers.baseline, atoms_of, self._is_scored)
+        dataset = self._targets(answers.dataset)
+        held_out = HeldOut(dataset, answers.entries, answers.baseline, atoms_of, self._is_scored)
         return evaluate(self._predictor(answers.model), self.experiment, held_out, run_dir, ranks=ranks, run=run)
 
     def _predictor(self, model: Any) -> Any:
@@ -105,19 +111,12 @@ class Density(Task):
         return predictor(model, experiment.training.inputs, data_format, channels, self.split, bins)
 
 
-@dataclass(frozen=True)
-class _BinsOf:
-    """Samples whose density is that of each bin along the beam."""
-
-    dataset: views.Readable  # the stored samples
-
-    @contextmanager
-    def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:
-        """Opens a record as `train.input.views.Readable` does. Raises WorkError if it has no density by depth."""
-        with self.dataset.view(sample_id, check) as record:
-            if record.density_by_depth is None:
-                raise WorkError(f"{sample_id} has no density by depth: simulate it with target.depth_bins")
-            yield replace(record, density=record.density_by_depth)
+def _bins_of(record: Record) -> npt.NDArray[np.float32]:
+    """Returns the density of each bin along the beam. Raises WorkError if a sample has none."""
+    if record.density_by_depth is None:
+        sample_id = record.header["provenance"].get("id")
+        raise WorkError(f"{sample_id} has no density by depth: simulate it with target.depth_bins")
+    return record.density_by_depth
 
 
 def _specimens(

@@ -13,9 +13,7 @@ augmentation mirrors and cuts it as it does the density, and the target is the g
 baseline is the median of the training samples.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +30,7 @@ from ...experiment.experiment import Experiment
 from ...experiment.sections import Loss
 from ...input.batches import Target
 from ...input.normalisation import Batch, Normalisation, normalise_graph
-from ...input.views import Readable
+from ...input.views import Readable, WithTarget
 from ...input.windows import middle
 from ...measure.results import RunFacts
 from ...optimization.losses import LIKELIHOOD_WEIGHT, log_scale, negative_log_likelihood, split_output
@@ -86,7 +84,7 @@ class Estimation(Task):
         return targets
 
     def readable(self, dataset: Readable) -> Readable:
-        return TiltedPlanes(dataset)
+        return WithTarget(dataset, tilted_plane)
 
     def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Floats:
         """Returns the histogram of each quantity over its range, `(k, BINS)`."""
@@ -147,19 +145,12 @@ class Estimation(Task):
         }
 
 
-@dataclass(frozen=True)
-class TiltedPlanes:
-    """Samples with a plane in place of the density, whose gradient by position is the specimen's tilt (y, x), mrad."""
-
-    dataset: Readable  # the stored samples, with the density at the positions
-
-    @contextmanager
-    def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:
-        with self.dataset.view(sample_id, check) as record:
-            provenance = record.header["provenance"]
-            y, x = np.indices(raster_shape(provenance, len(record.cbed)), np.float32)
-            along_y, along_x = provenance.get("specimen_tilt_mrad", (0.0, 0.0))
-            yield replace(record, density=np.float32(along_y) * y + np.float32(along_x) * x)
+def tilted_plane(record: Record) -> npt.NDArray[np.float32]:
+    """Returns a plane over the positions, whose gradient by position is the specimen's tilt (y, x), mrad."""
+    provenance = record.header["provenance"]
+    y, x = np.indices(raster_shape(provenance, len(record.cbed)), np.float32)
+    along_y, along_x = provenance.get("specimen_tilt_mrad", (0.0, 0.0))
+    return np.float32(along_y) * y + np.float32(along_x) * x
 
 
 def gradients(planes: Tensor) -> Tensor:

@@ -8,10 +8,12 @@ import ase
 import numpy as np
 import pytest
 
+from namsa.config.instrument import Target
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import decode, encode
 from namsa.pixels import PixelGrid
 from namsa.sample import Sample
+from train.experiment.inputs import Inputs
 from train.experiment.sections import Loss
 from train.measure import atomic_columns
 from train.measure.metrics import NAMES, image_metrics
@@ -21,10 +23,10 @@ from train.tasks.density.pictures import read_predictions
 SHAPE, DETECTOR, PROBES = (8, 12), (6, 10), 4
 TRAINING = SimpleNamespace(
     batch_size=2,
-    inputs=SimpleNamespace(density_scale_e_per_angstrom2=4.0),
+    inputs=Inputs(density_scale_e_per_angstrom2=4.0),
     loss=Loss(huber_delta=0.5),
 )
-EXPERIMENT = SimpleNamespace(training=TRAINING, window_shapes=lambda: ((2, 2, *DETECTOR), SHAPE))
+EXPERIMENT = SimpleNamespace(training=TRAINING, target=Target(), window_shapes=lambda: ((2, 2, *DETECTOR), SHAPE))
 MEAN_IMAGE = np.full(SHAPE, 2.0)
 
 
@@ -168,8 +170,6 @@ def test_predictions_hold_arrays_and_facts_without_pickles(tmp_path):
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
 def test_predictor_undoes_the_normalisation_and_drops_nothing_out(data_format):
     import keras
-
-    from train.experiment.inputs import Inputs
 
     stored = record(ENTRIES[0])
     axis = 3 if data_format == "channels_last" else 1

@@ -58,9 +58,11 @@ class SampleSplit(DivisionSection):
             "inputs.augment": inputs.augment,
             "inputs.dose_electrons_per_pattern": inputs.dose_electrons_per_pattern,
             "inputs.imperfections": inputs.imperfections,
+            "inputs.normalisation standardised": inputs.layout == "detector" and inputs.normalisation == "standardised",
             "inputs.guess dpc": inputs.guess == "dpc",
             "inputs.redraw_epochs": inputs.redraw_epochs > 1,
             "target.depth_bins": experiment.bins_shape(),
+            f"target.kind {experiment.target.kind}": experiment.target.kind != "density",
             "a window of the scan": experiment.window_shapes() != experiment.sample_shapes(),
         }
         return next((f"training has {name}" for name, applies in reasons.items() if applies), None)

@@ -1,0 +1,1 @@
+"""Samples from the files of the programs of the paper's authors."""
