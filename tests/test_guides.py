@@ -50,7 +50,9 @@ CHANGES = {
     "*namsa fetch *": "skip",  # needs a network
     "*configs/80kv.yaml*": "skip",  # minutes to list all materials
     "*configs/paper.yaml*": "skip",
-    "*configs/classify.yaml*": "skip",
+    "*configs/classify.yaml*": "skip",  # half an hour; and what is done with its network
+    "* runs/classify *": "skip",
+    "* models/classify *": "skip",
 }
 OTHERS = ("py4DSTEM", "hyperspy")  # packages that no test has: Python that imports them is read only
 GUIDES = "index simulate datasets view exchange reading inspect reconstruct tasks live microscope networks"

@@ -8,6 +8,7 @@ from scipy.fft import dctn, idctn
 from scipy.ndimage import distance_transform_edt
 
 FINER = 4
+FINE = 256  # pixels along an axis, from which an image is drawn as it is
 
 
 def interpolated(image: npt.NDArray[Any], finer: int = FINER) -> npt.NDArray[np.float64]:

@@ -10,12 +10,11 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 
-from namsa.figures.interpolation import interpolated
+from namsa.figures.interpolation import FINE, interpolated
 from namsa.figures.panels import PATTERN, PATTERN_POWER, REAL_SPACE
 from namsa.pixels import UNITS, PixelGrid
 
 Image = npt.NDArray[Any]
-FINE = 256  # pixels along an axis
 
 
 class PageImage(NamedTuple):

@@ -24,7 +24,7 @@ from matplotlib.ticker import LogFormatterSciNotation
 from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
 from namsa.errors import InputError, WorkError
-from namsa.figures.interpolation import FINER, interpolated
+from namsa.figures.interpolation import FINE, FINER, interpolated
 from namsa.files import open_atomic
 from namsa.pixels import PixelGrid
 
@@ -47,6 +47,7 @@ REAL_SPACE, PATTERN, VIRTUAL, ERROR, DIFFERENCE = "viridis", "magma", "gray", "c
 PATTERN_POWER = 0.3
 MARKS = ("A", "B", "C")
 MAX_ASPECT = 20.0
+TALLEST_ROW = 4.0  # inches, of the two rows beside a large panel
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,11 +84,12 @@ def large_and_small(aspect: float, small: int) -> tuple[Figure, Axes, list[Axes]
     """Returns a figure of one large panel, and of small ones in two rows beside it.
 
     Args:
-        aspect: Ratio of height to width of the images. Beyond 1:20, panels stop to grow or shrink.
+        aspect: Ratio of height to width of the images. Tall images are drawn narrower, so that a picture fits a screen.
         small: Number of small panels.
     """
     aspect, columns = min(max(aspect, 1 / MAX_ASPECT), MAX_ASPECT), math.ceil(small / 2)
-    figure = Figure(figsize=(2.9 * (2.2 + columns), 0.4 + 2 * (2.2 * aspect + 0.5)), layout="constrained")
+    size = 2.9 * (2.2 + columns), 0.4 + 2 * min(2.2 * aspect + 0.5, TALLEST_ROW)
+    figure = Figure(figsize=size, layout="constrained")
     places = figure.add_gridspec(2, 1 + columns, width_ratios=(2.2, *(1 for _ in range(columns))))
     beside = [figure.add_subplot(places[row, column]) for row in (0, 1) for column in range(1, columns + 1)]
     for ax in beside:
@@ -134,7 +136,8 @@ def image_panel(
 ) -> None:
     """Draws an image on axes in units of length, with a colour bar."""
     norm = norm or Normalize(np.nanmin(image), np.nanmax(image))  # of the pixels, not of what lies between them
-    drawn, pixels = (interpolated(image), grid.finer(FINER)) if smooth else (image, grid)
+    fine = smooth and max(image.shape) <= FINE
+    drawn, pixels = (interpolated(image), grid.finer(FINER)) if fine else (image, grid)
     between = "bilinear" if smooth else None
     _draw(ax, drawn, pixels, title, (length_unit, unit), cmap=cmap, norm=norm, interpolation=between)
     if smooth:

@@ -6,6 +6,7 @@ import amorphous_scan as scan
 import numpy as np
 import pytest
 from measured_files import MEASURED, needs_measured
+from PIL import Image
 
 import namsa
 from namsa.cli.parser import main
@@ -131,14 +132,34 @@ def test_the_command_writes_calibration_picture_and_page(tmp_path, overfocused, 
     np.save(data, scan.record(overfocused))
     words = ["inspect", str(data), "--energy-ev", "200e3", "--pixel-mrad", "1.25", "--scan-step-angstrom", "1.6", "1.4"]
     outputs = [tmp_path / name for name in ("c.json", "c.png", "c.html")]
-    assert main([*words, "--out", str(outputs[0]), "--png", str(outputs[1]), "--html", str(outputs[2]), "--json"]) == 0
+    assert (
+        main(
+            [
+                *words,
+                "--out",
+                str(outputs[0]),
+                "--png",
+                str(outputs[1]),
+                "--html",
+                str(outputs[2]),
+                "--json",
+                "--images",
+                str(tmp_path / "images"),
+            ]
+        )
+        == 0
+    )
     printed = json.loads(capsys.readouterr().out)
     file = read_calibration(outputs[0])
     assert file.value("semiangle_mrad") == pytest.approx(printed["semiangle_mrad"])
     assert file.overrides().rotation_deg == printed["rotation_deg"]
     assert outputs[1].read_bytes().startswith(b"\x89PNG")
-    assert "defocus_angstrom" in outputs[2].read_text()
+    assert "defocus, underfocus positive" in outputs[2].read_text()
     assert "http" not in outputs[2].read_text()
+    images = {path.stem: np.asarray(Image.open(path)) for path in (tmp_path / "images").iterdir()}
+    assert {"mean_pattern", "bright_field", "dark_field", "deflection_y", "deflection_x"} <= images.keys()
+    assert images["bright_field"].shape == np.load(data).shape[:2]
+    assert images["bright_field"].dtype == np.float32
 
 
 @pytest.mark.parametrize(

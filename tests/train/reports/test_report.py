@@ -149,7 +149,7 @@ def test_epoch_means_leave_out_skipped_steps():
     assert loss.tolist() == [3, 2]
 
 
-def test_densities_share_the_truths_scale_and_the_difference_is_symmetric():
+def test_truth_and_reconstruction_share_a_scale_and_the_difference_is_symmetric():
     rng = np.random.default_rng(2)
     truth = rng.random((8, 12)) * 10
     facts = {
@@ -163,7 +163,9 @@ def test_densities_share_the_truths_scale_and_the_difference_is_symmetric():
     picture = Picture(facts, truth, prediction, np.ones((4, 6)), np.ones((1, 4, 6)))
     figure = sample_figure(picture, np.full((8, 12), 100.0))
     shown_truth, estimate, difference, mean, *patterns = (ax.images[0] for ax in figure.axes if ax.images)
-    assert shown_truth.get_clim() == estimate.get_clim() == mean.get_clim() == (0, truth.max())
+    assert shown_truth.get_array().shape == (32, 48)  # four times as fine
+    assert shown_truth.get_clim() == estimate.get_clim() == (0, truth.max())
+    assert mean.get_clim()[0] <= 100 <= mean.get_clim()[1]  # a scale of its own, so that it does not saturate
     assert difference.get_clim() == pytest.approx((-3, 3))
     assert len(patterns) == 2
 

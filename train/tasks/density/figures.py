@@ -25,7 +25,7 @@ def sample_figure(picture: Picture, mean_image: npt.NDArray[Any], unit: str = "e
     """
     facts, truth, error = picture.facts, picture.truth, picture.prediction - picture.truth
     pixels, angles = (PixelGrid(step, origin) for step, origin in (facts["density_frame"], facts["pattern_frame"]))
-    figure = Figure(figsize=(11.5, 0.5 + 4.6 * pixels.aspect(truth.shape) + 2.2), layout="constrained")
+    figure = Figure(figsize=(11.5, 0.5 + min(4.6 * pixels.aspect(truth.shape), 8.0) + 2.2), layout="constrained")
     places = figure.add_gridspec(2, 6, height_ratios=(2.2, 1))
     largest = float(np.abs(error).max()) or 1.0
     scale = Normalize(min(0.0, float(truth.min())), float(max(truth.max(), picture.prediction.max())) or 1.0)
