@@ -9,9 +9,7 @@ Example:
         cell = namsa.make_supercell(
             crystal.atoms, zone_axis=(0, 0, 1), lateral_angstrom=(15, 15), thickness_angstrom=40
         )
-        sample = namsa.simulate(
-            cell.atoms, energy_ev=200e3, semiangle_mrad=20, grid_shape=(128, 128), positions_angstrom=[[0, 0]]
-        )
+        sample = namsa.simulate(cell.atoms, energy_ev=200e3, semiangle_mrad=20, scan=(16, 16))
         sample.show("sample.png")
         sample.save("sample.h5")
 

@@ -49,3 +49,7 @@ with h5py.File("density.h5") as file:
     assert found and all(np.isfinite(item[()]).all() for item in found)
 print("the wheels simulate the same patterns, and one of them reconstructs")
 PYTHON
+
+# Pages of the documentation that need no checkout.
+mkdir guides
+python "$root/tests/support/guides.py" guides "$root"/docs/{view,reading}.md

@@ -180,7 +180,7 @@ def mark_probes(ax: Axes, positions_angstrom: npt.ArrayLike, period_angstrom: Se
     positions = corner + (np.asarray(positions_angstrom) - corner) % period_angstrom
     ax.autoscale(False)
     outline = [withStroke(linewidth=2.5, foreground="black")]
-    apart = 0.07 * max(size)
+    apart = 0.055 * max(size)
     around = [np.array(way) for way in itertools.product((-apart, 0, apart), repeat=2) if any(way)]
     taken = list(positions)
     for mark, place in zip(MARKS, positions, strict=False):

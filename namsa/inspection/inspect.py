@@ -203,7 +203,7 @@ def _inspect(recording: Recording, lattice: Lattice, focus: str | None, on_progr
     shifts, curl = fit_shifts(images), least_curl(images.deflection)
     orientation = find_orientation(curl, shifts, step or (1.0, 1.0))
     if orientation is None:
-        notes.append("rotation and mirror: not told by the deflection or by tilted images, which show too little")
+        notes.append("rotation and mirror: not determined, since the deflection and tilted images show too little")
         phase = _phase(images, 0.0, False, known)
     else:
         orientation, phase = _choose_branch(orientation, recording, shifts, images, focus, known, notes)

@@ -80,7 +80,7 @@ class CalibrationFile:
     quantities: Mapping[str, Quantity]  # by name, those of `QUANTITIES` and `BOOLEANS` that are known
     bad_pixels: tuple[tuple[int, int], ...] = ()  # rows and columns of hot and dead pixels
     data: str = ""  # what was measured
-    notes: tuple[str, ...] = field(default=())  # what could not be told, and what was assumed
+    notes: tuple[str, ...] = field(default=())  # what could not be determined, and what was assumed
 
     def value(self, name: str) -> Any:
         """Returns the value of a quantity; `None` if it is not known."""

@@ -4,7 +4,7 @@ Indented lines are commands of bash. Fenced blocks name their language; a first 
 the block that file. `scripts/uv` and the programs that a page names are stand-ins (`guide_command`), which record each
 command, and run it where the test says so.
 
-    python tests/support/guides.py FOLDER PAGE ...      runs the commands of pages with the programs of PATH
+    python tests/support/guides.py FOLDER PAGE ...      runs pages as they are, with a wheel that is installed
 """
 
 import os
@@ -102,13 +102,19 @@ def recorded(log: Path) -> list[list[str]]:
     return [record.split("\x1f")[:-1] for record in records]
 
 
+def installed(text: str) -> str:
+    """Returns the commands of a block as a wheel has them."""
+    return text.replace("scripts/uv run ", "").replace("python -m train ", "python -m namsa_train ")
+
+
 def main(folder: Path, pages: list[Path]) -> None:
-    """Runs the commands of pages as they are, with the programs that are installed; the first failure ends it."""
+    """Runs the blocks of pages with what is installed; the first failure ends it."""
     for page in pages:
         for block in blocks(page):
-            if block.language == "bash":
+            line = {"bash": ["bash", "-euc", installed(block.text)], "python": [sys.executable, "-c", block.text]}
+            if block.language in line:
                 print(f"{page}:{block.line}\n{block.text}", flush=True)
-                subprocess.run(["bash", "-euc", block.text], cwd=folder, check=True)
+                subprocess.run(line[block.language], cwd=folder, check=True)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,16 @@ NAMES = ("README.md", "SrTiO3.cif", "starter.yaml", "first_hour.ipynb")
 
 
 def init(options: argparse.Namespace) -> None:
-    """Writes the starter's files into a new or empty folder, and with `--simulate` the patterns of its crystal."""
+    """Writes the starter's files into a new or empty folder, and with `--simulate` the patterns of its crystal.
+
+    A folder that has all of them stays as it is.
+    """
     folder: Path = options.folder
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a new folder")
+    if all((folder / name).is_file() for name in NAMES):
+        print_line(f"{folder} has these files already, which stay as they are: {', '.join(NAMES)}")
+        return _simulate(folder) if options.simulate else None
     if folder.exists() and any(not path.name.startswith(HIDDEN) for path in folder.iterdir()):
         raise InputError(f"{folder} is not empty: name a new folder, or empty this one")
     # A folder that is there keeps its place: it may be the one in which the command runs.
@@ -23,8 +29,11 @@ def init(options: argparse.Namespace) -> None:
         for name in NAMES:
             (new / name).write_bytes(files("namsa.cli").joinpath("starter", name).read_bytes())
     print_line(f"{folder}: {', '.join(NAMES)}")
-    if not options.simulate:
-        return
+    return _simulate(folder) if options.simulate else None
+
+
+def _simulate(folder: Path) -> None:
+    """Simulates the patterns of the starter's crystal."""
     from namsa.cli.commands.simulate import simulate
     from namsa.cli.parser import build_parser
 

@@ -19,6 +19,9 @@ def test_the_folder_has_a_configuration_for_its_crystal_and_a_notebook_without_o
     config = load_config("starter.yaml")
     (path,) = config.materials.cif
     assert namsa.read_cif(path).atoms.get_chemical_formula() == "O3SrTi"
+    (folder / "starter.yaml").write_text("name: mine\nsimulation: {sampling_angstrom: auto}\n")
+    assert parser.main(["init", "."]) == 0  # again: nothing is replaced
+    assert load_config("starter.yaml").name == "mine"
     cells = json.loads((folder / "first_hour.ipynb").read_text(encoding="utf-8"))["cells"]
     assert not any(cell.get("outputs") for cell in cells)
 

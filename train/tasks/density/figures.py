@@ -12,6 +12,8 @@ from namsa.pixels import PixelGrid
 
 from .pictures import Picture
 
+SMALL_HEIGHT = 2.7  # inches, of a row of small panels
+
 
 @styled
 def sample_figure(picture: Picture, mean_image: npt.NDArray[Any], unit: str = "e/Å²") -> Figure:
@@ -25,13 +27,14 @@ def sample_figure(picture: Picture, mean_image: npt.NDArray[Any], unit: str = "e
     """
     facts, truth, error = picture.facts, picture.truth, picture.prediction - picture.truth
     pixels, angles = (PixelGrid(step, origin) for step, origin in (facts["density_frame"], facts["pattern_frame"]))
-    figure = Figure(figsize=(11.5, 0.5 + min(4.6 * pixels.aspect(truth.shape), 8.0) + 2.2), layout="constrained")
-    places = figure.add_gridspec(2, 6, height_ratios=(2.2, 1))
+    large_height = min(4.2 * pixels.aspect(truth.shape), 8.0) + 0.6
+    figure = Figure(figsize=(11.5, large_height + 2 * SMALL_HEIGHT), layout="constrained")
+    places = figure.add_gridspec(3, 6, height_ratios=(large_height, SMALL_HEIGHT, SMALL_HEIGHT))
     largest = float(np.abs(error).max()) or 1.0
     scale = Normalize(min(0.0, float(truth.min())), float(max(truth.max(), picture.prediction.max())) or 1.0)
 
     large = [figure.add_subplot(places[0, 3 * half : 3 * half + 3]) for half in (0, 1)]
-    small = [figure.add_subplot(places[1, column]) for column in range(6)]
+    small = [figure.add_subplot(places[row, column : column + 2]) for row in (1, 2) for column in (0, 2, 4)]
     image_panel(large[0], truth, pixels, "Truth", unit, norm=scale, smooth=True)
     image_panel(large[1], picture.prediction, pixels, "Reconstruction", unit, norm=scale, smooth=True)
     symmetric = Normalize(-largest, largest)
