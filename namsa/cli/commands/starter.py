@@ -21,7 +21,18 @@ def init(options: argparse.Namespace) -> None:
         raise InputError(f"{folder} is a file: name a new folder")
     if all((folder / name).is_file() for name in NAMES):
         print_line(f"{folder} has these files already, which stay as they are: {', '.join(NAMES)}")
-        return _simulate(folder) if options.simulate else None
+    else:
+        _write(folder)
+    if options.simulate:
+        from namsa.cli.commands.simulate import simulate
+        from namsa.cli.parser import build_parser
+
+        config, crystal, out = (str(folder / name) for name in ("starter.yaml", "SrTiO3.cif", "SrTiO3.h5"))
+        simulate(build_parser().parse_args(["simulate", config, "--crystal", crystal, "--out", out]))
+
+
+def _write(folder: Path) -> None:
+    """Writes the starter's files."""
     if folder.exists() and any(not path.name.startswith(HIDDEN) for path in folder.iterdir()):
         raise InputError(f"{folder} is not empty: name a new folder, or empty this one")
     # A folder that is there keeps its place: it may be the one in which the command runs.
@@ -29,13 +40,3 @@ def init(options: argparse.Namespace) -> None:
         for name in NAMES:
             (new / name).write_bytes(files("namsa.cli").joinpath("starter", name).read_bytes())
     print_line(f"{folder}: {', '.join(NAMES)}")
-    return _simulate(folder) if options.simulate else None
-
-
-def _simulate(folder: Path) -> None:
-    """Simulates the patterns of the starter's crystal."""
-    from namsa.cli.commands.simulate import simulate
-    from namsa.cli.parser import build_parser
-
-    config, crystal, out = (str(folder / name) for name in ("starter.yaml", "SrTiO3.cif", "SrTiO3.h5"))
-    simulate(build_parser().parse_args(["simulate", config, "--crystal", crystal, "--out", out]))
