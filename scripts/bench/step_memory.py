@@ -22,11 +22,11 @@ import tensorflow as tf
 from keras import ops
 from rich.console import Console
 from rich.table import Table
-from train.optimization.assembly import assemble
 
 from train.experiment.experiment import Experiment, load
 from train.input.random_batches import random_batch
 from train.optimization.loop import make_step
+from train.optimization.optimizers import assemble
 from train.scaling.memory import StepMemory, step_memory
 from train.tasks import task_of
 

@@ -50,6 +50,20 @@ def test_the_rates_of_the_paper_follow_from_its_step_and_its_convolutions():
     assert sustained_and_peak(flop, step_s, None).peak is None
 
 
+def test_table_1_adds_up_with_and_without_tensor_cores():
+    """Convolutions (forward, by weights, by input), NCCL, pointwise operations and copies, ms."""
+    columns = {
+        863.298: (220.801, 226.612, 166.337, 43.080, 107.445, 99.023),
+        4086.576: (1244.597, 1436.822, 918.487, 289.217, 106.911, 90.542),
+    }
+    peaks = []
+    for step_ms, parts in columns.items():
+        assert sum(parts) == pytest.approx(step_ms, abs=1e-3)  # so nothing overlaps in a profile of the paper's
+        peaks.append(sustained_and_peak(5.151e13, step_ms / 1e3, sum(parts[:3]) / 1e3).peak)
+    assert peaks == pytest.approx([83.92e12, 14.31e12], rel=1e-3)
+    assert peaks[0] / peaks[1] == pytest.approx(6, rel=0.03)  # "approximately 6" (section 5.3)
+
+
 def test_the_sustained_rate_includes_reading_and_checkpoints():
     now = iter([0.0, 50.0, 51.0, 52.0, 56.0, 57.0, 63.0])  # the start, five steps, and the end of the last checkpoint
     account = PerformanceAccount(flop=2e9, batch_size=4, clock=now.__next__)
