@@ -3,7 +3,6 @@
 A warning is a sentence with numbers. It is issued as a `SimulationWarning` and kept in the sample's provenance.
 """
 
-import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from namsa.config.bounds import LARGEST_EXTENT, RANGES
 from namsa.config.instrument import Detector
-from namsa.errors import InputError, SimulationWarning
+from namsa.errors import InputError, warn_of_sample
 from namsa.memory import available_memory_bytes, check_memory_for
 from namsa.physics import optics
 from namsa.physics.detector import sampling_and_origin
@@ -148,7 +147,7 @@ def warn(
         *([error] if error else []),
     ]
     for text in texts:
-        warnings.warn(text, SimulationWarning, stacklevel=4)  # points at the caller of `simulate`, which is wrapped
+        warn_of_sample(text, stacklevel=4)  # points at the caller of `simulate`, which is wrapped
     return texts
 
 

@@ -2,10 +2,12 @@
 
 The reference has pixels half as large with the whole Nyquist frequency as its band (`namsa.physics.grid.Grid`), and
 slices that follow the layers of atoms, of which at most those half as far apart share one; with the finite projection,
-slices half as thick. Thermal displacements are the same in both.
+slices half as thick. Thermal displacements are the same in both. How much the patterns of a few thermal configurations
+(or snapshots) differ says what statistical error the mean over all of them has.
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,10 +25,12 @@ from namsa.physics.grid import fast_shape
 from namsa.pixels import pattern_grid
 from namsa.sample import Sample
 from namsa.simulation import simulate
-from namsa.slicing import reach_of
+from namsa.slicing import Snapshots, reach_of, thermal_deviation, with_number
+from namsa.text import plural
 
 RINGS = 5  # between the axis and the largest angle of interest
 PROBES = 6
+_CONFIGURATIONS = 4  # from which the statistical error follows, within about a fifth
 # Of a sequence that fills the cell evenly: powers of 1/1.3247, the plastic number.
 _STEPS = (0.7548776662, 0.5698402910)
 
@@ -56,6 +60,8 @@ class Convergence:
         reference_pixel_angstrom: Pixel of the reference, Å.
         reference_slices: Number of slices of the reference.
         advice: The pixel that accuracy would choose, Å.
+        configurations: Number of thermal configurations, of all snapshots, over which the patterns are averaged.
+        statistical_error: Relative L2 error that their mean has because they are random; 0 without any.
     """
 
     accuracy: float
@@ -69,6 +75,8 @@ class Convergence:
     reference_pixel_angstrom: float
     reference_slices: int
     advice: float
+    configurations: int
+    statistical_error: float
 
     @property
     def worst_ring(self) -> RingError:
@@ -78,6 +86,20 @@ class Convergence:
     @property
     def fault(self) -> str | None:
         """What exceeds the accuracy, with the remedy; `None` if nothing does."""
+        return "; ".join(filter(None, (self._numerical_fault, self._statistical_fault))) or None
+
+    @property
+    def _statistical_fault(self) -> str | None:
+        if self.statistical_error <= self.accuracy:
+            return None
+        needed = math.ceil(self.configurations * (self.statistical_error / self.accuracy) ** 2)
+        return (
+            f"patterns have, of {plural(self.configurations, 'configuration')} of the atoms, a statistical error of "
+            f"{self.statistical_error:.1%}; accuracy is {self.accuracy:.1%}, which takes about {needed}"
+        )
+
+    @property
+    def _numerical_fault(self) -> str | None:
         ring, faults = self.worst_ring, []
         if self.error > self.accuracy:
             faults.append(f"patterns within {self.reach_mrad:.0f} mrad have a relative error of {self.error:.1%}")
@@ -99,7 +121,7 @@ class Convergence:
 
 
 def check_convergence(
-    atoms: ase.Atoms | Sequence[ase.Atoms],
+    atoms: Snapshots,
     *,
     energy_ev: float,
     semiangle_mrad: float,
@@ -107,19 +129,22 @@ def check_convergence(
     detector: Detector | None = None,
     accuracy: float = DEFAULT_ACCURACY,
     frozen_phonons: FrozenPhonons | None = None,
+    seed: int = 0,
     **settings: Any,
 ) -> Convergence:
     """Compares a few probes with twice the resolution.
 
     Args:
-        atoms: The specimen; of several snapshots, the first one. As the other arguments, that of `namsa.simulate`.
+        atoms: The specimen; of several snapshots, the first one is compared. As the other arguments, that of
+            `namsa.simulate`.
         energy_ev: Electron energy, eV.
         semiangle_mrad: Semi-angle of convergence, mrad.
         positions_angstrom: Probe positions (n, 2) as (y, x), Å. By default `PROBES`, one on the strongest column
             and the others evenly over the cell.
         detector: The detector, which says how far patterns reach; its pixels are not used.
         accuracy: The error to compare with, which pixels and slices are chosen for if they are not given.
-        frozen_phonons: Thermal displacements, of which one configuration is drawn.
+        frozen_phonons: Thermal displacements, of which one configuration is compared.
+        seed: Seed of the thermal displacements.
         settings: Other arguments of `namsa.simulate`, as `grid_shape`.
 
     Returns:
@@ -129,7 +154,8 @@ def check_convergence(
         InputError: As `namsa.simulate`.
         OutOfMemoryError: If the reference does not fit into memory.
     """
-    first = atoms if isinstance(atoms, ase.Atoms) else atoms[0]
+    snapshots = (atoms,) if isinstance(atoms, ase.Atoms) else tuple(atoms)
+    first = snapshots[0]
     reach = sampling.reach_of_interest(reach_of(first, detector, energy_ev), semiangle_mrad)
     checks.check_ranges(accuracy=accuracy)
     check_atoms(first)
@@ -139,7 +165,7 @@ def check_convergence(
     elif positions_angstrom is None:
         strongest = sampling.strongest_column(specimen.atom_list(first), (ly, lx))
         positions_angstrom = (strongest + np.outer(np.arange(PROBES), _STEPS) % 1 * (ly, lx)) % (ly, lx)
-    common = {
+    common: dict[str, Any] = {
         "energy_ev": energy_ev,
         "semiangle_mrad": semiangle_mrad,
         "positions_angstrom": positions_angstrom,
@@ -151,7 +177,7 @@ def check_convergence(
     if settings.get("grid_shape") is None:  # as `simulate` chooses it, which without an accuracy judges nothing
         band = settings.get("band_fraction") or 1.0
         settings |= {"grid_shape": fast_shape((ly, lx), advice), "band_fraction": band}
-    made = simulate(first, **common, accuracy=None, reach_mrad=reach, **settings)
+    made = simulate(first, **common, seed=seed, accuracy=None, reach_mrad=reach, **settings)
     shape = made.provenance["grid_shape"]
     finer = settings | {
         "grid_shape": (2 * shape[0], 2 * shape[1]),
@@ -161,12 +187,29 @@ def check_convergence(
     }
     if settings.get("projection") == "finite":
         finer["slice_thickness_angstrom"] = made.provenance["slice_thickness_angstrom"] / 2
-    reference = simulate(first, **common, reach_mrad=reach * 2**0.5, **finer)
-    return _compare(made, reference, reach, accuracy, advice)
+    reference = simulate(first, **common, seed=seed, reach_mrad=reach * 2**0.5, **finer)
+    configurations, patterns = len(snapshots), [made]
+    if frozen_phonons:
+        deviation = thermal_deviation(first, frozen_phonons, energy_ev, semiangle_mrad)
+        number = with_number(frozen_phonons, deviation, accuracy, len(snapshots)).configurations
+        configurations *= int(number)
+    if frozen_phonons or len(snapshots) > 1:
+        for draw in range(1, min(_CONFIGURATIONS, max(2, configurations))):
+            other = snapshots[draw * len(snapshots) // _CONFIGURATIONS if len(snapshots) > 1 else 0]
+            patterns.append(simulate(other, **common, seed=seed + draw, accuracy=None, reach_mrad=reach, **settings))
+    return _compare(patterns, reference, reach, accuracy, advice, configurations)
 
 
-def _compare(made: Sample, reference: Sample, reach_mrad: float, accuracy: float, advice: float) -> Convergence:
+def _compare(
+    samples: Sequence[Sample],  # of one configuration of the atoms each; the first is compared with the reference
+    reference: Sample,
+    reach_mrad: float,
+    accuracy: float,
+    advice: float,
+    configurations: int,
+) -> Convergence:
     """Returns the errors of patterns on the reciprocal grid within an angle."""
+    made = samples[0]
     (ny, nx), grid = made.cbed.shape[1:], pattern_grid(made.provenance)
     y, x = (slice((m - n) // 2, (m - n) // 2 + n) for m, n in zip(reference.cbed.shape[1:], (ny, nx), strict=True))
     found, wanted = made.cbed.astype(np.float64), reference.cbed[:, y, x].astype(np.float64)
@@ -200,4 +243,16 @@ def _compare(made: Sample, reference: Sample, reach_mrad: float, accuracy: float
         reference_pixel_angstrom=reference_pixel,
         reference_slices=reference_slices,
         advice=advice,
+        configurations=configurations,
+        statistical_error=_deviation([sample.cbed[:, inside] for sample in samples]) / configurations**0.5,
     )
+
+
+def _deviation(patterns: Sequence[npt.NDArray[Any]]) -> float:
+    """Returns the relative rms deviation of one configuration's patterns from the mean of very many; 0 of one alone."""
+    if len(patterns) == 1:
+        return 0.0
+    drawn = np.array(patterns, np.float64)
+    variance = drawn.var(axis=0, ddof=1).sum()
+    mean_square = (drawn.mean(axis=0) ** 2).sum() - variance / len(drawn)
+    return float(np.sqrt(variance / mean_square))

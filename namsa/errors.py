@@ -1,5 +1,12 @@
 """Errors that the user can act on, and warnings. Commands print their message as one line, without a traceback."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_STORED_ONLY = ContextVar("stored_only", default=False)  # of each thread its own, which filters of warnings are not
+
 
 class InputError(ValueError):
     """The input or the configuration is wrong. The message names the value, the limit and the remedy; exit code 2."""
@@ -11,6 +18,22 @@ class OutOfMemoryError(InputError, MemoryError):
 
 class SimulationWarning(UserWarning):
     """Issued when work goes on but its result may mislead, or something was decided that the input does not say."""
+
+
+def warn_of_sample(text: str, stacklevel: int) -> None:
+    """Issues a `SimulationWarning` that the provenance of a sample has, too, unless this thread only stores it."""
+    if not _STORED_ONLY.get():
+        warnings.warn(text, SimulationWarning, stacklevel=stacklevel + 1)
+
+
+@contextmanager
+def stored_warnings() -> Iterator[None]:
+    """Leaves the warnings of the samples that this thread simulates to their provenance."""
+    token = _STORED_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _STORED_ONLY.reset(token)
 
 
 class WorkError(RuntimeError):

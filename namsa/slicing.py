@@ -4,7 +4,6 @@ The configurations are the snapshots that are given, each displaced thermally as
 """
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +21,7 @@ from namsa.crystals.sites import check_atoms, wrap_along_beam
 from namsa.engines import dispatch
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
-from namsa.errors import InputError, SimulationWarning
+from namsa.errors import InputError, warn_of_sample
 from namsa.io.charge_density import ChargeDensity, bonding_of
 from namsa.physics import optics, sampling, slice_plan, specimen, thermal_average
 from namsa.physics.backend import Backend, resolve_backend, to_host
@@ -142,8 +141,8 @@ class Slicing:
         if random > accuracy:
             needed = math.ceil(self.configurations * (random / accuracy) ** 2 / len(self.snapshots))
             faults.append(
-                f"{plural(self.configurations, 'thermal configuration')} leave a statistical error of about "
-                f"{random:.1%} in the patterns, and accuracy is {accuracy:.1%}: set frozen_phonons.configurations to "
+                f"patterns have, of {plural(self.configurations, 'thermal configuration')}, a statistical error of "
+                f"about {random:.1%}, and accuracy is {accuracy:.1%}: set frozen_phonons.configurations to "
                 f"'auto', or to about {needed}"
             )
         return "; ".join(faults) or None
@@ -241,7 +240,7 @@ def plan_slices(
     """
     snapshots, doubts = _snapshots(atoms)
     for text in doubts:
-        warnings.warn(text, SimulationWarning, stacklevel=4)  # points at the caller of `simulate`, which is wrapped
+        warn_of_sample(text, stacklevel=4)  # points at the caller of `simulate`, which is wrapped
     if settings.frozen_phonons:
         for snapshot in snapshots:
             amplitudes(snapshot, settings.frozen_phonons.displacement_angstrom())

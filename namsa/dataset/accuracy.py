@@ -39,9 +39,8 @@ def check_entry(
     """
     setup = make_sample_setup(config, material, entry)
     seed, microscope = seed_of(config.seed, entry.specimen), setup.config.microscope
-    settings = numerical_settings(setup) | {"accuracy": config.simulation.accuracy}
     return check_convergence(
-        setup.snapshots(setup.supercell(), seed)[0],
+        setup.snapshots(setup.supercell(), seed),
         energy_ev=microscope.energy_ev,
         semiangle_mrad=microscope.semiangle_mrad,
         detector=config.detector,
@@ -49,7 +48,7 @@ def check_entry(
         specimen_tilt_mrad=microscope.specimen_tilt_mrad,
         seed=seed,
         charge_density=charge_density,
-        **settings,
+        **numerical_settings(setup, judged=True),
     )
 
 

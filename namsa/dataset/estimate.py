@@ -130,7 +130,7 @@ def estimate_stack(
         InputError: If the simulation of the sample would raise it.
     """
     workload = count_workload(config, material, entry)
-    check_entry(config, material, entry, charge_density)
+    check_entry(config, material, entry, charge_density, judged=True)
     estimate = estimate_sample(workload, measure_rates(workload))
     return replace(estimate, memory_bytes=memory_bytes(workload, batch_bytes), disk_bytes=hdf5_bytes(workload))
 

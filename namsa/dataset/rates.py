@@ -19,6 +19,7 @@ from namsa.physics import potential
 from namsa.physics.backend import available_cores, resolve_backend, to_host
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import AtomList, Slices
+from namsa.physics.specimen import building_bytes
 
 _MEASURED_SLICES = 4
 _MEASURED_SECONDS = 0.02  # per rate, and at least one run
@@ -78,9 +79,10 @@ def measure_rates(workload: Workload) -> Rates:
 def _check_memory(workload: Workload) -> None:
     """Raises OutOfMemoryError if the short runs do not fit into memory."""
     ny, nx = workload.grid.shape
-    per_core = 3 * workload.dtype.itemsize + 64 + 12 * workload.elements  # bytes per pixel: waves, building a slice
+    fine, item = workload.grid.refined(workload.heaviest).shape, workload.dtype.itemsize
+    building = available_cores() * building_bytes(fine, workload.elements, item)
     check_memory_for(
-        ny * nx * (64 + available_cores() * per_core),
+        ny * nx * (64 + available_cores() * 3 * item) + building,
         f"the estimate of {workload.id} on a grid of {ny}×{nx} pixels",
         "use larger pixels or a smaller cell",
     )
@@ -106,15 +108,15 @@ def _product_rate(workload: Workload, xp: Any, workers: int, seconds: Callable[.
 
 def _slice_builder(workload: Workload, xp: Any) -> Callable[[Any], Array]:
     """Returns a function that builds the transmission of a slice with an average slice's atoms and elements."""
-    n, shape = max(workload.elements, workload.atoms // workload.work.slices), workload.grid.shape
+    n, fine = max(workload.elements, workload.atoms // workload.work.slices), workload.grid.refined(workload.heaviest)
     yx = np.random.default_rng(0).uniform(0, 10, (n, 2))
     atoms = AtomList(np.arange(n) % workload.elements, yx, np.zeros(n), np.ones(n))
-    factors = {number: xp.ones((shape[0] // 2 + 1, shape[1] // 2 + 1)) for number in range(workload.elements)}
+    factors = {number: xp.ones((fine.shape[0] // 2 + 1, fine.shape[1] // 2 + 1)) for number in range(workload.elements)}
     antialias = xp.asarray(workload.grid.antialias())
 
     def build(_: Any) -> Array:
-        sums = potential.structure_sums(atoms, workload.grid, xp, np.dtype(workload.precision))
-        v = potential.field(sums, factors, workload.grid, xp)
+        sums = potential.structure_sums(atoms, fine, xp, np.dtype(workload.precision))
+        v = potential.field(sums, factors, fine, xp)
         return potential.transmission(v, 1e-3, antialias, workload.dtype)
 
     return build

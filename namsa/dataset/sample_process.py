@@ -11,7 +11,6 @@ import os
 import signal
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from typing import Any
 
 from namsa.dataset.drawn import DrawFailure, DrawnSample, SpecimenDraws
 from namsa.dataset.entry import Entry
-from namsa.errors import InputError, SimulationWarning, WorkError
+from namsa.errors import InputError, WorkError, stored_warnings
 from namsa.physics.backend import free_device_memory
 
 _IGNORED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")  # Windows has the first two
@@ -158,8 +157,7 @@ def _serve(connection: Connection, draws: SpecimenDraws, core: int | None, nice:
         os.nice(nice)
     if core is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
-    warnings.simplefilter("ignore", SimulationWarning)  # they are in the samples' provenance
-    with suppress(EOFError, OSError):
+    with stored_warnings(), suppress(EOFError, OSError):
         while True:
             _answer(connection, draws, int(connection.recv_bytes()))
 

@@ -207,8 +207,12 @@ def _fill(config: SimulationConfig, material: Material, entry: Entry, fit: CellF
     )
 
 
-def numerical_settings(setup: SampleSetup) -> dict[str, Any]:
-    """Returns the arguments of a simulation that are numerical settings. The dataset as a whole is judged, not each."""
+def numerical_settings(setup: SampleSetup, judged: bool = False) -> dict[str, Any]:
+    """Returns the arguments of a simulation that are numerical settings.
+
+    Args:
+        judged: Whether the accuracy judges those that are given. Of a dataset, some samples are checked instead.
+    """
     settings = setup.config.simulation
     names = ("form_factors", "precision", "backend", "engine", "projection")
     equal = None if settings.follows_layers else equal_thickness(setup.config, setup.fit.lengths_angstrom)
@@ -216,7 +220,7 @@ def numerical_settings(setup: SampleSetup) -> dict[str, Any]:
         "grid_shape": setup.grid.shape,
         "band_fraction": setup.grid.band,
         "slice_thickness_angstrom": equal,
-        "accuracy": None,
+        "accuracy": settings.accuracy if judged else None,
     }
 
 

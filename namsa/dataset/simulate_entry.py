@@ -5,7 +5,6 @@ scatters plane waves up to each of the samples' thicknesses.
 """
 
 import hashlib
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +30,7 @@ from namsa.dataset.sample_setup import (
     with_varied_values,
 )
 from namsa.engines.interface import MemorySink, PatternSink, ProgressCallback
-from namsa.errors import SimulationWarning
+from namsa.errors import warn_of_sample
 from namsa.io.charge_density import ChargeDensity
 from namsa.physics import density_target
 from namsa.physics import detector as detectors
@@ -56,6 +55,7 @@ def prepare_samples(
     entries: Sequence[Entry],
     on_progress: ProgressCallback = _nothing,  # called as `on_progress(stage, done, total)`
     charge_density: ChargeDensity | None = None,  # that of the crystal, as `namsa.simulate` takes it
+    judged: bool = False,  # whether the accuracy judges numerical settings that are given
 ) -> SimulateSample:
     """Returns what simulates the samples of one specimen; what they have in common is computed here.
 
@@ -67,7 +67,9 @@ def prepare_samples(
         OutOfMemoryError: If its scattering matrices do not fit into memory.
     """
     if config.simulation.method != "scatter":
-        return partial(simulate_entry, config, material, on_progress=on_progress, charge_density=charge_density)
+        return partial(
+            simulate_entry, config, material, on_progress=on_progress, charge_density=charge_density, judged=judged
+        )
     fit = fit_supercell(config, material, entries[0])
     setup = make_sample_setup(config, material, entries[0], fit)
     supercell = setup.supercell()
@@ -88,7 +90,7 @@ def prepare_samples(
         seed=seed,
         charge_density=charge_density,
         on_progress=on_progress,
-        **numerical_settings(setup),
+        **numerical_settings(setup, judged),
     )
     samples_hash = config.samples_hash()
     described = {"specimen": specimen, "thickness_angstrom": fit.lengths_angstrom[2], "depths": depths, "seed": seed}
@@ -112,6 +114,7 @@ def simulate_entry(
     on_progress: ProgressCallback = _nothing,  # called as `on_progress(stage, done, total)`
     sink: PatternSink | None = None,  # takes the patterns, as in `namsa.simulate`; `None` returns them
     charge_density: ChargeDensity | None = None,  # that of the crystal, as `namsa.simulate` takes it
+    judged: bool = False,  # whether the accuracy judges numerical settings that are given
 ) -> Sample:
     """Simulates the sample that `entry` describes. Its bits depend on the configuration and the entry alone.
 
@@ -124,7 +127,7 @@ def simulate_entry(
         InputError: If the crystal, grid, probe and detector do not go together.
     """
     if config.simulation.method == "scatter":
-        sample = prepare_samples(config, material, [entry], on_progress, charge_density)(entry)
+        sample = prepare_samples(config, material, [entry], on_progress, charge_density, judged)(entry)
         return _moved(sample, sink, config.scan.shape) if sink else sample
     setup = make_sample_setup(config, material, entry)
     texts = _warn(setup)
@@ -139,7 +142,7 @@ def simulate_entry(
         charge_density=charge_density,
         sink=sink,
         on_progress=on_progress,
-        **numerical_settings(setup),
+        **numerical_settings(setup, judged),
         **_exposure(setup, entry.seed),
     )
     sample.provenance["warnings"] += texts
@@ -158,20 +161,24 @@ class _Unused(MemorySink):
 
 
 def check_entry(
-    config: SimulationConfig, material: Material, entry: Entry, charge_density: ChargeDensity | None = None
+    config: SimulationConfig,
+    material: Material,
+    entry: Entry,
+    charge_density: ChargeDensity | None = None,
+    judged: bool = False,
 ) -> None:
     """Raises what `simulate_entry` would raise before it begins to work, and warns as it does. Atoms are placed."""
     simulation = config.simulation.model_copy(update={"method": "prism"})
     alone = config if config.simulation.method != "scatter" else config.model_copy(update={"simulation": simulation})
     with suppress(_Checked):
-        simulate_entry(alone, material, entry, sink=_Unused(), charge_density=charge_density)
+        simulate_entry(alone, material, entry, sink=_Unused(), charge_density=charge_density, judged=judged)
 
 
 def _warn(setup: SampleSetup) -> list[str]:
     """Warns of a thickness and a strain that differ much from what was asked, and returns the texts."""
     texts = setup.fit.warnings(setup.entry.thickness_angstrom, setup.thickness_angstrom)
     for text in texts:
-        warnings.warn(text, SimulationWarning, stacklevel=4)
+        warn_of_sample(text, stacklevel=4)
     return texts
 
 

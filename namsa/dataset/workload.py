@@ -4,6 +4,7 @@ The method is chosen by these counts (`prism.pays`), never by measured rates, so
 same on every machine.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ from namsa.physics import detector as detectors
 from namsa.physics import optics, potential, slice_plan
 from namsa.physics.backend import available_cores
 from namsa.physics.grid import Grid
-from namsa.physics.specimen import atom_list
+from namsa.physics.specimen import atom_list, building_bytes, building_threads
 from namsa.slicing import number_of_configurations
 from namsa.text import plural
 
@@ -53,6 +54,7 @@ class Workload:
     distinct_slices: int  # slices whose transmission is computed
     atoms: int  # atoms in the supercell
     elements: int  # elements in the crystal
+    heaviest: int  # the crystal's largest atomic number
     precision: Literal["float32", "float64"]  # precision of waves and patterns
     backend: Literal["auto", "cpu", "cupy"]  # the requested array module
     pattern_shape: tuple[int, int]  # pixels (dy, dx) of a pattern
@@ -102,6 +104,7 @@ def count_workload(config: SimulationConfig, material: Material, entry: Entry) -
         distinct_slices=work.slices if snapshots > 1 else _distinct_slices(config, material, entry, work.slices),
         atoms=most_atoms(setup.fit, entry.kind),
         elements=_elements(material, entry),
+        heaviest=max(_numbers(material), default=0),
         precision=settings.precision,
         backend=settings.backend,
         pattern_shape=(pattern_rows.count, pattern_columns.count),
@@ -126,7 +129,10 @@ def memory_bytes(workload: Workload, batch_bytes: int | None = None) -> int:
     patterns = workload.work.probes * workload.pattern_shape[0] * workload.pattern_shape[1] * item // 2
     patterns = patterns if batch_bytes is None else min(patterns, batch_bytes)
     transmissions = workload.distinct_slices * pixels * item
-    build = pixels * (8 * 8 + 12 * workload.elements)  # planes in double precision; half planes of factors and sums
+    fine = workload.grid.refined(workload.heaviest).shape
+    # Planes in double precision, half planes of factors, and the slices that are built at a time.
+    build = 64 * pixels + 2 * math.prod(fine) * workload.elements
+    build += building_threads(fine, workload.elements, item) * building_bytes(fine, workload.elements, item)
     per_core = 3 * max(2**20, pixels * item)
     matrix = 0
     if workload.method != "multislice":
@@ -192,9 +198,15 @@ def _count_work(setup: SampleSetup) -> prism.Work:
 
 def _elements(material: Material, entry: Entry) -> int:
     """Returns a number of elements that the specimen does not exceed: glass and substitution add some."""
+    return len(_numbers(material)) + {"substitution": 1, "doped_layer": 1, "amorphous": 2, "amorphous_layer": 2}.get(
+        entry.kind, 0
+    )
+
+
+def _numbers(material: Material) -> set[int]:
+    """Returns the atomic numbers of a crystal and of what is put beside it."""
     crystals = [material, *([material.partner] if material.partner else [])]
-    numbers = {number for crystal in crystals for number in crystal.atoms.numbers.tolist()}
-    return len(numbers) + {"substitution": 1, "doped_layer": 1, "amorphous": 2, "amorphous_layer": 2}.get(entry.kind, 0)
+    return {number for crystal in crystals for number in crystal.atoms.numbers.tolist()}
 
 
 def _coherent_probes(setup: SampleSetup, beams: npt.NDArray[np.bool_]) -> int:

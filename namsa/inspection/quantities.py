@@ -53,6 +53,7 @@ def disk_quantities(
     relative = float(disk.errors[2]) / disk.radius
     if pixel is not None:
         mean = float(np.sqrt(pixel[0] * pixel[1]))
+        _note_shape(disk, pixel, notes)
         if "ellipse_ratio" in found:  # which holds all of the difference between y and x
             found["pixel_mrad"] = replace(known["pixel_mrad"], value=(mean, mean))
         measured = mean * disk.radius
@@ -73,6 +74,17 @@ def disk_quantities(
             "pixel and semiangle: only their ratio is known from the disk: give --semiangle-mrad or --pixel-mrad"
         )
     return found
+
+
+def _note_shape(disk: Disk, pixel_mrad: tuple[float, float], notes: list[str]) -> None:
+    """Notes that pixels which are not square do not make the disk a circle, as they would without distortion."""
+    a, b = disk.parameters[3:5]
+    apart = 2 * float(np.hypot(a - np.log(pixel_mrad[1] / pixel_mrad[0]) / 2, b))
+    if pixel_mrad[0] != pixel_mrad[1] and apart > max(DISAGREE, CERTAIN * disk.ratio_error / disk.ratio):
+        notes.append(
+            f"by the stated pixels of {pixel_mrad[0]:.4g} × {pixel_mrad[1]:.4g} mrad (y, x) the disk is an ellipse of "
+            f"ratio {np.exp(apart):.3f}: they or the lens distort, and the semiangle is by their geometric mean"
+        )
 
 
 def orientation_quantities(orientation: Orientation, recording: Recording) -> dict[str, Quantity]:

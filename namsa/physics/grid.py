@@ -11,6 +11,7 @@ import numpy.typing as npt
 Array = Any
 
 CONVENTIONAL_BAND = 2 / 3
+FINER, FINER_OF_HEAVY, HEAVY = 3, 4, 55  # pixels of transmissions per pixel of the waves; atomic number
 TAPER = 0.01  # width of the antialias aperture's cosine edge, in units of 1/max(sampling), as abTEM has it
 
 
@@ -20,7 +21,7 @@ class Grid:
 
     With a band of 2/3, products of transmission and wave have no aliases below the band limit, and the waves lose what
     scatters beyond it. With a band of 1 they lose less, and what aliases is as small as the wave near the band limit.
-    At equal error a pixel may then be 1.7 times as large, if transmissions are computed on finer pixels (`refined`).
+    At equal error a pixel may then be about twice as large, if transmissions are computed on finer pixels (`refined`).
     """
 
     shape: tuple[int, int]  # pixels (ny, nx)
@@ -37,15 +38,19 @@ class Grid:
         """Band limit, 1/Å."""
         return self.band / (2 * max(self.sampling_angstrom))
 
-    def refined(self) -> "Grid":
+    def refined(self, heaviest: int) -> "Grid":
         """Returns the grid on which transmissions are computed.
 
-        exp(iσv) has higher frequencies than v, which alias. With a band of 2/3 this grid is used as it is, as other
-        programs do; else pixels are half as large.
+        exp(iσv) has higher frequencies than v, which alias, those of heavy nuclei most. With a band of 2/3 this grid is
+        used as it is, as other programs do; else pixels are smaller.
+
+        Args:
+            heaviest: The largest atomic number.
         """
         if self.band <= CONVENTIONAL_BAND:
             return self
-        return replace(self, shape=(2 * self.shape[0], 2 * self.shape[1]))
+        times = FINER_OF_HEAVY if heaviest >= HEAVY else FINER
+        return replace(self, shape=(times * self.shape[0], times * self.shape[1]))
 
     def frequencies(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Returns the frequencies (ky, kx), shapes (ny, 1) and (1, nx), 1/Å, zero frequency first."""

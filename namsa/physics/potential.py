@@ -250,8 +250,10 @@ def transmission(potential: Array, sigma: float, antialias: Array, dtype: Any) -
     t = xp.empty(potential.shape, dtype)
     phase = (sigma * potential).astype(t.real.dtype, copy=False)
     t.real, t.imag = xp.cos(phase), xp.sin(phase)
-    spectrum = fft.fft2(t, overwrite_x=True)
-    if spectrum.shape != antialias.shape:
-        rows, columns = (np.fft.fftfreq(n, 1 / n).astype(int) for n in antialias.shape)
-        spectrum = spectrum[xp.asarray(rows)[:, None], xp.asarray(columns)] * (antialias.size / spectrum.size)
+    if t.shape == antialias.shape:
+        spectrum = fft.fft2(t, overwrite_x=True)
+    else:  # what the waves have no frequencies for is left out after each axis
+        rows, columns = (xp.asarray(np.fft.fftfreq(n, 1 / n).astype(int)) for n in antialias.shape)
+        spectrum = fft.fft(fft.fft(t, axis=1, overwrite_x=True)[:, columns], axis=0, overwrite_x=True)[rows]
+        spectrum *= antialias.size / t.size
     return fft.ifft2((spectrum * antialias).astype(dtype, copy=False), overwrite_x=True)

@@ -5,6 +5,7 @@ the specimen's number of electrons.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from namsa.physics.slice_plan import SlicePlan, equal_slices, slice_index
 Projection = Literal["infinite", "finite"]
 
 _ATOMS_AT_ONCE = 8192  # whose phases are in memory
+_MOST_BUILDING_BYTES = 2**31  # of several slices at a time; one may take more
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def build(
     between = list(itertools.pairwise(face_of.tolist()))
     marks = [(faces_of, bonding and bonding.period_of(*own)) for faces_of, own in zip(between, ranges, strict=True)]
     distinct, order = potential.distinct_slices(atom_arrays, plan, marks)
-    fine = grid.refined()
+    fine = grid.refined(int(atom_arrays.numbers.max(initial=0)))
     factors = potential.element_factors(atom_arrays.numbers, fine, table, xp)
     antialias, real = xp.asarray(grid.antialias()), np.finfo(dtype).dtype
     transmissions: list[Array] = []
@@ -101,7 +103,8 @@ def build(
     depths = depths or [n_slices]
     column_sums = [{number: xp.zeros((2, hy, 2, hx)) for number in factors} for _ in depths]
 
-    with ThreadPoolExecutor(available_cores() if xp is np else 1) as pool:
+    threads = building_threads(fine.shape, len(factors), np.dtype(dtype).itemsize) if xp is np else 1
+    with ThreadPoolExecutor(threads) as pool:
         expansions = [pool.submit(finite.shells, number, fine, table, real, xp) for number in factors if faces]
 
         def move(face: AtomList) -> Array:
@@ -145,6 +148,16 @@ def build(
             edges = np.linspace(ranges[0][0], ranges[-1][1], depth_bins + 1).tolist()
             by_depth += xp.stack([xp.asarray(bonding.density(grid, *own)) for own in itertools.pairwise(edges)])
     return SlicedSpecimen(Slices(transmissions, order, *plan.distinct_thicknesses()), densities, potentials, by_depth)
+
+
+def building_bytes(shape: tuple[int, int], elements: int, item: int) -> int:
+    """Returns the bytes of arrays while a transmission is computed on a grid, for waves of `item` bytes per pixel."""
+    return math.prod(shape) * item * (8 + elements) // 2
+
+
+def building_threads(shape: tuple[int, int], elements: int, item: int) -> int:
+    """Returns how many slices are computed at a time on a host: one per core, if they fit into a part of its memory."""
+    return min(available_cores(), max(1, _MOST_BUILDING_BYTES // building_bytes(shape, elements, item)))
 
 
 def _ranges(plan: SlicePlan, centred: bool) -> list[tuple[float, float]]:

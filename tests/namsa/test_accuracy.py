@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from pathlib import Path
 
 import ase
@@ -16,6 +17,7 @@ from namsa.config.instrument import Detector, FrozenPhonons, Simulation
 from namsa.physics import sampling, specimen
 from namsa.physics.grid import Grid
 from namsa.pixels import pattern_grid
+from namsa.slicing import thermal_deviation
 
 ZINC_OXIDE = ase.Atoms(  # wurtzite in its orthogonal cell, (c, √3 a, a): the beam is along [100], layers are a/2 apart
     "Zn4O4",
@@ -24,6 +26,13 @@ ZINC_OXIDE = ase.Atoms(  # wurtzite in its orthogonal cell, (c, √3 a, a): the 
         *((z, y, x) for z, y, x in ((0.3817, 0, 0), (0.3817, 0.5, 0.5), (0.8817, 1 / 3, 0), (0.8817, 5 / 6, 0.5))),
     ],
     cell=[5.2069, 3.2495 * 3**0.5, 3.2495],
+    pbc=True,
+)
+
+URANIUM = ase.Atoms(  # α, Cmcm
+    "U4",
+    scaled_positions=[(0, 0.1025, 0.25), (0, 0.8975, 0.75), (0.5, 0.6025, 0.25), (0.5, 0.3975, 0.75)],
+    cell=[2.854, 5.869, 4.955],
     pbc=True,
 )
 
@@ -61,10 +70,11 @@ def errors(atoms, energy_ev, semiangle_mrad, reach_mrad):
     ("atoms", "energy_ev", "semiangle_mrad", "reach_mrad"),
     [
         (bulk("Pt", "fcc", a=3.924, cubic=True) * (2, 2, 10), 200e3, 20, 52),
+        (URANIUM * (2, 1, 6), 80e3, 25, 60),  # 1.9 % if transmissions were computed on pixels half as large
         (bulk("Pb", "fcc", a=4.95, cubic=True) * (1, 2, 3), 80e3, 20, 80),
         (bulk("Si", "diamond", a=5.431, cubic=True) * (1, 1, 8), 300e3, 20, 60),
     ],
-    ids=["Pt", "Pb", "Si"],
+    ids=["Pt", "U", "Pb", "Si"],
 )
 def test_chosen_pixels_meet_the_accuracy(atoms, energy_ev, semiangle_mrad, reach_mrad):
     error, ring, provenance = errors(atoms, energy_ev, semiangle_mrad, reach_mrad)
@@ -161,6 +171,30 @@ def test_given_pixels_are_judged():
     assert found.lost > 0.1 > found.lost_in_reference
     assert "relative error of" in found.fault
     assert found.advice < 0.07
+
+
+def test_the_check_tells_the_statistical_error_of_thermal_configurations():
+    """Of four it is half as large as that of one, about what is predicted, and the fault has the number needed."""
+    silver = bulk("Ag", "fcc", a=4.085, cubic=True) * (2, 2, 2)
+    arguments = {"energy_ev": 200e3, "semiangle_mrad": 20.0, "detector": Detector(max_angle_mrad=40)}
+
+    def check(count, **changes):
+        phonons = FrozenPhonons(rms_angstrom=0.09, configurations=count)
+        return namsa.check_convergence(silver, frozen_phonons=phonons, **arguments | changes)
+
+    four, many = check(4), check(16)
+    assert (four.configurations, many.configurations) == (4, 16)
+    assert four.statistical_error == pytest.approx(2 * many.statistical_error)
+    assert (
+        0.3 < four.statistical_error / (thermal_deviation(silver, FrozenPhonons(rms_angstrom=0.09), 200e3, 20) / 2) < 2
+    )
+    needed = int(re.search(r"of 4 configurations of the atoms, .* takes about (\d+)", four.fault)[1])
+    assert needed == pytest.approx(4 * (four.statistical_error / 0.01) ** 2, abs=1)
+    assert check(4, accuracy=0.3).fault is None
+    assert check("auto", accuracy=0.05).configurations > 1
+    assert namsa.check_convergence(silver, **arguments).statistical_error == 0
+    still = namsa.check_convergence([silver, silver], **arguments)
+    assert (still.configurations, still.statistical_error) == (2, 0)
 
 
 def test_the_choice_follows_elements_thickness_energy_and_detector():

@@ -1,6 +1,7 @@
 """What is refused or warned of before the work starts, with numbers; thermal motion from B-factors."""
 
 import json
+import threading
 import warnings
 
 import ase
@@ -12,6 +13,7 @@ from namsa import InputError, checks
 from namsa.config.instrument import FrozenPhonons, Microscope
 from namsa.config.simulation import load_config
 from namsa.crystals.displacements import displace_atoms
+from namsa.errors import stored_warnings
 from namsa.physics import optics, potential, specimen
 from namsa.physics.grid import Grid
 
@@ -32,7 +34,7 @@ def warned(atoms, **changes):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         sample = namsa.simulate(atoms, **ARGUMENTS | changes)
-    texts = [str(w.message) for w in caught if w.category is checks.SimulationWarning]
+    texts = [str(w.message) for w in caught if w.category is namsa.SimulationWarning]
     assert sample.provenance["warnings"] == texts
     assert all(w.filename == __file__ for w in caught)  # they point at the caller
     return texts
@@ -75,6 +77,32 @@ def test_thick_slices():
 def test_negative_positions_wrap():
     (text,) = warned(atom(), positions_angstrom=[[1.0, 2.0], [-0.5, 2.0]])
     assert "1 of 2 positions are negative, down to -0.50 Å" in text
+
+
+def test_a_thread_that_only_stores_warnings_silences_no_other():
+    """Of a job that simulates while it trains: Python's filters of warnings are those of the whole process."""
+    stored, entered, left = [], threading.Event(), threading.Event()
+
+    def simulate():
+        with stored_warnings():
+            entered.set()
+            stored.extend(
+                namsa.simulate(atom(), **ARGUMENTS | {"positions_angstrom": [[-1.0, 2.0]]}).provenance["warnings"]
+            )
+            left.wait(60)
+
+    thread = threading.Thread(target=simulate)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        thread.start()
+        entered.wait(60)
+        namsa.simulate(atom(), **ARGUMENTS | {"positions_angstrom": [[-2.0, 2.0]]})
+        left.set()
+        thread.join()
+    assert any("down to -1.00 Å" in text for text in stored)
+    texts = [str(w.message) for w in caught]
+    assert any("down to -2.00 Å" in text for text in texts)
+    assert not any("down to -1.00 Å" in text for text in texts)
 
 
 def test_patterns_that_do_not_fit_into_memory(monkeypatch):

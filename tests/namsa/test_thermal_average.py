@@ -71,7 +71,7 @@ def test_the_number_follows_from_the_accuracy_and_the_snapshots():
 @pytest.mark.filterwarnings("ignore:pixels of")
 def test_a_given_number_is_judged():
     few = FrozenPhonons(rms_angstrom=0.085, configurations=2)
-    with pytest.warns(namsa.SimulationWarning, match=r"2 thermal configurations leave a statistical error of about"):
+    with pytest.warns(namsa.SimulationWarning, match=r"of 2 thermal configurations, a statistical error of about"):
         sample = simulated("gold", frozen_phonons=few, positions_angstrom=[(1, 1)])
     assert any("set frozen_phonons.configurations to 'auto'" in text for text in sample.provenance["warnings"])
     assert sample.provenance["frozen_phonons"]["configurations"] == 2

@@ -71,7 +71,7 @@ def simulate(options: argparse.Namespace) -> None:
     if not options.force:
         check_machine(workload, 1, available_memory_bytes(), _batch_bytes(config))
     with StackFile(path, entry.id, compression=options.compression) as stack, stage_bars() as on_progress:
-        stack.complete(simulate_entry(config, material, entry, on_progress, stack, density))
+        stack.complete(simulate_entry(config, material, entry, on_progress, stack, density, judged=True))
     if stack.continued:
         print_line(f"{path}: {plural(stack.continued, 'pattern')} of an interrupted run were kept", sys.stderr)
     if 2 * hdf5_bytes(workload) > available_memory_bytes():
@@ -110,6 +110,7 @@ def _print_check(found: Convergence, as_json: bool) -> None:
     if as_json:
         print_json(found.as_dict())
     else:
+        random = (f"statistical, of {plural(found.configurations, 'configuration')}", f"{found.statistical_error:.2%}")
         print_table(
             [
                 ("pixel, slices", f"{found.pixel_angstrom:.4f} Å, {found.slices}"),
@@ -123,6 +124,7 @@ def _print_check(found: Convergence, as_json: bool) -> None:
                     for ring in found.rings
                 ),
                 ("beyond the band limit", f"{found.lost:.2%} of the beam ({found.lost_in_reference:.2%} of the other)"),
+                *([random] if found.statistical_error else []),
             ],
             ("", "relative error"),
         )

@@ -6,6 +6,8 @@ from amorphous_scan import disk_pattern
 
 from namsa import InputError
 from namsa.inspection.disk import Disk, edge, fit_disk
+from namsa.inspection.quantities import disk_quantities
+from namsa.io.calibration_file import Quantity
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -53,3 +55,14 @@ def test_a_pattern_without_a_disk_is_refused():
     spot[10, 12] = 1000.0
     with pytest.raises(InputError):
         fit_disk(spot)
+
+
+@pytest.mark.parametrize(("across", "noted"), [(1.2, False), (1.0, True)], ids=["as stated", "round"])
+def test_pixels_that_are_not_square_must_make_the_disk_a_circle(across, noted):
+    """A disk of 12 mrad on pixels of 1 × 1.2 mrad is wider along y than along x; one that is round is noted."""
+    radius, stretched = 12 / np.sqrt(1.2), np.log(across) / 2
+    truth = Disk(np.array([24.0, 30.0, radius, stretched, 0.0, 0, 0, 0]), np.zeros((8, 8)))
+    disk, notes = fit_disk(disk_pattern((50, 62), truth, 5e6, 0)), []
+    found = disk_quantities(disk, None, {"pixel_mrad": Quantity((1.0, 1.2), None, "stated")}, notes)
+    assert found["semiangle_mrad"].value == pytest.approx(12, rel=0.01)
+    assert any("ellipse of ratio 1.2" in note for note in notes) is noted

@@ -153,3 +153,15 @@ def test_slices_hold_their_lower_edge_and_what_has_left_the_cell():
     distinct, order = potential.distinct_slices(atoms, slice_plan.equal_slices(z, 8.0, 2.0))
     members = [sorted(distinct[i].numbers.tolist()) for i in order]
     assert members == [[3, 4], [1, 2], [], [5]]
+
+
+def test_a_transmission_of_finer_pixels_has_the_frequencies_of_the_waves_alone():
+    grid = Grid((30, 40), (3.0, 4.4), 1.0)
+    fine = grid.refined(heaviest=10)
+    assert (fine.shape, grid.refined(heaviest=80).shape) == ((90, 120), (120, 160))
+    volts = np.random.default_rng(0).uniform(0, 300, fine.shape)
+    found = potential.transmission(volts, 1e-2, grid.antialias(), np.complex128)
+    spectrum = np.fft.fft2(np.exp(1j * 1e-2 * volts)) / volts.size
+    rows, columns = (np.fft.fftfreq(n, 1 / n).astype(int) for n in grid.shape)
+    wanted = spectrum[rows[:, None], columns] * grid.antialias()
+    np.testing.assert_allclose(np.fft.fft2(found) / found.size, wanted, atol=1e-12)

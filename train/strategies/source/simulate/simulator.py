@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from namsa.dataset.drawn import DrawFailure
 from namsa.dataset.sample_process import InProcess, InThread
-from namsa.errors import InputError, WorkError
+from namsa.errors import InputError, WorkError, stored_warnings
 
 from .order import Key
 from .ring import Ended, Ring
@@ -56,9 +56,10 @@ class Simulator:
     def _work(self, maker: InProcess | InThread) -> None:
         number: int | None = None
         try:
-            while (draw := self._next()) is not None:
-                number, key = draw
-                self._simulate(maker, number, key)
+            with stored_warnings():
+                while (draw := self._next()) is not None:
+                    number, key = draw
+                    self._simulate(maker, number, key)
         except Ended:
             pass
         except MemoryError as error:

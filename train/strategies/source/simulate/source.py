@@ -1,10 +1,9 @@
 """Samples that are drawn and simulated while the network trains. See `order`, `ring` and `simulator` beside this."""
 
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import overload
 
@@ -18,7 +17,7 @@ from namsa.dataset.listing import list_samples
 from namsa.dataset.records import Record
 from namsa.dataset.sample_process import InProcess, InThread
 from namsa.dataset.sharing import by_specimen
-from namsa.errors import InputError, SimulationWarning
+from namsa.errors import InputError
 from namsa.files import make_folder
 from namsa.launcher import usable_cores
 from namsa.memory import check_memory_for
@@ -46,7 +45,6 @@ class Source(SimulatedSource):
         super().__init__(section, experiment)
         self._folder, self._lock = experiment.data.directory / FAILURES, threading.Lock()
         self._failed: Counter[bool] = Counter()  # by whether a supercell could not be built
-        self._until_closed = ExitStack()
 
     # ---- Before training --------------------------------------------------------------------------------------------
 
@@ -170,8 +168,6 @@ class Source(SimulatedSource):
             workers = max(1, len(cores) // 2) if on_host else 0
         where = "processor" if on_host else "GPU"
         if not workers:
-            self._until_closed.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore", SimulationWarning)  # they are in the samples' provenance
             return [InThread(draws)], f"a thread of this process on the {where}"
         bound = [cores[-1 - number % len(cores)] for number in range(workers)] if on_host else [None] * workers
         text = f"{workers} process{'es' * (workers > 1)} of a rank on the {where}"
@@ -224,7 +220,6 @@ class Source(SimulatedSource):
         if self._simulator:
             self._simulator.close()
             self._ring.clear()
-        self._until_closed.close()
         super().close()
 
 
