@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
+from namsa import installation
 from namsa.cli import command_line, parser
 from namsa.cli.command_line import CommandParser, exit_code
 from namsa.errors import InputError, WorkError
@@ -185,7 +186,7 @@ def test_an_unforeseen_error_is_one_line_without_a_place_for_its_traceback(capsy
         (MemoryError("Unable to allocate 7 GiB"), "not enough memory (Unable to allocate 7 GiB): use a smaller grid"),
         (
             ModuleNotFoundError("No module named 'keras'", name="keras.ops"),
-            "keras is not installed: pip install 'namsa[",
+            f"keras is not installed: {installation.command('keras')}",
         ),
         (ModuleNotFoundError("No module named 'x'", name="x"), "unexpected ModuleNotFoundError: No module named 'x'"),
         (InputError("no file 'a\nb\x1b[31m'"), r"no file 'a b\x1b[31m'"),

@@ -18,7 +18,7 @@ from train.tasks.sections import TaskSections
 # From the ground up. Those of one line do not know each other.
 LAYERS = {
     "namsa": (
-        ("errors", "text", "version", "arrays"),
+        ("errors", "text", "version", "arrays", "installation"),
         ("files", "memory", "names", "provenance_values"),
         ("locks", "json_files", "numpy_files", "pixels", "sample"),
         ("config", "launcher"),

@@ -1,5 +1,6 @@
 """What an installed wheel is, beside a checkout: the package `train` by another name."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -39,6 +40,27 @@ def test_under_the_installed_name_no_module_imports_train(installed):
     )
     done = run(installed, "-c", code)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_installed_package_advises_no_file_of_a_checkout(installed):
+    code = (
+        "import json; from namsa.cli import doctor\n"
+        "doctor.probe = lambda code, timeout_s: doctor.Probe(None, 'gone')\n"
+        "doctor.LIBRARIES = ('nothing',)\n"
+        "print(json.dumps([doctor.report(gpu=gpu).as_json()['checks'] for gpu in (False, True)]))"
+    )
+    reports = json.loads(run(installed, "-c", code).stdout)
+    assert all(
+        check["remedy"] and "scripts/uv" not in check["remedy"]
+        for report in reports
+        for check in report
+        if not check["ok"]
+    )
+    remedies = {check["name"]: check["remedy"] for check in reports[0]}
+    assert remedies["JAX"] == "pip install 'namsa[jax]'"
+    assert "--no-build-isolation" in remedies["Horovod (several ranks)"]
+    needed = {check["name"] for check in reports[0] if check["needed"] and not check["ok"]}
+    assert needed == {"nothing"}  # namsa alone simulates
 
 
 def test_help_and_messages_name_the_installed_package(installed, tmp_path):

@@ -28,6 +28,7 @@ from typing import Any, NoReturn, TextIO
 
 from namsa.cli.start import ENDING, INTERRUPTED
 from namsa.errors import InputError, WorkError
+from namsa.installation import EXTRAS, command
 from namsa.text import printable, shorten
 
 DEBUG = "NAMSA_DEBUG"  # the environment variable that prints tracebacks when it is 1
@@ -35,7 +36,6 @@ LIBRARIES = (
     *("namsa", "numpy", "scipy", "h5py", "lmdb", "pydantic"),
     *("tensorflow", "tensorflow-cpu", "jax", "keras", "horovod"),
 )
-EXTRAS = {"tensorflow": "reconstruct", "keras": "reconstruct", "jax": "jax", "horovod": "train"}  # that bring a package
 COMPLETION = (
     'Bash and zsh complete commands and options after `eval "$(register-python-argcomplete namsa)"`; for\n'
     "`python -m ...` too after `activate-global-python-argcomplete`."
@@ -317,9 +317,9 @@ def _memory_line(error: MemoryError) -> str:
 def _missing_line(error: ModuleNotFoundError) -> str:
     """Returns the line for a package that an installation without extras does not have."""
     package = (error.name or "").partition(".")[0]
-    if package not in EXTRAS:
+    if package not in {*EXTRAS, "horovod"}:
         return unforeseen_line(error)
-    return f"{package} is not installed: pip install 'namsa[{EXTRAS[package]}]', or in a checkout scripts/uv sync"
+    return f"{package} is not installed: {command(package)}"
 
 
 def _one_line(error: BaseException) -> str:

@@ -1,7 +1,7 @@
 """What this machine has, and the command that installs what it lacks.
 
-TensorFlow, Horovod and CuPy are imported in processes of their own. They may be missing or crash, and to load them here
-would start devices that a later computation sets up itself.
+TensorFlow, JAX, Horovod and CuPy are imported in processes of their own. They may be missing or crash, and to load them
+here would start devices that a later computation sets up itself.
 """
 
 import importlib
@@ -24,15 +24,17 @@ from rich.table import Table
 
 from namsa.engines import fused
 from namsa.errors import InputError
+from namsa.installation import CHECKOUT, HOROVOD, SYNC, command
 from namsa.launcher import rank_and_size
 from namsa.physics.backend import available_cores
 
-SYNC = "scripts/uv sync"
-SYNC_GPU = "scripts/uv sync --no-group cpu --extra train --extra gpu"
-REBUILD = "scripts/uv cache clean horovod && scripts/uv sync --reinstall-package horovod"
+SYNC_GPU = "scripts/uv sync --no-group cpu --extra train --extra gpu" if CHECKOUT else "pip install 'namsa[gpu]'"
+REBUILD = f"scripts/uv cache clean horovod && {SYNC} --reinstall-package horovod" if CHECKOUT else HOROVOD
 REBUILD_GPU = (
     f"source scripts/horovod_nccl.sh && scripts/uv cache clean horovod && {SYNC_GPU} --reinstall-package horovod, "
     "with nvcc on PATH"
+    if CHECKOUT
+    else "build it in a checkout, with nvcc on PATH: source scripts/horovod_nccl.sh"
 )
 SHOW_GPU = "start each rank with a GPU (jsrun -g 1, srun --gpus-per-task=1), and see what nvidia-smi lists there"
 PROBE_TIMEOUT_S = 120.0
@@ -44,6 +46,10 @@ import json, tensorflow as tf, keras
 print(json.dumps({"tensorflow": tf.__version__, "keras": keras.__version__, "cuda": tf.test.is_built_with_cuda(),
     "gpus": [tf.config.experimental.get_device_details(g).get("device_name", g.name)
              for g in tf.config.list_physical_devices("GPU")]}))
+"""
+_JAX = """
+import json, jax
+print(json.dumps({"version": jax.__version__, "devices": sorted({device.device_kind for device in jax.devices()})}))
 """
 _HOROVOD = """
 import json, horovod, horovod.tensorflow as hvd
@@ -113,11 +119,11 @@ def report(directory: Path = Path(), *, gpu: bool = False, timeout_s: float = PR
     Args:
         directory: Where data will be written.
         gpu: Whether a job on GPUs needs this machine: CuPy, a GPU for TensorFlow, and NCCL in Horovod.
-        timeout_s: Time for TensorFlow, Horovod and CuPy to be imported.
+        timeout_s: Time for TensorFlow, JAX, Horovod and CuPy to be imported.
     """
     with ThreadPoolExecutor() as pool:
-        probes = (_TENSORFLOW, _HOROVOD, _CUPY)
-        tensorflow, horovod, cupy = pool.map(lambda code: probe(code, timeout_s), probes)
+        probes = (_TENSORFLOW, _JAX, _HOROVOD, _CUPY)
+        tensorflow, jax, horovod, cupy = pool.map(lambda code: probe(code, timeout_s), probes)
     return Report(
         (
             *_machine(),
@@ -125,7 +131,8 @@ def report(directory: Path = Path(), *, gpu: bool = False, timeout_s: float = PR
             *map(_library, LIBRARIES),
             _engine(),
             _cupy(cupy, gpu),
-            *_tensorflow(tensorflow, gpu),
+            *_tensorflow(tensorflow, gpu, needed=CHECKOUT and jax.answer is None),
+            _jax(jax),
             *_horovod(horovod, gpu),
             _launcher(),
         )
@@ -152,9 +159,9 @@ def _machine() -> list[Check]:
         Check(
             "machine",
             "Python",
-            (3, 11) <= version < (3, 14),
+            (3, 11) <= version < (3, 15),
             f"{platform.python_version()} ({sys.executable})",
-            "scripts/uv python pin 3.11, then " + SYNC,
+            "scripts/uv python pin 3.11, then " + SYNC if CHECKOUT else "an environment of Python 3.11 to 3.14",
         ),
         Check("machine", "cores", True, f"{cores} usable of {os.cpu_count()}"),
         Check("machine", "memory", True, f"{memory:.1f} GiB"),
@@ -188,11 +195,12 @@ def _library(name: str) -> Check:
         importlib.import_module(name)
         return Check("simulation", name, True, metadata.version(name))
     except Exception as error:  # a binary that does not fit raises anything
-        return Check("simulation", name, False, f"{type(error).__name__}: {error}", SYNC)
+        return Check("simulation", name, False, f"{type(error).__name__}: {error}", command(name))
 
 
 def _engine() -> Check:
     remedy = "with a C compiler on PATH: scripts/uv sync --reinstall-package namsa"
+    remedy = remedy if CHECKOUT else "a wheel for Linux, or with a C compiler on PATH: pip install from the source"
     found = f"fused, with vectors of {fused.vector_bytes()} bytes" if fused.available() else "plain, on SciPy's FFT"
     return Check("simulation", "compiled engine", fused.available(), found, remedy, needed=False)
 
@@ -208,10 +216,11 @@ def _cupy(probed: Probe, gpu: bool) -> Check:
     return Check("simulation", "CuPy", usable, f"{found['version']}: {devices}", SHOW_GPU, gpu, buses, least)
 
 
-def _tensorflow(probed: Probe, gpu: bool) -> list[Check]:
+def _tensorflow(probed: Probe, gpu: bool, needed: bool) -> list[Check]:
     found = probed.answer
     if found is None:
-        return [Check("training", "TensorFlow", False, probed.fault, SYNC_GPU if gpu else SYNC)]
+        remedy = SYNC_GPU if gpu else command("tensorflow")
+        return [Check("training", "TensorFlow", False, probed.fault, remedy, needed or gpu)]
     gpus = ", ".join(found["gpus"]) or ("no device" if found["cuda"] else "this build is for CPUs")
     return [
         Check("training", "TensorFlow", True, found["tensorflow"]),
@@ -220,33 +229,43 @@ def _tensorflow(probed: Probe, gpu: bool) -> list[Check]:
     ]
 
 
+def _jax(probed: Probe) -> Check:
+    found = probed.answer
+    if found is None:
+        return Check("training", "JAX", False, probed.fault, command("jax"), needed=False)
+    return Check("training", "JAX", True, f"{found['version']}: {', '.join(found['devices'])}")
+
+
 def _horovod(probed: Probe, gpu: bool) -> list[Check]:
     found = probed.answer
     if found is None:
-        return [Check("training", "Horovod", False, probed.fault, SYNC_GPU if gpu else SYNC)]
+        remedy = SYNC_GPU if gpu and CHECKOUT else command("horovod")
+        needed = CHECKOUT or gpu or _several_ranks()
+        return [Check("training", "Horovod (several ranks)", False, probed.fault, remedy, needed)]
 
     def feature(name: str, use: str, lacking: str, remedy: str, needed: bool = False) -> Check:
         present = found[name.lower()]
         return Check("training", name, present, use if present else lacking, remedy, needed)
 
     return [
-        Check("training", "Horovod", True, found["version"]),
+        Check("training", "Horovod (several ranks)", True, found["version"]),
         feature("Gloo", "horovodrun", "not built in", REBUILD),
         feature(
             "MPI",
             "mpirun, jsrun, srun",
             "not built in: jsrun and srun need it",
             f"with mpicxx on PATH: {REBUILD_GPU if gpu else REBUILD}",
-            needed=_started_by_mpi(),
+            # Where a launcher that is not Horovod's leaves it to MPI to connect several ranks.
+            needed=_several_ranks() and os.environ.get("HOROVOD_CONTROLLER") != "gloo",
         ),
         feature("NCCL", "gradients go from GPU to GPU", "not built in", REBUILD_GPU, needed=gpu),
     ]
 
 
-def _started_by_mpi() -> bool:
-    """Whether this process is one of several ranks whose launcher leaves it to MPI to connect them."""
+def _several_ranks() -> bool:
+    """Whether a launcher started this process as one of several ranks."""
     try:
-        return rank_and_size()[1] > 1 and os.environ.get("HOROVOD_CONTROLLER") != "gloo"
+        return rank_and_size()[1] > 1
     except InputError:
         return False
 

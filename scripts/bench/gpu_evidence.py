@@ -2,10 +2,12 @@
 
     scripts/gpu_evidence.sh [--parts tests,engines] [--out FOLDER] [--seconds 520] [--rehearse]
 
-Most important parts come first. A part that fails or takes too long ends alone; what it does not use is the next ones'.
-FOLDER gets gpu.json, which is written again after each part, and gpu.log with all that the parts print. The exit code
-is 1 if a part failed. --rehearse takes sizes for a processor, about a hundredth; there, parts that need a device
-end with "no device", which is no failure. `gpu_page.py` makes docs/benchmarks/gpu.md of gpu.json.
+Most important parts come first: those of which docs/benchmarks/gpu.md lacks numbers. A part that fails or takes too
+long ends alone; what it does not use is the next ones'. Where not all have the time that they may take, each leaves to
+the later ones the least with which they give a result: the five parts under JAX fit into 250 s. FOLDER gets gpu.json,
+which is written again after each part, and gpu.log with all that the parts print. The exit code is 1 if a part failed.
+--rehearse takes sizes for a processor, about a hundredth; there, parts that need a device end with "no device", which
+is no failure. `gpu_page.py` makes docs/benchmarks/gpu.md of gpu.json.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -46,6 +49,7 @@ class Part:
     Attributes:
         name: Its name.
         seconds: The most that it may take.
+        least: What it needs for a result.
         command: Python's arguments, with {out} for the folder of the results and {seconds} for the time it has. The
             last line of its output that is a JSON object is its result.
         rehearsal: Further arguments that make it small.
@@ -54,6 +58,7 @@ class Part:
 
     name: str
     seconds: int
+    least: int
     command: tuple[str, ...]
     rehearsal: tuple[str, ...] = ()
     cases: bool = False
@@ -64,40 +69,49 @@ def _set(*changes: str) -> tuple[str, ...]:
 
 
 PARTS = (
-    Part("machine", 30, (f"{BENCH}/gpu_evidence.py", "--machine")),
-    Part("tests", 150, (f"{BENCH}/gpu_evidence.py", "--tests"), ("--rehearse",)),
-    Part("engines", 100, (f"{BENCH}/simulate_gpu.py", "--json", "--repeats", "3")),
-    Part(
-        "networks",
-        80,
-        (f"{BENCH}/networks_jax.py", "--json", "--seconds", "{seconds}"),
-        ("--side", "24", "--networks", "200kv-20mrad-fast", "--compared"),
-    ),
+    Part("machine", 30, 5, (f"{BENCH}/gpu_evidence.py", "--machine")),
     Part(
         "step",
         130,
+        70,
         (f"{BENCH}/step_jax.py", "--steps", "8", "--seconds", "{seconds}"),
         ("--image", "16", "--steps", "2", *_set("network.growth=4", "network.first_filters=4")),
         cases=True,
     ),
-    Part("quickstart", 100, (f"{BENCH}/jobs_jax.py", "quickstart", "--json"), _set(*TINY)),
+    Part(
+        "networks",
+        80,
+        35,
+        (f"{BENCH}/networks_jax.py", "--json", "--seconds", "{seconds}"),
+        ("--side", "24", "--networks", "200kv-20mrad-fast", "--compared"),
+    ),
     Part(
         "source",
         60,
+        30,
         (f"{BENCH}/simulate_source.py", "--json", "--seconds", "8", "--workers", "0", "1", "3"),
         ("--workers", "1", "--seconds", "3", *_set(*SMALL, "variation.thickness_angstrom=[15,40]")),
     ),
     Part(
+        "quickstart",
+        100,
+        45,
+        (f"{BENCH}/jobs_jax.py", "quickstart", "--json", "--seconds", "{seconds}"),
+        _set(*TINY),
+    ),
+    Part(
         "training",
         240,
+        60,
         (f"{BENCH}/jobs_jax.py", "reality", "--json", "--seconds", "{seconds}", "--rates", "{out}/gpu.json"),
         (
-            *("--seconds", "600"),
             *_set(*SMALL, "variation.thickness_angstrom=[15,40]", "network.growth=4", "network.layers=[1,1,1]"),
             *_set("split={train: 0.7, dev: 0.3, test: 0.0, by: formula}", "data.source.samples_per_epoch=80"),
             *_set("data.source.window=20", "data.source.baseline_samples=10", "training.validation.samples=4"),
         ),
     ),
+    Part("tests", 150, 40, (f"{BENCH}/gpu_evidence.py", "--tests"), ("--rehearse",)),
+    Part("engines", 100, 40, (f"{BENCH}/simulate_gpu.py", "--json", "--repeats", "3")),
 )
 
 
@@ -110,21 +124,31 @@ def main() -> int:
         return tests(options.rehearse)
     options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
-    end = time.monotonic() + options.seconds * (SLOWER if options.rehearse else 1)
+    slower = SLOWER if options.rehearse else 1
+    end, chosen = time.monotonic() + options.seconds * slower, [of_name(name) for name in options.parts]
     results: dict[str, Any] = {"rehearsal": True} if options.rehearse else {}
     log_file = (options.out / "gpu.log").open("w", encoding="utf-8")
     with log_file as log, tempfile.TemporaryDirectory() as cache:
-        for name in options.parts:
-            part = next(part for part in PARTS if part.name == name)
+        for index, part in enumerate(chosen):
             words = (*part.command, *(part.rehearsal if options.rehearse else ()))
-            seconds = min(part.seconds * (SLOWER if options.rehearse else 1), end - time.monotonic())
-            results[name] = run(replace(part, command=words), seconds, log, options.out, cache)
+            left = end - time.monotonic()
+            seconds = time_of(part, left / slower, chosen[index + 1 :]) * slower
+            results[part.name] = run(replace(part, command=words), seconds, log, options.out, cache)
             (options.out / "gpu.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     parts = {name: result for name, result in results.items() if name != "rehearsal"}
     for name, result in parts.items():
         print(f"{name:10} {result['ended']:14} {result['seconds']:6.1f} s")
     fine = ("well", "no device") if options.rehearse else ("well",)
     return int(any(result["ended"] not in fine for result in parts.values()))
+
+
+def of_name(name: str) -> Part:
+    return next(part for part in PARTS if part.name == name)
+
+
+def time_of(part: Part, left: float, later: Sequence[Part]) -> float:
+    """Returns the time of a part, s: what the later ones need is left to them, if it is more than this one needs."""
+    return min(part.seconds, left, max(part.least, left - sum(other.least for other in later)))
 
 
 def parse() -> argparse.Namespace:

@@ -5,10 +5,11 @@
 
 "quickstart" runs configs/quickstart.yaml from nothing to its report: the simulation of all samples by `namsa dataset`,
 then the job. "reality" trains the network of configs/reality.yaml with samples that are simulated beside it
-(data.source of kind simulate) until --seconds are over, when it is stopped as by Ctrl-C; its validations are of samples
-of the dev split, the first of them after the first epoch. Its split is train and dev alone, so that few samples are
-simulated before the training. --rates is a results file of gpu_evidence.py: the fastest row of its part "source" says
-who simulates. "ratio" is the SSIM over that of the mean image, or the last validation's over the first's.
+(data.source of kind simulate); its validations are of samples of the dev split, the first of them after the first
+epoch. Its split is train and dev alone, so that few samples are simulated before the training. A job is stopped before
+--seconds are over, as by Ctrl-C, and its results are those until then. --rates is a results file of gpu_evidence.py:
+the fastest row of its part "source" says who simulates, and how many samples an epoch can have. "ratio" is the SSIM
+over that of the mean image, or the last validation's over the first's.
 """
 
 import argparse
@@ -31,7 +32,7 @@ ENDING = 20.0  # seconds between the signal and the end of the part: a step, a v
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("job", choices=("quickstart", "reality"))
-    parser.add_argument("--seconds", type=float, default=180.0, help="of the job reality, all in all")
+    parser.add_argument("--seconds", type=float, default=180.0, help="all in all")
     parser.add_argument("--rates", type=Path, metavar="FILE", help="gpu.json, whose part source chooses the simulator")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
@@ -41,26 +42,30 @@ def main() -> int:
     print(*(f"{key}: {value}" for key, value in result.items() if not isinstance(value, list)), sep="\n")
     if options.json:
         print(json.dumps(result))
-    return 0
+    # 130: the job was stopped, which is no fault of one without an end.
+    return 0 if result["steps"] and result["code"] in ((0,) if options.job == "quickstart" else (0, 130)) else 1
 
 
 def quickstart(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     config, run = ROOT / "configs/quickstart.yaml", folder / "run"
     overrides = [word for change in options.overrides for word in ("--set", change)]
     began = time.perf_counter()
-    Command("namsa", "dataset", config, "--out", folder / "data", *overrides).check()
-    simulated_s = time.perf_counter() - began
+    simulation = Command("namsa", "dataset", config, "--out", folder / "data", *overrides)
+    simulation.stop_after(options.seconds / 2, ENDING / 2)
+    simulated_s = simulation.seconds()
+    if simulation.process.returncode:
+        raise SystemExit(f"jobs_jax: the simulation ended with exit code {simulation.process.returncode}")
     job = Command("train", config, "--run-dir", run, *overrides, "--set", f"data.directory={folder / 'data'}")
-    job.check()
+    job.stop_after(began + options.seconds - ENDING / 2 - time.perf_counter(), ENDING / 2)
+    steps = rows(run / "metrics.jsonl")
+    result = {"simulation_s": simulated_s, "job_s": job.seconds(), "code": job.process.returncode, **of_steps(steps)}
+    if job.process.returncode:
+        return result
     evaluation = json.loads((run / "evaluation.json").read_text())
-    facts, steps = evaluation["run"], rows(run / "metrics.jsonl")
-    return {
-        "simulation_s": simulated_s,
-        "job_s": job.seconds(),
-        "start_s": facts["seconds"] - sum(step.get("wall_s", step["step_s"]) for step in steps),
-        "steps_s": sum(step.get("wall_s", step["step_s"]) for step in steps),
+    facts = evaluation["run"]
+    return result | {
+        "start_s": facts["seconds"] - result["steps_s"],
         "evaluation_and_report_s": job.seconds() - facts["seconds"],
-        **of_steps(steps),
         "samples": len(evaluation["samples"]),
         "training_samples": facts["training_samples"],
         "device": facts["device"],
@@ -73,11 +78,11 @@ def quickstart(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def reality(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     began, run = time.perf_counter(), folder / "run"
-    source = {"kind": "simulate", "samples_per_epoch": 2560, "window": 160, "memory_gib": 8, "baseline_samples": 20}
-    source |= simulator(options.rates)
+    source = source_of(options.rates, options.seconds)
     changes = [f"data.source={json.dumps(source)}", SPLIT]
     changes += ["training.epochs=1000", "training.validation.every_epochs=1", "training.validation.samples=50"]
-    changes += ["training.inputs.redraw_epochs=1", "training.simulate_seconds=40", *options.overrides]
+    changes += ["training.inputs.redraw_epochs=1", f"training.simulate_seconds={min(40, options.seconds / 6):.0f}"]
+    changes += options.overrides
     words = [word for change in [f"data.directory={folder / 'data'}", *changes] for word in ("--set", change)]
     job = Command("train", ROOT / "configs/reality.yaml", "--run-dir", run, *words)
     job.stop_after(began + options.seconds - ENDING - time.perf_counter(), ENDING)
@@ -89,7 +94,6 @@ def reality(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "code": job.process.returncode,
         "checkpoints": len(list((run / "checkpoints").glob("step-*.npz"))),
         "source": source,
-        "steps_s": sum(step.get("wall_s", step["step_s"]) for step in steps),
         **of_steps(steps),
         "first_losses": statistics.mean(losses[:tenth]) if losses else None,
         "last_losses": statistics.mean(losses[-tenth:]) if losses else None,
@@ -100,18 +104,19 @@ def reality(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
     if len(validations) > 1:
         result["ratio"] = validations[-1]["ssim"] / validations[0]["ssim"]
-    if not steps:
-        print(json.dumps(result))
-        raise SystemExit("jobs_jax: no step was taken")
     return result
 
 
-def simulator(rates: Path | None) -> dict[str, Any]:
-    """Returns the workers of the fastest row of the part "source" in a results file, if it is there."""
+def source_of(rates: Path | None, seconds: float) -> dict[str, Any]:
+    """Returns data.source: an epoch takes a tenth of the time at the rate of the part "source", if that is there."""
+    source = {"kind": "simulate", "reuse": 4, "memory_gib": 8, "baseline_samples": 20}
     found = (json.loads(rates.read_text()).get("source") or {}).get("result") if rates and rates.exists() else None
-    if not found:
-        return {}
-    return {"workers": max(found["rows"], key=lambda row: row["samples_per_s"])["workers"]}
+    drawn = 80  # samples of an epoch; ten of a specimen
+    if found:
+        best = max(found["rows"], key=lambda row: row["samples_per_s"])
+        source["workers"] = best["workers"]
+        drawn = 10 * min(64, max(8, round(best["samples_per_s"] * seconds / 100)))
+    return source | {"samples_per_epoch": 4 * drawn, "window": min(160, drawn)}
 
 
 class Command:
@@ -125,12 +130,6 @@ class Command:
 
     def seconds(self) -> float:
         return self.ended - self.began
-
-    def check(self) -> None:
-        code = self.process.wait()
-        self.ended = time.perf_counter()
-        if code:
-            raise SystemExit(f"jobs_jax: exit code {code} of {' '.join(self.process.args[2:])}")
 
     def stop_after(self, seconds: float, patience: float) -> None:
         """Lets it run for so long, then interrupts it, and kills it if it has not ended well before `patience`."""
@@ -163,7 +162,8 @@ def of_steps(steps: list[dict[str, Any]]) -> dict[str, Any]:
     }
     rate = {"samples_per_s": statistics.median(step["samples_per_s"] for step in steps[1:])} if len(steps) > 1 else {}
     first = {"first_step_s": steps[0]["step_s"]} if steps else {}
-    return {"steps": len(steps), **first, **times, **rate}
+    steps_s = sum(step.get("wall_s", step["step_s"]) for step in steps)
+    return {"steps": len(steps), "steps_s": steps_s, **first, **times, **rate}
 
 
 if __name__ == "__main__":

@@ -26,12 +26,13 @@ ROOT = Path(__file__).resolve().parents[2]
 NETWORKS = ("200kv-20mrad-fast", "200kv-20mrad-reality")
 COMPARED = ("200kv-20mrad-segment", "200kv-20mrad-thickness", "200kv-20mrad-embed", "200kv-5mrad-classify")
 WORKER = ROOT / "scripts/bench/workers/network_answers.py"
+COMPARISON = 0.6  # of the time, after which the networks that have answered are compared
 STEP_ANGSTROM, LATTICE_ANGSTROM = 0.4, 3.905
 
 
 def main() -> int:
     options = parse()
-    ending = time.monotonic() + options.seconds
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         scan = simulated(options.side, folder / "scan.npy")
@@ -42,23 +43,35 @@ def main() -> int:
         for place, platform in (("device", {}), ("cpu", {"JAX_PLATFORMS": "cpu"})):
             command = [sys.executable, WORKER, folder / f"{place}.npz", *options.networks, *options.compared]
             jobs[place] = subprocess.Popen([*map(str, command)], env=os.environ | exact | platform)
-        codes = [job.wait() for job in jobs.values()]
-        rows = compare(folder) if not any(codes) else {}
+        codes = [ended(job, COMPARISON * options.seconds - (time.monotonic() - began)) for job in jobs.values()]
+        rows = compare(folder)
         for network in options.networks:
-            if time.monotonic() < ending:
+            tell(scan, rows, options.json)  # if this process is ended, its last line is what is known by then
+            if time.monotonic() - began < options.seconds:
                 rows.setdefault(network, {}).update(timed(folder / "scan.npy", network))
-            print(network, json.dumps(rows.get(network)), flush=True)
-    print(*(f"{network}: {row.get('differences')}" for network, row in rows.items()), sep="\n")
+    difference = tell(scan, rows, options.json)
+    return int(any(codes) or difference is None or difference > 1e-5)
+
+
+def ended(job: subprocess.Popen[bytes], seconds: float) -> int:
+    """Returns the exit code of a process, which is ended after some time."""
+    try:
+        return job.wait(max(1.0, seconds))
+    except subprocess.TimeoutExpired:
+        job.kill()
+        return job.wait()
+
+
+def tell(scan: dict[str, Any], rows: dict[str, dict[str, Any]], as_json: bool) -> float | None:
+    """Prints what is known of the networks, and returns the largest difference of a density."""
+    print(*(f"{network}: {row}" for network, row in rows.items()), sep="\n", flush=True)
     densities = [row["differences"]["density"] for row in rows.values() if "density" in row.get("differences", {})]
-    fastest = min((row["seconds"] for row in rows.values() if "seconds" in row), default=float("nan"))
-    if options.json:
-        print(
-            json.dumps(
-                scan
-                | {"difference": max(densities, default=None), "networks": rows, "ratio": scan["simulated_s"] / fastest}
-            )
-        )
-    return int(any(codes) or not densities or max(densities) > 1e-5)
+    times = [row["seconds"] for row in rows.values() if "seconds" in row]
+    known = scan | {"difference": max(densities, default=None), "networks": rows}
+    known["ratio"] = scan["simulated_s"] / min(times) if times else None
+    if as_json:
+        print(json.dumps(known), flush=True)
+    return known["difference"]
 
 
 def parse() -> argparse.Namespace:
@@ -101,10 +114,13 @@ def compare(folder: Path) -> dict[str, dict[str, Any]]:
     import numpy as np
 
     found: dict[str, dict[str, Any]] = {}
-    with np.load(folder / "device.npz") as here, np.load(folder / "cpu.npz") as there:
+    paths = folder / "device.npz", folder / "cpu.npz"
+    if not all(path.exists() for path in paths):
+        return found
+    with np.load(paths[0]) as here, np.load(paths[1]) as there:
         for key in there.files:
             network, answer = key.split("/")
-            if answer != "seconds":
+            if answer != "seconds" and key in here.files:
                 difference = float(np.abs(here[key] - there[key]).max() / np.abs(there[key]).max())
                 found.setdefault(network, {}).setdefault("differences", {})[answer] = difference
     return found

@@ -40,15 +40,27 @@ def test_a_machine_without_a_gpu_is_described(tmp_path):
     ],
 )
 def test_a_part_ends_alone_and_keeps_what_it_has_printed(code, ended, result, tmp_path):
-    part = gpu_evidence.Part("one", 6, ("-c", code))
+    part = gpu_evidence.Part("one", 6, 6, ("-c", code))
     with (tmp_path / "log").open("w") as log:
         found = gpu_evidence.run(part, 6, log, tmp_path, str(tmp_path))
     assert (found["ended"], found["result"]) == (ended, result)
 
 
 def test_every_part_has_a_script_and_a_section():
-    assert [part.name for part in gpu_evidence.PARTS] == ["machine", *gpu_page.SECTIONS]
+    assert {part.name for part in gpu_evidence.PARTS} == {"machine", *gpu_page.SECTIONS}
     assert all((ROOT / part.command[0]).is_file() for part in gpu_evidence.PARTS)
+
+
+@pytest.mark.parametrize("left", [250, 520])
+def test_each_part_leaves_the_later_ones_what_they_need(left):
+    parts = {part.name: part for part in gpu_evidence.PARTS}
+    times, remaining = {}, left
+    for index, part in enumerate(gpu_evidence.PARTS):
+        times[part.name] = gpu_evidence.time_of(part, remaining, gpu_evidence.PARTS[index + 1 :])
+        remaining -= times[part.name]
+    assert remaining >= 0
+    assert all(times[name] >= parts[name].least for name in ("step", "networks", "source", "quickstart", "training"))
+    assert left < 520 or all(times[name] >= part.least for name, part in parts.items())
 
 
 def test_the_page_is_that_of_the_results():

@@ -7,14 +7,15 @@ from importlib.util import find_spec
 from typing import Any
 
 from namsa.errors import InputError
+from namsa.installation import command
 
-INSTALLATION = {"tensorflow": "pip install 'namsa[reconstruct]'", "jax": "pip install 'namsa[jax]'"}
+BACKENDS = ("tensorflow", "jax")
 _fallen_back = set[str]()  # what `fall_back` has set, which a configuration overrides
 
 
 def installed() -> list[str]:
     """Returns those that are installed, without importing them."""
-    return [name for name in INSTALLATION if find_spec(name)]
+    return [name for name in BACKENDS if find_spec(name)]
 
 
 def fall_back() -> None:
@@ -38,11 +39,11 @@ def choose(configured: str | None = None) -> None:
     if configured and environment in _fallen_back:
         environment = None
     key, chosen = ("KERAS_BACKEND", environment) if environment else ("training.backend", configured or "tensorflow")
-    if chosen not in INSTALLATION:
-        raise InputError(f"{key} is {chosen}: set it to {' or '.join(INSTALLATION)}")
+    if chosen not in BACKENDS:
+        raise InputError(f"{key} is {chosen}: set it to {' or '.join(BACKENDS)}")
     if chosen not in (found := installed()):
         other = f", or set {key} to {found[0]}" if found else ""
-        raise InputError(f"{key} is {chosen}, which is not installed: {INSTALLATION[chosen]}{other}")
+        raise InputError(f"{key} is {chosen}, which is not installed: {command(chosen)}{other}")
     if "keras" in sys.modules and name() != chosen:
         raise InputError(
             f"{key} is {chosen}, and this process computes with {name()} already: set KERAS_BACKEND={chosen} before "

@@ -20,6 +20,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from namsa import installation
 from namsa.errors import InputError
 from namsa.launcher import rank_and_size
 
@@ -130,7 +131,7 @@ def _load_horovod(training: Training, launched: int, launched_rank: int) -> None
     if backend.name() == "jax":
         fault = f"{what} Horovod, which exchanges no tensors of JAX: {remedy}, or compute with KERAS_BACKEND=tensorflow"
     elif find_spec("horovod") is None:
-        fault = f"{what} Horovod, which is not installed: pip install 'namsa[train]', or in a checkout scripts/uv sync"
+        fault = f"{what} Horovod, which is not installed: {installation.command('horovod')}"
     if fault:
         raise InputError(fault) if launched_rank == 0 else silent_exit(_exit_code(InputError(fault)))
     import horovod.tensorflow

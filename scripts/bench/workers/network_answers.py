@@ -1,4 +1,5 @@
-"""Answers of shipped networks to random patterns: `python network_answers.py FILE.npz [NAME ...]` writes them.
+"""Answers of shipped networks to random patterns: `python network_answers.py FILE.npz [NAME ...]` writes them,
+one network after the other.
 
 The backend is that of KERAS_BACKEND; under JAX, TensorFlow cannot be imported. `../networks_jax.py` compares them.
 """
@@ -58,12 +59,14 @@ def answers(model: Model) -> dict[str, Array]:
 def main() -> None:
     path, *names = sys.argv[1:]
     found: dict[str, Any] = {}
-    for model in shipped():
-        if not names or model.name in names:
-            began = time.perf_counter()
-            found |= {f"{model.name}/{name}": array for name, array in answers(model).items()}
-            found[f"{model.name}/seconds"] = time.perf_counter() - began
-    np.savez(Path(path), **found)
+    models = {model.name: model for model in shipped()}
+    for name in names or models:
+        began = time.perf_counter()
+        found |= {f"{name}/{answer}": array for answer, array in answers(models[name]).items()}
+        found[f"{name}/seconds"] = time.perf_counter() - began
+        partial = Path(path).with_suffix(".partial.npz")  # this process may be ended at any time
+        np.savez(partial, **found)
+        partial.replace(path)
 
 
 if __name__ == "__main__":

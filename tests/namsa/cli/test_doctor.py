@@ -12,6 +12,7 @@ from namsa.cli import doctor
 
 EVERYTHING = {
     doctor._TENSORFLOW: {"tensorflow": "2.18.1", "keras": "3.15.1", "cuda": True, "gpus": ["V100"]},
+    doctor._JAX: {"version": "0.10.2", "devices": ["V100"]},
     doctor._HOROVOD: {"version": "0.28.1", "gloo": True, "mpi": True, "nccl": True},
     doctor._CUPY: {
         "version": "13.6.0",
@@ -60,7 +61,9 @@ def test_nothing_there(monkeypatch, tmp_path):
     report = doctor.report(tmp_path / "nowhere")
     missing = [check for check in report.checks if not check.ok]
     assert not report.ok
-    assert {"TensorFlow", "Horovod", "CuPy", "data disk", *doctor.LIBRARIES} <= {check.name for check in missing}
+    assert {"TensorFlow", "JAX", "Horovod (several ranks)", "CuPy", "data disk", *doctor.LIBRARIES} <= {
+        check.name for check in missing
+    }
     assert all(check.remedy for check in missing)
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(doctor.table(report))
@@ -78,6 +81,16 @@ def test_what_is_not_needed_is_no_fault(monkeypatch):
     checks = _by_name(report)
     assert report.ok
     assert not any(checks[name].ok for name in ("CuPy", "MPI", "NCCL", "launcher"))
+
+
+@pytest.mark.usefixtures("_alone")
+@pytest.mark.parametrize(("there", "ok"), [("_TENSORFLOW", True), ("_JAX", True), (None, False)])
+def test_one_of_tensorflow_and_jax_is_enough(monkeypatch, there, ok):
+    lacking = {getattr(doctor, name) for name in ("_TENSORFLOW", "_JAX") if name != there}
+    monkeypatch.setattr(
+        doctor, "probe", lambda code, timeout_s: doctor.Probe(None if code in lacking else EVERYTHING[code])
+    )
+    assert doctor.report().ok is ok
 
 
 @pytest.mark.usefixtures("_alone")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from namsa import installation
 from namsa.errors import InputError
 from train.execution import backend
 
@@ -11,6 +12,7 @@ def there(request, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "")  # whatever is set is undone
     monkeypatch.delenv("KERAS_BACKEND")
     monkeypatch.setattr(backend, "_fallen_back", set())
+    monkeypatch.setattr(installation, "CHECKOUT", False)
     monkeypatch.setattr(backend, "installed", lambda: request.param)
     monkeypatch.setattr(backend, "name", lambda: "tensorflow" if "tensorflow" in request.param else "jax")
     return request.param

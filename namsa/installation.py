@@ -1,0 +1,23 @@
+"""Commands that install what is missing: `scripts/uv` in a checkout, pip with an extra of the package elsewhere."""
+
+from pathlib import Path
+
+CHECKOUT = (Path(__file__).parents[1] / "scripts" / "uv").is_file()
+EXTRAS = {"tensorflow": "reconstruct", "keras": "reconstruct", "jax": "jax"}  # that bring a package
+SYNC = "scripts/uv sync"
+# pip builds a package apart from those that are installed, where Horovod finds no TensorFlow and goes without.
+HOROVOD = (
+    "pip install 'namsa[train]' && HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 pip install --no-build-isolation "
+    "horovod==0.28.1 (Linux, Python 3.11 or 3.12, a C++ compiler and make)"
+)
+
+
+def command(package: str) -> str:
+    """Returns the command that installs a package."""
+    if CHECKOUT:
+        return SYNC
+    if package == "horovod":
+        return HOROVOD
+    return (
+        f"pip install 'namsa[{EXTRAS[package]}]'" if package in EXTRAS else f"pip install --force-reinstall {package}"
+    )
