@@ -49,6 +49,27 @@ except InputError as error:
     print("refused:", error)
 """
 
+TRAIN = """
+import pkgutil
+
+import numpy as np
+
+import fcdensenet, train
+
+for package in (fcdensenet, train):
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+
+calibration = train.CalibrationOverrides(
+    energy_ev=200e3, semiangle_mrad=20.0, scan_step_angstrom=0.4, pixel_mrad=3.0, centre_pixels=(16, 16)
+)
+patterns = np.random.default_rng(1).random((26, 24, 33, 33), np.float32)
+result = train.reconstruct(patterns, "200kv-20mrad-fast", calibration, beam_intensity=500.0)
+assert train.measure.performance.peak_memory_mib() > 10
+print("density", result.density.shape)
+"""
+
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
@@ -60,6 +81,13 @@ def test_a_crystal_is_simulated_written_and_read(done):
     lines = done.stdout.splitlines()
     assert f"cores {len(os.sched_getaffinity(0))}" in lines
     assert any(line.startswith("shape ") and len(line.split()) == 5 for line in lines)
+
+
+@pytest.mark.slow  # TensorFlow is imported
+def test_every_module_of_train_is_imported_and_scans_are_reconstructed(tmp_path):
+    done = elsewhere.run(TRAIN, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "density (26, 24)"
 
 
 def test_locks_are_those_of_windows(done):

@@ -15,7 +15,6 @@ The sustained rate is the mean over the steps of a job, and the paper's error ba
 median over time of the mean over ranks and the central 68% (Kurth et al. 2018, section VI).
 """
 
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,10 +22,16 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
 from ..ranks.protocol import Ranks
 from .energy import Energy
 from .results import Moments, PerformanceSummary, Spread, StepRow
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 PAPER_STEPS = 1000  # over which Laanait et al. (2019) average
 
@@ -154,4 +159,7 @@ def spread(values: npt.NDArray[np.float64]) -> Spread:
 
 def peak_memory_mib() -> float:
     """Returns the peak memory of this process on the host so far, MiB."""
+    if resource is None:
+        used = psutil.Process().memory_info()
+        return getattr(used, "peak_wset", used.rss) / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
