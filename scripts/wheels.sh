@@ -17,6 +17,6 @@ for wheel in dist/linux/*-linux_*.whl; do # a wheel without the compiled engine 
 done
 CC=false uv build --wheel --out-dir dist # its hook says that there is no compiler
 rm -rf dist/linux
-uv export --locked --no-default-groups --extra reconstruct --no-emit-project --no-hashes --no-annotate \
+uv export --locked --no-default-groups --extra reconstruct --extra jax --no-emit-project --no-hashes --no-annotate \
     --output-file dist/versions.txt >/dev/null
 uv tool run --from twine==7.0.0 twine check --strict dist/*.whl

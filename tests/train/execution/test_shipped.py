@@ -30,4 +30,5 @@ def test_shipped_networks_give_the_same_under_both_backends(tmp_path):
         assert {key.partition("/")[0] for key in answers} == {model.name for model in shipped()}
         for key in answers:
             error = np.abs(found[key] - expected[key]).max() / np.abs(expected[key]).max()
-            assert error <= 1e-5, f"{key}: {error:.1e}"
+            # The network predicts the logarithm of the error, of which the variance is the square.
+            assert error <= (4e-5 if key.endswith("/variance") else 1e-5), f"{key}: {error:.1e}"

@@ -10,7 +10,9 @@ import tensorflow as tf
 import timelines
 from four_ranks import Alone, assert_close
 
+from namsa import installation
 from namsa.errors import InputError
+from train.experiment import registry
 from train.experiment.exchange import Allreduce
 from train.experiment.sections import Training
 from train.ranks import reduction, wire
@@ -135,6 +137,26 @@ def test_hierarchical_is_refused_where_horovod_would_ignore_it(monkeypatch):
     monkeypatch.setattr(reduction, "rank_and_size", lambda: (0, 2))
     with pytest.raises(InputError, match="hierarchical needs Horovod built with NCCL"):
         reduction.start(training(exchange={"hierarchical": True}))
+
+
+NEED_HOROVOD = {"hybrid": {"node_ranks": 2, "leaders": 1}, "lag": {}, "local_sgd": {"synchronise": 2}, "sharded": {}}
+
+
+@pytest.mark.parametrize("kind", registry.kinds("exchange"))
+def test_every_strategy_of_the_exchange_says_that_it_needs_horovod(kind, monkeypatch):
+    section = training(exchange={"kind": kind} | NEED_HOROVOD[kind])
+    monkeypatch.setattr(reduction, "hvd", None)
+    monkeypatch.setattr(reduction, "find_spec", lambda name: None)
+    monkeypatch.setattr(installation, "CHECKOUT", False)
+    with pytest.raises(
+        InputError, match=rf"kind {kind} needs Horovod, which is not installed: .* --no-build-isolation"
+    ):
+        reduction.start(section)
+    monkeypatch.setattr(reduction.backend, "name", lambda: "jax")
+    with pytest.raises(InputError, match=rf"kind {kind} needs Horovod, which exchanges no tensors of JAX: set it to"):
+        reduction.start(section)
+    with pytest.raises(InputError, match="ways 2 needs Horovod, which exchanges no tensors of JAX: set it to 1"):
+        reduction.start(training(split={"ways": 2}))
 
 
 @pytest.mark.parametrize(
