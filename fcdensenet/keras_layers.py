@@ -202,7 +202,13 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
 
 class Dropout(keras.layers.Dropout):
-    """Keras' dropout, with the random numbers of TensorFlow under JAX, too."""
+    """Keras' dropout, with the random numbers of TensorFlow under JAX, too.
+
+    Attributes:
+        copies: Number of ranks that have the same maps, as many after the other, and drop the same of them.
+    """
+
+    copies = 1
 
     def call(self, inputs: KerasTensor, training: bool = False) -> KerasTensor:
         """Returns the maps, of which training drops a part."""

@@ -33,10 +33,10 @@ class DividedNetworkLayers(DividedKerasLayers, KerasNetworkLayers):
         parts = joined_parts(self.rows(x), self.split.ways, multiple)
         if parts == 1:
             return self, x
-        x = Joined(self.split, parts, self.row_axis, name)(x)
+        x, copies = Joined(self.split, parts, self.row_axis, name)(x), parts * self.copies
         if parts == self.split.ways:
-            return KerasNetworkLayers(self.input_shape, self.data_format, self.seed), x
-        return replace(self, split=self.split.widened(parts)), x
+            return KerasNetworkLayers(self.input_shape, self.data_format, self.seed, copies=copies), x
+        return replace(self, split=self.split.widened(parts), copies=copies), x
 
 
 class DividedMaxPooling(keras.layers.Layer):

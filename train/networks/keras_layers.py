@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import KerasTensor, ops
 
-from fcdensenet.keras_layers import MOVING_AVERAGE, BatchNormalization, HeNormal, KerasLayers, layer_seed
+from fcdensenet.keras_layers import MOVING_AVERAGE, BatchNormalization, Dropout, HeNormal, KerasLayers, layer_seed
 
 from .layers import Padding
 
@@ -15,6 +15,13 @@ from .layers import Padding
 @dataclass(frozen=True)
 class KerasNetworkLayers(KerasLayers):
     """`train.networks.layers.NetworkLayers` for symbolic Keras tensors. The protocol documents the methods."""
+
+    copies: int = 1  # number of ranks that have the same maps
+
+    def dropout(self, x: KerasTensor, rate: float, name: str) -> KerasTensor:
+        layer = Dropout(rate, seed=layer_seed(self.seed, name), name=name)
+        layer.copies = self.copies
+        return layer(x)
 
     def pad(self, x: KerasTensor, width: int, name: str) -> KerasTensor:
         return keras.layers.ZeroPadding2D(width, data_format=self.data_format, name=name)(x)

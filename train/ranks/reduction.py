@@ -258,7 +258,7 @@ def broadcast_state(model: keras.Model, others: Sequence[Any]) -> None:
     """Copies rank 0's weights and other variables to every rank.
 
     The seeds of dropout are copied, too, and then made different on each rank: with equal seeds, all ranks would drop
-    the same feature maps.
+    the same feature maps. Ranks that have the same maps, of one sample, keep equal ones.
 
     Args:
         others: Keras variables beside it: moments, counters, the loss scale.
@@ -272,9 +272,11 @@ def broadcast_state(model: keras.Model, others: Sequence[Any]) -> None:
             variable.assign(hvd.broadcast(variable, root_rank=0))
 
     tf.function(broadcast, autograph=False)([variable.value for variable in [*model.variables, *others]])
+    shared = [layer for layer in model.layers if getattr(layer, "copies", 1) > 1]
+    copies = {id(layer.seed_generator.state): layer.copies for layer in shared}
     for variable in model.variables:
         if variable.name == "seed_generator_state":
-            variable.assign_add([rank(), 0])
+            variable.assign_add([rank() // copies.get(id(variable), 1), 0])
 
 
 def average(variables: Sequence[Any]) -> None:
