@@ -282,3 +282,22 @@ def test_a_second_job_of_fewer_ranks_goes_on_where_the_first_ended(tmp_path):
 def _summaries(job):
     """What `namsa dataset` said last, on each rank."""
     return [json.loads(line) for line in job.stdout.splitlines() if line.startswith('{"rank"') and "written" in line]
+
+
+def test_a_node_without_gpus_runs_a_rank_per_task(tmp_path):
+    """With a stand-in for horovodrun, which prints its words and the threads of a rank."""
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "horovodrun").write_text('#!/bin/sh\necho "$OMP_NUM_THREADS" "$@"\n')
+    (programs / "horovodrun").chmod(0o755)
+    script = ["bash", str(ROOT / "scripts" / "slurm_cpu.sh")]
+    slurm = {"SLURM_NTASKS": "4", "SLURM_CPUS_PER_TASK": "8", "PATH": os.environ["PATH"]}
+
+    def run(*words, **more):
+        return subprocess.run(
+            [*script, *words], cwd=tmp_path, env=slurm | more, capture_output=True, text=True, check=False
+        )
+
+    shown = run("own.yaml", "--set", "seed=1").stdout
+    assert shown.startswith("8 -np 4 --gloo python -m train own.yaml --set seed=1 ")
+    assert (run().returncode, run("own.yaml", SLURM_JOB_NUM_NODES="2").returncode) == (2, 2)
