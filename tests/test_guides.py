@@ -31,7 +31,7 @@ PAGES = sorted(
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")]
     if "_build" not in page.parts and guides.blocks(page)
 )
-LANGUAGES = {"bash", "python", "yaml", "text", "eval-rst", "toctree"}
+LANGUAGES = {"bash", "include", "python", "yaml", "text", "eval-rst", "toctree"}
 OF_NETWORKS = {"describe", "scaling"}  # which read the section network alone
 # Not run as they are: a pattern, and `skip` or arguments that make the command small.
 CHANGES = {
