@@ -30,7 +30,9 @@ class StepPeak(NamedTuple):
     workspace: int  # of the operation that runs
 
 
-def step_peak(network: NetworkCount, dtype: str, images: int, columns: bool = False, scaled: bool = True) -> StepPeak:
+def step_peak(
+    network: NetworkCount, dtype: str, images: int, columns: bool = False, scaled: bool = True, penalised: bool = True
+) -> StepPeak:
     """Returns the largest memory in a training step, with the batch's inputs, without weights and moments.
 
     Args:
@@ -40,11 +42,12 @@ def step_peak(network: NetworkCount, dtype: str, images: int, columns: bool = Fa
         columns: Whether convolutions are products with columns of pixels, as TensorFlow's of float16 on processors
             without arithmetic for it. Others have copies of what they read and write, in oneDNN's or cuDNN's order.
         scaled: Whether the update scales gradients, and so has each of them twice.
+        penalised: Whether weights are penalised. The gradients of a penalty do not wait for the backward pass.
     """
-    step = _Step(network.layers, BYTES_PER_VALUE[dtype], images, columns)
+    step, gradients = _Step(network.layers, BYTES_PER_VALUE[dtype], images, columns), network.gradient_bytes("float32")
     step.forward()
-    step.backward()
-    update = StepPeak(0, (1 + scaled) * network.gradient_bytes("float32"), 0)
+    step.backward(gradients if penalised else 0)
+    update = StepPeak(0, (1 + scaled) * gradients, 0)
     return max(step.most, update, key=sum)
 
 
@@ -82,7 +85,8 @@ class _Step:
             unused = {name for name in layer.inputs if not left[name] and not self.needed[name] and name != over}
             self.give(map(self.size, unused))
 
-    def backward(self) -> None:
+    def backward(self, early: int) -> None:
+        self.gradients = early
         of_maps: defaultdict[str, list[int]] = defaultdict(list)
         last = self.layers[-1].name
         of_maps[last].append(self.size(last))
@@ -92,7 +96,8 @@ class _Step:
             if not own:
                 continue
             self.give(own[1:])  # they are added to the first
-            self.gradients += BYTES_PER_VALUE["float32"] * layer.trainable_parameters
+            if not early:
+                self.gradients += BYTES_PER_VALUE["float32"] * layer.trainable_parameters
             inputs = [name for name in layer.inputs if self.by_name[name].kind != "input"]
             for name in inputs:
                 of_maps[name].append(self.size(name))

@@ -57,9 +57,15 @@ def step_memory(experiment: Experiment, ranks: int, on_gpu: bool, batch_size: in
     batch_size = batch_size or training.batch_size
     network = count(experiment.network, training.recompute, training.split.ways, training.split.axis_index)
     dtype = stored_type(training)
-    columns = training.precision.compute == "mixed_float16" and not on_gpu
-    scaled = training.optimizer.lars != "none" or training.precision.compute == "mixed_float16"
-    peak = step_peak(network, dtype, batch_size * experiment.images_per_sample(), columns, scaled)
+    float16 = training.precision.compute == "mixed_float16"
+    peak = step_peak(
+        network,
+        dtype,
+        batch_size * experiment.images_per_sample(),
+        columns=float16 and not on_gpu,
+        scaled=float16 or training.optimizer.lars != "none",
+        penalised=training.loss.l2 > 0,
+    )
     weights = network.gradient_bytes("float32")
     messages = 0
     if ranks > 1:

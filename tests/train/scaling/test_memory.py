@@ -43,7 +43,7 @@ def test_accumulation_and_recomputing_change_what_they_should():
 
 
 MEASURED = {
-    "quickstart": (),
+    "quickstart": ("training.batch_size=4",),
     "segment": ("training.batch_size=4",),
     "classify": (),  # a residual network
     "benchmark": ("training.batch_size=1", "training.precision.compute=mixed_float16"),
