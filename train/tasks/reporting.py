@@ -48,6 +48,9 @@ class RunReport(Protocol):
         """
 
 
+MOST_COLUMNS = 8  # of a table on the terminal
+
+
 @dataclass(frozen=True)
 class ScoreTable:
     """Scores of a network beside a baseline, for the terminal, the report and the model card."""
@@ -60,11 +63,14 @@ class ScoreTable:
     notes: Mapping[str, str] = field(default_factory=dict)  # about a row, by its first cell
 
     def terminal(self) -> Table:
-        """Returns the table for the terminal."""
+        """Returns the table for the terminal, with a column for each row if it is too wide for 80 characters."""
         found = Table(title=self.title, caption=f"baseline: {self.baseline}\n")
-        for number, heading in enumerate(self.head):
+        head, rows = self.head, self.rows
+        if self.text_columns == 1 and len(head) > MOST_COLUMNS:
+            head, *rows = zip(head, *rows, strict=True)
+        for number, heading in enumerate(head):
             found.add_column(heading, justify="left" if number < self.text_columns else "right")
-        for row in self.rows:
+        for row in rows:
             found.add_row(*row)
         return found
 

@@ -1,10 +1,13 @@
 """STEMDL's task: the class of three patterns together, from files that are written here with h5py, and the macro F1."""
 
 import json
+import re
+from io import StringIO
 
 import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 from stemdl_files import write_stacks
 from tiny import CONFIG
 
@@ -12,6 +15,7 @@ from namsa import InputError
 from train.__main__ import main as command
 from train.experiment.experiment import load
 from train.main import train
+from train.tasks.classify.report import REPORT
 from train.tasks.classify.scores import macro_f1
 
 GROUPS = ["225", 194, 62]  # as text or number
@@ -68,6 +72,14 @@ def test_the_space_group_of_three_patterns_is_learnt_and_scored_by_f1(run_dir):
     assert counts.sum() == 10
     assert "The macro F1 is <strong>1.000</strong>." in (run_dir / "report.html").read_text()
     assert json.loads((run_dir / "validation.jsonl").read_text().splitlines()[0])["macro_f1"] <= 1
+
+
+def test_the_scores_fit_a_terminal_of_80_columns(run_dir):
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(REPORT.table(REPORT.read(run_dir / "evaluation.json"), run_dir, None))
+    shown = console.export_text()
+    assert "…" not in shown
+    assert re.search(r"macro F1 .*1\.000", shown)
 
 
 def test_the_macro_f1_is_the_mean_of_that_of_each_class_that_occurs():
