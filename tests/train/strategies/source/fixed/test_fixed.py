@@ -3,6 +3,8 @@
 import synthetic
 from divided_samples import experiment
 
+from train.input.source import TrainingSet
+from train.ranks.protocol import Alone
 from train.strategies.source.fixed.section import Fixed
 from train.strategies.source.fixed.source import Source
 
@@ -30,3 +32,10 @@ def test_what_is_left_of_an_epoch_is_the_rest_of_its_order():
     for share in range(SHARES):
         whole = ids(2, share, count=3)
         assert ids(2, share, count=2, taken=SHARES) == whole[1:]
+
+
+def test_a_job_that_goes_on_with_another_number_of_ranks_says_that_shares_are_new():
+    source = Source(Fixed(), experiment("scan", "y").model_copy(update={"seed": 5}))
+    lines = [source.open(TrainingSet(None, [], (1, 0), Alone(), None, before)) for before in (0, 1, 4)]
+    same = "every rank has its own samples in all epochs"
+    assert lines == [same, same, f"{same}, other ones than those of the 4 ranks before"]
