@@ -206,6 +206,19 @@ def test_command_writes_the_page_of_a_file_of_patterns(tmp_path, monkeypatch, ca
     assert "--pixel-mrad is -1.0: give one positive number" in capsys.readouterr().err
 
 
+def test_commands_know_the_file_of_a_reconstruction(tmp_path, monkeypatch, capsys):
+    density_file(tmp_path / "density.h5")
+    monkeypatch.chdir(tmp_path)
+    assert main(["info", "density.h5"]) == 0
+    assert re.search(r"  density +9 × 12 pixels of 0.25 × 0.2 Å, .* e/Å²\n", capsys.readouterr().out)
+    assert main(["info", "density.h5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["maps"]["density"]["pixel_angstrom"] == pytest.approx([0.25, 0.2])
+    assert main(["show", "density.h5"]) == 0
+    assert (tmp_path / "density.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["show", "density.h5", "--html"]) == 2
+    assert "namsa show SCAN --overlay density.h5" in capsys.readouterr().err
+
+
 # ---- In a browser ---------------------------------------------------------------------------------------------------
 
 SCRIPT = """
