@@ -25,6 +25,7 @@ _LEFT_OUT: dict[str, Any] = {"varied": {}, "specimen": "", "kind": "crystal", "p
 
 SplitName = Literal["train", "dev", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
+UNKNOWN = "unknown"  # material, formula or space group of a sample from a file that does not say it
 
 
 class Labelled(Protocol):

@@ -8,6 +8,8 @@ from typing import Any, cast
 import numpy.typing as npt
 from rich.table import Table
 
+from namsa.dataset.entry import UNKNOWN
+
 from ...measure.groups import title
 from ...measure.results import PerformanceSummary
 from ...reports.figures import data_uri
@@ -115,10 +117,19 @@ def headline(evaluation: Evaluation) -> str:
     )
     return (
         f'<p class="headline">On {count(len(samples), "held-out sample")} of '
-        f"{count(len({row['material'] for row in samples}), 'material')} that training never saw, the network "
+        f"{_materials({row['material'] for row in samples})}, the network "
         f"reconstructs the {words} with {ssim}, {pearson} and {mae}. "
         f"That error is {ratio_or_difference(MAE, mean['mae'], mean_image['mae'])} than the error of the mean training "
         f"image; the SSIM is higher in {better} of {len(defined)} samples.</p>"
+    )
+
+
+def _materials(names: set[str]) -> str:
+    """Returns what the materials of held-out samples are, of which a file may say nothing."""
+    return (
+        "materials that the files do not name"
+        if names == {UNKNOWN}
+        else (f"{count(len(names), 'material')} that training never saw")
     )
 
 

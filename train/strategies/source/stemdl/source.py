@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.dataset import manifest, records
-from namsa.dataset.entry import Entry, SplitName, seed_of, split_of
+from namsa.dataset.entry import UNKNOWN, Entry, SplitName, seed_of, split_of
 from namsa.dataset.failures import append_failure, read_failures
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, shard_path
@@ -35,7 +35,6 @@ from namsa.text import plural, shorten
 from ....experiment.experiment import Experiment
 from ....input.source import FolderSource, OnProgress, Preparation
 
-UNKNOWN = "unknown"
 PER_COMMIT = 16  # samples
 
 Array = npt.NDArray[Any]
@@ -118,7 +117,7 @@ def list_samples(files: Sequence[Path], experiment: Experiment, beside: Sequence
                         name,
                         Entry(
                             id=sample_id,
-                            material=material or path.stem,
+                            material=material or UNKNOWN,
                             formula=shorten(str(attributes.get("formula", UNKNOWN))),
                             space_group=symbols.get(group, shorten(group)),
                             zone_axis=(0, 0, 0),
