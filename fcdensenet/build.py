@@ -46,12 +46,15 @@ def network(op: Layers[Tensor], config: NetworkConfig) -> tuple[Tensor, Tensor]:
     return patterns, op.output(x, "density")
 
 
-def build(config: NetworkConfig, seed: int, recompute: bool = False, split: Split | None = None) -> "keras.Model":
+def build(
+    config: NetworkConfig, seed: int | None, recompute: bool = False, split: Split | None = None
+) -> "keras.Model":
     """Builds the network as a Keras model.
 
     Args:
         config: The network's configuration.
-        seed: Together with a layer's name, it determines the layer's initial weights and its dropout.
+        seed: Together with a layer's name, it determines the layer's initial weights and its dropout. `None`: weights
+            are zero, for what does not depend on them.
         recompute: Computes the stacks of dense blocks again in the backward pass: less memory for a little time, with
             the same variables and, up to rounding, the same gradients.
         split: How the parts of a divided sample exchange what they need of each other; `None` for whole samples.

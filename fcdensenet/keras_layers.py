@@ -29,7 +29,7 @@ class KerasLayers:
 
     input_shape: tuple[int, ...]  # channels of the input, and the extents of its grid
     data_format: str  # order of the axes in memory
-    seed: int  # the seed of the network, from which each layer's own seed follows
+    seed: int | None  # the seed of the network, from which each layer's own follows; `None`: weights are zero
     recompute: bool = False  # whether the stacks of dense blocks are computed again in the backward pass
 
     @property
@@ -40,6 +40,10 @@ class KerasLayers:
     def rank(self) -> int:
         """The number of the grid's axes."""
         return len(self.input_shape) - 1
+
+    def initial(self, name: str, scale: float = 2.0) -> keras.initializers.Initializer:
+        """Returns the initial weights of a layer; for `scale` see `HeNormal`."""
+        return keras.initializers.Zeros() if self.seed is None else HeNormal(layer_seed(self.seed, name), scale)
 
     def channels(self, x: KerasTensor) -> int:
         return int(x.shape[self.axis])
@@ -67,7 +71,7 @@ class KerasLayers:
             dilation_rate=dilation,
             padding="same",
             use_bias=bias,
-            kernel_initializer=HeNormal(layer_seed(self.seed, name)),
+            kernel_initializer=self.initial(name),
             data_format=self.data_format,
             name=name,
         )(x)
@@ -77,7 +81,7 @@ class KerasLayers:
     ) -> KerasTensor:
         if not self.recompute:
             return self.conv(self.concat(parts, stack) if len(parts) > 1 else parts[0], filters, kernel, name)
-        initializer = HeNormal(layer_seed(self.seed, name))
+        initializer = self.initial(name)
         return StackedConv(filters, kernel, initializer, self.data_format, name=name)(list(parts))
 
     def transposed_conv(self, x: KerasTensor, filters: int, kernel: int, name: str, bias: bool = False) -> KerasTensor:
@@ -91,7 +95,7 @@ class KerasLayers:
             strides=2,
             padding="same",
             use_bias=bias,
-            kernel_initializer=HeNormal(layer_seed(self.seed, name), scale),
+            kernel_initializer=self.initial(name, scale),
             data_format=self.data_format,
             name=name,
         )(x)
@@ -256,6 +260,6 @@ class StackedConv(keras.layers.Layer):
         return ops.conv(ops.concatenate(parts, self.axis), kernel, padding="same", data_format=self.data_format)
 
 
-def layer_seed(seed: int, name: str) -> int:
+def layer_seed(seed: int | None, name: str) -> int:
     """Returns the 31-bit seed of a layer, which depends only on the network's seed and the layer's name."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4]) >> 1

@@ -156,3 +156,11 @@ def test_fused_normalisation_is_keras_normalisation(grid: tuple[int, ...]) -> No
         results.append([maps, *gradients, layer.moving_mean.value, layer.moving_variance.value, layer(x)])
     for ours, plain in zip(results[1], results[0], strict=True):
         np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_without_a_seed_weights_are_zero_and_have_the_same_names() -> None:
+    blank, seeded = (build(config(), seed) for seed in (None, 0))
+    assert [each.path for each in blank.trainable_variables] == [each.path for each in seeded.trainable_variables]
+    kernels = [each.numpy() for each in blank.trainable_variables if len(each.shape) > 1]
+    assert len(kernels) > 3
+    assert not any(kernel.any() for kernel in kernels)

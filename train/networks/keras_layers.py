@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import KerasTensor, ops
 
-from fcdensenet.keras_layers import MOVING_AVERAGE, BatchNormalization, Dropout, HeNormal, KerasLayers, layer_seed
+from fcdensenet.keras_layers import MOVING_AVERAGE, BatchNormalization, Dropout, KerasLayers, layer_seed
 
 from .layers import Padding
 
@@ -35,7 +35,7 @@ class KerasNetworkLayers(KerasLayers):
             strides=stride,
             padding="valid",
             use_bias=bias,
-            kernel_initializer=HeNormal(layer_seed(self.seed, name)),
+            kernel_initializer=self.initial(name),
             data_format=self.data_format,
             name=name,
         )(x)
@@ -75,7 +75,7 @@ class KerasNetworkLayers(KerasLayers):
         return Unflatten(like.shape[1:], self.data_format, name=name)(x)
 
     def dense(self, x: KerasTensor, units: int, name: str) -> KerasTensor:
-        initializer = HeNormal(layer_seed(self.seed, name))
+        initializer = self.initial(name)
         return keras.layers.Dense(units, kernel_initializer=initializer, name=name)(x)
 
     def sample(self, mean: KerasTensor, log_variance: KerasTensor, name: str) -> KerasTensor:

@@ -81,12 +81,13 @@ def read_network(tree: Mapping[str, Any], source: str) -> Network:
     return validate(KINDS[kind], section, f"{source}, section network")
 
 
-def build(config: Network, seed: int, recompute: bool = False, split: Split | None = None) -> "keras.Model":
+def build(config: Network, seed: int | None, recompute: bool = False, split: Split | None = None) -> "keras.Model":
     """Builds a network as a Keras model.
 
     Args:
         config: The network's section.
         seed: Together with a layer's name, it determines the layer's initial weights, its dropout and its draws.
+            `None`: weights are zero, for what does not depend on them.
         recompute: See `fcdensenet.build`; other kinds have nothing to compute again.
         split: How the parts of a divided sample exchange what they need of each other; `None` for whole samples.
 

@@ -186,7 +186,7 @@ class Assembly(NamedTuple):
 
 def assemble(
     network: Network,  # the section network
-    seed: int,  # of the initial weights
+    seed: int | None,  # of the initial weights; `None`: they are zero
     training: Training,
     ranks: int = 1,
     objective: Objective | None = None,  # the task's loss; `None` for that of a density

@@ -186,7 +186,7 @@ def _measure_step(experiment: Experiment, ranks: int) -> StepForecast:
     """Times of steps, memory of the process and the size of a checkpoint."""
     task, images = task_of(experiment), experiment.images_per_sample()
     network, training, area = measurable(experiment)
-    model, optimizer, exchange, accumulation = assemble(network, experiment.seed, training, objective=task.objective)
+    model, optimizer, exchange, accumulation = assemble(network, None, training, objective=task.objective)
     step = make_step(model, optimizer, training, exchange, accumulation, task.objective)
     random = random_batch(network, training, images)
     batch = random[0], task.random_target(random)
@@ -206,7 +206,7 @@ def _measure_step(experiment: Experiment, ranks: int) -> StepForecast:
         "first_step_s": area * first_s,
         "step_s": area * step_s,
         "memory_mib": performance.peak_memory_mib() + more / 2**20,
-        "checkpoint_bytes": sum(np.asarray(variable).nbytes for variable in exchange.state()),
+        "checkpoint_bytes": sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in exchange.state()),
         "measured_image": network.input_shape[1:],
     }
 
