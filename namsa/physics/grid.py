@@ -12,6 +12,7 @@ Array = Any
 
 CONVENTIONAL_BAND = 2 / 3
 FINER, FINER_OF_HEAVY, HEAVY = 3, 4, 55  # pixels of transmissions per pixel of the waves; atomic number
+FINEST_ANGSTROM = 0.01  # pixel of transmissions on which even those of uranium alias by less than 0.1 % of patterns
 TAPER = 0.01  # width of the antialias aperture's cosine edge, in units of 1/max(sampling), as abTEM has it
 
 
@@ -49,7 +50,8 @@ class Grid:
         """
         if self.band <= CONVENTIONAL_BAND:
             return self
-        times = FINER_OF_HEAVY if heaviest >= HEAVY else FINER
+        finest = math.ceil(max(self.sampling_angstrom) / FINEST_ANGSTROM)
+        times = min(FINER_OF_HEAVY if heaviest >= HEAVY else FINER, max(2, finest))
         return replace(self, shape=(times * self.shape[0], times * self.shape[1]))
 
     def frequencies(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -3,11 +3,12 @@
     scripts/uv run python scripts/bench/equal_error.py [--repeats 3] [--probes 32] [--specimens SrTiO3 Pt ZnO] [--json]
 
 The error is the relative L2 difference of all patterns within 52 mrad from a program's own patterns on pixels of
-`FINE_ANGSTROM`. namsa chooses its pixels by `accuracy`, as it does for a user, and has the error that comes of it. The
-others get the largest pixels of a ladder at which their error is at most 1 %: abTEM, and namsa with the conventional
-band of 2/3, which is how namsa simulated before it chose pixels. All have slices at the layers of atoms; abTEM gets
-those that namsa chooses. Then all programs take turns, and ratios are medians over the rounds, from atoms to patterns.
-abTEM and MKL run in an environment that uv creates. 200 keV, 20 mrad, specimens 80 Å thick, float32.
+`FINE_ANGSTROM`. "chosen" is what a user of namsa gets, who asks for 1 % and knows no pixels: it has a margin. All
+others get the largest pixels of a ladder at which their error is at most 1 %: namsa with the whole band, namsa with the
+conventional band of 2/3, as it simulated before it chose pixels, and abTEM. "ratio" is that of the first of these, and
+"ratio_chosen" that of the chosen pixels. All have slices at the layers of atoms; abTEM gets those that namsa chooses.
+Then all programs take turns, and ratios are medians over the rounds, from atoms to patterns. abTEM and MKL run in an
+environment that uv creates. 200 keV, 20 mrad, specimens 80 Å thick, float32.
 """
 
 import argparse
@@ -36,9 +37,10 @@ WIDTH_ANGSTROM = 20.0  # least width of the cell
 LARGEST_ERROR = 0.01
 FINE_ANGSTROM = 0.018
 LADDER_ANGSTROM = 0.11 * 0.9 ** np.arange(17)  # 0.11 to 0.02
-AUTO, CONVENTIONAL = "namsa", "namsa, band 2/3"
+AUTO, WHOLE, CONVENTIONAL = "namsa, chosen", "namsa, 1 %", "namsa, band 2/3"
 CHOICES: dict[str, dict[str, Any]] = {
     AUTO: {"engine": "auto"},
+    WHOLE: {"engine": "auto", "band_fraction": 1.0},
     CONVENTIONAL: {"engine": "auto", "band_fraction": 2 / 3},
     "abTEM, FFTW": {"fft": "fftw"},
     "abTEM, MKL": {"fft": "mkl"},
@@ -140,8 +142,9 @@ def compare(specimen: str, programs: dict[str, Any], options: argparse.Namespace
     return {
         "programs": {name: chosen[name] | {"total_s": seconds[name]} for name in CHOICES},
         "rival": rival,
-        "ratio": statistics.median(r[rival] / r[AUTO] for r in rounds),
-        "ratio_before": statistics.median(r[CONVENTIONAL] / r[AUTO] for r in rounds),
+        "ratio": statistics.median(r[rival] / r[WHOLE] for r in rounds),
+        "ratio_chosen": statistics.median(r[rival] / r[AUTO] for r in rounds),
+        "ratio_before": statistics.median(r[CONVENTIONAL] / r[WHOLE] for r in rounds),
     }
 
 
@@ -190,8 +193,8 @@ def show(specimen: str, found: dict[str, Any]) -> None:
             f"{specimen:8} {name:16} {ny} × {nx} {row['slices']:4} slices {row['error']:7.2%} {row['total_s']:8.2f} s"
         )
     print(
-        f"{specimen}: {found['ratio']:.1f} times as fast as {found['rival']}, "
-        f"{found['ratio_before']:.1f} times as fast as with the band of 2/3\n"
+        f"{specimen}: {found['ratio']:.1f} times as fast as {found['rival']}, {found['ratio_chosen']:.1f} times with "
+        f"chosen pixels, {found['ratio_before']:.1f} times as fast as with the band of 2/3\n"
     )
 
 

@@ -249,3 +249,11 @@ def test_a_grid_so_coarse_that_its_reference_leaves_rings_dark_is_judged_by_the_
     assert found.reach_mrad > 40
     assert 0 < len(found.rings) < 5
     assert all(np.isfinite(ring.error) for ring in found.rings)
+
+
+def test_every_shipped_configuration_is_in_the_table_of_errors():
+    root = Path(__file__).parents[2]
+    table = (root / "docs/benchmarks/simulation.md").read_text()
+    simulated = [path.stem for path in root.glob("configs/*.yaml") if "simulation" in yaml.safe_load(path.read_text())]
+    assert len(simulated) > 15
+    assert [name for name in simulated if not re.search(rf"^\| {name}(, chosen)? \|", table, re.MULTILINE)] == []
