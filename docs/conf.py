@@ -13,7 +13,7 @@ release = metadata.version("namsa")
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "_keys.md"]
+exclude_patterns = ["_build", "_keys.md", "jupyter_execute"]
 
 # What docs/configuration.md includes.
 Path(__file__).with_name("_keys.md").write_text(key_tables(Experiment.model_json_schema()), encoding="utf-8")

@@ -4,6 +4,7 @@ Patterns are drawn over the scattering angle in mrad, with intensity on a power 
 times fainter than the bright disk. Images are drawn over the cell in Å, with y downwards as in the arrays.
 """
 
+import io
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -53,6 +54,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class Picture(Figure):
+    """A figure that a notebook shows, too, where pyplot was not imported, which would register all figures."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=STYLE["savefig.dpi"])
+        return file.getvalue()
+
+
 def styled(draw: Callable[P, T]) -> Callable[P, T]:
     """Returns `draw` with this module's Matplotlib settings, which are restored afterwards."""
 
@@ -73,7 +83,7 @@ def panels(*aspects: float, columns: int = 4) -> tuple[Figure, npt.NDArray[Any]]
     """
     aspects = tuple(min(max(aspect, 1 / MAX_ASPECT), MAX_ASPECT) for aspect in aspects)
     size = (11.5 * columns / 4, 0.3 + sum(2.2 * aspect + 0.5 for aspect in aspects))
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Picture(figsize=size, layout="constrained")
     axes = figure.subplots(len(aspects), columns, squeeze=False, height_ratios=aspects)
     for ax in axes.flat:
         ax.axis("off")
@@ -89,7 +99,7 @@ def large_and_small(aspect: float, small: int) -> tuple[Figure, Axes, list[Axes]
     """
     aspect, columns = min(max(aspect, 1 / MAX_ASPECT), MAX_ASPECT), math.ceil(small / 2)
     size = 2.9 * (2.2 + columns), 0.4 + 2 * min(2.2 * aspect + 0.5, TALLEST_ROW)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Picture(figsize=size, layout="constrained")
     places = figure.add_gridspec(2, 1 + columns, width_ratios=(2.2, *(1 for _ in range(columns))))
     beside = [figure.add_subplot(places[row, column]) for row in (0, 1) for column in range(1, columns + 1)]
     for ax in beside:

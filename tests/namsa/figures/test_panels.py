@@ -138,3 +138,8 @@ def test_a_picture_that_cannot_be_written_is_an_error(tmp_path, name, error, mes
     (tmp_path / "no").touch()  # a file in place of the folder
     with pytest.raises(error, match=message):
         show(sample(), tmp_path / name)
+
+
+def test_a_notebook_that_has_not_imported_pyplot_gets_a_picture():
+    figure, _ = panels(1.0)
+    assert figure._repr_png_().startswith(b"\x89PNG")
