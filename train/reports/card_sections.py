@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from namsa.config.instrument import KINDS
+from namsa.config.instrument import KINDS, Simulation
 from namsa.dataset.strata import Strata
 from namsa.text import duration, plural
 
@@ -156,10 +156,17 @@ def data(experiment: Experiment, strata: Strata) -> Iterator[str]:
         yield f"Kinds of the training samples: {_counts(strata['kinds'])}."
     yield f"{len(elements)} elements in training: {', '.join(map(plain, elements))}."
     yield (
-        f"Simulated by multislice, {experiment.simulation.form_factors} form factors, slices of "
-        f"{experiment.simulation.slice_thickness_angstrom:g} Å; hash of the samples {experiment.samples_hash()}, seed "
-        f"{experiment.seed}."
+        f"Simulated by multislice, {experiment.simulation.form_factors} form factors, {slices(experiment.simulation)}; "
+        f"hash of the samples {experiment.samples_hash()}, seed {experiment.seed}."
     )
+
+
+def slices(simulation: Simulation) -> str:
+    """Returns how thick slices are, in words."""
+    thickness = simulation.slice_thickness_angstrom
+    if thickness == "auto":
+        return f"slices for errors of {plain(f'{simulation.accuracy:.3g}')} of the patterns"
+    return f"slices of {thickness:g} Å"
 
 
 def training(
