@@ -37,7 +37,6 @@ from namsa.physics.backend import Backend, to_host
 from namsa.physics.form_factors import Table
 from namsa.physics.grid import Grid
 from namsa.physics.potential import Slices
-from namsa.physics.slice_plan import SlicePlan
 from namsa.physics.specimen import Projection
 from namsa.sample import Sample
 from namsa.scan import probe_positions
@@ -295,7 +294,7 @@ def scatter(
     slicing = plan_slices(atoms, settings, seed, backend, "prism", semiangle_mrad=max_angle_mrad, reach_mrad=reach)
     checks.check_ranges(semiangle_mrad=max_angle_mrad)
     grid, distances = slicing.grid, slicing.slice_thicknesses_angstrom
-    depths = _depths(thicknesses_angstrom, slicing.plan)
+    depths = slicing.plan.depths(thicknesses_angstrom)
     beam = optics.BeamSettings(energy_ev, max_angle_mrad, {}, (0.0, 0.0), specimen_tilt_mrad)
     setup = dispatch.optical_setup(grid, beam, [], distances, None, precision=precision, xp=slicing.xp, engine=engine)
     pixels = prism.detected_pixels(setup.fresnel)
@@ -329,22 +328,3 @@ def scatter(
         densities=fields.densities,
         projected_potentials=fields.projected_potentials,
     )
-
-
-def _depths(thicknesses_angstrom: Sequence[float] | None, plan: SlicePlan) -> tuple[int, ...]:
-    """Returns the number of slices up to each thickness.
-
-    Raises:
-        InputError: If thicknesses do not increase by a slice at least, or exceed the cell.
-    """
-    if thicknesses_angstrom is None:
-        return (plan.count,)
-    depths = tuple(plan.slices_up_to(thickness) for thickness in thicknesses_angstrom)
-    lz, mean = plan.depth_angstrom, plan.depth_angstrom / plan.count
-    beyond = thicknesses_angstrom and max(thicknesses_angstrom) > lz + mean / 2
-    if not depths or beyond or depths[0] < 1 or np.any(np.diff(depths) < 1):
-        raise InputError(
-            f"thicknesses_angstrom is {list(thicknesses_angstrom)}; they must increase, by a slice of "
-            f"{mean:.3g} Å at least, from one slice to the cell's {lz:g} Å"
-        )
-    return depths

@@ -29,7 +29,7 @@ LAYERS = {
         ("engines",),
         ("slicing",),
         ("exposure",),
-        ("simulation", "scattering"),
+        ("simulation", "scattering", "pacbed"),
         ("convergence",),
         ("dataset",),
         ("inverse", "inspection"),

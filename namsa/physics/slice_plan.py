@@ -7,6 +7,7 @@ their own along the beam, which is the crystal's only in the simulation. Its Lau
 than the detector can tell are merged, in the same way in every period of the crystal.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,24 @@ class SlicePlan:
         """Returns the number of slices whose end is closest to a thickness, Å; 0 if that is the entrance."""
         ends = np.append(0.0, self.ends_angstrom)
         return int(np.argmin(np.abs(np.round(ends - thickness_angstrom, _DECIMALS))))
+
+    def depths(self, thicknesses_angstrom: Sequence[float] | None) -> tuple[int, ...]:
+        """Returns the number of slices up to each thickness, Å; `None` stands for the whole specimen.
+
+        Raises:
+            InputError: If thicknesses do not increase by a slice at least, or exceed the specimen.
+        """
+        if thicknesses_angstrom is None:
+            return (self.count,)
+        depths = tuple(self.slices_up_to(thickness) for thickness in thicknesses_angstrom)
+        lz, mean = self.depth_angstrom, self.depth_angstrom / self.count
+        beyond = thicknesses_angstrom and max(thicknesses_angstrom) > lz + mean / 2
+        if not depths or beyond or depths[0] < 1 or np.any(np.diff(depths) < 1):
+            raise InputError(
+                f"thicknesses_angstrom is {list(thicknesses_angstrom)}; they must increase, by a slice of "
+                f"{mean:.3g} Å at least, from one slice to the cell's {lz:g} Å"
+            )
+        return depths
 
     def distinct_thicknesses(self) -> tuple[Floats, Integers]:
         """Returns the distinct thicknesses of slices, (m,), Å, and the index of each slice among them, (n,)."""

@@ -31,12 +31,32 @@ class KnownSpecimen:
     """What is known about the specimen.
 
     Attributes:
-        thickness_angstrom: Thickness, Å.
+        thickness_angstrom: Thickness, Å. `None` if it is not known: trust is not measured then.
         formula: Chemical formula, as "SrTiO3". `None` if it is not known.
+        vibration_angstrom: Rms thermal displacement of the atoms along one axis, Å. `None` if it is not known.
     """
 
-    thickness_angstrom: float
+    thickness_angstrom: float | None = None
     formula: str | None = None
+    vibration_angstrom: float | None = None
+
+    def elements(self) -> dict[str, int] | None:
+        """Returns the number of atoms of each element by its symbol; `None` without a formula.
+
+        Raises:
+            InputError: If the formula is not valid.
+        """
+        if self.formula is None:
+            return None
+        try:
+            elements: dict[str, int] = Formula(self.formula).count()
+        except ValueError:
+            raise InputError(f"--formula {shorten(self.formula)} is no chemical formula: give one as SrTiO3") from None
+        if not elements or not all(0 < count <= MOST_ATOMS for count in elements.values()):
+            raise InputError(
+                f"--formula {shorten(self.formula)}: give 1 to {MOST_ATOMS} atoms of each element, as in SrTiO3"
+            )
+        return elements
 
 
 @dataclass(frozen=True)
@@ -69,14 +89,12 @@ class WindowSimulation:
 
 
 def window_simulation(
-    specimen: KnownSpecimen, model: Model, window: tuple[int, int], step_angstrom: tuple[float, float]
+    specimen: KnownSpecimen,  # with a thickness
+    model: Model,  # the network; its configuration says what else is simulated
+    window: tuple[int, int],  # positions, (y, x)
+    step_angstrom: tuple[float, float],  # distance between positions, (y, x), Å
 ) -> WindowSimulation:
     """Prepares the simulation of a window.
-
-    Args:
-        model: The network; its configuration says what else is simulated.
-        window: Positions of the window, (y, x).
-        step_angstrom: Distance between positions, (y, x), Å.
 
     Raises:
         InputError: If the specimen's formula is not valid, or if it is not known and the model has no transfer.json.
@@ -86,6 +104,7 @@ def window_simulation(
         update={"shape": window, "step_angstrom": step_angstrom, "origin_angstrom": (0.0, 0.0)}
     )
     experiment = config.model_copy(update={"scan": scan})
+    assert specimen.thickness_angstrom is not None
     simulation = consistency.scan_simulation(experiment, specimen.thickness_angstrom, window)
     return WindowSimulation(simulation, _conversion(specimen, model))
 
@@ -94,18 +113,10 @@ def _conversion(specimen: KnownSpecimen, model: Model) -> DensityToPotential:
     """Returns the conversion of the specimen's elements, or the one that was fitted to the training data."""
     microscope, target = model.experiment.microscope, model.experiment.target
     fitted = model.folder / "transfer.json"
-    if specimen.formula is None:
+    if (elements := specimen.elements()) is None:
         if not fitted.is_file():
             raise InputError(f"{model.folder} has no transfer.json: give --formula, or no --thickness-angstrom")
         return mott_bethe.read(fitted)
-    try:
-        elements = Formula(specimen.formula).count()
-    except ValueError:
-        raise InputError(f"--formula {shorten(specimen.formula)} is no chemical formula: give one as SrTiO3") from None
-    if not elements or not all(0 < count <= MOST_ATOMS for count in elements.values()):
-        raise InputError(
-            f"--formula {shorten(specimen.formula)}: give 1 to {MOST_ATOMS} atoms of each element, as in SrTiO3"
-        )
     probe_limit = 2e-3 * microscope.semiangle_mrad / wavelength_angstrom(microscope.energy_ev)
     return mott_bethe.from_elements(
         elements, target.max_q_per_angstrom or probe_limit, model.experiment.simulation.form_factors

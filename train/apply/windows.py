@@ -49,6 +49,8 @@ class BlendedImages:
     bright_field: Array  # fraction of the beam in the bright disk
     # Density of each bin along the beam, `(bins, ny, nx)`, e/Å². `None` of a projected density.
     by_depth: Array | None = None
+    # Sums of the patterns over the rings of `namsa.inverse.amount`, `(sy, sx, rings)`. `None` if not asked for.
+    rings: Array | None = None
     # What the patterns of the whole scan show (`train.apply.aberrations`). `None` before the last strip, or if they
     # show nothing.
     aberrations: dict[str, Any] | None = None
@@ -160,12 +162,18 @@ class ScanImages:
         distances: Of some windows from the training data, as told and with the detector turned by half a turn,
             `(n, 2)`; NaN of those that were not added.
         aberrations: What the patterns show of the probe's aberrations.
+        rings: Sums over rings; NaN as the bright field. `None` if they were not asked for.
         bright_field: Fraction of the beam in the bright disk; NaN where no strip was added or a pattern is lost.
         intensity: Sums of the negative intensity, as a positive number, and of all.
     """
 
     def __init__(
-        self, plan: ResamplingPlan, network: ScanNetwork, simulation: WindowSimulation | None, refine_steps: int
+        self,
+        plan: ResamplingPlan,
+        network: ScanNetwork,
+        simulation: WindowSimulation | None,
+        refine_steps: int,
+        masks: Array | None = None,
     ) -> None:
         """Starts with no strip.
 
@@ -173,6 +181,7 @@ class ScanImages:
             plan: How the scan is resampled.
             simulation: Simulation of a window, by which trust is measured. `None` measures none.
             refine_steps: Steps of refinement per window; above 0 they need a simulation.
+            masks: Pixels of the rings that are summed, `(network's pixels, rings)`. `None` sums none.
         """
         self._network, self._simulation, self._refine_steps = network, simulation, refine_steps
         self.plan, scan = plan, plan.scan_shape
@@ -193,6 +202,8 @@ class ScanImages:
         self.distances = np.full((len(self._turned) if self._statistics else 0, 2), np.nan)
         self.aberrations = AberrationsOfScan(network.learnt, network.conditions, network.window, windows)
         self.bright_field = np.full(scan, np.nan, np.float32)
+        self._masks = masks
+        self.rings = None if masks is None else np.full((*scan, masks.shape[1]), np.nan, np.float32)
         self.intensity = np.zeros(2)
         self.strips = 0
         self._disk = in_bright_disk(network.conditions)
@@ -209,6 +220,8 @@ class ScanImages:
         row, columns, simulation = self.rows[self.strips], self._columns, self._simulation
         patterns = nonnegative_patterns(strip, self._network.conditions.detector_shape, self.intensity)
         self.bright_field[row] = strip[..., self._disk].sum(axis=-1)
+        if self.rings is not None:
+            self.rings[row] = strip @ self._masks
         for x, window_patterns, prediction in _predictions(patterns, columns, self._network.predict):
             predictions = prediction.density
             self.aberrations.add(self.strips, x, window_patterns)
@@ -259,7 +272,9 @@ class ScanImages:
             for image in (density, uncertainty, familiarity, trust, bins):
                 if image is not None:
                     image[..., np.isnan(self.bright_field)] = np.nan
-        images = BlendedImages(density, uncertainty, familiarity, flagged, trust, self.bright_field.copy(), bins)
+        images = BlendedImages(
+            density, uncertainty, familiarity, flagged, trust, self.bright_field.copy(), bins, self.rings
+        )
         if self.strips < len(self.rows):
             return images
         found = self.aberrations

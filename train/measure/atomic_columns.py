@@ -22,24 +22,20 @@ from typing import Any
 import ase
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import map_coordinates
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 from scipy.stats import rankdata, spearmanr
-from skimage.feature import peak_local_max
 
 from namsa.arrays import Floats
+from namsa.inverse.columns import RADIUS_ANGSTROM, local_maxima
 from namsa.pixels import PixelGrid
 
 Metrics = dict[str, float | None]
 
 NAMES = ("column_error_angstrom", "columns_found", "columns_spurious", "column_rank")
-RADIUS_ANGSTROM = 0.4  # from a column to its maximum
 MIN_SEPARATION_ANGSTROM = 0.8  # from a column to the next, at least twice the radius: a maximum has one column
 SAME_COLUMN_ANGSTROM = 0.1  # atoms that are closer, in projection, are of one column
-MIN_HEIGHT = 0.05  # of maxima above the image's minimum, in units of the image's range
-MAX_PIXEL_ANGSTROM = 0.1  # of the interpolated image in which maxima are looked for
 
 
 @dataclass(frozen=True)
@@ -86,34 +82,6 @@ def specimen_columns(atoms: ase.Atoms, pixels: PixelGrid, shape: Sequence[int]) 
     nearest = np.asarray(KDTree(everywhere).query(everywhere, k=2)[0])[:, 1]
     electrons_everywhere = np.tile(total, len(everywhere) // count)
     return AtomicColumns(everywhere[inside], electrons_everywhere[inside], nearest[inside] >= MIN_SEPARATION_ANGSTROM)
-
-
-def local_maxima(image: npt.NDArray[Any], pixels: PixelGrid) -> tuple[Floats, Floats]:
-    """Finds the local maxima of an image; returns positions `(m, 2)`, (y, x), Å, and heights `(m,)`.
-
-    They are found in an image that is interpolated by splines, and refined by the parabola through each maximum and
-    its two neighbours along each axis.
-
-    Args:
-        image: `(h, w)`.
-        pixels: Positions of its pixels.
-    """
-    if np.ptp(image) == 0 or min(image.shape) < 3:  # before a spline's rounding makes maxima of a constant
-        return np.empty((0, 2)), np.empty(0)
-    finer = [max(1, int(np.ceil(step / MAX_PIXEL_ANGSTROM))) for step in pixels.step]
-    rows, cols = (np.arange((n - 1) * times + 1) / times for n, times in zip(image.shape, finer, strict=True))
-    grid = np.meshgrid(rows, cols, indexing="ij")
-    fine = map_coordinates(np.asarray(image, np.float64), grid, order=5, mode="mirror")
-    threshold = fine.min() + MIN_HEIGHT * np.ptp(fine)
-    fine_step = min(step / times for step, times in zip(pixels.step, finer, strict=True))
-    distance = max(1, round(RADIUS_ANGSTROM / fine_step))
-    peaks = peak_local_max(fine, min_distance=distance, threshold_abs=threshold, exclude_border=1)
-    i, j = peaks.T
-    heights, place = fine[i, j], peaks.astype(np.float64)
-    for axis, (before, after) in enumerate(((fine[i - 1, j], fine[i + 1, j]), (fine[i, j - 1], fine[i, j + 1]))):
-        curvature = before - 2 * heights + after
-        place[:, axis] += np.where(curvature < 0, (before - after) / np.where(curvature < 0, 2 * curvature, 1), 0)
-    return np.asarray(pixels.origin) + place / finer * np.asarray(pixels.step), heights
 
 
 def column_metrics(image: npt.NDArray[Any], pixels: PixelGrid, truth: AtomicColumns) -> Metrics:

@@ -16,10 +16,11 @@ from rich.console import Console
 
 from namsa.arrays import Array
 from namsa.errors import InputError
+from namsa.inverse.amount import Amount
 from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid, detector_grid
 
-from ...apply import familiarity, windows
+from ...apply import familiarity, pacbed, windows
 from ...apply.aberrations import MEASURED
 from ...apply.comparison import Comparison, Estimated
 from ...apply.models import Model
@@ -35,6 +36,7 @@ LIMITS = {
     "thickness_angstrom": (0.1, 1e4),
     "passes": (0, 1000),
     "refine_steps": (0, 10_000),
+    "vibration_angstrom": (1e-3, 1.0),
 }
 
 
@@ -45,11 +47,13 @@ class ReconstructionOptions:
     Attributes:
         passes: Predictions with dropout per symmetry. `None` takes none if there are several symmetries, otherwise
             eight if the network has dropout.
-        refine_steps: Steps of `train.apply.refine` per window. They need a known specimen.
+        refine_steps: Steps of `train.apply.refine` per window. They need a known thickness.
+        pacbed: Whether the density is scaled by what the mean pattern says of its amount (`namsa.inverse.amount`).
     """
 
     passes: int | None = None
     refine_steps: int = 0
+    pacbed: bool = False
 
 
 def reconstruct(
@@ -73,7 +77,7 @@ def reconstruct(
             and detector pixel.
         beam_intensity: Sum of a pattern without a specimen, in the data's units. `None` assumes that the mean pattern
             holds the same fraction of the beam as the network's training data.
-        specimen: What is known about the specimen, by which trust is measured. `None` measures none.
+        specimen: What is known about the specimen. With its thickness trust is measured.
         options: Dropout and refinement.
         layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it: {"scan_shape": (64, 96)}.
         estimated: Thickness, defocus and tilt of the scan, as `train.estimate` returns them. They are compared with
@@ -108,7 +112,12 @@ def reconstruct(
         prepared = prepare(scan, specimen, options, note, compared)
         with scan.bands(note.console, prepared.lost) as bands:
             images = windows.predict_images(bands, prepared.images(), note)
-        return assemble(prepared, images, scan.pattern, note.lines)
+        found = None
+        if prepared.masks is not None:
+            found = pacbed.fit_amount(images, scan.pixels, model, specimen, compared)
+            images = pacbed.scaled(images, found)
+            note(found.line())
+        return assemble(prepared, images, scan.pattern, note.lines, found)
 
 
 @dataclass(frozen=True)
@@ -122,6 +131,7 @@ class Prepared:
     # What was estimated of the scan, beside what the network has learnt. `None` if nothing was.
     compared: Comparison | None = None
     thickness_angstrom: float | None = None  # of the specimen, Å; `None` if it is not known
+    masks: Array | None = None  # of the rings by which the amount is fitted; `None` if it is not
 
     @property
     def lost(self) -> str:
@@ -130,7 +140,7 @@ class Prepared:
 
     def images(self) -> ScanImages:
         """Returns the images of the scan before the first strip is added."""
-        return ScanImages(self.scan.plan, self.network, self.simulation, self.refine_steps)
+        return ScanImages(self.scan.plan, self.network, self.simulation, self.refine_steps, self.masks)
 
 
 def prepare(
@@ -144,19 +154,22 @@ def prepare(
     model, plan = scan.model, scan.plan
     network = windows.prepare_network(model, plan, options.passes, note)
     simulation = None
-    if specimen and not network.whole_scan:
+    thickness = specimen.thickness_angstrom if specimen else None
+    if specimen and thickness and not network.whole_scan:
         simulation = window_simulation(specimen, model, network.window, plan.step_angstrom)
     note(_uncertainty_note(network, model))
     if network.familiarity is None:
         note(f"familiarity: not measured, for {model.name} has no {familiarity.FILE}: run {PROGRAM} calibrate")
-    note(_trust_note(specimen, simulation))
+    note(_trust_note(specimen if thickness else None, simulation))
     if simulation and options.refine_steps:
         note(f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density")
-    thickness = specimen.thickness_angstrom if specimen else None
-    return Prepared(scan, network, simulation, options.refine_steps, compared, thickness)
+    masks = pacbed.ring_masks(model) if options.pacbed else None
+    return Prepared(scan, network, simulation, options.refine_steps, compared, thickness, masks)
 
 
-def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: list[str]) -> Reconstruction:
+def assemble(
+    prepared: Prepared, images: BlendedImages, pattern: Array, notes: list[str], amount: Amount | None = None
+) -> Reconstruction:
     """Returns images with their pixels and provenance.
 
     Args:
@@ -164,6 +177,7 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
         images: What was predicted.
         pattern: Mean pattern, `(dy, dx)`, in the data's units.
         notes: Lines about what was done and assumed.
+        amount: What was found of the density's amount.
     """
     scan = prepared.scan
     uncertainty, measured, ratio = images.uncertainty, scan.model.calibration, images.error_over_contrast
@@ -184,6 +198,7 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
             **({"lost_patterns": [list(place) for place in sorted(lost)]} if (lost := scan.losses.patterns) else {}),
             **({} if images.aberrations is None else {"aberrations": images.aberrations}),
             **({} if images.orientation is None else {"orientation": images.orientation}),
+            **({} if amount is None else {"pacbed": amount.facts()}),
             **({"estimated": prepared.compared.facts} if prepared.compared else {}),
             **({} if measured.two_sigma_factor is None else {"two_sigma_factor": measured.two_sigma_factor}),
             "said": [*notes],  # the key of the file format
@@ -215,10 +230,11 @@ def check_arguments(specimen: KnownSpecimen | None, options: ReconstructionOptio
         "thickness_angstrom": None if specimen is None else specimen.thickness_angstrom,
         "passes": options.passes,
         "refine_steps": options.refine_steps,
+        "vibration_angstrom": None if specimen is None else specimen.vibration_angstrom,
     }
     for name, value in arguments.items():
         check_number(name, value, LIMITS[name])
-    if options.refine_steps and specimen is None:
+    if options.refine_steps and (specimen is None or specimen.thickness_angstrom is None):
         raise InputError(f"refine_steps is {options.refine_steps}: refinement needs the specimen's thickness, too")
 
 

@@ -16,14 +16,20 @@ def known_specimen(options: argparse.Namespace) -> "KnownSpecimen | None":
     """Returns what the options say about the specimen."""
     from ...apply.trust import KnownSpecimen
 
-    if options.formula and options.thickness_angstrom is None:
-        raise InputError("--formula is for measuring trust, which takes --thickness-angstrom, too")
-    return None if options.thickness_angstrom is None else KnownSpecimen(options.thickness_angstrom, options.formula)
+    pacbed = getattr(options, "pacbed", False)
+    vibration = getattr(options, "vibration_angstrom", None)
+    if options.formula and options.thickness_angstrom is None and not pacbed:
+        raise InputError("--formula is for --pacbed, or for measuring trust, which takes --thickness-angstrom, too")
+    if vibration is not None and not pacbed:
+        raise InputError("--vibration-angstrom is for --pacbed")
+    if not pacbed and options.thickness_angstrom is None:
+        return None
+    return KnownSpecimen(options.thickness_angstrom, options.formula, vibration)
 
 
 def _add_specimen(parser: CommandParser) -> None:
     parser.add_argument("--thickness-angstrom", type=float, help="of the specimen, for which trust is measured")
-    parser.add_argument("--formula", help="of the specimen, such as SrTiO3, for the same")
+    parser.add_argument("--formula", help="of the specimen, such as SrTiO3, for the same and for --pacbed")
     parser.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, per symmetry")
 
 
@@ -34,6 +40,17 @@ def _add_reconstruct(parser: CommandParser) -> None:
         metavar="NAME",
         help="a network of training.task estimate: its thickness, defocus and tilt of the scan are compared with what "
         "--checkpoint has learnt",
+    )
+    parser.add_argument(
+        "--pacbed",
+        action="store_true",
+        help="scale the density by what the mean pattern says of its amount, and fit the thickness; give --formula",
+    )
+    parser.add_argument(
+        "--vibration-angstrom",
+        type=float,
+        metavar="U",
+        help="rms thermal displacement of the atoms along one axis, Å, for --pacbed; default 0.075 ± 0.02",
     )
     parser.add_argument(
         "--refine-steps",
@@ -60,7 +77,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     if options.estimator:
         estimate = function_of("estimate", commands_of("estimate")[0])
         estimated = estimate(options.data, options.estimator, **scan_arguments(options))
-    how = ReconstructionOptions(options.passes, options.refine_steps)
+    how = ReconstructionOptions(options.passes, options.refine_steps, options.pacbed)
     return {"specimen": known_specimen(options), "options": how, "estimated": estimated}
 
 

@@ -1,0 +1,127 @@
+"""The size of reconstructed densities, with and without the mean pattern (`reconstruct --pacbed`), and the thickness.
+
+    scripts/uv run python scripts/bench/amount.py [--checkpoint NAME ...] [--list checks] [--work DIR] [--json]
+
+`amount_cases.py` simulates crystals at converged pixels and slices, each under defocus, astigmatism, coma, spherical
+aberration, tilt, thermal vibration, a source and a dose of its own. Networks are told nothing of these, and nothing of
+the thickness. "network" is the size of their density: the factor of the true one that fits it best by least squares.
+The columns after it are that size, its stated error, and the thickness over the true one in brackets, after the fit of
+the amount with the formula, with formula and vibration, and with formula and thickness. "ratio" is the rms error of the
+network's size over that with the formula.
+"""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import h5py
+import numpy as np
+from amount_cases import LISTS, Case, Optics, write_case
+from ase.data import atomic_numbers
+from ase.formula import Formula
+
+import train
+from namsa.inverse import amount
+from namsa.physics.optics import BeamSettings
+from train.apply import pacbed
+from train.apply.models import Model
+from train.apply.trust import KnownSpecimen
+from train.tasks.density.application import ReconstructionOptions
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad-reality"], metavar="NAME")
+    parser.add_argument("--list", choices=LISTS, default="checks")
+    parser.add_argument("--cases", nargs="+", metavar="FORMULA", help="some cases; by default all of the list")
+    parser.add_argument("--work", type=Path, default=Path("data/amount-cases"))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for name in options.checkpoint:
+        model = train.load_model(name)
+        print(f"{name}: size over the true one (thickness over the true one)")
+        for case in LISTS[options.list]:
+            if not options.cases or case.formula in options.cases:
+                rows.append({"checkpoint": name} | evaluate(case, model, options.work))
+                print(line(rows[-1]), flush=True)
+        own = [row for row in rows if row["checkpoint"] == name]
+        errors = {key: rms([row[key][0] for row in own]) for key in ("network", *KNOWN)}
+        errors["told"] = rms([row["formula"][0] for row in own if row["formula"][2]])
+        print("rms error of the size: " + ", ".join(f"{key} {100 * value:.1f} %" for key, value in errors.items()))
+        print(f"rms error of the thickness, formula: {100 * rms([row['formula'][1] for row in own]):.1f} %")
+    if options.json:
+        print(json.dumps({"ratio": errors["network"] / errors["formula"], "rows": rows}))
+    return 0
+
+
+KNOWN = ("formula", "formula, vibration", "formula, thickness")
+
+
+def rms(ratios: list[float]) -> float:
+    return float(np.sqrt(np.mean((np.array(ratios) - 1) ** 2))) if ratios else float("nan")
+
+
+def line(row: dict) -> str:
+    parts = [f"{row['case']:18s} network {row['network'][0]:.3f} ssim {row['ssim']:.3f}"]
+    parts += [
+        f"{key} {row[key][0]:.3f} ± {row[key][3]:.2f} ({row[key][1]:.2f})" + " told" * row[key][2] for key in KNOWN
+    ]
+    return "  ".join(parts)
+
+
+def evaluate(case: Case, model: Model, folder: Path) -> dict:
+    """Returns the sizes of a case."""
+    conditions, target = model.conditions, model.experiment.target
+    optics = Optics(
+        conditions.energy_ev,
+        conditions.semiangle_mrad,
+        conditions.detector_shape[0],
+        conditions.pixel_mrad[0],
+        target.max_q_per_angstrom or 1.25,
+    )
+    path = folder / f"{case.formula}-{case.thickness:g}.h5"
+    if not path.exists():
+        write_case(case, optics, path)
+    with h5py.File(path) as file:
+        group = file[path.stem]
+        truth, patterns = group["density/data"][()], group["cbed/data"][()]
+    specimen, how = KnownSpecimen(formula=case.formula), ReconstructionOptions(pacbed=True)
+    result = train.reconstruct(path, model, beam_intensity=1.0, specimen=specimen, options=how)
+    found = result.provenance["pacbed"]
+    density = result.density / (found["scale"] if found["told"] else 1.0)
+    size = float((density * truth).sum() / (truth**2).sum())
+    thickness = case.true_thickness()
+    row = {"case": path.stem, "network": (size, None), "ssim": _ssim(density / size, truth)}
+    row["formula"] = (
+        size * found["scale"],
+        found["thickness_angstrom"] / thickness,
+        found["told"],
+        found["scale_error"],
+    )
+    masks, beam = pacbed.ring_masks(model), BeamSettings(optics.energy_ev, optics.semiangle_mrad, {})
+    rings = patterns.reshape(*patterns.shape[:2], -1) @ masks
+    composition = {atomic_numbers[symbol]: n for symbol, n in Formula(case.formula).count().items()}
+    measurement = amount.Measurement(beam, model.experiment.detector, masks, optics.max_q)
+    for key, known in (
+        (KNOWN[1], amount.Known(composition, None, 0.05, case.vibration(), 0.005)),
+        (KNOWN[2], amount.Known(composition, thickness)),
+    ):
+        one = amount.fit_amount(density, rings, result.pixels, measurement, known)
+        row[key] = (size * one.scale, one.thickness_angstrom / thickness, one.told, one.scale_error)
+    return row
+
+
+def _ssim(density: np.ndarray, truth: np.ndarray) -> float:
+    from train.measure.metrics import image_metrics
+
+    return float(image_metrics(density, truth, huber_delta=1.0)["ssim"] or 0.0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

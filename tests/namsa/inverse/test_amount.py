@@ -1,0 +1,62 @@
+"""The amount of a density by the rings of the mean pattern."""
+
+import ase.build
+import numpy as np
+import pytest
+
+from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.errors import InputError
+from namsa.inverse import amount
+from namsa.inverse.columns import atom_density
+from namsa.pacbed import position_averaged
+from namsa.physics.optics import BeamSettings
+from namsa.pixels import PixelGrid
+
+EDGE, LAYERS, MAX_Q = 4.09, 6, 1.25
+PIXELS = PixelGrid((EDGE / 10, EDGE / 11), (0.0, 0.0))
+SCAN = (34, 38)
+DETECTOR = Detector(shape=(33, 33), pixel_mrad=3.0)
+DETECTOR_PIXELS = PixelGrid((3.0, 3.0), (-48.0, -48.0))
+BEAM = BeamSettings(200e3, 20.0, {})
+MASKS = amount.ring_masks(DETECTOR_PIXELS, (33, 33), amount.ring_edges(20.0, 3.0, 49.5))
+MEASUREMENT = amount.Measurement(BEAM, DETECTOR, MASKS, MAX_Q)
+
+
+@pytest.fixture(scope="module")
+def silver() -> tuple[np.ndarray, np.ndarray]:
+    """The true density of 25 Å of silver along [001] at the positions of a scan, and the rings of its patterns."""
+    y, x = PIXELS.coordinates(SCAN)
+    r = np.linspace(0, 8, 800)
+    profile = LAYERS * 47 * atom_density(r, 47, MAX_Q, 0.07)
+    density = sum(
+        np.interp(np.hypot(y[:, None] - EDGE / 2 * i, x - EDGE / 2 * j), r, profile, right=0.0)
+        for i in range(-4, 13)
+        for j in range(-4, 13)
+    )
+    atoms = ase.build.bulk("Ag", "fcc", a=EDGE, cubic=True).repeat((3, 3, LAYERS))
+    thermal = FrozenPhonons(rms_angstrom=0.07, configurations=2)
+    (pattern,) = position_averaged(
+        atoms, energy_ev=200e3, semiangle_mrad=20.0, detector=DETECTOR, frozen_phonons=thermal, accuracy=0.03
+    )
+    return np.asarray(density), np.broadcast_to(pattern.ravel() @ MASKS, (*SCAN, amount.RINGS))
+
+
+def test_a_density_of_the_wrong_size_gets_its_amount_by_a_known_thickness(silver):
+    density, rings = silver
+    known = amount.Known({47: 1.0}, LAYERS * EDGE)
+    found = amount.fit_amount(0.75 * density, rings, PIXELS, MEASUREMENT, known)
+    assert found.told
+    assert found.scale == pytest.approx(1 / 0.75, rel=0.1)
+    assert found.misfit < 0.1
+    assert set(found.facts()) >= {"scale", "scale_error", "thickness_angstrom", "thickness_error", "told"}
+    assert f"{found.scale:.2f} times the network's" in found.line()
+
+
+def test_what_cannot_be_compared_is_refused(silver):
+    density, rings = silver
+    with pytest.raises(InputError, match="needs a detector of 31.2 mrad or more"):
+        amount.ring_edges(20.0, 3.0, 30.0)
+    with pytest.raises(InputError, match="the scan is 8.2 Å wide, and pacbed needs 10.0 Å or more"):
+        amount.fit_amount(density[:20], rings[:20], PIXELS, MEASUREMENT)
+    with pytest.raises(InputError, match="no part of the density has columns"):
+        amount.fit_amount(np.ones(SCAN), rings, PIXELS, MEASUREMENT)

@@ -1,0 +1,79 @@
+"""The amount of a reconstructed density by the mean pattern of its scan (`namsa.inverse.amount`)."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from ase.data import atomic_numbers
+
+from namsa.errors import InputError
+from namsa.inverse import amount
+from namsa.inverse.amount import Amount, Known, Measurement
+from namsa.physics.optics import BeamSettings, wavelength_angstrom
+from namsa.pixels import PixelGrid
+
+from .comparison import Comparison
+from .models import Model
+from .trust import KnownSpecimen
+from .windows import BlendedImages
+
+
+def ring_masks(model: Model) -> npt.NDArray[Any]:
+    """Returns which of the network's pixels are in each ring, `(pixels, rings)`.
+
+    Raises:
+        InputError: If the network's detector has no rings beyond the bright disk, or its density is not on the scan.
+    """
+    conditions, experiment = model.conditions, model.experiment
+    if experiment.detector is None or experiment.detector.pixel_mrad is None or experiment.target.at != "scan":
+        raise InputError(f"{model.name} has no detector.pixel_mrad or no density on the scan, which pacbed needs")
+    edges = amount.ring_edges(conditions.semiangle_mrad, max(conditions.pixel_mrad), conditions.reach_mrad)
+    return amount.ring_masks(conditions.detector_pixels, conditions.detector_shape, edges)
+
+
+def fit_amount(
+    images: BlendedImages,  # with ring sums
+    pixels: PixelGrid,  # of the density, Å
+    model: Model,
+    specimen: KnownSpecimen | None,
+    compared: Comparison | None,  # whose thickness is taken where the specimen's is not known
+) -> Amount:
+    """Fits amount and thickness of a density. Raises InputError as `namsa.inverse.amount.fit_amount`."""
+    conditions, target, detector = model.conditions, model.experiment.target, model.experiment.detector
+    assert images.rings is not None
+    assert detector
+    beam = BeamSettings(conditions.energy_ev, conditions.semiangle_mrad, {})
+    max_q = target.max_q_per_angstrom or 2e-3 * beam.semiangle_mrad / wavelength_angstrom(beam.energy_ev)
+    known = _known(specimen or KnownSpecimen(), compared)
+    measurement = Measurement(beam, detector, ring_masks(model), max_q)
+    return amount.fit_amount(images.density, images.rings, pixels, measurement, known)
+
+
+def scaled(images: BlendedImages, found: Amount) -> BlendedImages:
+    """Returns the images with the amount that was found; as they are if the rings do not tell it."""
+    if not found.told:
+        return images
+    factor, bins, uncertainty = np.float32(found.scale), images.by_depth, images.uncertainty
+    return replace(
+        images,
+        density=factor * images.density,
+        uncertainty=None if uncertainty is None else factor * uncertainty,
+        by_depth=None if bins is None else factor * bins,
+    )
+
+
+def _known(specimen: KnownSpecimen, compared: Comparison | None) -> Known:
+    """Returns what is known before the fit."""
+    elements, known = specimen.elements(), Known()
+    if elements:
+        known = replace(known, composition={atomic_numbers[symbol]: n for symbol, n in elements.items()})
+    if specimen.vibration_angstrom is not None:
+        known = replace(known, vibration_angstrom=specimen.vibration_angstrom, vibration_error_angstrom=0.005)
+    estimate = (compared.facts if compared else {}).get("quantities", {}).get("thickness_angstrom")
+    if specimen.thickness_angstrom:
+        known = replace(known, thickness_angstrom=specimen.thickness_angstrom)
+    elif estimate and estimate["value"] > 0:
+        error = max(known.thickness_error, estimate["error"] / estimate["value"])
+        known = replace(known, thickness_angstrom=estimate["value"], thickness_error=error)
+    return known
