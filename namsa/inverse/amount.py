@@ -217,8 +217,8 @@ def _cell(image: Floats, rings: Floats, grid: PixelGrid, columns: Columns, least
     extent = np.array(sides) * grid.step
     inside = np.all((columns.yx >= first) & (columns.yx < first + extent), axis=1)
     view = tuple(slice(c, c + side) for c, side in zip(corner, sides, strict=True))
-    own, density = columns.electrons[inside], float(image[view].mean())
-    own = own * density * extent.prod() / max(own.sum(), 1e-9)  # a part of the tails is beyond the image
+    own = columns.electrons[inside]
+    density = float(own.sum() / extent.prod())  # of the columns: a network's background is no atoms
     mean = np.nanmean(rings[view], axis=(0, 1))
     return Part(columns.yx[inside] - first, own, (float(extent[0]), float(extent[1])), density, mean, columns.left)
 

@@ -27,7 +27,7 @@ RADIUS_ANGSTROM = 0.4  # of a maximum: half of the least distance of two
 MIN_HEIGHT = 0.05  # of maxima above the image's minimum, in units of the image's range
 MAX_PIXEL_ANGSTROM = 0.1  # of the interpolated image in which maxima are looked for
 _ROUNDS = 3  # of looking for maxima of what is left
-SAME_KIND = 1.08  # ratio of the electrons of columns, one after the other in their order, up to which they are alike
+SAME_KIND = 1.08  # ratio of the electrons of two columns up to which they are alike
 _PAD = 4  # pixels that the image is continued by
 _OUTSIDE_ANGSTROM = 0.2  # of the image's edge, where maxima still are columns
 _REACH_ANGSTROM = 5.0  # of the density of an atom in the band
@@ -70,7 +70,9 @@ def find_columns(
         electrons = np.concatenate([electrons, np.full(len(peaks), electrons.min(initial=1.0))])
         distance = np.hypot(y[:, None] - found[:, 0], x[:, None] - found[:, 1])
         shares = share_out(electrons, composition)
-        matrix = sum(np.interp(distance, r, of_element[z]) * share / electrons for z, share in shares.items())
+        matrix = np.zeros_like(distance)
+        for number, share in shares.items():
+            matrix += np.interp(distance, r, of_element[number], right=0.0) * share / electrons
         electrons = nnls(matrix, image.ravel())[0]
         left = image - (matrix @ electrons).reshape(image.shape)
         found, electrons = found[electrons > 0], electrons[electrons > 0]
@@ -93,17 +95,17 @@ def share_out(electrons: Floats, composition: Mapping[int, float]) -> dict[int, 
         composition: Number of atoms of each atomic number.
     """
     order = np.argsort(-electrons, kind="stable")
-    ordered = electrons[order]
-    kind = np.cumsum(np.append(False, ordered[1:] * SAME_KIND < ordered[:-1]))  # of columns that are alike
-    ends = np.cumsum(np.bincount(kind, ordered)) / electrons.sum()
-    begins = np.append(0.0, ends[:-1])
+    edges = np.concatenate([[0.0], np.cumsum(electrons[order])]) / electrons.sum()
+    alike = np.abs(np.subtract.outer(np.log(electrons), np.log(electrons))) < np.log(SAME_KIND)
+    mean = alike * electrons / (alike @ electrons)[:, None]  # over the columns that are like one
     whole = sum(number * count for number, count in composition.items())
     shares, begin = {}, 0.0
     for number in sorted(composition, reverse=True):
         end = begin + number * composition[number] / whole
-        part = np.clip(np.minimum(ends, end) - np.maximum(begins, begin), 0, None) / (ends - begins)
-        shares[number] = np.empty_like(electrons)
-        shares[number][order] = part[kind] * ordered
+        part = np.clip(np.minimum(edges[1:], end) - np.maximum(edges[:-1], begin), 0, None) / np.diff(edges)
+        own = np.empty_like(part)
+        own[order] = part
+        shares[number] = (mean @ own) * electrons
         begin = end
     return shares
 

@@ -97,7 +97,8 @@ def evaluate(case: Case, model: Model, folder: Path) -> dict:
     density = result.density / (found["scale"] if found["told"] else 1.0)
     size = float((density * truth).sum() / (truth**2).sum())
     thickness = case.true_thickness()
-    row = {"case": path.stem, "network": (size, None), "ssim": _ssim(density / size, truth)}
+    row = {"case": path.stem, "network": (size, None), "ssim": _ssim(density, truth)}
+    row["mean"] = float(density.mean() / truth.mean())
     row["formula"] = (
         size * found["scale"],
         found["thickness_angstrom"] / thickness,

@@ -16,7 +16,6 @@ from rich.console import Console
 
 from namsa.arrays import Array
 from namsa.errors import InputError
-from namsa.inverse.amount import Amount
 from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid, detector_grid
 
@@ -29,6 +28,7 @@ from ...apply.scans import FittedScan, Notes, check_number, network_for, open_sc
 from ...apply.trust import KnownSpecimen, WindowSimulation, window_simulation
 from ...apply.windows import BlendedImages, ScanImages, ScanNetwork
 from ...program import PROGRAM
+from .halves import check_halves, measure_halves
 from .result import Reconstruction
 
 # The smallest and the largest number of each argument.
@@ -49,11 +49,13 @@ class ReconstructionOptions:
             eight if the network has dropout.
         refine_steps: Steps of `train.apply.refine` per window. They need a known thickness.
         pacbed: Whether the density is scaled by what the mean pattern says of its amount (`namsa.inverse.amount`).
+        halves: Whether the halves of the scan are reconstructed, too, and compared (`train.tasks.density.halves`).
     """
 
     passes: int | None = None
     refine_steps: int = 0
     pacbed: bool = False
+    halves: bool = False
 
 
 def reconstruct(
@@ -117,7 +119,13 @@ def reconstruct(
             found = pacbed.fit_amount(images, scan.pixels, model, specimen, compared)
             images = pacbed.scaled(images, found)
             note(found.line())
-        return assemble(prepared, images, scan.pattern, note.lines, found)
+        compared_halves, lines = measure_halves(prepared) if options.halves else (None, [])
+        for line in lines:
+            note(line)
+        result = assemble(prepared, images, scan.pattern, note.lines)
+        facts = {"pacbed": found.facts() if found else None, "halves": compared_halves}
+        result.provenance.update({name: value for name, value in facts.items() if value})
+        return result
 
 
 @dataclass(frozen=True)
@@ -164,12 +172,12 @@ def prepare(
     if simulation and options.refine_steps:
         note(f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density")
     masks = pacbed.ring_masks(model) if options.pacbed else None
+    if options.halves:
+        check_halves(plan, network.whole_scan)
     return Prepared(scan, network, simulation, options.refine_steps, compared, thickness, masks)
 
 
-def assemble(
-    prepared: Prepared, images: BlendedImages, pattern: Array, notes: list[str], amount: Amount | None = None
-) -> Reconstruction:
+def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: list[str]) -> Reconstruction:
     """Returns images with their pixels and provenance.
 
     Args:
@@ -177,7 +185,6 @@ def assemble(
         images: What was predicted.
         pattern: Mean pattern, `(dy, dx)`, in the data's units.
         notes: Lines about what was done and assumed.
-        amount: What was found of the density's amount.
     """
     scan = prepared.scan
     uncertainty, measured, ratio = images.uncertainty, scan.model.calibration, images.error_over_contrast
@@ -198,7 +205,6 @@ def assemble(
             **({"lost_patterns": [list(place) for place in sorted(lost)]} if (lost := scan.losses.patterns) else {}),
             **({} if images.aberrations is None else {"aberrations": images.aberrations}),
             **({} if images.orientation is None else {"orientation": images.orientation}),
-            **({} if amount is None else {"pacbed": amount.facts()}),
             **({"estimated": prepared.compared.facts} if prepared.compared else {}),
             **({} if measured.two_sigma_factor is None else {"two_sigma_factor": measured.two_sigma_factor}),
             "said": [*notes],  # the key of the file format

@@ -47,6 +47,12 @@ def _add_reconstruct(parser: CommandParser) -> None:
         help="scale the density by what the mean pattern says of its amount, and fit the thickness; give --formula",
     )
     parser.add_argument(
+        "--halves",
+        action="store_true",
+        help="reconstruct two halves of the scan, too: their ring correlation, columns, and with a thickness the "
+        "residual of patterns that were kept out",
+    )
+    parser.add_argument(
         "--vibration-angstrom",
         type=float,
         metavar="U",
@@ -77,7 +83,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     if options.estimator:
         estimate = function_of("estimate", commands_of("estimate")[0])
         estimated = estimate(options.data, options.estimator, **scan_arguments(options))
-    how = ReconstructionOptions(options.passes, options.refine_steps, options.pacbed)
+    how = ReconstructionOptions(options.passes, options.refine_steps, options.pacbed, options.halves)
     return {"specimen": known_specimen(options), "options": how, "estimated": estimated}
 
 

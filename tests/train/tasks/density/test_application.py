@@ -12,6 +12,7 @@ import pytest
 from small_network import BEAM, DETECTOR, WINDOW, experiment, patterns, stored, write_run
 
 from namsa import InputError
+from namsa.inverse.amount import Amount
 from train.__main__ import main
 from train.apply import ensemble, reading, weights, windows
 from train.apply.ensemble import Views
@@ -256,3 +257,58 @@ def test_a_lost_pattern_is_masked_where_the_scan_is_resampled(run):
     hidden = np.argwhere(np.isnan(found.density)) * 0.4
     assert 0 < len(hidden) <= 4
     assert np.abs(hidden - np.array([21, 17]) * 0.3).max() < 0.4
+
+
+@pytest.mark.parametrize(("told", "factor"), [(True, 1.5), (False, 1.0)])
+def test_the_density_is_scaled_by_an_amount_that_the_rings_tell(tmp_path, run, monkeypatch, told, factor):
+    """The fit is tested with `namsa.inverse.amount`."""
+    seen = []
+
+    def fit(images, pixels, model, specimen, compared):
+        seen.append((images.rings, specimen.formula))
+        return Amount(1.5, 0.05, 40.0, 0.1, 0.07, 0.02, 0.1, told)
+
+    monkeypatch.setattr(reconstruct.pacbed, "ring_masks", lambda model: np.eye(16)[:, 2:4])
+    monkeypatch.setattr(reconstruct.pacbed, "fit_amount", fit)
+    values = patterns(SCAN)
+    how, specimen = reconstruct.ReconstructionOptions(pacbed=True), KnownSpecimen(formula="Au")
+    data = stored(tmp_path / "scan.h5", values)
+    plain = reconstruct.reconstruct(data, run, BEAM, beam_intensity=1)
+    found = reconstruct.reconstruct(data, run, BEAM, beam_intensity=1, specimen=specimen, options=how)
+    np.testing.assert_allclose(found.density, factor * plain.density, rtol=1e-5)
+    np.testing.assert_allclose(found.uncertainty, factor * plain.uncertainty, rtol=1e-5)
+    assert found.provenance["pacbed"]["thickness_angstrom"] == 40.0
+    assert any("1.50 times the network's" in line for line in found.notes)
+    assert found.trust is None
+    ((rings, formula),) = seen
+    np.testing.assert_allclose(rings, values.reshape(*SCAN, 16)[..., 2:4], rtol=1e-5)
+    assert formula == "Au"
+
+
+def test_options_of_the_amount_that_do_not_fit_are_one_line(tmp_path, run, capsys):
+    data = stored(tmp_path / "scan.h5", patterns(SCAN))
+    base = ["reconstruct", str(data), "--checkpoint", run, "--out", str(tmp_path / "out.h5"), "--energy-ev", "200e3"]
+    base += ["--semiangle-mrad", "20", "--scan-step-angstrom", "0.4", "--pixel-mrad", "8", "--beam-intensity", "1"]
+    for more, message in (
+        (["--pacbed", "--formula", "Au"], "the rings outside of the bright disk begin at"),
+        (["--formula", "Au"], "--formula is for --pacbed, or for measuring trust"),
+        (["--vibration-angstrom", "0.1"], "--vibration-angstrom is for --pacbed"),
+        (["--pacbed", "--vibration-angstrom", "0"], "vibration_angstrom is 0.0: give a number from 0.001 to 1"),
+    ):
+        assert main([*base, *more]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_each_half_of_a_scan_has_a_density_of_its_own(tmp_path, run):
+    data = stored(tmp_path / "scan.h5", patterns(SCAN))
+    how = reconstruct.ReconstructionOptions(halves=True)
+    plain = reconstruct.reconstruct(data, run, BEAM, beam_intensity=1)
+    found = reconstruct.reconstruct(data, run, BEAM, beam_intensity=1, options=how)
+    np.testing.assert_array_equal(found.density, plain.density)
+    facts = found.provenance["halves"]
+    assert len(facts["q_per_angstrom"]) == len(facts["ring_correlation"]) == len(facts["signal_to_noise"]) > 3
+    assert max(facts["ring_correlation"]) < 1  # they are not the same density
+    assert any("halves: their densities agree to" in line for line in found.notes)
+    coarse = replace(BEAM, scan_step_angstrom=(0.3, 0.3))
+    with pytest.raises(InputError, match="halves need a network of layout scan and the scan step"):
+        reconstruct.reconstruct(data, run, coarse, beam_intensity=1, options=how)

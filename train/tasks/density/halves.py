@@ -1,0 +1,108 @@
+"""Reconstructs the halves of a scan, of which each predicts the patterns of the other: `reconstruct --halves`.
+
+The halves are the fields of a chessboard. A network needs a pattern at every position: the mean of the neighbours
+stands for those of the other half, so that each density is worse than that of the whole scan.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from namsa.errors import InputError
+from namsa.inverse import consistency
+
+from ...apply import tiles
+from ...apply.resampling import ResamplingPlan
+from ...measure.halves import column_errors, ring_correlation
+
+if TYPE_CHECKING:
+    from .application import Prepared
+
+Array = npt.NDArray[Any]
+
+
+def check_halves(plan: ResamplingPlan, whole_scan: bool) -> None:
+    """Raises InputError if the scan has no halves that share no pattern."""
+    resampled = any(
+        axis.nnz != axis.shape[0] or axis.shape[0] != axis.shape[1] for axis in (plan.along_y, plan.along_x)
+    )
+    if resampled or whole_scan:
+        raise InputError("halves need a network of layout scan and the scan step that it was trained with")
+
+
+def measure_halves(prepared: "Prepared") -> tuple[dict[str, Any], list[str]]:
+    """Returns what the halves say, as a result's file holds it, and lines about it. The file is read twice."""
+    scan, densities = prepared.scan, []
+    window = _middle(scan.plan.scan_shape, prepared.network.window)
+    patterns = np.zeros(0)
+    for half in (0, 1):
+        images, kept = prepared.images(), list[Array]()
+        with scan.bands(Console(quiet=True)) as bands:
+            for strip in tiles.strips(_without(bands, half, window, kept), scan.plan.along_y, images.rows):
+                images.add(strip)
+        densities.append(images.densities.mean())
+        patterns = np.concatenate(kept)
+    first, second = densities
+    frc = ring_correlation(first, second, scan.pixels)
+    facts: dict[str, Any] = {
+        "resolution_angstrom": frc.resolution_angstrom,
+        "q_per_angstrom": frc.q_per_angstrom.tolist(),
+        "ring_correlation": frc.correlation.tolist(),
+        "signal_to_noise": np.minimum(frc.snr, 1e6).tolist(),
+    }
+    lines = [f"halves: their densities agree to {frc.resolution_angstrom:.2f} Å (ring correlation 1/7)"]
+    if (columns := column_errors(first, second, scan.pixels)) is not None:
+        facts |= {f"column_{name}": value for name, value in columns._asdict().items()}
+        lines.append(
+            f"halves: {columns.columns} columns in both, {100 * columns.position_angstrom:.1f} pm and "
+            f"{100 * columns.intensity:.1f} % rms error of the mean; {100 * columns.unmatched:.0f} % of the maxima are "
+            "in one alone"
+        )
+    if prepared.simulation is not None:
+        used, out = _residuals(prepared, densities, patterns, window)
+        facts |= {"residual_used": used, "residual_kept_out": out}
+        lines.append(f"halves: R of the patterns is {used:.3f} at the positions used, {out:.3f} at those kept out")
+    return facts, lines
+
+
+def _residuals(
+    prepared: "Prepared", densities: list[Array], patterns: Array, window: tuple[slice, slice]
+) -> tuple[float, float]:
+    """Returns the mean R of the middle window's patterns at the positions that were used and at the others."""
+    assert prepared.simulation is not None
+    simulation, conversion = prepared.simulation.simulation, prepared.simulation.conversion
+    stack = np.maximum(patterns, 0).reshape(-1, *prepared.network.conditions.detector_shape)
+    field = _chessboard(*(np.arange(part.start, part.stop) for part in window)).ravel()
+    used, out = [], []
+    for half, density in enumerate(densities):
+        found = consistency.check(density[window], stack, simulation, conversion).map.ravel()
+        known = simulation.inside & np.isfinite(found)
+        used.append(found[known & (field != half)])
+        out.append(found[known & (field == half)])
+    return float(np.mean(np.concatenate(used))), float(np.mean(np.concatenate(out)))
+
+
+def _without(bands: Iterator[Array], half: int, window: tuple[slice, slice], kept: list[Array]) -> Iterator[Array]:
+    """Yields the rows of a scan without the patterns of a half, and keeps those of the window."""
+    row, (rows, columns) = 0, window
+    for band in bands:
+        numbers = np.arange(row, row + len(band))
+        inside = (numbers >= rows.start) & (numbers < rows.stop)
+        kept.append(band[inside][:, columns].copy())
+        left = band.copy()
+        left[_chessboard(numbers, np.arange(band.shape[1])) == half] = np.nan
+        row += len(band)
+        yield left
+
+
+def _chessboard(rows: Array, columns: Array) -> Array:
+    return (rows[:, None] + columns) % 2
+
+
+def _middle(scan: tuple[int, int], window: tuple[int, int]) -> tuple[slice, slice]:
+    """Returns the rows and columns of a window in the middle of the scan."""
+    y, x = (slice((n - size) // 2, (n - size) // 2 + size) for n, size in zip(scan, window, strict=True))
+    return y, x
