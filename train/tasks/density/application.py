@@ -119,9 +119,11 @@ def reconstruct(
             found = pacbed.fit_amount(images, scan.pixels, model, specimen, compared)
             images = pacbed.scaled(images, found)
             note(found.line())
-        compared_halves, lines = measure_halves(prepared) if options.halves else (None, [])
-        for line in lines:
-            note(line)
+        compared_halves = None
+        if options.halves:
+            compared_halves, lines = measure_halves(scan, prepared.network, prepared.simulation, prepared.images)
+            for line in lines:
+                note(line)
         result = assemble(prepared, images, scan.pattern, note.lines)
         facts = {"pacbed": found.facts() if found else None, "halves": compared_halves}
         result.provenance.update({name: value for name, value in facts.items() if value})

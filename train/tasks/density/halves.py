@@ -4,8 +4,8 @@ The halves are the fields of a chessboard. A network needs a pattern at every po
 stands for those of the other half, so that each density is worse than that of the whole scan.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,10 @@ from namsa.inverse import consistency
 
 from ...apply import tiles
 from ...apply.resampling import ResamplingPlan
+from ...apply.scans import FittedScan
+from ...apply.trust import WindowSimulation
+from ...apply.windows import ScanImages, ScanNetwork
 from ...measure.halves import column_errors, ring_correlation
-
-if TYPE_CHECKING:
-    from .application import Prepared
 
 Array = npt.NDArray[Any]
 
@@ -33,13 +33,17 @@ def check_halves(plan: ResamplingPlan, whole_scan: bool) -> None:
         raise InputError("halves need a network of layout scan and the scan step that it was trained with")
 
 
-def measure_halves(prepared: "Prepared") -> tuple[dict[str, Any], list[str]]:
+def measure_halves(
+    scan: FittedScan,
+    network: ScanNetwork,
+    simulation: WindowSimulation | None,  # of a window; `None` compares no patterns
+    new_images: Callable[[], ScanImages],  # returns images before the first strip is added
+) -> tuple[dict[str, Any], list[str]]:
     """Returns what the halves say, as a result's file holds it, and lines about it. The file is read twice."""
-    scan, densities = prepared.scan, []
-    window = _middle(scan.plan.scan_shape, prepared.network.window)
+    densities, window = [], _middle(scan.plan.scan_shape, network.window)
     patterns = np.zeros(0)
     for half in (0, 1):
-        images, kept = prepared.images(), list[Array]()
+        images, kept = new_images(), list[Array]()
         with scan.bands(Console(quiet=True)) as bands:
             for strip in tiles.strips(_without(bands, half, window, kept), scan.plan.along_y, images.rows):
                 images.add(strip)
@@ -61,27 +65,25 @@ def measure_halves(prepared: "Prepared") -> tuple[dict[str, Any], list[str]]:
             f"{100 * columns.intensity:.1f} % rms error of the mean; {100 * columns.unmatched:.0f} % of the maxima are "
             "in one alone"
         )
-    if prepared.simulation is not None:
-        used, out = _residuals(prepared, densities, patterns, window)
+    if simulation is not None:
+        stack = np.maximum(patterns, 0).reshape(-1, *network.conditions.detector_shape)
+        used, out = _residuals(simulation, densities, stack, window)
         facts |= {"residual_used": used, "residual_kept_out": out}
         lines.append(f"halves: R of the patterns is {used:.3f} at the positions used, {out:.3f} at those kept out")
     return facts, lines
 
 
 def _residuals(
-    prepared: "Prepared", densities: list[Array], patterns: Array, window: tuple[slice, slice]
+    known: WindowSimulation, densities: list[Array], stack: Array, window: tuple[slice, slice]
 ) -> tuple[float, float]:
     """Returns the mean R of the middle window's patterns at the positions that were used and at the others."""
-    assert prepared.simulation is not None
-    simulation, conversion = prepared.simulation.simulation, prepared.simulation.conversion
-    stack = np.maximum(patterns, 0).reshape(-1, *prepared.network.conditions.detector_shape)
     field = _chessboard(*(np.arange(part.start, part.stop) for part in window)).ravel()
     used, out = [], []
     for half, density in enumerate(densities):
-        found = consistency.check(density[window], stack, simulation, conversion).map.ravel()
-        known = simulation.inside & np.isfinite(found)
-        used.append(found[known & (field != half)])
-        out.append(found[known & (field == half)])
+        found = consistency.check(density[window], stack, known.simulation, known.conversion).map.ravel()
+        inside = known.simulation.inside & np.isfinite(found)
+        used.append(found[inside & (field != half)])
+        out.append(found[inside & (field == half)])
     return float(np.mean(np.concatenate(used))), float(np.mean(np.concatenate(out)))
 
 
