@@ -39,7 +39,7 @@ from namsa.pixels import PixelGrid
 
 RINGS = 4
 INNER_PIXELS, OUTER_SEMIANGLES = 1.33, 2.6  # edges of the rings: detector pixels beyond the disk, and at most
-MODEL_ERROR = 0.05  # of a ring's sum, relative
+MODEL_ERROR = 0.1  # of a ring's sum, relative: so that stated errors of the scale hold for the columns of networks
 NO_FORMULA_ERROR = 0.2  # the same, if the elements are not known
 NETWORK_ERROR = 0.2  # rms of the logarithm of the amount that is expected of a network
 ATOMS_PER_ANGSTROM3, ATOMS_ERROR = 0.065, 0.4  # number density of solids, rms of its logarithm

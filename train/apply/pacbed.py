@@ -1,12 +1,11 @@
 """The amount of a reconstructed density by the mean pattern of its scan (`namsa.inverse.amount`)."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from ase.data import atomic_numbers
 
+from namsa.arrays import Floats
 from namsa.errors import InputError
 from namsa.inverse import amount
 from namsa.inverse.amount import Amount, Known, Measurement
@@ -19,14 +18,14 @@ from .trust import KnownSpecimen
 from .windows import BlendedImages
 
 
-def ring_masks(model: Model) -> npt.NDArray[Any]:
+def ring_masks(model: Model) -> Floats:
     """Returns which of the network's pixels are in each ring, `(pixels, rings)`.
 
     Raises:
         InputError: If the network's detector has no rings beyond the bright disk, or its density is not on the scan.
     """
-    conditions, experiment = model.conditions, model.experiment
-    if experiment.detector is None or experiment.detector.pixel_mrad is None or experiment.target.at != "scan":
+    conditions, detector, target = model.conditions, model.experiment.detector, model.experiment.target
+    if detector is None or detector.pixel_mrad is None or (target.at, target.kind) != ("scan", "density"):
         raise InputError(f"{model.name} has no detector.pixel_mrad or no density on the scan, which pacbed needs")
     edges = amount.ring_edges(conditions.semiangle_mrad, max(conditions.pixel_mrad), conditions.reach_mrad)
     return amount.ring_masks(conditions.detector_pixels, conditions.detector_shape, edges)

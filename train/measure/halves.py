@@ -4,18 +4,16 @@ A method that adds the same to both halves, as a network adds what it has learnt
 the specimen: the numbers are lower bounds of the errors.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.spatial import KDTree
 
+from namsa.arrays import Array, Floats
 from namsa.errors import InputError
 from namsa.inverse.columns import RADIUS_ANGSTROM, local_maxima
 from namsa.physics.grid import hann_window
 from namsa.pixels import PixelGrid
-
-Array = npt.NDArray[np.float64]
 
 THRESHOLD = 1 / 7  # of the correlation: 0.5 for the mean of both halves with the specimen (Rosenthal & Henderson 2003)
 
@@ -30,9 +28,9 @@ class RingCorrelation(NamedTuple):
         resolution_angstrom: 1/q where the correlation first falls below `THRESHOLD`; of the last ring if it does not.
     """
 
-    q_per_angstrom: Array
-    correlation: Array
-    snr: Array
+    q_per_angstrom: Floats
+    correlation: Floats
+    snr: Floats
     resolution_angstrom: float
 
 
@@ -45,7 +43,7 @@ class ColumnErrors(NamedTuple):
     intensity: float  # rms of the height, relative
 
 
-def ring_correlation(first: npt.NDArray[Any], second: npt.NDArray[Any], pixels: PixelGrid) -> RingCorrelation:
+def ring_correlation(first: Array, second: Array, pixels: PixelGrid) -> RingCorrelation:
     """Returns the Fourier ring correlation of two images under a Hann window, without their means.
 
     Args:
@@ -79,7 +77,7 @@ def ring_correlation(first: npt.NDArray[Any], second: npt.NDArray[Any], pixels: 
     return RingCorrelation(q, correlation, snr, float(1 / q[below[0] if len(below) else -1]))
 
 
-def column_errors(first: npt.NDArray[Any], second: npt.NDArray[Any], pixels: PixelGrid) -> ColumnErrors | None:
+def column_errors(first: Array, second: Array, pixels: PixelGrid) -> ColumnErrors | None:
     """Returns how the maxima of two images differ; `None` if they have none in common. Arguments as above."""
     (a, heights), (b, others) = (local_maxima(image, pixels) for image in (first, second))
     if not len(a) or not len(b):

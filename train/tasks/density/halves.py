@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.inverse import consistency
 
@@ -20,8 +20,6 @@ from ...apply.scans import FittedScan
 from ...apply.trust import WindowSimulation
 from ...apply.windows import ScanImages, ScanNetwork
 from ...measure.halves import column_errors, ring_correlation
-
-Array = npt.NDArray[Any]
 
 
 def check_halves(plan: ResamplingPlan, whole_scan: bool) -> None:
