@@ -15,9 +15,10 @@ import lazy_loader
 
 from namsa.version import __version__ as __version__
 
-from .execution import backend
+from .execution import backend, quiet
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
 
 backend.fall_back()
+quiet.install()

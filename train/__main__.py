@@ -4,7 +4,6 @@
 Exit codes: 0 done, 1 the work failed, 2 bad input or configuration, 130 interrupted.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -20,9 +19,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The command's words; by default those of this process.
     """
-    # Before TensorFlow is imported: of what its C++ code writes to stderr, keep fatal errors. Its other errors become
-    # exceptions, while level 2 also prints notes that depend on the processor, such as oneDNN's about DT_HALF.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     warn_in_one_line()
     parser = build_parser()
     words, launcher = _split_launcher(list(sys.argv[1:] if arguments is None else arguments), parser)

@@ -1,6 +1,11 @@
 """Which of TensorFlow and JAX a process takes."""
 
+import os
+import subprocess
+import sys
+
 import pytest
+from paths import ROOT
 
 from namsa import installation
 from namsa.errors import InputError
@@ -41,3 +46,16 @@ def test_what_is_not_installed_says_what_to_install_or_to_take(there, monkeypatc
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     with pytest.raises(InputError, match="KERAS_BACKEND is torch: set it to tensorflow or jax"):
         backend.choose()
+
+
+@pytest.mark.parametrize(
+    ("level", "said"), [(None, ["a fault"]), ("0", ["E0000 1] Unable to register cuFFT factory", "a fault"])]
+)
+def test_tensorflow_is_imported_without_notes_that_mean_nothing(tmp_path, level, said):
+    notes = "E0000 1] Unable to register cuFFT factory"
+    (tmp_path / "tensorflow.py").write_text(f"import os\nos.write(2, b'{notes}\\na fault\\n')\n")
+    given = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"} | ({} if level is None else {"TF_CPP_MIN_LOG_LEVEL": level})
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"} | given
+    line = [sys.executable, "-c", "import train, tensorflow; print(tensorflow.__name__)"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr.splitlines()) == ("tensorflow\n", said)
