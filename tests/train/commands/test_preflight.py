@@ -17,6 +17,7 @@ from train.commands.preflight_verdict import Fault, RankReport, ranges, verdict,
 CONFIG = ROOT / "tests/data/tiny.yaml"
 HEALTHY = {
     doctor._TENSORFLOW: {"tensorflow": "2.18.1", "keras": "3.15.1", "cuda": True, "gpus": ["V100"]},
+    doctor._JAX: None,
     doctor._HOROVOD: {"version": "0.28.1", "gloo": True, "mpi": True, "nccl": True},
 }
 
