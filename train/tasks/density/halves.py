@@ -57,7 +57,8 @@ def measure_halves(
     }
     lines = [f"halves: their densities agree to {frc.resolution_angstrom:.2f} Å (ring correlation 1/7)"]
     if (columns := column_errors(first, second, scan.pixels)) is not None:
-        facts |= {f"column_{name}": value for name, value in columns._asdict().items()}
+        named = columns._asdict()
+        facts |= {"columns": named.pop("columns")} | {f"column_{name}": value for name, value in named.items()}
         lines.append(
             f"halves: {columns.columns} columns in both, {100 * columns.position_angstrom:.1f} pm and "
             f"{100 * columns.intensity:.1f} % rms error of the mean; {100 * columns.unmatched:.0f} % of the maxima are "
