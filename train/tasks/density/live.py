@@ -104,6 +104,8 @@ def reconstruct_live(
     check_layout(model)
     check_number("beam_intensity", beam_intensity, BEAM_INTENSITY)
     check_arguments(specimen, options)
+    if options.pacbed or options.halves:
+        raise InputError("pacbed and halves need the whole scan: use reconstruct when the file is complete")
     source: RowSource
     if isinstance(data, str | Path):
         in_file = {"dataset": calibration.dataset, **(layout or {})}
