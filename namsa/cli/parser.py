@@ -67,7 +67,7 @@ def add_schema(parser: CommandParser, run: str) -> None:
         run,
         summary="print the keys of a configuration, with values, defaults and meaning",
         description="A JSON schema, as editors use it to complete and check YAML, or tables in Markdown.",
-        examples=("%(prog)s > schema.json", "%(prog)s --markdown"),
+        examples=("%(prog)s", "%(prog)s --markdown"),
     )
     command.add_argument("--markdown", action="store_true", help="print tables in Markdown")
 
