@@ -17,4 +17,4 @@ def schema(options: argparse.Namespace) -> None:
 def print_schema(config: type[BaseModel], options: argparse.Namespace) -> None:
     """Prints the JSON schema of a configuration, or tables of its keys in Markdown."""
     keys = config.model_json_schema()
-    print(key_tables(keys) if options.markdown else json.dumps(keys, indent=1, ensure_ascii=False))
+    print(key_tables(keys) if options.markdown else json.dumps(keys, indent=0, ensure_ascii=False))
