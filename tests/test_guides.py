@@ -32,6 +32,7 @@ PAGES = sorted(
     if "_build" not in page.parts and guides.blocks(page)
 )
 LANGUAGES = {"bash", "include", "python", "yaml", "text", "eval-rst", "toctree"}
+LANGUAGES |= {"code-cell"}  # which the build of the site runs
 OF_NETWORKS = {"describe", "scaling"}  # which read the section network alone
 # Not run as they are: a pattern, and `skip` or arguments that make the command small.
 CHANGES = {

@@ -83,7 +83,7 @@ def test_help_shows_examples(command: list[str], capsys: pytest.CaptureFixture[s
     assert "  python -m fcdensenet describe configs/paper.yaml" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", [[], ["describe"], ["weigh", "x.yaml"]])
+@pytest.mark.parametrize("command", [["describe"], ["weigh", "x.yaml"]])
 def test_a_wrong_command_line_is_one_line(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(command)

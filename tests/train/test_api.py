@@ -85,8 +85,8 @@ def test_a_result_is_saved_with_its_axes_and_notes(tmp_path, result):
 
 def test_a_result_shows_itself(tmp_path, result):
     figure = result.show(tmp_path / "density.png")
-    titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert titles[:4] == ["Mean pattern", "Bright field", "Density", "Uncertainty"]
+    titles = {axes.get_title(loc="left") for axes in figure.axes}
+    assert {"Density", "Uncertainty", "Bright field", "Mean pattern"} < titles
     assert (tmp_path / "density.png").stat().st_size > 10_000
     page = result._repr_html_()
     assert repr(result) == "<Reconstruction: 16 × 20 pixels of 0.4 × 0.4 Å, by 200kv-20mrad-fast>"
