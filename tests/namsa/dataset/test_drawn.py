@@ -18,7 +18,7 @@ from namsa.crystals.select import select_materials
 from namsa.dataset import drawn, entry, factory
 from namsa.dataset.drawn import DrawFailure, DrawnSample, SpecimenDraws, further_materials, train_entries
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import materials_named
+from namsa.dataset.entry import _prototype, materials_named
 from namsa.dataset.sample_process import InProcess, InThread
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
@@ -89,8 +89,8 @@ def test_held_out_materials_are_never_drawn():
     found = [entry for number in range(100) for entry in draws.entries(number, number % 5)]
     new = {entry.material: entry for entry in found if entry.material not in {other.material for other in listed}}
     assert len(new) > 10
-    held_prototypes = {entry._prototype(entry) for entry in listed if entry.split != "train"}
-    assert not {entry._prototype(entry) for entry in new.values()} & held_prototypes
+    held_prototypes = {_prototype(entry) for entry in listed if entry.split != "train"}
+    assert not {_prototype(entry) for entry in new.values()} & held_prototypes
     assert {entry.split for entry in found} == {"train"}
     held_out = [entry for entry in listed if entry.split != "train"]
     assert len({entry.material for entry in held_out}) == 5
