@@ -29,6 +29,7 @@ def under_jax(tmp_path_factory):
 DIGITS = {"loss_scales": 3e-5, "refinement": 1e-5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", number_cases.CASES)
 def test_numbers_are_the_same_under_jax_without_tensorflow(under_jax, case):
     for name, value in number_cases.CASES[case]().items():

@@ -50,6 +50,7 @@ def test_a_resumed_job_gives_the_same_bits(undisturbed, config):
         np.testing.assert_array_equal(array, wanted[key])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report", "undisturbed")
 def test_a_job_that_ends_after_some_steps_goes_on_within_the_epoch(config):
     pairs, whole, resumed = "training.accumulate=2", config.parent / "pairs", config.parent / "pairs_resumed"

@@ -39,6 +39,7 @@ def run(tmp_path_factory):
     return python
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undisturbed")
 def test_a_job_trains_and_other_kinds_are_unknown(config, tmp_path, run):
     words = ("-m", "train", config, "--run-dir", tmp_path, "--set", "training.steps=1")

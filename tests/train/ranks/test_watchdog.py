@@ -350,6 +350,7 @@ def test_steps_are_told_as_batches_are_taken():
     assert (watchdog.state.step, watchdog.state.phase) == (7, READING)
 
 
+@pytest.mark.slow
 def test_the_process_ends_though_its_main_thread_hangs():
     code = (
         "import time\nfrom types import SimpleNamespace as Object\nfrom train.ranks import stalls, watchdog\n"

@@ -33,6 +33,7 @@ def test_another_network_is_measured_on_half_the_extents_if_these_need_the_same_
     assert area == pytest.approx(more, rel=1e-4)  # of CosmoFlow 1183.43 and 18.525 GFLOP
 
 
+@pytest.mark.slow
 def test_a_few_materials_stand_for_the_400000_samples_of_the_paper_and_the_time_limits_what_is_simulated(monkeypatch):
     """62,321 materials have 435,702 samples, and a few ranks make some of them in the time of the configuration."""
 

@@ -91,6 +91,7 @@ def test_the_weights_of_the_lowest_error_are_kept(run_dir, validations):
     assert header["step"] == best["step"]
 
 
+@pytest.mark.slow
 def test_a_resumed_job_validates_to_the_same_bits_and_stops_where_the_other_does(run_dir, config, assert_resumed):
     assert not (assert_resumed(3) / "validation.jsonl").exists()
     stopped = config.parent / "stopped"

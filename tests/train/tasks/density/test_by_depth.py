@@ -200,6 +200,7 @@ def test_a_volume_is_the_same_for_training_and_evaluation(opened, config):
         np.testing.assert_allclose(graph_y[0], y, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_unet_trains_and_reconstructs(config, run_dir, tmp_path):  # on the samples of `run_dir`
     run = tmp_path / "run"
     train(config, [*UNET, "training.steps=2"], run)

@@ -38,6 +38,7 @@ SIMULATION = {
 JOB = SIMULATION | {"network": NETWORK, "training": TRAINING}
 
 
+@pytest.mark.slow
 def test_held_out_composites_are_scored_beside_the_baseline(evaluation, page):
     assert (evaluation["task"], evaluation["classes"]) == ("segment", ["matrix", "grain", "phase"])
     scores = evaluation["scores"]["composite"]["dev"]
@@ -58,6 +59,7 @@ def test_held_out_composites_are_scored_beside_the_baseline(evaluation, page):
     assert 'alt="Held-out scans with true and predicted classes"' in page
 
 
+@pytest.mark.slow
 def test_rows_and_validations_have_the_numbers_of_the_task(run_dir, validations):
     assert list(rows(run_dir)[0])[:5] == ["step", "epoch", "loss", "cross_entropy", "l2"]
     assert [row["epoch"] for row in validations] == [1, 2]
@@ -65,10 +67,12 @@ def test_rows_and_validations_have_the_numbers_of_the_task(run_dir, validations)
     assert all(row["error"] == 1 - row["mean_iou"] for row in validations)
 
 
+@pytest.mark.slow
 def test_a_resumed_job_makes_the_same_composites(assert_resumed):
     assert_resumed(1)
 
 
+@pytest.mark.slow
 def test_composites_follow_from_seed_and_epoch_and_their_parts_from_one_split(opened):
     experiment, dataset, present = opened
     task = task_of(experiment)
@@ -95,6 +99,7 @@ def test_composites_follow_from_seed_and_epoch_and_their_parts_from_one_split(op
         assert set(np.unique(y)) <= {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_samples_that_make_no_composites_are_named(config, opened):
     experiment, dataset, present = opened
     large = load(config, ["training.segment.grain.diameter_positions=[2, 6]"])
@@ -154,6 +159,7 @@ def test_intersections_over_unions_of_a_matrix_by_hand():
     assert mean_iou(paper) == pytest.approx(0.327, abs=5e-4)
 
 
+@pytest.mark.slow
 def test_a_packed_run_has_the_scores_of_its_classes(run_dir, evaluation, tmp_path):
     model, card, _ = pack_run(run_dir, tmp_path / "net", "error")
     assert model.experiment.training.segment.classes == ("matrix", "grain", "phase")
