@@ -54,6 +54,7 @@ def test_a_crystal_that_training_never_saw_comes_out(name):
     assert scores["pearson"] > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIAR)
 def test_half_a_turn_of_the_detector_is_told(name):
     model = MODELS[name]

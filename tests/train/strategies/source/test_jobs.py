@@ -57,6 +57,7 @@ def test_a_node_that_draws_its_samples_draws_them_again_after_it_is_lost(config)
     assert numbers(config.parent / "drawn_again") == numbers(config.parent / "drawn")
 
 
+@pytest.mark.slow
 @needs("memory", "source")
 @pytest.mark.usefixtures("undisturbed")
 def test_a_forecast_states_the_memory_of_the_samples(config, monkeypatch):

@@ -113,6 +113,7 @@ def test_a_scan_in_windows_is_the_scan_in_one(tmp_path, run, monkeypatch):
     assert np.abs(density(tmp_path, values, run) - in_one).max() > 1e-3 * np.ptp(in_one)
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_scan(tmp_path, run, monkeypatch):
     monkeypatch.setattr(reading, "PIECE_BYTES", 2**20)
     scan = (320, 32)  # 168 MB of patterns
