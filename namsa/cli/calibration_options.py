@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from namsa.cli.command_line import CommandParser
 from namsa.errors import InputError
@@ -12,7 +12,6 @@ from namsa.text import shorten
 
 if TYPE_CHECKING:  # a parser is built without NumPy
     from namsa.io.calibration import CalibrationOverrides
-from typing import Any
 
 
 def add_stated_numbers(command: CommandParser) -> "argparse._ArgumentGroup":
