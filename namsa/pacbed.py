@@ -72,17 +72,17 @@ def position_averaged(
 
     def propagate(configuration: int, slices: Slices, on_part: ProgressCallback) -> None:
         nonlocal total
-        total = total + average_of_slices(slices, setup, depths, every)
+        total = total + _average_of_slices(slices, setup, depths, every)
 
     slicing.average(propagate, lambda stage, done, all_: None)
     return np.asarray(total / slicing.configurations)
 
 
-def average_of_slices(
+def _average_of_slices(
     slices: Slices,  # the specimen's transmission functions
     setup: dispatch.OpticalSetup,  # beam, propagators and detector
     depths: Sequence[int],  # numbers of slices up to each thickness
-    every: tuple[int, int] = (1, 0),  # as for `position_averaged`
+    every: tuple[int, int],  # as for `position_averaged`
 ) -> npt.NDArray[np.float64]:
     """Returns the position-averaged patterns of slices, (depths, dy, dx); see `position_averaged`."""
     grid, binning = setup.grid, setup.binning

@@ -25,16 +25,11 @@ from scipy.interpolate import RegularGridInterpolator
 
 from namsa.arrays import Floats
 from namsa.config.instrument import Detector
-from namsa.engines import dispatch
-from namsa.errors import InputError
+from namsa.errors import InputError, stored_warnings
 from namsa.inverse.columns import Columns, find_columns, share_out
-from namsa.pacbed import average_of_slices
-from namsa.physics import sampling
-from namsa.physics.grid import Grid, fast_shape
-from namsa.physics.optics import BeamSettings, interaction_constant, wavelength_angstrom
+from namsa.pacbed import position_averaged
+from namsa.physics.optics import BeamSettings, wavelength_angstrom
 from namsa.physics.potential import AtomList
-from namsa.physics.slice_plan import equal_slices
-from namsa.physics.specimen import build
 from namsa.pixels import PixelGrid
 
 RINGS = 4
@@ -240,18 +235,21 @@ def simulate(
     atoms = column_atoms(part, known.elements(electrons_per_angstrom3), scale, depth, vibration)
     positions = np.column_stack([atoms.yx[:, ::-1], atoms.z])
     cell = ase.Atoms(atoms.numbers, positions, cell=[*part.extent[::-1], depth], pbc=True)
-    reach = max(detector.shape or (0, 0)) * (detector.pixel_mrad or 0.0) / 2
-    pixel = sampling.largest_pixel(sampling.measure_columns(atoms, part.extent), beam.energy_ev, reach, ACCURACY)
-    grid = Grid(fast_shape(part.extent, pixel), part.extent, 1.0)
-    tilt = (tilt_mrad * np.sin(TILT_AZIMUTH), tilt_mrad * np.cos(TILT_AZIMUTH))
-    tilted = BeamSettings(beam.energy_ev, beam.semiangle_mrad, {}, (0.0, 0.0), tilt)
-    setup = dispatch.optical_setup(grid, tilted, [], [SLICE_ANGSTROM], detector)
-    plan = equal_slices(atoms.z, depth, SLICE_ANGSTROM)
-    sliced = build(cell, grid, plan, interaction_constant(beam.energy_ev), "lobato", np.complex64, np)
     depths = np.unique(np.maximum(1, np.round(thickness / SLICE_ANGSTROM))).astype(int)
     aperture = np.pi * (1e-3 * beam.semiangle_mrad / beam.wavelength) ** 2 * np.prod(part.extent)
     every = max(1, int(aperture / waves))
-    patterns = average_of_slices(sliced.slices, setup, depths.tolist(), (every, every // 2))
+    with stored_warnings():  # atoms of neighbouring columns may be too near to each other
+        patterns = position_averaged(
+            cell,
+            energy_ev=beam.energy_ev,
+            semiangle_mrad=beam.semiangle_mrad,
+            detector=detector,
+            thicknesses_angstrom=(depths * SLICE_ANGSTROM).tolist(),
+            slice_thickness_angstrom=SLICE_ANGSTROM,
+            accuracy=ACCURACY,
+            specimen_tilt_mrad=(tilt_mrad * np.sin(TILT_AZIMUTH), tilt_mrad * np.cos(TILT_AZIMUTH)),
+            every=(every, every // 2),
+        )
     sums, at = np.log(patterns.reshape(len(depths), -1) @ measurement.masks), np.log(depths * SLICE_ANGSTROM)
     return np.exp(np.stack([np.interp(np.log(thickness), at, each) for each in sums.T], axis=-1))
 
