@@ -24,7 +24,7 @@ from namsa.figures.panels import (
     styled,
     write_figure,
 )
-from namsa.files import open_atomic, write_text_atomic
+from namsa.files import make_folder, open_atomic, write_text_atomic
 from namsa.inspection.curl import rotated
 from namsa.inspection.inspect import Inspection
 from namsa.io.calibration_text import readable
@@ -95,7 +95,7 @@ def write_scan_images(inspection: Inspection, folder: Path) -> None:
         WorkError: If a file cannot be written.
     """
     images = {"mean pattern": inspection.pattern} | {panel.title: panel.image for panel in scan_images(inspection)}
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for title, values in images.items():
         name = re.sub(r"[^a-z]+", "_", title.lower()).strip("_")
         with open_atomic(folder / f"{name}.tif") as file:
