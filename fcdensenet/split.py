@@ -116,8 +116,6 @@ def joined_parts(rows: int, ways: int, multiple: int | None) -> int:
     """Returns the least number of parts that together have a multiple of some rows; `ways` if there is none.
 
     Args:
-        rows: Number of rows of a part.
-        ways: Number of parts.
         multiple: `None` for all parts.
     """
     numbers = (number for number in range(1, ways) if ways % number == 0)

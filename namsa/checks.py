@@ -106,7 +106,6 @@ def check_engine(requested: str, shape: tuple[int, int], supported: bool) -> Non
     Args:
         requested: "auto", "plain" or "fused".
         shape: Pixels (ny, nx) of the grid.
-        supported: Whether the fused engine supports the grid.
 
     Raises:
         InputError: If the fused engine is requested and does not support the grid.

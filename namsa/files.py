@@ -51,7 +51,6 @@ def read_text(path: Path, *, largest_bytes: int, kind: str = "", errors: str = "
     """Returns the contents of a text file in UTF-8.
 
     Args:
-        largest_bytes: Largest size of the file.
         kind: What the file is, for the message: "the configuration".
         errors: What becomes of bytes that are not UTF-8, as `bytes.decode` has it.
 
@@ -150,10 +149,8 @@ def open_atomic(path: Path, replace: bool = True, buffering: int = -1, parents: 
     a signal's included, nothing is left of the hidden file, and what was at `path` is as before.
 
     Args:
-        path: The file to write.
         replace: If false, a file that exists at `path` is kept and the new one is discarded.
         buffering: Of the file, as of `open`.
-        parents: Whether its folder is created if it is missing.
 
     Yields:
         The hidden file, open for binary writing and reading.
@@ -183,9 +180,6 @@ def open_atomic(path: Path, replace: bool = True, buffering: int = -1, parents: 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """Yields a hidden folder of a new name beside `path`, which becomes `path` when the `with` block has ended.
-
-    Args:
-        path: The folder to make.
 
     Raises:
         InputError: If there is something at `path` other than an empty folder.
@@ -262,9 +256,6 @@ def open_in_place(path: Path) -> int:
     """Returns the descriptor of a file that is written under its own name, open for reading and writing.
 
     A link that somebody has planted there is not followed, because another file would be written.
-
-    Args:
-        path: The file; created if it is missing.
 
     Raises:
         OSError: If it cannot be opened.

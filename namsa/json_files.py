@@ -28,9 +28,6 @@ _LARGEST_INTEGER = 2**64  # beyond it, numbers of NumPy and of record headers ov
 def read_json(path: Path, *, largest_bytes: int = LARGEST_FILE_BYTES) -> Any:
     """Returns the value in a JSON file.
 
-    Args:
-        largest_bytes: Largest size of the file.
-
     Raises:
         InputError: If the file cannot be read, is too large, or is not JSON as `parse_json` accepts it.
     """
@@ -43,7 +40,6 @@ def read_json_lines(
     """Yields the number and the value of each line of a JSON lines file that is not empty. The first line is line 1.
 
     Args:
-        largest_bytes: Largest size of the file.
         skip_damaged: Leave out lines that are not JSON, as the one that a crash cut off, perhaps within a character.
 
     Raises:
@@ -140,7 +136,6 @@ def read_typed(kind: type[T], path: Path, remedy: str) -> T:
 
     Args:
         kind: The value's type. Nothing is converted to it.
-        remedy: What to do if the file cannot be used, for the message.
 
     Raises:
         InputError: If the file cannot be read, or holds something else.

@@ -88,7 +88,6 @@ def share_of_cores(available: set[int], cores: int, local_rank: int, local_size:
 
     Args:
         available: The cores that this process may run on now.
-        local_rank: This process's rank on the machine.
     """
     if len(available) * local_size <= cores or local_size > len(available):
         return available

@@ -35,7 +35,6 @@ def exclusive(path: Path, place: Path, remedy: str, wait_s: float | None = None)
     Args:
         path: The file that is locked. It is created, and removed at the end.
         place: What the lock protects, for messages.
-        remedy: What to do if another process holds the lock, for the message.
         wait_s: Time to wait for another process; by default `WAIT_S`.
 
     Raises:

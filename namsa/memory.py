@@ -30,7 +30,6 @@ def check_memory_for(needed_bytes: float, work: str, remedy: str, available_byte
 
     Args:
         work: What needs it, for the message: "a grid of 64×80 pixels".
-        remedy: What to do if there is less.
         available_bytes: Available memory; by default that of this process.
 
     Raises:

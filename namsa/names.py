@@ -20,7 +20,6 @@ def check_name(value: object, source: str, remedy: str = "") -> str:
 
     Args:
         source: What it names, or where it was read, for the message: "a sample of data/manifest.jsonl".
-        remedy: What to do if it may not, for the message.
 
     Raises:
         InputError: If it may not.

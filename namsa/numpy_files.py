@@ -34,7 +34,6 @@ def read_npy(path: Path, *, largest_bytes: int, kind: str = "") -> Array:
     """Returns the array in a NumPy file (.npy). It is read-only.
 
     Args:
-        largest_bytes: Largest size of the file.
         kind: What the file is, for the message: "scan.file".
 
     Raises:
@@ -105,7 +104,6 @@ def read_header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.d
     """Reads the header of an array from its first byte on; the file is then at the array's first number.
 
     Args:
-        file: The file.
         name: Its name, for the message.
 
     Returns:

@@ -96,7 +96,6 @@ def detector_grid(pixel_mrad: Sequence[float], centre: Sequence[float], limit_mr
     Args:
         pixel_mrad: Size of a pixel, (y, x), mrad.
         centre: Optic axis, (y, x), pixels.
-        limit_mrad: Band limit of simulated patterns, mrad.
     """
     return PixelGrid(pixel_mrad, [-at * size for at, size in zip(centre, pixel_mrad, strict=True)], limit_mrad)
 

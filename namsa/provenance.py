@@ -69,7 +69,6 @@ def fingerprint(
         settings: As in `describe`.
         snapshots: The specimen, with the thermal amplitudes of its atoms.
         positions: Probe positions (n, 2) as (y, x), Å.
-        backend: Name of the array module.
     """
     text = json.dumps([_given(_plain(settings)), backend, _SOFTWARE], sort_keys=True)
     digest = hashlib.sha256(text.encode())

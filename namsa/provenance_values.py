@@ -121,7 +121,6 @@ def value(provenance: Mapping[str, Any], key: str, default: Any = _REQUIRED) -> 
     """Returns one value of a provenance, unchanged.
 
     Args:
-        provenance: The sample's provenance.
         default: What to return if it is absent. By default, it must be there.
 
     Raises:

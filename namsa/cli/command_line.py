@@ -47,9 +47,7 @@ class CommandParser(argparse.ArgumentParser):
 
     Args:
         examples: Command lines that the help shows; `%(prog)s` is the program with the command.
-        notes: Text below the examples.
         default_command: The command that is meant if the first argument names none.
-        settings: Further arguments of `argparse.ArgumentParser`.
     """
 
     def __init__(
@@ -70,10 +68,8 @@ class CommandParser(argparse.ArgumentParser):
 
         Args:
             run: "module:function"; the function takes the parsed options and returns an exit code, or None for 0.
-            summary: One line for the program's list of commands.
             description: Text at the top of the command's own help, after the summary.
             examples: Command lines that the command's help shows.
-            settings: Further arguments of `CommandParser`.
         """
         if self._subparsers_action is None:
             self._subparsers_action = self.add_subparsers(

@@ -117,7 +117,6 @@ def report(directory: Path = Path(), *, gpu: bool = False, timeout_s: float = PR
     """Checks this machine. Whatever is missing or broken is reported, never raised.
 
     Args:
-        directory: Where data will be written.
         gpu: Whether a job on GPUs needs this machine: CuPy, a GPU for TensorFlow, and NCCL in Horovod.
         timeout_s: Time for TensorFlow, JAX, Horovod and CuPy to be imported.
     """

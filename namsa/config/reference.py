@@ -22,11 +22,7 @@ def key_tables(schema: Schema) -> str:
 
 
 class _Tables:
-    """The tables of a schema.
-
-    Args:
-        definitions: The schema's sections and types by name.
-    """
+    """The tables of a schema."""
 
     def __init__(self, definitions: Schema) -> None:
         self.definitions = definitions

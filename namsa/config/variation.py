@@ -185,9 +185,6 @@ def draw_values(variation: RandomVariation | GridVariation, seed: int) -> list[V
     Random values are rounded to 0.01 Å (displacements to 0.0001 Å), 0.001 mrad or rad, and four digits of a dose. They
     are written to files, and the last bits of a logarithm may differ between machines.
 
-    Args:
-        variation: The ranges or the lists of values.
-
     Returns:
         One mapping per configuration. Tilts are [y, x] in mrad, C12 and C21 [magnitude in Å, azimuth in rad].
     """

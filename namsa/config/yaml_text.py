@@ -30,7 +30,6 @@ def parse_yaml(text: str, source: str) -> Any:
     """Returns the value of a YAML text, made of dict, list, str, int, float, bool and None.
 
     Args:
-        text: The text, one document.
         source: Where it comes from, for the message.
 
     Raises:

@@ -20,7 +20,6 @@ def read_amplitudes(tags: Mapping[str, Sequence[str]], cell: Floats) -> list[tup
     """Returns the thermal displacements of each atom site.
 
     Args:
-        tags: The values of the CIF by tag.
         cell: Lattice vectors, rows of `(3, 3)`, Å.
 
     Returns:

@@ -66,8 +66,6 @@ def standardize(atoms: ase.Atoms, source: str, kind: MaterialKind = "builtin", s
     Formula, space group number and Pearson symbol make its name.
 
     Args:
-        source: Where it comes from.
-        kind: The kind of source.
         symprec: How far atoms may be from the positions of the space group, Å.
 
     Raises:

@@ -86,10 +86,8 @@ def to_material(
     """Returns the material of a file, in the conventional cell unless it is to be taken as it is.
 
     Args:
-        atoms: The checked atoms of the file's cell.
         notes: What was decided, left out or changed; it is issued as warnings.
         symbol: The space group's symbol, unless it is found from the atoms.
-        kind: The kind of source.
         as_is: Whether to keep the file's cell.
     """
     found = None if as_is else find_symmetry(atoms)

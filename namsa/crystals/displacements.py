@@ -66,7 +66,6 @@ def amplitudes(
     """Returns the root mean square displacement of each atom along one axis, (n,), Å.
 
     Args:
-        rms_angstrom: As in `displace_atoms`.
         complete: Whether every atom needs a value. Otherwise it is not a number where there is none.
 
     Raises:

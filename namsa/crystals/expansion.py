@@ -54,7 +54,6 @@ def expand(sites: Sequence[Site], symmetry: Symmetry, cell: Floats) -> Expanded:
     """Applies symmetry operations to sites.
 
     Args:
-        sites: The sites, in the order of the file.
         cell: Lattice vectors, rows of `(3, 3)`, Å.
 
     Returns:

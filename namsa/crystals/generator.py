@@ -23,9 +23,6 @@ from namsa.names import check_name
 def generate_materials(config: Generator) -> list[Material]:
     """Calls the user's function and returns its crystals in their own cells, to which zone axes then refer.
 
-    Args:
-        config: The function and its arguments.
-
     Raises:
         InputError: If there is no such function, if it fails (with the line), or if something it returns is not a
             crystal or has no name.

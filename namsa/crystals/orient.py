@@ -129,7 +129,6 @@ def find_rectangular_cells(atoms: ase.Atoms, zone_axis: tuple[int, int, int], ma
     Args:
         atoms: The crystal, in a periodic cell of any shape.
         zone_axis: Direction [uvw] along the beam.
-        max_strain: Largest strain.
 
     Raises:
         InputError: If an argument is meaningless or no rectangle is found.
@@ -162,8 +161,6 @@ def fit_to_size(
 
     Args:
         lateral_angstrom: Smallest extent (y, x), Å.
-        thickness_angstrom: Thickness, Å.
-        max_atoms: Largest number of atoms.
 
     Raises:
         InputError: If a size is not positive or every rectangle needs more than `max_atoms`.

@@ -35,7 +35,6 @@ def select_materials(
     built-in crystals, a generator, substitution (`namsa.crystals.select`).
 
     Args:
-        config: The `materials` section of a configuration.
         run_generator: Whether a generator may run. It is Python code that the configuration names, so give true only
             for a configuration that the user has given, and never for one that lies beside results or models.
         names: Return only the materials of these names, which an earlier selection has given. No others are derived by

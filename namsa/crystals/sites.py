@@ -286,7 +286,6 @@ def pairs_within(atoms: ase.Atoms, distance_angstrom: float) -> tuple[Integers, 
 
     Args:
         atoms: The atoms, in a cell that is periodic along a and b, and along c unless `atoms.pbc` says otherwise.
-        distance_angstrom: Largest distance, Å.
 
     Returns:
         Pairs of atoms, `(m, 2)`, and their distances, `(m,)`, Å. A pair is there once for each image that is near.

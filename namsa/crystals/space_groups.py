@@ -54,7 +54,6 @@ def stated_symmetry(tags: Mapping[str, Sequence[str]], cell: Floats) -> list[Sym
     Operations that belong to another space group than the stated one come first, and the settings of that one follow.
 
     Args:
-        tags: The values of a CIF by tag.
         cell: Lattice vectors, rows of `(3, 3)`, Å.
 
     Raises:

@@ -50,7 +50,6 @@ def check_formula(stated: Stated, atoms: ase.Atoms, roundings: Sequence[float]) 
 
     Args:
         stated: What the file says.
-        atoms: The atoms of the cell.
         roundings: How far each occupancy can be from the exact one.
 
     Returns:

@@ -67,7 +67,6 @@ def check_counts(text: str, name: str) -> None:
     """Raises InputError for numbers of atoms and columns that a file does not have: ASE would count to them.
 
     Args:
-        text: The text of a file.
         name: Its format, one of `FORMATS`.
     """
     lines = text.splitlines()

@@ -30,7 +30,6 @@ def check_entry(
     """Compares the simulation of a sample's specimen, as thick as it is made, with twice the resolution.
 
     Args:
-        entry: The sample.
         charge_density: That of the crystal, as `namsa.simulate` takes it.
 
     Raises:
@@ -73,8 +72,6 @@ def check_dataset(
     They are those of the heaviest elements, of the lightest ones, and of elements between.
 
     Args:
-        directory: The dataset's folder.
-        config: Its configuration.
         entries: Its samples that can be built.
 
     Warns:

@@ -35,10 +35,8 @@ def check(directory: Path, expected: int, ranks: int = 1, time_limited: bool = F
     """Checks that the disk has room for `ranks` times `expected` bytes.
 
     Args:
-        expected: Bytes per rank.
         ranks: Ranks that write to the disk.
         time_limited: Whether the run may end before it has written all. Too little room is then only a warning.
-        remedy: What to do if there is too little room.
 
     Raises:
         InputError: If there is no such folder.

@@ -78,8 +78,6 @@ class SpecimenDraws:
         """Returns the draws from the training split of a list, whose samples show which materials can be built.
 
         Args:
-            config: The configuration of the dataset.
-            listed: The list of the dataset.
             materials: The crystals of the training split by name, as `train_entries` names them.
             more: Crystals that the list lacks, of `further_materials`.
 
@@ -183,7 +181,6 @@ def further_materials(config: SimulationConfig, listed: Sequence[Entry], count: 
 
     Args:
         config: The configuration of the dataset, given on the command line: its generator may run.
-        listed: The list of the dataset.
         count: By how much the limits of the section `materials` are raised.
 
     Raises:

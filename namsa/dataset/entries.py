@@ -30,11 +30,7 @@ _SLICES_PER_SUM = 3  # a probe is added up in the time in which a wave passes so
 
 
 class CellFinder:
-    """Finds the right-angled cells of materials, of which it keeps the last ones.
-
-    Args:
-        specimen: The specimens of the configuration.
-    """
+    """Finds the right-angled cells of materials, of which it keeps the last ones."""
 
     def __init__(self, specimen: Specimen) -> None:
         self._specimen = specimen
@@ -118,8 +114,6 @@ def _find_cells(
     """Returns the right-angled cells of a material, or why there are none.
 
     Args:
-        specimen: The specimens of the configuration.
-        zone_axis: The axis along the beam.
         found: What was returned for another crystal of the same structure. `None` if there is none.
     """
     if isinstance(found, RectangularCells):

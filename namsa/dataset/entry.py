@@ -61,7 +61,6 @@ def assign_more(
     """Returns the split of materials that a list lacks. What is related to a held-out material of it is held out.
 
     Args:
-        listed: The materials of the list, each with its split.
         more: The others.
         split: As of `assign`.
     """
@@ -159,7 +158,6 @@ class Entry:
 
         Args:
             source: Where it comes from, for the message.
-            remedy: What to do if it holds no entry, for the message.
 
         Raises:
             InputError: If it holds no entry.

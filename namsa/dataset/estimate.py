@@ -146,7 +146,6 @@ def estimate_dataset(
     """Returns time, memory and disk of all samples of a dataset. `SAMPLED` of them stand for all.
 
     Args:
-        config: The configuration of the dataset.
         materials: Its materials, or, with `entries`, at least those that `sampled` of them need.
         ranks: Ranks that simulate it. Each is assumed to have the resources of this process.
         entries: The dataset's entries. `None` builds them.
@@ -237,9 +236,7 @@ def check_machine(workload: Workload, samples: float, available_bytes: int, batc
     """Checks that this machine can simulate some samples in a reasonable time.
 
     Args:
-        workload: The costliest of the samples.
         samples: How many times the work of the costliest sample all of them take together.
-        available_bytes: Memory that one sample may take.
         batch_bytes: Patterns in memory if they are written batch by batch. `None` holds all.
 
     Raises:

@@ -65,7 +65,6 @@ class RunLimits:
 
         Args:
             local_size: The number of ranks on this machine, which share its memory.
-            force: Whether to start whatever the estimate says.
             samples: The largest number of samples to simulate.
             seconds: The time after which no simulation starts.
         """

@@ -32,7 +32,6 @@ def label_map(
 
     Args:
         atoms: The specimen, whose array "part" numbers its parts from 0.
-        grid: The grid over the cell on which atoms are projected.
         y: Rows, Å.
         x: Columns, Å.
     """

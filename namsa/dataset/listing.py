@@ -18,7 +18,6 @@ def list_samples(
     Crystals that take long to derive are derived for `part` alone if the manifest shows that it is the configuration's.
 
     Args:
-        directory: The dataset's folder, which exists.
         config: The configuration of the dataset, given on the command line: its generator may run.
         part: Returns those of the entries whose crystals are needed.
 

@@ -34,8 +34,6 @@ def merge(
     must list the samples of all.
 
     Args:
-        sources: The folders of the datasets to merge.
-        out: The folder of the merged dataset.
         on_sample: Called as `on_sample(done, total)` after each sample.
 
     Raises:

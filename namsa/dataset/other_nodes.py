@@ -26,9 +26,6 @@ class SamplesOfOtherNodes:
 def write_ids(directory: Path, samples_hash: str, ids: Iterable[str]) -> None:
     """Writes which samples of a configuration other nodes hold.
 
-    Args:
-        samples_hash: `SimulationConfig.samples_hash` of the samples.
-
     Raises:
         WorkError: If the list cannot be written.
     """

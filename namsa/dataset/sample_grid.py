@@ -30,11 +30,7 @@ def recorded_mrad(config: SimulationConfig, lengths_angstrom: tuple[float, float
 
 
 def layer_plan(config: SimulationConfig, snapshots: Sequence[ase.Atoms], max_angle_mrad: float) -> SlicePlan:
-    """Returns slices that follow the layers of a specimen, as `namsa.simulate` and `namsa.scatter` find them.
-
-    Args:
-        max_angle_mrad: Largest angle of a plane wave with the axis, mrad.
-    """
+    """Returns slices that follow the layers of a specimen, as `namsa.simulate` and `namsa.scatter` find them."""
     lx, ly, lz = (float(length) for length in snapshots[0].cell.lengths())
     reach = sampling.reach_of_interest(recorded_mrad(config, (lx, ly, lz)), max_angle_mrad)
     extent = sampling.layer_extent(config.microscope.energy_ev, reach)

@@ -76,9 +76,7 @@ class InProcess:
     """A process that simulates draws.
 
     Args:
-        draws: The draws.
         core: The core that it is bound to; `None` for those of this process.
-        nice: What is added to its niceness.
     """
 
     def __init__(self, draws: SpecimenDraws, core: int | None, nice: int) -> None:

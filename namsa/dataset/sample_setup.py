@@ -81,11 +81,7 @@ class SampleSetup:
         return self.filled or _fill(self.config, self.material, self.entry, self.fit)
 
     def snapshots(self, supercell: Supercell, seed: int) -> list[ase.Atoms]:
-        """Returns the states of the specimen whose patterns are averaged; one if there is nothing to average.
-
-        Args:
-            seed: Seed of the random occupations.
-        """
+        """Returns the states of the specimen whose patterns are averaged; one if there is nothing to average."""
         frames = [fill_cell(frame, self.fit).atoms for frame in self.material.snapshots] or [supercell.atoms]
         if not snapshots_per_frame(self.config, self.material):
             return frames

@@ -34,7 +34,6 @@ class ShardWriter:
 
     Args:
         path: The shard; created if it does not exist.
-        samples_per_commit: Records per commit.
         map_size: Address space beyond the file's size, in bytes. If it is enough for all records, it never has to grow.
 
     Attributes:

@@ -51,7 +51,6 @@ class Shard(Closing):
     """One shard, opened for reading: safe with threads and after a fork. A process can open it only once at a time.
 
     Args:
-        path: The shard.
         any_ids: Whether to accept records whose id may not name a sample, as `verify` and `repair` do.
 
     Attributes:

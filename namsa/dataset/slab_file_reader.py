@@ -33,7 +33,6 @@ class SlabFile(Closing):
     Collective with MPI-IO (`driver_options`): all ranks open and close it.
 
     Args:
-        path: The file.
         ranks: Number of ranks of the job that opens it.
 
     Attributes:

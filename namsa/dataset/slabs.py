@@ -61,9 +61,6 @@ class SlabReader(Closing):
 
     A record without tiles along the slab is read through the dataset, and all of it where digests are compared.
 
-    Args:
-        dataset: The dataset.
-
     Raises:
         WorkError: If a shard is damaged or cannot be read; from every method, too.
     """

@@ -91,11 +91,7 @@ def _is_intact(shard: Shard, sample_id: str, samples_hash: str) -> bool:
 
 
 def belongs(record: Record, sample_id: str, samples_hash: str) -> bool:
-    """Returns whether a whole record is that of a sample: its provenance says so and describes its arrays.
-
-    Args:
-        samples_hash: The hash of the configuration's samples.
-    """
+    """Returns whether a whole record is that of a sample: its provenance says so and describes its arrays."""
     provenance = record.header["provenance"]
     if not is_name(sample_id) or provenance.get("id", sample_id) != sample_id:
         return False

@@ -122,7 +122,6 @@ def memory_bytes(workload: Workload, batch_bytes: int | None = None) -> int:
     """Returns the bytes of arrays at the peak: patterns, transmissions, building a slice, and each core's waves.
 
     Args:
-        workload: The counts.
         batch_bytes: Patterns in memory if they are written batch by batch. `None` holds all.
     """
     pixels, item = workload.grid.shape[0] * workload.grid.shape[1], workload.dtype.itemsize

@@ -40,9 +40,7 @@ def choose_implementation(
     """Chooses the classes that propagate waves. "auto" chooses the fused ones where they support the grid.
 
     Args:
-        engine: The requested engine.
         shape: Pixels (ny, nx) of the grid.
-        dtype: Complex type of the waves.
         fits: Whether a GPU has the shared memory for the fused kernels.
 
     Raises:

@@ -125,7 +125,6 @@ class FusedEngine:
     """Multislice by the compiled loops of fused.c.
 
     Args:
-        grid: The sampling of the waves.
         slices: The specimen's transmission functions.
         fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first, or those of slices of several
             thicknesses, (m, ny, nx), which are zero at the same frequencies. Patterns have their precision.

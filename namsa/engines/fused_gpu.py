@@ -106,7 +106,6 @@ def propagate(
     """Enqueues the kernels of a batch, from probes to patterns: two launches per slice, and one more.
 
     Args:
-        shared: Lens, propagators and roots of unity.
         slices: The specimen's transmission functions, contiguous complex64.
         ramp: The `ramps` of the positions.
         waves: Scratch memory (n, ny, pitch) complex64.
@@ -168,7 +167,6 @@ class FusedGpuEngine:
     """Multislice by the kernels of fused_gpu.cu, on the current CUDA device.
 
     Args:
-        grid: The sampling of the waves.
         slices: The specimen's transmission functions, on the device.
         fresnel: The propagator over one slice, (ny, nx) complex64 on the device, zero frequency first, or those of
             slices of several thicknesses, (m, ny, nx).

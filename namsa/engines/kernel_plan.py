@@ -178,8 +178,6 @@ def batch_size(plan: KernelPlan, probes: int, free_bytes: int, cache_bytes: int,
     """Returns the probes per batch. All batches are about equal and take at most half of the free memory.
 
     Args:
-        free_bytes: Free memory of the device, bytes.
-        cache_bytes: The device's second-level cache, bytes.
         requested: Largest batch; by default one whose waves, and those of the batch beside it, stay in the cache.
 
     Raises:

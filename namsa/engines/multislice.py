@@ -22,7 +22,6 @@ class PlainEngine:
     """Multislice with the FFT of SciPy or CuPy.
 
     Args:
-        grid: The sampling of the waves.
         slices: The specimen's transmission functions.
         fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first, or those of slices of several
             thicknesses, (m, ny, nx).
@@ -74,12 +73,7 @@ class PlainPlaneWaves:
 
 
 def propagator(grid: Grid, wavelength: float, distance_angstrom: float) -> npt.NDArray[np.complex128]:
-    """Returns the band-limited Fresnel propagator over a distance: P(k), (ny, nx), zero frequency first.
-
-    Args:
-        wavelength: Electron wavelength, Å.
-        distance_angstrom: Distance along the beam, Å.
-    """
+    """Returns the band-limited Fresnel propagator over a distance: P(k), (ny, nx), zero frequency first."""
     along_y, along_x = (np.exp(-1j * np.pi * wavelength * distance_angstrom * k**2) for k in grid.frequencies())
     return (grid.antialias() * along_y) * along_x
 

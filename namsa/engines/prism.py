@@ -157,7 +157,6 @@ def batch_size(shape: tuple[int, int], itemsize: int, row: int = 1) -> int:
 
     Args:
         shape: Pixels (ny, nx) of a pattern.
-        itemsize: Bytes per pixel.
         row: Positions per row of the scan.
     """
     pattern = shape[0] * shape[1] * itemsize
@@ -220,7 +219,6 @@ class PrismEngine:
     Threads that share its probes should have a BLAS of one thread each.
 
     Args:
-        grid: The sampling of the waves.
         matrix: The scattering matrix; patterns have its precision.
         batch: Positions per batch.
     """

@@ -69,7 +69,6 @@ def source_average(
         beams: Plane waves of the lens, (ny, nx), zero frequency first.
         y: Rows (sy,) of the scan, Å.
         x: Columns (sx,) of the scan, Å.
-        source_size_angstrom: FWHM of the source's image at the specimen, Å.
     """
     sides = []
     for axis, (scan, extent) in enumerate(zip((y, x), grid.extent_angstrom, strict=True)):

@@ -88,8 +88,6 @@ def phase_image(density: Floats, pixels: PixelGrid, transfer: DensityToPotential
     Args:
         density: Density (ny, nx), e/Å².
         pixels: Its pixels in the frame of the scan, Å.
-        transfer: The conversion to potentials.
-        energy_ev: Energy of the beam, eV.
     """
     mirrored = np.block([[density, density[:, ::-1]], [density[::-1], density[::-1, ::-1]]])
     ny, nx = mirrored.shape

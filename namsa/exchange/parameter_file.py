@@ -10,7 +10,6 @@ def write_yaml(path: Path, comment: str, values: dict[str, Any]) -> None:
     """Writes values in their order under a comment.
 
     Args:
-        comment: One line.
         values: Plain numbers, text, lists and mappings.
     """
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)

@@ -23,7 +23,6 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> Non
     """Writes what phaser starts from, beside patterns.h5.
 
     Args:
-        task: The reconstruction.
         phase: The first object. `None` leaves phaser's own.
     """
     with h5py.File(folder / "first.h5", "w") as file:

@@ -23,7 +23,6 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> Non
     """Writes what PtyRAD starts from, beside patterns.h5.
 
     Args:
-        task: The reconstruction.
         phase: The first object. `None` leaves PtyRAD's own.
 
     Raises:

@@ -19,7 +19,6 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> Non
     """Writes what py4DSTEM starts from, beside patterns.h5.
 
     Args:
-        task: The reconstruction.
         phase: The first object. `None` leaves an empty one.
     """
     parameters = {

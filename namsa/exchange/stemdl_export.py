@@ -86,7 +86,6 @@ def write_stemdl(data: Path, out: Path) -> tuple[int, list[str]]:
     """Writes the samples of one split of a dataset; the folder or file appears only when it is complete.
 
     Args:
-        data: The dataset's folder.
         out: The folder batch_<mode>_<rank>.db (LMDB), or the file batch_<mode>_<rank>.h5 (HDF5, as of
             `namsa.exchange.stemdl_stacks`). Its mode names the split: train, test, dev (or eval).
 
@@ -187,7 +186,6 @@ def write_npz(data: Path, out: Path) -> tuple[int, list[str]]:
 
     Args:
         data: What `open_stemdl` opens.
-        out: The folder to write.
 
     Returns:
         The number of samples, and lines about what is left out or not finite.

@@ -21,10 +21,6 @@ READ_BYTES = 2**26  # of patterns at once
 def write_zspy(scan: FourDData, path: Path) -> None:
     """Writes a scan; the store appears only when it is complete, and no file or folder is replaced.
 
-    Args:
-        scan: The patterns with their calibration.
-        path: The folder to write, which ends in .zspy.
-
     Raises:
         InputError: If the name has another ending or is taken by more than an empty folder, or zarr is missing.
         WorkError: If the store cannot be written.

@@ -48,7 +48,6 @@ def png_url(indices: npt.NDArray[np.uint8], colours: str, transparent: npt.NDArr
 
     Args:
         indices: Indices of colours, `(ny, nx)`.
-        colours: Name of the colour map.
         transparent: Which pixels are, `(ny, nx)`; the others do without the first colour, for which they get the
             second. `None` for none.
     """

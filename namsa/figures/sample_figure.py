@@ -151,7 +151,6 @@ def dark_field(cbed: npt.NDArray[np.floating], angles: PixelGrid, semiangle_mrad
     Args:
         cbed: Patterns `(n, dy, dx)`.
         angles: Their pixels, mrad.
-        semiangle_mrad: Convergence semiangle, mrad.
 
     Returns:
         `(n,)`; `None` if the detector or the band limit ends before.
@@ -172,7 +171,6 @@ def example_probes(
     Args:
         cbed: Patterns `(n, dy, dx)`.
         angles: Their pixels, mrad.
-        semiangle_mrad: Convergence semiangle, mrad.
         positions_angstrom: Probe positions `(n, 2)`, Å.
 
     Returns:

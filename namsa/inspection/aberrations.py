@@ -134,7 +134,6 @@ def _fits(model: OverlapModel, starts: Floats, bounds: Floats | None = None) -> 
     """Returns aberrations that explain most near each of the best starts, and the shares that they explain.
 
     Args:
-        model: What the aberrations are compared with.
         starts: `(n, terms)`.
         bounds: Least and largest coefficient of each term, `(terms, 2)`. `None` has no bounds.
     """
@@ -153,8 +152,6 @@ def _most_within(model: OverlapModel, limits: AberrationLimits, units: Floats, s
     """Returns the largest share that aberrations within limits explain, those of C10 widened by `FOCUS_ERROR_RAD`.
 
     Args:
-        model: What the aberrations are compared with.
-        limits: The limits, Å.
         units: Å that the model's coefficients are given in, `(terms,)`.
         starts: Of the fits, `(n, terms)`; those beyond the limits are moved to them.
     """

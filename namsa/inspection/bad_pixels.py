@@ -36,7 +36,6 @@ def find_bad_pixels(survey: Survey, positions: int) -> list[BadPixel]:
     Dark pixels at the edge of what is lit, as at the band limit of a simulation, are not dead.
 
     Args:
-        survey: Statistics of the scan.
         positions: Number of its patterns.
 
     Returns:
@@ -89,8 +88,6 @@ def describe(
     """Describes a scan.
 
     Args:
-        recording: The scan.
-        survey: Its statistics.
         inside: The pixels of which the variance over the mean is taken, `(dy, dx)`.
     """
     ratio = survey.variance[inside] / np.where(survey.mean[inside] > 0, survey.mean[inside], np.inf)

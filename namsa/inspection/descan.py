@@ -26,7 +26,6 @@ def fit_descan(survey: Survey, repaired: Floats, disk: Disk, scan_shape: tuple[i
     """Fits the plane of the disk's centres.
 
     Args:
-        survey: Statistics of the scan.
         repaired: Mean patterns of its regions without bad pixels, `(ry, rx, dy, dx)`.
         disk: The disk of the mean pattern.
         scan_shape: Rows and columns of the scan.

@@ -107,7 +107,6 @@ def step_from_crystal(
     Args:
         peaks: Of `find_peaks`.
         step_angstrom: The assumed step, (y, x).
-        atoms: The crystal.
         zone_axis: Its zone axis along the beam; by default the simplest ones are tried.
 
     Returns:

@@ -66,11 +66,7 @@ def pieces(recording: Recording) -> Iterator[tuple[slice, slice]]:
 
 
 def read_pieces(recording: Recording, on_rows: OnRows) -> Iterator[Piece]:
-    """Yields rows, columns and patterns `(n, m, dy, dx)`, float32, of all pieces of a scan.
-
-    Args:
-        on_rows: Called with the number of scan rows done.
-    """
+    """Yields rows, columns and patterns `(n, m, dy, dx)`, float32, of all pieces of a scan."""
     for rows, columns in pieces(recording):
         yield rows, columns, recording.read(rows, columns).astype(np.float32)
         on_rows(rows.stop)

@@ -118,7 +118,6 @@ def local_maxima(image: npt.NDArray[Any], pixels: PixelGrid) -> tuple[Floats, Fl
 
     Args:
         image: `(h, w)`.
-        pixels: Positions of its pixels.
     """
     if np.ptp(image) == 0 or min(image.shape) < 3:  # before a spline's rounding makes maxima of a constant
         return np.empty((0, 2)), np.empty(0)

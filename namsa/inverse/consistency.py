@@ -128,8 +128,6 @@ def check(
     Args:
         density: As in `residual`.
         patterns: As in `residual`.
-        simulation: Experiment, thickness and geometry.
-        transfer: Conversion from density to potential.
 
     Raises:
         InputError: If shapes do not agree.
@@ -248,13 +246,7 @@ def simulate(projected_potential: Array, simulation: ScanSimulation) -> npt.NDAr
 
 
 def optical_setup(experiment: SimulationConfig, grid: Grid, slice_thickness_angstrom: float) -> dispatch.OpticalSetup:
-    """Returns the experiment's probes, propagator and detector, in single precision on the host.
-
-    Args:
-        experiment: Microscope and detector.
-        grid: The periodic cell.
-        slice_thickness_angstrom: Thickness of a slice, Å.
-    """
+    """Returns the experiment's probes, propagator and detector, in single precision on the host."""
     m = experiment.microscope
     modes = coherent_modes(m, m.source_points)
     beam = optics.BeamSettings(m.energy_ev, m.semiangle_mrad, m.aberrations, m.beam_tilt_mrad, m.specimen_tilt_mrad)

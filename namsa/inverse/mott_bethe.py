@@ -52,12 +52,7 @@ class DensityToPotential:
     max_q_per_angstrom: float  # band limit of the densities, 1/Å
 
     def expected_scale(self, density: npt.NDArray[Any], thickness_angstrom: float) -> float:
-        """Returns the expected scale for a specimen of a given mean density.
-
-        Args:
-            density: Projected density, e/Å².
-            thickness_angstrom: Thickness of the specimen, Å.
-        """
+        """Returns the expected scale for a specimen of a given mean density."""
         mean = max(float(np.mean(density)) / thickness_angstrom, 1e-3)
         return float((mean / self.middle_density) ** self.exponent)
 
@@ -70,7 +65,6 @@ class DensityToPotential:
 
         Args:
             density: Periodic and band-limited, `(ny, nx)`, e/Å².
-            grid: The cell of the density.
             scale: Factor of the curve.
         """
         q = np.sqrt(grid.squared_frequency())
@@ -84,7 +78,6 @@ class DensityToPotential:
 
         Args:
             potential: Periodic projected potential, `(ny, nx)`, V·Å.
-            grid: The cell of the potential.
             scale: Factor of the curve.
         """
         coefficients = density_target.band_limited(np.asarray(potential, np.float64), grid, self.max_q_per_angstrom)
@@ -156,8 +149,6 @@ def from_elements(
 
     Args:
         composition: Number of atoms of each element, by symbol.
-        max_q_per_angstrom: Band limit of the densities, 1/Å.
-        table: Form factors.
 
     Raises:
         InputError: If a symbol is not that of an element, or if the composition is empty.

@@ -117,7 +117,6 @@ def override(recording: Recording, overrides: CalibrationOverrides) -> Recording
     A pixel in 1/Å becomes an angle if the energy is known.
 
     Args:
-        recording: What the file says.
         overrides: What the caller knows better.
 
     Raises:
@@ -172,7 +171,6 @@ def calibrate(recording: Recording, overrides: CalibrationOverrides = Calibratio
     """Returns a recording as a calibrated scan, of which every number is known.
 
     Args:
-        recording: What the file says.
         overrides: What the caller knows better.
 
     Raises:

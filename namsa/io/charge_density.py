@@ -139,7 +139,6 @@ def bonding_of(density: ChargeDensity, snapshots: Sequence[ase.Atoms], table: Ta
     """Returns what bonds change in a specimen: a density less its independent atoms, up to its band limit.
 
     Args:
-        density: All electrons of a cell.
         snapshots: The specimen without thermal displacements: this cell, repeated.
         table: Form factors of the independent atoms.
 

@@ -23,7 +23,6 @@ def chunk_shape(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
     Args:
         shape: Shape of the patterns, (sy, sx, dy, dx) or (n, dy, dx).
-        itemsize: Bytes per pixel.
     """
     *scan, dy, dx = shape
     along = min(scan[-1], max(1, CHUNK_BYTES // (dy * dx * itemsize)))
@@ -35,7 +34,6 @@ def storage(shape: Sequence[int], itemsize: int, compression: Compression) -> di
 
     Args:
         shape: Shape of the patterns, (sy, sx, dy, dx) or (n, dy, dx).
-        itemsize: Bytes per pixel.
         compression: "none" stores them in one piece. "gzip" can be read everywhere, "lzf" wherever h5py is, and
             "bitshuffle" (with Zstandard) with the package hdf5plugin.
 

@@ -128,7 +128,6 @@ def write_sample(group: h5py.Group, sample: SampleArrays, compression: Compressi
 
     Args:
         group: The sample's group. If it has patterns, as `cbed/data`, they are taken in place of the sample's.
-        compression: Of the patterns.
     """
     group.attrs["provenance"] = json.dumps(sample.provenance)
     arrays = sample_arrays(sample)

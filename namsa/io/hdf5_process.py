@@ -54,10 +54,6 @@ class Reader:
     """Answers requests about one open file.
 
     The path of an object in a file beside it begins with that file's name and a colon: "data_1.h5:/entry/data".
-
-    Args:
-        path: The file.
-        shared: Memory that `read` reads arrays into.
     """
 
     def __init__(self, path: str, shared: mmap.mmap | None = None) -> None:

@@ -93,7 +93,6 @@ class Layout:
 
         Args:
             notes: Lines before those about the layout.
-            facts: What the file says, by the names of `Recording`.
         """
         return Recording(data=self.data, format=kind, name=str(path), notes=(*notes, *self.notes), **facts)
 

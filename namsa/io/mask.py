@@ -31,7 +31,6 @@ def read_mask(mask: str | Path | npt.ArrayLike, detector: tuple[int, ...]) -> Pi
     Args:
         mask: An array, or a file of one: .npy, PNG, TIFF, or HDF5 with one dataset of the detector's shape, or with one
             that is named `mask` or `pixel_mask`.
-        detector: The detector's shape (dy, dx).
 
     Raises:
         InputError: If it cannot be read, is of another shape, or excludes more than half of the pixels.

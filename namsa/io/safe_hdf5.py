@@ -127,11 +127,7 @@ class Hdf5Dataset:
 
 
 class Hdf5File:
-    """An HDF5 file that is open in a process of its own. Threads may share it; one reads at a time.
-
-    Args:
-        path: The file.
-    """
+    """An HDF5 file that is open in a process of its own. Threads may share it; one reads at a time."""
 
     SCRIPT, KIND, LIBRARY = hdf5_process.__file__, "HDF5", "the HDF5 library"
 
@@ -276,9 +272,6 @@ class Hdf5File:
 
 class SealedHdf5File(Hdf5File):
     """A file with this user's seal, which is open in this process.
-
-    Args:
-        path: The file.
 
     Raises:
         DamagedFileError: If HDF5 cannot open it.

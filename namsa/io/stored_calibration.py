@@ -117,7 +117,6 @@ def stored_calibration(data: Hdf5Dataset, axes: Sequence[StoredAxis], shape: Seq
     py4DSTEM's numbers come first because its axes mix pixels and units (0.14.18).
 
     Args:
-        data: The patterns.
         axes: Their axes, in the order (sy, sx, dy, dx).
         shape: Their shape, in the same order.
     """

@@ -91,7 +91,6 @@ def run_in_batches(
     thread feeds a GPU. After an error or an interrupt no further batch is started.
 
     Args:
-        work: Called as `work(slice)` for each batch.
         size: Items per batch, at most.
         on_host: Whether the work runs on the host.
         on_done: Called as `on_done(done, total)` after each batch.

@@ -40,7 +40,6 @@ def focal_spread_angstrom(energy_ev: float, chromatic_aberration_mm: float, ener
     Reimer & Kohl, Transmission Electron Microscopy, 5th ed. (2008).
 
     Args:
-        energy_ev: Electron energy E, eV.
         energy_spread_ev: FWHM of the electron energy, eV; δE is the standard deviation.
 
     Returns:

@@ -38,7 +38,6 @@ def at_positions(
 
     Args:
         coefficients: Fourier coefficients (ny, nx), zero frequency first.
-        grid: The sampling of the coefficients.
         y: Rows (sy,) of the raster, Å.
         x: Columns (sx,) of the raster, Å.
     """

@@ -38,7 +38,6 @@ def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[Pi
     number, half a reciprocal pixel away from it.
 
     Args:
-        wavelength: Electron wavelength, Å.
         detector: The detector. `None` stands for the whole reciprocal grid.
 
     Raises:
@@ -73,7 +72,6 @@ def reach_mrad(detector: Detector, extent_angstrom: tuple[float, float], wavelen
 
     Args:
         extent_angstrom: Sides (Ly, Lx) of the cell, whose reciprocal pixels it may count in, Å.
-        wavelength: Electron wavelength, Å.
     """
     if detector.shape is None:
         return detector.max_angle_mrad
@@ -134,9 +132,6 @@ def bin_matrices(
     overlap, so that intensity on the detector is conserved. Intensity that the point spread moves over the detector's
     edge is lost. Patterns have the zero frequency in the centre.
 
-    Args:
-        wavelength: Electron wavelength, Å.
-
     Returns:
         Wy, (dy, ny), and Wx, (nx, dx).
 
@@ -184,7 +179,6 @@ def electrons_per_pattern(
     """Returns the number of electrons per pattern: electrons per pattern; `None` if there is no noise.
 
     Args:
-        detector: The detector, or `None`.
         positions: Probe positions (n, 2) as (y, x), Å.
         scan_shape: Rows and columns (sy, sx) if the positions are a raster. A dose is multiplied by its step's area.
 
@@ -212,7 +206,6 @@ def add_poisson_noise(patterns: npt.NDArray[Any], electrons: float, seed: int, f
 
     Args:
         patterns: Expected patterns (n, dy, dx), fractions of the beam.
-        seed: Seed of the sample.
         first: Number of the first pattern in the scan.
 
     Returns:

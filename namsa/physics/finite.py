@@ -58,7 +58,6 @@ def faces(
     No atom is moved across the two faces of the cell.
 
     Args:
-        depth_angstrom: Thickness of the cell, Å.
         table: "lobato" or "kirkland".
 
     Returns:
@@ -114,9 +113,6 @@ def moved_across_face(atoms: AtomList, expansions: list[Shell], grid: Grid, dtyp
 
     Args:
         atoms: The atoms that reach across the face, with heights relative to it.
-        expansions: The expansions of all elements.
-        grid: The sampling of the potential.
-        dtype: Real type of the result.
     """
     hy, hx = (n // 2 + 1 for n in grid.shape)
     total = xp.zeros((2, hy, 2, hx), dtype)

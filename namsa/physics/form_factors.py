@@ -34,7 +34,6 @@ def electron(number: int, squared_q: Any, table: Table = "lobato") -> Any:
     """Returns the electron form factor f_e of an element: f_e in Å, of the shape of `squared_q`.
 
     Args:
-        number: Atomic number.
         squared_q: q², 1/Å², of any shape, on the host or the device.
         table: "lobato" or "kirkland".
 
@@ -73,7 +72,6 @@ def electron_beyond(number: int, squared_k: Any, z_angstrom: Any, table: Table =
     transform of 1/(κ² + k_z²) is (π/κ) exp(−2πκ|z|), that of its square (π/2κ³)(1 + 2πκ|z|) exp(−2πκ|z|).
 
     Args:
-        number: Atomic number.
         squared_k: k² across the beam, 1/Å², on the host or the device.
         z_angstrom: Height, Å: a number, or an array on the host that broadcasts with `squared_k`.
         table: "lobato" or "kirkland".

@@ -44,9 +44,6 @@ class Grid:
 
         exp(iσv) has higher frequencies than v, which alias, those of heavy nuclei most. With a band of 2/3 this grid is
         used as it is, as other programs do; else pixels are smaller.
-
-        Args:
-            heaviest: The largest atomic number.
         """
         if self.band <= CONVENTIONAL_BAND:
             return self
@@ -80,7 +77,6 @@ def fast_shape(extent_angstrom: tuple[float, float], sampling_angstrom: float) -
 
     Args:
         extent_angstrom: Sides (Ly, Lx), Å.
-        sampling_angstrom: Largest size of a pixel, Å.
 
     Returns:
         Pixels (ny, nx).

@@ -47,9 +47,6 @@ class BeamSettings:
 def wavelength_angstrom(energy_ev: float) -> float:
     """Returns the relativistic wavelength λ = hc/√(E(2mc² + E)), Å.
 
-    Args:
-        energy_ev: Electron energy, eV.
-
     Raises:
         InputError: If the energy is not within 10 keV to 1 MeV; a mistake between eV and keV is the likely reason.
     """
@@ -63,11 +60,7 @@ def wavelength_angstrom(energy_ev: float) -> float:
 
 
 def interaction_constant(energy_ev: float) -> float:
-    """Returns the interaction constant σ = 2πmeλ/h² with the relativistic mass m, rad/(V·Å).
-
-    Args:
-        energy_ev: Electron energy, eV.
-    """
+    """Returns the interaction constant σ = 2πmeλ/h² with the relativistic mass m, rad/(V·Å)."""
     mass = constants.m_e * (1 + energy_ev / _REST_ENERGY_EV)
     wavelength = wavelength_angstrom(energy_ev) * 1e-10
     return float(2 * np.pi * mass * constants.e * wavelength / constants.h**2 * 1e-10)
@@ -96,7 +89,6 @@ def aberration_phase(
     Args:
         alpha: Angles from the optic axis, rad.
         phi: Azimuths from +x towards +y, rad.
-        wavelength: Electron wavelength, Å.
         aberrations: Krivanek coefficients, Å and rad.
 
     Raises:
@@ -214,7 +206,6 @@ def specimen_tilt(
 
     Args:
         specimen_tilt_mrad: Tilt (θy, θx) of the specimen, mrad.
-        distance_angstrom: Thickness Δz of a slice, Å.
 
     Returns:
         The factor, (ny, nx), zero frequency first.
@@ -238,9 +229,6 @@ def probe_diameter_angstrom(beam: BeamSettings, thickness_angstrom: float) -> fl
 
     It is the diameter of the rays' positions, enlarged by the Airy disc. A ray at angle α arrives at ∇χ·λ/2π; a depth
     z adds αz, as C10 does.
-
-    Args:
-        thickness_angstrom: Thickness of the specimen, Å.
     """
     aberrations, semiangle = beam.aberrations, beam.semiangle_mrad * 1e-3
     alpha = np.linspace(0, semiangle, 65)[1:, None]

@@ -108,9 +108,6 @@ def structure_sums(atoms: AtomList, grid: Grid, xp: Any, dtype: npt.DTypeLike = 
     Frequencies ky, kx >= 0 are enough; `half_plane` computes the complex sum from them. At the Nyquist frequency of an
     even axis exp(iα) and exp(−iα) coincide. Their mean, the cosine, represents both and makes the field real.
 
-    Args:
-        dtype: Real type of the sums.
-
     Returns:
         Sums by atomic number, each (2, ny // 2 + 1, 2, nx // 2 + 1).
     """
@@ -134,7 +131,6 @@ def phase_factors(
 
     Args:
         yx: Positions (n, 2), Å.
-        dtype: Real type of the factors.
         counts: Numbers of frequencies (ky, kx); by default all.
 
     Returns:
@@ -211,7 +207,6 @@ def field(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any
     """Returns the field of all atoms, (ny, nx), in the precision of `sums`.
 
     Args:
-        sums: `structure_sums`.
         factors: `element_factors`. X-ray factors give a density in e/Å², electron factors a field in 1/Å, which times
             `POTENTIAL_CONSTANT` is a projected potential in V·Å.
     """
@@ -242,9 +237,7 @@ def transmission(potential: Array, sigma: float, antialias: Array, dtype: Any) -
 
     Args:
         potential: Projected potential, V·Å, (ny, nx) or on pixels that are smaller by a whole factor.
-        sigma: Interaction constant, rad/(V·Å).
         antialias: Antialias aperture (ny, nx), zero frequency first.
-        dtype: Complex type of the result.
     """
     fft, xp = fft_module(potential), array_module(potential)
     t = xp.empty(potential.shape, dtype)

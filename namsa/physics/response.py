@@ -131,7 +131,6 @@ def counted(patterns: npt.NDArray[Any], electrons: float, response: Response) ->
 
     Args:
         patterns: Expected patterns, fractions of the beam, of any shape.
-        electrons: Electrons per pattern.
     """
     if not response.dead_time_ns or not response.dwell_time_us:
         return patterns
@@ -162,7 +161,6 @@ def single_scattering(
     """Returns the fraction that one plasmon scatters from the centre of a pixel into each pixel around it.
 
     Args:
-        energy_ev: Electron energy, eV.
         pixel_mrad: Size (y, x) of a pixel, mrad.
         reach: Pixels (y, x) to each side; what is scattered farther is left out.
 

@@ -110,7 +110,6 @@ def reach_of_interest(reach_mrad: float | None, semiangle_mrad: float) -> float:
 
     Args:
         reach_mrad: Largest angle along y and x that is recorded, mrad; `None`: `DEFAULT_REACH_MRAD`.
-        semiangle_mrad: Semi-angle of convergence, mrad.
     """
     return max(reach_mrad or DEFAULT_REACH_MRAD, 1.25 * semiangle_mrad)
 
@@ -120,7 +119,6 @@ def largest_pixel(columns: Columns, energy_ev: float, reach_mrad: float, accurac
 
     Args:
         columns: The specimen.
-        energy_ev: Electron energy, eV.
         reach_mrad: Largest angle of interest along y and x, mrad.
         accuracy: Relative L2 error of all patterns within `reach_mrad`; that of any ring is ten times as large.
     """

@@ -99,7 +99,6 @@ def equal_slices(z: Floats, depth_angstrom: float, slice_thickness_angstrom: flo
 
     Args:
         z: Heights of the atoms (n,), Å.
-        depth_angstrom: Thickness of the cell, Å.
         slice_thickness_angstrom: Largest thickness of a slice, Å.
 
     Raises:
@@ -118,7 +117,6 @@ def layer_slices(z: Floats, depth_angstrom: float, largest_extent_angstrom: floa
 
     Args:
         z: Heights of the atoms at rest (n,), Å. Those above or below the cell stay in the first or last slice.
-        depth_angstrom: Thickness of the cell, Å.
         largest_extent_angstrom: Largest distance along the beam between atoms of one slice, Å.
 
     Raises:

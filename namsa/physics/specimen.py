@@ -180,8 +180,6 @@ def density_by_depth(
 
     Args:
         atoms: The specimen's atoms. Those above or below the cell are in the first or last bin, as in its slices.
-        depth_angstrom: Thickness of the cell, Å.
-        table: Table of form factors.
 
     Returns:
         The densities (bins, ny, nx), e/Å², float64, not band-limited; the first bin is where the beam enters.

@@ -42,11 +42,8 @@ def relative_deviation(
     """Returns the relative rms deviation that patterns of one configuration are expected to have from their mean.
 
     Args:
-        atoms: The specimen at rest.
         rms_angstrom: Root mean square displacement of each atom along one axis, (n,), Å.
         extent_angstrom: Sides (Ly, Lx) of the periodic cell, Å.
-        energy_ev: Electron energy, eV.
-        semiangle_mrad: Semi-angle of convergence, mrad.
     """
     if not len(atoms.numbers):
         return 0.0

@@ -123,8 +123,6 @@ def describe_sample(name: str, provenance: dict[str, Any], arrays: Mapping[str, 
     """Describes a sample.
 
     Args:
-        name: Its name.
-        provenance: Its provenance.
         arrays: Its arrays by name; only `shape` and `dtype` are used, so that HDF5 datasets are not read.
     """
     axes = array_axes(provenance, {key: array.shape for key, array in arrays.items()})

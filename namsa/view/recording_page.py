@@ -59,9 +59,7 @@ def recording_page(
 
     Args:
         recording: The scan; only the numbers that it knows are used.
-        name: The page's title.
         overlay: File of a reconstruction that is shown over the maps. `None` for none.
-        max_bytes: Largest size of the page.
 
     Raises:
         InputError: If the overlay is none of this scan, or if the page is too small for the scan.

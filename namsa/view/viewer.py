@@ -46,9 +46,7 @@ def sample_page(sample: Sample, name: str, *, overlay: Path | None = None, max_b
     """Returns the page of a sample.
 
     Args:
-        name: The page's title.
         overlay: File of a reconstruction that is shown over the maps. `None` for none.
-        max_bytes: Largest size of the page.
 
     Raises:
         InputError: If the provenance does not describe the arrays, if they hold numbers that are not finite, or if the
@@ -142,7 +140,6 @@ def sample_tiles(cbed: Image, numbers: npt.NDArray[np.intp], angles: PixelGrid, 
     Args:
         numbers: Those that are shown, `(m,)`.
         angles: Their pixels, mrad.
-        plan: How they are reduced.
     """
     halves, exponents = as_halves(np.stack([binned(cbed[number], plan.binning) for number in numbers]))
     return Tiles(halves, exponents, binned_grid(angles, plan.binning))

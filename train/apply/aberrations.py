@@ -111,11 +111,7 @@ class AberrationsOfScan:
         return {**measured.coefficients, "explained": measured.explained, "within": measured.within}
 
     def line(self, facts: Mapping[str, Any] | None) -> str:
-        """Returns the line about the aberrations.
-
-        Args:
-            facts: From `facts`.
-        """
+        """Returns the line about the aberrations."""
         if facts is None:
             return "aberrations: not measured, for they explain hardly any of the patterns' variation along the scan"
         c10, c12, c21 = (f"{round(facts[name])} Å".replace("-", "−") for name in ("C10", "C12", "C21"))
@@ -134,11 +130,7 @@ def is_beyond(facts: Mapping[str, Any] | None) -> bool:
 
 
 def aberrations_score(facts: Mapping[str, Any] | None) -> float:
-    """Returns a number that is above 1 if a scan lies outside by its aberrations.
-
-    Args:
-        facts: From `AberrationsOfScan.facts`.
-    """
+    """Returns a number that is above 1 if a scan lies outside by its aberrations."""
     return 0.0 if facts is None else shortfall_score(float(facts["within"]), float(facts["explained"]))
 
 

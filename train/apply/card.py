@@ -146,7 +146,6 @@ def write_card(name: str, task: TaskCard, facts: CardFacts) -> str:
 
     Args:
         task: What its task says of the network.
-        facts: Measured facts.
     """
     experiment, usage = facts.experiment, task.usage(facts.experiment)
     weights = card_sections.weights_rows(facts.weights, facts.rounding.words, usage.command)

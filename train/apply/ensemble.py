@@ -74,9 +74,7 @@ def valid_symmetries(
     """Returns the numbers of the symmetries that map a window to a valid window.
 
     Args:
-        symmetric: Whether the lens is round and the detector centred.
         scan_shape: Positions of the window, (y, x).
-        detector_shape: Pixels of the detector, (y, x).
         step_angstrom: Scan step, (y, x), Å.
     """
     if not symmetric:
@@ -110,7 +108,6 @@ def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool
 
     Args:
         network: The Keras network, from `train.apply.weights.load_network`.
-        model: The trained network that it belongs to.
         with_maps: Whether the maps of `train.apply.familiarity.inner_layer` are described, too.
 
     Returns:
@@ -172,9 +169,6 @@ def _forward_function(
     """Returns the function from a network's inputs to what it predicts of each, by the names of `Prediction`.
 
     Args:
-        network: The Keras network.
-        model: The trained network that it belongs to.
-        dropout: Whether dropout is active.
         with_maps: As in `ensemble_predictor`.
     """
     import keras

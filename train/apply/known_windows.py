@@ -31,12 +31,7 @@ class KnownWindow(NamedTuple):
 
 
 def known_windows(dataset: views.Readable, entries: Iterable[Entry], experiment: Experiment) -> Iterator[KnownWindow]:
-    """Yields the windows of samples: as they are stored, and as training would see them if that differs.
-
-    Args:
-        entries: The samples to read.
-        experiment: The configuration that the network was trained with.
-    """
+    """Yields the windows of samples: as they are stored, and as training would see them if that differs."""
     inputs = experiment.training.inputs.model_copy(update={"augment": False})  # the network is shown all mirrors anyway
     training = experiment.training.model_copy(update={"inputs": inputs})
     unmirrored = experiment.model_copy(update={"training": training})

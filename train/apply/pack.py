@@ -128,7 +128,6 @@ def _chosen_weights(
 
     Args:
         newest: The model with the weights of the newest checkpoint.
-        header: Header of these weights.
         newest_error: Their error on the dev split. `None` takes them.
     """
     best, validations = newest.folder / BEST, newest.folder / rows.VALIDATIONS

@@ -35,7 +35,6 @@ def check_memory(data: FourDData, conditions: Conditions, name: str) -> None:
     """Checks that what is held of a scan at once fits into memory, before anything is read.
 
     Args:
-        conditions: What the network was trained on.
         name: Name of the scan in error messages.
 
     Raises:
@@ -108,9 +107,7 @@ def optic_axis(data: FourDData, pattern: Array, note: AddNote) -> tuple[float, f
     """Returns the optic axis as the data say, or else the centre of mass of the mean pattern, (y, x), pixels.
 
     Args:
-        data: The scan.
         pattern: Its mean pattern, `(dy, dx)`.
-        note: Called with a line about the result.
     """
     if data.centre_pixels is not None:
         y, x = data.centre_pixels
@@ -132,10 +129,8 @@ def intensity_scale(
     mean training pattern.
 
     Args:
-        data: The scan.
         pattern: Its mean pattern, `(dy, dx)`.
         beam_intensity: Sum of a pattern without a specimen, in the data's units. `None` if it is not known.
-        note: Called with a line about the result.
     """
     if beam_intensity is not None:
         fraction = pattern.sum() / beam_intensity
@@ -164,9 +159,7 @@ def read_bands(
     Threads read and bin ahead of the network. The generator must be closed before the file.
 
     Args:
-        plan: How it is resampled.
         scale: Factor from intensities to fractions of the beam.
-        on_row: Called with the number of rows done.
         losses: To which is added what was not recorded.
 
     Yields:
@@ -228,7 +221,6 @@ def resampled_band(band: Array, plan: ResamplingPlan, first_row: int) -> Array:
 
     Args:
         band: The rows; NaN at positions whose pattern is lost.
-        plan: How the scan is resampled.
         first_row: The first of the rows in the scan, for the message.
 
     Raises:

@@ -92,10 +92,6 @@ class Refined(NamedTuple):
 def differentiable_multislice(simulation: ScanSimulation, distinct: int = 1) -> DifferentiableMultislice:
     """Returns the differentiable model of a scan.
 
-    Args:
-        simulation: Experiment, thickness and geometry.
-        distinct: Number of distinct slices.
-
     Raises:
         InputError: If there are fewer slices than `distinct`.
     """
@@ -201,8 +197,6 @@ def scaled_by_shell(potential: Array, estimate: Array, grid: Grid, max_q: float)
     Args:
         potential: Projected potential, `(ny, nx)`, V·Å.
         estimate: Estimated density, `(ny, nx)`, e/Å².
-        grid: The cell of both.
-        max_q: Band limit of the density, 1/Å.
 
     Returns:
         Density, `(ny, nx)`, e/Å².

@@ -47,7 +47,6 @@ def check_fit(data: FourDData, conditions: Conditions, name: str) -> None:
     """Checks what no resampling can change.
 
     Args:
-        conditions: What the network was trained on.
         name: Name of the scan in error messages.
 
     Raises:

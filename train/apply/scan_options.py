@@ -23,9 +23,7 @@ def write_result(options: argparse.Namespace, compute: Callable[..., ScanResult]
     """Computes what a network finds in a scan, writes arrays and picture, and prints where they are.
 
     Args:
-        options: Those of the command.
         compute: See `train.tasks.scan_command.ScanCommand.function`.
-        settings: Further keywords of `compute`.
     """
     console, picture = Console(markup=False), picture_beside(options.out, (options.data, Path(options.checkpoint)))
     try:

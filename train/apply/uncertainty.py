@@ -94,11 +94,7 @@ def equalising_weight(rows: Sequence[WindowError]) -> float:
 def coverage_by_group(
     rows: Sequence[WindowError], familiarity: Familiarity, covered: Sequence[Coverage]
 ) -> list[CoverageGroup]:
-    """Returns the coverage by kind of specimen, by each quantity that differs, and by familiarity.
-
-    Args:
-        familiarity: What the network has learnt.
-    """
+    """Returns the coverage by kind of specimen, by each quantity that differs, and by familiarity."""
     scores = familiarity.familiarity(np.stack([row.features for row in rows]))
     looks = ["flagged" if score < UNFAMILIAR else "as learnt" for score in scores]
     facts = [row.facts | {"familiarity": look} for row, look in zip(rows, looks, strict=True)]
@@ -121,9 +117,6 @@ def calibrate_uncertainty(
     Args:
         dev: Windows that the factors are chosen on.
         test: Windows that the coverage is measured on; may be none.
-        familiarity: What the network has learnt.
-        method: How the predictions are made, in words.
-        members: Number of predictions per sample.
     """
     weight = equalising_weight(dev)
     error, deviation = (
@@ -164,7 +157,6 @@ def wrong_windows(
     """Returns how well windows whose density is wrong are told from others; `None` where none or all are wrong.
 
     Args:
-        familiarity: What the network has learnt.
         predicted_weight: Weight of the predicted variance.
     """
     rows = [row for row in rows if all(row.contrast)]

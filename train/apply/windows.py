@@ -89,9 +89,7 @@ def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note
     """Loads a network for a scan.
 
     Args:
-        plan: How the scan is resampled.
         passes: Predictions with dropout per symmetry; see `train.apply.ensemble.choose_views`.
-        note: Called with a line about the result.
 
     Raises:
         InputError: If the scan is too small or, for layout detector, does not have the trained number of positions.
@@ -178,7 +176,6 @@ class ScanImages:
         """Starts with no strip.
 
         Args:
-            plan: How the scan is resampled.
             simulation: Simulation of a window, by which trust is measured. `None` measures none.
             refine_steps: Steps of refinement per window; above 0 they need a simulation.
             masks: Pixels of the rings that are summed, `(network's pixels, rings)`. `None` sums none.
@@ -289,7 +286,6 @@ def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) ->
     Args:
         bands: The scan's rows, from `train.apply.reading.read_bands`.
         images: The images before the first strip.
-        note: Called with a line about negative intensities.
 
     Raises:
         InputError: If too much of the intensity is negative.

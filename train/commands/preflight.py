@@ -178,8 +178,6 @@ def meet(exchange: Path, own: RankReport, size: int) -> list[RankReport]:
     """Tells the other ranks of a job what this one has found.
 
     Args:
-        exchange: The folder that all ranks share.
-        own: The report of this rank.
         size: Number of ranks.
 
     Returns:

@@ -16,10 +16,6 @@ Tensor = Any
 def claim(local_rank: int, local_size: int) -> str:
     """Binds this process to its share of the node. Call it before TensorFlow or CuPy start a device.
 
-    Args:
-        local_rank: Number of this rank on its node.
-        local_size: Number of ranks on this node.
-
     Returns:
         The share in words.
     """

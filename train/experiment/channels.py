@@ -53,7 +53,6 @@ def make_channels(
     """Returns the channels of the section training.inputs, or `None` if these are all pixels and nothing else.
 
     Args:
-        trained: Conditions of the samples.
         depths_angstrom: Depths of the planes of layout 'depth', Å.
         focus_angstrom: Depth of the probe's focus, Å.
 

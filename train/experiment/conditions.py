@@ -79,7 +79,6 @@ def describe_unchecked(config: SimulationConfig, inputs: Inputs, checked: Collec
     """Returns one line about the conditions of the training that data files do not contain.
 
     Args:
-        config: The configuration of the samples.
         checked: Settings that were estimated from the data, which are left out.
     """
     electrons = describe_dose(inputs)

@@ -58,7 +58,6 @@ class ExchangeSection(KindSection):
         """Returns what ranks average after some steps; `None` if they exchange in every step alone.
 
         Args:
-            network: The sizes of the network.
             moments: Moments per weight that the optimizer has.
         """
         return None

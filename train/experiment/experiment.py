@@ -213,10 +213,6 @@ class Experiment(SimulationConfig):
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """Loads an experiment; returns the experiment.
 
-    Args:
-        path: YAML file.
-        overrides: `section.key=value`, applied to the file's values.
-
     Raises:
         InputError: If the configuration is not valid; names every fault.
     """

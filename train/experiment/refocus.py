@@ -54,7 +54,6 @@ def refocused(images: Any, planes: Refocus) -> Any:
 
     Args:
         images: `(n, c, 1, sy, sx)`.
-        planes: The interpolation.
     """
     return planes.along_y @ images @ planes.along_x
 

@@ -29,7 +29,6 @@ def strategy(seam: str, kind: str, module: str) -> ModuleType:
 
     Args:
         seam: The folder of its seam.
-        kind: Its own folder.
     """
     return import_module(f"..strategies.{seam}.{kind}.{module}", __package__)
 

@@ -78,11 +78,6 @@ class RankDivision(Split, Protocol):
     ) -> tuple[OwnPart | None, str]:
         """Returns what reads this rank's part of a sample alone, and a line about it.
 
-        Args:
-            source: The job's samples.
-            experiment: The configuration.
-            entries: The samples that are trained on.
-
         Returns:
             `None` in place of the first if samples must be read whole.
         """
@@ -91,9 +86,6 @@ class RankDivision(Split, Protocol):
 
 def division_of(section: DivisionSection) -> RankDivision | None:
     """Returns this rank's place among those that divide samples; `None` if samples are whole.
-
-    Args:
-        section: The section training.split.
 
     Raises:
         InputError: If the ranks do not form groups.

@@ -27,9 +27,6 @@ def count_electrons(
 
     Args:
         stored: Patterns, fractions of the beam times `scale`; any shape.
-        scale: Factor of the stored patterns.
-        electrons: Per pattern.
-        seed: Of the sample.
 
     Returns:
         Patterns in the same shape, fractions of the beam.

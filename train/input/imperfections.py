@@ -127,11 +127,7 @@ class Drawn:
 
 
 def draw(imperfections: Imperfections, seed: int, epoch: int) -> Drawn:
-    """Returns the imperfections of a sample in an epoch. They depend on the arguments alone.
-
-    Args:
-        imperfections: The ranges.
-    """
+    """Returns the imperfections of a sample in an epoch. They depend on the arguments alone."""
     rng = np.random.default_rng([seed, epoch, _MAGNITUDES])
     values: dict[str, Any] = {}
     given = imperfections.given()

@@ -39,7 +39,6 @@ class Intensities(NamedTuple):
 
         Args:
             relative: I / I₀, float32.
-            pixels: Number of detector pixels.
         """
         if self.kind == "log":
             dark = DARKEST - math.log(pixels)  # −ln of the same in units of I₀

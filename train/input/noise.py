@@ -37,9 +37,6 @@ def count_electrons(
 
     Args:
         stored: Patterns, fractions of the beam times `scale`; any shape.
-        scale: Factor of the stored patterns.
-        electrons: Per pattern.
-        seed: Of the sample.
     """
     mean = np.float32(electrons / scale)
     patterns, noisy = stored.reshape(-1), np.empty(stored.size, np.float32)

@@ -93,7 +93,6 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
 
     Args:
         batch: Tensors.
-        settings: Intensities, layout and types.
         channels: See `train.experiment.channels`; `None` if all pixels are channels.
 
     Returns:

@@ -13,7 +13,6 @@ def random_batch(network: Network, training: Training, images_per_sample: int = 
     """Returns random patterns and densities, as `train.input.batches` yields them.
 
     Args:
-        network: The section network.
         images_per_sample: Images of the network in a sample; see `Experiment.images_per_sample`.
     """
     channels, *image = network.input_shape

@@ -66,8 +66,6 @@ def share_of(
     therefore a number of samples, `taken`, also if a different number of ranks took them.
 
     Args:
-        order: The common order.
-        count: Number of entries per rank.
         taken: Entries of the common order that have been used before.
     """
     return [entries[index] for index in order[taken:][rank::ranks][:count]]

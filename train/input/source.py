@@ -84,7 +84,6 @@ class SampleSource(Protocol):
 
         Args:
             training: Number of samples of the training split in data.directory.
-            shares: Number of ranks that share samples.
 
         Raises:
             InputError: If they are too few.
@@ -98,10 +97,6 @@ class SampleSource(Protocol):
 
         Args:
             training: The samples of the training split in data.directory.
-            epoch: Index of the epoch.
-            share: Number of the rank among those that share samples.
-            shares: Number of these ranks.
-            count: Number of entries of the rank.
             taken: Samples of the epoch that all have taken before.
         """
         ...
@@ -111,8 +106,6 @@ class SampleSource(Protocol):
 
         Args:
             samples: Number of samples of the training split.
-            epoch: Index of the epoch.
-            shares: Number of ranks that share samples.
         """
         ...
 
@@ -133,7 +126,6 @@ class SampleSource(Protocol):
 
         Args:
             samples: Number of training samples of all ranks that share them.
-            ranks: Number of these ranks.
         """
         ...
 
@@ -269,7 +261,6 @@ def fault_of_sample(
     Args:
         raster: Shape (sy, sx, dy, dx) of their patterns.
         image: Shape (ty, tx) of their densities.
-        dtype: Type of the stored patterns.
     """
     shapes = experiment.sample_shapes()
     if (raster, image) != shapes:

@@ -25,7 +25,6 @@ def draw_corner(scan: Corner, window: Corner, margin: Corner, seed: int, epoch: 
         scan: Positions of the sample, (y, x).
         window: Positions of the window.
         margin: Positions around the window that must be within the scan.
-        seed: Of the sample.
     """
     rng = np.random.default_rng([seed, epoch, _PLACE])
     y, x = (int(rng.integers(m, n - w - m + 1)) for n, w, m in zip(scan, window, margin, strict=True))
@@ -44,7 +43,6 @@ def draw_training_window(
         held_out: See `held_out_positions`.
         window: See `draw_corner`.
         margin: See `draw_corner`.
-        seed: Of the sample.
 
     Returns:
         The corner, and an index into the window's positions for each of them, `(window y · window x,)`.

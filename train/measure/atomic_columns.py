@@ -89,7 +89,6 @@ def column_metrics(image: npt.NDArray[Any], pixels: PixelGrid, truth: AtomicColu
 
     Args:
         image: `(h, w)`.
-        pixels: Positions of its pixels.
         truth: The columns of the specimen.
     """
     y, x = pixels.coordinates(image.shape)

@@ -49,7 +49,6 @@ def ring_correlation(first: Array, second: Array, pixels: PixelGrid) -> RingCorr
     Args:
         first: `(ny, nx)`.
         second: The same.
-        pixels: Their pixels, Å.
 
     Raises:
         InputError: If shapes differ, a pixel is not finite or an image is constant.

@@ -49,7 +49,6 @@ def sustained_and_peak(
     """Returns the sustained and the peak FLOP/s of a job.
 
     Args:
-        step_flop: FLOP of the convolutions in a step of one rank.
         step_s: Wall time of a step of one rank without what other ranks cost it, s.
         convolutions_s: Time of the convolutions in a step, s; `None` if it has not been measured.
         efficiency: Scaling efficiency: `step_s` over the wall time of a step of `ranks` ranks.

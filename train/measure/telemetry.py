@@ -95,11 +95,7 @@ def _step_of(line: str) -> float:
 
 @contextmanager
 def counter(console: Console, description: str) -> Iterator[Callable[[int, int], None]]:
-    """Yields `count(done, total)`, which shows a live bar on a terminal, elsewhere a line at every tenth.
-
-    Args:
-        console: Where to write.
-    """
+    """Yields `count(done, total)`, which shows a live bar on a terminal, elsewhere a line at every tenth."""
     last_tenth = 0
     with Progress(*COLUMNS, console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task(description, total=None)
@@ -121,9 +117,6 @@ def epoch_display(
     """Yields `show(row, last)`, which shows a live line on a terminal, and a plain line at the end of each epoch.
 
     Args:
-        console: Where to write.
-        epochs: Epochs of the job.
-        steps: Steps per epoch.
         terms: Names of the terms of the loss, of which the first is shown.
     """
     rows: list[StepRow] = []
@@ -144,7 +137,6 @@ def epoch_line(rows: Sequence[StepRow], epochs: int, term: str) -> str:
     """Returns one line about one epoch: means of the losses, and rates weighted by time.
 
     Args:
-        epochs: Epochs of the job.
         term: Name of a term of the loss, which is shown beside it.
     """
     seconds = sum(row["step_s"] for row in rows)

@@ -98,10 +98,8 @@ class _Network:
         """Returns the state after an update with the numbers of its batches, and the norm of their gradient.
 
         Args:
-            state: Before the update.
             batch: Of one batch, or the mean of several.
             others: The variables that are not trained, after the last batch.
-            rate: The learning rate.
         """
         norm = _norm(batch.gradients) / self.loss_scale(state)
         moments = [*state.optimizer]

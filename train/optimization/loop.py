@@ -186,7 +186,6 @@ def learning_rate(schedule: Schedule, base: float, ranks: int, epochs: float) ->
     first epoch, so that it is the same with any warm-up.
 
     Args:
-        schedule: The section training.schedule.
         ranks: Number of ranks, times the number of batches that each of them accumulates.
         epochs: Epochs since the start, including the fraction of the current one: epoch + step / steps.
     """
@@ -210,7 +209,6 @@ def rate_factor(schedule: Schedule, ranks: int) -> float:
     `scripts/bench/large_batches.py`.
 
     Args:
-        schedule: The section training.schedule.
         ranks: See `learning_rate`.
     """
     return min(ranks, max(schedule.linear_up_to, math.sqrt(ranks))) if schedule.scale_with_ranks else 1

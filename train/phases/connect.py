@@ -55,8 +55,6 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
     The ranks connect before anything can fail, so that one whose configuration is not valid can end the others.
 
     Args:
-        config: The experiment's YAML file.
-        overrides: Applied to the file's values.
         evaluate_only: Whether samples and weights are used as they are.
 
     Raises:

@@ -25,10 +25,7 @@ class TrainingSamples:
     """The training samples of a job, as its source gives them. Collective: all ranks make it together.
 
     Args:
-        source: The source of the samples.
-        experiment: The configuration.
         training: The samples that are trained on; `None` if no epoch is left to train.
-        log_line: Prints a line about the job.
 
     Attributes:
         source: See above.

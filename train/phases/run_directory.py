@@ -48,7 +48,6 @@ def open_run(job: Job, run_dir: Path | None, home: Path | None, lock_wait_s: flo
     Args:
         run_dir: The run directory; `None` for runs/<name>.
         home: A copy of it, if it may be lost with the node.
-        lock_wait_s: Time to wait for another job to end.
 
     Raises:
         InputError: If another job uses one of the two.

@@ -16,9 +16,6 @@ from .run_directory import RunDirectory
 def obtain(job: Job, run: RunDirectory, force: bool) -> tuple[SampleSource, Collection[str] | None]:
     """Makes sure that the samples are in `data.directory`. Collective.
 
-    Args:
-        force: Whether to simulate even if that is expected to exceed this machine's memory or 30 days.
-
     Returns:
         The source of the samples, and the ids of those to use; `None` for all that are there.
     """

@@ -44,9 +44,6 @@ TIMELINE_WAIT_S = 10.0  # for Horovod's thread to end its file
 def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
     """Returns the profile of some training steps. Collective; `reduction.start` must have been called.
 
-    Args:
-        machine: Name of this rank's device.
-
     Returns:
         This rank's tables, and the spread over the ranks.
 

@@ -49,8 +49,6 @@ class Codec:
 
     Args:
         key: Of the job, at least `KEY_BYTES` of random bytes.
-        rank: Number of this rank.
-        ranks: Number of ranks.
     """
 
     def __init__(self, key: bytes, rank: int, ranks: int) -> None:

@@ -24,11 +24,6 @@ Tensor = Any
 class Exchange(ABC):
     """The exchange of a job. All ranks call its methods, in the same order. A method's default is to exchange nothing.
 
-    Args:
-        config: The section training.exchange.
-        rank: Number of this rank.
-        ranks: Number of ranks.
-
     Attributes:
         averages_in_step: Whether the numbers of every step are means over the ranks, and their weights the same.
         kept: Variables that are part of a checkpoint beside those of the network and the optimizer.
@@ -65,7 +60,6 @@ class Exchange(ABC):
 
         Args:
             gradients: Of the network's variables on this rank, float32, times the loss scale.
-            scale: The loss scale.
         """
 
     def mean_numbers(self, numbers: Sequence[Tensor]) -> list[Tensor]:
@@ -86,7 +80,6 @@ class Exchange(ABC):
         """Synchronises the ranks, if that is due.
 
         Args:
-            step: Number of the step in the job.
             last: Whether it is the last step of its epoch.
             numbers: Numbers of this rank's step.
 
@@ -97,11 +90,6 @@ class Exchange(ABC):
 
     def end_epoch(self, step: int, epoch: int, whole: bool) -> dict[str, Any] | None:
         """Makes the state the same on all ranks, but what `state_of_ranks` keeps.
-
-        Args:
-            step: Number of the last step in the job.
-            epoch: Index of the epoch.
-            whole: Whether the epoch is at its end.
 
         Returns:
             A row for `train.measure.rows`; `None` if there is none.
@@ -126,9 +114,7 @@ class Exchange(ABC):
         """Takes the state of rank 0 on all ranks. Collective.
 
         Args:
-            state: That of `blank_state`, set on rank 0.
             of_ranks: On rank 0, what `state_of_ranks` returned there.
-            resumed: Whether they are from a checkpoint.
 
         Returns:
             What is not as it was, for the line about a job that goes on; empty if all is.

@@ -23,7 +23,6 @@ def groups(gradients: Sequence[Tensor], paths: Sequence[str], config: GradientGr
     Args:
         gradients: Symbolic tensors of the backward graph.
         paths: Path of each gradient's variable.
-        config: The section training.exchange.
 
     Returns:
         Indices of `gradients` in each group, each index once. The group that is ready first comes first.
@@ -85,7 +84,6 @@ def colours(paths: Sequence[str], config: GradientGroups) -> list[str]:
 
     Args:
         paths: Paths of variables, as `down1_conv2/kernel`: layer `down1_conv2`, block `down1`.
-        config: The section training.exchange.
 
     Returns:
         The colour of each variable.

@@ -41,7 +41,6 @@ class Peers:
     Collective: all ranks make one together. Close it when no rank needs it any more.
 
     Args:
-        ranks: `train.ranks.reduction`.
         serve: Returns the bytes of a name, in threads of its own.
     """
 

@@ -29,7 +29,6 @@ def suspects(states: Mapping[int, RankState], now: float, silent_after_s: float)
     """Finds the ranks that cause a stall.
 
     Args:
-        now: Time, s.
         silent_after_s: Time after which a rank that is not heard counts as silent.
 
     Returns:
@@ -45,7 +44,6 @@ def most_telling(states: Mapping[int, RankState], now: float, silent_after_s: fl
     """Returns the ranks that say most about a stall.
 
     Args:
-        now: Time, s.
         silent_after_s: See `suspects`.
         number: Largest number of ranks.
 
@@ -75,7 +73,6 @@ def describe(
     """Returns one line that names the ranks that cause a stall, where they are and for how long.
 
     Args:
-        now: Time, s.
         silent_after_s: See `suspects`.
         verb: The first word of the line.
     """

@@ -95,7 +95,6 @@ def progress_marker(run_dirs: Sequence[Path], data: Path) -> tuple[str, int]:
 
     Args:
         run_dirs: The run directory and its home.
-        data: The directory of the samples.
     """
     newest = max((path.name for run_dir in run_dirs for path in run_dir.glob("checkpoints/step-*.npz")), default="")
     return newest, sum(path.stat().st_blocks for path in data.rglob("*") if path.is_file())

@@ -45,7 +45,6 @@ def watch(ranks: Ranks, warning_s: float, radix: int = 0) -> Iterator["Watchdog"
     """Yields a watchdog that runs inside the context. Collective: all ranks enter it together.
 
     Args:
-        ranks: `train.ranks.reduction`.
         warning_s: Time without progress after which rank 0 warns; the job ends after `STALL_LIMIT` times that.
         radix: Children per rank of the tree; 0: see `watch_tree`.
     """

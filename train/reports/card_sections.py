@@ -175,7 +175,6 @@ def training(
     """The run and the weights.
 
     Args:
-        training_s: Time in training steps, s.
         weights: Rows of `weights_rows`.
         chosen: Which weights of the run these are, if not the last.
     """

@@ -31,7 +31,6 @@ def loss_figure(steps: Steps, terms: Mapping[str, str], settings: Mapping[str, s
     """Draws the training loss and its mean per epoch, with the learning rate below.
 
     Args:
-        steps: Columns of metrics.jsonl.
         terms: Columns that are drawn with the loss, as means per epoch, and their labels; those without a number not.
         settings: Columns that are drawn below it, and their labels; those without a number not.
     """
@@ -125,7 +124,6 @@ def category_panel(ax: Axes, numbers: npt.NDArray[Any], colours: Sequence[Any], 
     Args:
         ax: Where it is drawn.
         numbers: Number of the category of each position, `(sy, sx)`, from 0.
-        pixels: Of the map, Å.
     """
     norm = BoundaryNorm(np.arange(len(colours) + 1) - 0.5, len(colours))
     extent = pixels.extent(numbers.shape)

@@ -23,12 +23,7 @@ NOT_MEASURED = f"not measured (run {PROGRAM} profile CONFIG --out RUN_DIR)"
 
 
 def performance(run: Mapping[str, Any], profile: Profile | None) -> dict[str, str]:
-    """Returns the summary of `train.measure.performance` in words.
-
-    Args:
-        run: Facts of `evaluation.json`.
-        profile: A profile of the run's steps; `None` without one.
-    """
+    """Returns the summary of `train.measure.performance` in words."""
     measured: PerformanceSummary = run["performance"]
     parts = {
         "t_comp": measured["t_comp_s"],

@@ -52,7 +52,6 @@ def write_report(run_dir: Path, result_part: Callable[[Path], ResultPart]) -> Pa
     """Writes the report of a run.
 
     Args:
-        run_dir: Directory of the run; see `FILES`.
         result_part: Returns the task's part for a run directory.
 
     Returns:
@@ -147,9 +146,7 @@ def facts_section(run: Mapping[str, Any], steps: Steps | None, profile: Profile 
     """Returns the facts about the run as a table.
 
     Args:
-        run: Facts of `evaluation.json`; empty if there is no such file.
         steps: Columns of `metrics.jsonl`; `None` without steps.
-        profile: Contents of `profile.json`; `None` without one.
     """
     known: dict[str, Any] = {key: value for key, value in run.items() if key != "performance"}
     if run.get("performance"):

@@ -30,9 +30,7 @@ def confusion_table(caption: str, unit: str, names: Sequence[str], counts: Seque
     """Returns a table of the fractions of each class that are given to each class.
 
     Args:
-        caption: Caption, as text.
         unit: What is counted, as "Patterns".
-        names: Of the classes.
         counts: Numbers of each class (rows) that are given to each class (columns).
         digits: Format specification of the fractions.
     """

@@ -42,10 +42,6 @@ def write_json(path: Path, value: Any) -> None:
 def check_facts(path: Path, evaluation: Mapping[str, Any]) -> RunFacts:
     """Returns the facts of a run if all of them are there.
 
-    Args:
-        path: The file that they were read from.
-        evaluation: Its contents.
-
     Raises:
         InputError: If one is missing or has another type.
     """

@@ -48,8 +48,6 @@ def step_memory(experiment: Experiment, ranks: int, on_gpu: bool, batch_size: in
     """Returns the memory of a step.
 
     Args:
-        experiment: The configuration.
-        ranks: Number of ranks.
         on_gpu: Whether a GPU computes, or a processor.
         batch_size: In place of the configuration's.
     """

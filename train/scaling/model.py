@@ -50,8 +50,6 @@ def estimate_step(
     """Returns the model's step.
 
     Args:
-        work: The step of one rank without communication.
-        strategy: How gradients are reduced.
         steps_per_epoch: Steps per epoch, after which local SGD synchronises, too. `None` leaves the ends of epochs
             out, which a strategy that synchronises by "epoch" does not allow.
     """
@@ -81,7 +79,6 @@ def steps_between(strategy: Strategy, steps_per_epoch: float | None) -> float:
     """Returns the mean number of steps from one synchronisation of local SGD to the next.
 
     Args:
-        strategy: How ranks synchronise, "epoch" or a number of steps.
         steps_per_epoch: Steps per epoch; `None` if not known.
 
     Raises:
@@ -109,7 +106,6 @@ def checkpoint_s(machine: Machine, state_bytes: int, between_s: float) -> float:
     where the next checkpoint is due before.
 
     Args:
-        state_bytes: Size of the checkpoint.
         between_s: Time of the steps between two checkpoints, s.
     """
     return state_bytes / machine.copy_bytes_per_s + max(0.0, state_bytes / machine.disk_bytes_per_s - between_s)
@@ -174,7 +170,6 @@ def coordination_s(machine: Machine, strategy: Strategy, ranks: int, announced: 
     """Returns the time of the agreement in one cycle, s; 0 for one rank.
 
     Args:
-        strategy: How gradients are reduced.
         announced: Number of gradients that every rank announces.
     """
     if ranks == 1 or strategy.coordination == "none":
@@ -193,7 +188,6 @@ def allreduce_s(machine: Machine, algorithm: Allreduce, ranks: int, size: int, d
     Args:
         ranks: Number of ranks, which fill the nodes one after another.
         size: Bytes to reduce.
-        dtype: Type of the numbers.
     """
     if ranks == 1:
         return 0.0

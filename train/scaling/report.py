@@ -188,7 +188,6 @@ def recommended(curve: Sequence[CurveRow], min_efficiency: float) -> CurveRow | 
 
     Args:
         curve: One row per number of ranks.
-        min_efficiency: The lowest efficiency.
 
     Returns:
         The row; `None` if there is none.

@@ -51,9 +51,6 @@ class Unit(NamedTuple):
 def strategy_of(training: Training, gradients: Sequence[Gradient]) -> Strategy:
     """Returns the model's strategy of a configuration.
 
-    Args:
-        gradients: The gradients of the network.
-
     Raises:
         InputError: If the model does not know the configured strategy, or group_list does not fit the gradients.
     """
@@ -78,7 +75,6 @@ def units(gradients: Sequence[Gradient], strategy: Strategy) -> list[Unit]:
 
     Args:
         gradients: In the order in which they become ready.
-        strategy: How they are reduced.
 
     Raises:
         InputError: If `strategy.group_list` does not fit the gradients.
@@ -104,10 +100,6 @@ def fused(ready: Sequence[Unit], strategy: Strategy) -> list[int]:
     """Returns the bytes of each operation for units that are ready together.
 
     Horovod packs tensors into operations up to the fusion threshold. A larger tensor is an operation of its own.
-
-    Args:
-        ready: The units.
-        strategy: How they are reduced.
     """
     operations: list[int] = []
     together = [[size for unit in ready for size in unit.sizes]]

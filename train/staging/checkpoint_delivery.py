@@ -65,9 +65,6 @@ def background_delivery(run_dir: Path, home: Path | None, keep: int) -> Iterator
 def deliver(path: Path, run_dir: Path, home: Path, keep: int) -> None:
     """Copies a checkpoint home, after metrics and validations up to it, and removes all there but the newest.
 
-    Args:
-        home: Where the run directory is kept.
-
     Raises:
         InputError: If the run directory's configuration or metrics cannot be read.
         WorkError: If a file cannot be written, or the copy cannot be read back.

@@ -128,7 +128,6 @@ def copy_file(path: Path, copied: Path) -> None:
     """Copies one file, with its time of modification.
 
     Args:
-        path: The original.
         copied: The copy; replaced if it exists.
 
     Raises:
@@ -164,7 +163,6 @@ def keep_dataset(local: Path, home: Path, rank: int) -> KeptFiles:
 
     Args:
         local: The dataset on this node's disk.
-        home: Where the dataset is kept.
 
     Raises:
         WorkError: If a file cannot be written, or a file at home has changed since it was fetched.

@@ -79,7 +79,6 @@ def plan_staging(items: Sequence[Item], needed_by: Sequence[tuple[int, ...]], no
     Args:
         items: What may move.
         needed_by: For each item the nodes that need it.
-        nodes: The ranks of each node.
     """
     total = sum(item.size for item, group in zip(items, needed_by, strict=True) if group)
     piece_bytes = piece_size(total, nodes)
@@ -104,8 +103,6 @@ def plan_rounds(
         items: What may move.
         needed_by: For each item the nodes that need it. Ranks of these nodes read it in turn, so that one copy need not
             travel.
-        nodes: The ranks of each node.
-        piece_bytes: Size of a piece.
     """
     rounds: list[list[Piece]] = []
     pieces_of: Counter[tuple[int, ...]] = Counter()  # pieces so far, by the nodes that need them
@@ -215,8 +212,6 @@ def read_piece(path: Path, original: FileState, piece: Piece, pool: ThreadPoolEx
 
     Args:
         original: State of the file when it was listed.
-        piece: The bytes to read.
-        threads: Number of parts that are read at once.
 
     Raises:
         WorkError: If the file cannot be read, or its state differs from `original`.

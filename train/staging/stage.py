@@ -163,7 +163,6 @@ def staged_dataset(
         items: What could move.
         placement: For each item the nodes that should have it.
         counts: This rank's bytes, as of `pieces.transfer`.
-        start: When it began, s, as of `time.monotonic`.
     """
     row = {"node": Place.of(ranks).node, **counts, "seconds": round(time.monotonic() - start, 3)}
     rows = ranks.gather_json(row)

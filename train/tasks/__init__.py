@@ -26,7 +26,6 @@ def task_of(experiment: "Experiment", split: "RankDivision | None" = None) -> "T
     """Returns the task of a configuration.
 
     Args:
-        experiment: The configuration. It divides samples for the task density alone.
         split: What the ranks that divide samples exchange.
     """
     task: Task = registry.part(experiment.training.task, "task").TASK(experiment, split)

@@ -19,7 +19,6 @@ def patterns(experiment: Experiment, entry: Entry, record: Record, training: boo
     """Returns the network's images of a sample, of a training sample those that are trained on or held out.
 
     Args:
-        entry: The sample.
         record: The same, as it is stored.
         training: Whether patterns of a training sample are those that are trained on.
     """

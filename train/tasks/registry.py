@@ -28,7 +28,6 @@ def part(task: str, name: str) -> Any:
 
     Args:
         task: One of `TASKS`.
-        name: Of the module, as "card".
     """
     module = f"{__package__}.{task}.{name}"
     return importlib.import_module(module) if importlib.util.find_spec(module) else None

@@ -40,12 +40,7 @@ class RunReport(Protocol):
         """Returns the part of the report of a run."""
 
     def table(self, evaluation: Mapping[str, Any], run_dir: Path, page: Path | None) -> Table:
-        """Returns the main results for the terminal.
-
-        Args:
-            evaluation: Results on held-out samples.
-            page: The report, if one was written.
-        """
+        """Returns the main results for the terminal."""
 
 
 MOST_COLUMNS = 8  # of a table on the terminal

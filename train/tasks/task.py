@@ -177,7 +177,6 @@ class Task(ABC):
         """Returns the contents of `evaluation.json`.
 
         Args:
-            rows: Those of all samples.
             baseline: As of `Answers`.
         """
         raise NotImplementedError
@@ -208,7 +207,6 @@ def in_parts(
 
     Args:
         forward: From a tensor to a tensor or several, with the same first axis. It is compiled.
-        network: Which it calls.
         dtype: Of the results; `None` keeps the network's.
     """
     compiled = backend.execution().compiled(forward, network.variables)

@@ -113,7 +113,6 @@ def _halves(atoms: ase.Atoms, plane: float, signs: Floats, shift: Floats) -> tup
     """Returns the crystal in the first half of the cell along x, and what `signs` make of it in the second.
 
     Args:
-        atoms: The filled cell.
         plane: The position along x that becomes 0, Å.
         signs: The signs of the coordinates about the plane.
         shift: The rigid shift of the second half, Å.

@@ -83,7 +83,6 @@ def interface(
 
     Args:
         crystal: The first crystal.
-        partner: The second crystal.
         cells: Its rectangles along the same zone axis.
 
     Raises:

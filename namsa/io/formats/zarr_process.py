@@ -15,12 +15,7 @@ from namsa.io import hdf5_process
 
 
 class Reader:
-    """Answers requests about one store.
-
-    Args:
-        path: Folder or archive.
-        shared: Memory that arrays are read into.
-    """
+    """Answers requests about one store."""
 
     def __init__(self, path: str, shared: mmap.mmap) -> None:
         self._store = LocalStore(path, read_only=True) if os.path.isdir(path) else ZipStore(path, mode="r")

@@ -30,7 +30,6 @@ def class_figure(
     Args:
         probabilities: `(classes, sy, sx)`.
         label: What the classes are, in words.
-        pixels: Of the scan, Å.
     """
     means, best = probabilities.mean(axis=(1, 2)), probabilities.argmax(axis=0)
     named = np.argsort(-means, kind="stable")[:NAMED]

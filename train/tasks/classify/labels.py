@@ -61,9 +61,6 @@ def class_names(entries: Sequence[Entry], config: Classify) -> tuple[str, ...]:
 def check_classes(entries: Sequence[Entry], config: Classify, outputs: int) -> None:
     """Checks that a network can be trained and evaluated on the classes of `config`.
 
-    Args:
-        config: The section training.classify, with its classes.
-
     Raises:
         InputError: If they are other than the network's outputs, fewer than two, or one lacks training samples.
     """

@@ -13,11 +13,7 @@ from ...experiment.conditions import Conditions
 
 
 def ring_averages(conditions: Conditions) -> Floats:
-    """Returns the weights `(pixels, rings)` that average a pattern over rings. Pixels in the corners are left out.
-
-    Args:
-        conditions: Of the samples.
-    """
+    """Returns the weights `(pixels, rings)` that average a pattern over rings. Pixels in the corners are left out."""
     y, x = (
         (np.arange(size) + 0.5 + first) * pixel
         for size, first, pixel in zip(

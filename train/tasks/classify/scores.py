@@ -59,12 +59,7 @@ class ClassEvaluation(TypedDict):
 
 
 def summarise(rows: Sequence[ClassRow], label: str, classes: Sequence[str], run: RunFacts) -> ClassEvaluation:
-    """Returns the scores by split.
-
-    Args:
-        rows: All samples that were evaluated.
-        label: What the classes are.
-    """
+    """Returns the scores by split."""
     present = by_split(rows)
     return {
         "task": "classify",
@@ -114,12 +109,7 @@ def counts(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> list[li
 
 
 def confusion(rows: Sequence[Mapping[str, Any]], key: str, classes: int) -> npt.NDArray[np.int64]:
-    """Returns the number of patterns of each class (rows) that are given to each class (columns).
-
-    Args:
-        rows: The samples.
-        key: Key of the counts.
-    """
+    """Returns the number of patterns of each class (rows) that are given to each class (columns)."""
     table = np.zeros((classes, classes), np.int64)
     for row in rows:
         for true, given, number in row[key]:

@@ -183,10 +183,8 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
     """Returns images with their pixels and provenance.
 
     Args:
-        prepared: The scan and the network.
         images: What was predicted.
         pattern: Mean pattern, `(dy, dx)`, in the data's units.
-        notes: Lines about what was done and assumed.
     """
     scan = prepared.scan
     uncertainty, measured, ratio = images.uncertainty, scan.model.calibration, images.error_over_contrast

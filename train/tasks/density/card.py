@@ -279,7 +279,6 @@ def mean_predictions(predict: Predict, records: Sequence[Record], dose: float | 
     """Returns the mean prediction for each sample: densities, `(n, h, w)`, e/Å².
 
     Args:
-        predict: Predicts densities from windows.
         dose: Electrons per pattern, whose noise is added. `None` adds none.
     """
     densities = []

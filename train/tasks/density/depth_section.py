@@ -57,12 +57,7 @@ _NAMES = ("truth", "prediction")
 
 
 def section(summary: DepthSummary, pictures: Sequence[Picture], bins: Bins) -> str:
-    """Returns the section of a run.
-
-    Args:
-        summary: Means over the reported split.
-        pictures: The samples that the report shows.
-    """
+    """Returns the section of a run."""
     shown = [picture for picture in pictures if picture.facts["id"] in bins]
     return "\n".join(
         (

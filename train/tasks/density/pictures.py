@@ -133,7 +133,6 @@ def write_predictions(path: Path, pictures: Sequence[Picture], mean_image: npt.N
 
     Args:
         path: The file; replaced if it exists.
-        pictures: The samples to show, in the order of display.
         mean_image: Mean of the training targets, (h, w), e/Å².
 
     Raises:

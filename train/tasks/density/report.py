@@ -156,7 +156,6 @@ def reconstructions(
     """Returns the pictures of some samples.
 
     Args:
-        pictures: The samples, in the order of display.
         mean_image: Mean of the training targets, (h, w).
         evaluation: Results on all samples, among which these have a rank. `None` if they are not at hand.
     """

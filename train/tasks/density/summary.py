@@ -15,11 +15,7 @@ WORST = 3  # of them, each of another material
 
 
 def summarise(samples: Sequence[SampleRow]) -> Summary:
-    """Returns means over the reported split, and by split, by material and by thickness.
-
-    Args:
-        samples: All held-out samples.
-    """
+    """Returns means over the reported split, and by split, by material and by thickness."""
     split = reported_split(samples)
     reported = [row for row in samples if row["split"] == split]
     mean, mean_predictor = _means(reported)
@@ -39,9 +35,6 @@ def by_condition(results: HeldOutResults) -> list[ConditionRow]:
     """Returns means by kind of specimen, by thickness and by each varied quantity, over the reported split.
 
     Quantities with many values are divided into ranges of equally many values.
-
-    Args:
-        results: Results on held-out samples.
     """
     reported = [row for row in results["samples"] if row["split"] == results["split"]]
     table: list[ConditionRow] = []
@@ -77,9 +70,6 @@ def choose(samples: Sequence[SampleRow]) -> list[str]:
     The worst samples by SSIM, of `WORST` materials, the median and the best are chosen first. Then come the worst
     sample of each further kind of specimen, the worst of each further material, evenly spaced in SSIM, and samples that
     are evenly spaced in SSIM.
-
-    Args:
-        samples: All held-out samples.
 
     Returns:
         At most `PICTURES` ids of the reported split, worst SSIM first.

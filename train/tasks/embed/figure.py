@@ -31,8 +31,6 @@ def latent_space_figure(latents: Array, groups: Array, names: Sequence[str], dec
     Args:
         latents: `(n, latent)`.
         groups: Number of the group of each point, from 0, `(n,)`.
-        names: Of the groups.
-        decode: The decoder.
     """
     figure = Figure(figsize=(11.5, 5.4), layout="constrained")
     points, mosaic = figure.subplots(1, 2)
@@ -50,8 +48,6 @@ def embedding_figure(
         latents: `(sy, sx, latent)`.
         clusters: Number of the cluster of each position, from 0, `(sy, sx)`.
         rmse: Root mean square error of the decoded patterns, `(sy, sx)`.
-        pixels: Of the scan, Å.
-        decode: The decoder.
     """
     flat, shape, count = latents.reshape(-1, latents.shape[-1]), clusters.shape, int(clusters.max()) + 1
     aspect = min(max(pixels.aspect(shape), 0.1), 2.0)

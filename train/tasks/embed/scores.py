@@ -93,8 +93,6 @@ def score_composites(
     """Compares clusters with materials.
 
     Args:
-        rows: All samples.
-        composites: Ids of the samples of each composite scan.
         coordinates_of: By id, of some patterns of a sample: latent numbers as "network" and components as "baseline",
             each `(n, latent)`.
     """
@@ -119,13 +117,7 @@ def _scored(ids: Sequence[str], split: str, coordinates: Sequence[Mapping[str, A
 
 
 def summarise(rows: Sequence[EmbedRow], composites: Sequence[Composite], latent: int, run: RunFacts) -> EmbedEvaluation:
-    """Returns the scores by split.
-
-    Args:
-        rows: All samples that were evaluated.
-        composites: The composite scans of them.
-        latent: Number of latent numbers.
-    """
+    """Returns the scores by split."""
     scores: dict[Split, EmbedScores] = {}
     for split, samples in by_split(rows).items():
         scans = [composite for composite in composites if composite["split"] == split]

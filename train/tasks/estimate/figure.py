@@ -25,11 +25,7 @@ class EstimatePanel(NamedTuple):
 
 @styled
 def estimate_figure(panels: Sequence[EstimatePanel], title: str) -> Figure:
-    """Draws each quantity with its error and the values of the windows, on the range of the training.
-
-    Args:
-        panels: One per quantity.
-    """
+    """Draws each quantity with its error and the values of the windows, on the range of the training."""
     figure = Figure(figsize=(7, 0.6 + 0.9 * len(panels)), layout="constrained")
     entitle(figure, title)
     for ax, panel in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels, strict=True):

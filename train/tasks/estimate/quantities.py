@@ -32,9 +32,6 @@ def quantity_range(config: SimulationConfig, name: str) -> Range:
     """Returns the least and the largest value of a quantity in the samples of a configuration.
 
     Of tilts that are drawn in all directions, a component reaches from minus to plus the largest magnitude.
-
-    Args:
-        name: One of `QUANTITIES`.
     """
     if name == "thickness_angstrom":
         values = thickness_angstrom(config)

@@ -81,7 +81,6 @@ def calibrate(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[s
 
     Args:
         rows: At least one sample, of the keys of `EstimateRow`.
-        names: Of the quantities.
     """
     found: dict[str, QuantityCalibration] = {}
     for name in names:

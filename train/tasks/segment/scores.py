@@ -59,8 +59,6 @@ def summarise(
     """Returns the scores by source and split.
 
     Args:
-        rows: All samples that were evaluated.
-        segment: The section training.segment.
         first_epoch_fractions: Fractions of the classes in the training composites of the first epoch.
     """
     groups = {source: by_split(row for row in rows if row["source"] == source) for source in SOURCES}

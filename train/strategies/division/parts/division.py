@@ -189,7 +189,6 @@ def slab_of(experiment: Experiment, axis: int, part: int, ways: int) -> Slab:
     """Returns the slab of the patterns that belongs to a part of the network's image.
 
     Args:
-        experiment: The configuration, of which parts are read alone.
         axis: Divided axis of the image.
     """
     axis += 2 if experiment.training.inputs.layout == "detector" else 0

@@ -48,8 +48,6 @@ def reduce_sum(flat: Tensor, plan: HybridPlan, rank: int, name: str, collectives
 
     Args:
         flat: One axis of known length, at least 1.
-        plan: Which ranks reduce together.
-        rank: This rank.
         name: The same on all ranks, and unique in a step.
         collectives: `train.ranks.reduction`.
     """

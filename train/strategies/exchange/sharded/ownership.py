@@ -57,7 +57,6 @@ def wire_bytes(sizes: Sequence[int], weight_bytes: Sequence[int], ranks: int, gr
 
     Args:
         sizes: Number of values of each variable.
-        weight_bytes: Bytes of a value of each variable when it travels.
     """
     values = zip(sizes, weight_bytes, strict=True)
     return (ranks - 1) * sum(size * (gradient_bytes + weight) for size, weight in values)
@@ -86,7 +85,6 @@ class Ownership:
         """Returns the mean over the ranks of the gradients of this rank's variables. Call it inside a tf.function.
 
         Args:
-            gradients: Of all variables, float32.
             groups: Indices of `gradients`, see `train.ranks.grouping`; they travel in `joined_groups`.
             dtype: Type of a message. The mean is taken in float32.
         """

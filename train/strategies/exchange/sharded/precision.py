@@ -43,7 +43,6 @@ def next_states(states: LayerStates, norms: Tensor, config: Transfer, updated: A
     Args:
         states: After the step before.
         norms: Of the layers' weights after this step, float32.
-        config: The section training.exchange.transfer.
         updated: Whether the step has changed the weights; one that a loss scale skips does not count.
     """
     known = (states.norms > 0) & updated

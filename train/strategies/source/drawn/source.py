@@ -66,7 +66,6 @@ def draw(ids: Sequence[str], samples: int, seed: int, node: int) -> list[str]:
     Args:
         ids: Of all training samples, sorted.
         samples: Number of samples to draw, each at most once.
-        seed: Of the experiment.
 
     Raises:
         InputError: If there are fewer samples.
@@ -184,12 +183,7 @@ def _present_ids(target: Path) -> frozenset[str]:
 
 
 class NodeShard(Closing):
-    """The shard of a node to which its first rank adds records that have arrived.
-
-    Args:
-        target: The node's folder.
-        rank: Number of the rank, and of the shard.
-    """
+    """The shard of a node to which its first rank adds records that have arrived."""
 
     def __init__(self, target: Path, rank: int) -> None:
         self._target, self._rank, self._stack = target, rank, ExitStack()

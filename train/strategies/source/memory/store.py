@@ -20,7 +20,6 @@ class MemoryStore:
     Collective: all ranks make one together, and close it when none needs it any more.
 
     Args:
-        ranks: The ranks of the job.
         owners: The rank that owns each name, in the order in which they are first needed.
         load: Returns the bytes of a name that this rank owns.
     """

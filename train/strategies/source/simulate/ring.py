@@ -36,7 +36,6 @@ class Ring:
     block is admitted only if those that are missing before it still find room.
 
     Args:
-        order: The order of the samples.
         capacity: Most bytes of records.
     """
 

@@ -15,10 +15,7 @@ class Simulator:
     """Simulates draws in their order, until it is closed or there are none left.
 
     Args:
-        makers: What simulates, one thread for each.
         draws: Numbers of draws, each with its first sample.
-        ring: Where the samples go.
-        on_failure: Called with each sample that could not be made.
     """
 
     def __init__(
