@@ -94,8 +94,9 @@ def read(
         if isinstance(data, Recording):
             excluded -= {*data.bad_pixels}  # they are corrected already
         recording = override(recording, replace(known, bad_pixels=tuple(sorted(excluded))))
-        every = tuple(sorted({*excluded, *recording.bad_pixels}))
-        return replace(recording, bad_pixels=every, opened=stack.pop_all())
+        every, opened = tuple(sorted({*excluded, *recording.bad_pixels})), stack.pop_all()
+        patterns = ArrayPatterns(recording.data, opened)
+        return replace(recording, data=patterns, bad_pixels=every, opened=opened)
 
 
 def open_patterns(

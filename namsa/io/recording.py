@@ -88,7 +88,8 @@ class Recording(PatternScan):
     """Patterns of a scan in an open file, and what the file says of them; `None` is unknown. Pairs are (y, x).
 
     Attributes:
-        data: The patterns, `(scan y, scan x, detector y, detector x)`; they are read when they are sliced.
+        data: The patterns, `(scan y, scan x, detector y, detector x)`; they are read when they are indexed, as an array
+            of NumPy is, and their file stays open as long as they are referred to, unless it is closed.
         format: Name of the format, such as "HDF5" or "Merlin"; "array" for an array in memory.
         name: The file, as messages name it.
         scan_step_angstrom: Step of the scan, Å.
@@ -163,9 +164,10 @@ def _times(pair: Pair) -> str:
 
 @dataclass(frozen=True)
 class ArrayPatterns:
-    """An array in memory, or an object that is read by slices as one, as a `PatternArray`."""
+    """An array in memory, or an object that is read by slices as one, which is indexed as NumPy's arrays are."""
 
-    values: Any  # the array: of NumPy, h5py, Zarr or another library
+    values: Any  # the array: of NumPy, h5py, Zarr, another library or a file's reader
+    opened: ExitStack | None = None  # what stays open as long as something refers to the patterns
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -181,6 +183,17 @@ class ArrayPatterns:
         chunks = getattr(self.values, "chunks", None)
         return tuple(chunks) if chunks and all(isinstance(size, int) for size in chunks) else None
 
-    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
-        """Returns a part."""
-        return np.asarray(self.values[index])
+    def __getitem__(self, index: Any) -> npt.NDArray[Any]:
+        """Returns a part. Whole numbers are read as slices, which is all that readers know."""
+        parts = index if isinstance(index, tuple) else (index,)
+        if Ellipsis in parts:
+            at = parts.index(Ellipsis)
+            parts = (*parts[:at], *(slice(None),) * (len(self.shape) + 1 - len(parts)), *parts[at + 1 :])
+        ranges = zip(parts, map(range, self.shape), strict=False)
+        slices = tuple(part if isinstance(part, slice) else slice(own[part], own[part] + 1) for part, own in ranges)
+        found = np.asarray(self.values[slices])
+        return found[tuple(slice(None) if isinstance(part, slice) else 0 for part in parts)]
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Returns all patterns: what `np.asarray` takes."""
+        return np.asarray(self[...], dtype)

@@ -3,6 +3,7 @@
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
+import h5py
 import numpy as np
 import pytest
 from measured_files import MEASURED, needs_measured, patterns, write_blo, write_mib, write_mrc
@@ -73,6 +74,23 @@ def test_a_pixel_in_inverse_angstrom_is_an_angle_once_the_energy_is_known():
         calibrate(recording, known)
     scan = calibrate(recording, CalibrationOverrides(scan_step_angstrom=1.0, semiangle_mrad=20.0, energy_ev=200e3))
     assert scan.pixel_mrad == pytest.approx((10 * wavelength_angstrom(200e3), 20 * wavelength_angstrom(200e3)))
+
+
+def test_patterns_of_a_recording_that_nobody_keeps_are_read(tmp_path):
+    """The file stays open for them, and they are indexed as an array."""
+    data = patterns()
+    write_mib(tmp_path / "a.mib", data)
+    np.save(tmp_path / "a.npy", data)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["scan"] = data
+    for name in ("a.mib", "a.npy", "a.h5"):
+        stored = namsa.read(tmp_path / name, scan_shape=(3, 4)).data
+        np.testing.assert_array_equal(namsa.read(tmp_path / name, scan_shape=(3, 4)).data[:], data)
+        for index in (np.s_[1], np.s_[-1, 2], np.s_[..., 3], np.s_[1:, 0, ..., ::2]):
+            np.testing.assert_array_equal(stored[index], data[index])
+        np.testing.assert_array_equal(np.asarray(stored), data)
+        with pytest.raises(IndexError):
+            stored[3]
 
 
 def test_content_precedes_the_suffix(tmp_path):

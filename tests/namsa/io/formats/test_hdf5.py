@@ -90,7 +90,7 @@ def test_our_own_file_is_read_as_it_was_written(tmp_path):
     with pytest.raises(InputError, match="several.*--dataset: a/cbed/data, b/cbed/data"):
         open_patterns(tmp_path / "two.h5").__enter__()
     with open_patterns(tmp_path / "two.h5", CalibrationOverrides(dataset="b/cbed")) as patterns:
-        assert patterns.data.name == "/b/cbed/data"
+        assert patterns.data.values.name == "/b/cbed/data"
 
 
 def test_files_that_hold_no_scan_are_refused(tmp_path):
