@@ -20,6 +20,9 @@ from namsa.files import read_bytes
 from namsa.pixels import tiles_fault
 
 LARGEST_SCAN_FILE_BYTES = 2**26  # a million positions as text take half of it
+# Of samples whose pixels or slices the accuracy chooses, or whose atoms are displaced. Whoever changes the values that
+# follow from their settings raises it, and with it their hashes. 2: displaced atoms stay at the face that they leave.
+REVISION = 2
 SECTIONS_OF_OTHER_PACKAGES = ("network", "training")
 
 
@@ -156,7 +159,23 @@ class SimulationConfig(Section):
         return (*self.scan.shape, *detector)
 
     def samples_hash(self) -> str:
-        """Returns a hash that changes if the bits of a sample with the same id would change.
+        """Returns a hash that changes with what decides the values of a sample with a given id.
+
+        It is `settings_hash`, and `REVISION` where that matters. Last digits depend on the processor and on versions of
+        libraries, too, which the provenance tells.
+
+        Raises:
+            InputError: As `settings_hash`.
+        """
+        simulation, settings = self.simulation, self.settings_hash()
+        chosen = "auto" in (simulation.sampling_angstrom, simulation.slice_thickness_angstrom)
+        first = 2 if chosen else 1  # the revision with which the settings came
+        if first == REVISION or not (chosen or self.specimen.frozen_phonons):
+            return settings
+        return hashlib.sha256(f"{settings} {REVISION}".encode()).hexdigest()[: len(settings)]
+
+    def settings_hash(self) -> str:
+        """Returns a hash of the settings that decide a sample, which lists of samples contain.
 
         It depends neither on the list of materials nor on where data are stored. Files count by their contents.
 

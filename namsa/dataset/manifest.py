@@ -92,6 +92,7 @@ def ensure_entries(
             f"{requested_hash} ({config.name}): give it a directory of its own, or delete {directory} to start "
             f"anew{doubt}"
         )
+    _check_revision(header, directory, config)
     return entries
 
 
@@ -102,11 +103,25 @@ def read_if_current(directory: Path, config: SimulationConfig) -> tuple[Entry, .
         The entries. `None` if there is no manifest, or `ensure` must compare its crystals.
 
     Raises:
-        InputError: As `read` raises it.
+        InputError: As `read` raises it, or if its samples are those of another revision.
     """
     if not (_builds_slowly(config) and (directory / FILE_NAME).exists()):
         return None
-    return read(directory) if read_header(directory).get("sources_hash") == sources_hash(config) else None
+    header = read_header(directory)
+    if header.get("sources_hash") != sources_hash(config):
+        return None
+    _check_revision(header, directory, config)
+    return read(directory)
+
+
+def _check_revision(header: Header, directory: Path, config: SimulationConfig) -> None:
+    """Raises InputError if samples of the same list would have other values than those in `directory`."""
+    if header["samples_hash"] != config.samples_hash():
+        raise InputError(
+            f"{directory} holds a dataset of another version of namsa, which gives its samples other values (hash "
+            f"{header['samples_hash']}, now {config.samples_hash()}): continue it with that version, give this one a "
+            f"directory of its own, or delete {directory} to start anew"
+        )
 
 
 def take_given(directory: Path, config: SimulationConfig) -> None:
@@ -146,7 +161,7 @@ def config_hash(config: SimulationConfig, materials: Sequence[Material]) -> str:
     phonons = config.specimen.frozen_phonons
     amplitudes = phonons is not None and phonons.rms_angstrom == "cif"
     decisive = [
-        config.samples_hash(),
+        config.settings_hash(),
         config.seed,
         config.split.model_dump(exclude={"by"} if config.split.by == "formula" else None),
         config.specimen.simplest_zone_axes or config.specimen.zone_axes,

@@ -14,6 +14,7 @@ from ase.build import bulk
 import namsa
 from namsa.cli.parser import main
 from namsa.config.instrument import Detector, FrozenPhonons, Simulation
+from namsa.config.simulation import REVISION
 from namsa.physics import sampling, specimen
 from namsa.physics.grid import Grid
 from namsa.pixels import pattern_grid
@@ -84,6 +85,16 @@ def test_chosen_pixels_meet_the_accuracy(atoms, energy_ev, semiangle_mrad, reach
     assert provenance["band_fraction"] == 1.0
     assert provenance["slices_follow_layers"]
     assert provenance["warnings"] == []
+
+
+def test_values_at_chosen_pixels_are_those_of_the_revision_in_the_hash():
+    """Whoever changes them raises REVISION, so that no dataset is continued with others."""
+    gold = bulk("Au", "fcc", a=4.078, cubic=True) * (2, 1, 6)
+    shown = {"energy_ev": 200e3, "semiangle_mrad": 20, "positions_angstrom": [(0, 0), (1.1, 0.7)], "reach_mrad": 60}
+    made = namsa.simulate(gold, **shown)
+    rings = [float(made.annular(inner, inner + 20).mean()) for inner in (0, 20, 40)]
+    assert (REVISION, made.cbed.shape[1:], made.provenance["slices"]) == (2, (54, 108), 12)
+    np.testing.assert_allclose(rings, [0.56893, 0.20241, 0.02673], rtol=2e-4)
 
 
 def test_the_rings_of_magnesium_oxide_are_those_of_finer_pixels_and_other_slices():

@@ -20,7 +20,8 @@ def check_configuration(dataset: Dataset, experiment: Experiment) -> None:
     """Raises InputError if the samples in `dataset` are those of another configuration."""
     if dataset.config_hash not in (None, experiment.samples_hash()):
         raise InputError(
-            f"{experiment.data.directory} holds samples of another configuration: set data.directory to another place"
+            f"{experiment.data.directory} holds samples of another configuration, or of a version of namsa that gives "
+            "them other values: set data.directory to another place"
         )
 
 

@@ -10,6 +10,7 @@ import pytest
 from fake_samples import MATERIALS, config
 
 from namsa import InputError, SimulationWarning, WorkError
+from namsa.config import simulation
 from namsa.config.materials import Split
 from namsa.dataset.entries import build_entries, spread_over_thicknesses
 from namsa.dataset.entry import SPLITS, Entry, split_of
@@ -160,6 +161,20 @@ def test_a_directory_belongs_to_one_configuration(tmp_path, other):
         ensure(tmp_path, config(**other), MATERIALS)
     assert config_hash(config(), MATERIALS) in str(error.value)
     assert config_hash(config(**other), MATERIALS) in str(error.value)
+
+
+def test_a_dataset_whose_samples_would_get_other_values_is_not_continued(tmp_path, monkeypatch):
+    """Its list is the same one. Where pixels and slices are given, values are those of all revisions."""
+    chosen, given = config(simulation={"sampling_angstrom": "auto"}), config()
+    before = config_hash(chosen, MATERIALS)
+    for name, each in (("chosen", chosen), ("given", given)):
+        (tmp_path / name).mkdir()
+        ensure(tmp_path / name, each, MATERIALS)
+    monkeypatch.setattr(simulation, "REVISION", simulation.REVISION + 1)
+    assert config_hash(chosen, MATERIALS) == before
+    ensure(tmp_path / "given", given, MATERIALS)
+    with pytest.raises(InputError, match="another version of namsa, which gives its samples other values"):
+        ensure(tmp_path / "chosen", chosen, MATERIALS)
 
 
 def test_a_crystal_whose_atoms_changed_is_another_configuration(tmp_path):
