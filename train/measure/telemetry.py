@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from namsa.errors import InputError
 from namsa.files import read_text, write_text_atomic
 from namsa.json_files import parse_json
+from namsa.text import duration
 
 from .events import EventFile
 from .results import LARGEST_METRICS_BYTES, StepRow
@@ -39,12 +40,21 @@ class Recorder:
         numbers = cast("Mapping[str, float]", row)
         finite = {key: value if math.isfinite(value) else None for key, value in numbers.items()}
         self._file.write(json.dumps(finite, allow_nan=False) + "\n")
-        self._events.add(row["step"], {tag: number for tag, number in finite.items() if tag != "step"})
+        self._events.add(row["step"], {f"{_group(key)}/{key}": n for key, n in finite.items() if key not in PLACE})
 
     def validated(self, row: Row) -> None:
         """Adds the row of a validation to TensorBoard's events."""
-        numbers = {f"validation/{name}": number for name, number in row.items() if name not in PLACE}
+        numbers = {f"score/{name}": number for name, number in row.items() if name not in PLACE}
         self._events.add(row["step"], numbers)
+
+
+def _group(key: str) -> str:
+    """Returns the group of TensorBoard's charts that a number of a step belongs to."""
+    if key in ("lr", "grad_norm", "samples_per_s", "flop_per_s"):
+        return "rate"
+    if key.endswith("_s"):
+        return "time"
+    return "machine" if key.startswith(("memory", "energy", "simulated")) else "loss"
 
 
 @contextmanager
@@ -112,22 +122,34 @@ def counter(console: Console, description: str) -> Iterator[Callable[[int, int],
 
 @contextmanager
 def epoch_display(
-    console: Console, epochs: int, steps: int, terms: Sequence[str]
+    console: Console, epochs: int, steps: int, terms: Sequence[str], end: float = math.inf
 ) -> Iterator[Callable[[StepRow, bool], None]]:
     """Yields `show(row, last)`, which shows a live line on a terminal, and a plain line at the end of each epoch.
 
+    Both have the time to the end of the training, by the mean time of a step so far.
+
     Args:
         terms: Names of the terms of the loss, of which the first is shown.
+        end: Step after which training ends within an epoch.
     """
     rows: list[StepRow] = []
-    with Progress(*COLUMNS, console=console, disable=not console.is_terminal, transient=True) as progress:
-        task = progress.add_task("training", total=steps)
+    disabled = not console.is_terminal
+    with Progress(
+        *COLUMNS, console=console, disable=disabled, transient=True, speed_estimate_period=math.inf
+    ) as progress:
+        task = progress.add_task("training", total=min(epochs * steps, end))
 
         def show(row: StepRow, last: bool) -> None:
             rows.append(row)
-            progress.update(task, completed=len(rows), description=f"epoch {row['epoch'] + 1}  loss {row['loss']:.4g}")
+            progress.update(
+                task,
+                completed=row["epoch"] * steps + len(rows),
+                description=f"epoch {row['epoch'] + 1}/{epochs}  loss {row['loss']:.4g}",
+            )
             if last:
-                console.print(epoch_line(rows, epochs, terms[0]), highlight=False, soft_wrap=True)
+                left = progress.tasks[0].time_remaining
+                until_end = f", {duration(left)} left" if left else ""
+                console.print(epoch_line(rows, epochs, terms[0]) + until_end, highlight=False, soft_wrap=True)
                 rows.clear()
 
         yield show

@@ -32,7 +32,7 @@ ContrastLimits = tuple[float, float]
 
 LARGEST_LOG_SCALE = 7.0  # L
 LARGEST_MISFIT = 100.0  # of a pixel, beyond which the likelihood falls by a power of the error: bounds the gradient
-LIKELIHOOD_WEIGHT = 0.1  # so that the shared layers are those of the density; see docs/train.md
+LIKELIHOOD_WEIGHT = 0.1  # so that the shared layers are those of the density; see docs/benchmarks/training.md
 
 
 def huber(

@@ -63,7 +63,9 @@ class _Training(ExitStack):
         if self.record:
             telemetry.drop_rows_after(run.path / rows.TRANSFERS, step)
         terms = self.data.task.objective.terms
-        self.show = self.enter_context(telemetry.epoch_display(run.console, self.config.epochs, self.data.steps, terms))
+        self.show = self.enter_context(
+            telemetry.epoch_display(run.console, self.config.epochs, self.data.steps, terms, self.plan.end)
+        )
         home = run.home if job.rank == 0 else None
         self.deliver = self.enter_context(
             checkpoint_delivery.background_delivery(run.path, home, self.config.checkpoints.keep)

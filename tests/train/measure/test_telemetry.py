@@ -29,7 +29,23 @@ def test_a_line_a_step_and_events(tmp_path):
         record(row(2, loss=math.inf, grad_norm=math.nan))
     assert lines(tmp_path / "metrics.jsonl")[1] == row(2, loss=None, grad_norm=None)
     (events,) = (tmp_path / "tensorboard").iterdir()
-    assert b"grad_norm" in events.read_bytes()
+    assert b"rate/grad_norm" in events.read_bytes()
+
+
+def test_tensorboard_groups_numbers_and_has_the_score_of_a_validation(tmp_path):
+    with recorder(tmp_path, 0) as record:
+        record(row(1, memory_mib=9.0))
+        record.validated({"step": 1, "epoch": 1, "samples": 3, "huber": 0.25, "ssim": None})
+    board = EventAccumulator(str(tmp_path / "tensorboard"))
+    board.Reload()
+    assert set(board.Tags()["tensors"]) == {
+        *(f"loss/{name}" for name in ("loss", "huber", "l2", "delta", "loss_scale")),
+        *(f"rate/{name}" for name in ("lr", "grad_norm", "samples_per_s")),
+        *(f"time/{name}" for name in ("step_s", "data_s", "comm_s")),
+        "machine/memory_mib",
+        "score/huber",
+    }
+    assert tf.make_ndarray(board.Tensors("score/huber")[0].tensor_proto).item() == 0.25
 
 
 def test_resuming_forgets_steps_after_the_checkpoint_and_a_torn_line(tmp_path):
@@ -51,7 +67,7 @@ def test_tensorboard_forgets_the_same_steps(tmp_path):
                 record(row(step, loss=loss))
     board = EventAccumulator(str(tmp_path / "tensorboard"))
     board.Reload()
-    shown = [(event.step, tf.make_ndarray(event.tensor_proto).item()) for event in board.Tensors("loss")]
+    shown = [(event.step, tf.make_ndarray(event.tensor_proto).item()) for event in board.Tensors("loss/loss")]
     assert shown == [(step, 1.0 if step <= 5 else 2.0) for step in range(1, 9)]
 
 
@@ -60,14 +76,19 @@ def test_forgetting_without_a_file_is_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_away_from_a_terminal_an_epoch_is_one_plain_line():
-    out = io.StringIO()
-    with epoch_display(Console(file=out, width=200), epochs=3, steps=2, terms=("huber",)) as show:
-        for step in range(1, 5):
-            show(row(step, epoch=(step - 1) // 2, loss=float(step)), step % 2 == 0)
-    first, second = out.getvalue().splitlines()
-    assert first.startswith("epoch 1/3  loss 1.5 ")
-    assert second.startswith("epoch 2/3  loss 3.5 ")
+@pytest.mark.parametrize(("end", "left"), [(math.inf, ["8 s", "4 s", None]), (5, ["2 s", None])])
+def test_away_from_a_terminal_an_epoch_is_one_plain_line_with_the_time_that_is_left(end, left):
+    """A job that is resumed after its first epoch, steps of two seconds."""
+    out, seconds = io.StringIO(), 0.0
+    console = Console(file=out, width=200, get_time=lambda: seconds)
+    with epoch_display(console, epochs=4, steps=2, terms=("huber",), end=end) as show:
+        for step in range(3, int(min(end, 8)) + 1):
+            seconds += 2.0
+            show(row(step, epoch=(step - 1) // 2, loss=float(step)), step % 2 == 0 or step == end)
+    starts = ("epoch 2/4  loss 3.5 ", "epoch 3/4  loss 5", "epoch 4/4  loss 7.5 ")
+    for line, start, time in zip(out.getvalue().splitlines(), starts[: len(left)], left, strict=True):
+        assert line.startswith(start)
+        assert line.endswith(f", {time} left") if time else "left" not in line
 
 
 def test_an_epochs_line_weighs_rates_by_time():
