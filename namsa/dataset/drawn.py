@@ -30,6 +30,7 @@ from namsa.dataset.entries import CellFinder, entries_of_specimen, specimen_base
 from namsa.dataset.entry import Entry, assign_more, material_of, materials_named
 from namsa.dataset.simulate_entry import prepare_samples
 from namsa.dataset.specimens import plan_specimen
+from namsa.engines.interface import ProgressCallback
 from namsa.errors import InputError, WorkError
 
 MOST_ATTEMPTS = 20  # specimens that are drawn for one number
@@ -128,8 +129,14 @@ class SpecimenDraws:
         turn, place = divmod(number, count)
         return int(np.random.default_rng([seed, _ORDER, turn]).permutation(count)[place])
 
-    def samples(self, number: int) -> Iterator[DrawnSample | DrawFailure]:
+    def samples(
+        self, number: int, on_progress: ProgressCallback = lambda stage, done, total: None
+    ) -> Iterator[DrawnSample | DrawFailure]:
         """Simulates a draw: yields `samples_per_specimen` samples, and those that could not be made.
+
+        Args:
+            number: Of the draw, 0 or more.
+            on_progress: Called as `on_progress(stage, done, total)`.
 
         Raises:
             MemoryError: If a sample needs more memory than there is: what follows would depend on the machine.
@@ -137,7 +144,7 @@ class SpecimenDraws:
         """
         wanted, reason = self.samples_per_specimen, ""
         for attempt in range(MOST_ATTEMPTS):
-            for made in self._attempt(self.entries(number, attempt), wanted):
+            for made in self._attempt(self.entries(number, attempt), wanted, on_progress):
                 wanted -= isinstance(made, DrawnSample)
                 reason = made.reason if isinstance(made, DrawFailure) else reason
                 yield made
@@ -147,7 +154,9 @@ class SpecimenDraws:
             f"{MOST_ATTEMPTS} specimens drawn for number {number} lack {wanted} samples; the last: {reason}"
         )
 
-    def _attempt(self, entries: Sequence[Entry], wanted: int) -> Iterator[DrawnSample | DrawFailure]:
+    def _attempt(
+        self, entries: Sequence[Entry], wanted: int, on_progress: ProgressCallback
+    ) -> Iterator[DrawnSample | DrawFailure]:
         """Simulates at most so many samples of a specimen."""
         yield from (DrawFailure(entry.id, entry.skipped, True) for entry in entries if entry.skipped)
         feasible = [entry for entry in entries if not entry.skipped]
@@ -155,7 +164,7 @@ class SpecimenDraws:
             return
         data = self.config.data
         try:
-            simulate = prepare_samples(self.config, material_of(feasible[0], self.materials), feasible)
+            simulate = prepare_samples(self.config, material_of(feasible[0], self.materials), feasible, on_progress)
         except (InputError, WorkError) as error:
             yield from (_failure(entry, error) for entry in feasible)
             return

@@ -46,16 +46,20 @@ class MadeSample:
 Made = MadeSample | DrawFailure
 
 
+class Abandoned(Exception):
+    """A sample is no longer wanted."""
+
+
 class InThread:
     """Simulates draws in the thread that asks for them."""
 
     def __init__(self, draws: SpecimenDraws) -> None:
-        self._draws = draws
+        self._draws, self._stopped = draws, False
 
     def samples(self, number: int) -> Iterator[Made]:
-        """Yields what `SpecimenDraws.samples` does, and raises the same."""
+        """Yields what `SpecimenDraws.samples` does, and raises the same, or Abandoned after `stop`."""
         started = time.perf_counter()
-        for made in self._draws.samples(number):
+        for made in self._draws.samples(number, self._go_on):
             if isinstance(made, DrawnSample):
                 yield MadeSample(
                     made.entry, len(made.record), time.perf_counter() - started, partial(_same, made.record)
@@ -64,8 +68,14 @@ class InThread:
             else:
                 yield made
 
+    def _go_on(self, stage: str, done: int, total: int) -> None:
+        """Is called between the parts of a sample."""
+        if self._stopped:
+            raise Abandoned
+
     def stop(self) -> None:
-        """Leaves the sample that is made to its thread."""
+        """Ends the sample that is made, after the part of it that its thread computes."""
+        self._stopped = True
 
     def close(self) -> None:
         """Frees the memory of a GPU that the samples of this thread have taken."""

@@ -33,8 +33,9 @@ from namsa.dataset.sample_process import InProcess, InThread
 from namsa.launcher import usable_cores
 from namsa.physics.backend import resolve_backend
 from train.experiment.experiment import Experiment, load
+from train.input.source import NoMoreSamples
 from train.strategies.source.simulate.order import Order
-from train.strategies.source.simulate.ring import Ended, Ring
+from train.strategies.source.simulate.ring import Ring
 from train.strategies.source.simulate.simulator import Simulator
 
 MEMORY = 2 * 2**30  # bytes of the ring
@@ -103,7 +104,7 @@ def measure(
         "samples": made,
         "start_s": start_s,
         "failed": sum(not failure.skipped for failure in failures),
-        "error": "" if isinstance(ring.failure, Ended) else str(ring.failure),
+        "error": "" if isinstance(ring.failure, NoMoreSamples) else str(ring.failure),
         "most_mib": ring.most_bytes / 2**20,
     }
 

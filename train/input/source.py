@@ -34,6 +34,10 @@ from .selection import epoch_order, share_of
 OnProgress = Callable[[int, int], None]  # (done, total)
 
 
+class NoMoreSamples(Exception):
+    """Samples are no longer waited for."""
+
+
 @dataclass(frozen=True)
 class Preparation:
     """What a source needs of the job to bring its samples to data.directory."""
@@ -60,12 +64,15 @@ class TrainingSet:
     ranks: Ranks  # the ranks of the job
     division: RankDivision | None  # this rank's place among those that divide samples; `None` for whole samples
     ranks_before: int = 0  # number of ranks that took the last step before this job
+    # Whether this rank is asked to stop, and no longer waits for samples: then `NoMoreSamples` is raised.
+    stopping: Callable[[], bool] = lambda: False
 
 
 class SampleSource(Protocol):
     """Where a rank's samples come from. Several threads call `view` and `read_part` at once."""
 
     keeps_views: bool  # whether what `view` yields may be used until the source is closed
+    waits: bool  # whether samples may have to be waited for while the network trains
 
     def selected(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Returns the samples of the list that belong into data.directory."""
@@ -161,7 +168,7 @@ class SampleSource(Protocol):
 class FolderSource:
     """The samples in data.directory, read from the disk, as most sources leave them there."""
 
-    keeps_views = True
+    keeps_views, waits = True, False
     _dataset: Dataset
     _parts: SlabReader | None = None
 

@@ -80,7 +80,8 @@ class EpochPlan:
 
 def train_epoch(
     step: Step,  # see `make_step`
-    batches: Iterator[tuple[Tensor, Tensor]],  # x and y of each batch; a step takes `training.accumulate` of them
+    # x and y of each batch; a step takes `training.accumulate` of them. The epoch ends with them.
+    batches: Iterator[tuple[Tensor, Tensor]],
     training: Training,
     plan: EpochPlan,  # the steps to take
     *,
@@ -113,11 +114,14 @@ def train_epoch(
         started, data_s, earlier_s = time.perf_counter(), 0.0, 0.0
         for left in reversed(range(training.accumulate)):
             asked = time.perf_counter()
-            x, y = next(batches)
+            batch = next(batches, None)
+            if batch is None:
+                return
+            x, y = batch
             data_s += time.perf_counter() - asked
             if left and accumulation:
                 earlier_s += float(accumulation.add(x, y, ops.convert_to_tensor(setting, "float32")))
-        stop = float(stop_request.signal_name is not None)
+        stop = float(stop_request.received())
         scalars = [ops.convert_to_tensor(value, "float32") for value in (rate, setting, stop)]
         *numbers, own_loss = np.asarray(step(x, y, *scalars)).tolist()
         measured = dict(zip(names, numbers, strict=True))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..experiment.experiment import Experiment
 from ..input.division import OwnPart
@@ -91,6 +91,8 @@ def plan_training(job: Job, run: RunDirectory, data: Data, state: TrainingState)
     training_set = None
     if epochs:
         training_set = TrainingSet(data.dataset, data.training, first, reduction, job.split, position.ranks)
+        if exchange.averages_in_step:  # otherwise the ranks' weights are the same after some steps alone
+            training_set = replace(training_set, stopping=job.stop_request.received)
     with closing(data.source):
         samples = TrainingSamples(data.source, experiment, training_set, run.log_line)
         yield TrainingPlan(step, compose, samples, validation, epochs, end, account)

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from ..input import batches
+from ..input.source import NoMoreSamples
 from ..measure import rows, telemetry
 from ..measure.results import StepRow
 from ..optimization import checkpoint
@@ -121,9 +122,10 @@ class _Training(ExitStack):
         with ExitStack() as stack:
             stack.enter_context(closing(read))
             stack.callback(source.release)
+            followed = self.job.watchdog.follow(read, position.step + 1, self.config.accumulate)
             yield from train_epoch(
                 plan.step,
-                self.job.watchdog.follow(read, position.step + 1, self.config.accumulate),
+                self._until_stopped(followed) if source.waits else followed,
                 self.config,
                 epoch_plan,
                 exchange=self.state.assembly.exchange,
@@ -132,14 +134,27 @@ class _Training(ExitStack):
                 objective=data.task.objective,
             )
 
+    def _until_stopped(self, read: Iterator[Any]) -> Iterator[Any]:
+        """Yields batches until a rank that is asked to stop no longer waits for its own. The ranks agree on each."""
+        while True:
+            try:
+                batch = next(read)
+            except NoMoreSamples:
+                batch = None
+            if self.state.assembly.exchange.averages_in_step and not reduction.minimum(batch is not None):
+                self.job.stop_request.agreed = True
+                return
+            yield batch
+
     def end_epoch(self, epoch: int) -> bool:
         """Validates and writes a checkpoint, if they are due. Returns whether training ends here."""
         state, plan = self.state, self.plan
-        transfers = state.assembly.exchange.end_epoch(state.position.step, epoch, whole=not state.position.taken)
+        whole = state.position.epoch > epoch
+        transfers = state.assembly.exchange.end_epoch(state.position.step, epoch, whole)
         if transfers and self.job.rank == 0:
             rows.append(self.run.path / rows.TRANSFERS, transfers)
         plan.samples.source.end_epoch()
-        if plan.validation.due(state.position):
+        if whole and plan.validation.due(state.position):
             self.validate()
         ended = self.job.stop_request.agreed or state.position.step >= plan.end or plan.validation.reached
         last = state.position.epoch == plan.epochs.stop

@@ -38,6 +38,10 @@ class StopRequest:
         if second_ctrl_c or not self._deferred:
             raise KeyboardInterrupt
 
+    def received(self) -> bool:
+        """Returns whether a signal has reached this rank."""
+        return self.signal_name is not None
+
     def check(self) -> None:
         """Raises KeyboardInterrupt if a signal came too late for the ranks to agree on it."""
         if self.signal_name and not self.agreed:

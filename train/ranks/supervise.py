@@ -4,19 +4,22 @@
 
 The job is `LAUNCHER ... python -m train CONFIG ...`. In the launcher's arguments, `{ranks}` is replaced by the number
 of ranks. Not all launchers pass on the exit codes of the ranks, so the rank that reports the end of the job writes its
-exit code to a file (`--ended`). A job that was interrupted, or whose input is wrong, is not restarted, nor is one that
-twice makes no progress with the fewest ranks allowed.
+exit code to a file (`--ended`). The traceback that horovodrun prints below the line of a rank that fails is left out. A
+job that was interrupted, or whose input is wrong, is not restarted, nor is one that twice makes no progress with the
+fewest ranks allowed.
 """
 
 import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from namsa.errors import InputError, WorkError
 from namsa.files import system_errors
@@ -24,6 +27,7 @@ from namsa.json_files import read_json
 
 from .signals import STOPPING
 
+RANK_FAILED = b"RuntimeError: Horovod detected that one or more processes exited"
 FINAL_CODES = (0, 2, 130)  # done, wrong input, interrupted: another start would end alike
 
 
@@ -114,9 +118,11 @@ def _run(command: Sequence[str]) -> bool:
     mpiexec and mpirun (Open MPI) kill their ranks within a second of SIGTERM, but pass SIGUSR1 on, so they get that.
     The command has a session of its own, so that Ctrl-C reaches it once.
     """
-    stop_signal = signal.SIGUSR1 if Path(command[0]).name.startswith("mpi") else signal.SIGTERM
+    name = Path(command[0]).name
+    stop_signal = signal.SIGUSR1 if name.startswith("mpi") else signal.SIGTERM
+    errors = subprocess.PIPE if name == "horovodrun" else None
     with system_errors(f"cannot start {command[0]}", InputError):
-        process = subprocess.Popen(command, start_new_session=True)
+        process = subprocess.Popen(command, start_new_session=True, stderr=errors)
     interrupted = False
 
     def forward(number: int, _frame: object) -> None:
@@ -126,8 +132,32 @@ def _run(command: Sequence[str]) -> bool:
 
     previous = {number: signal.signal(number, forward) for number in STOPPING}
     try:
+        reader = threading.Thread(target=_pass_on, args=(process.stderr,), daemon=True)
+        if process.stderr:
+            reader.start()
         process.wait()
+        if process.stderr:
+            reader.join(5)  # a rank that outlives its launcher keeps the pipe
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
     return interrupted
+
+
+def _pass_on(errors: IO[bytes]) -> None:
+    """Prints what horovodrun writes to stderr, but for its traceback at the end that says that a rank has failed.
+
+    A line of a rank begins with its number, so that a traceback of a rank is another.
+    """
+    traceback: list[bytes] = []
+    for line in errors:
+        if traceback or line.startswith(b"Traceback "):
+            traceback.append(line)
+        else:
+            _print(line)
+    if not any(line.startswith(RANK_FAILED) for line in traceback):
+        _print(b"".join(traceback))
+
+
+def _print(text: bytes) -> None:
+    print(text.decode(errors="replace"), end="", file=sys.stderr, flush=True)

@@ -134,8 +134,8 @@ def test_as_many_draws_as_axes_take_each_once_and_no_two_draws_are_alike(draws):
 def test_a_sample_that_fails_is_told_and_another_specimen_is_drawn(draws, monkeypatch):
     prepare = drawn.prepare_samples
 
-    def failing(config, material, entries):
-        made = prepare(config, material, entries)
+    def failing(config, material, entries, on_progress):
+        made = prepare(config, material, entries, on_progress)
 
         def simulate(entry):
             if entry.id.endswith("v0") and "r1" not in entry.id:
@@ -153,14 +153,14 @@ def test_a_sample_that_fails_is_told_and_another_specimen_is_drawn(draws, monkey
         DrawFailure(first[0].id, "no such probe", False)
     ]
 
-    def out_of_memory(config, material, entries):
+    def out_of_memory(*_):
         raise MemoryError("no room")
 
     monkeypatch.setattr(drawn, "prepare_samples", out_of_memory)
     with pytest.raises(MemoryError, match="no room"):
         list(draws.samples(2))
 
-    def broken(config, material, entries):
+    def broken(*_):
         raise WorkError("broken")
 
     monkeypatch.setattr(drawn, "prepare_samples", broken)

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -12,11 +12,10 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.errors import WorkError
 
+from ....input.source import NoMoreSamples
 from .order import Key, Order
 
-
-class Ended(Exception):
-    """Training needs no more samples."""
+POLL_S = 0.2  # time after which a reader that waits asks whether it still should
 
 
 @dataclass
@@ -37,10 +36,12 @@ class Ring:
 
     Args:
         capacity: Most bytes of records.
+        stopping: Returns whether samples that are not there are no longer waited for.
     """
 
-    def __init__(self, order: Order, capacity: int) -> None:
+    def __init__(self, order: Order, capacity: int, stopping: Callable[[], bool] = lambda: False) -> None:
         self.order, self.capacity, self.bytes, self.most_bytes = order, capacity, 0, 0
+        self._stopping = stopping
         self._condition = threading.Condition()
         self._stored: dict[Key, _Stored] = {}
         self._taken: defaultdict[str, list[Record]] = defaultdict(list)
@@ -61,18 +62,18 @@ class Ring:
 
         Raises:
             WorkError: If it never fits.
-            Ended: If the ring has failed or is closed.
+            NoMoreSamples: If the ring has failed or is closed.
         """
         block, uses = self.order.block(key), self.order.uses_left(key)
         with self._condition:
             self._largest = max(self._largest, size)
             while uses and block >= self._used_before and not self._has_room(block, size):
                 if self.failure:
-                    raise Ended
+                    raise NoMoreSamples
                 self._check_that_it_fits(block, size)
                 self._condition.wait()
             if self.failure:
-                raise Ended
+                raise NoMoreSamples
             if not uses or block < self._used_before:
                 return False
             self.bytes += size
@@ -108,14 +109,20 @@ class Ring:
     # ---- Training's side --------------------------------------------------------------------------------------------
 
     def take(self, key: Key) -> Entry:
-        """Uses a sample, which is waited for; `view` then yields its record, once."""
+        """Uses a sample, which is waited for; `view` then yields its record, once.
+
+        Raises:
+            NoMoreSamples: If it is not there, and this rank is asked to stop, or its readers to end.
+        """
         with self._condition, self._counted_wait():
             while not (key in self._stored or self.failure or self._released):
-                self._condition.wait()
+                if self._stopping():
+                    raise NoMoreSamples
+                self._condition.wait(POLL_S)
             if self.failure:
                 raise self.failure
             if self._released:
-                raise Ended
+                raise NoMoreSamples
             stored = self._stored[key]
             self._taken[stored.entry.id].append(stored.record)
             stored.left -= 1

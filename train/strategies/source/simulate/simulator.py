@@ -4,11 +4,12 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 
 from namsa.dataset.drawn import DrawFailure
-from namsa.dataset.sample_process import InProcess, InThread
+from namsa.dataset.sample_process import Abandoned, InProcess, InThread
 from namsa.errors import InputError, WorkError, stored_warnings
 
+from ....input.source import NoMoreSamples
 from .order import Key
-from .ring import Ended, Ring
+from .ring import Ring
 
 
 class Simulator:
@@ -41,8 +42,8 @@ class Simulator:
         return made, seconds / len(self.makers)
 
     def close(self) -> None:
-        """Ends processes at once, and threads after the sample that they make."""
-        self._ring.fail(Ended())
+        """Ends processes at once, and threads after the part of a sample that they compute."""
+        self._ring.fail(NoMoreSamples())
         for maker in self.makers:
             maker.stop()
         for thread in self._threads:
@@ -57,7 +58,7 @@ class Simulator:
                 while (draw := self._next()) is not None:
                     number, key = draw
                     self._simulate(maker, number, key)
-        except Ended:
+        except (NoMoreSamples, Abandoned):
             pass
         except MemoryError as error:
             self._ring.fail(WorkError(f"draw {number} of data.source: {error}: lower data.source.workers"))

@@ -37,7 +37,7 @@ FAILURES = "drawn"  # folder in data.directory
 class Source(SimulatedSource):
     """Samples that are simulated beside the training. It is a `SampleSource`."""
 
-    keeps_views = False
+    keeps_views, waits = False, True
     section: Simulate
     _simulator: Simulator | None = None
 
@@ -119,7 +119,7 @@ class Source(SimulatedSource):
             make_folder(self._folder)
             self._known = read_failures(self._folder, self.experiment.samples_hash())
         with ranks.together():
-            self._ring = Ring(order, self.kept_bytes(0, shares))
+            self._ring = Ring(order, self.kept_bytes(0, shares), training.stopping)
             makers, line = self._makers(draws)
             self._simulator = Simulator(makers, order.draws(), self._ring, self._write_failure)
         self._log_line(

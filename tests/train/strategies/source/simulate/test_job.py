@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections import Counter
 
 import numpy as np
@@ -16,6 +17,7 @@ from namsa.errors import InputError, WorkError
 from train.experiment.experiment import load
 from train.input.source import TrainingSet, source_of
 from train.main import train
+from train.ranks.signals import Stopped
 from train.strategies.source.simulate.ring import Ring
 from train.strategies.source.simulate.simulator import Simulator
 
@@ -79,6 +81,32 @@ def test_a_stopped_job_goes_on_with_the_same_draws_whatever_simulates(config, di
 
 
 @pytest.mark.usefixtures("no_report")
+def test_a_signal_ends_the_wait_for_a_sample_with_a_checkpoint(config, directory, tmp_path, monkeypatch, taken):
+    """The fourth specimen, two samples, is simulated for as long as the job lasts."""
+    prepare, asked = drawn.prepare_samples, []
+
+    def endless(settings, material, entries, on_progress):
+        while "-d3-" in entries[0].id:
+            if not asked and len(rows(tmp_path)) == 16:  # the batches before the next ones are read together
+                asked.append(time.monotonic())
+                os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+            on_progress("probes", 0, 1)
+        return prepare(settings, material, entries, on_progress)
+
+    monkeypatch.setattr(drawn, "prepare_samples", endless)
+    with pytest.raises(Stopped, match="stopped by SIGINT after step 16, its checkpoint is written"):
+        train(config, [*settings(), *directory], tmp_path)
+    assert time.monotonic() - asked[0] < 30
+    assert newest(tmp_path)[0] == "step-000000016.npz"
+    monkeypatch.undo()
+    taken.clear()
+    train(config, [*settings(), *directory, "training.epochs=1"], tmp_path)
+    assert [row["step"] for row in rows(tmp_path)] == list(range(1, 25))
+    assert taken == []
+
+
+@pytest.mark.usefixtures("no_report")
 def test_a_simulating_process_that_is_killed_ends_the_job(config, directory, tmp_path, monkeypatch):
     simulate = Simulator._simulate
 
@@ -96,10 +124,10 @@ def test_a_simulating_process_that_is_killed_ends_the_job(config, directory, tmp
 def test_samples_that_fail_are_written_down_once(config, directory, tmp_path, monkeypatch, capsys):
     prepare = drawn.prepare_samples
 
-    def failing(settings, material, entries):
+    def failing(settings, material, entries, on_progress):
         if "-d2-" in entries[0].id:
             raise InputError("no such specimen")
-        return prepare(settings, material, entries)
+        return prepare(settings, material, entries, on_progress)
 
     monkeypatch.setattr(drawn, "prepare_samples", failing)
     for run in ("a", "b"):

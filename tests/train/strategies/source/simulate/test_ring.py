@@ -11,8 +11,9 @@ from synthetic import dataset
 
 from namsa.dataset import records
 from namsa.errors import WorkError
+from train.input.source import NoMoreSamples
 from train.strategies.source.simulate.order import Order
-from train.strategies.source.simulate.ring import Ended, Ring
+from train.strategies.source.simulate.ring import Ring
 
 ORDER = Order(7, share=0, shares=1, epochs=2, specimens=12, per_specimen=2, window=6, reuse=3)
 
@@ -86,7 +87,7 @@ def test_readers_are_released_and_learn_of_a_failure(stored):
         while not ring._waiting:
             time.sleep(0.001)
         ring.release()
-        assert isinstance(waiting.exception(), Ended)
+        assert isinstance(waiting.exception(), NoMoreSamples)
         ring.begin_epoch(0)
         waiting = pool.submit(ring.take, (0, 0))
         threading.Timer(0.01, ring.fail, [WorkError("the simulator is gone")]).start()
