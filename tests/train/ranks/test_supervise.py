@@ -107,6 +107,21 @@ def test_an_exit_code_that_cannot_be_written_is_no_further_fault(tmp_path):
     assert (tmp_path / "new" / "ended").read_text() == '{"exit_code": 130}'
 
 
+@pytest.mark.parametrize("failed", [True, False])
+def test_the_launchers_traceback_about_a_rank_that_failed_is_left_out(tmp_path, capsys, failed):
+    told = "Horovod detected that one or more processes exited with non-zero status, and so on" if failed else "no host"
+    launcher, ended = tmp_path / "horovodrun", tmp_path / "ended"
+    launcher.write_text(
+        f"#!{sys.executable}\nimport sys\nprint('[0]<stderr>:error: no such file', file=sys.stderr)\n"
+        f"open({str(ended)!r}, 'w').write('{{\"exit_code\": 2}}')\nraise RuntimeError({told!r})"
+    )
+    launcher.chmod(0o755)
+    assert supervise(lambda ranks: [str(launcher)], RestartPolicy(), ended, lambda: 0) == 2
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first == "[0]<stderr>:error: no such file"
+    assert (rest == []) if failed else rest[-1] == "RuntimeError: no host"
+
+
 @pytest.mark.parametrize(("launcher", "handed_on"), [("horovodrun", "SIGTERM"), ("mpiexec", "SIGUSR1")])
 def test_a_signal_reaches_the_job_once_and_ends_the_supervisor(tmp_path, launcher, handed_on):
     (tmp_path / launcher).symlink_to(sys.executable)
