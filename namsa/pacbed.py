@@ -39,6 +39,7 @@ def position_averaged(
     specimen_tilt_mrad: tuple[float, float] = (0.0, 0.0),
     seed: int = 0,
     every: tuple[int, int] = (1, 0),  # (n, first): of the plane waves, each n-th from the first on stands for all
+    overlaps: bool = False,  # whether atoms may overlap, as those of a model do
 ) -> npt.NDArray[np.float64]:
     """Simulates the pattern that is averaged over all probe positions of the cell, up to each thickness.
 
@@ -62,7 +63,9 @@ def position_averaged(
         projection="infinite",
     )
     reach = reach_of(atoms, detector, energy_ev)
-    slicing = plan_slices(atoms, settings, seed, "auto", "prism", semiangle_mrad=semiangle_mrad, reach_mrad=reach)
+    slicing = plan_slices(
+        atoms, settings, seed, "auto", "prism", semiangle_mrad=semiangle_mrad, reach_mrad=reach, overlaps=overlaps
+    )
     checks.check_ranges(semiangle_mrad=semiangle_mrad)
     grid = slicing.grid
     depths = slicing.plan.depths(thicknesses_angstrom)

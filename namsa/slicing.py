@@ -232,13 +232,14 @@ def plan_slices(
     semiangle_mrad: float,  # largest semi-angle of convergence, mrad
     # Largest angle along y and x that is recorded, mrad; `None`: `sampling.DEFAULT_REACH_MRAD`.
     reach_mrad: float | None,
+    overlaps: bool = False,  # whether atoms may be anywhere, as those of a model are; then they are not checked
 ) -> Slicing:
     """Checks a specimen and how it is sliced, and finds its grid.
 
     Raises:
         InputError: If the specimen cannot be simulated, or a setting is not allowed.
     """
-    snapshots, doubts = _snapshots(atoms)
+    snapshots, doubts = _snapshots(atoms, overlaps)
     for text in doubts:
         warn_of_sample(text, stacklevel=4)  # points at the caller of `simulate`, which is wrapped
     if settings.frozen_phonons:
@@ -340,19 +341,19 @@ def given_shape(
     return sides and fast_shape(sides, sampling_angstrom)
 
 
-def _snapshots(atoms: Snapshots) -> tuple[tuple[ase.Atoms, ...], list[str]]:
+def _snapshots(atoms: Snapshots, overlaps: bool) -> tuple[tuple[ase.Atoms, ...], list[str]]:
     """Returns the snapshots of a specimen, checked, and what is doubtful about the first of which something is.
 
     Raises:
         InputError: If there is none, one cannot be simulated, or their cells differ. It says which.
     """
     if isinstance(atoms, ase.Atoms):
-        doubts = check_atoms(atoms)
+        doubts = [] if overlaps else check_atoms(atoms)
         return (wrap_along_beam(atoms),), doubts
     snapshots, doubts = [], []
     for number, snapshot in enumerate(atoms):
         try:
-            texts = check_atoms(snapshot)
+            texts = [] if overlaps else check_atoms(snapshot)
             doubts = doubts or [f"snapshot {number}: {text}" for text in texts]
             snapshots.append(wrap_along_beam(snapshot))
         except InputError as error:

@@ -25,7 +25,7 @@ from scipy.interpolate import RegularGridInterpolator
 
 from namsa.arrays import Floats
 from namsa.config.instrument import Detector
-from namsa.errors import InputError, stored_warnings
+from namsa.errors import InputError
 from namsa.inverse.columns import Columns, find_columns, share_out
 from namsa.pacbed import position_averaged
 from namsa.physics.optics import BeamSettings, wavelength_angstrom
@@ -49,6 +49,7 @@ SLICE_ANGSTROM = 1.0
 ACCURACY = 0.05  # that pixels are chosen for
 AMOUNTS = np.geomspace(0.5, 2.0, 12)
 DENSITIES = np.geomspace(0.45, 2.2, 5)  # in units of the expected one
+_EDGES = 101  # places of a cell's edge that are tried
 _FINE = (61, 61, 9, 7)  # points of the posterior: densities, amounts, displacements, tilts
 
 
@@ -198,24 +199,42 @@ def find_parts(density: Floats, rings: Floats, pixels: PixelGrid, measurement: M
 
 
 def _cell(image: Floats, rings: Floats, grid: PixelGrid, columns: Columns, least: float) -> Part:
-    """Returns the part of an image that repeats best along both axes."""
-    sides = []
+    """Returns the part of an image that repeats best along both axes.
+
+    Its edges are where columns are farthest from both, so that a column at an edge is not counted twice or left out.
+    """
+    first, extent, view = np.empty(2), np.empty(2), []
     for axis, (n, step) in enumerate(zip(image.shape, grid.step, strict=True)):
-        lines = np.moveaxis(image, axis, 0)
-        low, high = int(np.ceil(least / step)), min(n, round(max(CELL_ANGSTROM[1], 1.3 * least) / step))
-        if n < low:
-            raise InputError(f"the scan is {n * step:.1f} Å wide, and pacbed needs {least:.1f} Å or more")
-        misfit = {k: float(np.mean((lines[k:] - lines[:-k]) ** 2)) for k in range(low, high + 1) if n - k >= 4}
-        sides.append(min(misfit, key=lambda k: misfit[k]) if misfit else low)
-    corner = [(n - side) // 2 for n, side in zip(image.shape, sides, strict=True)]
-    first = (np.array(corner) - 0.5) * grid.step
-    extent = np.array(sides) * grid.step
+        extent[axis] = step * _period(np.moveaxis(image, axis, 0), least / step, step)
+        edges = step * (np.linspace(0, n - extent[axis] / step, _EDGES) - 0.5)
+        both = np.stack([edges, edges + extent[axis]])[..., None]
+        first[axis] = edges[np.abs(both - columns.yx[:, axis]).min(axis=(0, 2), initial=np.inf).argmax()]
+        corner = int(np.ceil(first[axis] / step))
+        view.append(slice(max(corner, 0), corner + round(extent[axis] / step)))
     inside = np.all((columns.yx >= first) & (columns.yx < first + extent), axis=1)
-    view = tuple(slice(c, c + side) for c, side in zip(corner, sides, strict=True))
     own = columns.electrons[inside]
     density = float(own.sum() / extent.prod())  # of the columns: a network's background is no atoms
-    mean = np.nanmean(rings[view], axis=(0, 1))
+    mean = np.nanmean(rings[tuple(view)], axis=(0, 1))
     return Part(columns.yx[inside] - first, own, (float(extent[0]), float(extent[1])), density, mean, columns.left)
+
+
+def _period(lines: Floats, least: float, step: float) -> float:
+    """Returns the distance along the first axis at which an image repeats best, in pixels; `least` is the smallest.
+
+    Raises:
+        InputError: If the image is too small.
+    """
+    n, low = len(lines), int(np.ceil(least))
+    if n < low:
+        raise InputError(f"the scan is {n * step:.1f} Å wide, and pacbed needs {least * step:.1f} Å or more")
+    high = min(n - 4, round(max(CELL_ANGSTROM[1] / step, 1.3 * least)))
+    misfit = {k: float(np.mean((lines[k:] - lines[:-k]) ** 2)) for k in range(low - 1, high + 2)}
+    best = min(range(low, high + 1), key=lambda k: misfit[k], default=low)
+    around = [misfit.get(k, np.inf) for k in (best - 1, best, best + 1)]
+    curvature = around[0] - 2 * around[1] + around[2]
+    if not np.isfinite(curvature) or around[1] > min(around):
+        return float(best)
+    return best + 0.5 * (around[0] - around[2]) / curvature if curvature else float(best)
 
 
 def simulate(
@@ -238,18 +257,18 @@ def simulate(
     depths = np.unique(np.maximum(1, np.round(thickness / SLICE_ANGSTROM))).astype(int)
     aperture = np.pi * (1e-3 * beam.semiangle_mrad / beam.wavelength) ** 2 * np.prod(part.extent)
     every = max(1, int(aperture / waves))
-    with stored_warnings():  # atoms of neighbouring columns may be too near to each other
-        patterns = position_averaged(
-            cell,
-            energy_ev=beam.energy_ev,
-            semiangle_mrad=beam.semiangle_mrad,
-            detector=detector,
-            thicknesses_angstrom=(depths * SLICE_ANGSTROM).tolist(),
-            slice_thickness_angstrom=SLICE_ANGSTROM,
-            accuracy=ACCURACY,
-            specimen_tilt_mrad=(tilt_mrad * np.sin(TILT_AZIMUTH), tilt_mrad * np.cos(TILT_AZIMUTH)),
-            every=(every, every // 2),
-        )
+    patterns = position_averaged(
+        cell,
+        energy_ev=beam.energy_ev,
+        semiangle_mrad=beam.semiangle_mrad,
+        detector=detector,
+        thicknesses_angstrom=(depths * SLICE_ANGSTROM).tolist(),
+        slice_thickness_angstrom=SLICE_ANGSTROM,
+        accuracy=ACCURACY,
+        specimen_tilt_mrad=(tilt_mrad * np.sin(TILT_AZIMUTH), tilt_mrad * np.cos(TILT_AZIMUTH)),
+        every=(every, every // 2),
+        overlaps=True,  # heights are random
+    )
     sums, at = np.log(patterns.reshape(len(depths), -1) @ measurement.masks), np.log(depths * SLICE_ANGSTROM)
     return np.exp(np.stack([np.interp(np.log(thickness), at, each) for each in sums.T], axis=-1))
 

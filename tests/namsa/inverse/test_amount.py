@@ -20,6 +20,7 @@ DETECTOR_PIXELS = PixelGrid((3.0, 3.0), (-48.0, -48.0))
 BEAM = BeamSettings(200e3, 20.0, {})
 MASKS = amount.ring_masks(DETECTOR_PIXELS, (33, 33), amount.ring_edges(20.0, 3.0, 49.5))
 MEASUREMENT = amount.Measurement(BEAM, DETECTOR, MASKS, MAX_Q)
+RINGS = np.ones(amount.RINGS)
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,23 @@ def test_a_density_of_the_wrong_size_gets_its_amount_by_a_known_thickness(silver
     assert found.misfit < 0.1
     assert set(found.facts()) >= {"scale", "scale_error", "thickness_angstrom", "thickness_error", "told"}
     assert f"{found.scale:.2f} times the network's" in found.line()
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_columns_at_the_edge_of_a_cell_count_once(silver, first):
+    density, rings = (each[first:, first:] for each in silver)
+    (part,) = amount.find_parts(density, rings, PIXELS, MEASUREMENT, amount.Known({47: 1.0}))
+    assert part.density == pytest.approx(LAYERS * 47 * 4 / EDGE**2, rel=0.02)
+    periods = np.divide(part.extent, EDGE / 2)
+    assert np.allclose(periods, np.round(periods), atol=0.03)
+
+
+def test_atoms_of_neighbouring_columns_may_overlap():
+    part = amount.Part(np.array([(3.0, 3.0), (3.0, 3.1)]), np.array([60.0, 40.0]), (10.0, 11.0), 100 / 110, RINGS, 0.0)
+    rings = amount.simulate(part, 0.1, amount.Known({47: 1.0}), MEASUREMENT, 0.07, waves=4)
+    assert rings.shape == (len(amount.AMOUNTS), amount.RINGS)
+    assert (rings[0] > 0).all()
+    assert (rings[-1] > 2 * rings[0]).all()
 
 
 def test_what_cannot_be_compared_is_refused(silver):
