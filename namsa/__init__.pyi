@@ -21,6 +21,7 @@ from .crystals.structure_files import read_crystal as read_crystal
 from .crystals.supercell import make_supercell as make_supercell
 from .crystals.twisted import TwistedBilayer as TwistedBilayer
 from .crystals.twisted import make_twisted_bilayer as make_twisted_bilayer
+from .dataset.indexed import IndexedSamples as IndexedSamples
 from .dataset.records import Record as Record
 from .dataset.shards import Dataset as Dataset
 from .errors import InputError as InputError

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import fake_samples
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,9 +11,12 @@ from synthetic import DETECTOR, SCAN, Memory, dataset, experiment, sample
 
 from fcdensenet.build import build
 from namsa.config.simulation import Data
-from namsa.dataset import records
+from namsa.dataset import listing, records
+from namsa.dataset.indexed import IndexedSamples
+from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
 from train.experiment import symmetries
+from train.experiment.experiment import Experiment
 from train.input.batches import batches, kept_window_bytes, read_batch
 from train.input.normalisation import normalise, record_symmetries
 from train.input.views import ReadCache, mean_target
@@ -200,3 +204,21 @@ def test_mean_target_is_the_mean_density():
     data, entries = dataset(3)
     expected = np.mean([sample(seed).density.astype(np.float64) for seed in range(3)], axis=0)
     np.testing.assert_allclose(mean_target(data, [entry.id for entry in entries]), expected, rtol=1e-12)
+
+
+def test_a_batch_has_the_bytes_of_samples_by_number(tmp_path, monkeypatch):
+    """What PyTorch and Grain are given (`namsa.IndexedSamples`) is what TensorFlow is given."""
+    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
+
+    def simulate(config, material, entry):
+        made = sample(entry.seed)
+        return replace(made, provenance=made.provenance | {"id": entry.id, "config_hash": config.samples_hash()})
+
+    fake_samples.produce(tmp_path, simulate=simulate)
+    job = Experiment.model_validate(experiment().model_dump() | {"data": {"dtype": "float16"}})
+    with IndexedSamples(tmp_path) as samples:
+        items, entries = [samples[number] for number in (4, 1)], [samples.entries[number] for number in (4, 1)]
+    with Dataset(tmp_path) as data:
+        batch = read_batch(data, entries, job, 0, ReadCache())
+        for name, stacked in {"cbed": batch.patterns, "scale": batch.scale, "density": batch.density}.items():
+            assert np.stack([item[name] for item in items]).tobytes() == stacked.tobytes()
