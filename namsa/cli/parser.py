@@ -47,6 +47,20 @@ def build_parser() -> CommandParser:
     )
     command.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
     command.add_argument("--simulate", action="store_true", help="simulate the patterns of the crystal, too")
+    command = parser.add_command(
+        "examples",
+        "namsa.cli.commands.examples:examples",
+        summary="list measured scans to try things on, or fetch some",
+        description="Each file is compared with its checksum; a file that is there is never replaced.",
+        examples=("namsa examples", "namsa examples fetch rotavirus_4x4x256x256_crop_uint8.h5 --from URL"),
+    )
+    command.add_argument("action", nargs="?", choices=("fetch",), help="left out: print the list")
+    command.add_argument("names", nargs="*", metavar="NAME", help="the files to fetch")
+    command.add_argument(
+        "--from", dest="source", metavar="URL|DIR", help="the folder with the files; default: NAMSA_EXAMPLES_URL"
+    )
+    command.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where to, default: this folder")
+    command.add_argument("--json", action="store_true", help="print the list as JSON, with sizes and checksums")
     add_schema(parser, "namsa.cli.commands.schema:schema")
     command = parser.add_command(
         "doctor",
@@ -175,7 +189,7 @@ def _add_simulation(parser: CommandParser) -> None:
     )
     command.add_argument(
         "--to",
-        choices=("ptyrad", "phaser", "py4dstem", "zspy", "stemdl", "npz"),
+        choices=("ptyrad", "phaser", "py4dstem", "quantem", "zspy", "stemdl", "npz"),
         help="the program; zspy is for HyperSpy; stemdl writes a dataset as batch_<mode>_<rank>.db, npz reads such "
         "files and STEMDL's",
     )

@@ -1,6 +1,7 @@
 """Commands that are stopped at any of their file events lose nothing, and end well when they are run again."""
 
 import argparse
+import hashlib
 import importlib
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import yaml
 from stops import SIGNALS, Command, faults
 
+from namsa.cli.commands import examples
 from namsa.cli.parser import main
 from namsa.config.simulation import load_config
 from namsa.crystals.select import select_materials
@@ -23,10 +25,11 @@ SIMULATION = {
     "scan": {"shape": [3, 4]},
     "specimen": {"thickness_angstrom": [4], "lateral_angstrom": [5, 5]},
 }
+EXAMPLE = examples.Example("scan.bin", 9, hashlib.sha256(bytes(9)).hexdigest(), *("",) * 4)
 EXPORTS = {
     "ptyrad": ("patterns.h5", "first.h5", "ptyrad.yaml"),
     "phaser": ("patterns.h5", "first.h5", "phaser.yaml"),
-    "py4dstem": ("patterns.h5", "parameters.json", "reconstruct.py"),
+    **dict.fromkeys(("py4dstem", "quantem"), ("patterns.h5", "parameters.json", "reconstruct.py")),
     "zspy": ("scan.zspy",),
 }
 
@@ -61,12 +64,25 @@ def write_dataset(folder: Path) -> None:
     fake_samples.produce(folder / "data", settings=fake_samples.config(**SIMULATION))
 
 
+def write_example(folder: Path) -> None:
+    (folder / "source").mkdir()
+    (folder / "source" / EXAMPLE.name).write_bytes(bytes(EXAMPLE.bytes))
+
+
+def main_with_example(words: list[str]) -> int:
+    examples.EXAMPLES = (EXAMPLE,)  # of the child
+    return main(words)
+
+
 COMMANDS = {
     **{program: export(program) for program in EXPORTS},
     "simulate": Command(("simulate", "c.yaml", "--out", "cell.h5"), write_config, main, ("cell.h5", "cell.png")),
     "export": Command(("export", "data", "--out", "data.h5"), write_dataset, main, ("data.h5",)),
     "show": Command(("show", "data", "--out", "page.html"), write_dataset, main, ("page.html",)),
     "init": Command(("init", "new"), lambda folder: None, main, ("new",)),
+    "examples": Command(
+        ("examples", "fetch", "scan.bin", "--from", "source"), write_example, main_with_example, ("scan.bin",)
+    ),
 }
 
 
