@@ -11,7 +11,7 @@ import numpy as np
 
 from namsa import sample_file
 from namsa.errors import InputError
-from namsa.exchange import phaser, ptyrad, py4dstem
+from namsa.exchange import phaser, ptyrad, py4dstem, quantem
 from namsa.exchange.first_object import PhaseImage, conversion, phase_image, read_density
 from namsa.exchange.task import SIMULATED_ELECTRONS, PtychographyTask, warn_beyond_limit
 from namsa.files import check_outputs, make_folder, open_folder
@@ -21,9 +21,9 @@ from namsa.locks import exclusive
 from namsa.pixels import PixelGrid
 from namsa.provenance_values import value
 
-Program = Literal["ptyrad", "phaser", "py4dstem"]
+Program = Literal["ptyrad", "phaser", "py4dstem", "quantem"]
 # Each has COMMAND, which starts the program in the folder, FILES, and `write(task, folder, phase)`, which writes them.
-WRITERS: dict[Program, ModuleType] = {"ptyrad": ptyrad, "phaser": phaser, "py4dstem": py4dstem}
+WRITERS: dict[Program, ModuleType] = {"ptyrad": ptyrad, "phaser": phaser, "py4dstem": py4dstem, "quantem": quantem}
 PATTERNS = "patterns.h5"
 READ_BYTES = 2**26  # of patterns at once
 
@@ -47,7 +47,7 @@ def export_ptychography(
 
     Args:
         data: A file that `namsa.read` opens. Of a simulated one, aberrations and thickness are known.
-        program: "ptyrad", "phaser" or "py4dstem".
+        program: "ptyrad", "phaser", "py4dstem" or "quantem".
         folder: Where to write; created if it is missing. Its files of the same names are replaced when all are written.
         overrides: What the caller knows better than the file.
         layout: How the patterns lie in a file that does not say it, as arguments of `namsa.read`.

@@ -15,11 +15,12 @@ COMMAND, FILES = "python reconstruct.py", ("parameters.json", "reconstruct.py", 
 SCRIPT = Path(__file__).with_name("py4dstem_script.txt")
 
 
-def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> None:
+def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None, script: Path = SCRIPT) -> None:
     """Writes what py4DSTEM starts from, beside patterns.h5.
 
     Args:
         phase: The first object. `None` leaves an empty one.
+        script: Becomes reconstruct.py.
     """
     parameters = {
         "energy_ev": task.scan.energy_ev,
@@ -38,7 +39,7 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> Non
         "first_phase": phase is not None,  # a file of an earlier export may be there
     }
     (folder / "parameters.json").write_text(json.dumps(parameters, indent=1) + "\n", encoding="utf-8")
-    (folder / "reconstruct.py").write_text(SCRIPT.read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "reconstruct.py").write_text(script.read_text(encoding="utf-8"), encoding="utf-8")
     if phase is not None:
         np.savez(
             folder / "first_phase.npz",

@@ -1,12 +1,12 @@
 """Runs the programs of ptychography on what `namsa export --to` writes, with right and with wrong conventions.
 
-    python scripts/bench/exchange.py --work DIR --phaser ENV/bin --py4dstem ENV/bin --ptyrad ENV/bin [--json]
+    python scripts/bench/exchange.py --work DIR --phaser ENV/bin --py4dstem ENV/bin --ptyrad ENV/bin --quantem ENV/bin
 
 The stack is SrTiO3, 16 Å thick, with missing columns; its detector is flipped, turned by 25° and off its centre. Each
 program starts with the right numbers, with the angle, the exchange of axes or the defocus of the other sign, and with
 the true density as first object. "ratio": the largest, over programs, of the last error with the right numbers over the
 smallest with wrong ones; below 1 all conventions are right. Each of ENV is an environment with one program: phaserEM,
-py4DSTEM, or PtyRAD (on a CPU without the package accelerate).
+py4DSTEM, quantem, or PtyRAD (on a CPU without the package accelerate).
 """
 
 import argparse
@@ -42,6 +42,7 @@ COMMANDS = {
     "py4dstem": (["python", "reconstruct.py"], r"(?<=error )[\d. ]+"),
     "phaser": (["phaser", "run", "phaser.yaml"], r"Error: ([\d.e+-]+)"),
     "ptyrad": (["ptyrad", "run", "ptyrad.yaml", "--gpuid", "cpu"], r"Total Loss: ([\d.]+)"),
+    "quantem": (["python", "reconstruct.py"], r"(?<=loss )[\de.+ -]+"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Zarr (2 and 3) and HyperSpy's .zspy: a folder, or a zip archive of it.
+"""Zarr (2 and 3), HyperSpy's .zspy and what quantem saves: a folder, or a zip archive of it.
 
 The package zarr reads the chunks; it comes with `pip install namsa[formats]`. Before it sees a store, the metadata of
 the array are read here: objects of Python and codecs that are not in a list are refused, for some of them run code.
@@ -158,7 +158,9 @@ def _describe(files: Files, process: _ZarrFile, options: ReadOptions) -> Recordi
     path = files.path
     name = _find(files, path, options.dataset)
     metadata = _checked(files, path, name)
-    described = [_axis(files, name, number) for number in range(len(metadata["shape"]))]
+    count = len(metadata["shape"])
+    of_quantem = _quantem(files, process, name, count)
+    described = of_quantem[0] if of_quantem else [_axis(files, name, number) for number in range(count)]
     array = _opened(files, process, name)
     if list(array.shape) != list(metadata["shape"]):
         raise InputError(f"{path} is damaged: {name or 'its array'} has two shapes")
@@ -173,7 +175,7 @@ def _describe(files: Files, process: _ZarrFile, options: ReadOptions) -> Recordi
         semiangle_mrad=finite(microscope.get("convergence_angle")) or None,
         normalised=_attributes(files, f"{signal}/metadata/Signal").get("quantity") == UNITS["cbed"],
         metadata={"dataset": name},
-        **layout.calibration(described),
+        **layout.calibration(described) | (of_quantem[1] if of_quantem else {}),
     )
 
 
@@ -203,15 +205,11 @@ def _array_json(files: Files, name: str) -> dict[str, Any]:
     return three if is_array(three) else {} if three else files.json(f"{name}/.zarray".lstrip("/"))
 
 
-def _checked(files: Files, path: Path, name: str) -> dict[str, Any]:
+def _checked(files: Files, path: Path, name: str, ranks: tuple[int, ...] = (3, 4, 5)) -> dict[str, Any]:
     """Returns the metadata of an array that holds plain numbers, packed by known codecs, in chunks of bounded size."""
     metadata, place = _array_json(files, name), f"{path}, {shorten(name) or 'its array'},"
     shape = metadata.get("shape")
-    if (
-        not isinstance(shape, list)
-        or len(shape) not in (3, 4, 5)
-        or not all(isinstance(n, int) and n > 0 for n in shape)
-    ):
+    if not isinstance(shape, list) or len(shape) not in ranks or not all(isinstance(n, int) and n > 0 for n in shape):
         raise InputError(f"{place} has the shape {shorten(shape)}: patterns have four axes, or three with --scan-shape")
     try:
         dtype = np.dtype(str(metadata.get("dtype", metadata.get("data_type"))))
@@ -288,6 +286,34 @@ def _axis(files: Files, array: str, number: int) -> StoredAxis:
     scale, offset = (as_number(stored.get(key)) for key in ("scale", "offset"))
     name = shorten(str(stored.get("name") or ""), 40)
     return StoredAxis(shorten(units, 40) if isinstance(units, str) else "", scale, offset, name)
+
+
+# ---- quantem's axes -------------------------------------------------------------------------------------------------
+
+
+def _quantem(
+    files: Files, process: _ZarrFile, array: str, count: int
+) -> tuple[list[StoredAxis], dict[str, float | bool]] | None:
+    """Returns the axes of quantem's Dataset4dstem, and its angle and exchange of axes, which are namsa's.
+
+    Of what quantem saves (`AutoSerialize`, version 1) arrays and attributes are read, and no object: `None` for others.
+    """
+    group, _, name = array.rpartition("/")
+    saved = _attributes(files, group).get("_autoserialize")
+    if name != "_array" or not isinstance(saved, dict) or saved.get("version") != 1:
+        return None
+    inside = f"{group}/".lstrip("/")
+    numbers = []
+    for each in ("_sampling", "_origin"):
+        if _checked(files, files.path, inside + each, (1,))["shape"] != [count]:
+            raise InputError(f"{files.path} is damaged: {each} is not of {count} axes")
+        numbers.append(_opened(files, process, inside + each)[(slice(0, count),)].tolist())
+    units = [_attributes(files, f"{inside}_units").get(str(number)) for number in range(count)]
+    axes = [StoredAxis(shorten(str(unit or ""), 40), *pair) for unit, *pair in zip(units, *numbers, strict=True)]
+    known = _attributes(files, f"{inside}_metadata")
+    rotation = finite(known.get("q_to_r_rotation_ccw_deg", known.get("r_to_q_rotation_cw_deg")))
+    stated: dict[str, float | bool] = {} if rotation is None else {"rotation_deg": rotation}
+    return axes, stated | ({"flip": known["q_transpose"]} if isinstance(known.get("q_transpose"), bool) else {})
 
 
 def _attributes(files: Files, group: str) -> dict[str, Any]:

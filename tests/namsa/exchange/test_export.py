@@ -88,7 +88,7 @@ def exported(request, tmp_path_factory):
             "namsa.inverse.mott_bethe.DensityToPotential.potential",
             lambda self, density, grid, scale=1.0: density / optics.interaction_constant(ENERGY),
         )
-        for program in ("ptyrad", "phaser", "py4dstem"):
+        for program in ("ptyrad", "phaser", "py4dstem", "quantem"):
             export_ptychography(
                 folder / "scan.h5",
                 program,
@@ -160,19 +160,22 @@ def test_phaser_forward_model_gives_the_patterns(exported):
         assert difference(np.fft.fftshift(abs(np.fft.fft2(psi, norm="ortho")) ** 2), pattern) < 0.02
 
 
-def test_py4dstem_gets_namsas_own_numbers(exported):
-    folder, _ = exported
-    parameters = json.loads((folder / "py4dstem/parameters.json").read_text())
+@pytest.mark.parametrize("program", ["py4dstem", "quantem"])
+def test_py4dstem_and_quantem_get_namsas_own_numbers(exported, program):
+    folder = exported[0] / program
+    parameters = json.loads((folder / "parameters.json").read_text())
     assert (parameters["rotation_deg"], parameters["aberrations"]) == (TURN, {"C10": -DEFOCUS})
     assert tuple(parameters["centre_pixels"]) == CENTRE
-    with np.load(folder / "py4dstem/first_phase.npz") as file:
+    with np.load(folder / "first_phase.npz") as file:
         (y, x), (dy, dx) = file["origin"], file["step"]
         at = np.array([[1.0, 2.0], [2.25, 3.0]])
         rows, columns = np.round((at - (y, x)) / (dy, dx)).astype(int).T
         phase = file["phase"][rows, columns]
     expected = potential(at)
     assert phase[1] - phase[0] == pytest.approx(expected[1] - expected[0], abs=0.01)
-    compile((folder / "py4dstem/reconstruct.py").read_text(), "reconstruct.py", "exec")
+    code = (folder / "reconstruct.py").read_text()
+    assert f"import {program}" in code or f"from {program}" in code.lower()
+    compile(code, "reconstruct.py", "exec")
 
 
 def test_a_density_becomes_the_phase_of_its_element():
@@ -197,7 +200,7 @@ def test_a_density_becomes_the_phase_of_its_element():
         ({"pixel_mrad": (1.0, 1.1)}, "square ones"),
         ({"density": "density.h5"}, "give --formula"),
         ({"slices": 3}, "give --thickness-angstrom"),
-        ({"program": "tem"}, "ptyrad, phaser, py4dstem"),
+        ({"program": "tem"}, "ptyrad, phaser, py4dstem, quantem"),
         ({"iterations": 0}, "iterations is 0"),
     ],
 )
