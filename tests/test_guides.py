@@ -55,7 +55,13 @@ CHANGES = {
     "* runs/classify *": "skip",
     "* models/classify *": "skip",
 }
-OTHERS = ("py4DSTEM", "hyperspy")  # packages that no test has: Python that imports them is read only
+OTHERS = (
+    "py4DSTEM",
+    "hyperspy",
+    "libertem",
+    "torch",
+    "grain",
+)  # packages that no test has: Python that imports them is read only
 GUIDES = "index simulate datasets view exchange reading inspect reconstruct tasks live microscope networks"
 RUN = ("README.md", *(f"docs/{name}.md" for name in GUIDES.split()))
 

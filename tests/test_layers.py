@@ -62,6 +62,7 @@ LAYERS = {
         ("staging", "scaling", "apply", "profiling"),
         ("strategies",),
         tuple(f"tasks.{task}" for task in TASKS),
+        ("integrations",),
         ("phases",),
         ("main",),
         ("commands", "evaluation"),
@@ -167,6 +168,12 @@ def test_a_strategy_is_imported_by_its_own_modules_alone():
                 assert module.split(".")[:4] == [*seam, kind], f"{module} imports {imported}"
             elif imported.startswith("train.strategies"):  # what the kinds of a seam share
                 assert module.startswith("train.strategies"), f"{module} imports {imported}"
+
+
+def test_no_module_imports_an_integration():
+    """They are for other programs, which import them."""
+    own = "train.integrations."
+    assert not {name for name, found in IMPORTS.items() if not name.startswith(own) and any(own in f for f in found)}
 
 
 def test_a_task_is_a_folder_that_its_registry_alone_imports():

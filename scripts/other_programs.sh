@@ -1,0 +1,25 @@
+#!/bin/bash
+# Runs the tests of what namsa is in other programs, each with its program, in environments that uv makes: about 8 GB.
+#     scripts/other_programs.sh [libertem|browser|loaders|quantem ...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export QT_QPA_PLATFORM=offscreen OMP_NUM_THREADS=1
+
+tests() { # packages, and the tests that need them
+    local with=(--with '.[reconstruct,formats]' --with pytest --with pytest-xdist --with hypothesis) packages=$1
+    shift
+    for package in $packages; do with+=(--with "$package"); done
+    scripts/uv run --no-project --isolated --python 3.11 "${with[@]}" python -m pytest -n 0 -rs "$@"
+}
+
+for name in "${@:-libertem browser loaders quantem}"; do
+    for each in $name; do
+        case $each in
+        libertem) tests libertem tests/train/integrations/test_libertem.py ;;
+        browser) tests py4D-browser tests/train/integrations/test_py4d_browser.py ;;
+        loaders) tests 'torch grain' tests/namsa/dataset/test_indexed.py ;;
+        quantem) tests quantem==0.1.10 tests/namsa/exchange/test_quantem.py ;;
+        *) echo "no program $each: libertem, browser, loaders or quantem" >&2 && exit 2 ;;
+        esac
+    done
+done

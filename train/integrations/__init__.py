@@ -1,0 +1,1 @@
+"""Networks of a density in programs that others use. Nothing else imports these modules."""
