@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -96,21 +96,21 @@ def examples(options: argparse.Namespace) -> None:
                 raise InputError(f"{path} is there, and not this example: move it, or name another folder with --out")
             print_line(f"{path}: there already, as it should be")
         else:
-            with progress_bars() as bars:
-                task = bars.add_task(name, total=example.bytes)
-                fetch(example, base, path, lambda count, task=task, bars=bars: bars.update(task, completed=count))
+            fetch(example, base, path)
             print_line(f"{path}: {example.about}; {example.options}")
 
 
 def is_intact(path: Path, example: Example) -> bool:
     """Returns whether a file is an example."""
     with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size != example.bytes:
-            return False
-        return hashlib.file_digest(file, "sha256").hexdigest() == example.sha256
+        return os.fstat(file.fileno()).st_size == example.bytes and _sha256(file) == example.sha256
 
 
-def fetch(example: Example, base: str, path: Path, on_progress: Callable[[int], None] = lambda count: None) -> None:
+def _sha256(file: Any) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fetch(example: Example, base: str, path: Path) -> None:
     """Fetches an example to a file, which appears only when it is complete and has the right digest.
 
     A connection that breaks is opened again, where it broke if the server offers that, or else from the start.
@@ -118,16 +118,16 @@ def fetch(example: Example, base: str, path: Path, on_progress: Callable[[int], 
     Args:
         base: Address of the folder on the server.
         path: The file, which is not there.
-        on_progress: Called with the number of bytes that have come.
 
     Raises:
         WorkError: If the server does not answer, or with other bytes, or the file cannot be written.
     """
     address, reason = f"{base.rstrip('/')}/{example.name}", "the connection broke"
-    with open_atomic(path, replace=False, parents=True) as file:
+    with open_atomic(path, replace=False, parents=True) as file, progress_bars() as bars:
+        task = bars.add_task(example.name, total=example.bytes)
         for _ in range(TRIES):
             try:
-                _receive(address, file, example.bytes, on_progress)
+                _receive(address, file, example.bytes, lambda count: bars.update(task, completed=count))
             except HTTPError as error:
                 raise WorkError(f"{address}: the server answers {error.code} {error.reason}: check --from") from None
             except (OSError, HTTPException) as error:
@@ -138,7 +138,7 @@ def fetch(example: Example, base: str, path: Path, on_progress: Callable[[int], 
         if size < example.bytes:
             raise WorkError(f"{address}: {size} of {example.bytes} bytes in {TRIES} tries, {reason}: run it again")
         file.seek(0)
-        if size > example.bytes or hashlib.file_digest(file, "sha256").hexdigest() != example.sha256:
+        if size > example.bytes or _sha256(file) != example.sha256:
             raise WorkError(f"{address} is another file than {example.name}: its checksum differs; nothing was kept")
     if not is_intact(path, example):
         raise WorkError(f"{path} was written by another program meanwhile, and was left as it is")
