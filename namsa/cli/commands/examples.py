@@ -107,6 +107,7 @@ def is_intact(path: Path, example: Example) -> bool:
 
 
 def _sha256(file: Any) -> str:
+    """Returns the digest of an open file from where it stands."""
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
