@@ -26,7 +26,7 @@ from scipy.interpolate import RegularGridInterpolator
 from namsa.arrays import Floats
 from namsa.config.instrument import Detector
 from namsa.errors import InputError
-from namsa.inverse.columns import Columns, find_columns, share_out
+from namsa.inverse.columns import Columns, average_over_lattice, find_columns, share_out
 from namsa.pacbed import position_averaged
 from namsa.physics.optics import BeamSettings, wavelength_angstrom
 from namsa.physics.potential import AtomList
@@ -190,8 +190,9 @@ def find_parts(density: Floats, rings: Floats, pixels: PixelGrid, measurement: M
         ]
         view = tuple(slice(int(at), int(at) + size) for at, size in zip(room, window, strict=True))
         if np.isfinite(density[view]).all() and density[view].std():
-            columns = find_columns(density[view], grid, elements, measurement.max_q, known.vibration_angstrom)
-            parts.append(_cell(density[view], rings[view], grid, columns, least))
+            image = average_over_lattice(density[view], grid)
+            columns = find_columns(image, grid, elements, measurement.max_q, known.vibration_angstrom)
+            parts.append(_cell(image, rings[view], grid, columns, least))
     parts = [part for part in parts if len(part.electrons) and (part.rings > 0).all()]
     if not parts:
         raise InputError("pacbed: no part of the density has columns of atoms, and nothing says its amount")

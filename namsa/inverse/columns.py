@@ -26,6 +26,7 @@ from namsa.pixels import PixelGrid
 RADIUS_ANGSTROM = 0.4  # of a maximum: half of the least distance of two
 MIN_HEIGHT = 0.05  # of maxima above the image's minimum, in units of the image's range
 MAX_PIXEL_ANGSTROM = 0.1  # of the interpolated image in which maxima are looked for
+REPEATS = 0.9  # correlation of an image with itself from which on a translation repeats it
 _ROUNDS = 3  # of looking for maxima of what is left
 SAME_KIND = 1.08  # ratio of the electrons of two columns up to which they are alike
 _PAD = 4  # pixels that the image is continued by
@@ -77,6 +78,34 @@ def find_columns(
         left = image - (matrix @ electrons).reshape(image.shape)
         found, electrons = found[electrons > 0], electrons[electrons > 0]
     return Columns(found, electrons, float(left.std() / image.std()) if span else 0.0)
+
+
+def average_over_lattice(image: Floats, pixels: PixelGrid) -> Floats:
+    """Returns the mean of an image over the translations that repeat it; the image, if none does.
+
+    Noise displaces columns of atoms and makes equal ones unequal. Both would scatter to large angles.
+
+    Args:
+        image: `(ny, nx)`.
+        pixels: Its pixels, Å.
+    """
+    shape = image.shape
+    padded, half = (2 * shape[0], 2 * shape[1]), [n // 2 for n in shape]
+    products, pairs = (
+        np.fft.fftshift(np.fft.irfft2(np.abs(np.fft.rfft2(each, padded)) ** 2, padded))
+        for each in (image - image.mean(), np.ones(shape))
+    )
+    view = tuple(slice(n - reach, n + reach + 1) for n, reach in zip(shape, half, strict=True))  # half of it in common
+    correlation = products[view] / pairs[view] / image.var()
+    around = PixelGrid(pixels.step, [-reach * step for reach, step in zip(half, pixels.step, strict=True)])
+    vectors, heights = local_maxima(correlation, around)
+    places, total, count = np.indices(shape).astype(np.float64), np.zeros(shape), np.zeros(shape)
+    for vector in (np.zeros(2), *vectors[(heights > REPEATS) & (np.hypot(*vectors.T) > RADIUS_ANGSTROM)]):
+        at = places + (vector / pixels.step)[:, None, None]
+        inside = np.all((at >= 0) & (at <= np.reshape(shape, (2, 1, 1)) - 1), axis=0)
+        total += np.where(inside, map_coordinates(image, at, order=5, mode="mirror"), 0)
+        count += inside
+    return np.asarray(total / count)
 
 
 def atom_density(r: Floats, number: int, max_q: float, rms_displacement_angstrom: float = 0.0) -> Floats:

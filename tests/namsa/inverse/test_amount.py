@@ -3,6 +3,7 @@
 import ase.build
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter
 
 from namsa.config.instrument import Detector, FrozenPhonons
 from namsa.errors import InputError
@@ -60,6 +61,18 @@ def test_columns_at_the_edge_of_a_cell_count_once(silver, first):
     assert part.density == pytest.approx(LAYERS * 47 * 4 / EDGE**2, rel=0.02)
     periods = np.divide(part.extent, EDGE / 2)
     assert np.allclose(periods, np.round(periods), atol=0.03)
+
+
+def test_noise_of_a_density_neither_moves_columns_nor_makes_them_unequal(silver):
+    density, rings = silver
+    noise = gaussian_filter(np.random.default_rng(3).standard_normal(SCAN), 0.8)  # as smooth as a network's errors
+    noisy = density + 0.25 * density.std() / noise.std() * noise
+    (part,) = amount.find_parts(noisy, rings, PIXELS, MEASUREMENT, amount.Known({47: 1.0}))
+    places = part.yx / (EDGE / 2)
+    phase = np.angle(np.exp(2j * np.pi * places).mean(axis=0)) / (2 * np.pi)
+    off = (places - phase + 0.5) % 1 - 0.5
+    assert EDGE / 2 * off.std() < 0.03
+    assert part.electrons.std() / part.electrons.mean() < 0.05
 
 
 def test_atoms_of_neighbouring_columns_may_overlap():
