@@ -152,17 +152,28 @@ def write_case(case: Case, optics: Optics, path: Path) -> None:
     rows, columns = (2 * np.arange(n) % whole for n, whole in zip(SCAN, fine, strict=True))
     patterns = sample.cbed.reshape(*fine, *sample.cbed.shape[1:])[np.ix_(rows, columns)]
     patterns = (rng.poisson(patterns * dose) / dose).astype(np.float32).reshape(-1, *sample.cbed.shape[1:])
-    grid = Grid(sample.density.shape, tuple(extent))
-    coefficients = density_target.band_limited(sample.density.astype(np.float64), grid, optics.max_q)
     y, x = (2 * each * np.arange(n) for each, n in zip(step, SCAN, strict=True))
-    positions = np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
+    on_scan(sample, patterns, (y, x), optics.max_q, path.stem).save(path)
+
+
+def on_scan(
+    sample: namsa.Sample,
+    patterns: np.ndarray,  # `(sy·sx, dy, dx)`
+    rows_and_columns: tuple[np.ndarray, np.ndarray],  # positions, `(sy,)` and `(sx,)`, Å
+    max_q: float,  # 1/Å, of the density
+    name: str,
+) -> namsa.Sample:
+    """Returns a sample with other patterns and, at their positions, the band-limited density."""
+    y, x = rows_and_columns
+    grid = Grid(sample.density.shape, tuple(sample.provenance["extent_angstrom"]))
+    coefficients = density_target.band_limited(sample.density.astype(np.float64), grid, max_q)
     added = {
-        "id": path.stem,
-        "positions_angstrom": positions.tolist(),
-        "scan_shape": list(SCAN),
-        "density_sampling_angstrom": [float(2 * each) for each in step],
+        "id": name,
+        "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2).tolist(),
+        "scan_shape": [len(y), len(x)],
+        "density_sampling_angstrom": [float(y[1]), float(x[1])],
         "density_origin_angstrom": [0.0, 0.0],
-        "density_max_q_per_angstrom": optics.max_q,
+        "density_max_q_per_angstrom": max_q,
     }
     truth = density_target.at_positions(coefficients, grid, y, x).astype(np.float32)
-    replace(sample, cbed=patterns, density=truth, provenance=sample.provenance | added).save(path)
+    return replace(sample, cbed=patterns, density=truth, provenance=sample.provenance | added)
