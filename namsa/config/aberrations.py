@@ -68,5 +68,10 @@ def _advice(name: str) -> str:
     words = [other for other in _OTHER_NAMES if len(other) > _LONGEST_SYMBOL]
     if close := difflib.get_close_matches(plain, words, n=1, cutoff=0.8):
         return _OTHER_NAMES[close[0]]
-    by_case = {known.lower(): known for known in ABERRATIONS}
-    return by_case[difflib.get_close_matches(plain, by_case, n=1, cutoff=0.0)[0]]
+
+    def likeness(known: str) -> tuple[bool, float, int]:
+        symbol = known.lower()
+        ratio = difflib.SequenceMatcher(None, plain, symbol).ratio()
+        return sorted(plain) == sorted(symbol), ratio, sum(map(str.__eq__, plain, symbol))
+
+    return max(ABERRATIONS, key=likeness)

@@ -51,7 +51,8 @@ class CellFit:
             zone = " ".join(map(str, self.matrix[2] // np.gcd.reduce(self.matrix[2])))
             texts.append(
                 f"the specimen is {made:.2f} Å thick and {thickness_angstrom:g} Å was asked: along [{zone}] the "
-                f"crystal's period is {self.period_angstrom:.2f} Å, of which it has a whole number: ask for a multiple"
+                f"period of the crystal's cell is {self.period_angstrom:.2f} Å, of which it has a whole number: ask "
+                "for a multiple"
             )
         if self.strain > NOTABLE_STRAIN:
             texts.append(

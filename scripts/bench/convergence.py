@@ -5,7 +5,9 @@
 
 With configurations, it prints how far their samples are from twice the resolution (`namsa.check_convergence`): of
 `--samples` samples of each, from the lightest elements to the heaviest. With `--crystals` it is the first sample of
-each of these built-in crystals or CIF files. `--set key=value` overrides a value of all configurations.
+each of these built-in crystals or CIF files. `--set key=value` overrides a value of all configurations. `--time` also
+simulates all samples of the specimen that each is of, and prints the processor time per sample, and the samples per
+hour of one core.
 
 Without, the specimen is GaAs [001]. Every atom is displaced by 0.08 Å rms along each axis, so that no two slices are
 alike. There are four probes of 20 mrad, and the precision is float64. An error is the largest relative L2 difference
@@ -23,6 +25,7 @@ a first-order error.
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,7 @@ from namsa.crystals.structure_files import read_crystal
 from namsa.dataset.accuracy import check_entry, samples_to_check
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry, material_of
+from namsa.dataset.simulate_entry import prepare_samples
 from namsa.physics.grid import Grid
 from namsa.physics.optics import wavelength_angstrom
 
@@ -63,6 +67,7 @@ def main() -> None:
     parser.add_argument("configs", nargs="*", type=Path, help="configurations whose samples are compared")
     parser.add_argument("--crystals", nargs="+", help="built-in crystals or CIF files, in place of the configurations'")
     parser.add_argument("--samples", type=int, default=2, help="of each configuration")
+    parser.add_argument("--time", action="store_true", help="the processor time of samples, too")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     options = parser.parse_args()
@@ -89,36 +94,63 @@ def main() -> None:
 
 def compare_samples(options: argparse.Namespace) -> None:
     """Prints the error of samples of configurations, or of crystals made as these say."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for path in options.configs:
         config = load_config(path, options.overrides)
-        for material, entry in samples_of(config, options.crystals, options.samples):
+        for material, entry, specimen_entries in samples_of(config, options.crystals, options.samples):
             start = time.perf_counter()
             found = check_entry(config, material, entry)
             row = {"configuration": path.name, "sample": entry.id, "seconds": time.perf_counter() - start}
             rows.append(row | found.as_dict())
+            if options.time:
+                rows[-1]["processor_s"] = processor_seconds(config, material, specimen_entries)
+            timed = f" {rows[-1]['processor_s']:.2f} s |" if options.time else ""
             ring = found.worst_ring
             print(
                 f"| {path.stem} | {entry.id} | {found.pixel_angstrom:.4f} | {found.slices} | {found.error:.2%} "
                 f"| {ring.error:+.1%}, {ring.inner_mrad:.0f}–{ring.outer_mrad:.0f} mrad "
-                f"| {found.lost:.2%} ({found.lost_in_reference:.2%}) |",
+                f"| {found.lost:.2%} ({found.lost_in_reference:.2%}) |{timed}",
                 flush=True,
             )
+    if options.time:
+        mean = sum(row["processor_s"] for row in rows) / len(rows)
+        print(f"{3600 / mean:.0f} samples per hour of one core, in the mean of all specimens")
     if options.json:
         print(json.dumps({"ratio": max(row["error"] / row["accuracy"] for row in rows), "samples": rows}))
 
 
-def samples_of(config: SimulationConfig, crystals: list[str] | None, count: int) -> list[tuple[Material, Entry]]:
+def processor_seconds(config: SimulationConfig, material: Material, entries: list[Entry]) -> float:
+    """Returns the processor time per sample of one specimen, s."""
+    start = time.process_time()
+    simulate = prepare_samples(config, material, entries)
+    for entry in entries:
+        simulate(entry)
+    return (time.process_time() - start) / len(entries)
+
+
+def samples_of(
+    config: SimulationConfig, crystals: list[str] | None, count: int
+) -> list[tuple[Material, Entry, list[Entry]]]:
+    """Returns samples with their crystals, and with all samples of their specimens."""
     if crystals:
         known = {material.name: material for material in builtin_materials()}
         given = [known.get(name) or read_crystal(Path(name)) for name in crystals]
         perfect = config.specimen.model_copy(update={"kinds": None})
         perfect_config = config.model_copy(update={"specimen": perfect})
         listed = [(material, build_entries(perfect_config, [material])) for material in given]
-        return [(material, next(entry for entry in entries if not entry.skipped)) for material, entries in listed]
+        first = [
+            (material, next(entry for entry in entries if not entry.skipped), entries) for material, entries in listed
+        ]
+        return [(material, entry, same_specimen(entry, entries)) for material, entry, entries in first]
     materials = {material.name: material for material in select_materials(config.materials, run_generator=True)}
     entries = [entry for entry in build_entries(config, list(materials.values())) if not entry.skipped]
-    return [(material_of(entry, materials), entry) for entry in samples_to_check(entries, materials, count)]
+    chosen = samples_to_check(entries, materials, count)
+    return [(material_of(entry, materials), entry, same_specimen(entry, entries)) for entry in chosen]
+
+
+def same_specimen(entry: Entry, entries: Sequence[Entry]) -> list[Entry]:
+    named = [other for other in entries if entry.specimen and other.specimen == entry.specimen and not other.skipped]
+    return named or [entry]
 
 
 def slice_thickness() -> list[dict[str, float]]:

@@ -114,6 +114,8 @@ def test_bad_aberrations_are_named(aberrations, message):
         ("defocus", r"did you mean C10 = -defocus \(Å; underfocus is C10 < 0\)\?"),
         ("Defocus_angstrom", "did you mean C10 = -defocus"),
         ("C1", "did you mean C10"),
+        ("C1O", r"did you mean C10\?"),
+        ("C03", r"did you mean C30\?"),
         ("A1", "did you mean C12"),
         ("astigmatism", "did you mean C12 .*phi12"),
         ("astigmatisim", "did you mean C12"),
