@@ -128,6 +128,9 @@ def export(options: argparse.Namespace) -> None:
     check_output(options.out, shards.shard_paths(options.data))
     with shards.Dataset(options.data) as data, progress_bars() as progress:
         failures = unresolved_failures(options.data, data.config_hash or "", data.ids)
+        if not data.ids:
+            print_failures(failures)
+            raise InputError(f"{options.data} holds no samples: make some with namsa dataset")
         beyond: list[str] = []
         task = progress.add_task("export", total=len(data.ids))
 

@@ -64,6 +64,7 @@ def test_a_poscar_is_simulated(config, tmp_path):
     ("arguments", "message"),
     [
         (["export", "missing.h5", "--to", "phaser", "--out", "x"], "there is no file missing.h5"),
+        (["export", ".", "--out", "x.h5"], "holds no samples"),
         (["simulate", "small.yaml", "--crystal", "a.json"], "a.json is no crystal's file that is read"),
         (["export", "scan.h5", "--to", "phaser", "--out", "x"], "--energy-ev"),
         (["export", "scan.h5", "--to", "phaser", "--out", "x", "--pixel-mrad", "1", "2", "3"], "3 numbers"),
