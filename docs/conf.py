@@ -3,7 +3,7 @@
 from importlib import metadata
 from pathlib import Path
 
-from namsa.config.reference import key_tables
+from namsa.cli.commands.schema import key_tables
 from train.experiment.experiment import Experiment
 
 project = "namsa"

@@ -14,8 +14,7 @@ from .phases.evaluation import evaluate
 from .phases.plan import plan_training
 from .phases.restore import restore
 from .phases.run_directory import open_run
-from .phases.samples import obtain
-from .phases.share import share_out
+from .phases.share import obtain, share_out
 from .phases.training import train_network
 from .ranks import reduction
 from .staging import copies

@@ -1,4 +1,7 @@
-"""The symmetry of a crystal's atoms, as spglib finds it, and the conventional cell of its lattice."""
+"""The symmetry of a crystal's atoms by spglib: the conventional cell of its lattice, and different zone axes."""
+
+import itertools
+import math
 
 import ase
 import numpy as np
@@ -7,6 +10,9 @@ import spglib
 from namsa.arrays import Integers
 from namsa.crystals.sites import SAME_SITE, SITE_ARRAYS, TENSOR, clusters, occupancies, pairs_within
 
+LARGEST_INDEX = 4
+
+ZoneAxis = tuple[int, int, int]
 SYMPREC = 0.01  # Å; how far atoms may be from the positions of the space group, given the digits of files
 ANGLE_TOLERANCE = 5.0  # degrees
 # spglib's search for the symmetry of a cubic cell with one vacancy takes 2.4 s of CPU time for 511 atoms, 13 s for 999
@@ -88,3 +94,34 @@ def _sites(atoms: ase.Atoms) -> tuple[Integers, Integers]:
         return np.arange(len(atoms)), np.arange(len(atoms))
     site = clusters(len(atoms), pairs_within(atoms, SAME_SITE)[0])
     return np.unique(site, return_index=True)[1], site
+
+
+def simplest_zone_axes(atoms: ase.Atoms, count: int) -> tuple[ZoneAxis, ...]:
+    """Returns `count` zone axes of a crystal that no symmetry of it relates, those with the smallest indices first.
+
+    Equivalent axes give the same specimen, turned or mirrored: [100] and [001] of a cubic crystal, [011] and [111] of
+    many hexagonal ones. An axis and its opposite count as equivalent too: both give the same projected density.
+
+    Args:
+        atoms: The crystal, to whose cell the indices refer.
+        count: Number of axes, at most 20: a cubic crystal has 21 different ones with indices up to 4.
+            Of a crystal whose symmetry is not searched for, no axes are related but opposite ones.
+    """
+    own = rotations(atoms)
+    axes: list[ZoneAxis] = []
+    equivalent: set[ZoneAxis] = set()
+    for axis in _candidates():
+        if axis not in equivalent:
+            axes.append(axis)
+            images = own @ np.array(axis)
+            equivalent.update(map(tuple, np.concatenate([images, -images]).tolist()))
+        if len(axes) == count:
+            break
+    return tuple(axes)
+
+
+def _candidates() -> list[ZoneAxis]:
+    """Axes without common factors, the simplest first: small indices, then few negative ones, then [001] and [011]."""
+    indices = range(-LARGEST_INDEX, LARGEST_INDEX + 1)
+    axes = [(u, v, w) for u, v, w in itertools.product(indices, indices, indices) if math.gcd(u, v, w) == 1]
+    return sorted(axes, key=lambda axis: (sum(i * i for i in axis), sum(i < 0 for i in axis), axis))

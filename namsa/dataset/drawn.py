@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
-from namsa.crystals.zone_axes import ZoneAxis
+from namsa.crystals.symmetry import ZoneAxis
 from namsa.dataset import records
 from namsa.dataset.entries import CellFinder, entries_of_specimen, specimen_base, zone_axes_of
 from namsa.dataset.entry import Entry, assign_more, material_of, materials_named

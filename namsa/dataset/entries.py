@@ -12,7 +12,7 @@ from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import OF_SPECIMEN, RandomVariation, VariedValues, draw_values
 from namsa.crystals.material import Material
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells
-from namsa.crystals.zone_axes import ZoneAxis, simplest_zone_axes
+from namsa.crystals.symmetry import ZoneAxis, simplest_zone_axes
 from namsa.dataset.entry import SPLITS, Entry, SplitName, assign, seed_of
 from namsa.dataset.sample_grid import equal_thickness, largest_angle_mrad, simulation_grid, slices_of_sample
 from namsa.dataset.sample_setup import thickest_supercell

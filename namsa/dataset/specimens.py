@@ -17,7 +17,7 @@ from namsa.crystals.kinds.layers import WITH_LAYER, fit_layer
 from namsa.crystals.kinds.specimen import cells_of_kind, check_size
 from namsa.crystals.material import Material
 from namsa.crystals.orient import CellFit, RectangularCells, fit_to_size
-from namsa.crystals.zone_axes import ZoneAxis
+from namsa.crystals.symmetry import ZoneAxis
 from namsa.dataset.entry import seed_of, seed_of_kind
 from namsa.dataset.sample_setup import thickest_supercell
 from namsa.errors import InputError

@@ -11,8 +11,7 @@ import h5py
 import numpy as np
 
 from namsa.exchange.first_object import PhaseImage
-from namsa.exchange.parameter_file import write_yaml
-from namsa.exchange.task import PtychographyTask
+from namsa.exchange.task import PtychographyTask, write_yaml
 
 PADDING = 5  # pixels of the object around what the probes cover
 GROUP = 32  # patterns at once

@@ -11,8 +11,7 @@ import numpy as np
 
 from namsa.errors import InputError
 from namsa.exchange.first_object import PhaseImage
-from namsa.exchange.parameter_file import write_yaml
-from namsa.exchange.task import PtychographyTask
+from namsa.exchange.task import PtychographyTask, write_yaml
 
 MARGIN = 0.1  # of the object's side, around what the probes cover, as PtyRAD has it
 BATCH = 32

@@ -8,10 +8,12 @@ and the distance Δz by exp(−iπλΔz k²), as everywhere in namsa.
 
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import yaml
 
 from namsa.arrays import Floats
 from namsa.errors import InputError, SimulationWarning
@@ -134,3 +136,13 @@ class PtychographyTask:
         angle = np.deg2rad(self.scan.rotation_deg)
         turned: dict[str, Any] = dict(self.effective_aberrations)
         return {name: value + angle if name.startswith("phi") else value for name, value in turned.items()}
+
+
+def write_yaml(path: Path, comment: str, values: dict[str, Any]) -> None:
+    """Writes values in their order under a comment.
+
+    Args:
+        values: Plain numbers, text, lists and mappings.
+    """
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    path.write_text(f"# {comment}\n{text}", encoding="utf-8")

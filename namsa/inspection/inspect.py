@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.arrays import Floats
-from namsa.crystals.zone_axes import ZoneAxis
+from namsa.crystals.symmetry import ZoneAxis
 from namsa.errors import InputError
 from namsa.inspection.bad_pixels import BadPixel, bad_mask, describe, find_bad_pixels, flyback_columns
 from namsa.inspection.curl import least_curl, rotated, sharpened, sign_by_dark_field, sign_by_peaks
@@ -34,10 +34,8 @@ from namsa.inspection.quantities import (
 from namsa.inspection.spectra import detrended
 from namsa.inspection.survey import Survey, read_pieces, survey
 from namsa.inspection.tilted import ShiftFit, corrected_bright_field, fit_shifts
-from namsa.inspection.vacuum import vacuum_intensity
-from namsa.inspection.virtual_images import VirtualImages, virtual_images
-from namsa.io.calibration_file import CalibrationFile, Quantity, write_calibration
-from namsa.io.calibration_text import readable
+from namsa.inspection.virtual_images import VirtualImages, vacuum_intensity, virtual_images
+from namsa.io.calibration_file import CalibrationFile, Quantity, readable, write_calibration
 from namsa.io.corrections import CorrectedPatterns, repair
 from namsa.io.lost import MendedPatterns
 from namsa.io.reading import read

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import ndimage
 
 from namsa.arrays import Floats
-from namsa.crystals.zone_axes import ZoneAxis, simplest_zone_axes
+from namsa.crystals.symmetry import ZoneAxis, simplest_zone_axes
 from namsa.inspection.spectra import frequencies, windowed_transform
 from namsa.physics.grid import hann_window
 

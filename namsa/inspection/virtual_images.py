@@ -1,7 +1,8 @@
 """Virtual images of a scan: each is a weighted sum of detector pixels, so that one sparse matrix makes them all.
 
 The bright disk is divided into square patches. The image of a patch is the bright-field image for the beam's tilt at
-the patch; these images are what `namsa.inspection.tilted` aligns.
+the patch; these images are what `namsa.inspection.tilted` aligns. Bright and dark field show where the scan reaches
+beyond the specimen.
 """
 
 from collections.abc import Iterable
@@ -16,6 +17,9 @@ from namsa.arrays import Floats
 from namsa.inspection.disk import Disk, distances, stretch
 from namsa.inspection.survey import Piece
 
+BLOCK = 4  # scan positions along each axis of a block
+LEAST = 0.01  # of the blocks, at least 2, that must be vacuum
+DARKEST = 0.05  # dark field of vacuum over the median one, at most
 PATCHES_ACROSS = 13  # the bright disk
 LEAST_PATCHES_ACROSS = 5
 IMAGE_BYTES = 256 * 2**20  # of the images of all patches
@@ -92,3 +96,34 @@ def _patches(shape: tuple[int, int, int, int], disk: Disk) -> tuple[npt.NDArray[
     members = sparse.csr_array((np.ones(len(pixels)), (of[pixels], pixels)), shape=(len(numbers), dy * dx))
     places = np.stack(np.divmod(numbers, column.max() - column.min() + 1), axis=1)
     return places, members, size
+
+
+def vacuum_intensity(sums: Floats, bright: Floats, dark: Floats) -> tuple[float, float] | None:
+    """Returns the beam's intensity, where there is vacuum.
+
+    Vacuum scatters nothing: blocks of positions in which the dark field is below `DARKEST` of its median over the
+    scan, and in which the bright field is higher than at nine tenths of all positions, count as vacuum.
+
+    Args:
+        sums: Sum of each pattern, `(sy, sx)`.
+        bright: Its part in the bright disk.
+        dark: Its part outside.
+
+    Returns:
+        The mean sum over the vacuum and its standard error, from the scatter of the blocks; `None` without vacuum.
+    """
+    rows, columns = (n // BLOCK for n in sums.shape)
+    if rows * columns < 8:
+        return None
+    total, inner, outer = (_blocks(image, rows, columns) for image in (sums, bright, dark))
+    share = outer / np.where(total > 0, total, 1)
+    empty = (share < DARKEST * np.median(share)) & (inner >= np.quantile(bright, 0.9) * 0.99)
+    if empty.sum() < max(2, LEAST * empty.size):
+        return None
+    return float(total[empty].mean()), float(total[empty].std(ddof=1) / np.sqrt(empty.sum()))
+
+
+def _blocks(image: Floats, rows: int, columns: int) -> Floats:
+    """Returns the means over blocks, `(rows, columns)`."""
+    whole = image[: rows * BLOCK, : columns * BLOCK]
+    return np.asarray(whole.reshape(rows, BLOCK, columns, BLOCK).mean(axis=(1, 3)))

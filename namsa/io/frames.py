@@ -17,7 +17,7 @@ import numpy.typing as npt
 from namsa.arrays import Array
 from namsa.errors import InputError, WorkError
 from namsa.files import system_errors
-from namsa.io.positions import read_at
+from namsa.io.planes import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternArray
 

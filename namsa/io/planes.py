@@ -1,7 +1,8 @@
-"""Patterns of a file that stores, for each pixel of the detector, an image of the whole scan."""
+"""Patterns of a file that stores, for each pixel of the detector, an image of the whole scan; reading at a position."""
 
 import math
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,7 +12,22 @@ import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
 from namsa.files import system_errors
-from namsa.io.positions import read_at
+
+_TURNS = threading.Lock()  # where a file has one position for all threads
+
+
+def read_at(file: BinaryIO, size: int, offset: int) -> bytes:
+    """Returns bytes at an offset; fewer where the file ends. The file's position may change.
+
+    Raises:
+        OSError: If the system cannot read them.
+    """
+    if hasattr(os, "pread"):
+        return os.pread(file.fileno(), size, offset)
+    with _TURNS:  # Windows
+        file.seek(offset)
+        return file.read(size)
+
 
 READ_BYTES = 2**24  # at once
 

@@ -27,7 +27,7 @@ from namsa.figures.panels import (
 from namsa.files import make_folder, open_atomic, write_text_atomic
 from namsa.inspection.curl import rotated
 from namsa.inspection.inspect import Inspection
-from namsa.io.calibration_text import readable
+from namsa.io.calibration_file import readable
 from namsa.pixels import PixelGrid, detector_grid
 
 Image = npt.NDArray[Any]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +11,11 @@ from namsa.errors import InputError
 from namsa.figures.page_images import pattern_image
 from namsa.figures.sample_figure import DARK_FIELD_FROM, Signal, dark_field_title
 from namsa.io.calibration import check_limits
+from namsa.io.reading import read
 from namsa.io.recording import Recording
 from namsa.physics import virtual_detectors
 from namsa.pixels import PixelGrid, binned, binned_grid, detector_grid
+from namsa.sample import Sample
 from namsa.text import plural
 from namsa.view.page import Page, PageContent, PageUnits, render
 from namsa.view.page_overlay import read_images, read_overlays
@@ -28,7 +31,7 @@ from namsa.view.page_tiles import (
     sampled_pixel_bytes,
     thinned_grid,
 )
-from namsa.view.viewer import SCALE_NOTE, signal_maps
+from namsa.view.viewer import SCALE_NOTE, sample_page, signal_maps
 
 PIECE_BYTES = 16 * 2**20  # patterns that are read at once; a page of a compressed file needs at least one chunk
 SAMPLE_BYTES = 4 * 2**20  # per row of patterns that are compressed to choose the binning
@@ -267,3 +270,41 @@ def _brightest(tiles: Tiles) -> float:
     brightest = float(np.quantile(values, 1 - CLIPPED))
     brightest = brightest if brightest > 0 else float(values.max())
     return brightest if brightest > 0 else 1.0
+
+
+def browse(
+    data: Sample | Recording | str | Path | npt.ArrayLike,
+    *,
+    title: str | None = None,
+    overlay: str | Path | None = None,
+    max_megabytes: float = MAX_PAGE_BYTES / 1e6,
+    **options: Any,
+) -> Page:
+    """Returns an interactive page: maps of the scan, the pattern at each position, and a virtual detector to draw.
+
+    A notebook shows the page where it stands last in a cell, in a frame of its own and without a server. A file is read
+    once, piece by piece. Patterns are binned, and then positions left out, until the page is not too large; it says so.
+
+    Args:
+        data: Sample, recording, path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`.
+        title: Title of the page. Default: the name of the data.
+        overlay: File of `python -m train reconstruct`, whose density, uncertainty and trust are shown over the scan.
+        max_megabytes: Largest size of the page, MB.
+        options: What `namsa.read` takes for a file or an array: `energy_ev=300e3`.
+
+    Returns:
+        The page, with a method `save`.
+
+    Raises:
+        InputError: If the data are no scan of patterns, or if the overlay is none of this scan.
+        WorkError: If a file is damaged.
+    """
+    laid_over, max_bytes = None if overlay is None else Path(overlay), int(1e6 * max_megabytes)
+    if isinstance(data, Sample):
+        name = title or str(data.provenance.get("id") or data.provenance.get("formula") or "sample")
+        return sample_page(data, name, overlay=laid_over, max_bytes=max_bytes)
+    if isinstance(data, Recording):
+        return recording_page(data, title or data.name, overlay=laid_over, max_bytes=max_bytes)
+    with read(data, **options) as recording:
+        name = title or (Path(data).name if isinstance(data, str | Path) else "array")
+        return recording_page(recording, name, overlay=laid_over, max_bytes=max_bytes)

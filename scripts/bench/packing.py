@@ -31,7 +31,7 @@ from rich.table import Table
 
 from train.experiment.experiment import load
 from train.experiment.sections import Training
-from train.input.random_batches import random_batch
+from train.input.batches import random_batch
 from train.networks import Network
 from train.optimization.loop import make_step
 from train.optimization.optimizers import assemble

@@ -53,9 +53,9 @@ import train
 from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides
 from train.apply.aberrations import aberrations_score
-from train.apply.contrast import UNRESOLVED
 from train.apply.familiarity import MOST_FLAGGED, UNFAMILIAR
 from train.apply.orientation import orientation_score
+from train.apply.trust import UNRESOLVED
 from train.apply.uncertainty import auroc
 from train.measure.metrics import image_metrics
 

@@ -76,7 +76,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     import jax
 
     from train.experiment.experiment import load
-    from train.input.random_batches import random_batch
+    from train.input.batches import random_batch
     from train.networks import count
     from train.optimization.loop import make_step
     from train.optimization.optimizers import assemble

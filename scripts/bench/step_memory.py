@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from train.experiment.experiment import Experiment, load
-from train.input.random_batches import random_batch
+from train.input.batches import random_batch
 from train.optimization.loop import make_step
 from train.optimization.optimizers import assemble
 from train.scaling.memory import StepMemory, step_memory

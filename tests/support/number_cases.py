@@ -25,8 +25,7 @@ from train.apply.refine import descend, differentiable_multislice
 from train.experiment.channels import make_channels
 from train.experiment.experiment import load
 from train.experiment.sections import Loss, Optimizer, Training
-from train.input.intensities import Intensities
-from train.input.normalisation import Batch, Normalisation, normaliser
+from train.input.normalisation import Batch, Intensities, Normalisation, normaliser
 from train.optimization import losses, precision
 from train.optimization.optimizers import make_optimizer
 from train.tasks.classify.task import cross_entropy

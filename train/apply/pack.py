@@ -12,23 +12,28 @@ A task may add files that `python -m train calibrate` has written (`TaskCard.cop
 train/models/ comes with the package and is found by its name.
 """
 
+import hashlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from namsa.config.loading import dump_yaml
 from namsa.dataset import manifest, strata
 from namsa.dataset.entries import spread_over_thicknesses
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
-from namsa.files import new_folder, write_text_atomic
+from namsa.files import new_folder, open_atomic, write_text_atomic
 from namsa.json_files import read_json
 from namsa.text import shorten
 
+from ..experiment.data import Data
+from ..experiment.experiment import Experiment
 from ..input.selection import limit
 from ..measure import rows
 from ..measure.results import RunFacts
@@ -41,8 +46,11 @@ from ..tasks.reporting import read_results
 from ..tasks.validation import BEST
 from .card import CardFacts, OnSample, Packed, Rounding, TaskCard, card_of, write_card
 from .models import CALIBRATION, Model, load_model
-from .packing import DTYPES, HARM, SAMPLES, NetworkVariables, write_config
 from .weights import build_loaded
+
+HARM = 0.01  # of the network's error: accepted change of its answers by rounding the weights
+SAMPLES = 48  # held-out samples on which this is measured
+DTYPES = ("float16", "float32")  # of kernels, in the order in which they are tried
 
 
 def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: None) -> CardFacts:
@@ -182,3 +190,45 @@ def _write_weights(model: Model, packed: Packed, card: TaskCard) -> tuple[Weight
         if rounding.change <= HARM * rounding.error:  # false if a weight overflowed, which makes the change NaN
             break
     return weights, rounding, evaluation
+
+
+def write_config(experiment: Experiment, folder: Path) -> None:
+    """Writes config.yaml, without the place of the samples and the limit of their simulation time."""
+    training = experiment.training.model_copy(update={"simulate_seconds": None})
+    shipped = experiment.model_copy(update={"data": Data(), "training": training})
+    write_text_atomic(folder / "config.yaml", dump_yaml(shipped))
+
+
+@dataclass(frozen=True)
+class NetworkVariables:
+    """The variables of a network without those of its optimizer."""
+
+    facts: dict[str, Any]  # of the checkpoint: step, epoch and network
+    names: Sequence[str]  # names of the variables
+    arrays: Sequence[npt.NDArray[Any]]  # their values, float32
+
+    @classmethod
+    def of(cls, model: Model, network: Any) -> "NetworkVariables":
+        """Returns the variables in a model's weights that its Keras network has."""
+        header, arrays = checkpoint.read(model.weights)
+        own = {variable.path for variable in network.variables}
+        kept = [(name, array) for name, array in zip(header["variables"], arrays, strict=True) if name in own]
+        facts = {key: header[key] for key in ("step", "epoch", "network")}
+        return cls(facts, [name for name, _ in kept], [array for _, array in kept])
+
+    def fit(self, dtype: str) -> bool:
+        """Whether no kernel overflows when it is rounded."""
+        with np.errstate(over="ignore"):
+            return all(np.isfinite(array.astype(dtype)).all() for array in self.arrays if array.ndim > 1)
+
+    def write(self, path: Path, dtype: str) -> WeightsFile:
+        """Writes the variables, kernels in another type, and returns facts about the file."""
+        with open_atomic(path) as file, np.errstate(over="ignore"):
+            rounded = [array.astype(dtype) if array.ndim > 1 else array for array in self.arrays]
+            checkpoint.write(file, self.facts, self.names, rounded, compress=True)
+        return {
+            "dtype": dtype,
+            "bytes": path.stat().st_size,
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            "digest": checkpoint.read_header(path)["digest"],
+        }

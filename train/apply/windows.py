@@ -13,7 +13,6 @@ from namsa.text import plural
 from ..experiment.conditions import Conditions
 from . import ensemble, tiles, weights
 from .aberrations import AberrationsOfScan, LearntAberrations
-from .contrast import contrast_line, error_over_contrast
 from .familiarity import (
     UNFAMILIAR,
     Familiarity,
@@ -27,7 +26,7 @@ from .orientation import HALF_TURN, orientation_facts, orientation_line, turned_
 from .reading import AddNote
 from .resampling import ResamplingPlan, in_bright_disk
 from .scans import nonnegative_patterns
-from .trust import WindowSimulation
+from .trust import WindowSimulation, contrast_line, error_over_contrast
 
 BATCH_BYTES = 128 * 2**20  # windows that the network is given at once
 TURNED = 4  # windows along each axis of the scan, at most and no more than half, that are predicted twice
@@ -60,7 +59,7 @@ class BlendedImages:
 
     @property
     def error_over_contrast(self) -> float | None:
-        """As in `train.apply.contrast`; `None` without uncertainty or without contrast."""
+        """As in `train.apply.trust`; `None` without uncertainty or without contrast."""
         return None if self.uncertainty is None else error_over_contrast(self.density, self.uncertainty)
 
 

@@ -39,7 +39,7 @@ def add_scan_commands(parser: CommandParser) -> None:
 
 def apply(options: argparse.Namespace) -> None:
     """Applies a network to a scan."""
-    from ..apply.scan_options import write_result
+    from ..apply.scan_result import write_result
 
     backend.choose()
     task, number = options.scan_command

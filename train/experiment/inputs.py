@@ -13,7 +13,7 @@ from .imperfections import Imperfections
 class Inputs(Section):
     """From a sample to the network's input and target. No step uses knowledge of the density.
 
-    `train.input.intensities` says how the intensity of a detector pixel becomes a number.
+    `train.input.normalisation` says how the intensity of a detector pixel becomes a number.
     """
 
     layout: Literal["detector", "scan", "pattern", "volume", "depth"] = Field(

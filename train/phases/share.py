@@ -1,8 +1,9 @@
-"""Data: each rank's share of the training and of the held-out samples."""
+"""Data: the source brings the samples to data.directory, and each rank takes its share of them."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -11,14 +12,17 @@ from namsa.config.loading import config_hash
 from namsa.dataset import manifest
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
+from namsa.dataset.sharing import RankLayout
 
 from ..experiment.experiment import Experiment
 from ..input import selection
-from ..input.source import SampleSource
+from ..input.source import Preparation, SampleSource, source_of
+from ..measure import telemetry
 from ..ranks import reduction
 from ..tasks import task_of
 from ..tasks.task import Task
 from .connect import Job
+from .run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -110,3 +114,23 @@ def share_out(job: Job, source: SampleSource, own_ids: Collection[str] | None) -
             samples=int(samples),
             baseline=reduction.total(own_statistic * counted) / samples,
         )
+
+
+def obtain(job: Job, run: RunDirectory, force: bool) -> tuple[SampleSource, Collection[str] | None]:
+    """Makes sure that the samples are in `data.directory`. Collective.
+
+    Returns:
+        The source of the samples, and the ids of those to use; `None` for all that are there.
+    """
+    source = source_of(job.experiment)
+    preparation = Preparation(
+        ranks=reduction,
+        run_dir=run.path,
+        layout=RankLayout(job.rank, job.ranks, reduction.local_size()),
+        simulate=not job.evaluate_only,
+        force=force,
+        check_listed=task_of(job.experiment).check_listed,
+        progress=partial(telemetry.counter, run.console),
+        log_line=run.log_line,
+    )
+    return source, source.prepare(preparation)

@@ -22,8 +22,8 @@ from namsa.errors import WorkError
 
 from ..experiment.experiment import Experiment
 from ..input import batches, selection, views
+from ..input.batches import random_batch
 from ..input.division import RankDivision, division_of
-from ..input.random_batches import random_batch
 from ..measure import profile_tables
 from ..measure.profile_results import Profile, RankSpread
 from ..measure.results import StepRow

@@ -21,7 +21,7 @@ import xxhash
 
 from namsa.errors import InputError, WorkError
 
-from .addresses import look_up, outgoing_address
+from .datagrams import look_up, outgoing_address
 from .protocol import Ranks
 
 Buffer = bytes | bytearray | memoryview

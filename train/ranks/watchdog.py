@@ -1,10 +1,10 @@
 """Finds the rank that has stalled. Under Gloo, Horovod's collectives wait for it forever and without a message.
 
-A thread of every rank sends its parent in a tree (`train.ranks.tree`) the rank's step and phase in one UDP datagram per
-second (less often if a rank has many children: at most 2000 arrive per second), and the parent answers. With a datagram
-go the states of ranks below, of many ranks those that say most about a stall, and with an answer that of rank 0. Rank 0
-names the rank that stalls, first in a warning, and after the limit in the message with which the job ends. If rank 0 is
-silent, the next rank reports that. What is known by way of a silent rank counts as unknown.
+A thread of every rank sends its parent in a `Tree` the rank's step and phase in one UDP datagram per second (less often
+if a rank has many children: at most 2000 arrive per second), and the parent answers. With a datagram go the states of
+ranks below, of many ranks those that say most about a stall, and with an answer that of rank 0. Rank 0 names the rank
+that stalls, first in a warning, and after the limit in the message with which the job ends. If rank 0 is silent, the
+next rank reports that. What is known by way of a silent rank counts as unknown.
 
 Datagrams of strangers are dropped (`train.ranks.datagrams`). A flood of them takes a bounded time per interval, and
 while it lasts no rank counts as silent, since the datagrams of the ranks may be lost in it. A job that stalls then
@@ -23,11 +23,21 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, NoReturn, Protocol
 
-from .addresses import look_up, outgoing_address
-from .datagrams import FAILED, KEY_BYTES, LARGEST_SIZE, LEFT, MOST_RELAYED, Codec, Datagram, Relayed
+from .datagrams import (
+    FAILED,
+    KEY_BYTES,
+    LARGEST_SIZE,
+    LEFT,
+    MOST_RELAYED,
+    Codec,
+    Datagram,
+    Relayed,
+    look_up,
+    outgoing_address,
+    watch_tree,
+)
 from .protocol import Ranks
 from .stalls import IDLE, READING, STEPPING, RankState, describe, most_telling
-from .tree import watch_tree
 
 Address = tuple[str, int]  # host, port
 

@@ -40,7 +40,7 @@ class WrongWindows(TypedDict):
 
     windows: int  # number of windows of the test split whose density has contrast
     wrong: int  # number of those that are wrong
-    auroc_contrast: float  # area under the curve by the stated error over the contrast (`train.apply.contrast`)
+    auroc_contrast: float  # area under the curve by the stated error over the contrast (`train.apply.trust`)
     auroc_familiarity: float  # the same by the distance that familiarity is made from
 
 

@@ -9,8 +9,7 @@ from namsa.pixels import raster_shape
 
 from ..experiment.experiment import Experiment
 from ..input import windows
-from ..input.intensities import DARKEST
-from ..input.normalisation import Batch, Normalisation, normalise, normalise_graph
+from ..input.normalisation import DARKEST, Batch, Normalisation, normalise, normalise_graph
 
 PATTERNS_AT_ONCE = 256  # in the forward pass of an evaluation
 

@@ -126,7 +126,7 @@ class Task(ABC):
 
     @abstractmethod
     def random_target(self, batch: tuple[Any, Any]) -> Any:
-        """Returns a target for `train.input.random_batches.random_batch`, to time steps without samples."""
+        """Returns a target for `train.input.batches.random_batch`, to time steps without samples."""
 
     @abstractmethod
     def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Floats:

@@ -12,7 +12,7 @@ from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.inspection.inspect import Inspection
 from namsa.inspection.inspect import inspect as measure
-from namsa.io.calibration_text import readable
+from namsa.io.calibration_file import readable
 from namsa.view.inspection_figure import caption, draw_inspection, write_inspection_page, write_scan_images
 
 PICTURES = (".png", ".pdf", ".svg")

@@ -28,7 +28,7 @@ from namsa.errors import InputError
 from namsa.files import open_regular, read_text
 from namsa.io.frames import Array, Decode, file_frames
 from namsa.io.layout import arrange
-from namsa.io.positions import read_at
+from namsa.io.planes import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.siblings import sibling

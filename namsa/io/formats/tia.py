@@ -20,7 +20,7 @@ from namsa.errors import InputError, WorkError
 from namsa.files import open_regular
 from namsa.io.frames import Array, file_frames
 from namsa.io.layout import arrange
-from namsa.io.positions import read_at
+from namsa.io.planes import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.units import angstrom_per_unit, finite

@@ -21,7 +21,7 @@ from namsa.errors import InputError
 from namsa.files import open_regular
 from namsa.io.frames import FileFrames, JoinedFrames, file_frames
 from namsa.io.layout import arrange
-from namsa.io.positions import read_at
+from namsa.io.planes import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.siblings import siblings

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from train.experiment.experiment import load
 from train.experiment.sections import Training
-from train.input.random_batches import random_batch
+from train.input.batches import random_batch
 from train.optimization.loop import make_step
 from train.optimization.optimizers import assemble
 from train.ranks import reduction

@@ -20,8 +20,8 @@ import tensorflow as tf  # noqa: E402
 
 from namsa.config.loading import read_yaml, validate  # noqa: E402
 from train.experiment.sections import Training  # noqa: E402
+from train.input.batches import random_batch  # noqa: E402
 from train.input.division import division_of  # noqa: E402
-from train.input.random_batches import random_batch  # noqa: E402
 from train.networks import read_network  # noqa: E402
 from train.optimization.loop import make_step  # noqa: E402
 from train.optimization.losses import DensityObjective  # noqa: E402

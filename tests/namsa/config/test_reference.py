@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 from paths import ROOT
 from pydantic import BaseModel, Field
 
-from namsa.config.reference import key_tables
+from namsa.cli.commands.schema import key_tables
 
 
 class Round(BaseModel):

@@ -17,7 +17,7 @@ from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
 from namsa.crystals.sites import check_crystal, occupancies
 from namsa.crystals.substitution import substitute_ions
-from namsa.crystals.zone_axes import simplest_zone_axes
+from namsa.crystals.symmetry import simplest_zone_axes
 
 MANY = Substitution(limit=200, max_ions=2, mixing_steps=2, alloys=True)
 NAMES = ("NaCl-225-cF8", "CaTiO3-221-cP5", "Al2O3-167-hR10", "MgCu2-227-cF24", "Cu-225-cF4", "TiO2-136-tP6")

@@ -7,7 +7,7 @@ import namsa
 from namsa.inspection import bad_pixels
 from namsa.inspection.bad_pixels import find_bad_pixels
 from namsa.inspection.survey import read_pieces, survey
-from namsa.inspection.vacuum import vacuum_intensity
+from namsa.inspection.virtual_images import vacuum_intensity
 
 SHAPE = (9, 11, 24, 28)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from small_network import BEAM, experiment, patterns, write_run
 
-from train.apply.contrast import UNRESOLVED, contrast_line, error_over_contrast
 from train.apply.models import load_model
+from train.apply.trust import UNRESOLVED, contrast_line, error_over_contrast
 from train.tasks.density.application import reconstruct
 from train.tasks.density.live import reconstruct_live
 

@@ -14,8 +14,7 @@ from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from train.__main__ import main as command
 from train.apply.models import load_model
-from train.apply.pack import pack
-from train.apply.packing import NetworkVariables
+from train.apply.pack import NetworkVariables, pack
 from train.main import train
 from train.optimization import checkpoint
 from train.reports import report

@@ -13,8 +13,7 @@ from train.apply.mirrors import ChannelMirror, mirrored_images
 from train.experiment.channels import channel_count
 from train.experiment.experiment import load
 from train.input import normalisation
-from train.input.intensities import Intensities
-from train.input.normalisation import Batch, Normalisation, normalise_graph
+from train.input.normalisation import Batch, Intensities, Normalisation, normalise_graph
 
 QUICKSTART = CONFIGS / "quickstart.yaml"
 KINDS = [("binned", "none"), ("polar", "none"), ("virtual", "none"), ("pixels", "dpc"), ("polar", "dpc")]

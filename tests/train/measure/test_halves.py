@@ -5,7 +5,7 @@ import pytest
 
 from namsa.errors import InputError
 from namsa.pixels import PixelGrid
-from train.measure.halves import column_errors, ring_correlation
+from train.tasks.density.halves import column_errors, ring_correlation
 
 PIXELS = PixelGrid((0.2, 0.25), (0.0, 0.0))
 SHAPE = (240, 200)

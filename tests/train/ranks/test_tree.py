@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from train.ranks.tree import Tree, watch_tree
+from train.ranks.datagrams import Tree, watch_tree
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 16, 17, 100, 1021])

@@ -5,8 +5,11 @@ from the manifest, or that of its position (`potential_clusters`). The loss is t
 are balanced, the mean over classes of the fraction that is right, since crystals are unevenly spread over the classes:
 an answer that is always the same has one over the number of classes, which is called chance. Beside them is the macro
 F1, the measure of the STEMDL benchmark (mlcommons/science), whose samples are three patterns along three zone axes with
-one class: with training.inputs.layout detector they are the channels of one image. The trivial baseline is that of
-`radial_profiles`.
+one class: with training.inputs.layout detector they are the channels of one image.
+
+The trivial baseline is the class whose mean radial profile is nearest: the mean of a pattern, as the network sees it,
+over rings of one pixel about the optic axis. It has no free parameter, and knows neither angles within a ring nor more
+than one mean of each class.
 
 With training.inputs.held_out_positions a part of each training sample's positions is kept for evaluation, as split
 "images". That is the split of the paper. It leaks, for neighbouring patterns of the same specimen were trained on.
@@ -25,6 +28,7 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 
+from ...experiment.conditions import Conditions
 from ...experiment.experiment import Experiment
 from ...input.batches import Target
 from ...input.views import Readable, WithTarget
@@ -35,7 +39,6 @@ from ..splits import held_out_row
 from ..task import FixedLoss, Row, Task, check_finite, in_parts
 from . import labels, potential_clusters
 from .potential_clusters import Clusters
-from .radial_profiles import centroids, nearest, ring_averages
 from .scores import ClassEvaluation, ClassRow, counts, scores, summarise
 from .section import Classify
 
@@ -185,6 +188,43 @@ def logits_function(model: Any) -> Logits:
     """Returns the function from images to logits, in float64, that computes some images at once."""
     logits_of: Logits = in_parts(lambda x: model(x, training=False), model, PATTERNS_AT_ONCE, np.float64)
     return logits_of
+
+
+def ring_averages(conditions: Conditions) -> Floats:
+    """Returns the weights `(pixels, rings)` that average a pattern over rings. Pixels in the corners are left out."""
+    y, x = (
+        (np.arange(size) + 0.5 + first) * pixel
+        for size, first, pixel in zip(
+            conditions.detector_shape, conditions.first_edge, conditions.pixel_mrad, strict=True
+        )
+    )
+    width = max(conditions.pixel_mrad)
+    ring = np.floor(np.hypot(*np.meshgrid(y, x, indexing="ij")).ravel() / width).astype(int)
+    rings = max(1, int(conditions.reach_mrad / width))
+    inside = (ring[:, None] == np.arange(rings)).astype(np.float64)
+    sizes = inside.sum(axis=0)
+    return np.asarray(inside[:, sizes > 0] / sizes[sizes > 0])
+
+
+def centroids(statistic: Floats) -> Floats:
+    """Returns the mean profile `(classes, rings)` of each class; infinite for a class without patterns.
+
+    Args:
+        statistic: `(classes, 1 + rings)`, the mean over samples of the sum of [1, profile] over each class's
+            patterns.
+    """
+    patterns = statistic[:, :1]
+    return np.where(patterns > 0, statistic[:, 1:] / np.where(patterns > 0, patterns, 1), np.inf)
+
+
+def nearest(profiles: Floats, means: Floats) -> npt.NDArray[np.int64]:
+    """Returns the class of each profile whose mean is nearest, `(n,)`.
+
+    Args:
+        profiles: `(n, rings)`.
+        means: `(classes, rings)`.
+    """
+    return np.asarray(np.argmin(((profiles[:, None] - means) ** 2).sum(axis=-1), axis=1))
 
 
 TASK = Classification

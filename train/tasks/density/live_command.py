@@ -11,7 +11,7 @@ from namsa.files import check_output
 from namsa.io.read_options import parse_shape
 from namsa.text import printable
 
-from ...apply.scan_options import beam_intensity, picture_beside
+from ...apply.scan_result import beam_intensity, picture_beside
 from ...ranks.signals import Stopped
 from .application import ReconstructionOptions
 from .command import known_specimen

@@ -13,10 +13,10 @@ from namsa.io import hdf5
 from namsa.pixels import ArrayAxis, PixelGrid, depth_axis
 
 from ...apply.aberrations import is_beyond
-from ...apply.contrast import is_unresolved
 from ...apply.familiarity import UNFAMILIAR, is_outside
 from ...apply.orientation import is_contradicted
 from ...apply.scan_result import Maps, ScanResult
+from ...apply.trust import is_unresolved
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -3,7 +3,9 @@
 Yoginath et al. (2019) average the weights alone, once an epoch, as one contiguous block. So does this module: what the
 ranks average travels as one buffer, with one request and one message, at the cost of a copy into the buffer and one out
 of it. The moments of the optimizer are averaged with the weights (Yu et al. 2019) if `average_moments` says so.
-Otherwise each rank keeps its own; `moments.py` says what becomes of them in a checkpoint.
+Otherwise each rank keeps its own. Only rank 0 writes checkpoints: it collects those of the others, and a checkpoint
+holds the whole state of rank 0 and, behind it, one array of moments for each further rank. The same number of ranks
+continues with them, to the same bits as without a stop. Another number of ranks starts with rank 0's moments on all.
 
 With `precision` below 32 the highest bits of changes travel in place of weights: of the change since the last average,
 which is the same on all ranks. Changes are small, and so is what is lost of them. Each rank averages an equal part of
@@ -15,14 +17,17 @@ from functools import partial
 from typing import Any
 
 import keras
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from ....ranks import reduction
 from ....ranks.exchange import Exchange
 from .. import packing
-from . import moments
+from ..delivery import deliver
 from .section import LocalSGD
 
+Moments = npt.NDArray[np.float32]
 Tensor = Any
 
 
@@ -60,11 +65,11 @@ class LocalSGDExchange(Exchange):
         """See `train.ranks.exchange.Exchange`. Numbers stay those of the rank until the next average."""
         return list(numbers)
 
-    def restore(self, state: Sequence[Any], of_ranks: Sequence[moments.Moments], resumed: bool) -> str:
+    def restore(self, state: Sequence[Any], of_ranks: Sequence[Moments], resumed: bool) -> str:
         super().restore(state, of_ranks, resumed)
         for last, variable in zip(self.last, self.changed, strict=True):
             last.assign(variable.value)
-        taken = moments.distribute(self.own, of_ranks)
+        taken = distribute(self.own, of_ranks)
         new = resumed and self.own and not taken
         return "every rank starts with the moments of rank 0, for the checkpoint has none of its own" if new else ""
 
@@ -89,8 +94,8 @@ class LocalSGDExchange(Exchange):
             _average_changes([variable.value for variable in self.changed], self.last, self.config.value_bytes)
         return _average([variable.value for variable in self.whole], tf.constant(numbers, tf.float32)).numpy().tolist()
 
-    def state_of_ranks(self) -> list[moments.Moments]:
-        return moments.gather(self.own)
+    def state_of_ranks(self) -> list[Moments]:
+        return gather(self.own)
 
 
 @tf.function(autograph=False)
@@ -129,6 +134,52 @@ def _unpacked(messages: Tensor, ranks: int, size: int) -> Tensor:
     """Returns the values of packed messages of equal length, `(ranks, values)`."""
     rows = tf.reshape(messages, [ranks, -1])
     return tf.map_fn(partial(packing.unpack, size=size), rows, fn_output_signature=tf.float32)
+
+
+def gather(moments: Sequence[Any]) -> list[Moments]:
+    """Returns the moments of each rank but the first on rank 0, flat; an empty list on the others. Collective.
+
+    Args:
+        moments: This rank's; see `LocalSGDExchange.own`.
+    """
+    if not moments:
+        return []
+    flat, others = _flat(moments), []
+    for rank in range(1, reduction.size()):
+        data = np.empty_like(flat) if reduction.rank() == 0 else flat
+        deliver(data, rank, 0)
+        others.append(data)
+    return others if reduction.rank() == 0 else []
+
+
+def distribute(moments: Sequence[Any], stored: Sequence[Moments]) -> bool:
+    """Sets each rank's moments to those that a checkpoint has for it. Collective.
+
+    Args:
+        moments: Variables to set; rank 0's stay as they are.
+        stored: On rank 0, what `gather` returned there; of other ranks it is ignored.
+
+    Returns:
+        Whether there were moments for exactly these ranks; otherwise nothing changes.
+    """
+    if not moments:
+        return False
+    flat = _flat(moments)
+    sizes = reduction.gather_json([each.size for each in stored])[0]
+    if sizes != [flat.size] * (reduction.size() - 1):
+        return False
+    for rank in range(1, reduction.size()):
+        deliver(np.ascontiguousarray(stored[rank - 1]) if reduction.rank() == 0 else flat, 0, rank)
+    if reduction.rank():
+        ends = np.cumsum([variable.value.shape.num_elements() for variable in moments])
+        for variable, part in zip(moments, np.split(flat, ends[:-1]), strict=True):
+            variable.assign(part.reshape(variable.shape))
+    return True
+
+
+def _flat(moments: Sequence[Any]) -> Moments:
+    """All values in one array."""
+    return np.concatenate([np.ravel(variable.numpy()) for variable in moments])
 
 
 EXCHANGE = LocalSGDExchange
