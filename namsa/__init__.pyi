@@ -51,8 +51,8 @@ from .sample_file import read_samples as read_samples
 from .scattering import Scattering as Scattering
 from .scattering import scatter as scatter
 from .simulation import simulate as simulate
-from .view.recording_page import browse as browse
 from .view.inspection_figure import draw_inspection as draw_inspection
 from .view.page import Page as Page
+from .view.recording_page import browse as browse
 
 __version__: str

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from namsa import InputError
 from namsa.crystals.builtin import builtin_materials
 from namsa.names import LONGEST, check_name, is_name
+from namsa.text import shorten
 
 GOOD = [
     "a", "Cu-fcc-1-10-12.5A", "x-001-1e+06A-v3", "_", "-", "+1", "Größe_3", "K2PtCl6-from-Rb2PtCl6-225-cF36",
@@ -45,3 +46,26 @@ def test_a_file_of_a_name_lies_in_its_folder(tmp_path_factory, name):
 
 def test_the_built_in_crystals_have_names():
     assert all(is_name(material.name) for material in builtin_materials())
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("Å b", "Å b"),
+        ([1, "a"], "[1, 'a']"),
+        ("a\nb\0\u202e\ud800", r"a b\x00\u202e\ud800"),
+        ("a" * 60 + "b" * 60, "a" * 51 + "..." + "b" * 26),
+        (-2.5, "-2.5"),
+    ],
+)
+def test_values_become_one_short_line(value, text):
+    assert shorten(value) == text
+
+
+def test_values_that_python_refuses_to_print_are_described():
+    deep = []
+    for _ in range(100000):
+        deep = [deep]
+    assert shorten(deep) == "(a list that cannot be printed)"
+    assert shorten(10**5000) == "2^16609..."
+    assert shorten({"a": 10**5000}) == "(a dict that cannot be printed)"

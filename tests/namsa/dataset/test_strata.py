@@ -1,15 +1,20 @@
 """How a dataset is spread: counts that add up, by split, of what the entries are of."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
+from ase.build import bulk
 from fake_samples import MATERIALS, config
 
+from namsa.config.materials import Split
 from namsa.crystals.builtin import builtin_materials
+from namsa.crystals.material import Material
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import SPLITS, split_of
+from namsa.dataset.entry import SPLITS, assign, split_of
 from namsa.dataset.strata import count_strata, table_rows
 
+THIRDS = Split(train=0.4, dev=0.3, test=0.3, by="prototype")
 UNEVEN = {"train": 0.5, "dev": 0.25, "test": 0.25}
 
 
@@ -56,3 +61,43 @@ def test_of_many_values_the_most_frequent_are_told() -> None:
     row = dict(table_rows(count_strata(build_entries(thick, MATERIALS))))["thickness, Å"]
     assert row.endswith(", and 7 more")
     assert row.count(":") == 12
+
+
+def material(name, formula, space_group):
+    return Material(name, formula, space_group, bulk("Al"), "made up")
+
+
+def test_relatives_by_formula_or_prototype_are_in_one_split():
+    """Rutile and anatase share a formula, rutile and cassiterite a prototype: all three go together."""
+    crystals = builtin_materials()
+    splits = assign(crystals, THIRDS)
+    assert set(splits) == {"train", "dev", "test"}
+    by_label = {}
+    for crystal, split in zip(crystals, splits, strict=True):
+        by_label.setdefault(crystal.formula, set()).add(split)
+    assert all(len(splits) == 1 for splits in by_label.values())
+
+    family = [material("rutile", "TiO2", "P4_2/mnm"), material("anatase", "TiO2", "I4_1/amd")]
+    family += [material("cassiterite", "SnO2", "P4_2/mnm"), material("zircon", "ZrSiO4", "I4_1/amd")]
+    others = [material(f"X{i}", f"Al{i}O", f"group {i}") for i in range(2, 40)]
+    splits = assign([*others, *family], THIRDS)[-4:]
+    assert len(set(splits[:3])) == 1
+
+
+def test_kind_of_formula_and_space_group_make_a_prototype_whatever_the_elements():
+    pairs = [(material(f"a{i}", f"Li{i}F", f"g{i}"), material(f"b{i}", f"Na{i}Cl", f"g{i}")) for i in range(2, 60)]
+    splits = assign([each for pair in pairs for each in pair], THIRDS)
+    assert splits[::2] == splits[1::2]
+    assert len(Counter(splits)) == 3
+
+
+def test_the_largest_family_is_learnt_from():
+    elements = [material(symbol, symbol, "Fm-3m") for symbol in ("Al", "Au", "Ag", "Cu", "Ni")]
+    others = [material(f"X{i}", f"Al{i}O", f"group {i}") for i in range(2, 30)]
+    assert set(assign([*elements, *others], THIRDS)[:5]) == {"train"}
+    assert set(assign(elements, Split(train=0, dev=0, test=1, by="prototype"))) == {"test"}
+
+
+def test_by_formula_nothing_has_changed():
+    crystals = builtin_materials()
+    assert assign(crystals, Split()) == [split_of(crystal.formula, Split()) for crystal in crystals]

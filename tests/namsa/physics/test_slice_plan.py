@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from namsa.errors import InputError
+from namsa.physics.grid import Grid, fast_shape
 from namsa.physics.slice_plan import equal_slices, layer_slices, slice_count
 
 
@@ -59,3 +60,26 @@ def test_atoms_below_the_entrance_have_nothing_above_them():
     assert plan.fronts_angstrom.tolist() == [0.0, 3.0, 5.0]
     assert plan.slice_of_atom.tolist() == [1, 2]
     assert plan.ends_angstrom.tolist() == [3.0, 5.0, 10.0]
+
+
+def test_band_limit_is_two_thirds_of_the_coarser_axis_nyquist():
+    grid = Grid((60, 84), (9.0, 10.5))  # pixels of 0.15 and 0.125 Å
+    assert grid.band_limit == pytest.approx(2 / 3 / (2 * 0.15))
+    k = np.sqrt(grid.squared_frequency())
+    aperture = grid.antialias()
+    assert np.all(aperture[k >= grid.band_limit] == 0)
+    assert np.all(aperture[k <= grid.band_limit - 0.01 / 0.15] == 1)
+
+
+def test_frequencies_are_those_of_the_extent():
+    ky, kx = Grid((60, 84), (9.0, 10.5)).frequencies()
+    assert ky.shape == (60, 1)
+    assert kx.shape == (1, 84)
+    assert (ky[1, 0], kx[0, 1]) == pytest.approx((1 / 9.0, 1 / 10.5))
+
+
+@pytest.mark.parametrize(
+    ("extent", "expected"), [((17.5, 20.7), (90, 108)), ((16.0, 16.2), (80, 84)), ((19.2, 22.2), (96, 112))]
+)
+def test_fast_shapes_are_even_and_have_small_factors_only(extent, expected):
+    assert fast_shape(extent, 0.2) == expected

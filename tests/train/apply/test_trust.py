@@ -1,15 +1,20 @@
 """Trust in true and in false densities, by their simulation."""
 
+import json
+
 import numpy as np
 import plane_of_atoms
 import pytest
+from small_network import BEAM, experiment, patterns, write_run
 
 from namsa import InputError
 from namsa.inverse import mott_bethe
 from train.__main__ import main
-from train.apply.models import Model, ModelCalibration
-from train.apply.trust import KnownSpecimen, window_simulation
+from train.apply.models import Model, ModelCalibration, load_model
+from train.apply.trust import UNRESOLVED, KnownSpecimen, contrast_line, error_over_contrast, window_simulation
 from train.experiment.conditions import conditions
+from train.tasks.density.application import reconstruct
+from train.tasks.density.live import reconstruct_live
 
 THICKNESS = plane_of_atoms.THICKNESS
 
@@ -69,3 +74,72 @@ def test_refinement_without_a_thickness_is_bad_input(tmp_path, capsys):
     words = ["reconstruct", "data.h5", "--checkpoint", "none", "--out", str(tmp_path / "out.h5"), "--refine-steps", "5"]
     assert main(words) == 2
     assert "takes --thickness-angstrom, too" in capsys.readouterr().err
+
+
+def test_the_ratio_is_the_rms_error_in_standard_deviations_of_the_density():
+    rng = np.random.default_rng(0)
+    specimen, error = 3.0 * rng.normal(size=(200, 300)), 4.0 * rng.normal(size=(200, 300))
+    ratio = error_over_contrast(20 + specimen + error, np.full((200, 300), 4.0))
+    assert ratio == pytest.approx(0.8, rel=0.01)  # the variances of 9 and 16 add up to 25
+
+
+def test_at_the_limit_half_of_the_variance_is_the_error():
+    rng = np.random.default_rng(1)
+    specimen, error = rng.normal(size=(2, 400, 500))
+    assert error_over_contrast(specimen + error, np.ones((400, 500))) == pytest.approx(UNRESOLVED, rel=0.01)
+
+
+def test_places_that_are_not_known_yet_do_not_count():
+    density, error = np.arange(12.0).reshape(3, 4), np.full((3, 4), 2.0)
+    whole = error_over_contrast(density, error)
+    beyond = np.full((2, 4), np.nan)
+    assert error_over_contrast(np.vstack([density, beyond]), np.vstack([error, beyond])) == whole
+    assert error_over_contrast(beyond, beyond) is None
+    assert error_over_contrast(np.ones((3, 4)), error) is None
+
+
+def test_the_line_names_the_ratio_and_its_limit():
+    assert contrast_line(0.70) == ""
+    assert contrast_line(0.75).startswith("the stated error is 0.75 of the density's contrast (rms; 0.71 is the limit)")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    found = tmp_path_factory.mktemp("contrast")
+    write_run(found, experiment())
+    return found
+
+
+@pytest.fixture
+def model_with(folder):
+    def with_factor(factor):
+        (folder / "calibration.json").write_text(json.dumps({"uncertainty_factor": factor}))
+        return load_model(folder)
+
+    return with_factor
+
+
+def test_a_scan_whose_error_is_as_large_as_its_contrast_is_flagged(model_with):
+    values = patterns((36, 52), seed=3)
+    plain = reconstruct(values, model_with(1.0), BEAM, beam_intensity=1.0).provenance["error_over_contrast"]
+    below = reconstruct(values, model_with(0.5 * UNRESOLVED / plain), BEAM, beam_intensity=1.0)
+    above = reconstruct(values, model_with(2 * UNRESOLVED / plain), BEAM, beam_intensity=1.0)
+    assert below.provenance["error_over_contrast"] == pytest.approx(0.5 * UNRESOLVED)
+    assert not below.outside
+    assert not any("stated error" in line for line in below.notes)
+    assert above.outside
+    assert not above.warnings  # nothing was estimated
+    assert "the stated error is 1.41 of the density's contrast" in above.notes[-1]
+    assert "the stated error is as large as the contrast" in [text.get_text() for text in above.show().texts]
+    expected = error_over_contrast(above.density, above.uncertainty)
+    assert above.provenance["error_over_contrast"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_live_reconstruction_says_it_once_at_the_end(model_with):
+    values = patterns((52, 36), seed=4)
+    model = model_with(1e3)
+    whole = reconstruct(values, model, BEAM, beam_intensity=1.0)
+    *before, last = reconstruct_live(iter(values), model, BEAM, scan_shape=(52, 36), beam_intensity=1.0)
+    assert sum("of the density's contrast" in line for line in last.result.notes) == 1
+    assert last.result.notes[-1] == whole.notes[-1]
+    assert all(update.result.outside for update in before)

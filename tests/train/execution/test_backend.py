@@ -5,11 +5,13 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 from paths import ROOT
 
 from namsa import installation
 from namsa.errors import InputError
 from train.execution import backend
+from train.execution.tensorflow import check_data_format
 
 
 @pytest.fixture(params=[["tensorflow", "jax"], ["jax"], []], ids=["both", "jax", "none"])
@@ -59,3 +61,20 @@ def test_tensorflow_is_imported_without_notes_that_mean_nothing(tmp_path, level,
     line = [sys.executable, "-c", "import train, tensorflow; print(tensorflow.__name__)"]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr.splitlines()) == ("tensorflow\n", said)
+
+
+def test_orders_of_axes_that_the_device_computes_pass() -> None:
+    check_data_format("channels_last")
+    check_data_format("channels_first")
+
+
+@pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="a GPU computes every order")
+def test_channels_first_is_refused_where_tensorflow_does_not_compute_it() -> None:
+    code = (
+        "from namsa.errors import InputError\nfrom train.execution.tensorflow import check_data_format\n"
+        "check_data_format('channels_last')\n"
+        "try:\n    check_data_format('channels_first')\nexcept InputError as error:\n    print(error)"
+    )
+    without = os.environ | {"TF_ENABLE_ONEDNN_OPTS": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=without, capture_output=True, text=True, check=True)
+    assert "set network.data_format to channels_last" in done.stdout
