@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import yaml
 from kills import CONFIG, Job
 from tiny import lines, rows
 
-from namsa.dataset import manifest
+from namsa.dataset import drawn, manifest
 from train.optimization import checkpoint
 from train.phases import connect, training
 
@@ -66,6 +67,24 @@ def signal_rank_1(rank, number=signal.SIGUSR1):
     training.train_epoch = train_epoch
 
 
+SIMULATE = "data.source={kind: simulate, samples_per_epoch: 24, reuse: 3, window: 2, workers: 0, baseline_samples: 2}"
+
+
+def late_on_rank_1(rank, run_dir):
+    """Rank 1's last sample of the second epoch is never there, and this rank is asked to stop while it waits."""
+    whole, asked = drawn.prepare_samples, []
+
+    def prepare_samples(config, material, entries, on_progress):
+        while "-d7-" in entries[0].id:
+            if not asked and len(lines(run_dir)) == 12:
+                asked.append(os.kill(os.getpid(), signal.SIGUSR1))
+            time.sleep(0.05)
+            on_progress("probes", 0, 1)
+        return whole(config, material, entries, on_progress)
+
+    drawn.prepare_samples = prepare_samples
+
+
 def not_finite_on_rank_1(rank):
     whole = training.train_epoch
 
@@ -93,6 +112,15 @@ def main(out: Path) -> None:
         "unwritable": job(out, "unwritable", run_dir=Path("/proc/run")),
         "no space": job(out, "space", prepare=no_space),
         "not finite": job(out, "nan", "training.precision.compute=float32", prepare=not_finite_on_rank_1),
+        "late": job(
+            out,
+            "late",
+            SIMULATE,
+            "training.validation.every_epochs=1",
+            prepare=lambda rank: late_on_rank_1(rank, out / "late"),
+        ),
+        "late checkpoints": sorted(path.name for path in out.glob("late/checkpoints/*")),
+        "late validations": len((out / "late/validation.jsonl").read_text().splitlines()),
         "left": sorted(path.name for path in out.glob("space/checkpoints/*")),
     }
     (out / "faults.json").write_text(json.dumps(found))

@@ -59,6 +59,14 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_step(found):
 
 
 @pytest.mark.slow
+def test_a_signal_to_a_rank_that_waits_for_a_sample_stops_all_before_it(found):
+    assert found["late"]["codes"] == [130, 130], found["late"]["out"]
+    assert "stopped by a signal to another rank after step 12, its checkpoint is written" in found["late"]["out"]
+    assert found["late checkpoints"][-1] == "step-000000012.npz"
+    assert found["late validations"] == 1  # of the epoch that is over
+
+
+@pytest.mark.slow
 def test_fewer_ranks_go_on_within_the_epoch(found):
     assert found["fewer ranks"]["codes"] == [0], found["fewer ranks"]["out"]
     text = "resumed after step 6, 1 whole epochs and 4 samples of the next; a run of 2 ranks goes on with 1"
