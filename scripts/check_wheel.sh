@@ -55,7 +55,7 @@ def density(path):
 
 ours, theirs = density("density.h5"), density("density_jax.h5")  # of TensorFlow, and without
 assert ours.shape == (32, 32)
-np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-4 * np.abs(ours).max())
+np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-5 * np.abs(ours).max())
 print("the wheels simulate the same patterns, and one of them reconstructs")
 PYTHON
 
