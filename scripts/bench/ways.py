@@ -32,9 +32,8 @@ from namsa.config.loading import read_yaml, validate
 from train.experiment.sections import Training
 from train.networks import read_network
 from train.scaling.division import Division, divided_step
-from train.scaling.machine import Machine
 from train.scaling.model import estimate_step
-from train.scaling.strategy import strategy_of
+from train.scaling.strategy import Machine, strategy_of
 from train.scaling.workload import workload
 
 HERE = Path(__file__).parent

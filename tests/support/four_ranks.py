@@ -210,7 +210,7 @@ def sockets():
 def moments_again(moments):
     """Whether moments that differ from rank to rank come back after they are lost, and only to as many ranks."""
     own_moments = strategy("exchange", "local_sgd", "moments")
-    import_module("train.strategies.exchange.delivery").MESSAGE_BYTES = 1000  # so that several pieces travel
+    import_module("train.strategies.exchange.packing").MESSAGE_BYTES = 1000  # so that several pieces travel
     before = [variable.numpy() for variable in moments]
     stored = own_moments.gather(moments)
     for variable in moments:

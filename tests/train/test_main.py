@@ -13,7 +13,7 @@ from tiny import newest, numbers, rows
 from namsa.errors import InputError, WorkError
 from namsa.inverse import mott_bethe
 from train.__main__ import main as command
-from train.commands.common import as_rank
+from train.commands.job import as_rank
 from train.experiment.experiment import load
 from train.main import train
 from train.optimization import checkpoint

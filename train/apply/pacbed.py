@@ -12,9 +12,8 @@ from namsa.inverse.amount import Amount, Known, Measurement
 from namsa.physics.optics import BeamSettings, wavelength_angstrom
 from namsa.pixels import PixelGrid
 
-from .comparison import Comparison
 from .models import Model
-from .trust import KnownSpecimen
+from .trust import Comparison, KnownSpecimen
 from .windows import BlendedImages
 
 

@@ -13,11 +13,13 @@ most half of what the density shows is the specimen.
 """
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from ase.formula import Formula
 
 from namsa.arrays import Array
+from namsa.config.simulation import SimulationConfig
 from namsa.errors import InputError
 from namsa.inverse import consistency, mott_bethe
 from namsa.inverse.consistency import ScanSimulation
@@ -26,6 +28,23 @@ from namsa.physics.optics import wavelength_angstrom
 from namsa.text import shorten
 
 from .models import Model
+
+
+class Comparison(NamedTuple):
+    """The comparison of some quantities."""
+
+    said: list[str]  # a line about each quantity
+    outside: list[str]  # those of the quantities that lie outside
+    checked: frozenset[str]  # the settings that were compared
+    facts: dict[str, Any]  # the quantities and the network that they are from; JSON types
+
+
+class Estimated(Protocol):
+    """Quantities of a scan, as `train.estimate` returns them."""
+
+    def compared_with(self, config: SimulationConfig) -> Comparison:
+        """Returns how they compare with the samples that a network was trained on."""
+
 
 UNRESOLVED = 0.5**0.5  # rms uncertainty in standard deviations of the density
 MOST_ATOMS = 100_000  # of an element in a formula

@@ -1,19 +1,24 @@
-"""The job: train, estimate what that takes, supervise it, and evaluate."""
+"""What ranks do together: train, estimate what that takes, supervise it, evaluate, profile, and copy datasets."""
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from namsa import locks
-from namsa.errors import InputError
+from namsa.cli import command_line
+from namsa.errors import InputError, WorkError
+from namsa.launcher import rank_and_size
 
+from ..execution import backend
 from ..experiment.experiment import load
 from ..program import PACKAGE
 from ..ranks import supervise
-from .common import as_rank, choose_backend, exit_code
+from ..ranks.signals import Stopped
 
 # A file server that has lost a node keeps its locks for a while (NFS: 90 s), and a supervisor has restarted the job.
 SUPERVISED_LOCK_WAIT_S = 300.0
@@ -110,3 +115,142 @@ def _supervise(options: argparse.Namespace) -> None:
     )
     if code:
         raise SystemExit(code)
+
+
+def exit_code(work: Callable[[], None], exit_code_file: Path | None = None) -> int:
+    """Runs `work` and returns its exit code; a fault becomes one line on stderr.
+
+    Args:
+        exit_code_file: Where the supervisor of the job reads how the job ended. A job that ended otherwise, such as by
+            an unexpected `OSError`, leaves nothing there and is started again.
+    """
+
+    def recorded() -> None:
+        try:
+            work()
+        except (InputError, WorkError, Stopped) as fault:
+            supervise.write_exit_code(exit_code_file, command_line.fault_code(fault))
+            raise
+        except KeyboardInterrupt:
+            if rank_and_size()[0] == 0:
+                raise KeyboardInterrupt("interrupted; run again to continue from the newest checkpoint") from None
+            raise
+
+    return command_line.exit_code(recorded, interrupted=None)
+
+
+def choose_backend(config: Path, overrides: Sequence[str]) -> None:
+    """Chooses what computes, as a configuration says, before this process loads it.
+
+    Raises:
+        InputError: If it is not installed, or, in a single process, if the configuration is not valid. Of several
+            ranks, one reports that when they are connected.
+    """
+    configured = None
+    try:
+        configured = load(config, overrides).training.backend
+    except InputError:
+        if rank_and_size()[1] == 1:
+            raise
+    backend.choose(configured)
+
+
+def as_rank(work: Callable[[Any], None], exit_code_file: Path | None = None) -> int:
+    """Runs one rank of a job and returns its exit code.
+
+    Args:
+        work: What the rank does; its argument is the module `train.ranks.reduction`.
+        exit_code_file: See `exit_code`.
+    """
+
+    def ranked() -> None:
+        from ..ranks import reduction
+
+        # After the fault's line is printed: MPI waits for the other ranks there, and they may end the job.
+        at_end.callback(reduction.stop)
+        try:
+            work(reduction)
+            if reduction.rank() == 0:
+                supervise.write_exit_code(exit_code_file, 0)
+        except Exception as error:
+            if reduction.lost_another_rank(error):
+                raise reduction.silent_exit(1) from None
+            raise
+
+    with ExitStack() as at_end:
+        return exit_code(ranked, exit_code_file)
+
+
+def stage(options: argparse.Namespace) -> int:
+    """Copies a dataset to every node's own disk."""
+
+    def work(reduction: Any) -> None:
+        from rich.console import Console
+
+        from ..measure import telemetry
+        from ..staging.stage import stage, summary
+
+        reduction.start()
+        console = Console(quiet=reduction.rank() != 0, stderr=True)
+        with telemetry.counter(console, "rank 0 stages, MiB") as count:
+            staged = stage(
+                options.source,
+                options.target,
+                reduction,
+                everywhere=not options.partition,
+                threads=options.threads,
+                on_progress=count,
+            )
+        if reduction.rank() == 0:
+            print(summary(staged), json.dumps(staged), sep="\n")
+
+    return as_rank(work)
+
+
+def keep(options: argparse.Namespace) -> None:
+    """Copies home what this rank has added to a dataset."""
+    from namsa.cli.commands.output import print_json
+
+    from ..staging.copies import keep_dataset
+
+    print_json(keep_dataset(options.source, options.target, rank_and_size()[0]))
+
+
+def profile(options: argparse.Namespace) -> int:
+    """Profiles some training steps, prints tables and writes them with a timeline."""
+
+    def work(reduction: Any) -> None:
+        from rich.console import Console
+
+        from ..measure import performance
+        from ..profiling import tables
+        from ..profiling.profile import profile
+
+        experiment = load(options.config, options.overrides)
+        if rank_and_size()[1] > 1:
+            os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # which Horovod reads when it starts; see reduction.timeline
+        reduction.start(experiment.training)
+        machine = backend.execution().claim(reduction.local_rank(), reduction.local_size())
+        with reduction.together():
+            backend.execution().check_data_format(experiment.network.data_format)
+        if "core" in machine:
+            machine = f"{performance.processor_name()}, {machine}"
+        result = profile(experiment, options.steps, machine)
+        with reduction.together():
+            if reduction.rank() == 0:
+                written = tables.write(result, options.out) if options.out else []
+                if options.json:
+                    print(json.dumps({key: value for key, value in result.items() if key != "timeline"}))
+                else:
+                    console = Console(markup=False)
+                    tables.show(result, console)
+                    for path in written:
+                        console.print(path, highlight=False, soft_wrap=True)
+
+    return exit_code(lambda: _choose_tensorflow(options)) or as_rank(work)
+
+
+def _choose_tensorflow(options: argparse.Namespace) -> None:
+    choose_backend(options.config, options.overrides)
+    if backend.name() == "jax":
+        raise InputError("train profile reads TensorFlow's profiler: set KERAS_BACKEND=tensorflow")

@@ -182,7 +182,7 @@ def _add_evaluation(parser: CommandParser) -> None:
 def _add_staging(parser: CommandParser) -> None:
     command = parser.add_command(
         "stage",
-        f"{__package__}.datasets:stage",
+        f"{__package__}.job:stage",
         summary="copy a dataset from a shared file system to every node's own disk; run it again to continue",
         examples=(
             "horovodrun -np 2 %(prog)s data/quickstart /tmp/quickstart",
@@ -196,7 +196,7 @@ def _add_staging(parser: CommandParser) -> None:
 
     command = parser.add_command(
         "keep",
-        f"{__package__}.datasets:keep",
+        f"{__package__}.job:keep",
         summary="copy home what this rank has added to a dataset on its node's own disk",
         examples=("horovodrun -np 2 %(prog)s /tmp/quickstart data/home",),
     )
@@ -215,7 +215,7 @@ def _add_reports(parser: CommandParser) -> None:
 
     command = parser.add_command(
         "profile",
-        f"{__package__}.profiling:profile",
+        f"{__package__}.job:profile",
         summary="measure where the time of a training step goes, by kind of operation",
         description="Takes some steps of the job, on its samples or, where there are none, on random data, under\n"
         "TensorFlow's profiler. Nothing is trained. Under a launcher every rank profiles itself.",

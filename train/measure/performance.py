@@ -15,9 +15,11 @@ The sustained rate is the mean over the steps of a job, and the paper's error ba
 median over time of the mean over ranks and the central 68% (Kurth et al. 2018, section VI).
 """
 
+import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -162,3 +164,12 @@ def peak_memory_mib() -> float:
         used = psutil.Process().memory_info()
         return getattr(used, "peak_wset", used.rss) / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Returns the name of this machine's processor on Linux, elsewhere its architecture."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

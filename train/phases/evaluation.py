@@ -7,9 +7,10 @@ from typing import Any, cast
 import namsa
 
 from ..execution import backend
+from ..measure import performance
 from ..measure.performance import PerformanceAccount
 from ..measure.results import RunFacts
-from ..ranks import devices, reduction
+from ..ranks import reduction
 from ..tasks.reporting import facts_of_steps
 from ..tasks.task import Answers
 from .connect import Job
@@ -33,7 +34,7 @@ def evaluate(
     facts: RunFacts = {
         "ranks": job.ranks,
         "device": job.device,
-        "machine": devices.processor_name(),
+        "machine": performance.processor_name(),
         "parameters": state.assembly.model.count_params(),
         "training_samples": data.source.trained_on(data.samples, state.position.epoch),
         "epochs": state.position.epoch,

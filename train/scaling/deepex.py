@@ -17,9 +17,8 @@ not what its small images take.
 
 from ..networks import count
 from ..networks.resnet50 import ResNet50Config
-from .machine import SUMMIT
 from .model import allreduce_s, block_bytes, estimate_step
-from .strategy import Strategy
+from .strategy import SUMMIT, Strategy
 from .workload import workload
 
 NETWORK = ResNet50Config(input_shape=(1, 120, 85), classes=27, conv_bias=False)

@@ -9,10 +9,9 @@ from namsa.errors import InputError
 from ..experiment.sections import Training
 from ..networks import Network, count
 from .division import DividedStep, Division, divided_step
-from .machine import Machine
 from .model import estimate_step
 from .results import DivisionRow
-from .strategy import Strategy
+from .strategy import Machine, Strategy
 from .workload import WireType
 
 

@@ -24,9 +24,8 @@ from typing import Literal
 from fcdensenet.count import BYTES_PER_VALUE, LayerCount
 
 from ..networks import Network, count
-from .machine import Machine
 from .model import allreduce_s, coordination_s
-from .strategy import Strategy
+from .strategy import Machine, Strategy
 from .workload import FORWARD_SHARE, LayerTime, WireType, Workload, workload_of
 
 

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from namsa.figures.panels import styled
 
 from ..reports.figures import BLUE, GOLD, INK, RED
-from .machine import SUMMIT
 from .published import PUBLISHED_FLOP_PER_S, PublishedResult
 from .results import ScalingReport
+from .strategy import SUMMIT
 
 PURPLE, GREEN = "#7b5ea7", "#5b8e3e"
 COLOURS = (RED, INK, GOLD, BLUE, GREEN)  # of the strategies, as in figure 1, and gold for groups alone

@@ -29,8 +29,7 @@ Reductions (Thakur et al. 2005; Jeaugey 2019 for double binary trees), of B byte
 import math
 from dataclasses import dataclass
 
-from .machine import Machine
-from .strategy import Allreduce, Strategy, Unit, fused, units
+from .strategy import Allreduce, Machine, Strategy, Unit, fused, units
 from .workload import WireType, Workload
 
 

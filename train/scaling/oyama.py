@@ -18,9 +18,8 @@ from ..networks.cosmoflow import CosmoFlowConfig
 from ..networks.registry import Network
 from ..networks.unet3d import UNet3DConfig
 from .division import DividedStep, Division, divided_step
-from .machine import SUMMIT
 from .model import estimate_step
-from .strategy import Strategy
+from .strategy import SUMMIT, Strategy
 
 COSMOFLOW = CosmoFlowConfig(input_shape=(4, 512, 512, 512))
 UNET = UNet3DConfig(input_shape=(1, 256, 256, 256))
@@ -36,7 +35,7 @@ def speed_up(network: Network, groups: int, few: int, many: int, kernel_rows: fl
 
     Args:
         groups: Number of samples of a step, each with a group of GPUs.
-        kernel_rows: See `train.scaling.machine.Machine`.
+        kernel_rows: See `train.scaling.strategy.Machine`.
     """
     machine = LASSEN.model_copy(update={"kernel_rows": kernel_rows})
 

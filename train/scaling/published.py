@@ -39,9 +39,8 @@ from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 
 from . import deepex, oyama
-from .machine import SUMMIT, Machine
 from .model import allreduce_s, efficiency
-from .strategy import Strategy, fused, units
+from .strategy import SUMMIT, Machine, Strategy, fused, units
 from .workload import Gradient, Workload, workload
 
 CACHE_AND_GROUPS = Strategy("bitvector", groups=8, allreduce="tree")

@@ -22,11 +22,10 @@ from ..networks import Network, count, read_network
 from ..reports.runs import read_steps
 from . import fit
 from .divided_job import DividedJob
-from .machine import SUMMIT, Machine
 from .model import block_bytes, checkpoint_s, efficiency, estimate_step, steps_between
 from .published import STRATEGIES, published_results
 from .results import CurveRow, ScalingReport, Synchronisation
-from .strategy import Strategy, strategy_of
+from .strategy import SUMMIT, Machine, Strategy, strategy_of
 from .workload import WireType, Workload, workload
 
 
@@ -59,7 +58,7 @@ def report(
     overrides: Sequence[str] = (),  # overrides of the form "section.key=value"
     *,
     ranks: str = "1..27600",  # "1..N", or numbers separated by commas
-    machine: Path | None = None,  # YAML file with the keys of `train.scaling.machine.Machine`. Default: Summit
+    machine: Path | None = None,  # YAML file with the keys of `train.scaling.strategy.Machine`. Default: Summit
     # Run on one rank, whose steps tell how long one rank computes. Default: the network's FLOP over the machine's rate.
     run_dir: Path | None = None,
     samples: int | None = None,  # samples in the training split. Default: those of the dataset, if it exists

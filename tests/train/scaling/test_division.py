@@ -11,10 +11,9 @@ from namsa.errors import InputError
 from train.__main__ import main
 from train.networks import count
 from train.scaling.division import Division, divided_step
-from train.scaling.machine import SUMMIT
 from train.scaling.model import estimate_step
 from train.scaling.report import report, way_counts
-from train.scaling.strategy import Strategy
+from train.scaling.strategy import SUMMIT, Strategy
 from train.scaling.workload import workload
 
 NETWORK = NetworkConfig(input_shape=(3, 64, 48), layers=(1, 2, 1), growth=4, kernel=5, first_kernel=3, first_filters=6)

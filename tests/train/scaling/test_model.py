@@ -8,7 +8,6 @@ import pytest
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from train.scaling import published
-from train.scaling.machine import SUMMIT, Machine
 from train.scaling.model import (
     allreduce_s,
     block_bytes,
@@ -19,7 +18,7 @@ from train.scaling.model import (
     steps_between,
     straggler_delay_s,
 )
-from train.scaling.strategy import Strategy
+from train.scaling.strategy import SUMMIT, Machine, Strategy
 from train.scaling.workload import Gradient, Workload, workload
 
 QUIET = Machine(jitter=0, late_rate=0)

@@ -11,8 +11,8 @@ from fcdensenet.count import count
 from train.experiment.experiment import load
 from train.measure.performance import sustained_and_peak
 from train.scaling import deepex, oyama, published
-from train.scaling.machine import SUMMIT
 from train.scaling.model import efficiency
+from train.scaling.strategy import SUMMIT
 from train.scaling.workload import workload
 
 RESULTS = published.published_results()

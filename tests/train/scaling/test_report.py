@@ -11,8 +11,8 @@ from fcdensenet.count import count
 from namsa.errors import InputError
 from train.__main__ import main
 from train.experiment.experiment import load
-from train.scaling.machine import SUMMIT
 from train.scaling.report import measured_compute_s, rank_counts, report
+from train.scaling.strategy import SUMMIT
 
 PAPER = CONFIGS / "paper.yaml"
 

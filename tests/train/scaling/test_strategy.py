@@ -10,10 +10,9 @@ from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
 from train.experiment.sections import Training
 from train.scaling import published
-from train.scaling.machine import Machine
 from train.scaling.model import estimate_step
 from train.scaling.report import report
-from train.scaling.strategy import Strategy, Unit, fused, strategy_of, units
+from train.scaling.strategy import Machine, Strategy, Unit, fused, strategy_of, units
 from train.scaling.workload import Gradient, workload
 
 GRADIENTS = workload(

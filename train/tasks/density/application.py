@@ -21,11 +21,10 @@ from namsa.pixels import PixelGrid, detector_grid
 
 from ...apply import familiarity, pacbed, windows
 from ...apply.aberrations import MEASURED
-from ...apply.comparison import Comparison, Estimated
 from ...apply.models import Model
 from ...apply.reading import AddNote
 from ...apply.scans import FittedScan, Notes, check_number, network_for, open_scan
-from ...apply.trust import KnownSpecimen, WindowSimulation, window_simulation
+from ...apply.trust import Comparison, Estimated, KnownSpecimen, WindowSimulation, window_simulation
 from ...apply.windows import BlendedImages, ScanImages, ScanNetwork
 from ...program import PROGRAM
 from .halves import check_halves, measure_halves

@@ -10,8 +10,8 @@ from namsa.arrays import Floats
 from namsa.config.simulation import SimulationConfig
 from namsa.pixels import PixelGrid
 
-from ...apply.comparison import Comparison
 from ...apply.scan_result import Maps, ScanResult
+from ...apply.trust import Comparison
 from .quantities import QUANTITIES, Range, quantity_range
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import tensorflow as tf
 from ....ranks import reduction
 from ....ranks.exchange import Exchange
 from .. import packing
-from ..delivery import deliver
+from ..packing import deliver
 from .section import LocalSGD
 
 Moments = npt.NDArray[np.float32]

@@ -21,7 +21,7 @@ from ....optimization.gradients import time_after
 from ....ranks import grouping, reduction
 from ....ranks.exchange import Exchange
 from .. import packing
-from ..delivery import deliver
+from ..packing import deliver
 from .ownership import Ownership, balanced_owners, wire_bytes
 from .precision import FLOAT_BITS, LayerStates, initial_states, next_states
 from .section import Sharded
