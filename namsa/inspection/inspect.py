@@ -173,7 +173,8 @@ def _inspect(recording: Recording, lattice: Lattice, focus: str | None, on_progr
     bad = bad_mask(bad_pixels, tuple(detector))
     pattern = repair(statistics.mean.copy(), bad)
     disk, descan = _disk(statistics, pattern, bad, (sy, sx), notes)
-    described = describe(recording, statistics, bad_pixels, _inside(disk, bad))
+    inside = ~bad if disk is None else ~bad & (distances(bad.shape, disk.parameters) < disk.radius - 1)
+    described = describe(recording, statistics, bad_pixels, inside)
     if disk is None:
         file = CalibrationFile(known, _excluded(recording, bad_pixels), recording.name, tuple(notes))
         return Inspection(described, file, recording, statistics, pattern, bad_pixels, None, None, None, None)
@@ -230,11 +231,6 @@ def _places(bad_pixels: list[BadPixel]) -> tuple[tuple[int, int], ...]:
 def _excluded(recording: Recording, bad_pixels: list[BadPixel]) -> tuple[tuple[int, int], ...]:
     """Returns the pixels that a mask excludes, and those that were found."""
     return tuple(sorted({*recording.bad_pixels, *_places(bad_pixels)}))
-
-
-def _inside(disk: Disk | None, bad: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Returns the good pixels inside the disk, or all good ones without a disk."""
-    return ~bad if disk is None else ~bad & (distances(bad.shape, disk.parameters) < disk.radius - 1)
 
 
 def _disk(

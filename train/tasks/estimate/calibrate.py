@@ -5,7 +5,7 @@ one factor for each quantity, which `calibration.json` holds with the coverage o
 """
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NotRequired
 
@@ -130,11 +130,6 @@ def _rows(dataset: Dataset, entry: Entry, model: Model, predict: Predict) -> lis
     names, rows = model.experiment.training.estimate.quantities, []
     true = {name: sample_value(entry, name) for name in names}
     for window in known_windows(dataset, [entry], model.experiment):
-        estimates, deviations = (_named(names, each[0]) for each in predict(window.patterns))
+        estimates, deviations = (dict(zip(names, each[0].tolist(), strict=True)) for each in predict(window.patterns))
         rows.append({"true": true, "estimate": estimates, "deviation": deviations})
     return rows
-
-
-def _named(names: Sequence[str], values: Any) -> dict[str, float]:
-    """Returns values by name."""
-    return dict(zip(names, values.tolist(), strict=True))
