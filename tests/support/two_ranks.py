@@ -20,7 +20,7 @@ from train.experiment.sections import Training
 from train.optimization import precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
-from train.ranks import reduction
+from train.ranks import reduction, wire
 from train.ranks.exchange import make_exchange
 
 STEPS, GROUPS = 5, 6
@@ -102,7 +102,7 @@ def failing(on, rank):
 def overflowing(ranks):
     """What the mean of float16 messages is if no gradient, but the sum of all of them is beyond float16."""
     exchange = make_exchange(Allreduce(groups=1, compression="fp16"))
-    largest = 60000.0 * precision.wire_divisors(ranks)[0]
+    largest = 60000.0 * wire.wire_divisors(ranks)[0]
 
     @tf.function(autograph=False)
     def means(gradient):

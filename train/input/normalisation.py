@@ -28,9 +28,8 @@ from namsa.pixels import raster_shape
 
 from ..execution import backend
 from ..experiment import symmetries
-from ..experiment.channels import TENTHS, Channels, image_coordinates
+from ..experiment.channels import TENTHS, Channels, image_coordinates, refocused
 from ..experiment.inputs import Inputs
-from ..experiment.refocus import refocused
 
 Tensor = Any
 

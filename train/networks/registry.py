@@ -18,8 +18,8 @@ from .cosmoflow import CosmoFlowConfig
 from .cvae import CVAEConfig
 from .deeplabv3plus import DeepLabV3PlusConfig
 from .feedforward import AlexNetConfig, FeedForwardConfig, LeNetConfig, VGGConfig
+from .layers import ShapeNetworkLayers
 from .resnet50 import ResNet50Config
-from .shape_layers import ShapeNetworkLayers
 from .unet3d import UNet3DConfig
 
 if TYPE_CHECKING:

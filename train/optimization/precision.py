@@ -14,6 +14,7 @@ import keras
 from keras import ops
 
 from ..experiment.sections import Training
+from ..ranks.wire import wire_divisors
 
 Tensor = Any
 
@@ -144,27 +145,3 @@ def log_max_scale(statistics: Tensor, log_max: float = LOG_MAX) -> Tensor:
     mean = fast / (1 - FAST**steps)
     deviation = ops.sqrt(ops.maximum(square / unbiased - (slow / unbiased) ** 2, 0.0))
     return ops.clip(2.0 ** (log_max - (mean + DEVIATIONS * deviation)), 1.0, MAX_SCALE)
-
-
-def wire_divisors(ranks: int) -> tuple[float, float]:
-    """Returns the divisors of a float16 gradient before and after the sum over `ranks`, whose product is `ranks`.
-
-    With N ranks, the sum needs log₂ N bits of range more than a gradient. Both divisors are about √N, so that half of
-    these bits are at the end of small numbers and half at that of large ones. The first is a power of two, by which a
-    division does not round.
-    """
-    before = 2.0 ** round(math.log2(ranks) / 2)
-    return before, ranks / before
-
-
-def to_wire(gradient: Tensor, ranks: int) -> Tensor:
-    """Returns a float32 gradient, scaled by the loss scale, as the float16 message that is summed over `ranks`."""
-    return ops.cast(gradient / wire_divisors(ranks)[0], "float16")
-
-
-def from_wire(total: Tensor, ranks: int) -> Tensor:
-    """Returns the float32 mean from the float16 sum of the messages of `ranks`.
-
-    A sum that overflows is infinite in the same places on all ranks, so that all of them skip the step.
-    """
-    return ops.cast(total, "float32") / wire_divisors(ranks)[1]

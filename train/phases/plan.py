@@ -9,8 +9,7 @@ from ..experiment.experiment import Experiment
 from ..input.division import OwnPart
 from ..input.source import SampleSource, TrainingSet
 from ..input.views import Compose, ReadCache
-from ..measure.energy import energy_meter
-from ..measure.performance import PerformanceAccount
+from ..measure.performance import PerformanceAccount, energy_meter
 from ..networks import count
 from ..optimization.loop import Step, make_step
 from ..ranks import reduction

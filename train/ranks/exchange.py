@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from ..experiment.exchange import Allreduce, ExchangeSection, GradientGroups
 from ..experiment.registry import strategy
-from ..optimization.precision import from_wire, to_wire
 from . import grouping, reduction
+from .wire import from_wire, to_wire
 
 Tensor = Any
 

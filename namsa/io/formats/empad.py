@@ -22,11 +22,11 @@ import numpy as np
 
 from namsa.errors import InputError
 from namsa.files import open_regular, read_bytes
-from namsa.io.formats.frame_files import siblings
 from namsa.io.frames import Array, file_frames
 from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
+from namsa.io.siblings import siblings
 from namsa.io.units import positive
 from namsa.text import shorten
 

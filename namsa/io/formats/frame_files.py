@@ -4,7 +4,6 @@ The frames are those of the files in the order of the numbers in their names, al
 their frame is read, and what the first one says of the calibration stands for all.
 """
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.text import shorten
 
-MOST_ENTRIES = 200_000  # of a folder
 NAME = "one file per frame"
 SUFFIXES = ()
 
@@ -115,21 +113,3 @@ def _open(path: Path) -> Iterator[Recording]:
         raise InputError(f"{path} is no file of {module.NAME}")
     with module.open_recording(path, ReadOptions(scan_shape=(1, 1))) as recording:
         yield recording
-
-
-def sibling(path: Path, suffix: str) -> Path | None:
-    """Returns the file beside `path` that has its name and another suffix; `None` if there is none."""
-    own = path.with_suffix(suffix)
-    if own.is_file():
-        return own
-    return next((other for other in siblings(path, suffix) if other.name.lower() == own.name.lower()), None)
-
-
-def siblings(path: Path, suffix: str) -> Iterator[Path]:
-    """Yields the files in the folder of `path` that end in a suffix, in small letters or in capitals."""
-    try:
-        with os.scandir(path.parent) as entries:
-            names = sorted(entry.name for entry in islice(entries, MOST_ENTRIES) if entry.name.lower().endswith(suffix))
-    except OSError:
-        return
-    yield from (found for name in names if (found := path.parent / name).is_file())

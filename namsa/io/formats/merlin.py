@@ -26,12 +26,12 @@ import numpy.typing as npt
 
 from namsa.errors import InputError
 from namsa.files import open_regular, read_text
-from namsa.io.formats.frame_files import sibling
 from namsa.io.frames import Array, Decode, file_frames
 from namsa.io.layout import arrange
 from namsa.io.planes import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
+from namsa.io.siblings import sibling
 from namsa.io.units import finite
 from namsa.text import shorten
 

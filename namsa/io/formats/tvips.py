@@ -19,12 +19,12 @@ import numpy.typing as npt
 
 from namsa.errors import InputError
 from namsa.files import open_regular
-from namsa.io.formats.frame_files import siblings
 from namsa.io.frames import FileFrames, JoinedFrames, file_frames
 from namsa.io.layout import arrange
 from namsa.io.planes import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
+from namsa.io.siblings import siblings
 
 NAME = "TVIPS"
 SUFFIXES = (".tvips",)

@@ -6,8 +6,8 @@ import pytest
 
 import namsa
 from namsa.config.instrument import Detector
+from train.experiment.channels import make_refocus, refocused
 from train.experiment.conditions import Conditions
-from train.experiment.refocus import make_refocus, refocused
 
 STEP, SCAN, PIXEL, SHAPE = (0.5, 0.4), (20, 24), 5.0, (14, 12)
 DEPTHS = (0.0, 20.0, 40.0, 60.0, 80.0)

@@ -7,8 +7,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from train.measure.energy import Energy, counter, energy_meter
-from train.measure.performance import PerformanceAccount, spread, sustained_and_peak
+from train.measure.performance import Energy, PerformanceAccount, counter, energy_meter, spread, sustained_and_peak
 
 
 class TwoRanks:

@@ -15,8 +15,7 @@ from namsa.errors import InputError
 from train.experiment import registry
 from train.experiment.exchange import Allreduce
 from train.experiment.sections import Training
-from train.optimization import precision
-from train.ranks import reduction
+from train.ranks import reduction, wire
 
 
 @pytest.mark.slow
@@ -73,7 +72,7 @@ def summed(message, ranks):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 96, 27_600])
 def test_the_divisors_share_the_ranks_between_small_and_large_gradients(ranks):
-    before, after = precision.wire_divisors(ranks)
+    before, after = wire.wire_divisors(ranks)
     assert before * after == ranks
     assert ranks**0.5 / 2**0.5 <= before <= ranks**0.5 * 2**0.5
     assert before == 2 ** round(np.log2(before))  # so that it rounds no gradient
@@ -83,22 +82,22 @@ def test_at_27600_ranks_gradients_arrive_that_division_by_the_ranks_would_lose()
     ranks = 27_600
     gradients = tf.constant([5e-4, 1e-4, 5e-5, 1e-5], tf.float32)
     assert not np.any(tf.cast(gradients / ranks, tf.float16))  # as it was: less than half the smallest float16
-    means = precision.from_wire(summed(precision.to_wire(gradients, ranks), ranks), ranks).numpy()
+    means = wire.from_wire(summed(wire.to_wire(gradients, ranks), ranks), ranks).numpy()
     np.testing.assert_allclose(means, gradients, rtol=0.5)  # subnormal, with one to seven bits
     np.testing.assert_allclose(means[0], 5e-4, rtol=1e-2)
     # The smallest that is left is half of float16's smallest number times the divisor.
-    smallest = 2.0**-25 * precision.wire_divisors(ranks)[0]
-    assert precision.to_wire(tf.constant(1.01 * smallest), ranks) > 0
-    assert precision.to_wire(tf.constant(0.99 * smallest), ranks) == 0
+    smallest = 2.0**-25 * wire.wire_divisors(ranks)[0]
+    assert wire.to_wire(tf.constant(1.01 * smallest), ranks) > 0
+    assert wire.to_wire(tf.constant(0.99 * smallest), ranks) == 0
 
 
 @pytest.mark.parametrize("ranks", [2, 96, 27_600])
 def test_equal_gradients_overflow_in_the_sum_where_predicted(ranks):
-    limit = 65504 / precision.wire_divisors(ranks)[1]
-    fits, overflows = (precision.to_wire(tf.constant(limit * part), ranks) for part in (0.97, 1.03))
+    limit = 65504 / wire.wire_divisors(ranks)[1]
+    fits, overflows = (wire.to_wire(tf.constant(limit * part), ranks) for part in (0.97, 1.03))
     assert np.isfinite([fits, overflows]).all()  # no message does
-    np.testing.assert_allclose(precision.from_wire(summed(fits, ranks), ranks), 0.97 * limit, rtol=5e-3)
-    assert np.isinf(precision.from_wire(summed(overflows, ranks), ranks))
+    np.testing.assert_allclose(wire.from_wire(summed(fits, ranks), ranks), 0.97 * limit, rtol=5e-3)
+    assert np.isinf(wire.from_wire(summed(overflows, ranks), ranks))
 
 
 # ---- One process ----------------------------------------------------------------------------------------------------

@@ -19,8 +19,7 @@ from ..reporting import with_places
 from . import depth_section, summary
 from .figures import sample_figure
 from .pictures import Picture, read_predictions
-from .quantities import quantity_of
-from .results import Evaluation, SampleRow, read_evaluation
+from .results import Evaluation, SampleRow, quantity_of, read_evaluation
 from .score_tables import (
     HUBER,
     MAE,

@@ -30,8 +30,7 @@ from ...optimization.losses import DensityObjective
 from ...ranks.protocol import Ranks
 from ..task import Answers, Row, Score, Task
 from .evaluate import AtomsOf, HeldOut, evaluate, predictions, predictor
-from .quantities import target_image
-from .results import Evaluation
+from .results import Evaluation, target_image
 
 
 class Density(Task):

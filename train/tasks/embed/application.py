@@ -25,9 +25,9 @@ from ...apply.models import Model
 from ...apply.scan_result import Maps, ScanResult
 from ...apply.scans import Notes, check_answer, network_for, open_scan
 from ...apply.weights import build_loaded
-from ...measure.clusters import cluster
 from ...networks.cvae import CVAEConfig
 from ..pattern_images import images
+from .scores import cluster
 from .task import autoencoder, decoder, rmse_of_each
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from namsa.dataset import records
 from train.__main__ import main as command
 from train.apply.models import load_model
 from train.experiment.experiment import load
-from train.tasks.density.quantities import target_image
+from train.tasks.density.results import target_image
 
 JOB = {
     "target": {"kind": "potential", "max_q_per_angstrom": 1.0},
