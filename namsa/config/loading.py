@@ -42,32 +42,58 @@ Model = TypeVar("Model", bound=BaseModel)
 def read_yaml(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Reads a mapping from a YAML file and applies overrides; returns the mapping, not yet validated.
 
+    A file may have `stages`: settings of the second stage, of the third and so on, each by keys `section.key`. A stage
+    keeps what those before it have set. The key `stage` chooses one; without it, it is the first: the file's own
+    settings.
+
     Args:
-        overrides: Settings as `section.key=value`, whose values are YAML too.
+        overrides: Settings as `section.key=value`, whose values are YAML too. They go before those of a stage.
 
     Raises:
-        InputError: If the file cannot be read or holds no mapping, or an override is malformed.
+        InputError: If the file cannot be read or holds no mapping, an override is malformed, or there is no such stage.
     """
     tree = parse_yaml(read_text(Path(path), largest_bytes=LARGEST_FILE_BYTES, kind="the configuration"), str(path))
     if not isinstance(tree, dict):
         raise InputError(f"{path} must hold a mapping of sections, not {type(tree).__name__}")
-    for override in overrides:
-        _apply_override(tree, override)
+    given = [_override(override) for override in overrides]
+    chosen = {"stage": tree.pop("stage", 1)} | {key: value for key, value, _ in given if key == "stage"}
+    of_stages = [(str(key), value, f"{path}: {key}") for key, value in _stage_settings(tree, chosen["stage"], path)]
+    for key, value, name in [*of_stages, *(each for each in given if each[0] != "stage")]:
+        _set_value(tree, key, value, name)
     return tree
 
 
-def _apply_override(tree: dict[str, Any], override: str) -> None:
-    """Sets the value of an override in a tree, and makes the sections that are missing."""
+def _stage_settings(tree: dict[str, Any], stage: Any, path: Path | str) -> list[tuple[Any, Any]]:
+    """Returns keys and values of a stage of a configuration and of those before it, the file's own left out."""
+    stages = tree.get("stages") or []
+    if not isinstance(stages, list) or not all(isinstance(each, dict) for each in stages):
+        raise InputError(f"{path}: stages must be a list, for each stage a mapping of section.key to a value")
+    if isinstance(stage, bool) or not isinstance(stage, int) or not 1 <= stage <= 1 + len(stages):
+        raise InputError(f"{path}: stage is {shorten(stage)}, and it has stages 1 to {1 + len(stages)}")
+    return [setting for each in stages[: stage - 1] for setting in each.items()]
+
+
+def _override(override: str) -> tuple[str, Any, str]:
+    """Returns the key and the value of an override, and how a message names it."""
     path, equals, text = override.partition("=")
-    keys = path.strip().split(".")
     name = f"--set {shorten(override)}"
-    if not equals or not all(keys) or len(keys) > DEEPEST_KEY:
+    if not equals:
         raise InputError(f"{name}: write it as --set section.key=value")
     try:
-        value = parse_yaml(text, "the value")
+        return path.strip(), parse_yaml(text, "the value"), name
     except InputError as error:
         raise InputError(f"{name}: {shorten(text)!r} is not a YAML value: {error}") from None
-    node = tree
+
+
+def _set_value(tree: dict[str, Any], path: str, value: Any, name: str) -> None:
+    """Sets the value of a key in a tree, and makes the sections that are missing.
+
+    Args:
+        name: How a message names the setting.
+    """
+    keys, node = path.split("."), tree
+    if not all(keys) or len(keys) > DEEPEST_KEY:
+        raise InputError(f"{name}: write it as --set section.key=value")
     for depth, key in enumerate(keys[:-1]):
         node = node.setdefault(key, {})
         if not isinstance(node, dict):

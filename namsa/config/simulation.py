@@ -1,7 +1,7 @@
 """The configuration of a simulation. Units are in the names of the keys; lengths are in Å.
 
 The YAML file of an experiment has the sections of `SimulationConfig` and sections that belong to other packages
-(`network`, `training`, and `data.source`). This package ignores the latter.
+(`network`, `training`, `stages`, `finish`, and `data.source`). This package ignores the latter.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ LARGEST_SCAN_FILE_BYTES = 2**26  # a million positions as text take half of it
 # Of samples whose pixels or slices the accuracy chooses, or whose atoms are displaced. Whoever changes the values that
 # follow from their settings raises it, and with it their hashes. 2: displaced atoms stay at the face that they leave.
 REVISION = 2
-SECTIONS_OF_OTHER_PACKAGES = ("network", "training")
+SECTIONS_OF_OTHER_PACKAGES = ("network", "training", "stages", "finish")
 
 
 class Data(Section):

@@ -161,7 +161,7 @@ def write_card(name: str, task: TaskCard, facts: CardFacts) -> str:
         card_sections.data(experiment, facts.strata),
         card_sections.training(experiment, facts.evaluation["run"], facts.training_s, weights, facts.chosen),
     )
-    return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
+    return "\n\n".join(filter(None, ("\n".join(lines) for lines in sections))) + "\n"
 
 
 def share_that_differs(before: Array, after: Array) -> float:

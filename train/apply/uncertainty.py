@@ -105,6 +105,7 @@ def coverage_by_group(
         group: CoverageGroup = {"by": name, "group": label, "windows": len(indices), "least_68": min(one), **mean}
         if ssims := [ssim for index in indices if (ssim := rows[index].ssim) is not None]:
             group["ssim"], group["least_ssim"] = float(np.mean(ssims)), min(ssims)
+            group["tenth_ssim"] = float(np.quantile(ssims, 0.1))
         found.append(group)
     return found
 

@@ -64,10 +64,13 @@ def _train(
     """Runs the main job and returns its exit code."""
 
     def work(_: Any) -> None:
-        from .. import main
+        from .. import main, recipe
 
         wait_s = SUPERVISED_LOCK_WAIT_S if exit_code_file else locks.WAIT_S
-        main.train(config, overrides, run_dir, evaluate_only, home, wait_s, force)
+        if evaluate_only:
+            main.train(config, overrides, run_dir, evaluate_only)
+        else:
+            recipe.run(config, overrides, run_dir, home, wait_s, force)
 
     chosen = exit_code(lambda: choose_backend(config, overrides), exit_code_file)
     return chosen or as_rank(work, exit_code_file)
@@ -82,16 +85,23 @@ def _dry_run(options: argparse.Namespace) -> int:
 
         experiment = load(options.config, options.overrides)
         reduction.start(experiment.training)
+        from .. import recipe
         from ..scaling import forecast
 
-        estimate = forecast.forecast(experiment, options.ranks or reduction.size())
-        if reduction.rank() == 0 and options.json:
-            print(json.dumps(estimate))
-        elif reduction.rank() == 0:
+        ranks, console = options.ranks or reduction.size(), Console(markup=False, quiet=reduction.rank() != 0)
+        stages = recipe.stages_of(options.config, options.overrides, options.run_dir)
+        if len(stages) > 1 and not options.json:
+            for line in recipe.expected(stages, ranks):
+                console.print(line, highlight=False, soft_wrap=True)
+            return
+        estimates = [forecast.forecast(stage.experiment, ranks) for stage in stages]
+        if options.json and reduction.rank() == 0:
+            print(json.dumps(estimates[0] if len(stages) == 1 else {"stages": estimates}))
+        elif not options.json:
             table = Table(box=None, show_header=False)
-            for row in forecast.table_rows(estimate):
+            for row in forecast.table_rows(estimates[0]):
                 table.add_row(*row)
-            Console(markup=False).print(table, highlight=False)
+            console.print(table, highlight=False)
 
     return exit_code(lambda: choose_backend(options.config, options.overrides)) or as_rank(work)
 

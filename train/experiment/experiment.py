@@ -3,11 +3,12 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from fcdensenet.config import NetworkConfig
-from namsa.config.loading import read_yaml, validate
+from namsa.config.loading import Section, read_yaml, validate
 from namsa.config.simulation import SimulationConfig
 from namsa.pixels import depth_axis
 
@@ -20,6 +21,17 @@ from .sections import Training
 from .symmetries import broken_by
 
 
+class Finish(Section):
+    """What follows the training: the network is calibrated, as by `train calibrate`, and packed with its card."""
+
+    simulated: int | None = Field(
+        None, ge=1, le=10**6, description="held-out samples whose density is simulated, about so many; none: all"
+    )
+    outside: int = Field(
+        0, ge=0, le=10**6, description="training specimens that are simulated under conditions that were not learnt"
+    )
+
+
 class Experiment(SimulationConfig):
     """One experiment, from crystals to the report.
 
@@ -27,11 +39,22 @@ class Experiment(SimulationConfig):
         network: Section network.
         training: Section training.
         data: Section data.
+        stages: Settings of the second stage of the training, of the third and so on.
+        finish: Section finish.
     """
 
     network: NetworkSections
     training: Training
     data: Data = Data()
+    stages: tuple[dict[str, Any], ...] = Field(
+        (),
+        exclude=True,
+        description="the training's second stage, the third and so on: each has keys section.key for what differs from "
+        "the stage before, from whose weights it starts. `--set stage=N` chooses one",
+    )
+    finish: Finish | None = Field(
+        None, exclude=True, description="calibrates the trained network and packs it as a model; none: neither"
+    )
 
     def sample_shapes(self) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
         """Returns the shapes of a stored sample's patterns, `(sy, sx, dy, dx)`, and of its density, `(ty, tx)`.

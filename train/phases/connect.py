@@ -62,7 +62,7 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
     """
     started = time.perf_counter()
     with signals.listen() as stop_request:
-        reduction.start(_start_settings(config, overrides))
+        reduction.start(start_settings(config, overrides))
         rank, ranks = reduction.rank(), reduction.size()
         device = backend.execution().claim(reduction.local_rank(), reduction.local_size())
         with reduction.together():
@@ -80,7 +80,7 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
             yield Job(experiment, evaluate_only, rank, ranks, device, split, stop_request, watchdog, started)
 
 
-def _start_settings(config: Path, overrides: Sequence[str]) -> Training | None:
+def start_settings(config: Path, overrides: Sequence[str]) -> Training | None:
     """Returns what Horovod needs to start. A configuration that is not valid is reported afterwards."""
     try:
         return load(config, overrides).training

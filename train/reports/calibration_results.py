@@ -20,6 +20,7 @@ class CoverageGroup(Coverage):
     least_68: float  # the least fraction, of any of these windows, within one standard deviation
     ssim: NotRequired[float]  # mean SSIM of the mean predictions; absent where no window has one, as the following
     least_ssim: NotRequired[float]  # the least of them
+    tenth_ssim: NotRequired[float]  # a tenth of them are below; absent in files of earlier versions, too
 
 
 class ToldApart(TypedDict):

@@ -1,7 +1,7 @@
 """The sections of a model card that do not depend on the task: what data it takes, limits, dataset and training."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from namsa.config.instrument import KINDS, Simulation
 from namsa.dataset.strata import Strata
@@ -36,6 +36,9 @@ NETWORKS = {
 }
 
 
+SIGNS = {"defocus_angstrom": " (of the entrance; underfocus > 0)"}
+
+
 @dataclass(frozen=True)
 class Usage:
     """How a network is applied to a file."""
@@ -45,14 +48,25 @@ class Usage:
     out: str  # the file that the command writes, as "DENSITY.h5"
     by_pattern: bool = False  # whether the network sees one pattern at a time, so that a scan may have any step
     windows: str = "in overlapping windows"  # how a scan is divided otherwise
+    checks: Mapping[str, str] = field(
+        default_factory=dict
+    )  # how a quantity is checked, by its key of the configuration
+    other_checks: str = "not checked"  # the same for all others
 
 
 def purpose(name: str, experiment: Experiment, usage: Usage) -> Iterator[str]:
     """What the network does, and the data that it takes."""
     trained = experiment.conditions()
-    others = {key: value for key, value in experiment.microscope.aberrations.items() if key != "C10" and value}
-    ranges = describe_varied(experiment) | describe_imperfections(experiment.training.inputs)
-    defocus = format_range(defocus_angstrom(experiment))
+    lens = experiment.microscope.aberrations.items()
+    fixed = {key + "_angstrom" * key.startswith("C"): f"{value:g}" for key, value in lens if key != "C10" and value}
+    ranges = {
+        "thickness_angstrom": describe_thickness(experiment).removesuffix(" Å"),
+        "defocus_angstrom": format_range(defocus_angstrom(experiment)),
+        **describe_varied(experiment),
+        "electrons_per_pattern": describe_dose(experiment.training.inputs) or "noiseless",
+        **fixed,
+        **describe_imperfections(experiment.training.inputs),
+    }
     step = "any" if usage.by_pattern else "up to twice that; resampled"
     window = (f"{times(trained.scan_shape)} positions", f"any scan, {usage.windows}")
     if usage.by_pattern:
@@ -75,12 +89,11 @@ def purpose(name: str, experiment: Experiment, usage: Usage) -> Iterator[str]:
                 f"pixels up to twice that; must reach {trained.reach_mrad:g} mrad",
             ),
             ("window", *window),
-            ("specimens", _kinds(experiment), "not checked"),
-            ("thickness", describe_thickness(experiment), "not checked: not in data files"),
-            ("defocus at the entrance, underfocus > 0", f"{defocus} Å", "not checked"),
-            ("other aberrations, Å", str(others or "none"), "not checked"),
-            ("dose, electrons per pattern", describe_dose(experiment.training.inputs) or "noiseless", "not checked"),
-            *((title(name), limits, "not checked") for name, limits in ranges.items()),
+            ("specimens", _kinds(experiment), usage.other_checks),
+            *(
+                (title(name) + SIGNS.get(name, ""), limits, usage.checks.get(name, usage.other_checks))
+                for name, limits in ranges.items()
+            ),
         ],
     )
 
@@ -128,7 +141,7 @@ def training_limits(experiment: Experiment) -> Iterator[str]:
         yield f"- Kinds of specimens that training did not see: {', '.join(unlearnt)}."
     yield (
         f"- Training saw {seen}. Nothing is known of thicker or much thinner specimens. Data files do not state the "
-        "thickness, so it is not checked."
+        "thickness."
     )
 
 

@@ -72,7 +72,8 @@ def test_interfaces_that_a_manifest_lists_are_told_with_their_partners(tmp_path,
         "specimen.thickness_angstrom=[20]",
     ]
     experiment = load(
-        CONFIGS / "reality_more.yaml", [*few, "variation.thickness_angstrom=[15, 20]", f"data.directory={tmp_path}"]
+        CONFIGS / "reality.yaml",
+        ["stage=2", *few, "variation.thickness_angstrom=[15, 20]", f"data.directory={tmp_path}"],
     )
     listed = manifest.ensure(tmp_path, experiment, select_materials(experiment.materials))
     monkeypatch.setattr(estimate, "SAMPLED", 1)  # its partner is in no other sample that is looked at

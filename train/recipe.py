@@ -1,0 +1,132 @@
+"""A recipe, top to bottom: the stages of a configuration one after the other, then the network's calibration and card.
+
+Each stage is a job of its own (`train.main`) with a run directory of its own, and starts from the weights of the stage
+before. The last one's is that of the recipe, the others are in its folder `stages`. What is done is not done again.
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from namsa import locks
+from namsa.errors import InputError
+from namsa.json_files import read_json
+from namsa.text import duration, plural
+
+from .apply.models import CALIBRATION, load_model
+from .apply.pack import pack
+from .experiment.experiment import Experiment, load
+from .main import train
+from .measure import telemetry
+from .optimization import checkpoint
+from .phases.connect import start_settings
+from .ranks import reduction
+from .scaling.forecast import forecast
+from .tasks import registry
+from .tasks.reporting import read_results
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One job of a recipe."""
+
+    number: int  # from 1
+    overrides: Sequence[str]  # applied to the file's values
+    experiment: Experiment  # the configuration with them
+    run_dir: Path
+    home: Path | None  # copy of the run directory
+
+    def is_done(self) -> bool:
+        """Returns whether the job is evaluated after all of its epochs or steps."""
+        training = self.experiment.training
+        try:
+            run = read_results(self.run_dir)["run"]
+        except InputError:
+            return False
+        return bool(run["epochs"] >= training.epochs or (training.steps and run["steps"] >= training.steps))
+
+
+def run(
+    config: Path,  # the experiment's YAML file; this and the following as of `train.main.train`
+    overrides: Sequence[str] = (),
+    run_dir: Path | None = None,
+    home: Path | None = None,
+    lock_wait_s: float = locks.WAIT_S,
+    force: bool = False,
+) -> None:
+    """Trains what is left of a configuration's stages, and finishes the network as the configuration says. Collective.
+
+    Raises:
+        InputError: As of `train.main.train`, as the following.
+        WorkError
+        Stopped
+    """
+    reduction.start(start_settings(config, overrides))
+    with reduction.together():
+        stages = stages_of(config, overrides, run_dir, home)
+        done = [stage.number for stage in stages if len(stages) > 1 and stage.is_done()]
+    done = reduction.gather_json(done)[0]  # the others may not see the run directories
+    left = [stage for stage in stages if stage.number not in done]
+    console = Console(quiet=reduction.rank() != 0, markup=False)
+    with reduction.together():
+        for line in expected(left, reduction.size()) if len(stages) > 1 else ():
+            console.print(line, highlight=False, soft_wrap=True)
+    for stage in left:
+        train(config, stage.overrides, stage.run_dir, False, stage.home, lock_wait_s, force)
+    with reduction.together():
+        if reduction.rank() == 0 and stages[-1].experiment.finish:
+            console.print(f"the model: {finish(stages[-1], console)}", highlight=False, soft_wrap=True)
+
+
+def stages_of(config: Path, overrides: Sequence[str], run_dir: Path | None, home: Path | None = None) -> list[Stage]:
+    """Returns the jobs of a configuration: one, if it has no stages or if `overrides` choose one.
+
+    Raises:
+        InputError: If the configuration of any of them is not valid.
+    """
+    whole = load(config, overrides)
+    folder, count = run_dir or Path("runs") / whole.name, 1 + len(whole.stages)
+    if count == 1 or any(override.partition("=")[0].strip() == "stage" for override in overrides):
+        return [Stage(1, overrides, whole, folder, home)]
+    stages: list[Stage] = []
+    for number in range(1, count + 1):
+        own, part = [f"stage={number}", *overrides], Path("stages", str(number)) if number < count else Path()
+        if stages and "training.start_from" not in whole.stages[number - 2]:
+            own.append(f"training.start_from={stages[-1].run_dir}")
+        stages.append(Stage(number, own, load(config, own), folder / part, home / part if home else None))
+    return stages
+
+
+def expected(stages: Sequence[Stage], ranks: int) -> Iterator[str]:
+    """Yields a line about each stage, and one about all: how long they take, as `--dry-run` estimates it."""
+    total = 0.0
+    for stage in stages:
+        found = forecast(stage.experiment, ranks)
+        simulation_s = found["simulation"]["seconds"] if found["simulation"] else 0.0
+        total += simulation_s + found["seconds"]
+        yield (
+            f"stage {stage.number}, {stage.run_dir}: {duration(simulation_s)} to simulate, {found['steps']} steps on "
+            f"{plural(found['train_samples'], 'sample')} in {duration(found['seconds'])}"
+        )
+    yield f"what is left: {duration(total)}, without waiting for data, evaluation and calibration"
+
+
+def finish(stage: Stage, console: Console) -> Path:
+    """Calibrates and packs the network of a stage, as far as that is not done; returns the model's folder."""
+    settings, weights = stage.experiment.finish, load_model(stage.run_dir).weights
+    assert settings
+    step, calibration = checkpoint.read_header(weights)["step"], stage.run_dir / CALIBRATION
+    module = registry.part(stage.experiment.training.task, "calibrate")
+    if module and not (calibration.is_file() and read_json(calibration).get("step") == step):
+        with telemetry.counter(console, "calibration, samples") as count:
+            module.calibrate(stage.run_dir, None, settings.simulated, count, settings.outside)
+    model = stage.run_dir / "model" / stage.experiment.name
+    if model.exists() and checkpoint.read_header(model / "weights.npz")["step"] != step:
+        shutil.rmtree(model)
+    if not model.exists():
+        with telemetry.counter(console, "card, measurements") as count:
+            pack(stage.run_dir, model, count)
+    return model
