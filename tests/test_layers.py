@@ -65,6 +65,7 @@ LAYERS = {
         ("integrations",),
         ("phases",),
         ("main",),
+        ("recipe",),
         ("commands", "evaluation"),
         ("__init__", "__main__"),
     ),

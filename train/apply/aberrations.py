@@ -34,10 +34,17 @@ class LearntAberrations(NamedTuple):
     known: dict[str, float]  # the others, Å and rad: the middle of their range
 
     @classmethod
-    def of(cls, config: SimulationConfig) -> "LearntAberrations":
-        """Returns the aberrations of the samples of a configuration."""
+    def of(cls, config: SimulationConfig, known_angstrom: float | None = None) -> "LearntAberrations":
+        """Returns the aberrations of the samples of a configuration.
+
+        Args:
+            config: The configuration.
+            known_angstrom: Thickness of the specimen, Å, to whose middle C10 refers; `None` allows for all that were
+                learnt, which hides a wrong focus of as much as half of their range.
+        """
         given, varied = config.microscope.aberrations, config.varied_quantities()
-        focus, thickness = defocus_angstrom(config), thickness_angstrom(config)
+        focus = defocus_angstrom(config)
+        thickness = (known_angstrom,) if known_angstrom else thickness_angstrom(config)
         c10 = min(thickness) / 2 - max(focus), max(thickness) / 2 - min(focus)
         largest = [
             max(magnitude(name, value) for value in varied.get(name, (abs(given.get(name[:3], 0.0)),)))

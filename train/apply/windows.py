@@ -84,11 +84,14 @@ class ScanNetwork:
     bins_shape: tuple[int, ...] = ()  # `(n,)` if the network predicts n bins along the beam
 
 
-def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note: AddNote) -> ScanNetwork:
+def prepare_network(
+    model: Model, plan: ResamplingPlan, passes: int | None, note: AddNote, thickness_angstrom: float | None = None
+) -> ScanNetwork:
     """Loads a network for a scan.
 
     Args:
         passes: Predictions with dropout per symmetry; see `train.apply.ensemble.choose_views`.
+        thickness_angstrom: Thickness of the specimen, Å; `None` if it is not known.
 
     Raises:
         InputError: If the scan is too small or, for layout detector, does not have the trained number of positions.
@@ -116,7 +119,7 @@ def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note
         window=window,
         multiple=multiple,
         image_shape=image_shape,
-        learnt=LearntAberrations.of(model.experiment),
+        learnt=LearntAberrations.of(model.experiment, thickness_angstrom),
         half_turn_valid=HALF_TURN in views.symmetries,
         whole_scan=whole_scan,
         bins_shape=model.experiment.bins_shape(),

@@ -49,10 +49,12 @@ def test_what_was_learnt_is_the_range_of_focus_about_the_middle_and_the_largest_
     ranges = {"defocus_angstrom": [-50, 80], "thickness_angstrom": [10, 30], "C12_angstrom": [0, 9]}
     drawn = {"rule": "random", "configurations": 4, **ranges, "C21_angstrom": [0, 700], "C30_angstrom": [-2e4, 4e4]}
     specimen = {"thickness_angstrom": [30]}
-    random = LearntAberrations.of(
-        trained_with(variation=drawn, specimen=specimen, simulation={"method": "scatter", "sampling_angstrom": 0.2})
+    config = trained_with(
+        variation=drawn, specimen=specimen, simulation={"method": "scatter", "sampling_angstrom": 0.2}
     )
+    random = LearntAberrations.of(config)
     assert random.limits == ((5 - 80, 15 + 50), 9, 700)
+    assert LearntAberrations.of(config, 24.0).limits == ((12 - 80, 12 + 50), 9, 700)  # of a thickness that is known
     assert random.known == {"C30": 1e4}
     grid = {"rule": "grid", "defocus_angstrom": [-50, 0, 20], "C21_angstrom": [[0, 0], [400, 1.0]]}
     assert LearntAberrations.of(trained_with(variation=grid)).limits == ((10 - 20, 10 + 50), 0, 400)

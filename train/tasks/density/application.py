@@ -161,9 +161,9 @@ def prepare(
 ) -> Prepared:
     """Loads the network of a scan. Raises InputError if the data do not fit the network."""
     model, plan = scan.model, scan.plan
-    network = windows.prepare_network(model, plan, options.passes, note)
-    simulation = None
     thickness = specimen.thickness_angstrom if specimen else None
+    network = windows.prepare_network(model, plan, options.passes, note, thickness)
+    simulation = None
     if specimen and thickness and not network.whole_scan:
         simulation = window_simulation(specimen, model, network.window, plan.step_angstrom)
     note(_uncertainty_note(network, model))
