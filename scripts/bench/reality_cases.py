@@ -22,7 +22,6 @@ ENERGY_EV, SEMIANGLE_MRAD, STEP, SCAN = 200e3, 20.0, 0.4, (48, 48)
 DETECTOR = {"shape": (33, 33), "pixel_mrad": 3.0}
 MAX_Q = 1.25  # 1/Å, of the target
 ORIGIN = 2.0  # Å, of the scan in the cell
-SAMPLING, SLICE = 0.115, 2.0  # Å
 MAX_DETECTED_MRAD = 33 / 2 * 3 + 0.7  # half a pixel of the reciprocal grid more than the detector
 
 
@@ -186,21 +185,18 @@ def write_cases(cases: Iterable[Case], folder: Path, on_case: Callable[[str], No
             waves = (case.specimen, case.thickness, condition.tilt, condition.vibration, condition.energy_ev)
             groups.setdefault(waves, []).append(case)
     for (specimen, thickness, tilt, vibration, energy_ev), members in groups.items():
-        atoms = SPECIMENS[specimen](thickness)
-        lx, ly, _ = atoms.cell.lengths()
-        shape = tuple(int(np.ceil(length / SAMPLING / 4)) * 4 for length in (ly, lx))
-        scattering = namsa.scatter(
-            atoms,
+        scattering = namsa.scatter(  # at the pixels and slices of the default accuracy
+            SPECIMENS[specimen](thickness),
             energy_ev=energy_ev,
             max_angle_mrad=max(case.condition.semiangle_mrad for case in members),
             max_detected_mrad=MAX_DETECTED_MRAD,
-            grid_shape=(shape[0], shape[1]),
-            slice_thickness_angstrom=SLICE,
             specimen_tilt_mrad=tilt,
             frozen_phonons=FrozenPhonons(rms_angstrom=vibration, configurations=4) if vibration else None,
         )
         for case in members:
-            _with_truth(expose(scattering, case), Grid((shape[0], shape[1]), (ly, lx))).save(folder / f"{case.name}.h5")
+            sample = expose(scattering, case)
+            grid = Grid(sample.density.shape, scattering.grid.extent_angstrom)
+            _with_truth(sample, grid).save(folder / f"{case.name}.h5")
             on_case(case.name)
 
 
