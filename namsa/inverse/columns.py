@@ -83,7 +83,7 @@ def find_columns(
 def average_over_lattice(image: Floats, pixels: PixelGrid) -> Floats:
     """Returns the mean of an image over the translations that repeat it; the image, if none does.
 
-    Noise displaces columns of atoms and makes equal ones unequal. Both would scatter to large angles.
+    Noise displaces columns of atoms, makes equal ones unequal and adds others: they scatter otherwise than a crystal's.
 
     Args:
         image: `(ny, nx)`.

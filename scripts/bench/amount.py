@@ -1,13 +1,13 @@
 """The size of reconstructed densities, with and without the mean pattern (`reconstruct --pacbed`), and the thickness.
 
-    scripts/uv run python scripts/bench/amount.py [--checkpoint NAME ...] [--list checks] [--work DIR] [--json]
+    scripts/uv run python scripts/bench/amount.py [--checkpoint NAME ...] [--list checks] [--truth] [--json]
 
 `amount_cases.py` simulates crystals at converged pixels and slices, each under defocus, astigmatism, coma, spherical
 aberration, tilt, thermal vibration, a source and a dose of its own. Networks are told nothing of these, and nothing of
 the thickness. "network" is the size of their density: the factor of the true one that fits it best by least squares.
 The columns after it are that size, its stated error, and the thickness over the true one in brackets, after the fit of
 the amount with the formula, with formula and vibration, and with formula and thickness. "ratio" is the rms error of the
-network's size over that with the formula.
+network's size over that with the formula. With `--truth` the true density takes the place of the network's.
 """
 
 import argparse
@@ -20,17 +20,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import h5py
 import numpy as np
-from amount_cases import LISTS, Case, Optics, write_case
-from ase.data import atomic_numbers
-from ase.formula import Formula
+from amount_cases import LISTS, Case, Optics, elements, write_case
 
 import train
 from namsa.inverse import amount
 from namsa.physics.optics import BeamSettings
 from train.apply import pacbed
 from train.apply.models import Model
-from train.apply.trust import KnownSpecimen
-from train.tasks.density.application import ReconstructionOptions
 
 
 def main() -> int:
@@ -38,6 +34,7 @@ def main() -> int:
     parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad-reality"], metavar="NAME")
     parser.add_argument("--list", choices=LISTS, default="checks")
     parser.add_argument("--cases", nargs="+", metavar="FORMULA", help="some cases; by default all of the list")
+    parser.add_argument("--truth", action="store_true", help="the true density in place of the network's")
     parser.add_argument("--work", type=Path, default=Path("data/amount-cases"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -48,7 +45,7 @@ def main() -> int:
         print(f"{name}: size over the true one (thickness over the true one)")
         for case in LISTS[options.list]:
             if not options.cases or case.formula in options.cases:
-                rows.append({"checkpoint": name} | evaluate(case, model, options.work))
+                rows.append({"checkpoint": name} | evaluate(case, model, options.work, options.truth))
                 print(line(rows[-1]), flush=True)
         own = [row for row in rows if row["checkpoint"] == name]
         errors = {key: rms([row[key][0] for row in own]) for key in ("network", *KNOWN)}
@@ -75,7 +72,7 @@ def line(row: dict) -> str:
     return "  ".join(parts)
 
 
-def evaluate(case: Case, model: Model, folder: Path) -> dict:
+def evaluate(case: Case, model: Model, folder: Path, true_density: bool = False) -> dict:
     """Returns the sizes of a case."""
     conditions, target = model.conditions, model.experiment.target
     optics = Optics(
@@ -91,25 +88,18 @@ def evaluate(case: Case, model: Model, folder: Path) -> dict:
     with h5py.File(path) as file:
         group = file[path.stem]
         truth, patterns = group["density/data"][()], group["cbed/data"][()]
-    specimen, how = KnownSpecimen(formula=case.formula), ReconstructionOptions(pacbed=True)
-    result = train.reconstruct(path, model, beam_intensity=1.0, specimen=specimen, options=how)
-    found = result.provenance["pacbed"]
-    density = result.density / (found["scale"] if found["told"] else 1.0)
+    result = train.reconstruct(path, model, beam_intensity=1.0)
+    density = truth if true_density else result.density
     size = float((density * truth).sum() / (truth**2).sum())
     thickness = case.true_thickness()
     row = {"case": path.stem, "network": (size, None), "ssim": _ssim(density, truth)}
     row["mean"] = float(density.mean() / truth.mean())
-    row["formula"] = (
-        size * found["scale"],
-        found["thickness_angstrom"] / thickness,
-        found["told"],
-        found["scale_error"],
-    )
     masks, beam = pacbed.ring_masks(model), BeamSettings(optics.energy_ev, optics.semiangle_mrad, {})
     rings = patterns.reshape(*patterns.shape[:2], -1) @ masks
-    composition = {atomic_numbers[symbol]: n for symbol, n in Formula(case.formula).count().items()}
+    composition = elements(case.formula)
     measurement = amount.Measurement(beam, model.experiment.detector, masks, optics.max_q)
     for key, known in (
+        (KNOWN[0], amount.Known(composition)),
         (KNOWN[1], amount.Known(composition, None, 0.05, case.vibration(), 0.005)),
         (KNOWN[2], amount.Known(composition, thickness)),
     ):

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import ase
 import ase.build
 import numpy as np
+from ase.data import atomic_numbers
+from ase.formula import Formula
 from ase.spacegroup import crystal
 
 import namsa
@@ -120,6 +122,11 @@ CHECKS = (  # written down before the settings were chosen, and looked at once
     Case("KTaO3", lambda: _crystal(["K", "Ta", "O"], [(0, 0, 0), (0.5,) * 3, (0.5, 0.5, 0)], 221, 3.989), 110, 22),
 )
 LISTS = {"tuned": TUNED, "checks": CHECKS}
+
+
+def elements(formula: str) -> dict[int, int]:
+    """Returns the number of atoms of each atomic number."""
+    return {atomic_numbers[symbol]: n for symbol, n in Formula(formula).count().items()}
 
 
 def write_case(case: Case, optics: Optics, path: Path) -> None:
