@@ -27,6 +27,7 @@ namsa-train reconstruct compiled.h5 --checkpoint 200kv-20mrad-fast --out density
 
 (cd .. && install "${compiled[0]}[reconstruct]")
 namsa-train reconstruct compiled.h5 --checkpoint 200kv-20mrad-fast --out density.h5
+namsa-train "$root/tests/data/tiny.yaml" --set training.steps=2 # one rank trains without Horovod
 
 (cd .. && install --reinstall-package namsa --no-deps "$root"/dist/namsa-*-none-any.whl)
 namsa simulate starter.yaml "${small[@]}" --out plain.h5
