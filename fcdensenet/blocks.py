@@ -79,10 +79,6 @@ def dense_block(op: Layers[Tensor], x: Tensor, convolutions: int, config: Networ
 
     A stack of rectified maps is the rectified stack: each map is rectified once, not in every stack that it is part of.
     A normalisation between stack and ReLU does not allow that.
-
-    Args:
-        x: The block's input.
-        name: Prefix of the layers' names.
     """
     stack = _normalised_stack if config.block_norm else _rectified_stack
     new = stack(op, x, convolutions, config, name)

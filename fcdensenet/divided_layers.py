@@ -342,11 +342,8 @@ def divided_transposed_conv(
     """Returns a part of the transposed convolution of a whole sample with stride 2 and padding "same".
 
     Args:
-        x: The part's maps.
         halo: Rows of the neighbours, as many as `fcdensenet.split.transposed_reach` says.
         kernel: `(k, k, filters, channels)`, or with three k, at least 2.
-        row_axis: The divided axis of `x`.
-        data_format: Order of the axes.
     """
     before, after = transposed_reach(kernel.shape[0])
     pieces = [_rows(halo, 0, before, row_axis), x, _rows(halo, before, before + after, row_axis)]

@@ -24,7 +24,6 @@ def stateless_uniform(seed: Array, shape: Sequence[int], dtype: Any) -> Array:
 
     Args:
         seed: Two integers, as of a `keras.random.SeedGenerator`.
-        shape: Of the result.
         dtype: Of the result: float32, float16 or bfloat16.
     """
     words = _words(seed, jnp.arange(-(-prod(shape) // 4), dtype=jnp.uint32))
@@ -39,7 +38,6 @@ def stateless_truncated_normal(seed: tuple[int, int], shape: Sequence[int]) -> A
 
     Args:
         seed: As of `stateless_uniform`.
-        shape: Of the result.
     """
     groups = 1 << ((prod(shape) - 1) // 4).bit_length()
     drawn = _truncated_normal(np.asarray(seed, np.uint32), groups)

@@ -32,7 +32,6 @@ class Split(Protocol):
         """Returns rows of the neighbours. Differentiable: gradients are sent back and added to the rows.
 
         Args:
-            x: Maps of this part.
             before: Number of rows of the part before this one, its last ones.
             after: Number of rows of the part after this one, its first ones.
             axis: The divided axis of `x`.
@@ -79,9 +78,6 @@ def borders(rows: int, kernel: int, stride: int = 1, dilation: int = 1) -> tuple
 
     Args:
         rows: Number of rows of the part's maps, a multiple of `stride`.
-        kernel: Extent of the kernel.
-        stride: Along all axes.
-        dilation: Along all axes.
     """
     before, _ = reach(kernel, stride, dilation)
     window = (kernel - 1) * dilation + 1
@@ -101,7 +97,6 @@ def part_shape(input_shape: tuple[int, ...], ways: int, axis: int) -> tuple[int,
 
     Args:
         input_shape: Channels, and the extents of the grid.
-        axis: The divided axis of the grid.
 
     Raises:
         ValueError: If the extent is not a multiple of `ways`.

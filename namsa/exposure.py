@@ -59,7 +59,6 @@ class Exposure:
         Args:
             patterns: Sums over the thermal configurations, (m, dy, dx); changed.
             first: Number of the first of the patterns in the stack.
-            configurations: Number of thermal configurations.
         """
         if configurations > 1:
             patterns /= configurations

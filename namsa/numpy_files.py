@@ -54,7 +54,6 @@ def read_npz(
 
     Args:
         largest_bytes: Largest size of all arrays together, unpacked.
-        kind: What the file is, for the message.
         names: The arrays that are read; `None` reads all.
 
     Raises:
@@ -102,9 +101,6 @@ def _array_name(member: zipfile.ZipInfo) -> str:
 
 def read_header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Reads the header of an array from its first byte on; the file is then at the array's first number.
-
-    Args:
-        name: Its name, for the message.
 
     Returns:
         Shape, whether the numbers are in Fortran's order, and their type.

@@ -66,7 +66,6 @@ def fingerprint(
     Of a file of the detector's modulation transfer it is the numbers that count.
 
     Args:
-        settings: As in `describe`.
         snapshots: The specimen, with the thermal amplitudes of its atoms.
         positions: Probe positions (n, 2) as (y, x), Å.
     """

@@ -292,7 +292,6 @@ def with_number(phonons: FrozenPhonons, deviation: float, accuracy: float, snaps
     """Returns displacements with the number of configurations of each snapshot that an accuracy needs, if it is "auto".
 
     Args:
-        deviation: What `thermal_deviation` returns.
         snapshots: Number of snapshots, each of which is displaced as often.
 
     Raises:

@@ -69,7 +69,6 @@ class CommandParser(argparse.ArgumentParser):
         Args:
             run: "module:function"; the function takes the parsed options and returns an exit code, or None for 0.
             description: Text at the top of the command's own help, after the summary.
-            examples: Command lines that the command's help shows.
         """
         if self._subparsers_action is None:
             self._subparsers_action = self.add_subparsers(

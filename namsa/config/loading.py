@@ -193,9 +193,6 @@ def config_hash(*values: BaseModel | int) -> str:
 
     Defaults do not count, so a key that a later version adds does not change the hashes of existing datasets. A
     released default must therefore never change.
-
-    Args:
-        values: Sections or plain numbers, in a fixed order.
     """
     plain = [v.model_dump(mode="json", exclude_defaults=True) if isinstance(v, BaseModel) else v for v in values]
     text = json.dumps(plain, sort_keys=True)

@@ -88,7 +88,6 @@ def to_material(
     Args:
         notes: What was decided, left out or changed; it is issued as warnings.
         symbol: The space group's symbol, unless it is found from the atoms.
-        as_is: Whether to keep the file's cell.
     """
     found = None if as_is else find_symmetry(atoms)
     notes = list(notes)

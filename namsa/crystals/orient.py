@@ -43,7 +43,6 @@ class CellFit:
         """Returns sentences about a thickness and a strain that differ much from what was asked.
 
         Args:
-            thickness_angstrom: The requested thickness, Å.
             made_angstrom: The thickness of the specimen, Å; by default that of the cell.
         """
         made, texts = made_angstrom or self.lengths_angstrom[2], []
@@ -129,7 +128,6 @@ def find_rectangular_cells(atoms: ase.Atoms, zone_axis: tuple[int, int, int], ma
 
     Args:
         atoms: The crystal, in a periodic cell of any shape.
-        zone_axis: Direction [uvw] along the beam.
 
     Raises:
         InputError: If an argument is meaningless or no rectangle is found.

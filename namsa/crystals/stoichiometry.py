@@ -49,7 +49,6 @@ def check_formula(stated: Stated, atoms: ase.Atoms, roundings: Sequence[float]) 
     """Compares the ratios of amounts with the formula.
 
     Args:
-        stated: What the file says.
         roundings: How far each occupancy can be from the exact one.
 
     Returns:

@@ -84,7 +84,6 @@ def substitute_ions(
     in the order of a hash. No two have the same formula and space group, and none has those of a prototype.
 
     Args:
-        max_atomic_number: The heaviest element that may be brought in.
         names: Names of crystals that an earlier call has given. Only these are derived, without any of the others.
 
     Returns:

@@ -35,7 +35,6 @@ def check(directory: Path, expected: int, ranks: int = 1, time_limited: bool = F
     """Checks that the disk has room for `ranks` times `expected` bytes.
 
     Args:
-        ranks: Ranks that write to the disk.
         time_limited: Whether the run may end before it has written all. Too little room is then only a warning.
 
     Raises:

@@ -61,7 +61,6 @@ def assign_more(
     """Returns the split of materials that a list lacks. What is related to a held-out material of it is held out.
 
     Args:
-        more: The others.
         split: As of `assign`.
     """
     if split.by != "prototype":

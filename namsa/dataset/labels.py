@@ -32,8 +32,6 @@ def label_map(
 
     Args:
         atoms: The specimen, whose array "part" numbers its parts from 0.
-        y: Rows, Å.
-        x: Columns, Å.
     """
     ny, nx = grid.shape
     rows, columns = (

@@ -203,7 +203,6 @@ def decode(buffer: Buffer, check: bool = False) -> Record:
     """Returns the record in `buffer`, without a copy.
 
     Args:
-        buffer: The record's bytes.
         check: Whether to compare its digest, which reads all bytes.
 
     Raises:

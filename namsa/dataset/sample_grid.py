@@ -57,7 +57,6 @@ def slices_of_sample(
     The largest listed thickness is that of the supercell, whole periods of the crystal, whatever the method.
 
     Args:
-        thickness_angstrom: The requested thickness, Å.
         plan: The slices of the supercell, if they follow its layers. `None` estimates their number.
     """
     depth = fit.lengths_angstrom[2]

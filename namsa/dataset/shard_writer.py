@@ -141,11 +141,7 @@ def _reserve_lock(path: Path) -> None:
 
 
 def _cannot_write(path: Path, error: lmdb.Error | OSError, lost: int = 0) -> WorkError:
-    """Returns the error with the free space and the remedy.
-
-    Args:
-        lost: Records that were to be written.
-    """
+    """Returns the error with the free space and the remedy."""
     free = shutil.disk_usage(path.parent).free if path.parent.is_dir() else math.inf
     reason = str(error.strerror if isinstance(error, OSError) else error)
     partial_write = reason.endswith(os.strerror(errno.EIO))  # what LMDB reports for it

@@ -32,7 +32,6 @@ def add_behind(
         compute: Enqueues batch `number` of the patterns in `rows`, called as `compute(number, rows)`. Returns its
             patterns on the device, which it may use again for batch `number + in_flight`, and the event of their end.
         cbed: Patterns (n, dy, dx) on the host, changed in place.
-        size: Patterns per batch.
         in_flight: Most batches that are computed, copied or added at a time.
         binning: The detector's matrices; see `namsa.engines.interface.Probes.add_patterns`.
         on_probes: Called as `on_probes(done, total)` after each batch.

@@ -251,7 +251,6 @@ class FusedProbes(BatchedProbes):
         """Returns the same probes in a part of the slices.
 
         Args:
-            start: Number of slices before the part.
             stop: Number of slices up to its end.
             lens: If given, what `lens_from` returns, in place of the lens.
         """

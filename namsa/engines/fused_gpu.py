@@ -107,7 +107,6 @@ def propagate(
 
     Args:
         slices: The specimen's transmission functions, contiguous complex64.
-        ramp: The `ramps` of the positions.
         waves: Scratch memory (n, ny, pitch) complex64.
         patterns: Result (n, ny, nx) float32, zero frequency in the centre. Pixels outside the kept frequencies are not
             written; they must be zero before.

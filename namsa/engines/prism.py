@@ -116,9 +116,7 @@ def count_work(
     Rows are runs of positions with one y. A list that is no raster has nearly as many rows as positions.
 
     Args:
-        slices: Slices of the specimen.
         positions: Probe positions (n, 2) as (y, x), Å.
-        coherent: Coherent probes per position.
         beams: As in `PlaneWaveReuse`.
         pixels: As in `PlaneWaveReuse`.
     """
@@ -220,7 +218,6 @@ class PrismEngine:
 
     Args:
         matrix: The scattering matrix; patterns have its precision.
-        batch: Positions per batch.
     """
 
     def __init__(self, grid: Grid, matrix: ScatteringMatrix, batch: int) -> None:

@@ -18,7 +18,6 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> Non
     """Writes what quantem starts from, beside patterns.h5.
 
     Args:
-        task: The reconstruction.
         phase: The first object. `None` leaves an empty one.
     """
     py4dstem.write(task, folder, phase, SCRIPT)

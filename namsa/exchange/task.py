@@ -139,10 +139,6 @@ class PtychographyTask:
 
 
 def write_yaml(path: Path, comment: str, values: dict[str, Any]) -> None:
-    """Writes values in their order under a comment.
-
-    Args:
-        values: Plain numbers, text, lists and mappings.
-    """
+    """Writes values in their order under a comment."""
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
     path.write_text(f"# {comment}\n{text}", encoding="utf-8")

@@ -79,7 +79,6 @@ def panels(*aspects: float, columns: int = 4) -> tuple[Figure, npt.NDArray[Any]]
 
     Args:
         aspects: Ratio of height to width of the images, one per row. Beyond 1:20, panels stop to grow or shrink.
-        columns: Panels per row.
     """
     aspects = tuple(min(max(aspect, 1 / MAX_ASPECT), MAX_ASPECT) for aspect in aspects)
     size = (11.5 * columns / 4, 0.3 + sum(2.2 * aspect + 0.5 for aspect in aspects))
@@ -95,7 +94,6 @@ def large_and_small(aspect: float, small: int) -> tuple[Figure, Axes, list[Axes]
 
     Args:
         aspect: Ratio of height to width of the images. Tall images are drawn narrower, so that a picture fits a screen.
-        small: Number of small panels.
     """
     aspect, columns = min(max(aspect, 1 / MAX_ASPECT), MAX_ASPECT), math.ceil(small / 2)
     size = 2.9 * (2.2 + columns), 0.4 + 2 * min(2.2 * aspect + 0.5, TALLEST_ROW)

@@ -35,9 +35,6 @@ def find_bad_pixels(survey: Survey, positions: int) -> list[BadPixel]:
     most half the neighbours' median. A pair of bad pixels side by side is found, a larger cluster may not be.
     Dark pixels at the edge of what is lit, as at the band limit of a simulation, are not dead.
 
-    Args:
-        positions: Number of its patterns.
-
     Returns:
         The pixels, by row and column. Of fewer than `FEWEST` patterns, and if more than `LARGEST_SHARE` of the pixels
         stand out, only missing ones.

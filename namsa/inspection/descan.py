@@ -27,8 +27,6 @@ def fit_descan(survey: Survey, repaired: Floats, disk: Disk, scan_shape: tuple[i
 
     Args:
         repaired: Mean patterns of its regions without bad pixels, `(ry, rx, dy, dx)`.
-        disk: The disk of the mean pattern.
-        scan_shape: Rows and columns of the scan.
 
     Returns:
         The plane, or `None` if there are fewer than 3 × 3 regions or the disk is not found in all of them.

@@ -117,19 +117,11 @@ class OverlapModel(NamedTuple):
         return cls(compared, np.stack(inside).astype(np.float32), scaled[0], scaled[1:], floor, power_inside)
 
     def explained(self, coefficients: Floats) -> float:
-        """Returns the share of the power that aberrations explain.
-
-        Args:
-            coefficients: Of the terms.
-        """
+        """Returns the share of the power that aberrations explain."""
         return self._share(self._compare(coefficients).value)
 
     def explained_with_slopes(self, coefficients: Floats) -> tuple[float, Floats]:
-        """Returns the share of the power that aberrations explain, and its derivatives by them.
-
-        Args:
-            coefficients: Of the terms.
-        """
+        """Returns the share of the power that aberrations explain, and its derivatives by them."""
         scattered, model, norm, overlap, value = self._compare(coefficients)
         # dB/dc is i times `scattered` times the phase of the term, summed over the two disks.
         residual = ((overlap.conj() / norm[:, None])[:, None] @ self.transforms)[:, 0]

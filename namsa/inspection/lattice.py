@@ -80,7 +80,6 @@ def step_from_spacing(peaks: Floats, step_angstrom: tuple[float, float], spacing
     """Scales the step so that the strongest peak near a known spacing has it.
 
     Args:
-        peaks: Of `find_peaks`.
         step_angstrom: The assumed step, (y, x).
         spacing_angstrom: A spacing of the lattice, Å.
 
@@ -105,7 +104,6 @@ def step_from_crystal(
     """Fits the lattice of a crystal along a zone axis to the peaks.
 
     Args:
-        peaks: Of `find_peaks`.
         step_angstrom: The assumed step, (y, x).
         zone_axis: Its zone axis along the beam; by default the simplest ones are tried.
 

@@ -65,9 +65,7 @@ def _quantities(
     """Returns the quantities. Their errors are those of the model, and half of the difference between two halves.
 
     Args:
-        found: The aberrations of the scan.
         halves: Those of each half of its parts.
-        units: From `phase_units`.
     """
     told = [each.coefficients for each in halves if each is not None]
     c = found.coefficients

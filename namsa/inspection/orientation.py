@@ -104,7 +104,6 @@ def find_focus(
     """Returns the defocus from the shifts of tilted images.
 
     Args:
-        orientation: How the detector lies.
         step_angstrom: Steps of the scan, (y, x), Å.
         pixel_mrad: Detector pixel after its ellipse is made a circle, mrad.
     """

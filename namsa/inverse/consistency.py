@@ -125,10 +125,6 @@ def check(
 ) -> Consistency:
     """Scores a density as `residual` does. The potential's scale is fitted as far as the transfer leaves it open.
 
-    Args:
-        density: As in `residual`.
-        patterns: As in `residual`.
-
     Raises:
         InputError: If shapes do not agree.
     """
@@ -290,7 +286,6 @@ def misfit(simulated: npt.NDArray[Any], measured: npt.NDArray[Any], axis: tuple[
 
     Args:
         simulated: Simulated patterns, `(..., dy, dx)`.
-        measured: Measured patterns of the same shape.
         axis: Axes to sum over; default all.
     """
     root_simulated, root_measured = np.sqrt(simulated), np.sqrt(measured)

@@ -65,7 +65,6 @@ class DensityToPotential:
 
         Args:
             density: Periodic and band-limited, `(ny, nx)`, e/Å².
-            scale: Factor of the curve.
         """
         q = np.sqrt(grid.squared_frequency())
         window = density_target.window(q, self.max_q_per_angstrom)
@@ -78,7 +77,6 @@ class DensityToPotential:
 
         Args:
             potential: Periodic projected potential, `(ny, nx)`, V·Å.
-            scale: Factor of the curve.
         """
         coefficients = density_target.band_limited(np.asarray(potential, np.float64), grid, self.max_q_per_angstrom)
         return np.fft.ifft2(coefficients / (scale * self.curve(np.sqrt(grid.squared_frequency())))).real

@@ -116,9 +116,6 @@ def override(recording: Recording, overrides: CalibrationOverrides) -> Recording
 
     A pixel in 1/Å becomes an angle if the energy is known.
 
-    Args:
-        overrides: What the caller knows better.
-
     Raises:
         InputError: If what should be a pair is none, or if the caller's energy is out of range.
     """
@@ -169,9 +166,6 @@ def _corrected(recording: Recording, overrides: CalibrationOverrides) -> Recordi
 
 def calibrate(recording: Recording, overrides: CalibrationOverrides = CalibrationOverrides()) -> FourDData:
     """Returns a recording as a calibrated scan, of which every number is known.
-
-    Args:
-        overrides: What the caller knows better.
 
     Raises:
         InputError: If a number is neither in the file nor in `overrides`, or if one is out of range. The message names

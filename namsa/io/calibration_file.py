@@ -166,9 +166,6 @@ def with_calibration_file(
 ) -> tuple[CalibrationOverrides, float | None]:
     """Completes what the caller knows by a calibration file; the caller's numbers take precedence.
 
-    Args:
-        path: The calibration file; `None` for none.
-
     Returns:
         The numbers to read the scan with, and the beam's intensity if the file has it.
 

@@ -46,11 +46,7 @@ class Losses:
         self.patterns_with_values += other.patterns_with_values
 
     def lines(self, consequence: str) -> list[str]:
-        """Returns a line about each kind.
-
-        Args:
-            consequence: What becomes of lost patterns.
-        """
+        """Returns a line about each kind."""
         found = []
         if self.patterns:
             named = ", ".join(f"({y}, {x})" for y, x in sorted(self.patterns)[:NAMED])

@@ -55,12 +55,7 @@ def data_spans(file: h5py.File) -> Spans:
 
 
 def append(file: BinaryIO, spans: Spans) -> None:
-    """Seals a file that HDF5 has closed. It stays without a seal if there is no key, or too much to cover.
-
-    Args:
-        file: The file, open for reading and writing.
-        spans: Of its `data_spans`.
-    """
+    """Seals a file that HDF5 has closed. It stays without a seal if there is no key, or too much to cover."""
     key, size = _key(create=True), file.seek(0, os.SEEK_END)
     gaps = list(_covered(size, spans))
     if key is None or len(spans) > SPANS or sum(last - first for first, last in gaps) > COVERED_BYTES:

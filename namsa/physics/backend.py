@@ -91,8 +91,6 @@ def run_in_batches(
     thread feeds a GPU. After an error or an interrupt no further batch is started.
 
     Args:
-        size: Items per batch, at most.
-        on_host: Whether the work runs on the host.
         on_done: Called as `on_done(done, total)` after each batch.
     """
     with ThreadPoolExecutor(available_cores() if on_host else 1) as pool:

@@ -57,9 +57,6 @@ def faces(
 
     No atom is moved across the two faces of the cell.
 
-    Args:
-        table: "lobato" or "kirkland".
-
     Returns:
         The faces that differ in these atoms, with heights relative to the face, and the index of each of the
         n_slices + 1 faces among them.

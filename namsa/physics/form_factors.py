@@ -35,7 +35,6 @@ def electron(number: int, squared_q: Any, table: Table = "lobato") -> Any:
 
     Args:
         squared_q: q², 1/Å², of any shape, on the host or the device.
-        table: "lobato" or "kirkland".
 
     Raises:
         InputError: If the table does not have the element.
@@ -74,7 +73,6 @@ def electron_beyond(number: int, squared_k: Any, z_angstrom: Any, table: Table =
     Args:
         squared_k: k² across the beam, 1/Å², on the host or the device.
         z_angstrom: Height, Å: a number, or an array on the host that broadcasts with `squared_k`.
-        table: "lobato" or "kirkland".
 
     Returns:
         The part of f_e in Å, of the common shape of `squared_k` and `z_angstrom`.

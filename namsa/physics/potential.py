@@ -186,7 +186,6 @@ def element_factors(
 
     Args:
         numbers: Atomic numbers, of which each element is taken once.
-        table: "lobato" or "kirkland".
         factor: `form_factors.electron` or `form_factors.xray`.
     """
     ky, kx = quadrant_frequencies(grid)

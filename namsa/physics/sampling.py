@@ -118,7 +118,6 @@ def largest_pixel(columns: Columns, energy_ev: float, reach_mrad: float, accurac
     """Returns the largest pixel for an accuracy, Å, for a grid whose band is the whole Nyquist frequency.
 
     Args:
-        columns: The specimen.
         reach_mrad: Largest angle of interest along y and x, mrad.
         accuracy: Relative L2 error of all patterns within `reach_mrad`; that of any ring is ten times as large.
     """

@@ -59,7 +59,6 @@ def configurations_for(deviation: float, accuracy: float) -> int:
     """Returns the number of configurations whose mean has a statistical error within the accuracy.
 
     Args:
-        deviation: What `relative_deviation` returns.
         accuracy: Relative L2 error of all patterns.
 
     Raises:

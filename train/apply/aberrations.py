@@ -38,7 +38,6 @@ class LearntAberrations(NamedTuple):
         """Returns the aberrations of the samples of a configuration.
 
         Args:
-            config: The configuration.
             known_angstrom: Thickness of the specimen, Å, to whose middle C10 refers; `None` allows for all that were
                 learnt, which hides a wrong focus of as much as half of their range.
         """
@@ -95,8 +94,6 @@ class AberrationsOfScan:
         """Adds a window, if it is one of those that are looked at: `PARTS` along each axis, evenly spaced.
 
         Args:
-            row: Number of the window along y.
-            column: Number of the window along x.
             patterns: `(sy, sx, dy, dx)`.
         """
         if (number := self._numbers.get((row, column))) is not None:
@@ -108,11 +105,7 @@ class AberrationsOfScan:
 
     @staticmethod
     def facts(measured: MeasuredAberrations | None) -> dict[str, Any] | None:
-        """Returns aberrations as a result's file holds them: Å and rad, and two shares of `MeasuredAberrations`.
-
-        Args:
-            measured: From `measure`.
-        """
+        """Returns aberrations as a result's file holds them: Å and rad, and two shares of `MeasuredAberrations`."""
         if measured is None:
             return None
         return {**measured.coefficients, "explained": measured.explained, "within": measured.within}

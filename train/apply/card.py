@@ -127,7 +127,6 @@ class TaskCard(ABC):
         """Measures what else the card states, and writes `calibration.json` if it is not copied.
 
         Args:
-            packed: The network.
             on_sample: Called with the number of measurements that are done and their total.
         """
         chosen = limit(packed.training, BEAM_SAMPLES)
@@ -142,11 +141,7 @@ def card_of(task: str) -> TaskCard:
 
 
 def write_card(name: str, task: TaskCard, facts: CardFacts) -> str:
-    """Returns a model card as Markdown.
-
-    Args:
-        task: What its task says of the network.
-    """
+    """Returns a model card as Markdown."""
     experiment, usage = facts.experiment, task.usage(facts.experiment)
     weights = card_sections.weights_rows(facts.weights, facts.rounding.words, usage.command)
     limits = (

@@ -166,11 +166,7 @@ def _inputs_function(network: Any, model: Model, channels: Channels | None) -> C
 def _forward_function(
     network: Any, model: Model, dropout: bool, with_maps: bool
 ) -> Callable[[Array], dict[str, Array]]:
-    """Returns the function from a network's inputs to what it predicts of each, by the names of `Prediction`.
-
-    Args:
-        with_maps: As in `ensemble_predictor`.
-    """
+    """Returns the function from a network's inputs to what it predicts of each, by the names of `Prediction`."""
     import keras
     from keras import ops
 

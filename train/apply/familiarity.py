@@ -126,7 +126,6 @@ def window_features(statistics: PatternStatistics, patterns: Array, maps: Array 
     """Returns what describes windows, `(n, k)`.
 
     Args:
-        statistics: Of the windows' shape.
         patterns: `(n, sy, sx, dy, dx)`, fractions of the beam.
         maps: Means and standard deviations of the network's inner maps, `(n, 2·maps)`.
 

@@ -85,7 +85,6 @@ def outside_windows(dataset: Readable, planned: Iterable[OutsideSamples]) -> Ite
 
     Args:
         dataset: The samples that are not simulated.
-        planned: From `plan_outside`.
     """
     for samples in planned:
         experiment = samples.experiment

@@ -34,9 +34,6 @@ LEAST_BYTES = 2**30  # so much is tried on any machine
 def check_memory(data: FourDData, conditions: Conditions, name: str) -> None:
     """Checks that what is held of a scan at once fits into memory, before anything is read.
 
-    Args:
-        name: Name of the scan in error messages.
-
     Raises:
         InputError: If it does not.
     """
@@ -60,9 +57,6 @@ def check_memory(data: FourDData, conditions: Conditions, name: str) -> None:
 
 def mean_pattern(data: FourDData, name: str) -> Array:
     """Computes the mean of the recorded patterns of evenly spaced rows of a scan.
-
-    Args:
-        name: Name of the scan in error messages.
 
     Returns:
         Mean pattern, `(dy, dx)`, float64, in the data's units.

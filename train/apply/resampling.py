@@ -46,9 +46,6 @@ class ResamplingPlan:
 def check_fit(data: FourDData, conditions: Conditions, name: str) -> None:
     """Checks what no resampling can change.
 
-    Args:
-        name: Name of the scan in error messages.
-
     Raises:
         InputError: If the scan does not fit; the message names everything that does not.
     """
@@ -75,7 +72,6 @@ def plan_resampling(data: FourDData, centre: Pair, conditions: Conditions, name:
 
     Args:
         centre: The optic axis, (y, x), pixels.
-        name: Name of the scan in error messages.
 
     Raises:
         InputError: As `check_fit`, or if the detector does not reach as far as the network's.
@@ -108,7 +104,6 @@ def hat_weights(size: int, step: float, trained: float) -> tuple[sparse.csr_arra
     larger. Positions stay as they are if the steps are the same to `SAME`.
 
     Args:
-        size: Number of positions.
         step: Their distance, Å.
         trained: The distance that the network was trained with, Å.
 

@@ -72,7 +72,6 @@ def window_weights(window: slice, size: int, margin: int) -> npt.NDArray[np.floa
 
     Args:
         size: Positions of the scan. A window that ends with the scan has no margin there.
-        margin: Positions at either end that get no weight.
     """
     n = window.stop - window.start
     first = 0 if window.start == 0 else margin

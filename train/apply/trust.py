@@ -167,11 +167,7 @@ def is_unresolved(ratio: float) -> bool:
 
 
 def contrast_line(ratio: float) -> str:
-    """Returns the line about an error that is as large as the contrast; empty if it is not.
-
-    Args:
-        ratio: From `error_over_contrast`.
-    """
+    """Returns the line about an error that is as large as the contrast; empty if it is not."""
     if not is_unresolved(ratio):
         return ""
     return (

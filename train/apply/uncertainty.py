@@ -49,11 +49,7 @@ class WindowError(NamedTuple):
     contrast: tuple[float, float] = (0.0, 0.0)
 
     def deviation(self, predicted_weight: float) -> npt.NDArray[np.float64]:
-        """Returns the standard deviation of the error before calibration, `(pixels,)`, e/Å².
-
-        Args:
-            predicted_weight: Weight of the predicted variance, w.
-        """
+        """Returns the standard deviation of the error before calibration, `(pixels,)`, e/Å²."""
         return np.asarray(np.sqrt(self.spread**2 + predicted_weight * self.predicted**2))
 
 
@@ -62,7 +58,6 @@ def window_error(window: KnownWindow, prediction: Prediction, statistics: Patter
 
     Args:
         prediction: What is predicted of it, with maps, as `Prediction.of_each` gives it.
-        statistics: Of the windows' shape.
     """
     density = prediction.density.mean(axis=0, dtype=np.float64)
     error, ssim = np.abs(density - window.density), image_metrics(density, window.density, huber_delta=1)["ssim"]
@@ -155,11 +150,7 @@ def calibrate_uncertainty(
 def wrong_windows(
     rows: Sequence[WindowError], familiarity: Familiarity, predicted_weight: float
 ) -> WrongWindows | None:
-    """Returns how well windows whose density is wrong are told from others; `None` where none or all are wrong.
-
-    Args:
-        predicted_weight: Weight of the predicted variance.
-    """
+    """Returns how well windows whose density is wrong are told from others; `None` where none or all are wrong."""
     rows = [row for row in rows if all(row.contrast)]
     wrong = np.array([row.error.mean() > WRONG * row.contrast[1] for row in rows], bool)
     if wrong.all() or not wrong.any():

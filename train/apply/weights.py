@@ -18,7 +18,6 @@ def load_network(model: Model, image_shape: tuple[int, int], config: Network | N
     """Builds a model's Keras network and loads its weights.
 
     Args:
-        image_shape: Height and width of the network's images.
         config: The model's network; `None` if it is that of a density.
 
     Raises:

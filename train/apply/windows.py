@@ -91,7 +91,6 @@ def prepare_network(
 
     Args:
         passes: Predictions with dropout per symmetry; see `train.apply.ensemble.choose_views`.
-        thickness_angstrom: Thickness of the specimen, Å; `None` if it is not known.
 
     Raises:
         InputError: If the scan is too small or, for layout detector, does not have the trained number of positions.
@@ -304,7 +303,6 @@ def note_findings(images: ScanImages, blended: BlendedImages, note: AddNote) -> 
 
     Args:
         images: The images, after all strips.
-        note: Called with each line.
     """
     negative, total = images.intensity
     if negative:

@@ -170,7 +170,6 @@ def as_rank(work: Callable[[Any], None], exit_code_file: Path | None = None) -> 
 
     Args:
         work: What the rank does; its argument is the module `train.ranks.reduction`.
-        exit_code_file: See `exit_code`.
     """
 
     def ranked() -> None:

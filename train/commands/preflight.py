@@ -177,9 +177,6 @@ def _bytes_needed(
 def meet(exchange: Path, own: RankReport, size: int) -> list[RankReport]:
     """Tells the other ranks of a job what this one has found.
 
-    Args:
-        size: Number of ranks.
-
     Returns:
         On rank 0 the reports in the order of ranks, without those that have not come `WAIT_S` after the last one.
     """

@@ -43,11 +43,7 @@ class RankReport:
 
 
 def verdict(reports: Sequence[RankReport], size: int, batch_size: int) -> list[str]:
-    """Returns what the job lacks, equal faults of several ranks once; nothing if the job can start.
-
-    Args:
-        batch_size: Samples per rank and step.
-    """
+    """Returns what the job lacks, equal faults of several ranks once; nothing if the job can start."""
     lines = []
     silent = sorted(set(range(size)) - {report.rank for report in reports})
     if silent:

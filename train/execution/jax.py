@@ -51,7 +51,6 @@ def compiled(
     """Returns `function` compiled by XLA, once per shape of its arguments.
 
     Args:
-        function: From arrays and tensors to tensors.
         variables: That it reads, as those of a network. It may set them.
         shape: Of its one argument, of any length along the first axis, which is that of its results, too. The argument
             is padded to a power of two, so that few lengths are compiled.

@@ -40,9 +40,6 @@ def check_data_format(data_format: str) -> None:
     On processors, TensorFlow convolves channels first by oneDNN alone, which it uses of itself only where the processor
     has AVX-512 VNNI or newer instructions for networks.
 
-    Args:
-        data_format: `network.data_format`.
-
     Raises:
         InputError: If TensorFlow cannot convolve images in this order here.
     """
@@ -71,7 +68,6 @@ def compiled(
     """Returns `function` as a graph, which is built once per shape of its arguments.
 
     Args:
-        function: From arrays and tensors to tensors.
         variables: That it reads, as those of a network. It may set them.
         shape: Of its one argument, float32, of any length along the first axis. The graph is then built at once.
     """

@@ -51,7 +51,6 @@ def make_refocus(
     Args:
         averages: `(pixels, c)`, the pixels of each channel, as of `train.experiment.channels`; `None` if each is one.
         trained: Conditions of the samples. Its scan is that which the network sees.
-        depths_angstrom: Depths of the planes, Å.
         focus_angstrom: Depth of the probe's focus, Å: its defocus, if underfocus is positive.
     """
     pixels = trained.detector_pixels.coordinates(trained.detector_shape)
@@ -113,7 +112,6 @@ def make_channels(
 
     Args:
         depths_angstrom: Depths of the planes of layout 'depth', Å.
-        focus_angstrom: Depth of the probe's focus, Å.
 
     Raises:
         ValueError: If the channels do not fit the layout or the detector.

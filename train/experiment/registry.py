@@ -25,11 +25,7 @@ def kinds(seam: str) -> list[str]:
 
 
 def strategy(seam: str, kind: str, module: str) -> ModuleType:
-    """Imports a module of a strategy.
-
-    Args:
-        seam: The folder of its seam.
-    """
+    """Imports a module of a strategy."""
     return import_module(f"..strategies.{seam}.{kind}.{module}", __package__)
 
 
@@ -53,8 +49,6 @@ class OfKind:
     """Annotates a field whose section is chosen by the section's key `kind`.
 
     Args:
-        seam: The folder of the strategies.
-        default: The section without the key.
         chosen: The kinds to choose from, beside the default's; `None` for all.
     """
 

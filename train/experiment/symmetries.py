@@ -50,7 +50,6 @@ class GridAxis(NamedTuple):
         """Returns the index of each point's image under a reflection, or `None` if a point has none.
 
         Args:
-            at: Position of the mirror.
             period: Length of the periodic cell. Images outside wrap if the points fill it evenly.
         """
         first = 2 * (at - self.origin) / self.step
@@ -113,7 +112,6 @@ def broken_by(microscope: Mapping[str, Any], drawn: Collection[str] = ()) -> str
 
     Args:
         microscope: The values of the section microscope or of a provenance; a tilt may have several values.
-        drawn: As in `sample_symmetries`.
     """
     aberrations = microscope.get("aberrations", {})
     directed = [name for name, value in aberrations.items() if value and not name.endswith("0")]

@@ -64,7 +64,6 @@ def weights(spectrum: Spectrum, blur: float, samples: int, taps: int = 6) -> Wei
     """Returns the weights of estimates along an axis.
 
     Args:
-        spectrum: Of the signal.
         blur: Standard deviation of the Gaussian, samples.
         taps: Samples of the stencil at least; it reaches two standard deviations beyond the nearest samples.
     """
@@ -92,7 +91,6 @@ def matrix(
         y: Of the points, `(n,)`, in samples from the first row.
         x: Of the points, `(n,)`.
         shape: Of the grid, (ny, nx).
-        periodic: Whether the grid repeats itself.
     """
     rows, by_row = _stencil(y, shape[0], along_y, periodic)
     columns, by_column = _stencil(x, shape[1], along_x, periodic)

@@ -143,7 +143,6 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
     """Converts a batch on the device that trains.
 
     Args:
-        batch: Tensors.
         channels: See `train.experiment.channels`; `None` if all pixels are channels.
 
     Returns:
@@ -224,7 +223,6 @@ def to_channels(patterns: Tensor, scale: Tensor, channels: Channels, rule: Inten
     Args:
         patterns: `(n, sy, sx, pixels)`, fractions of the beam times `scale`.
         scale: `(n, 1, 1, 1)`.
-        rule: How intensities become numbers.
     """
     patterns = ops.cast(patterns, "float32")
     matrices = [matrix for matrix in (channels.averages, channels.moments) if matrix is not None]

@@ -65,7 +65,6 @@ def ahead(
 
     Args:
         work: The function, called in threads.
-        items: Its arguments.
         waiting: Most results that are in progress or done beyond the one in use.
     """
     futures: deque[Future[Result]] = deque()

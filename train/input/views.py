@@ -124,7 +124,6 @@ def mean_target(
     """Returns the mean density over `ids`, `(h, w)` or `(bins, h, w)`, e/Å²: the best answer without seeing anything.
 
     Args:
-        ids: Of the samples.
         window: Positions that the network sees, of which the density is taken; `None` takes all of it.
     """
     total: Any = 0.0

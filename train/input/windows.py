@@ -23,7 +23,6 @@ def draw_corner(scan: Corner, window: Corner, margin: Corner, seed: int, epoch: 
 
     Args:
         scan: Positions of the sample, (y, x).
-        window: Positions of the window.
         margin: Positions around the window that must be within the scan.
     """
     rng = np.random.default_rng([seed, epoch, _PLACE])
@@ -38,11 +37,6 @@ def draw_training_window(
 
     All windows that leave the margin and are not held out as a whole are equally likely. A position that is held out is
     replaced by one of the window that is not.
-
-    Args:
-        held_out: See `held_out_positions`.
-        window: See `draw_corner`.
-        margin: See `draw_corner`.
 
     Returns:
         The corner, and an index into the window's positions for each of them, `(window y · window x,)`.
@@ -85,7 +79,6 @@ def cut(record: Record, corner: Corner, window: Corner) -> Record:
     Args:
         record: A sample whose density is at the positions, if the window is smaller than the scan.
         corner: First row and column of the window.
-        window: Its rows and columns.
     """
     provenance = record.header["provenance"]
     scan = raster_shape(provenance, len(record.cbed))

@@ -69,9 +69,6 @@ class DensityUDF(UDF):
             dataset: The scan, of two axes of navigation and two of signal.
             model: The network, or what `train.load_model` finds it by.
             calibration: Energy, semiangle, scan step and detector pixel, and what else is known of the scan.
-            beam_intensity: As for `train.reconstruct`.
-            specimen: As for `train.reconstruct`.
-            options: As for `train.reconstruct`.
 
         Raises:
             InputError: If the scan does not fit the network or into memory, or its calibration is not complete.

@@ -89,7 +89,6 @@ def column_metrics(image: npt.NDArray[Any], pixels: PixelGrid, truth: AtomicColu
 
     Args:
         image: `(h, w)`.
-        truth: The columns of the specimen.
     """
     y, x = pixels.coordinates(image.shape)
     low = np.array([y[0], x[0]]) + RADIUS_ANGSTROM

@@ -41,11 +41,7 @@ def groups(facts: Sequence[Mapping[str, str | float]]) -> Iterator[tuple[str, st
 
 
 def group_labels(values: Sequence[str | float]) -> list[str]:
-    """Returns the group of each value: the value itself, or one of `GROUPS` ranges of numbers if there are many.
-
-    Args:
-        values: One per sample.
-    """
+    """Returns the group of each value: the value itself, or one of `GROUPS` ranges of numbers if there are many."""
     numbers = sorted({value for value in values if isinstance(value, int | float)})
     if len(numbers) <= MOST_VALUES:
         return [value if isinstance(value, str) else f"{value:.4g}" for value in values]

@@ -209,7 +209,6 @@ def epoch_display(
 
     Args:
         terms: Names of the terms of the loss, of which the first is shown.
-        end: Step after which training ends within an epoch.
     """
     rows: list[StepRow] = []
     disabled = not console.is_terminal

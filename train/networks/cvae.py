@@ -85,8 +85,6 @@ def losses(
     """Returns the two terms whose sum is minimised, each as the mean over a batch.
 
     Args:
-        images: What was encoded.
-        decoded: What came out, of the same shape.
         mean: Of each latent number, `(n, latent)`.
         log_variance: Natural logarithm of the variance of each, `(n, latent)`.
 

@@ -113,11 +113,7 @@ class Accumulation:
         return time_after(batch.gradients) - started
 
     def mean_with(self, last: Differentiated) -> Differentiated:
-        """Returns the mean over the batches of an update, and clears the sums. Call it inside a tf.function.
-
-        Args:
-            last: The last batch of the update.
-        """
+        """Returns the mean over the batches of an update, and clears the sums. Call it inside a tf.function."""
         flat = tf.nest.flatten(last)
         means = [(total + part) / self.training.accumulate for total, part in zip(self.sums, flat, strict=True)]
         for total in self.sums:

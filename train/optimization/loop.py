@@ -211,8 +211,5 @@ def rate_factor(schedule: Schedule, ranks: int) -> float:
     with √N times the rate the ratio of noise to drift stays (Malladi et al. 2022). With N times the rate, the rule of
     Goyal et al. (2017) for SGD and of Laanait et al. (2019), Adam diverges where N is large: see
     `scripts/bench/large_batches.py`.
-
-    Args:
-        ranks: See `learning_rate`.
     """
     return min(ranks, max(schedule.linear_up_to, math.sqrt(ranks))) if schedule.scale_with_ranks else 1

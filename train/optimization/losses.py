@@ -59,7 +59,6 @@ def contrast(target: Tensor, limits: ContrastLimits, split: Split | None = None,
     Args:
         target: `(n, h, w, 1)`, in units of the density scale, or this rank's part of it.
         limits: It is at least the first times the mean of the target, and at least the second.
-        split: What the parts of a divided sample exchange.
     """
     target = ops.cast(target, "float32")
 
@@ -94,8 +93,6 @@ def negative_log_likelihood(
     Args:
         density: `(n, h, w, 1)`, in units of the density scale. It gets no gradient.
         u: The second output, in the same shape.
-        target: The same.
-        split: See `huber`.
     """
     error = ops.abs(ops.cast(ops.stop_gradient(density), "float32") - ops.cast(target, "float32"))
     logarithm = log_scale(u)
@@ -171,7 +168,6 @@ class Objective(Protocol):
         """Returns the terms of a batch, float32 scalars. Called inside a tf.function.
 
         Args:
-            target: As the task's batches hold it.
             setting: The number of `setting`; 0 if there is none.
         """
         ...

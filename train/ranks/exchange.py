@@ -67,11 +67,7 @@ class Exchange(ABC):
         return reduction.average_in_one_message(numbers, "numbers")
 
     def after_update(self, changed: Tensor) -> Tensor | float:
-        """Exchanges weights after the update. Returns the time that it took, s.
-
-        Args:
-            changed: Whether the step has changed weights.
-        """
+        """Exchanges weights after the update. Returns the time that it took, s."""
         return 0.0
 
     # ---- Between steps ----------------------------------------------------------------------------------------------
@@ -80,7 +76,6 @@ class Exchange(ABC):
         """Synchronises the ranks, if that is due.
 
         Args:
-            last: Whether it is the last step of its epoch.
             numbers: Numbers of this rank's step.
 
         Returns:
@@ -152,7 +147,6 @@ class AllreduceExchange(Exchange):
 
         Args:
             gradients: float32.
-            groups: Of `groups`.
         """
         ranks = reduction.size()
         if ranks == 1:
@@ -167,8 +161,6 @@ class AllreduceExchange(Exchange):
 
         Args:
             tensors: Those of a group have the same type.
-            groups: Of `groups`.
-            average: Whether to return means.
         """
         reduced = list(tensors)
         for number, group in enumerate(groups):

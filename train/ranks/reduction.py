@@ -160,7 +160,6 @@ def check_same(value: Any, name: str) -> None:
     """Checks that all ranks have the same `value`.
 
     Args:
-        value: Any JSON type.
         name: What the value is, for the message.
 
     Raises:
@@ -338,7 +337,6 @@ def to_all(message: Tensor, name: str) -> Tensor:
 
     Args:
         message: Of this rank, of any length.
-        name: As in `all_to_all`.
     """
     import tensorflow as tf
 
@@ -357,9 +355,6 @@ def reduce(tensors: Sequence[Tensor], name: str, average: bool = False, members:
 
     Args:
         tensors: Of the same type.
-        name: As in `all_to_all`.
-        average: Whether to return means.
-        members: As in `all_to_all`.
     """
     op = hvd.Average if average else hvd.Sum
     return hvd.grouped_allreduce(

@@ -43,10 +43,6 @@ def suspects(states: Mapping[int, RankState], now: float, silent_after_s: float)
 def most_telling(states: Mapping[int, RankState], now: float, silent_after_s: float, number: int) -> list[int]:
     """Returns the ranks that say most about a stall.
 
-    Args:
-        silent_after_s: See `suspects`.
-        number: Largest number of ranks.
-
     Returns:
         The ranks that are longest silent, then those that are most behind, and one of the foremost of the others, so
         that `suspects` finds who is behind. All if they are no more than `number`.
@@ -70,12 +66,7 @@ def most_telling(states: Mapping[int, RankState], now: float, silent_after_s: fl
 def describe(
     states: Mapping[int, RankState], hosts: Sequence[str], now: float, silent_after_s: float, verb: str = "stalled"
 ) -> str:
-    """Returns one line that names the ranks that cause a stall, where they are and for how long.
-
-    Args:
-        silent_after_s: See `suspects`.
-        verb: The first word of the line.
-    """
+    """Returns one line that names the ranks that cause a stall, where they are and for how long."""
     ranks = suspects(states, now, silent_after_s)
     if not ranks:
         rank, heard = min(states), "" if len(states) == len(hosts) else f" (of {len(states)} of {len(hosts)} ranks)"

@@ -188,7 +188,6 @@ def training(
     """The run and the weights.
 
     Args:
-        weights: Rows of `weights_rows`.
         chosen: Which weights of the run these are, if not the last.
     """
     network = NETWORKS[experiment.network.kind]
@@ -209,7 +208,6 @@ def weights_rows(weights: WeightsFile, rounding: str, command: str) -> tuple[tup
     """Returns rows about the weights file.
 
     Args:
-        weights: Facts about the file.
         rounding: What rounding the weights changes, after "compared with float32, ".
         command: The command that writes the digest into its results.
     """

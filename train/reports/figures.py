@@ -99,7 +99,6 @@ def binned(x: Numbers, y: Numbers, bins: int, reduce: Reduce = np.nanmean) -> tu
     Args:
         x: Coordinates, (n,).
         y: Values, (n,); NaN if undefined.
-        bins: Largest number of bins.
         reduce: Function that reduces the values of a bin.
 
     Returns:
@@ -122,7 +121,6 @@ def category_panel(ax: Axes, numbers: npt.NDArray[Any], colours: Sequence[Any], 
     """Draws a map of categories; returns the axes of the bar of colours, at whose number each category is.
 
     Args:
-        ax: Where it is drawn.
         numbers: Number of the category of each position, `(sy, sx)`, from 0.
     """
     norm = BoundaryNorm(np.arange(len(colours) + 1) - 0.5, len(colours))

@@ -30,7 +30,6 @@ def write_json(path: Path, value: Any) -> None:
 
     Args:
         path: The file; replaced if it exists.
-        value: Any value of JSON types.
 
     Raises:
         ValueError: If `value` holds a number that JSON has no notation for, such as NaN.

@@ -58,7 +58,6 @@ def read_steps(path: Path, columns: Sequence[str], optional: Sequence[str] = ())
     last line, which is ignored.
 
     Args:
-        columns: Keys to read.
         optional: Further keys to read, which rows may lack.
 
     Returns:
@@ -119,9 +118,6 @@ def compare(runs: Sequence[EpochTimes]) -> RunComparison:
 
     The target is the lowest mean training Huber loss of an epoch that all runs reached. More ranks take fewer steps per
     epoch and may need more epochs: the speed-up of the time to the target counts both.
-
-    Args:
-        runs: The runs; see `read_run`.
     """
     runs = sorted(runs, key=lambda run: run["ranks"])
     target = max(min(run["huber"]) for run in runs)

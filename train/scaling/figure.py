@@ -19,11 +19,7 @@ LEGEND = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "fontsize": "sm
 
 @styled
 def scaling_figure(report: ScalingReport) -> Figure:
-    """Draws efficiency and FLOP/s against the number of ranks, and published numbers beside the model's.
-
-    Args:
-        report: The report; see `train.scaling.report`.
-    """
+    """Draws efficiency and FLOP/s against the number of ranks, and published numbers beside the model's."""
     figure = Figure(figsize=(13.5, 5.2), layout="constrained")
     strategies, published, rates = figure.subplots(1, 3)
     _strategies(strategies, report)

@@ -49,7 +49,6 @@ def step_memory(experiment: Experiment, ranks: int, on_gpu: bool, batch_size: in
 
     Args:
         on_gpu: Whether a GPU computes, or a processor.
-        batch_size: In place of the configuration's.
     """
     training = experiment.training
     batch_size = batch_size or training.batch_size

@@ -103,9 +103,6 @@ def checkpoint_s(machine: Machine, state_bytes: int, between_s: float) -> float:
 
     They wait while rank 0 copies its state to the host. It writes it behind the training, which waits for that only
     where the next checkpoint is due before.
-
-    Args:
-        between_s: Time of the steps between two checkpoints, s.
     """
     return state_bytes / machine.copy_bytes_per_s + max(0.0, state_bytes / machine.disk_bytes_per_s - between_s)
 
@@ -186,7 +183,6 @@ def allreduce_s(machine: Machine, algorithm: Allreduce, ranks: int, size: int, d
 
     Args:
         ranks: Number of ranks, which fill the nodes one after another.
-        size: Bytes to reduce.
     """
     if ranks == 1:
         return 0.0

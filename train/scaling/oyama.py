@@ -35,7 +35,6 @@ def speed_up(network: Network, groups: int, few: int, many: int, kernel_rows: fl
 
     Args:
         groups: Number of samples of a step, each with a group of GPUs.
-        kernel_rows: See `train.scaling.strategy.Machine`.
     """
     machine = LASSEN.model_copy(update={"kernel_rows": kernel_rows})
 

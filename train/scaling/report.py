@@ -185,9 +185,6 @@ def measured_compute_s(run_dir: Path) -> float:
 def recommended(curve: Sequence[CurveRow], min_efficiency: float) -> CurveRow | None:
     """Returns the row with the most ranks that keeps an efficiency and has a batch for every rank.
 
-    Args:
-        curve: One row per number of ranks.
-
     Returns:
         The row; `None` if there is none.
     """

@@ -44,7 +44,6 @@ def workload(network: Network, dtype: WireType, compute_s: float, accumulate: in
     """Returns the step of a network. The time of the computation is shared among the layers by their FLOP.
 
     Args:
-        dtype: Type of the gradients on the wire.
         compute_s: Time of the computation of one step, of all samples of a rank, s.
         accumulate: Number of forward and backward passes per step. The gradients are complete in the last one.
     """
@@ -60,8 +59,6 @@ def workload_of(times: Sequence[LayerTime], dtype: WireType, accumulate: int = 1
 
     Args:
         times: Of the layers, in the order in which they run forward.
-        dtype: Type of the gradients on the wire.
-        accumulate: Number of forward and backward passes per step.
     """
     forward_s, backward_s = sum(time.forward_s for time in times), sum(time.backward_s for time in times)
     compute_s = accumulate * (forward_s + backward_s)

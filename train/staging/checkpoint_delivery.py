@@ -28,7 +28,6 @@ def background_delivery(run_dir: Path, home: Path | None, keep: int) -> Iterator
 
     Args:
         home: Where the run directory is kept; nothing is delivered if `None`.
-        keep: Number of checkpoints to keep at home.
 
     Yields:
         A function that is given the path of a checkpoint to deliver.

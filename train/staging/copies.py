@@ -70,9 +70,6 @@ def _note_path(path: Path) -> Path:
 def finish_copy(path: Path, original: FileState, piece_bytes: int, digest: str) -> None:
     """Turns `partial_path(path)` into a complete copy.
 
-    Args:
-        digest: Digest of the file; see `digest_of`.
-
     Raises:
         WorkError: If the note cannot be written.
     """

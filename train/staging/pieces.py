@@ -77,7 +77,6 @@ def plan_staging(items: Sequence[Item], needed_by: Sequence[tuple[int, ...]], no
     """Returns the plan for a dataset, with pieces of a suitable size.
 
     Args:
-        items: What may move.
         needed_by: For each item the nodes that need it.
     """
     total = sum(item.size for item, group in zip(items, needed_by, strict=True) if group)
@@ -100,7 +99,6 @@ def plan_rounds(
     """Returns rounds of pieces, with at most one piece per reader in each round.
 
     Args:
-        items: What may move.
         needed_by: For each item the nodes that need it. Ranks of these nodes read it in turn, so that one copy need not
             travel.
     """

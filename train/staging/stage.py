@@ -160,7 +160,6 @@ def staged_dataset(
     """Returns what has moved. Collective.
 
     Args:
-        items: What could move.
         placement: For each item the nodes that should have it.
         counts: This rank's bytes, as of `pieces.transfer`.
     """

@@ -23,10 +23,6 @@ if TYPE_CHECKING:  # the configuration contains the tasks' sections, and a task 
 
 
 def task_of(experiment: "Experiment", split: "RankDivision | None" = None) -> "Task":
-    """Returns the task of a configuration.
-
-    Args:
-        split: What the ranks that divide samples exchange.
-    """
+    """Returns the task of a configuration."""
     task: Task = registry.part(experiment.training.task, "task").TASK(experiment, split)
     return task

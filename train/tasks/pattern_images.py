@@ -18,7 +18,6 @@ def patterns(experiment: Experiment, entry: Entry, record: Record, training: boo
     """Returns the network's images of a sample, of a training sample those that are trained on or held out.
 
     Args:
-        record: The same, as it is stored.
         training: Whether patterns of a training sample are those that are trained on.
     """
     x, _ = normalise(record, experiment.training.inputs, experiment.network.data_format)

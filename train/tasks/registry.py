@@ -24,10 +24,6 @@ TASKS = ("density", "classify", "segment", "embed", "estimate")
 
 
 def part(task: str, name: str) -> Any:
-    """Imports a module of a task's folder; returns the module; `None` if the task has no such module.
-
-    Args:
-        task: One of `TASKS`.
-    """
+    """Imports a module of a task's folder; returns the module; `None` if the task has no such module."""
     module = f"{__package__}.{task}.{name}"
     return importlib.import_module(module) if importlib.util.find_spec(module) else None

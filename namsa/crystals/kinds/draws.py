@@ -34,7 +34,6 @@ class Draws:
 
         Args:
             drawn: The range (least, most) from which it is drawn evenly, to three digits after the point.
-            allowed: The range of a given value.
 
         Raises:
             InputError: If the given value is outside the allowed range.

@@ -40,7 +40,6 @@ def fit_partner(fit: CellFit, axis: int, cells: RectangularCells) -> PartnerFit 
     """Returns the smallest rectangle of a partner that fits within `MOST_MISFIT`, `None` if none does.
 
     Args:
-        fit: The cell of the first crystal.
         axis: The axis across the interface, 0 for x and 1 for y.
         cells: The rectangles of the partner along the same zone axis.
     """
@@ -82,7 +81,6 @@ def interface(
     as a part of the cell along it.
 
     Args:
-        crystal: The first crystal.
         cells: Its rectangles along the same zone axis.
 
     Raises:

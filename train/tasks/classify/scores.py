@@ -98,12 +98,7 @@ def scores(rows: Sequence[Mapping[str, Any]], classes: int) -> ClassScores:
 
 
 def counts(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> list[list[int]]:
-    """Returns the `counts` of a sample.
-
-    Args:
-        true: The class of each pattern.
-        given: The class that it is given.
-    """
+    """Returns the `counts` of a sample."""
     pairs, numbers = np.unique(np.stack([true, given], axis=1), axis=0, return_counts=True)
     return [[*pair, number] for pair, number in zip(pairs.tolist(), numbers.tolist(), strict=True)]
 

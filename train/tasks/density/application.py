@@ -182,7 +182,6 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
     """Returns images with their pixels and provenance.
 
     Args:
-        images: What was predicted.
         pattern: Mean pattern, `(dy, dx)`, in the data's units.
     """
     scan = prepared.scan

@@ -53,8 +53,6 @@ def depth_scores(prediction: npt.NDArray[Any], truth: npt.NDArray[Any], mean_tar
 
     Args:
         prediction: The network's density, `(bins, h, w)`, e/Å².
-        truth: The true one.
-        mean_target: The mean of the training targets.
     """
     p, t, mean = (np.asarray(each, np.float64) for each in (prediction, truth, mean_target))
     even = _even(t)

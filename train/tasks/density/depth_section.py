@@ -124,7 +124,6 @@ def bins_figure(facts: Mapping[str, Any], truth: Array, prediction: Array) -> Fi
     Args:
         facts: `density_frame` and `thickness_angstrom` of the sample.
         truth: Bins, (bins, h, w), e/Å².
-        prediction: The same of the network.
     """
     pixels = PixelGrid(facts["density_frame"][0], facts["density_frame"][1])
     aspect = pixels.aspect(truth.shape[1:])

@@ -23,7 +23,6 @@ def sample_figure(picture: Picture, mean_image: npt.NDArray[Any], unit: str = "e
 
     Args:
         mean_image: Mean of the training targets, (h, w).
-        unit: Of the images.
     """
     facts, truth, error = picture.facts, picture.truth, picture.prediction - picture.truth
     pixels, angles = (PixelGrid(step, origin) for step, origin in (facts["density_frame"], facts["pattern_frame"]))

@@ -61,7 +61,6 @@ def ring_correlation(first: Array, second: Array, pixels: PixelGrid) -> RingCorr
 
     Args:
         first: `(ny, nx)`.
-        second: The same.
 
     Raises:
         InputError: If shapes differ, a pixel is not finite or an image is constant.

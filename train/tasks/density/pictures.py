@@ -77,7 +77,6 @@ def picture(row: SampleRow, record: Record, prediction: Array) -> Picture:
     """Returns what the report shows of a sample.
 
     Args:
-        row: The sample's row of `evaluation.json`.
         prediction: Estimated density, (h, w), e/Å².
     """
     provenance, patterns = record.provenance, record.patterns()

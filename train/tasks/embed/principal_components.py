@@ -45,7 +45,6 @@ def moments(patterns: npt.NDArray[np.float32], probes: Floats) -> Floats:
 
     Args:
         patterns: `(n, ...)`.
-        probes: Of `vectors`.
     """
     flat = patterns.reshape(len(patterns), -1).astype(np.float64)
     return np.concatenate([flat.mean(axis=0)[None], (flat @ probes).T @ flat / len(flat)])
@@ -56,7 +55,6 @@ def fit(mean_moments: Floats, probes: Floats, count: int) -> PrincipalComponents
 
     Args:
         mean_moments: Mean of `moments` over all patterns.
-        probes: Of `vectors`.
     """
     mean, products = mean_moments[0], mean_moments[1:].T
     sketch = products - np.outer(mean, mean @ probes)  # C times the vectors

@@ -50,9 +50,6 @@ def quantity_range(config: SimulationConfig, name: str) -> Range:
 def quantity_ranges(config: SimulationConfig, names: Sequence[str]) -> dict[str, Range]:
     """Returns the ranges of quantities that differ between samples.
 
-    Args:
-        names: Of `QUANTITIES`.
-
     Raises:
         ValueError: If a quantity is the same in all samples.
     """

@@ -186,11 +186,7 @@ class SlabOfSamples:
 
 
 def slab_of(experiment: Experiment, axis: int, part: int, ways: int) -> Slab:
-    """Returns the slab of the patterns that belongs to a part of the network's image.
-
-    Args:
-        axis: Divided axis of the image.
-    """
+    """Returns the slab of the patterns that belongs to a part of the network's image."""
     axis += 2 if experiment.training.inputs.layout == "detector" else 0
     size = experiment.window_shapes()[0][axis] // ways
     return Slab(axis, part * size, (part + 1) * size)

@@ -49,7 +49,6 @@ def reduce_sum(flat: Tensor, plan: HybridPlan, rank: int, name: str, collectives
     Args:
         flat: One axis of known length, at least 1.
         name: The same on all ranks, and unique in a step.
-        collectives: `train.ranks.reduction`.
     """
     members, shares = plan.node_of(rank), plan.shares(flat.shape[0])
     if len(members) == 1:

@@ -33,9 +33,6 @@ def joined_groups(groups: Sequence[Sequence[int]], owners: Sequence[int], ranks:
 
     Horovod's alltoall fails where a rank sends or receives nothing, and TensorFlow drops, on one rank alone, a message
     of which that rank uses nothing.
-
-    Args:
-        groups: Indices of variables.
     """
     joined: list[list[int]] = []
     waiting: list[int] = []

@@ -41,7 +41,6 @@ def next_states(states: LayerStates, norms: Tensor, config: Transfer, updated: A
     """Returns the states after a step.
 
     Args:
-        states: After the step before.
         norms: Of the layers' weights after this step, float32.
         updated: Whether the step has changed the weights; one that a loss scale skips does not count.
     """
@@ -62,7 +61,6 @@ def threshold(transfers: Sequence[Mapping[str, Any]], validations: Sequence[Mapp
 
     Args:
         transfers: Rows of transfer.jsonl; see `train.measure.rows`.
-        validations: Rows of validation.jsonl.
         error: The column of `validations` that is the task's error.
 
     Raises:

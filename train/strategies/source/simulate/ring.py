@@ -35,7 +35,6 @@ class Ring:
     block is admitted only if those that are missing before it still find room.
 
     Args:
-        capacity: Most bytes of records.
         stopping: Returns whether samples that are not there are no longer waited for.
     """
 

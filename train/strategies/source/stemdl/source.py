@@ -165,7 +165,6 @@ def as_sample(stored: StemdlSample, entry: Entry, experiment: Experiment, change
     """Returns a sample of namsa.
 
     Args:
-        stored: As it is in the file.
         changes: Takes a text about what was averaged or resized.
 
     Raises:
