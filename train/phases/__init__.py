@@ -1,1 +1,1 @@
-"""The phases of the job, one module each, in the order in which `train.main` calls them."""
+"""The phases of the job in the order in which `train.main` calls them, one module each (`share` obtains samples)."""
