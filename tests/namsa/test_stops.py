@@ -29,7 +29,7 @@ EXAMPLE = examples.Example("scan.bin", 9, hashlib.sha256(bytes(9)).hexdigest(), 
 EXPORTS = {
     "ptyrad": ("patterns.h5", "first.h5", "ptyrad.yaml"),
     "phaser": ("patterns.h5", "first.h5", "phaser.yaml"),
-    **dict.fromkeys(("py4dstem", "quantem"), ("patterns.h5", "parameters.json", "reconstruct.py")),
+    "py4dstem": ("patterns.h5", "parameters.json", "reconstruct.py"),  # and quantem
     "zspy": ("scan.zspy",),
 }
 
