@@ -120,9 +120,10 @@ def report(directory: Path = Path(), *, gpu: bool = False, timeout_s: float = PR
         gpu: Whether a job on GPUs needs this machine: CuPy, a GPU for TensorFlow, and NCCL in Horovod.
         timeout_s: Time for TensorFlow, JAX, Horovod and CuPy to be imported.
     """
+    several = _several_ranks()  # which JAX does not serve
+    probes = (_TENSORFLOW, _HOROVOD, _CUPY, *(() if several else (_JAX,)))
     with ThreadPoolExecutor() as pool:
-        probes = (_TENSORFLOW, _JAX, _HOROVOD, _CUPY)
-        tensorflow, jax, horovod, cupy = pool.map(lambda code: probe(code, timeout_s), probes)
+        tensorflow, horovod, cupy, *jax = pool.map(lambda code: probe(code, timeout_s), probes)
     return Report(
         (
             *_machine(),
@@ -130,8 +131,8 @@ def report(directory: Path = Path(), *, gpu: bool = False, timeout_s: float = PR
             *map(_library, LIBRARIES),
             _engine(),
             _cupy(cupy, gpu),
-            *_tensorflow(tensorflow, gpu, needed=CHECKOUT and jax.answer is None),
-            _jax(jax),
+            *_tensorflow(tensorflow, gpu, needed=several or (CHECKOUT and jax[0].answer is None)),
+            *map(_jax, jax),
             *_horovod(horovod, gpu),
             _launcher(),
         )

@@ -8,7 +8,6 @@ import numpy as np
 
 from namsa.errors import InputError
 
-from ..execution import backend
 from ..networks import Network, build
 from ..optimization import checkpoint
 from .models import Model
@@ -31,12 +30,10 @@ def build_loaded(model: Model, config: Network) -> Any:
     """Builds the Keras network of a configuration and sets its variables to a model's weights.
 
     Raises:
-        InputError: If the weights cannot be read, are not finite or do not fit the configuration, or if this machine
-            does not compute the network's order of axes.
+        InputError: If the weights cannot be read, are not finite or do not fit the configuration.
     """
     import keras
 
-    backend.execution().check_data_format(config.data_format)
     keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before
     keras.config.set_dtype_policy("float32")
     network = build(config, seed=0)

@@ -241,7 +241,12 @@ def profile(options: argparse.Namespace) -> int:
         reduction.start(experiment.training)
         machine = backend.execution().claim(reduction.local_rank(), reduction.local_size())
         with reduction.together():
-            backend.execution().check_data_format(experiment.network.data_format)
+            network, compute = experiment.network, experiment.training.precision.compute
+            if not backend.execution().convolves(network.data_format, compute):
+                raise InputError(
+                    f"on this processor XLA computes {network.data_format} in {compute}, whose operations TensorFlow's "
+                    "profiler does not tell: use a GPU, or set network.data_format to channels_last"
+                )
         if "core" in machine:
             machine = f"{performance.processor_name()}, {machine}"
         result = profile(experiment, options.steps, machine)

@@ -15,7 +15,10 @@ from types import ModuleType
 from typing import Any
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-NOTES = re.compile(rb"WARNING: All log messages before absl::InitializeLog\(\)|.*Unable to register cu\w+ factory")
+NOTES = re.compile(
+    rb"WARNING: All log messages before absl::InitializeLog\(\)|.*Unable to register cu\w+ factory|"
+    rb"I0000 .*(XLA service|StreamExecutor device|Compiled cluster using XLA)"
+)
 
 
 def install() -> None:

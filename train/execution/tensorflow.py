@@ -7,8 +7,9 @@ import keras
 import numpy.typing as npt
 import tensorflow as tf
 
-from namsa.errors import InputError
 from namsa.launcher import bind_to_share
+
+from .quiet import without_notes
 
 Tensor = Any
 
@@ -34,25 +35,46 @@ def has_gpu() -> bool:
     return bool(tf.config.list_physical_devices("GPU"))
 
 
-def check_data_format(data_format: str) -> None:
-    """Refuses an order of axes that this machine does not compute.
+def convolves(data_format: str, policy: str) -> bool:
+    """Returns whether TensorFlow itself convolves images here, forwards and backwards.
 
-    On processors, TensorFlow convolves channels first by oneDNN alone, which it uses of itself only where the processor
-    has AVX-512 VNNI or newer instructions for networks.
+    On processors, it does so with channels first by oneDNN alone: in float32 on those that have AVX-512 VNNI or newer
+    instructions for networks, or with TF_ENABLE_ONEDNN_OPTS=1; in float16 on almost none.
 
-    Raises:
-        InputError: If TensorFlow cannot convolve images in this order here.
+    Args:
+        data_format: `network.data_format`.
+        policy: The Keras dtype policy, `training.precision.compute`.
     """
     if data_format == "channels_last":
-        return
-    image = tf.zeros((1, 1, 1, 1))
+        return True
+    image = tf.zeros((1, 1, 1, 1), keras.DTypePolicy(policy).compute_dtype)
     try:
-        tf.nn.conv2d(image, image, 1, "VALID", "NCHW")
+        with tf.GradientTape() as tape:
+            tape.watch(image)
+            square = tf.nn.conv2d(image, image, 1, "VALID", "NCHW")
+        tape.gradient(square, image)
     except (tf.errors.UnimplementedError, tf.errors.InvalidArgumentError):
-        raise InputError(
-            "network.data_format is channels_first, which TensorFlow does not compute on this processor: use a GPU, "
-            "set network.data_format to channels_last, or TF_ENABLE_ONEDNN_OPTS=1 in the environment"
-        ) from None
+        return False
+    return True
+
+
+def compile_layers(network: keras.Model, data_format: str) -> None:
+    """Has XLA compile the layers of a network that TensorFlow itself does not compute here.
+
+    XLA takes all orders of axes. It has neither TensorFlow's random numbers nor Horovod, so that the network as a whole
+    stays with TensorFlow.
+
+    Args:
+        network: The network, of the current dtype policy.
+        data_format: `network.data_format`, that of its convolutions and poolings.
+    """
+    if convolves(data_format, keras.config.dtype_policy().name):
+        return
+    with without_notes():  # of XLA's start
+        tf.function(tf.square, jit_compile=True)(0.0)
+    for layer in network.layers:
+        if getattr(layer, "data_format", None) == data_format:
+            layer.call = tf.function(layer.call, jit_compile=True, autograph=False)
 
 
 def host_tensor(array: npt.NDArray[Any]) -> Tensor:

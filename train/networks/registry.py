@@ -13,6 +13,7 @@ from namsa.config.loading import validate
 from namsa.errors import InputError
 from namsa.text import shorten
 
+from ..execution import backend
 from . import cosmoflow, cvae, deeplabv3plus, feedforward, resnet50, unet3d
 from .cosmoflow import CosmoFlowConfig
 from .cvae import CVAEConfig
@@ -100,10 +101,18 @@ def build(config: Network, seed: int | None, recompute: bool = False, split: Spl
             `DIVIDED`.
         ValueError: If `split` does not fit the network; names a number of ways that does.
     """
-    if isinstance(config, NetworkConfig):
-        return fcdensenet.build(config, seed, recompute, split)
-    if recompute:
+    if recompute and not isinstance(config, NetworkConfig):
         raise InputError(f"recompute is for network.kind fcdensenet, not {config.kind}: set it to false")
+    if isinstance(config, NetworkConfig):
+        network = fcdensenet.build(config, seed, recompute, split)
+    else:
+        network = _build_other(config, seed, split)
+    if split is None:  # whose layers exchange rows over Horovod
+        backend.execution().compile_layers(network, config.data_format)
+    return network
+
+
+def _build_other(config: Network, seed: int | None, split: Split | None) -> "keras.Model":
     import keras
 
     from .keras_layers import KerasNetworkLayers

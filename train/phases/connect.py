@@ -69,7 +69,7 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
             experiment = load(config, overrides)
             if evaluate_only:
                 experiment = experiment.model_copy(update={"data": experiment.data.as_it_lies()})
-            backend.execution().check_data_format(experiment.network.data_format)
+            device += _order_of_axes(experiment)
         reduction.check_same(config_hash(experiment), "the configuration's hash")
         training, hosts = experiment.training, reduction.nodes()
         with reduction.together():
@@ -78,6 +78,24 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
         split = None if evaluate_only and ranks == 1 else division_of(training.split)
         with watch(reduction, training.ranks.stall_warning_s, training.ranks.watchdog_radix) as watchdog:
             yield Job(experiment, evaluate_only, rank, ranks, device, split, stop_request, watchdog, started)
+
+
+def _order_of_axes(experiment: Experiment) -> str:
+    """Returns what computes convolutions that TensorFlow itself does not compute here, as an addition to the device.
+
+    Raises:
+        InputError: If nothing does.
+    """
+    data_format, compute = experiment.network.data_format, experiment.training.precision.compute
+    if backend.execution().convolves(data_format, compute):
+        return ""
+    if experiment.training.split.ways > 1:
+        raise InputError(
+            f"network.data_format is {data_format}, which TensorFlow does not compute in {compute} on this processor, "
+            "and XLA not with training.split: use a GPU, set network.data_format to channels_last, or "
+            "TF_ENABLE_ONEDNN_OPTS=1 in the environment for float32"
+        )
+    return ", channels first by XLA"
 
 
 def start_settings(config: Path, overrides: Sequence[str]) -> Training | None:

@@ -4,14 +4,21 @@ import os
 import subprocess
 import sys
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from paths import ROOT
 
+from fcdensenet.config import NetworkConfig
 from namsa import installation
 from namsa.errors import InputError
 from train.execution import backend
-from train.execution.tensorflow import check_data_format
+from train.execution.tensorflow import convolves
+from train.networks import build
+from train.optimization.precision import policy
+
+NETWORK = {
 
 
 @pytest.fixture(params=[["tensorflow", "jax"], ["jax"], []], ids=["both", "jax", "none"])
@@ -63,18 +70,34 @@ def test_tensorflow_is_imported_without_notes_that_mean_nothing(tmp_path, level,
     assert (done.stdout, done.stderr.splitlines()) == ("tensorflow\n", said)
 
 
-def test_orders_of_axes_that_the_device_computes_pass() -> None:
-    check_data_format("channels_last")
-    check_data_format("channels_first")
+@pytest.mark.slow
+def test_channels_first_in_float16_is_channels_last_in_another_order() -> None:
+    patterns, found = np.random.default_rng(3).random((2, 6, 16, 24), np.float32), []
+    for data_format, axes in (("channels_first", (0, 1, 2, 3)), ("channels_last", (0, 2, 3, 1))):
+        keras.utils.clear_session()
+        with policy("mixed_float16"):
+            network = build(NetworkConfig.model_validate(NETWORK | {"data_format": data_format}), 1, recompute=True)
+
+        @tf.function
+        def differentiated(x: tf.Tensor, network: keras.Model = network) -> tuple[tf.Tensor, list[tf.Tensor]]:
+            with tf.GradientTape() as tape:
+                y = network(x, training=True)
+                loss = tf.reduce_sum(tf.square(y))
+            return y, tape.gradient(loss, [weight.value for weight in network.trainable_variables])
+
+        y, gradients = differentiated(tf.constant(patterns.transpose(axes)))
+        found.append([np.squeeze(y), *gradients])
+    for first, last in zip(*found, strict=True):
+        np.testing.assert_allclose(first, last, atol=0.02 * np.abs(last).max())
 
 
 @pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="a GPU computes every order")
-def test_channels_first_is_refused_where_tensorflow_does_not_compute_it() -> None:
+def test_what_tensorflow_convolves_depends_on_the_processor() -> None:
+    assert convolves("channels_first", "float32")  # tests have TF_ENABLE_ONEDNN_OPTS=1
     code = (
-        "from namsa.errors import InputError\nfrom train.execution.tensorflow import check_data_format\n"
-        "check_data_format('channels_last')\n"
-        "try:\n    check_data_format('channels_first')\nexcept InputError as error:\n    print(error)"
+        "from train.execution.tensorflow import convolves\n"
+        "print([convolves(f'channels_{first}', 'float32') for first in ('last', 'first')])"
     )
     without = os.environ | {"TF_ENABLE_ONEDNN_OPTS": "0"}
     done = subprocess.run([sys.executable, "-c", code], env=without, capture_output=True, text=True, check=True)
-    assert "set network.data_format to channels_last" in done.stdout
+    assert done.stdout == "[True, False]\n"
