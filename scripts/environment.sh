@@ -62,6 +62,9 @@ unpack() {
     rm -rf "$folder"
     mkdir -p "$folder"
     $decompress <"$archive" | tar -x --ignore-zeros -C "$folder"
+    for library in "$folder"/lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2; do # before that of Horovod's build
+        [ ! -e "$library" ] || { mkdir -p "$folder/libpython" && ln -s "$(realpath "$library")" "$folder/libpython/"; }
+    done
     if [ -x "$folder/bin/conda-unpack" ]; then # paths in a conda environment's files
         "$folder/bin/python" "$folder/bin/conda-unpack"
     fi

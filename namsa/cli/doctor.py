@@ -31,10 +31,9 @@ from namsa.physics.backend import available_cores
 SYNC_GPU = "scripts/uv sync --no-group cpu --extra train --extra gpu" if CHECKOUT else "pip install 'namsa[gpu]'"
 REBUILD = f"scripts/uv cache clean horovod && {SYNC} --reinstall-package horovod" if CHECKOUT else HOROVOD
 REBUILD_GPU = (
-    f"source scripts/horovod_nccl.sh && scripts/uv cache clean horovod && {SYNC_GPU} --reinstall-package horovod, "
-    "with nvcc on PATH"
+    f"source scripts/horovod_nccl.sh && {SYNC_GPU}, with nvcc of CUDA 12 on PATH"
     if CHECKOUT
-    else "build it in a checkout, with nvcc on PATH: source scripts/horovod_nccl.sh"
+    else "build it in a checkout, with nvcc of CUDA 12 on PATH: source scripts/horovod_nccl.sh"
 )
 SHOW_GPU = "start each rank with a GPU (jsrun -g 1, srun --gpus-per-task=1), and see what nvidia-smi lists there"
 PROBE_TIMEOUT_S = 120.0
@@ -208,7 +207,8 @@ def _engine() -> Check:
 def _cupy(probed: Probe, gpu: bool) -> Check:
     found = probed.answer
     if found is None:
-        return Check("simulation", "CuPy", False, probed.fault, SYNC_GPU, needed=gpu)
+        remedy = SHOW_GPU if "cudaError" in probed.fault else SYNC_GPU  # installed, and without a driver or a device
+        return Check("simulation", "CuPy", False, probed.fault, remedy, needed=gpu)
     devices = ", ".join(f"{device['name']} {device['memory_gib']} GiB" for device in found["devices"]) or "no device"
     usable = bool(found["devices"])
     buses = tuple(device["bus"] for device in found["devices"])

@@ -13,12 +13,7 @@ def test_two_ranks_learn_in_float16_with_channels_first_groups_and_cache(tmp_pat
 
     def train(run, *words):
         folder = tmp_path / run
-        given = [
-            f"data.directory={tmp_path / 'data'}",
-            "training.checkpoints.every_steps=4",
-            "network.data_format=channels_first",
-            *words,
-        ]
+        given = [f"data.directory={tmp_path / 'data'}", "training.checkpoints.every_steps=4", *words]
         line = ["-m", "train", CONFIGS / "paper_tenth.yaml", "--run-dir", folder, *(f"--set={word}" for word in given)]
         ended = launch.horovodrun(*line, timeout=600)
         assert ended.returncode == 0, ended.stderr

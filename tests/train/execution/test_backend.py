@@ -19,6 +19,13 @@ from train.networks import build
 from train.optimization.precision import policy
 
 NETWORK = {
+    "input_shape": (6, 16, 24),
+    "layers": (1, 2, 1),
+    "growth": 8,
+    "first_filters": 8,
+    "kernel": 3,
+    "dropout": 0.0,
+}
 
 
 @pytest.fixture(params=[["tensorflow", "jax"], ["jax"], []], ids=["both", "jax", "none"])
