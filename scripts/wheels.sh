@@ -1,5 +1,6 @@
 #!/bin/bash
-# Builds the wheels into dist/ and checks them: manylinux for x86-64, and for aarch64 where its cross compiler is
+# Builds the archives of a release into dist/ and checks them: the source, wheels, and recipes for conda-forge and
+# EasyBuild. Wheels are manylinux for x86-64, and for aarch64 where its cross compiler is
 # (apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross), and pure Python for all other machines.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,6 +18,10 @@ for wheel in dist/linux/*-linux_*.whl; do # a wheel without the compiled engine 
 done
 CC=false uv build --wheel --out-dir dist # its hook says that there is no compiler
 rm -rf dist/linux
+uv build --sdist --out-dir dist
 uv export --locked --no-default-groups --extra reconstruct --extra jax --no-emit-project --no-hashes --no-annotate \
     --output-file dist/versions.txt >/dev/null
-uv tool run --from twine==7.0.0 twine check --strict dist/*.whl
+uv export --locked --no-default-groups --extra reconstruct --no-emit-project --format pylock.toml |
+    uv run --no-sync python scripts/packaging/recipes.py dist
+uv tool run --from twine==7.0.0 twine check --strict dist/*.whl dist/*.tar.gz
+uv tool run --from cffconvert==2.0.0 cffconvert --validate >/dev/null

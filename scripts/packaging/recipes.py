@@ -1,0 +1,214 @@
+"""Writes recipes for conda-forge (recipe.yaml) and EasyBuild (namsa-VERSION.eb) beside the archives of a release.
+
+    scripts/wheels.sh
+    uv export --locked --no-default-groups --extra reconstruct --no-emit-project --format pylock.toml | \
+        python scripts/packaging/recipes.py dist
+
+Both have the dependencies of pyproject.toml. EasyBuild's are wheels with the versions and checksums of uv.lock.
+"""
+
+import hashlib
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from packaging.markers import Marker, default_environment
+from packaging.requirements import Requirement
+from packaging.tags import compatible_tags, cpython_tags
+from packaging.utils import parse_wheel_filename
+
+from namsa.version import __version__
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+HOME = PROJECT["project"]["urls"].get("Source", PROJECT["project"]["urls"]["Paper"])
+SUMMARY = PROJECT["project"]["description"]
+
+# Names of packages on conda-forge that differ from those on PyPI.
+CONDA = {
+    "lazy-loader": "lazy_loader",
+    "lmdb": "python-lmdb",
+    "matplotlib": "matplotlib-base",
+    "xxhash": "python-xxhash",
+}
+OUTPUTS = {
+    "reconstruct": "networks on data, with TensorFlow",
+    "jax": "networks on data, with JAX",
+    "formats": "readers",
+}
+
+PYPI = "https://files.pythonhosted.org/packages/"
+# The Python of EasyBuild's toolchain 2023b, and the oldest C library (Red Hat Enterprise Linux 8).
+PYTHON, TOOLCHAIN, GLIBC = "3.11.5", ("GCCcore", "13.2.0"), 28
+
+
+def sha256(path: Path) -> str:
+    """Returns the checksum of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# ---- conda-forge ----------------------------------------------------------------------------------------------------
+
+
+def conda_requirements(listed: list[str]) -> list[str]:
+    """Returns requirements of pyproject.toml as those of conda."""
+    parsed = [Requirement(each) for each in listed]
+    return sorted(f"{CONDA.get(each.name, each.name)} {each.specifier}".replace("==", "") for each in parsed)
+
+
+def conda_recipe(source: Path) -> dict[str, Any]:
+    """Returns the recipe of the simulator, and of a package without files for each extra.
+
+    Args:
+        source: The source archive.
+    """
+    least, above = sorted(PROJECT["project"]["requires-python"].split(","), reverse=True)
+    about = {"homepage": HOME, "license": "MIT", "license_file": "LICENSE", "summary": SUMMARY}
+    simulator = {
+        "package": {"name": "namsa"},
+        "build": {  # fused.c is loaded with ctypes: one package serves every Python
+            "script": "${{ PYTHON }} -m pip install . -vv --no-deps --no-build-isolation",
+            "python": {"version_independent": True},
+        },
+        "requirements": {
+            "build": [{"if": "linux", "then": ["${{ compiler('c') }}", "${{ stdlib('c') }}"]}],
+            "host": ["python", "pip", *conda_requirements(PROJECT["build-system"]["requires"])],
+            "run": [f"python {least},{above}", *conda_requirements(PROJECT["project"]["dependencies"])],
+        },
+        "tests": [
+            {"python": {"imports": ["namsa", "fcdensenet"], "pip_check": True}},
+            {
+                "script": [
+                    "namsa init first",
+                    "namsa simulate first/starter.yaml --crystal first/SrTiO3.cif --out scan.h5"
+                    " --set scan.shape=[8,8] --set specimen.thickness_angstrom=[8]",
+                    "namsa info scan.h5",
+                ]
+            },
+        ],
+        "about": about,
+    }
+    extras = [
+        {
+            "package": {"name": f"namsa-{extra}"},
+            "build": {"noarch": "generic"},
+            "requirements": {
+                "run": [
+                    "namsa ==${{ version }}",
+                    *conda_requirements(PROJECT["project"]["optional-dependencies"][extra]),
+                ]
+            },
+            "tests": [{"script": ["namsa-train models" if extra != "formats" else "namsa --version"]}],
+            "about": about | {"summary": f"namsa with what it needs for {what}"},
+        }
+        for extra, what in OUTPUTS.items()
+    ]
+    return {
+        "schema_version": 1,
+        "context": {"version": __version__},
+        "recipe": {"name": "namsa", "version": "${{ version }}"},
+        "source": {
+            "url": "https://pypi.org/packages/source/n/namsa/namsa-${{ version }}.tar.gz",
+            "sha256": sha256(source),
+        },
+        "build": {"number": 0},
+        "outputs": [simulator, *extras],
+    }
+
+
+# ---- EasyBuild ------------------------------------------------------------------------------------------------------
+
+
+def ranks_of_tags() -> dict[Any, int]:
+    """Returns the tags of wheels that the toolchain's Python takes, the best first."""
+    version = tuple(map(int, PYTHON.split(".")[:2]))
+    platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(GLIBC, 4, -1)]
+    platforms += [f"manylinux{name}_x86_64" for name in ("2014", "2010", "1")]
+    tags = [*cpython_tags(version, platforms=platforms), *compatible_tags(version, "cp311", platforms)]
+    return {tag: rank for rank, tag in enumerate(tags)}
+
+
+def extensions(lock: dict[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yields name, version, folder, file and checksum of each dependency's wheel, or source archive if it has none.
+
+    Args:
+        lock: A file pylock.toml.
+    """
+    ranks = ranks_of_tags()
+    target = default_environment() | {
+        "python_version": PYTHON.rpartition(".")[0], "python_full_version": PYTHON,
+        "sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64",
+    }  # fmt: skip
+    for package in lock["packages"]:
+        if "marker" in package and not Marker(package["marker"]).evaluate(target):
+            continue
+        wheels = [
+            (ranks[tag], wheel)
+            for wheel in package.get("wheels", ())
+            for tag in parse_wheel_filename(wheel["url"].rpartition("/")[2])[3]
+            if tag in ranks
+        ]
+        archive = min(wheels, key=lambda each: each[0])[1] if wheels else package["sdist"]
+        folder, _, file = archive["url"].rpartition("/")
+        yield package["name"], package["version"], folder, file, archive["hashes"]["sha256"]
+
+
+def easyconfig(lock: dict[str, Any], wheel: Path) -> str:
+    """Returns the easyconfig of the wheel for x86-64 and all that it needs."""
+    lines = [
+        "easyblock = 'PythonBundle'",
+        "",
+        f"name = 'namsa'\nversion = '{__version__}'",
+        "",
+        f"homepage = '{HOME}'",
+        f'description = """\n{SUMMARY.replace(": ", ":" + chr(10))}.\n"""',
+        "",
+        "toolchain = SYSTEM",
+        "",
+        f"dependencies = [('Python', '{PYTHON}', '', {TOOLCHAIN})]",
+        "",
+        f"local_pypi = '{PYPI}'",
+        "# The import of namsa and the commands below are checked. The wheel of namsa is beside this file.",
+        "exts_default_options = {'modulename': False, 'source_tmpl': None}",
+        "exts_list = [",
+    ]
+    found = [
+        *sorted(extensions(lock), key=lambda each: not each[3].endswith(".whl")),
+        ("namsa", __version__, "", wheel.name, sha256(wheel)),
+    ]
+    for name, version, folder, file, checksum in found:
+        lines += [f"    ('{name}', '{version}', {{"]
+        lines += ["        'modulename': 'namsa',"] if name == "namsa" else []
+        urls = f"local_pypi + '{folder.removeprefix(PYPI)}'" if folder else ""
+        lines += [f"        'source_urls': [{urls}],"]
+        halves = f"'{file[:80]}'" + (f"\n                    '{file[80:]}'" if file[80:] else "")  # style: 120 columns
+        lines += [f"        'sources': [{halves}],", f"        'checksums': ['{checksum}'],", "    }),"]
+    lines += [
+        "]",
+        "",
+        "sanity_check_paths = {",
+        "    'files': ['bin/namsa', 'bin/namsa-train'],",
+        "    'dirs': ['lib/python%(pyshortver)s/site-packages/namsa'],",
+        "}",
+        "",
+        "sanity_check_commands = ['namsa --version', 'namsa-train models']",
+        "",
+        "moduleclass = 'phys'",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Writes both recipes into the folder of the archives."""
+    folder = Path(sys.argv[1])
+    recipe = yaml.safe_dump(conda_recipe(folder / f"namsa-{__version__}.tar.gz"), sort_keys=False, width=120)
+    (folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    (wheel,) = folder.glob("namsa-*-manylinux*_x86_64.whl")
+    lock = tomllib.loads(sys.stdin.read())
+    (folder / f"namsa-{__version__}.eb").write_text(easyconfig(lock, wheel), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
