@@ -70,7 +70,10 @@ def conda_recipe(source: Path) -> dict[str, Any]:
         "package": {"name": "namsa"},
         "build": {  # fused.c is loaded with ctypes: one package serves every Python
             "script": "${{ PYTHON }} -m pip install . -vv --no-deps --no-build-isolation",
-            "python": {"version_independent": True},
+            "python": {
+                "version_independent": True,
+                "entry_points": [f"{name} = {place}" for name, place in PROJECT["project"]["scripts"].items()],
+            },
         },
         "requirements": {
             "build": [{"if": "linux", "then": ["${{ compiler('c') }}", "${{ stdlib('c') }}"]}],
