@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # a parser is built without NumPy
 
 def add_stated_numbers(command: CommandParser) -> "argparse._ArgumentGroup":
     """Adds the options for what a file may not say; returns their group."""
-    group = command.add_argument_group("what the file does not say, or says wrongly; two numbers are y and x")
+    group = command.add_argument_group("what the file does not state, or states wrongly; two numbers are y and x")
     group.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
     group.add_argument("--energy-ev", type=float, help="energy of the beam")
     group.add_argument("--semiangle-mrad", type=float, help="convergence semiangle of the probe")

@@ -27,7 +27,7 @@ from namsa.dataset import lmdb_structure
 from namsa.errors import InputError, WorkError
 from namsa.files import open_regular, system_errors
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, Value, open_hdf5
-from namsa.text import shorten
+from namsa.text import plural, shorten
 
 DATA_FILE = "data.mdb"  # LMDB's name of the file in its folder
 HEADER = ("input_dtype", "input_shape", "output_shape", "output_dtype", "output_name", "input_name")
@@ -133,7 +133,7 @@ def _lmdb(path: Path, file: BinaryIO) -> StemdlFile:
                 stated = f"{records.shape} of {records.dtype} takes {expected}"
                 raise InputError(f"{path}: {records.prefix}{number} has {size} bytes, and the header's {stated}")
     half = len(with_input ^ with_output)
-    notes = (f"{half} samples have patterns or a potential alone and are left out",) if half else ()
+    notes = (f"left out: {plural(half, 'sample')} with patterns or a potential alone",) if half else ()
 
     def read(name: str) -> StemdlSample:
         arrays = [

@@ -97,7 +97,7 @@ class Amount(NamedTuple):
             f"specimen {self.thickness_angstrom:.0f} Å thick, ± {100 * self.thickness_error:.0f} %; rings agree to "
             f"{100 * self.misfit:.0f} %"
         )
-        return text if self.told else f"{text}. The rings do not tell the amount: the density is not scaled"
+        return text if self.told else f"{text}. The rings do not determine the amount: the density is not scaled"
 
 
 def ring_edges(semiangle_mrad: float, pixel_mrad: float, reach_mrad: float) -> Floats:

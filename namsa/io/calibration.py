@@ -230,7 +230,7 @@ def _missing(known: Recording) -> str:
     options = ", ".join(name if known.format == "array" else LIMITS[name][2] for name in missing)
     if not unsaid:
         return f"{known.name}: {'; '.join(said)}: give {options}"
-    return f"{known.name} {'; '.join([f'does not say {unsaid}', *said])}: give {options}"
+    return f"{known.name} {'; '.join([f'does not state {unsaid}', *said])}: give {options}"
 
 
 def _place(recording: Recording) -> str:

@@ -35,7 +35,7 @@ class UnknownScanShapeError(InputError):
 
     def __init__(self, name: Path | str, frames: int, fits: str) -> None:
         super().__init__(
-            f"{name} holds {frames:,} frames and does not say the scan's shape: give --scan-shape SYxSX; {fits}"
+            f"{name} holds {frames:,} frames and does not state the scan's shape: give --scan-shape SYxSX; {fits}"
         )
         self.frames, self.fits = frames, fits
 

@@ -71,7 +71,7 @@ def recording_page(
     sy, sx, *detector = recording.shape
     check_limits(recording, f"{recording.name}: ")
     if overlay is not None and recording.scan_step_angstrom is None:
-        raise InputError(f"{recording.name} does not say the scan's step, which places the overlay: give it")
+        raise InputError(f"{recording.name} does not state the scan's step, which places the overlay: give it")
     laid_over = 0 if overlay is None else sum(2 * image.image.size for image in read_images(overlay))
     for pixel_bytes in (sampled_pixel_bytes(_sample(recording)), incompressible):  # the second one is sure
         plan = plan_tiles((sy, sx), detector, max_bytes, laid_over, pixel_bytes)

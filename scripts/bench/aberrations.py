@@ -15,7 +15,7 @@ over mirrors of y and of y with x. `--electrons` adds shot noise.
 semiangle. "±" is the error that it states, "within" the share of files whose error is within that. The rotation, which
 is none, is measured from the same patterns without a file that states it.
 
-"ratio" is the share of samples that are not said to lie outside, or of files whose focus is within its stated error.
+"ratio" is the share of samples that are not reported as outside, or of files whose focus is within its stated error.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Ptychography and learned networks on scans with imperfections that nobody tells them: quality, time, failures.
+"""Ptychography and learned networks on scans with imperfections that they are not given: quality, time, failures.
 
     nice scripts/uv run python scripts/bench/reality_rivals.py --cases FILE ... [--dev DIR] [--work DIR] [--methods ...]
         [--checkpoint NAME] [--learned FILE] [--iterations 3 6 12 24 50] [--axes rate update modes] [--json]

@@ -117,7 +117,7 @@ def test_a_run_directory_of_another_network_is_refused(undisturbed, config):
 
 
 def test_too_few_samples_name_the_remedies(config, tmp_path):
-    with pytest.raises(InputError, match=r"8 training samples are too few for 1 ranks with batches of 9: add"):
+    with pytest.raises(InputError, match=r"8 training samples are too few for 1 rank with batches of 9: add"):
         train(config, ["training.batch_size=9"], tmp_path)
 
 

@@ -121,10 +121,10 @@ def orientation_line(facts: Mapping[str, Any] | None) -> str:
         )
         if (by_any := facts.get("explained_by_any", 0.0)) >= ALIKE * facts["explained_otherwise"]:
             verdict, advice = "it or the lens is wrong", f"{advice}, and correct the lens if they are right"
-            reason += f"; other aberrations explain {100 * by_any:.0f} % as told"
+            reason += f"; other aberrations explain {100 * by_any:.0f} % with the stated one"
     else:
         reason = (
             "With the detector turned by 180° the patterns are nearer to what the network learnt: the distance is "
-            f"{facts['half_turn']:.2f} of that as told"
+            f"{facts['half_turn']:.2f} of that with the stated one"
         )
     return f"orientation: {verdict}. {reason}. Do not rely on the density: {advice}"

@@ -170,7 +170,7 @@ def nonnegative_patterns(band: Array, detector: tuple[int, int], intensity: Arra
 def open_scan(
     data: str | Path | npt.ArrayLike,  # path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`
     model: Model,
-    calibration: CalibrationOverrides,  # what the file does not say, or says wrongly
+    calibration: CalibrationOverrides,  # what the file does not state, or states wrongly
     note: AddNote,  # called with a line about each thing that is done or assumed
     *,
     # Sum of a pattern without a specimen, in the data's units; `None` if it is not known.

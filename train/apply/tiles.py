@@ -14,6 +14,7 @@ from scipy import sparse
 
 from namsa.arrays import Array
 from namsa.errors import InputError
+from namsa.text import plural
 
 from .resampling import resampled
 
@@ -30,7 +31,9 @@ def window_side(size: int, trained: int, multiple: int) -> int:
         InputError: If the scan is smaller than `multiple`.
     """
     if size < multiple:
-        raise InputError(f"the scan has {size} positions along one side, the network needs {multiple} or more")
+        raise InputError(
+            f"the scan has {plural(size, 'position')} along one side, the network needs {multiple} or more"
+        )
     return trained if size >= trained else size // multiple * multiple
 
 

@@ -12,6 +12,7 @@ import xxhash
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
+from namsa.text import plural
 
 from ..experiment.experiment import Experiment
 
@@ -28,8 +29,8 @@ def check_configuration(dataset: Dataset, experiment: Experiment) -> None:
 def too_few_samples(samples: int, ranks: int, batch_size: int) -> InputError:
     """Returns the error to raise if `samples` do not give each of `ranks` one batch."""
     return InputError(
-        f"{samples} training samples are too few for {ranks} ranks with batches of {batch_size}: add materials, "
-        "thicknesses or zone axes, raise training.simulate_seconds, or use fewer ranks or smaller batches"
+        f"{samples} training samples are too few for {plural(ranks, 'rank')} with batches of {batch_size}: add "
+        "materials, thicknesses or zone axes, raise training.simulate_seconds, or use fewer ranks or smaller batches"
     )
 
 

@@ -294,7 +294,9 @@ def simulation_line(summaries: Sequence[ProductionSummary], directory: Path) -> 
     if any(rank["time_limit_reached"] for rank in summaries):
         text += "; stopped by training.simulate_seconds, run again for the rest"
     if full := sum(rank["disk_full"] for rank in summaries):
-        text += f"; on {plural(full, 'rank')} the disk is nearly full, the job goes on with what is there"
+        text += (
+            f"; on {plural(full, 'rank')} the disk is nearly full, the job continues with the samples that are there"
+        )
     return text
 
 

@@ -127,7 +127,7 @@ def algorithm_rows(trace: Trace) -> list[AlgorithmRow]:
     for event in in_steps(trace):
         kind, algorithm = event_kind(event), algorithm_of(event.name)
         if trace.device == "GPU" and kind in CONVOLUTIONS:
-            key = (algorithm or "not told", kind, uses_tensor_cores(event.name))
+            key = (algorithm or "unknown", kind, uses_tensor_cores(event.name))
             groups.setdefault(key, []).append(event.seconds)
     steps = len(trace.steps)
     rows: list[AlgorithmRow] = [

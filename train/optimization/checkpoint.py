@@ -65,7 +65,7 @@ def resumption_line(position: TrainingPosition, ranks: int, lost: str = "") -> s
         text += f" and {position.taken} samples of the next"
     if position.ranks not in (0, ranks):
         text += (
-            f"; a run of {position.ranks} rank{'s' * (position.ranks > 1)} goes on with {ranks}: weights, moments, "
+            f"; a run of {position.ranks} rank{'s' * (position.ranks > 1)} continues with {ranks}: weights, moments, "
             "loss scale and the order of samples stay; a step's samples, dropout and the learning rate follow the ranks"
         )
     return f"{text}; {lost}" if lost else text

@@ -42,7 +42,7 @@ def train_network(job: Job, run: RunDirectory, data: Data, state: TrainingState,
     if job.stop_request.agreed:
         by = job.stop_request.signal_name or "a signal to another rank"
         why = f"stopped by {by} after step {state.position.step}"
-        raise reduction.reported_once(Stopped(f"{why}, its checkpoint is written: run again to go on"))
+        raise reduction.reported_once(Stopped(f"{why}, its checkpoint is written: run again to continue"))
 
 
 class _Training(ExitStack):

@@ -136,7 +136,7 @@ def _laanait(machine: Machine) -> Iterator[PublishedResult]:
     name = f"lowest efficiency up to {FIGURE_1_RANKS:,} GPUs"
     yield _at_least(name, 0.97, thousands, large, f"{source}, section 2.2", FIGURE_1_RANKS)
     yield _equal(
-        "efficiency, said to be below 1 only beyond 1,024 nodes",
+        "efficiency, stated as below 1 only beyond 1,024 nodes",
         1.0,
         model(CACHE_AND_GROUPS, FIGURE_1_RANKS, PAPER_WORKLOAD),
         False,

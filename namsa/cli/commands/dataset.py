@@ -69,7 +69,7 @@ def dataset(options: argparse.Namespace) -> None:
         common = Counter(reasons.values()).most_common(_MOST_REASONS)
         listed = "; ".join(f"{plural(times, 'sample')}: {shorten(reason, 300)}" for reason, times in common)
         raise WorkError(
-            f"{failed} of {count} samples could not be simulated ({listed or 'out of memory'}); "
+            f"{failed} of {plural(count, 'sample')} could not be simulated ({listed or 'out of memory'}); "
             f"{options.out}/failed-*.jsonl says which"
         )
 

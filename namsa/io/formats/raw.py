@@ -28,7 +28,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     given = {"--dtype": options.dtype, "--detector-shape": options.detector_shape, "--scan-shape": options.scan_shape}
     missing = [name for name, value in given.items() if value is None]
     if options.dtype is None or options.detector_shape is None or options.scan_shape is None:
-        raise InputError(f"{path} does not say what it holds: give {', '.join(missing)}")
+        raise InputError(f"{path} does not state its layout: give {', '.join(missing)}")
     with open_regular(path) as file:
         length = os.fstat(file.fileno()).st_size - options.offset_bytes
         frame_bytes = math.prod(options.detector_shape) * options.dtype.itemsize

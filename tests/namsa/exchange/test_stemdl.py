@@ -27,7 +27,7 @@ def test_samples_are_counted_by_their_keys_and_read_as_they_are_stored(tmp_path,
     path = write_db(tmp_path / "batch_train_0.db", {output + b"1": None, b"other": b"x"}, output, count=12)
     with open_stemdl(path) as file:
         assert file.names == tuple(str(i) for i in range(12) if i != 1)  # 10 is behind 9
-        assert file.notes == ("1 samples have patterns or a potential alone and are left out",)
+        assert file.notes == ("left out: 1 sample with patterns or a potential alone",)
         for name in file.names:
             sample = file.read(name)
             np.testing.assert_array_equal(sample.patterns, PATTERNS[int(name) % 3])
@@ -42,7 +42,7 @@ def test_info_describes_a_file_and_names_its_samples(tmp_path, capsys):
         "  samples   2",
         "  patterns  [4, 6, 5] float16",
         "  potential [1, 7, 9] float32",
-        "  notes     1 samples have patterns or a potential alone and are left out",
+        "  notes     left out: 1 sample with patterns or a potential alone",
     ]
     assert main(["info", path, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["samples"] == 2

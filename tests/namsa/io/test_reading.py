@@ -26,7 +26,7 @@ def test_an_array_is_a_recording_that_knows_nothing():
         assert recording.energy_ev is recording.pixel_mrad is recording.centre_pixels is None
         np.testing.assert_array_equal(recording.read(slice(1, 2), slice(0, 3)), data[1:2, :3])
         message = (
-            "the array does not say the beam's energy and the probe's semiangle.*: give energy_ev, semiangle_mrad, "
+            "the array does not state the beam's energy and the probe's semiangle.*: give energy_ev, semiangle_mrad, "
         )
         with pytest.raises(InputError, match=message):
             calibrate(recording)
@@ -70,7 +70,7 @@ def test_what_the_caller_says_precedes_the_calibration_and_that_the_file(tmp_pat
 def test_a_pixel_in_inverse_angstrom_is_an_angle_once_the_energy_is_known():
     recording = namsa.Recording(ArrayPatterns(patterns()), "x", "x", pixel_inverse_angstrom=(0.01, 0.02))
     known = CalibrationOverrides(scan_step_angstrom=1.0, semiangle_mrad=20.0)
-    with pytest.raises(InputError, match="^x does not say the beam's energy: give --energy-ev$"):
+    with pytest.raises(InputError, match="^x does not state the beam's energy: give --energy-ev$"):
         calibrate(recording, known)
     scan = calibrate(recording, CalibrationOverrides(scan_step_angstrom=1.0, semiangle_mrad=20.0, energy_ev=200e3))
     assert scan.pixel_mrad == pytest.approx((10 * wavelength_angstrom(200e3), 20 * wavelength_angstrom(200e3)))

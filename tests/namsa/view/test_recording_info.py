@@ -35,7 +35,7 @@ def test_the_layout_is_given_by_options(tmp_path, capsys):
     assert "the scan's shape is not known: 12 frames, of which 3x4 or 4x3" in said
     assert "the scan's shape (--scan-shape)" in said
     assert main(["show", str(tmp_path / "a.mib")]) == 2
-    assert "holds 12 frames and does not say the scan's shape: give --scan-shape SYxSX" in capsys.readouterr().err
+    assert "holds 12 frames and does not state the scan's shape: give --scan-shape SYxSX" in capsys.readouterr().err
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "3x4"]) == 0
     assert "3 × 4 of 6 × 8 pixels" in capsys.readouterr().out
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "2x4", "--flyback", "2"]) == 0

@@ -161,7 +161,7 @@ def test_overlay_of_another_scan_or_without_a_step_is_refused(tmp_path):
     path = density_file(tmp_path / "density.h5", origin=(100.0, 0.0))
     with pytest.raises(InputError, match="of another scan, or the scan's step is wrong"):
         namsa.browse(counts(), overlay=path, **CALIBRATION)
-    with pytest.raises(InputError, match="does not say the scan's step, which places the overlay"):
+    with pytest.raises(InputError, match="does not state the scan's step, which places the overlay"):
         namsa.browse(counts(), overlay=path)
     with pytest.raises(InputError, match="holds no density"):
         namsa.browse(counts(), overlay=file_of(tmp_path, counts()), **CALIBRATION)

@@ -176,7 +176,7 @@ def test_astigmatism_that_a_focus_would_be_in_the_mirror_contradicts_no_orientat
 def test_where_stronger_aberrations_explain_as_much_the_lens_may_be_wrong():
     facts = {"explained": 0.2, "explained_by_any": 0.5, "explained_otherwise": 0.52, "otherwise": "mirrored"}
     assert "it or the lens is wrong" in orientation_line(facts)
-    assert "other aberrations explain 50 % as told" in orientation_line(facts)
+    assert "other aberrations explain 50 % with the stated one" in orientation_line(facts)
     assert "it or the lens" not in orientation_line(facts | {"explained_by_any": 0.25})
 
 

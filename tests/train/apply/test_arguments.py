@@ -52,9 +52,9 @@ def test_frames_without_a_scan_are_refused_with_the_option(tmp_path, capsys):
     """The same options for a file of any format; what they say is in tests/namsa/io."""
     np.save(tmp_path / "x.npy", np.ones((6561, 4, 4), "u1"))
     error = refusal(tmp_path / "x.npy", capsys, out=tmp_path / "o.h5")
-    assert "holds 6,561 frames and does not say the scan's shape: give --scan-shape SYxSX; 81x81 would fit" in error
+    assert "holds 6,561 frames and does not state the scan's shape: give --scan-shape SYxSX; 81x81 would fit" in error
     error = refusal(tmp_path / "x.npy", capsys, "--scan-shape", "81x80", "--flyback", "1", out=tmp_path / "o.h5")
-    assert "x.npy does not say the beam's energy and the probe's semiangle" in error
+    assert "x.npy does not state the beam's energy and the probe's semiangle" in error
     assert "give --energy-ev, --semiangle-mrad, --scan-step-angstrom, --pixel-mrad" in error
 
 

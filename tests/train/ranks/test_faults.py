@@ -55,7 +55,9 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_step(found):
     assert found["steps"] == 6  # the wish travels with the numbers of the step after
     assert found["checkpoints"][-1] == "step-000000006.npz"
     (said,) = [line for line in found["stopped"]["out"].splitlines() if "stopped" in line and "results in" not in line]
-    assert said == ("stopped by a signal to another rank after step 6, its checkpoint is written: run again to go on")
+    assert said == (
+        "stopped by a signal to another rank after step 6, its checkpoint is written: run again to continue"
+    )
 
 
 @pytest.mark.slow
@@ -69,7 +71,7 @@ def test_a_signal_to_a_rank_that_waits_for_a_sample_stops_all_before_it(found):
 @pytest.mark.slow
 def test_fewer_ranks_go_on_within_the_epoch(found):
     assert found["fewer ranks"]["codes"] == [0], found["fewer ranks"]["out"]
-    text = "resumed after step 6, 1 whole epochs and 4 samples of the next; a run of 2 ranks goes on with 1"
+    text = "resumed after step 6, 1 whole epochs and 4 samples of the next; a run of 2 ranks continues with 1"
     assert text in found["fewer ranks"]["out"]
     rows = found["rows"]
     assert [row["step"] for row in rows] == list(range(1, 19))  # 4 + 2 steps of two samples, then 4 + 8 of one

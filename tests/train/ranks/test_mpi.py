@@ -117,7 +117,7 @@ def test_a_signal_to_the_supervisor_stops_all_ranks_with_a_checkpoint(jobs, undi
         process.send_signal(signal.SIGTERM)
         said = "".join(process.communicate(timeout=400))
     assert process.returncode == 130, said
-    assert "its checkpoint is written: run again to go on" in said
+    assert "its checkpoint is written: run again to continue" in said
     assert (run_dir / "checkpoints" / f"step-{len(lines(run_dir)):09d}.npz").exists()
     code, said = jobs.run("asked")
     assert code == 0, said

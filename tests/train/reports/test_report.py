@@ -70,7 +70,7 @@ def test_headline_and_tables_say_what_the_numbers_say(run_dir):
     assert "Pearson correlation 0.900 (mean image: 0.300)" in text
     assert "0.50 e/Å² (mean image: 2.00 e/Å²)" in text
     assert "4.0 times smaller" in text
-    assert "higher in 1 of 1 samples" in text
+    assert "higher in 1 of 1 sample" in text
     assert "10.0 dB higher" in text
     assert "1,234,567" in text
     assert "[11\u03040]" in text
@@ -82,7 +82,7 @@ def test_a_network_that_is_worse_is_called_worse(run_dir):
     text = Page(write_report(run_dir)).text
     assert "That error is 4.0 times larger" in text
     assert "0.500 lower" in text
-    assert "higher in 0 of 1 samples" in text
+    assert "higher in 0 of 1 sample" in text
 
 
 def test_undefined_numbers_are_dashes(run_dir):

@@ -119,7 +119,7 @@ def headline(evaluation: Evaluation) -> str:
         f"{_materials({row['material'] for row in samples})}, the network "
         f"reconstructs the {words} with {ssim}, {pearson} and {mae}. "
         f"That error is {ratio_or_difference(MAE, mean['mae'], mean_image['mae'])} than the error of the mean training "
-        f"image; the SSIM is higher in {better} of {len(defined)} samples.</p>"
+        f"image; the SSIM is higher in {better} of {count(len(defined), 'sample')}.</p>"
     )
 
 

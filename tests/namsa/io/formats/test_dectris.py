@@ -61,7 +61,7 @@ def test_a_master_file_joins_the_files_beside_it(tmp_path):
 def test_the_scan_of_a_master_file_is_the_callers_where_it_does_not_say_it(tmp_path):
     data = patterns("u4")
     path = write_master(tmp_path, data)
-    with pytest.raises(InputError, match="12 frames and does not say the scan's shape"), namsa.read(path):
+    with pytest.raises(InputError, match="12 frames and does not state the scan's shape"), namsa.read(path):
         pass
     with namsa.read(path, scan_shape=(2, 4), flyback=2) as recording:
         found = recording.read(slice(0, 2), slice(0, 4))
@@ -128,7 +128,7 @@ def test_a_stack_of_frames_is_a_scan_with_its_shape(tmp_path):
     with namsa.read(tmp_path / "a.h5", scan_shape=(3, 4)) as recording:
         assert recording.chunk == (2, 4)
         np.testing.assert_array_equal(recording.read(*WHOLE), data)
-    with pytest.raises(InputError, match="holds 12 frames and does not say"), namsa.read(tmp_path / "a.h5"):
+    with pytest.raises(InputError, match="holds 12 frames and does not state"), namsa.read(tmp_path / "a.h5"):
         pass
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["other"] = np.zeros((5, 6, 8))

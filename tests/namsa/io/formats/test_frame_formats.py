@@ -248,7 +248,7 @@ def test_a_file_without_a_format_is_what_the_caller_says(tmp_path, dtype, offset
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "does not say what it holds: give --dtype, --detector-shape, --scan-shape"),
+        ({}, "does not state its layout: give --dtype, --detector-shape, --scan-shape"),
         ({"dtype": "u2"}, "give --detector-shape, --scan-shape"),
         ({"dtype": "u2", "detector_shape": (5, 8), "scan_shape": (3, 4)}, "no whole frames of 5x8 uint16"),
         ({"dtype": "u2", "detector_shape": (6, 8), "scan_shape": (5, 4)}, "holds 12 frames, and --scan-shape says 5x4"),

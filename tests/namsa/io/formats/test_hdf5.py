@@ -167,7 +167,7 @@ def test_a_provenance_of_another_kind_says_nothing_of_the_beam(tmp_path, provena
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["scan"] = np.ones(SHAPE)
         file.attrs["provenance"] = provenance
-    with pytest.raises(InputError, match=r"x\.h5 does not say the beam's energy"), open_patterns(tmp_path / "x.h5"):
+    with pytest.raises(InputError, match=r"x\.h5 does not state the beam's energy"), open_patterns(tmp_path / "x.h5"):
         pass
 
 

@@ -38,7 +38,7 @@ def test_raw_frames_are_unpacked(tmp_path, depth, quad):
 def test_the_scan_is_the_hdrs_or_the_callers(tmp_path):
     data, path = patterns(), tmp_path / "a.mib"
     write_mib(path, data)
-    message = r"12 frames and does not say the scan's shape: give --scan-shape SYxSX; 3x4 or 4x3 or 2x6 would fit"
+    message = r"12 frames and does not state the scan's shape: give --scan-shape SYxSX; 3x4 or 4x3 or 2x6 would fit"
     with pytest.raises(InputError, match=message), namsa.read(path):
         pass
     write_hdr(tmp_path / "a.hdr", **{"Frames in Acquisition (Number)": 12, "Frames per Trigger (Number)": 4})

@@ -40,7 +40,7 @@ def write_velox(path, frames):
 
 def test_velox_counts_frames_along_the_last_axis(tmp_path):
     write_velox(tmp_path / "a.emd", DATA.reshape(12, 6, 8))
-    with pytest.raises(InputError, match="holds 12 frames and does not say the scan's shape"):
+    with pytest.raises(InputError, match="holds 12 frames and does not state the scan's shape"):
         namsa.read(tmp_path / "a.emd")
     with namsa.read(tmp_path / "a.emd", scan_shape=(3, 4)) as recording:
         assert (recording.format, recording.energy_ev, recording.semiangle_mrad) == ("Velox", 200e3, 20.5)
@@ -181,7 +181,7 @@ def test_a_stream_of_tvips_has_its_scan_by_the_scan_generator(tmp_path):
 
 def test_a_stream_of_version_1_needs_the_scan(tmp_path):
     write_tvips(tmp_path, DATA, version=1, per_file=99)
-    with pytest.raises(InputError, match="19 frames and does not say"):
+    with pytest.raises(InputError, match="19 frames and does not state"):
         namsa.read(tmp_path / "run_000.tvips")
     found = scan_of(namsa.read(tmp_path / "run_000.tvips", scan_shape=(3, 4), skip_frames=(5, 2)))
     np.testing.assert_array_equal(found, DATA)
@@ -223,7 +223,7 @@ def test_frames_in_files_of_their_own(tmp_path, suffix):
         else:
             write_dm(path, frame, [(0.1, 4.0, "mrad"), (0.2, 2.0, "mrad")])
     for path in (folder, folder / f"frame*.{suffix}"):
-        with pytest.raises(InputError, match="holds 12 frames and does not say the scan's shape"):
+        with pytest.raises(InputError, match="holds 12 frames and does not state the scan's shape"):
             namsa.read(path)
         with namsa.read(path, scan_shape=(3, 4)) as recording:
             np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), DATA)

@@ -110,8 +110,8 @@ class Source(SimulatedSource):
             if taken and training.ranks_before != shares:
                 raise InputError(
                     f"data.source of kind simulate: the job stopped within epoch {epoch + 1} on "
-                    f"{plural(training.ranks_before, 'rank')}, each of which has draws of its own, and goes on with as "
-                    f"many, not {shares}; after a whole epoch any number can go on"
+                    f"{plural(training.ranks_before, 'rank')}, each of which has draws of its own, and continues with "
+                    f"as many, not {shares}; after a whole epoch any number can continue"
                 )
             order = self._order(ranks.rank(), shares, (epoch, taken // shares))
             draws = self._specimen_draws()

@@ -176,8 +176,9 @@ def opened(config, overrides, nodes, **training):
 def test_a_job_that_cannot_begin_says_why(config, directory):
     overrides = [*settings(), *directory]
     (error,) = opened(config, overrides, [[0]], first=(1, 6), ranks_before=2)
-    assert "stopped within epoch 2 on 2 ranks, each of which has draws of its own, and goes on with as many, not 1" in (
-        str(error)
+    assert (
+        "stopped within epoch 2 on 2 ranks, each of which has draws of its own, and continues with as many, not 1"
+        in (str(error))
     )
     (error,) = opened(config, [*settings(memory_gib=1e-4), *directory], [[0]])
     assert "data.source.memory_gib is 0.0001, and a window of 6 samples takes about 0.000" in str(error)
