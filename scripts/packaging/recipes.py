@@ -174,7 +174,8 @@ def easyconfig(lock: dict[str, Any], wheel: Path) -> str:
         "",
         f"local_pypi = '{PYPI}'",
         "# The import of namsa and the commands below are checked. The wheel of namsa is beside this file.",
-        "exts_default_options = {'modulename': False, 'source_tmpl': None}",
+        "# PythonPackage takes the wheel, where NumPy and others have a block of their own that compiles.",
+        "exts_default_options = {'easyblock': 'PythonPackage', 'modulename': False, 'source_tmpl': None}",
         "exts_list = [",
     ]
     found = [
