@@ -35,8 +35,7 @@ from ..execution import backend
 from ..experiment.experiment import Experiment
 from ..experiment.sections import Training
 from ..input import selection
-from ..input.batches import kept_window_bytes
-from ..input.random_batches import random_batch
+from ..input.batches import kept_window_bytes, random_batch
 from ..input.source import source_of
 from ..measure import performance
 from ..networks import Network, count
