@@ -131,6 +131,7 @@ def evaluate(sample: HeldOut, model: Any, config: SimulationConfig) -> dict[str,
         semiangle_mrad=config.microscope.semiangle_mrad,
         scan_step_angstrom=config.scan.step_angstrom,
         pixel_mrad=(config.detector.pixel_mrad,) * 2,
+        centre_pixels=tuple((n - 1) / 2 for n in config.detector.shape),
     )
     entry, patterns, density = sample
     result = train.reconstruct(patterns, model, calibration, beam_intensity=1.0)

@@ -15,7 +15,7 @@ because its errors have a common size, which is known roughly; the range of two 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -96,13 +96,24 @@ def coverage_by_group(
     found: list[CoverageGroup] = []
     for name, label, indices in groups(facts):
         one, two = ([covered[index][key] for index in indices] for key in ("coverage_68", "coverage_95"))
-        mean: Coverage = {"coverage_68": float(np.mean(one)), "coverage_95": float(np.mean(two))}
-        group: CoverageGroup = {"by": name, "group": label, "windows": len(indices), "least_68": min(one), **mean}
+        mean: Coverage = {"coverage_68": _rounded(np.mean(one)), "coverage_95": _rounded(np.mean(two))}
+        group: CoverageGroup = {
+            "by": name,
+            "group": label,
+            "windows": len(indices),
+            "least_68": _rounded(min(one)),
+            **mean,
+        }
         if ssims := [ssim for index in indices if (ssim := rows[index].ssim) is not None]:
-            group["ssim"], group["least_ssim"] = float(np.mean(ssims)), min(ssims)
-            group["tenth_ssim"] = float(np.quantile(ssims, 0.1))
+            group["ssim"], group["least_ssim"] = _rounded(np.mean(ssims)), _rounded(min(ssims))
+            group["tenth_ssim"] = _rounded(np.quantile(ssims, 0.1))
         found.append(group)
     return found
+
+
+def _rounded(share: Any) -> float:
+    """Returns a share of many in the digits that a card shows, and one more: the file ships with the network."""
+    return round(float(share), 4)
 
 
 def calibrate_uncertainty(
