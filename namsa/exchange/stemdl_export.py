@@ -98,7 +98,7 @@ def write_stemdl(data: Path, out: Path) -> tuple[int, list[str]]:
 
     Args:
         out: The folder batch_<mode>_<rank>.db (LMDB), or the file batch_<mode>_<rank>.h5 (HDF5, as of
-            `namsa.exchange.stemdl_stacks`). Its mode names the split: train, test, dev (or eval).
+            `write_stacks`). Its mode names the split: train, test, dev (or eval).
 
     Returns:
         The number of samples, and lines about what was resized or left out, about scans that are smaller than the half

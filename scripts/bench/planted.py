@@ -216,7 +216,7 @@ def measure(options: argparse.Namespace, results: Results) -> None:
             write_crystal(crystal, OPTICS, options.work)
     for name, reconstruct in methods(options):
         for crystal in crystals:
-            for case in cases(crystal):
+            for case in cases((crystal,)):
                 for dose in options.doses:
                     key = f"{case.name}-{dose:g}"
                     if results.row(key, name) or not (options.work / f"{case.name}.h5").exists():

@@ -209,7 +209,7 @@ def sockets():
 
 def moments_again(moments):
     """Whether moments that differ from rank to rank come back after they are lost, and only to as many ranks."""
-    own_moments = strategy("exchange", "local_sgd", "moments")
+    own_moments = strategy("exchange", "local_sgd", "exchange")
     import_module("train.strategies.exchange.packing").MESSAGE_BYTES = 1000  # so that several pieces travel
     before = [variable.numpy() for variable in moments]
     stored = own_moments.gather(moments)
