@@ -43,7 +43,7 @@ CHANGES = {
     "namsa simulate stem.yaml --*": "--set specimen.lateral_angstrom=[8,8]",
     "namsa simulate stem.yaml --out sto.h5": "--set scan.shape=[4,6]",
     "*configs/quickstart.yaml*": "--set materials.limit=16 --set training.epochs=1",
-    "*trial.yaml*": "--set materials.limit=8",
+    "*trial.yaml*": "--set materials.limit=8 --set simulation.accuracy=0.05",
     "*scripts/bench/*": "skip",
     "jsrun *": "skip",
     "python -m train calibrate runs/quickstart": "skip",  # as microscope.md does with its own network
