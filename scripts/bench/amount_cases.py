@@ -141,26 +141,43 @@ def write_case(case: Case, optics: Optics, path: Path) -> None:
         frozen_phonons=FrozenPhonons(rms_angstrom=vibration, configurations=3),
         seed=case.seed,
     )
+    aberrations = {"C10": rng.uniform(-60, 60), "C12": rng.uniform(0, 20), "phi12": rng.uniform(0, np.pi)}
+    aberrations |= {"C21": rng.uniform(0, 300), "phi21": rng.uniform(0, 2 * np.pi), "C30": rng.uniform(-1e4, 1e4)}
+    dose = np.exp(rng.uniform(np.log(1e4), np.log(3e5))) * STEP**2
+    sample, patterns, step = expose(scattering, optics, aberrations, rng.uniform(0.4, 1.0))
+    fine = patterns.shape[:2]
+    rows, columns = (2 * np.arange(n) % whole for n, whole in zip(SCAN, fine, strict=True))
+    patterns = patterns[np.ix_(rows, columns)]
+    patterns = (rng.poisson(patterns * dose) / dose).astype(np.float32).reshape(-1, *sample.cbed.shape[1:])
+    y, x = (2 * each * np.arange(n) for each, n in zip(step, SCAN, strict=True))
+    on_scan(sample, patterns, (y, x), optics.max_q, path.stem).save(path)
+
+
+def expose(
+    scattering: namsa.Scattering,
+    optics: Optics,
+    aberrations: dict[str, float],
+    source_size_angstrom: float,
+    depth: int = -1,  # number of the thickness
+) -> tuple[namsa.Sample, np.ndarray, np.ndarray]:
+    """Returns a scan of the whole cell in half of `STEP`, its patterns `(sy, sx, dy, dx)` and its step (y, x), Å.
+
+    The raster is twice as fine as the scans that are taken from it, so that it resolves the source.
+    """
     extent = np.array(scattering.grid.extent_angstrom)
     fine = 2 * np.round(extent / STEP).astype(int)
     step = extent / fine
     y, x = (each * np.arange(n) for each, n in zip(step, fine, strict=True))
-    aberrations = {"C10": rng.uniform(-60, 60), "C12": rng.uniform(0, 20), "phi12": rng.uniform(0, np.pi)}
-    aberrations |= {"C21": rng.uniform(0, 300), "phi21": rng.uniform(0, 2 * np.pi), "C30": rng.uniform(-1e4, 1e4)}
-    dose = np.exp(rng.uniform(np.log(1e4), np.log(3e5))) * STEP**2
     sample = scattering.simulate(
+        depth,
         semiangle_mrad=optics.semiangle_mrad,
         positions_angstrom=np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2),
         aberrations=aberrations,
-        source_size_angstrom=rng.uniform(0.4, 1.0),
+        source_size_angstrom=source_size_angstrom,
         detector=Detector(shape=(optics.pixels,) * 2, pixel_mrad=optics.pixel_mrad),
         scan_shape=(int(fine[0]), int(fine[1])),
     )
-    rows, columns = (2 * np.arange(n) % whole for n, whole in zip(SCAN, fine, strict=True))
-    patterns = sample.cbed.reshape(*fine, *sample.cbed.shape[1:])[np.ix_(rows, columns)]
-    patterns = (rng.poisson(patterns * dose) / dose).astype(np.float32).reshape(-1, *sample.cbed.shape[1:])
-    y, x = (2 * each * np.arange(n) for each, n in zip(step, SCAN, strict=True))
-    on_scan(sample, patterns, (y, x), optics.max_q, path.stem).save(path)
+    return sample, sample.cbed.reshape(*fine, *sample.cbed.shape[1:]), step
 
 
 def on_scan(

@@ -12,14 +12,13 @@ from typing import NamedTuple
 import ase
 import ase.build
 import numpy as np
-from amount_cases import Optics, on_scan
+from amount_cases import Optics, expose, on_scan
 from ase.data import atomic_numbers, chemical_symbols
 from reality_specimens import perovskite
 
 import namsa
-from namsa.config.instrument import Detector
 
-STEP, LATERAL, GAP = 0.4, 11.5, 2.0  # Å: of the scan, least side of a cell, free above the surface
+LATERAL, GAP = 11.5, 2.0  # Å: least side of a cell, free above the surface
 THICKNESSES = (20.0, 60.0)  # Å
 CONFIGURATIONS = 2
 ACCURACY = 0.03
@@ -174,17 +173,8 @@ def _expose(scattering: namsa.Scattering, case: Case, optics: Optics, seed: int)
     rng = np.random.default_rng(seed)
     aberrations = {"C10": rng.uniform(-30, 30), "C12": rng.uniform(0, 10), "phi12": rng.uniform(0, np.pi)}
     aberrations |= {"C21": rng.uniform(0, 200), "phi21": rng.uniform(0, 2 * np.pi)}
-    extent = np.array(scattering.grid.extent_angstrom)
-    fine = 2 * np.round(extent / STEP).astype(int)
-    y, x = (side / n * np.arange(n) for side, n in zip(extent, fine, strict=True))
-    sample = scattering.simulate(
-        THICKNESSES.index(case.thickness),
-        semiangle_mrad=optics.semiangle_mrad,
-        positions_angstrom=np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2),
-        aberrations=aberrations,
-        source_size_angstrom=rng.uniform(0.5, 0.9),
-        detector=Detector(shape=(optics.pixels,) * 2, pixel_mrad=optics.pixel_mrad),
-        scan_shape=(int(fine[0]), int(fine[1])),
-    )
-    patterns = sample.cbed.reshape(*fine, *sample.cbed.shape[1:])[::2, ::2].astype(np.float32)
-    return on_scan(sample, patterns.reshape(-1, *patterns.shape[2:]), (y[::2], x[::2]), optics.max_q, case.name)
+    depth = THICKNESSES.index(case.thickness)
+    sample, patterns, step = expose(scattering, optics, aberrations, rng.uniform(0.5, 0.9), depth)
+    patterns = patterns[::2, ::2].astype(np.float32)
+    y, x = (2 * each * np.arange(n) for each, n in zip(step, patterns.shape, strict=False))
+    return on_scan(sample, patterns.reshape(-1, *patterns.shape[2:]), (y, x), optics.max_q, case.name)
