@@ -318,7 +318,7 @@ def _create_memory() -> tuple[str, int]:
 def open_hdf5(path: Path) -> Iterator[Hdf5File]:
     """Opens an HDF5 file for reading. Raises InputError if there is no such file, or if it is no HDF5 file."""
     if not os.path.isfile(path):
-        raise InputError(f"there is no file {shorten(path)}")
+        raise InputError(f"there is no file {shorten(str(path), 300)}")
     if not has_signature(path):  # no process is needed to say so
         raise DamagedFileError(path, "file signature not found")
     file = SealedHdf5File(path) if is_sealed(path) else Hdf5File(path)

@@ -191,7 +191,7 @@ def test_a_dataset_that_may_only_be_read_can_be_read(run, prepared, data, tmp_pa
 
 def test_places_that_are_not_there_or_something_else(run, prepared, data, tmp_path):
     (tmp_path / "file").touch()
-    nowhere = tmp_path / "nowhere"
+    nowhere = tmp_path / ("nowhere" * 12)  # messages name the whole path, however long
     for code, arguments in (
         (1, simulate(prepared, tmp_path / "file")),
         (1, simulate(prepared, tmp_path / "file" / "below")),
