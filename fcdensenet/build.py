@@ -19,9 +19,6 @@ def network(op: Layers[Tensor], config: NetworkConfig) -> tuple[Tensor, Tensor]:
 
     On the way down, a block's input is passed on together with its new maps. On the way up only the new maps are,
     because the number of channels would otherwise grow from level to level (Jégou et al. 2017).
-
-    Args:
-        op: The layers: Keras layers, or shapes.
     """
     down, bottom, up = config.layers[: config.pools], config.layers[config.pools], config.layers[config.pools + 1 :]
 

@@ -79,10 +79,7 @@ def check_choices(
 
 
 def check_ranges(**quantities: float | tuple[float, float]) -> None:
-    """Checks quantities of the microscope that have a range in `namsa.config.bounds`.
-
-    Args:
-        quantities: Values by name; of a tilt both components.
+    """Checks quantities of the microscope, of a tilt both components, that have a range in `namsa.config.bounds`.
 
     Raises:
         InputError: If a value is not finite or not in its range.
@@ -101,11 +98,7 @@ def check_depth_bins(depth_bins: int) -> None:
 
 
 def check_engine(requested: str, shape: tuple[int, int], supported: bool) -> None:
-    """Checks that the requested engine supports the grid.
-
-    Args:
-        requested: "auto", "plain" or "fused".
-        shape: Pixels (ny, nx) of the grid.
+    """Checks that the requested engine, "auto", "plain" or "fused", supports a grid of (ny, nx) pixels.
 
     Raises:
         InputError: If the fused engine is requested and does not support the grid.

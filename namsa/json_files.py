@@ -60,9 +60,6 @@ def read_json_lines(
 def parse_json(text: str, source: str) -> Any:
     """Returns the value of a JSON text.
 
-    Args:
-        source: Where it comes from, for the message.
-
     Raises:
         InputError: If the text is not JSON, is nested more than 64 levels deep, or holds a number that is not finite
             or an integer beyond 64 bits, or text that is not Unicode.
@@ -132,10 +129,7 @@ Positive = Annotated[float, Field(gt=0, lt=1e9, allow_inf_nan=False)]
 
 
 def read_typed(kind: type[T], path: Path, remedy: str) -> T:
-    """Returns the value in a JSON file.
-
-    Args:
-        kind: The value's type. Nothing is converted to it.
+    """Returns the value in a JSON file, which must be of the type `kind`: nothing is converted.
 
     Raises:
         InputError: If the file cannot be read, or holds something else.

@@ -32,13 +32,10 @@ _LOCAL_RANK_VARIABLES = (
 def rank_and_size(
     rank: int | None = None, size: int | None = None, environment: Mapping[str, str] = os.environ
 ) -> tuple[int, int]:
-    """Returns this process's rank and the number of ranks.
+    """Returns this process's rank and the number of ranks. Both or none are given.
 
     Explicit values win. Without them, the variables of Horovod, Open MPI, jsrun, MPICH, Slurm and PMIx are tried in
     this order. A process without a launcher is rank 0 of 1.
-
-    Args:
-        rank: Explicit rank, given together with `size`.
 
     Raises:
         InputError: If only one of the two is known, or the rank is not in `[0, size)`.
@@ -80,14 +77,11 @@ def usable_cores() -> set[int]:
 
 
 def share_of_cores(available: set[int], cores: int, local_rank: int, local_size: int) -> set[int]:
-    """Returns the cores that one rank of this machine should run on.
+    """Returns the cores that one rank of this machine should run on, of those that it may run on now.
 
     A launcher that binds ranks gives each its own set, and the sets together fit the machine. Such a set is kept. A
     launcher that does not bind gives all ranks the same set, which is divided into equal runs here. If there are more
     ranks than cores, the ranks share them.
-
-    Args:
-        available: The cores that this process may run on now.
     """
     if len(available) * local_size <= cores or local_size > len(available):
         return available

@@ -91,12 +91,7 @@ class PixelGrid(NamedTuple):
 
 
 def detector_grid(pixel_mrad: Sequence[float], centre: Sequence[float], limit_mrad: float = math.inf) -> PixelGrid:
-    """Returns a detector's pixels, in mrad from the optic axis.
-
-    Args:
-        pixel_mrad: Size of a pixel, (y, x), mrad.
-        centre: Optic axis, (y, x), pixels.
-    """
+    """Returns a detector's pixels of a size (y, x), mrad, in mrad from the optic axis (y, x), pixels."""
     return PixelGrid(pixel_mrad, [-at * size for at, size in zip(centre, pixel_mrad, strict=True)], limit_mrad)
 
 
@@ -264,12 +259,7 @@ def stack_shape(sample: SampleArrays) -> tuple[int, ...]:
 
 
 def tiles_fault(patterns: Sequence[int], tiles: Sequence[int]) -> str | None:
-    """Returns why patterns cannot be stored in equal tiles; `None` if they can.
-
-    Args:
-        patterns: Shape (sy, sx, dy, dx) of the patterns.
-        tiles: Number of tiles along each axis.
-    """
+    """Returns why patterns (sy, sx, dy, dx) cannot be stored in so many equal tiles per axis; `None` if they can."""
     axes = ("scan y", "scan x", "detector y", "detector x")
     for axis, size, count in zip(axes, patterns, tiles, strict=True):
         if size % count:

@@ -118,10 +118,7 @@ _KINDS = _REQUIRED_KINDS | _OPTIONAL_KINDS
 
 
 def value(provenance: Mapping[str, Any], key: str, default: Any = _REQUIRED) -> Any:
-    """Returns one value of a provenance, unchanged.
-
-    Args:
-        default: What to return if it is absent. By default, it must be there.
+    """Returns one value of a provenance, unchanged, or the default where it is absent, if there is one.
 
     Raises:
         InputError: If it is absent, or of another type or magnitude than namsa writes. The message names the sample,

@@ -42,12 +42,7 @@ _OTHER_NAMES = {
 
 
 def aberration_fault(name: str, value: float) -> str | None:
-    """Returns what is wrong with the name or the value of an aberration coefficient, None if nothing is.
-
-    Args:
-        name: The coefficient in Krivanek's notation, as C10 or phi12.
-        value: The coefficient, Å, or rad for phi.
-    """
+    """Returns what is wrong with an aberration coefficient in Krivanek's notation, Å, or rad for phi; None if nothing."""
     if name not in ABERRATIONS:
         return f"unknown aberration {name!r}; did you mean {_advice(name)}? Known: {', '.join(ABERRATIONS)}"
     unit, limit = "rad", LARGEST_AZIMUTH_RAD

@@ -29,9 +29,6 @@ _REMEDIES = {
 def parse_yaml(text: str, source: str) -> Any:
     """Returns the value of a YAML text, made of dict, list, str, int, float, bool and None.
 
-    Args:
-        source: Where it comes from, for the message.
-
     Raises:
         InputError: If the text is not valid YAML or exceeds a bound. It names line and column.
     """

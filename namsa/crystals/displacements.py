@@ -19,7 +19,6 @@ def displace_atoms(
     that has a tensor moves by this: its deviates are those of the ellipsoid.
 
     Args:
-        atoms: Atoms in a right-angled periodic cell.
         rms_angstrom: Root mean square displacement along one axis, Å, for all elements or for each by symbol; "cif" for
             each atom's own, as its CIF gave it.
 
@@ -63,10 +62,7 @@ def isotropic(atoms: ase.Atoms) -> ase.Atoms:
 def amplitudes(
     atoms: ase.Atoms, rms_angstrom: float | dict[str, float] | Literal["cif"], complete: bool = True
 ) -> Floats:
-    """Returns the root mean square displacement of each atom along one axis, (n,), Å.
-
-    Args:
-        complete: Whether every atom needs a value. Otherwise it is not a number where there is none.
+    """Returns the root mean square displacement of each atom along one axis, (n,), Å; NaN for none unless `complete`.
 
     Raises:
         InputError: If an element has no value, or a value is not a length.

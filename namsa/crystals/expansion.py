@@ -51,10 +51,7 @@ class Expanded:
 
 
 def expand(sites: Sequence[Site], symmetry: Symmetry, cell: Floats) -> Expanded:
-    """Applies symmetry operations to sites.
-
-    Args:
-        cell: Lattice vectors, rows of `(3, 3)`, Å.
+    """Applies symmetry operations to sites of a cell, whose lattice vectors are the rows of `(3, 3)`, Å.
 
     Returns:
         The atoms, sorted by electronegativity, then in the order of sites and operations.

@@ -126,9 +126,6 @@ def fit_cell(
 def find_rectangular_cells(atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: float) -> RectangularCells:
     """Does the first half of `fit_cell`, which depends on neither width nor thickness.
 
-    Args:
-        atoms: The crystal, in a periodic cell of any shape.
-
     Raises:
         InputError: If an argument is meaningless or no rectangle is found.
     """

@@ -64,10 +64,6 @@ def occupy_sites(atoms: ase.Atoms, rng: np.random.Generator) -> ase.Atoms:
 
     Sites are independent of each other: there is no short-range order.
 
-    Args:
-        atoms: Atoms in a right-angled periodic cell, with their occupancies.
-        rng: Source of the deviates, one for each site.
-
     Returns:
         The atoms that are there, without occupancies.
 

@@ -80,9 +80,6 @@ def fill_cell(atoms: ase.Atoms, fit: CellFit) -> Supercell:
 
     A homogeneous strain does not change fractional coordinates, so the atoms need neither rotation nor straining.
 
-    Args:
-        atoms: The crystal for which `fit` was chosen.
-
     Raises:
         OutOfMemoryError: If the atoms, or the search for them, need more memory than is available.
     """

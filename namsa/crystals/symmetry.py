@@ -103,7 +103,6 @@ def simplest_zone_axes(atoms: ase.Atoms, count: int) -> tuple[ZoneAxis, ...]:
     many hexagonal ones. An axis and its opposite count as equivalent too: both give the same projected density.
 
     Args:
-        atoms: The crystal, to whose cell the indices refer.
         count: Number of axes, at most 20: a cubic crystal has 21 different ones with indices up to 4.
             Of a crystal whose symmetry is not searched for, no axes are related but opposite ones.
     """

@@ -64,11 +64,7 @@ def read_trajectory(path: Path) -> Material:
 
 
 def check_counts(text: str, name: str) -> None:
-    """Raises InputError for numbers of atoms and columns that a file does not have: ASE would count to them.
-
-    Args:
-        name: Its format, one of `FORMATS`.
-    """
+    """Raises InputError for numbers of atoms and columns that a file does not have: ASE would count to them."""
     lines = text.splitlines()
     if name == "lammps-dump-text":
         for line, following in itertools.pairwise(lines):

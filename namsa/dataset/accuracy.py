@@ -55,7 +55,6 @@ def samples_to_check(entries: Sequence[Entry], materials: Mapping[str, Material]
     """Returns the samples of the lightest elements, of the heaviest ones, and of elements between.
 
     Args:
-        entries: Samples that can be built.
         count: The largest number of samples; one is of the heaviest elements.
     """
     by_weight = sorted(entries, key=lambda entry: (int(material_of(entry, materials).atoms.numbers.max()), entry.id))

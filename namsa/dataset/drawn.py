@@ -111,7 +111,6 @@ class SpecimenDraws:
         As many draws as there are axes take each of them once.
 
         Args:
-            number: Of the draw, 0 or more.
             attempt: Specimens that were drawn before for this number.
         """
         name, zone_axis = self.axes[self._place(number, attempt)]
@@ -135,7 +134,6 @@ class SpecimenDraws:
         """Simulates a draw: yields `samples_per_specimen` samples, and those that could not be made.
 
         Args:
-            number: Of the draw, 0 or more.
             on_progress: Called as `on_progress(stage, done, total)`.
 
         Raises:

@@ -58,11 +58,7 @@ def assign(materials: Sequence[Material], split: Split) -> list[SplitName]:
 def assign_more(
     listed: Sequence[tuple[Labelled, SplitName]], more: Sequence[Material], split: Split
 ) -> list[SplitName]:
-    """Returns the split of materials that a list lacks. What is related to a held-out material of it is held out.
-
-    Args:
-        split: As of `assign`.
-    """
+    """Returns the split of materials that a list lacks. What is related to a held-out material of it is held out."""
     if split.by != "prototype":
         return assign(more, split)
     crystals: list[Labelled] = [*(crystal for crystal, _ in listed), *more]
@@ -154,9 +150,6 @@ class Entry:
     @classmethod
     def from_json(cls, line: str, source: str = "a line of a manifest", remedy: str = "delete the manifest") -> "Entry":
         """Returns the entry that a line of the manifest holds.
-
-        Args:
-            source: Where it comes from, for the message.
 
         Raises:
             InputError: If it holds no entry.

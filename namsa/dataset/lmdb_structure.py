@@ -92,12 +92,9 @@ class _LocatingWalk(_Walk):
 
 
 def keys(path: Path, thorough: bool = False) -> tuple[str, ...]:
-    """Checks the structure of a shard and returns its keys, sorted.
+    """Checks the structure of a shard, of the records' pages too if `thorough`, and returns its keys, sorted.
 
     The keys come from the walk, because LMDB's own listing reads a page of every record.
-
-    Args:
-        thorough: Whether to read the records' pages too.
 
     Raises:
         WorkError: If the shard is damaged or cannot be read.

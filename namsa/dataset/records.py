@@ -200,10 +200,7 @@ def _stored_arrays(
 
 
 def decode(buffer: Buffer, check: bool = False) -> Record:
-    """Returns the record in `buffer`, without a copy.
-
-    Args:
-        check: Whether to compare its digest, which reads all bytes.
+    """Returns the record in `buffer`, without a copy. To `check` its digest reads all bytes.
 
     Raises:
         NewerVersionError: If a later version of namsa wrote it.
@@ -234,10 +231,7 @@ def decode(buffer: Buffer, check: bool = False) -> Record:
 
 
 def decode_header(buffer: Buffer) -> RecordHeader | None:
-    """Returns the header of a record with tiles, after comparing its digest; `None` if the record has no tiles.
-
-    Args:
-        buffer: The record's first bytes, `header_bytes` of them.
+    """Returns the header in a record's first `header_bytes` after comparing its digest; `None` for one without tiles.
 
     Raises:
         WorkError: If it is damaged.
@@ -252,11 +246,7 @@ def decode_header(buffer: Buffer) -> RecordHeader | None:
 
 
 def header_bytes(buffer: Buffer) -> int | None:
-    """Returns how many bytes `decode_header` needs; `None` if they are not those of a record.
-
-    Args:
-        buffer: The record's first `PREFIX_BYTES` bytes, or fewer if it is shorter.
-    """
+    """Returns how many bytes `decode_header` needs, from a record's first `PREFIX_BYTES`; `None` if it is no record."""
     if len(buffer) < PREFIX_BYTES:
         return None
     magic, version, length, _ = _PREFIX.unpack(buffer)
@@ -267,7 +257,6 @@ def find_records(buffer: memoryview, find: Callable[[bytes, int], int]) -> Itera
     """Yields the intact records in a file whose structure is lost.
 
     Args:
-        buffer: The file's content.
         find: Returns the first position of some bytes in the content, from a position on, or -1, as `bytes.find`.
     """
     start = find(_MAGIC, 0)

@@ -56,7 +56,6 @@ def write_slab_file(path: Path, dataset: Dataset, on_sample: Callable[[str, Reco
     """Writes all samples of a dataset to a file, which appears only when it is complete.
 
     Args:
-        path: File to write; its folder is created if it is missing.
         dataset: Samples of one shape, with tiles.
         on_sample: Is called with the id and the record of each sample after it is written.
 

@@ -40,7 +40,6 @@ def choose_implementation(
     """Chooses the classes that propagate waves. "auto" chooses the fused ones where they support the grid.
 
     Args:
-        shape: Pixels (ny, nx) of the grid.
         fits: Whether a GPU has the shared memory for the fused kernels.
 
     Raises:

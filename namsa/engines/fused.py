@@ -101,12 +101,7 @@ def vector_bytes() -> int:
 
 
 def supports(shape: tuple[int, int], dtype: npt.DTypeLike = np.complex64) -> bool:
-    """Returns whether the fused engine supports a grid.
-
-    Args:
-        shape: Pixels (ny, nx); they must have no prime factors beyond 7.
-        dtype: Complex type of the waves; all are supported.
-    """
+    """Returns whether the engine supports a grid (ny, nx), which must have no prime factors beyond 7; all types are."""
     return available() and all(n > 1 and int(np.prod(radices(n))) == n for n in shape)
 
 
@@ -209,11 +204,7 @@ class FusedProbes(BatchedProbes):
         return self.run(ramps_y, np.exp(-2j * np.pi * positions[:, 1:] * kx[0]))[0]
 
     def run(self, along_y: Complexes, along_x: Complexes) -> tuple[Reals, Reals]:
-        """Propagates probes that are products of the lens and a ramp along each axis.
-
-        Args:
-            along_y: Ramps (n, ny).
-            along_x: Ramps (n, nx).
+        """Propagates probes that are products of the lens and ramps along y, (n, ny), and along x, (n, nx).
 
         Returns:
             The patterns (n, ny, nx), and the workspace, which holds the last probe's exit wave.

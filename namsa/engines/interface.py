@@ -31,10 +31,7 @@ class Probes(Protocol):
     """The probes of one lens in one specimen. Several threads may share it."""
 
     def patterns(self, positions: npt.NDArray[np.float64]) -> Array:
-        """Returns the diffraction patterns of probes at `positions`.
-
-        Args:
-            positions: Probe positions (n, 2) as (y, x), Å.
+        """Returns the diffraction patterns of probes at positions (n, 2) as (y, x), Å.
 
         Returns:
             Intensities (n, ny, nx) as fractions of the beam, zero frequency in the centre, on the host or the device.
@@ -58,11 +55,7 @@ class Engine(Protocol):
     """Propagates probes through the slices of one specimen."""
 
     def prepare(self, lens: Array) -> Probes:
-        """Returns the probes of a lens.
-
-        Args:
-            lens: The probe at the origin in reciprocal space, (ny, nx) complex, zero frequency first.
-        """
+        """Returns the probes of a lens: the reciprocal probe at the origin, (ny, nx) complex, zero frequency first."""
         ...
 
 

@@ -151,12 +151,7 @@ def detected_pixels(fresnel: Array, matrices: tuple[Any, ...] | None = None) -> 
 
 
 def batch_size(shape: tuple[int, int], itemsize: int, row: int = 1) -> int:
-    """Returns how many positions to compute together, in whole rows of `row` positions if possible.
-
-    Args:
-        shape: Pixels (ny, nx) of a pattern.
-        row: Positions per row of the scan.
-    """
+    """Returns how many positions to compute together, in whole rows of `row` positions if possible."""
     pattern = shape[0] * shape[1] * itemsize
     count = max(1, BATCH_BYTES // pattern, min(_BATCH_ROWS * row, 4 * BATCH_BYTES // pattern))
     return count - count % row if count > row else count

@@ -49,11 +49,7 @@ class SourceAverage:
 
 
 def axes(positions: Floats, scan_shape: tuple[int, int] | None) -> tuple[Floats, Floats] | None:
-    """Returns the rows (sy,) and columns (sx,) of a raster along y and x, `None` if the positions are none.
-
-    Args:
-        positions: Probe positions (n, 2) as (y, x), Å.
-    """
+    """Returns the rows (sy,) and columns (sx,) of a raster of positions (n, 2), (y, x), Å; `None` if they are none."""
     if scan_shape is None:
         return None
     y, x = np.moveaxis(positions.reshape(*scan_shape, 2), -1, 0)
@@ -67,8 +63,6 @@ def source_average(
 
     Args:
         beams: Plane waves of the lens, (ny, nx), zero frequency first.
-        y: Rows (sy,) of the scan, Å.
-        x: Columns (sx,) of the scan, Å.
     """
     sides = []
     for axis, (scan, extent) in enumerate(zip((y, x), grid.extent_angstrom, strict=True)):
@@ -146,7 +140,6 @@ def at_scan(patterns: Array, average: SourceAverage | None) -> Array:
     """Returns patterns at the positions of the scan, (sy · sx, dy, dx).
 
     Args:
-        patterns: What `sum_patterns` returns, (dy, rx, ry, dx).
         average: The average over the source. `None` if the raster is the scan.
     """
     xp, (dy, rx, ry, dx) = array_module(patterns), patterns.shape

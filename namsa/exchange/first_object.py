@@ -83,12 +83,7 @@ def conversion(formula: str, max_q_per_angstrom: float) -> DensityToPotential:
 
 
 def phase_image(density: Floats, pixels: PixelGrid, transfer: DensityToPotential, energy_ev: float) -> PhaseImage:
-    """Converts a density to the phase that a wave gets in the specimen, without its mean.
-
-    Args:
-        density: Density (ny, nx), e/Å².
-        pixels: Its pixels in the frame of the scan, Å.
-    """
+    """Converts a density (ny, nx), e/Å², in the frame of the scan to the phase that a wave gets, without its mean."""
     mirrored = np.block([[density, density[:, ::-1]], [density[::-1], density[::-1, ::-1]]])
     ny, nx = mirrored.shape
     grid = Grid((ny, nx), (ny * pixels.step[0], nx * pixels.step[1]))

@@ -61,7 +61,6 @@ def standardised_potential(sample: Sample, shape: tuple[int, int] | None = None)
     to it for weak slices.
 
     Args:
-        sample: The sample, whose potential (ny, nx) lies on a periodic grid.
         shape: Rows and columns of the result, by splines of order 4; default (ny // 2, nx // 2).
     """
     blurred = gaussian_filter(sample.projected_potential.astype(np.float64), BLUR_PIXELS, mode="wrap")

@@ -12,15 +12,11 @@ FINE = 256  # pixels along an axis, from which an image is drawn as it is
 
 
 def interpolated(image: npt.NDArray[Any], finer: int = FINER) -> npt.NDArray[np.float64]:
-    """Returns an image on pixels that are finer along both axes, over the same area.
+    """Returns an image `(ny, nx)` on `finer` times the pixels along both axes, over the same area; NaN stays NaN.
 
     Its cosine transform is continued by zeros. This is Fourier interpolation of the image mirrored at its edges, which
     has no jump there. It is exact for an image without frequencies beyond those of its pixels, up to what the mirror
     changes within a few pixels of the edge.
-
-    Args:
-        image: `(ny, nx)`; NaN where nothing is known, which the result is, too.
-        finer: Pixels for each pixel along an axis.
 
     Returns:
         `(finer·ny, finer·nx)`.

@@ -179,7 +179,6 @@ def mark_probes(ax: Axes, positions_angstrom: npt.ArrayLike, period_angstrom: Se
     """Draws the `MARKS` at probe positions.
 
     Args:
-        ax: A panel with an image.
         positions_angstrom: `(n, 2)`, Å.
         period_angstrom: Period of the cell, (y, x); positions are wrapped by it into the image.
     """

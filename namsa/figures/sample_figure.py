@@ -146,11 +146,7 @@ def dark_field_title(semiangle_mrad: float) -> str:
 
 
 def dark_field(cbed: npt.NDArray[np.floating], angles: PixelGrid, semiangle_mrad: float) -> Floats | None:
-    """Returns the fraction of the beam that is scattered beyond the disk and its soft edge.
-
-    Args:
-        cbed: Patterns `(n, dy, dx)`.
-        angles: Their pixels, mrad.
+    """Returns the fraction of the beam in patterns `(n, dy, dx)` that is scattered beyond the disk and its soft edge.
 
     Returns:
         `(n,)`; `None` if the detector or the band limit ends before.
@@ -167,11 +163,6 @@ def example_probes(
     """Returns the probes with the strongest, the median and the weakest dark field: on the heaviest column and off it.
 
     A crystal has many probes that are equal to a percent. Of those, the one nearest to the middle of the scan is taken.
-
-    Args:
-        cbed: Patterns `(n, dy, dx)`.
-        angles: Their pixels, mrad.
-        positions_angstrom: Probe positions `(n, 2)`, Å.
 
     Returns:
         Indices of one to three probes.

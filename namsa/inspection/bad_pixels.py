@@ -82,11 +82,7 @@ FLYBACK, MOST_FLYBACK = 8.0, 0.1  # steps between columns over the median one; s
 def describe(
     recording: Recording, survey: Survey, bad_pixels: list[BadPixel], inside: npt.NDArray[np.bool_]
 ) -> dict[str, Any]:
-    """Describes a scan.
-
-    Args:
-        inside: The pixels of which the variance over the mean is taken, `(dy, dx)`.
-    """
+    """Describes a scan. Its variance over the mean is taken in the pixels `inside`, `(dy, dx)`."""
     ratio = survey.variance[inside] / np.where(survey.mean[inside] > 0, survey.mean[inside], np.inf)
     saturated, sums = _saturation(survey), survey.sums[~survey.lost]
     return {

@@ -114,14 +114,10 @@ def _radial_mean(values: Floats, size: Floats) -> Floats:
 
 
 def sign_by_dark_field(phase: Floats, dark: Floats) -> tuple[int, float]:
-    """Returns the sign with which an integrated deflection is a potential, by the dark field.
+    """Returns the sign with which an integrated deflection `(sy, sx)` is a potential, by the dark field `(sy, sx)`.
 
     Potentials are positive, and matter scatters: where the phase is high, the dark field is bright. The probe blurs
     both images alike, so that their cross spectrum keeps its sign at any defocus.
-
-    Args:
-        phase: Integrated deflection, `(sy, sx)`.
-        dark: Dark field, `(sy, sx)`.
 
     Returns:
         1, or −1 if the phase is to be inverted, and the correlation in standard errors.
@@ -137,10 +133,7 @@ def sign_by_dark_field(phase: Floats, dark: Floats) -> tuple[int, float]:
 
 
 def sign_by_peaks(phase: Floats) -> tuple[int, float]:
-    """Returns the sign with which an image is a potential of atoms: atoms are peaks.
-
-    Args:
-        phase: Integrated deflection, `(sy, sx)`, without the probe's blur.
+    """Returns the sign with which an integrated deflection `(sy, sx)` without blur is a potential: atoms are peaks.
 
     Returns:
         1 if high values are the tails of the distribution, −1 if low values are, and the skewness in standard errors,

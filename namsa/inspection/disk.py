@@ -119,10 +119,7 @@ def distances(shape: tuple[int, ...], parameters: Floats) -> Floats:
 
 
 def first_guess(pattern: Floats) -> tuple[Pair, float]:
-    """Returns the centre and the radius at the threshold on which the area depends least.
-
-    Args:
-        pattern: `(dy, dx)`, without bad pixels.
+    """Returns centre and radius of a pattern `(dy, dx)` without bad pixels at the threshold that matters least.
 
     Raises:
         InputError: If the pattern has no contrast.
@@ -148,7 +145,6 @@ def fit_disk(pattern: Floats, usable: npt.NDArray[np.bool_] | None = None, start
     """Fits the ellipse at the edge of a pattern's bright disk.
 
     Args:
-        pattern: `(dy, dx)`.
         usable: Which pixels to use, `(dy, dx)`; all by default.
         start: A similar disk: then only the centre is fitted, and the other parameters are its own.
 

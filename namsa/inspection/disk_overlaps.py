@@ -64,11 +64,7 @@ class DiskOverlaps:
         return cls(lit, angles[:, lit], used, np.stack([qy[used], qx[used]]), energy_ev, radius)
 
     def transform(self, patterns: Array) -> npt.NDArray[np.complex64]:
-        """Returns G of a part of the scan, `(q, k)`.
-
-        Args:
-            patterns: `(sy, sx, dy, dx)`.
-        """
+        """Returns G `(q, k)` of a part of the scan, `(sy, sx, dy, dx)`."""
         taper = hann_window(patterns.shape[:2])[..., None].astype(np.float32)
         bright = patterns[..., self.lit].astype(np.float32)
         waves = fft.fft2((bright - bright.mean(axis=(0, 1))) * taper, axes=(0, 1))

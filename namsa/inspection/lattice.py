@@ -33,10 +33,7 @@ class StepFit:
 
 
 def find_peaks(images: Floats) -> Floats:
-    """Finds the frequencies of lattices that images have in common.
-
-    Args:
-        images: `(m, sy, sx)`; each is scaled to the same variance.
+    """Finds the frequencies of lattices that images `(m, sy, sx)`, scaled to the same variance, have in common.
 
     Returns:
         Frequencies of the strongest peaks, one of each pair k and −k, strongest first, `(n, 2)`, cycles per step.
@@ -77,11 +74,7 @@ def _refined(images: Floats, ky: float, kx: float) -> tuple[float, float]:
 
 
 def step_from_spacing(peaks: Floats, step_angstrom: tuple[float, float], spacing_angstrom: float) -> StepFit | None:
-    """Scales the step so that the strongest peak near a known spacing has it.
-
-    Args:
-        step_angstrom: The assumed step, (y, x).
-        spacing_angstrom: A spacing of the lattice, Å.
+    """Scales the assumed step (y, x), Å, so that the strongest peak near a known spacing, Å, has it.
 
     Returns:
         The fit, or `None` if no peak is within `RANGE` of the spacing.
@@ -104,7 +97,6 @@ def step_from_crystal(
     """Fits the lattice of a crystal along a zone axis to the peaks.
 
     Args:
-        step_angstrom: The assumed step, (y, x).
         zone_axis: Its zone axis along the beam; by default the simplest ones are tried.
 
     Returns:

@@ -48,8 +48,6 @@ def find_orientation(curl: CurlFit | None, shifts: ShiftFit | None, step: tuple[
     """Combines what the two methods say of the rotation, up to 180 degrees.
 
     Args:
-        curl: Rotation of least curl.
-        shifts: Shifts of tilted images.
         step: Steps of the scan, (y, x), in any unit.
 
     Returns:

@@ -77,7 +77,6 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
 
     Args:
         parts: Rows, columns and patterns of pieces that cover the scan once, as `read_pieces` yields them.
-        shape: The scan's shape (sy, sx, dy, dx).
     """
     sy, sx, dy, dx = shape
     total, squares, pairs = np.zeros((dy, dx)), np.zeros((dy, dx)), 0

@@ -99,15 +99,10 @@ def _patches(shape: tuple[int, int, int, int], disk: Disk) -> tuple[npt.NDArray[
 
 
 def vacuum_intensity(sums: Floats, bright: Floats, dark: Floats) -> tuple[float, float] | None:
-    """Returns the beam's intensity, where there is vacuum.
+    """Returns the beam's intensity, where there is vacuum, from each pattern's sum, bright and dark part, `(sy, sx)`.
 
     Vacuum scatters nothing: blocks of positions in which the dark field is below `DARKEST` of its median over the
     scan, and in which the bright field is higher than at nine tenths of all positions, count as vacuum.
-
-    Args:
-        sums: Sum of each pattern, `(sy, sx)`.
-        bright: Its part in the bright disk.
-        dark: Its part outside.
 
     Returns:
         The mean sum over the vacuum and its standard error, from the scatter of the blocks; `None` without vacuum.

@@ -201,7 +201,6 @@ def check_limits(patterns: FourDData | Recording, place: str = "") -> None:
     """Checks that every number of the calibration that is known is finite and in its range.
 
     Args:
-        patterns: The scan.
         place: Where the numbers come from, before the name of the number in the message.
 
     Raises:

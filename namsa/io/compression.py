@@ -19,21 +19,16 @@ CHUNK_BYTES = 2**20
 
 
 def chunk_shape(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Returns the chunks of patterns, (1, along, dy, dx) of a raster, or (along, dy, dx).
-
-    Args:
-        shape: Shape of the patterns, (sy, sx, dy, dx) or (n, dy, dx).
-    """
+    """Returns the chunks of patterns (sy, sx, dy, dx) or (n, dy, dx): (1, along, dy, dx) or (along, dy, dx)."""
     *scan, dy, dx = shape
     along = min(scan[-1], max(1, CHUNK_BYTES // (dy * dx * itemsize)))
     return (*(1 for _ in scan[:-1]), along, dy, dx)
 
 
 def storage(shape: Sequence[int], itemsize: int, compression: Compression) -> dict[str, Any]:
-    """Returns the arguments of h5py's `create_dataset` for patterns.
+    """Returns the arguments of h5py's `create_dataset` for patterns (sy, sx, dy, dx) or (n, dy, dx).
 
     Args:
-        shape: Shape of the patterns, (sy, sx, dy, dx) or (n, dy, dx).
         compression: "none" stores them in one piece. "gzip" can be read everywhere, "lzf" wherever h5py is, and
             "bitshuffle" (with Zstandard) with the package hdf5plugin.
 

@@ -18,10 +18,7 @@ Slope = tuple[tuple[float, float], tuple[float, float]]
 
 
 def repair_matrix(bad: npt.NDArray[np.bool_]) -> sparse.csr_array:
-    """Returns the matrix that replaces bad pixels by the mean of the nearest good ones.
-
-    Args:
-        bad: Which pixels are bad, `(dy, dx)`.
+    """Returns the matrix that replaces bad pixels, `(dy, dx)`, by the mean of the nearest good ones.
 
     Returns:
         Weights of all pixels in each bad one, in the order of rows, `(bad pixels, pixels)`. A bad pixel without good
@@ -47,12 +44,7 @@ def repair_matrix(bad: npt.NDArray[np.bool_]) -> sparse.csr_array:
 def repair(
     patterns: npt.NDArray[Any], bad: npt.NDArray[np.bool_], matrix: sparse.csr_array | None = None
 ) -> npt.NDArray[Any]:
-    """Replaces the bad pixels of patterns `(..., dy, dx)` of floats, in place, and returns them.
-
-    Args:
-        bad: Which pixels are bad, `(dy, dx)`.
-        matrix: That of `repair_matrix`, where it is at hand.
-    """
+    """Replaces bad pixels `(dy, dx)` of float patterns `(..., dy, dx)` in place, by `repair_matrix`; returns them."""
     flat, places = patterns.reshape(-1, bad.size), bad.ravel()
     flat[:, places] = 0  # what is not finite would spread
     flat[:, places] = ((repair_matrix(bad) if matrix is None else matrix) @ flat.T).T

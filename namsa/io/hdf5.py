@@ -106,7 +106,6 @@ def write_file(
     """Yields a file that takes the place of `path` when it is complete, and the file that it is written to.
 
     Args:
-        path: File to write; its folder is created if it is missing.
         attributes: Of the root; by default those of an EMD file.
         libver: Oldest and newest version of the HDF5 format, as of `h5py.File`; `None` for h5py's own choice.
 

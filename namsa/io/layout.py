@@ -89,11 +89,7 @@ class Layout:
     notes: tuple[str, ...] = ()  # what is left out or assumed, one line each
 
     def recording(self, kind: str, path: Path | str, *, notes: Sequence[str] = (), **facts: Any) -> Recording:
-        """Returns the recording of the scan in a file of a kind.
-
-        Args:
-            notes: Lines before those about the layout.
-        """
+        """Returns the recording of the scan in a file of a kind. The notes come before those about the layout."""
         return Recording(data=self.data, format=kind, name=str(path), notes=(*notes, *self.notes), **facts)
 
     def arranged(self, stored: Sequence[StoredAxis]) -> list[StoredAxis]:
@@ -101,11 +97,7 @@ class Layout:
         return [NO_AXIS if axis is None else stored[axis] for axis in self.axes]
 
     def calibration(self, stored: Sequence[StoredAxis], known: Calibration | None = None) -> dict[str, Any]:
-        """Returns what the stored axes say, by the names of `Recording`.
-
-        Args:
-            known: A calibration that precedes the axes' own.
-        """
+        """Returns what the stored axes say that `known` does not, by the names of `Recording`."""
         y, x, *_ = axes = self.arranged(stored)
         calibration = known or calibration_of_axes(axes, self.data.shape)
         return vars(calibration) | {"scan_origin_angstrom": (origin_angstrom(y), origin_angstrom(x))}

@@ -102,11 +102,7 @@ def mend(stored: Array, positions: int) -> Mended:
 
 
 def lost_patterns(patterns: Array, positions: int) -> Flags:
-    """Returns which patterns of a part of a scan are lost, `(rows, columns)`.
-
-    Args:
-        patterns: Finite numbers, `(rows, columns, dy, dx)`.
-    """
+    """Returns which patterns of finite numbers `(rows, columns, dy, dx)` are lost, `(rows, columns)`."""
     flat = patterns.reshape(*patterns.shape[:2], -1)
     sums = flat.sum(axis=-1, dtype=np.float64)
     constant = (flat == flat[..., :1]).all(axis=-1)
@@ -124,12 +120,7 @@ def lost_patterns(patterns: Array, positions: int) -> Flags:
 
 
 def filled(block: Array, lost: Flags) -> Array:
-    """Returns a part of a scan with the mean of the nearest patterns in place of lost ones.
-
-    Args:
-        block: `(rows, columns, ...)`, float.
-        lost: Which patterns are lost, `(rows, columns)`.
-    """
+    """Returns a part of a scan, `(rows, columns, ...)`, with the mean of the nearest patterns in place of lost ones."""
     if not lost.any() or lost.all():
         return np.nan_to_num(block) if lost.any() else block
     flat = block.reshape(lost.size, -1).copy()

@@ -301,10 +301,7 @@ def _verified(data: Hdf5Dataset, done: Hdf5Dataset, crc32: Hdf5Dataset, layout: 
 
 
 def _places(rows: slice, stored: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], slice, tuple[int, ...]]]:
-    """Splits a run of patterns into rectangles of the scan.
-
-    Args:
-        stored: Shape of the patterns in the file, (sy, sx, dy, dx) or (n, dy, dx).
+    """Splits a run of patterns, stored as (sy, sx, dy, dx) or (n, dy, dx), into rectangles of the scan.
 
     Yields:
         The place in the file, the part of the run, and the shape of the part.

@@ -112,13 +112,9 @@ def _is_x_first(names: Sequence[str]) -> bool:
 
 
 def stored_calibration(data: Hdf5Dataset, axes: Sequence[StoredAxis], shape: Sequence[int]) -> Calibration:
-    """Returns the calibration: py4DSTEM's numbers if there are any, otherwise that of the axes.
+    """Returns the calibration: py4DSTEM's numbers if there are any, otherwise that of the axes (sy, sx, dy, dx).
 
     py4DSTEM's numbers come first because its axes mix pixels and units (0.14.18).
-
-    Args:
-        axes: Their axes, in the order (sy, sx, dy, dx).
-        shape: Their shape, in the same order.
     """
     group = _py4dstem_group(data)
     if group is None:
@@ -165,11 +161,7 @@ def text(value: Value | None) -> str:
 
 
 def calibration_of_axes(axes: Sequence[StoredAxis], shape: Sequence[int]) -> Calibration:
-    """Returns the calibration of four axes. The optic axis is at the detector's zero, if that lies inside.
-
-    Args:
-        axes: The axes, in the order (sy, sx, dy, dx).
-    """
+    """Returns the calibration of axes (sy, sx, dy, dx). The optic axis is at the detector's zero if it has one."""
     detector = axes[2:]
     calibration = _calibration_in_units(axes)
     centre = _pair([-axis.origin / axis.step if axis.step else np.nan for axis in detector])

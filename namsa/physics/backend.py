@@ -41,10 +41,7 @@ def to_host(array: Any) -> np.ndarray:
 
 
 def resolve_backend(backend: Backend) -> Any:
-    """Returns the array module of a backend.
-
-    Args:
-        backend: "cpu", "cupy", or "auto" for a GPU if CuPy finds one.
+    """Returns the array module of a backend: "cpu", "cupy", or "auto" for a GPU if CuPy finds one.
 
     Raises:
         InputError: If the backend is unknown, or "cupy" is requested without CuPy or without a CUDA device.
@@ -85,13 +82,10 @@ def available_cores() -> int:
 def run_in_batches(
     work: Callable[[slice], None], total: int, size: int, on_host: bool, on_done: Callable[[int, int], None]
 ) -> None:
-    """Calls `work` for all items, one batch per call.
+    """Calls `work` for all items, one batch per call, and `on_done(done, total)` after each batch.
 
     On the host there is one thread per core: NumPy, SciPy and the compiled loops release the interpreter's lock. One
     thread feeds a GPU. After an error or an interrupt no further batch is started.
-
-    Args:
-        on_done: Called as `on_done(done, total)` after each batch.
     """
     with ThreadPoolExecutor(available_cores() if on_host else 1) as pool:
         parts = (slice(start, min(start + size, total)) for start in range(0, total, size))

@@ -7,13 +7,9 @@ from namsa.physics.grid import Grid
 
 
 def band_limited(density: npt.NDArray[np.float64], grid: Grid, max_q: float) -> npt.NDArray[np.complex128]:
-    """Returns the Fourier coefficients of a density under a cosine window, ½(1 + cos(πq/q_max)).
+    """Returns the Fourier coefficients of a density (ny, nx), e/Å², under ½(1 + cos(πq/q_max)), up to `max_q`, 1/Å.
 
     A hard edge would ring, and the density would be negative in places.
-
-    Args:
-        density: Density (ny, nx), e/Å².
-        max_q: Frequency at which the window ends, 1/Å.
 
     Returns:
         Coefficients (ny, nx), zero frequency first.

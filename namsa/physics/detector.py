@@ -31,14 +31,11 @@ class PixelRow:
 
 
 def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[PixelRow, PixelRow]:
-    """Returns the detector's pixels along y and x.
+    """Returns the detector's pixels along y and x, or those of the whole reciprocal grid without a detector.
 
     Pixels of `pixel_mrad` have the optic axis in the centre of the detector, so that rotating or mirroring a pattern is
     exact. Pixels of the reciprocal grid have it in the centre of pixel number count // 2; if they are binned by an even
     number, half a reciprocal pixel away from it.
-
-    Args:
-        detector: The detector. `None` stands for the whole reciprocal grid.
 
     Raises:
         InputError: If a pixel is finer than the reciprocal grid, or the detector reaches beyond the band limit, where

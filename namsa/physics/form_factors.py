@@ -31,10 +31,7 @@ def _parameters(table: Table) -> dict[int, npt.NDArray[np.float64]]:
 
 
 def electron(number: int, squared_q: Any, table: Table = "lobato") -> Any:
-    """Returns the electron form factor f_e of an element: f_e in Å, of the shape of `squared_q`.
-
-    Args:
-        squared_q: q², 1/Å², of any shape, on the host or the device.
+    """Returns the electron form factor f_e of an element, Å, at `squared_q`, 1/Å², of any shape, on host or device.
 
     Raises:
         InputError: If the table does not have the element.

@@ -67,10 +67,7 @@ def interaction_constant(energy_ev: float) -> float:
 
 
 def check_aberrations(aberrations: Mapping[str, float]) -> None:
-    """Checks the names and values of aberration coefficients.
-
-    Args:
-        aberrations: Coefficients by name, Å and rad.
+    """Checks the names and values, Å and rad, of aberration coefficients.
 
     Raises:
         InputError: If a name is not in Krivanek's notation to fifth order, or a value is not finite or not in the range
@@ -198,14 +195,11 @@ def _check_aperture(grid: Grid, beam: BeamSettings) -> None:
 def specimen_tilt(
     grid: Grid, specimen_tilt_mrad: tuple[float, float], distance_angstrom: float
 ) -> npt.NDArray[np.complex128]:
-    """Returns the propagator's factor exp(2πi Δz (kx tan θx + ky tan θy)) for a tilted specimen.
+    """Returns the propagator's factor exp(2πi Δz (kx tan θx + ky tan θy)) for a specimen tilted by (θy, θx), mrad.
 
     It shifts the wave by −Δz tan θ per slice. This shears the specimen by x += z tan θx, y += z tan θy, which is a
     rotation to first order in θ. Lengths along and across the beam are wrong by θ²/2: 0.1% at 50 mrad and 0.4% at the
     limit of 5° (Kirkland 2010, chapter 6; Chen, Van Dyck & Op de Beeck, Acta Cryst. A53 (1997) 576).
-
-    Args:
-        specimen_tilt_mrad: Tilt (θy, θx) of the specimen, mrad.
 
     Returns:
         The factor, (ny, nx), zero frequency first.

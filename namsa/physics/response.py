@@ -124,13 +124,10 @@ def read_mtf(path: Path) -> tuple[Floats, Floats]:
 
 
 def counted(patterns: npt.NDArray[Any], electrons: float, response: Response) -> npt.NDArray[Any]:
-    """Returns expected patterns after the losses within the detector's dead time.
+    """Returns expected patterns, fractions of the beam of any shape, after losses within the detector's dead time.
 
     A pixel that n electrons hit in the dwell time T counts n/(1 + nτ/T) of them with the dead time τ, or n exp(−nτ/T)
     if electrons within the dead time extend it (Knoll, Radiation Detection and Measurement, 4th ed. (2010), chapter 4).
-
-    Args:
-        patterns: Expected patterns, fractions of the beam, of any shape.
     """
     if not response.dead_time_ns or not response.dwell_time_us:
         return patterns

@@ -52,12 +52,9 @@ class Columns(NamedTuple):
 
 
 def measure_columns(atoms: AtomList, extent_angstrom: tuple[float, float]) -> Columns:
-    """Finds the columns of atoms.
+    """Finds the columns of atoms in a periodic cell of sides (Ly, Lx), Å.
 
     With ρ the atoms as Gaussians of rms w, Σ (Σ Z)² is 4πw² ∫ρ²: the overlap of atoms above each other.
-
-    Args:
-        extent_angstrom: Sides (Ly, Lx) of the periodic cell, Å.
     """
     density, pixel = _binned(atoms, atoms.numbers * atoms.occupancies, extent_angstrom)
     density = _smoothed(density, [_COLUMN_ANGSTROM / size for size in pixel])

@@ -92,14 +92,10 @@ def slice_index(z: Floats, depth_angstrom: float, n_slices: int) -> Integers:
 
 
 def equal_slices(z: Floats, depth_angstrom: float, slice_thickness_angstrom: float) -> SlicePlan:
-    """Returns equally thick slices. Slice i has the atoms with i·dz <= z < (i + 1)·dz.
+    """Returns equally thick slices, at most `slice_thickness_angstrom`. Slice i has atoms with i·dz <= z < (i + 1)·dz.
 
     Atoms that thermal displacement moves across the faces of the cell stay in its first and last slice: the beam comes
     from vacuum and leaves into it.
-
-    Args:
-        z: Heights of the atoms (n,), Å.
-        slice_thickness_angstrom: Largest thickness of a slice, Å.
 
     Raises:
         InputError: As `slice_count`.

@@ -56,10 +56,7 @@ def relative_deviation(
 
 
 def configurations_for(deviation: float, accuracy: float) -> int:
-    """Returns the number of configurations whose mean has a statistical error within the accuracy.
-
-    Args:
-        accuracy: Relative L2 error of all patterns.
+    """Returns the number of configurations whose mean has a statistical relative L2 error within the accuracy.
 
     Raises:
         InputError: If there are too many.

@@ -61,7 +61,6 @@ def recording_page(
     Memory is bounded by the page and by what the file stores in one piece, not by the file.
 
     Args:
-        recording: The scan; only the numbers that it knows are used.
         overlay: File of a reconstruction that is shown over the maps. `None` for none.
 
     Raises:

@@ -43,10 +43,7 @@ SCALE_NOTE = f"Patterns are shown as intensity to the power {PATTERN_POWER:g}, a
 
 
 def sample_page(sample: Sample, name: str, *, overlay: Path | None = None, max_bytes: int = MAX_PAGE_BYTES) -> Page:
-    """Returns the page of a sample.
-
-    Args:
-        overlay: File of a reconstruction that is shown over the maps. `None` for none.
+    """Returns the page of a sample. The file of a reconstruction, if there is one, is shown over the maps.
 
     Raises:
         InputError: If the provenance does not describe the arrays, if they hold numbers that are not finite, or if the

@@ -91,11 +91,7 @@ class AberrationsOfScan:
         self.transforms = np.zeros((len(self._numbers), *size), np.complex64)
 
     def add(self, row: int, column: int, patterns: Array) -> None:
-        """Adds a window, if it is one of those that are looked at: `PARTS` along each axis, evenly spaced.
-
-        Args:
-            patterns: `(sy, sx, dy, dx)`.
-        """
+        """Adds a window `(sy, sx, dy, dx)`, if it is one of the `PARTS` per axis, evenly spaced, that are looked at."""
         if (number := self._numbers.get((row, column))) is not None:
             self.transforms[number] = self.overlaps.transform(patterns)
 

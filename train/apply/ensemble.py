@@ -71,12 +71,7 @@ class Views(NamedTuple):
 def valid_symmetries(
     symmetric: bool, scan_shape: Sequence[int], detector_shape: Sequence[int], step_angstrom: Sequence[float]
 ) -> list[int]:
-    """Returns the numbers of the symmetries that map a window to a valid window.
-
-    Args:
-        scan_shape: Positions of the window, (y, x).
-        step_angstrom: Scan step, (y, x), Å.
-    """
+    """Returns the numbers of the symmetries that map a window (y, x) of a scan step (y, x), Å, to a valid window."""
     if not symmetric:
         return [0]
     transposable = (

@@ -99,11 +99,7 @@ class PatternStatistics:
         return cls(np.where(inside, parts * band + part, count).astype(np.int32), count, np.digitize(angle, RINGS))
 
     def __call__(self, patterns: Array) -> npt.NDArray[np.float64]:
-        """Returns the logarithms of power and intensity, `(n, k)`; NaN where nothing belongs to a part.
-
-        Args:
-            patterns: `(n, sy, sx, dy, dx)`, fractions of the beam.
-        """
+        """Returns the logarithms of power and intensity of patterns `(n, sy, sx, dy, dx)`: `(n, k)`, NaN without a part."""
         taper = hann_window(patterns.shape[1:3])[..., None, None].astype(np.float32)
         rows = []
         for window in patterns:
@@ -174,30 +170,18 @@ class Familiarity:
         return float(np.quantile(self.distances, 1 - UNFAMILIAR))
 
     def distance(self, features: Array) -> npt.NDArray[np.float64]:
-        """Returns the distance of windows, `(n,)`. Features that a window does not have count as usual ones.
-
-        Args:
-            features: `(n, k)`.
-        """
+        """Returns the distance of features `(n, k)` of windows, `(n,)`. Those that are missing count as usual ones."""
         difference = np.nan_to_num(features - self.mean, nan=0.0)
         return np.sqrt(np.sum((difference @ self.whitening.T.astype(np.float64)) ** 2, axis=1))
 
     def familiarity(self, features: Array) -> npt.NDArray[np.float64]:
-        """Returns the share of the dev split's windows that are as far or farther, `(n,)`, from 0 to 1.
-
-        Args:
-            features: `(n, k)`.
-        """
+        """Returns the share of the dev split's windows as far as features `(n, k)` or farther, `(n,)`, from 0 to 1."""
         ranks = np.linspace(0, 1, len(self.distances))
         return np.asarray(1 - np.interp(self.distance(features), self.distances, ranks), np.float64)
 
 
 def shrunk_covariance(samples: Array) -> npt.NDArray[np.float64]:
-    """Returns the covariance of samples of mean zero, shrunk as Ledoit and Wolf's Lemma 3.2 says.
-
-    Args:
-        samples: `(n, k)`.
-    """
+    """Returns the covariance of samples `(n, k)` of mean zero, shrunk as Ledoit and Wolf's Lemma 3.2 says."""
     n, k = samples.shape
     covariance = samples.T @ samples / n
     scale = np.trace(covariance) / k
@@ -209,15 +193,12 @@ def shrunk_covariance(samples: Array) -> npt.NDArray[np.float64]:
 
 
 def telling_apart(outside: Array) -> npt.NDArray[np.float64]:
-    """Returns the matrix by which whitened features are weighted, so that windows outside are farther.
+    """Returns the matrix by which whitened features are weighted, so that those outside, `(n, k)`, are farther.
 
     The squared distance becomes twice the logarithm of a likelihood ratio, but for a number: that of two Gaussians with
     the same mean, of windows outside and of those of training, which are white. A direction in which windows outside
     vary by λ has the weight 1 − 1/λ. Windows that are far outside count as if they were nearer, because those near the
     border are hard to tell. No weight is below `_LEAST_WEIGHT`, because there are other ways to be outside.
-
-    Args:
-        outside: Whitened features of windows outside, `(n, k)`.
     """
     squares = (outside**2).sum(axis=1, keepdims=True)
     limit = _LIMIT**2 * np.count_nonzero(outside.any(axis=0))  # in the mean, windows of training have the latter number

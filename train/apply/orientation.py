@@ -105,11 +105,7 @@ def _overlaps_score(facts: Mapping[str, Any]) -> float:
 
 
 def orientation_line(facts: Mapping[str, Any] | None) -> str:
-    """Returns the line about an orientation that the patterns contradict; empty if they do not.
-
-    Args:
-        facts: From `orientation_facts`; `None` if they were not measured.
-    """
+    """Returns the line about an orientation that the patterns contradict; empty if they do not or were not compared."""
     if facts is None or not is_contradicted(facts):
         return ""
     verdict, advice = "the patterns contradict it", "check rotation and mirror, which namsa inspect measures"

@@ -98,11 +98,7 @@ def check_pattern(total: Array, name: str) -> None:
 
 
 def optic_axis(data: FourDData, pattern: Array, note: AddNote) -> tuple[float, float]:
-    """Returns the optic axis as the data say, or else the centre of mass of the mean pattern, (y, x), pixels.
-
-    Args:
-        pattern: Its mean pattern, `(dy, dx)`.
-    """
+    """Returns the optic axis as the data say, or else the centre of mass of the mean pattern, (y, x), pixels."""
     if data.centre_pixels is not None:
         y, x = data.centre_pixels
         note(f"optic axis at pixel ({y:.2f}, {x:.2f}), as the file or the command says")

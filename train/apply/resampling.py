@@ -68,10 +68,7 @@ def check_fit(data: FourDData, conditions: Conditions, name: str) -> None:
 
 
 def plan_resampling(data: FourDData, centre: Pair, conditions: Conditions, name: str) -> ResamplingPlan:
-    """Plans how a scan is resampled for a network.
-
-    Args:
-        centre: The optic axis, (y, x), pixels.
+    """Plans how a scan, whose optic axis is at the pixel (y, x), is resampled for a network.
 
     Raises:
         InputError: As `check_fit`, or if the detector does not reach as far as the network's.

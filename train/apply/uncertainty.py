@@ -200,10 +200,5 @@ def told_apart(
 
 
 def auroc(high: Sequence[float] | Array, low: Sequence[float] | Array) -> float:
-    """Returns the probability that one of `high` is larger than one of `low`; equal ones count half.
-
-    Args:
-        high: Numbers of the group that is expected to have larger ones, `(n,)`.
-        low: Numbers of the other group, `(m,)`.
-    """
+    """Returns the probability that one of `high` is larger than one of `low`; equal ones count half."""
     return float(stats.mannwhitneyu(high, low).statistic) / (len(high) * len(low))

@@ -63,10 +63,6 @@ def compile_layers(network: keras.Model, data_format: str) -> None:
 
     XLA takes all orders of axes. It has neither TensorFlow's random numbers nor Horovod, so that the network as a whole
     stays with TensorFlow.
-
-    Args:
-        network: The network, of the current dtype policy.
-        data_format: `network.data_format`, that of its convolutions and poolings.
     """
     if convolves(data_format, keras.config.dtype_policy().name):
         return

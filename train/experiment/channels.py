@@ -66,11 +66,7 @@ def make_refocus(
 
 
 def refocused(images: Any, planes: Refocus) -> Any:
-    """Returns the volumes of images, of NumPy or of TensorFlow, `(n, c, z, sy, sx)`.
-
-    Args:
-        images: `(n, c, 1, sy, sx)`.
-    """
+    """Returns the volumes `(n, c, z, sy, sx)` of images `(n, c, 1, sy, sx)`, of NumPy or of TensorFlow."""
     return planes.along_y @ images @ planes.along_x
 
 
@@ -151,11 +147,7 @@ def channel_count(channels: Channels | None, pixels: int) -> int:
 
 
 def volume_shape(patterns: tuple[int, int, int, int], inputs: Inputs) -> tuple[int, int, int, int]:
-    """Returns the shape of a volume of layout 'volume', channels first: `(sx, sy, dy, dx)` with binned patterns.
-
-    Args:
-        patterns: Shape of the patterns, `(sy, sx, dy, dx)`.
-    """
+    """Returns the shape of a volume of patterns `(sy, sx, dy, dx)`, channels first: `(sx, sy, dy, dx)`, binned."""
     sy, sx, dy, dx = patterns
     side = inputs.bin_pixels if inputs.channels == "binned" else 1
     return sx, sy, dy // side, dx // side
@@ -183,12 +175,7 @@ def binned(shape: tuple[int, int], side: int) -> Array:
 
 
 def polar(y: Array, x: Array) -> Array:
-    """Returns the averages over sectors of rings, `(pixels, c)`. A pixel in the middle, without a sector, is alone.
-
-    Args:
-        y: `(pixels,)`, in semiangles.
-        x: `(pixels,)`, in semiangles.
-    """
+    """Returns the averages over sectors of rings, `(pixels, c)`, of pixels at y and x in semiangles; one in the middle."""
     distance = np.hypot(y, x)
     ring = np.floor(distance / RING_WIDTH + 1e-9)
     sector = np.floor(np.arctan2(y, x) / (2 * np.pi) * SECTORS + 0.5) % SECTORS
@@ -198,11 +185,7 @@ def polar(y: Array, x: Array) -> Array:
 
 
 def rings(distance: Array) -> Array:
-    """Returns the averages over the virtual detectors, `(pixels, c)`.
-
-    Args:
-        distance: Of the pixels from the optic axis, `(pixels,)`, in semiangles.
-    """
+    """Returns the averages over the virtual detectors, `(pixels, c)`, of pixels at a distance in semiangles."""
     return _averages((distance >= low) & (distance < high) for low, high in pairwise(RING_EDGES))
 
 

@@ -55,11 +55,7 @@ class ExchangeSection(KindSection):
         """Raises InputError if the ranks of the hosts do not form these groups."""
 
     def synchronisations(self, network: NetworkCount, moments: int) -> Synchronisations | None:
-        """Returns what ranks average after some steps; `None` if they exchange in every step alone.
-
-        Args:
-            moments: Moments per weight that the optimizer has.
-        """
+        """Returns what ranks average after some steps, `moments` per weight; `None` if they exchange in every step alone."""
         return None
 
     def within(self, steps: int) -> "ExchangeSection":
@@ -67,10 +63,7 @@ class ExchangeSection(KindSection):
         return self
 
     def modelled(self, moments: int) -> dict[str, Any]:
-        """Returns fields of `train.scaling.strategy.Strategy`.
-
-        Args:
-            moments: Moments per weight that the optimizer has.
+        """Returns fields of `train.scaling.strategy.Strategy` for an optimizer of so many moments per weight.
 
         Raises:
             InputError: If the model of scaling does not know this kind.

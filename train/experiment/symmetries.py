@@ -165,12 +165,7 @@ def _mirrors(scan: GridAxis, detector: GridAxis, density: GridAxis, period: floa
 def apply(
     symmetry: int, symmetries: Symmetries, patterns: npt.NDArray[Any], density: npt.NDArray[Any]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Applies a symmetry to a sample; returns patterns and density under the symmetry.
-
-    Args:
-        patterns: `(sy, sx, dy, dx)`.
-        density: `(ty, tx)`, or `(n, ty, tx)` by depth.
-    """
+    """Returns patterns `(sy, sx, dy, dx)` and density `(ty, tx)`, or `(n, ty, tx)` by depth, under a symmetry."""
     out = np.empty_like(patterns), np.empty_like(density)
     apply_into(symmetry, symmetries, patterns, density, *out)
     return out

@@ -268,11 +268,7 @@ def _taken(array: npt.NDArray[Any], taken: npt.NDArray[np.int64]) -> npt.NDArray
 
 
 def random_batch(network: Network, training: Training, images_per_sample: int = 1) -> tuple[Any, Any]:
-    """Returns random patterns and densities, as `train.input.batches` yields them.
-
-    Args:
-        images_per_sample: Images of the network in a sample; see `Experiment.images_per_sample`.
-    """
+    """Returns random patterns and densities, as `train.input.batches` yields them."""
     channels, *image = network.input_shape
     rng = np.random.default_rng(0)
 

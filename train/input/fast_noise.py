@@ -23,10 +23,7 @@ _SMALL, _STEPS, _COLUMNS = 4, 64, 4096
 def count_electrons(
     stored: npt.NDArray[np.float32], scale: float, electrons: float, seed: int, epoch: int
 ) -> npt.NDArray[np.float32]:
-    """Draws patterns with shot noise, as `train.input.noise.count_electrons` does exactly.
-
-    Args:
-        stored: Patterns, fractions of the beam times `scale`; any shape.
+    """Draws patterns, fractions of the beam times `scale`, with noise as `noise.count_electrons` does exactly.
 
     Returns:
         Patterns in the same shape, fractions of the beam.

@@ -85,13 +85,7 @@ def weights(spectrum: Spectrum, blur: float, samples: int, taps: int = 6) -> Wei
 def matrix(
     y: Array, x: Array, shape: tuple[int, int], along_y: Weights, along_x: Weights, periodic: bool = False
 ) -> csr_array[Any, Any]:
-    """Returns the matrix `(n, ny · nx)` that estimates a signal on a grid at n points.
-
-    Args:
-        y: Of the points, `(n,)`, in samples from the first row.
-        x: Of the points, `(n,)`.
-        shape: Of the grid, (ny, nx).
-    """
+    """Returns the matrix `(n, ny · nx)` that estimates a signal on a grid (ny, nx) at n points, in samples."""
     rows, by_row = _stencil(y, shape[0], along_y, periodic)
     columns, by_column = _stencil(x, shape[1], along_x, periodic)
     indices = (rows * shape[1])[:, :, None] + columns[:, None, :]

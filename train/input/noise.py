@@ -18,11 +18,7 @@ _CHUNK = 2**20  # pixels per random generator: it determines the random numbers,
 
 
 def draw_electrons(dose: Dose, seed: int, epoch: int) -> float:
-    """Returns the electrons per pattern of a sample.
-
-    Args:
-        dose: Electrons per pattern, or a range in which the logarithm is uniformly distributed.
-    """
+    """Returns the electrons per pattern of a sample. In a range the logarithm is uniformly distributed."""
     low, high = dose if isinstance(dose, tuple) else (dose, dose)
     return float(low * (high / low) ** np.random.default_rng([seed, epoch, _DOSE]).random())
 

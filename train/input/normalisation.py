@@ -50,11 +50,7 @@ class Intensities(NamedTuple):
         return cls(inputs.normalisation, inputs.power, inputs.gain)
 
     def numbers(self, relative: Tensor, pixels: int) -> Tensor:
-        """Returns the numbers of intensities by the kinds "power" and "log".
-
-        Args:
-            relative: I / I₀, float32.
-        """
+        """Returns the numbers of relative intensities I / I₀, float32, by the kinds "power" and "log"."""
         if self.kind == "log":
             dark = DARKEST - math.log(pixels)  # −ln of the same in units of I₀
             x = ops.log(ops.maximum(relative, math.exp(-dark))) + dark
@@ -130,20 +126,13 @@ def normalise(
 
 
 def record_symmetries(record: Record, drawn: Collection[str] = ()) -> symmetries.Symmetries:
-    """Returns the symmetries that augmentation draws from. Raises InputError if the sample has none.
-
-    Args:
-        drawn: As in `train.experiment.symmetries.sample_symmetries`.
-    """
+    """Returns the symmetries that augmentation draws from. Raises InputError if the sample has none."""
     provenance = record.header["provenance"] | {"positions_angstrom": record.positions_angstrom}
     return symmetries.sample_symmetries(provenance, record.cbed.shape[1:], record.density.shape[-2:], drawn)
 
 
 def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | None = None) -> tuple[Tensor, Tensor]:
-    """Converts a batch on the device that trains.
-
-    Args:
-        channels: See `train.experiment.channels`; `None` if all pixels are channels.
+    """Converts a batch on the device that trains. Without `channels` all pixels are channels.
 
     Returns:
         x in `settings.dtype` and y in float32, with a leading axis of the batch. In layout 'pattern' that of x is of
@@ -216,13 +205,9 @@ def _volume(patterns: Tensor, data_format: DataFormat) -> Tensor:
 
 
 def to_channels(patterns: Tensor, scale: Tensor, channels: Channels, rule: Intensities) -> Tensor:
-    """Computes the channels of a batch; returns `(n, sy, sx, c)`, float32.
+    """Returns the channels `(n, sy, sx, c)`, float32, of patterns `(n, sy, sx, pixels)`, fractions times `scale`.
 
     Averages become numbers as pixels do. The deflection is in tenths of the semiangle, the phase in tenths of a radian.
-
-    Args:
-        patterns: `(n, sy, sx, pixels)`, fractions of the beam times `scale`.
-        scale: `(n, 1, 1, 1)`.
     """
     patterns = ops.cast(patterns, "float32")
     matrices = [matrix for matrix in (channels.averages, channels.moments) if matrix is not None]

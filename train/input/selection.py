@@ -35,10 +35,7 @@ def too_few_samples(samples: int, ranks: int, batch_size: int) -> InputError:
 
 
 def limit(entries: Sequence[Entry], count: int | None) -> list[Entry]:
-    """Selects at most `count` entries, the first by a hash of the id, so that a smaller selection is part of a larger.
-
-    Args:
-        count: Number of entries; `None` for all.
+    """Selects at most `count` entries, or all: the first by a hash of the id. A smaller selection is part of a larger.
 
     Returns:
         The selected entries in their order.

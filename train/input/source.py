@@ -263,12 +263,7 @@ class LayeredSource(FolderSource):
 def fault_of_sample(
     raster: tuple[int, ...], image: tuple[int, ...], dtype: npt.DTypeLike, experiment: Experiment
 ) -> str | None:
-    """Returns why stored samples are not those of a configuration; `None` if they are.
-
-    Args:
-        raster: Shape (sy, sx, dy, dx) of their patterns.
-        image: Shape (ty, tx) of their densities.
-    """
+    """Returns why samples of patterns (sy, sx, dy, dx) and densities (ty, tx) do not fit a configuration, or `None`."""
     shapes = experiment.sample_shapes()
     if (raster, image) != shapes:
         return (
@@ -281,11 +276,7 @@ def fault_of_sample(
 
 
 def simulation_line(summaries: Sequence[ProductionSummary], directory: Path) -> str:
-    """Returns one line about the samples that all ranks have simulated.
-
-    Args:
-        summaries: Of `namsa.dataset.factory.produce`, one per rank.
-    """
+    """Returns one line about the samples that all ranks have simulated."""
     written, present = sum(rank["written"] for rank in summaries), sum(rank["present"] for rank in summaries)
     failed = sum(rank["failed"] for rank in summaries)
     text = f"samples: {written} simulated, {present} present before"
@@ -301,11 +292,7 @@ def simulation_line(summaries: Sequence[ProductionSummary], directory: Path) -> 
 
 
 def source_of(experiment: Experiment, section: SourceSection | None = None) -> SampleSource:
-    """Returns the source of a job's samples.
-
-    Args:
-        section: The source's section; `None` for the configuration's.
-    """
+    """Returns the source of a job's samples, by default that of the configuration's section."""
     section = section or experiment.data.source
     if isinstance(section, Simulated):
         return SimulatedSource(section, experiment)

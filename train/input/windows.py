@@ -55,9 +55,6 @@ def held_out_positions(scan: Corner, fraction: float, seed: int) -> npt.NDArray[
     """Returns which positions of a scan training never draws: a fraction of them, drawn from the sample's seed.
 
     At least one position is held out, and at least one is not.
-
-    Args:
-        scan: Positions of the sample, (y, x).
     """
     positions = scan[0] * scan[1]
     number = min(max(1, round(fraction * positions)), positions - 1)

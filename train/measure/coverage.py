@@ -17,11 +17,7 @@ class Coverage(TypedDict):
 
 
 def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> float:
-    """Returns the factor of the deviation within which at least a part of the errors lies, also after rounding.
-
-    Args:
-        error: Absolute errors, `(n,)`.
-        deviation: Standard deviations, `(n,)`.
+    """Returns the factor of deviations `(n,)` within which at least a part of absolute errors `(n,)` lies, rounded too.
 
     Raises:
         WorkError: If no factor suffices, because too many pixels have no deviation.
@@ -42,8 +38,6 @@ def coverage(error: Array, uncertainty: Array, two_sigma_factor: float = 2.0) ->
     """Returns the fractions of the errors within one and two standard deviations; 0.683 and 0.954 for a Gaussian.
 
     Args:
-        error: Absolute errors, `(n,)`.
-        uncertainty: Standard deviations, `(n,)`.
         two_sigma_factor: The multiple of them that stands for two.
     """
     within_one, within_two = (float(np.mean(error <= k * uncertainty)) for k in (1, two_sigma_factor))

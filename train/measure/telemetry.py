@@ -138,12 +138,9 @@ def _group(key: str) -> str:
 
 @contextmanager
 def recorder(run_dir: Path, steps_done: int) -> Iterator[Recorder]:
-    """Yields a `Recorder` of the steps of a job.
+    """Yields a `Recorder` of the steps of a job, which starts from the checkpoint of `steps_done`.
 
     Its files drop what they hold of later steps: a job that was killed takes the steps since its last checkpoint again.
-
-    Args:
-        steps_done: Steps up to the checkpoint that the job starts from.
     """
     path = run_dir / "metrics.jsonl"
     drop_rows_after(path, steps_done)

@@ -52,10 +52,7 @@ class Trace(NamedTuple):
 
 
 def read_trace(folder: Path) -> Trace:
-    """Reads the newest profile that TensorFlow has written into a folder.
-
-    Args:
-        folder: The folder that `tf.profiler.experimental.start` was given.
+    """Reads the newest profile in the folder that `tf.profiler.experimental.start` was given.
 
     Raises:
         FileNotFoundError: If there is no profile.
@@ -117,7 +114,6 @@ def read_horovod_timeline(path: Path, began_s: float) -> list[Event]:
     """Reads the reductions and exchanges in a timeline of Horovod.
 
     Args:
-        path: The file, which Horovod writes on rank 0.
         began_s: Time since 1970 that the events' times count from, s.
 
     Returns:

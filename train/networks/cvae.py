@@ -40,9 +40,6 @@ class CVAEConfig(NetworkSection):
 def network(op: NetworkLayers[Tensor], config: CVAEConfig) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
     """Composes the network.
 
-    Args:
-        op: The layers: Keras layers, or shapes.
-
     Returns:
         The network's input; the decoded image, and mean and logarithm of the variance of each latent number.
     """

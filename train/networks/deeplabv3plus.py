@@ -49,11 +49,7 @@ class DeepLabV3PlusConfig(NetworkSection):
 
 
 def network(op: NetworkLayers[Tensor], config: DeepLabV3PlusConfig) -> tuple[Tensor, Tensor]:
-    """Composes the network; returns the network's input, and logits of the classes for each pixel.
-
-    Args:
-        op: The layers: Keras layers, or shapes.
-    """
+    """Composes the network; returns the network's input, and logits of the classes for each pixel."""
     image = op.input("image")
     x, low_level = _encoder(op, image, config)
     x = _pyramid(op, x, config)

@@ -42,11 +42,7 @@ class UNet3DConfig(NetworkSection):
 
 
 def network(op: NetworkLayers[Tensor], config: UNet3DConfig) -> tuple[Tensor, Tensor]:
-    """Composes the network; returns the network's input, and the values of each voxel.
-
-    Args:
-        op: The layers: Keras layers, or shapes.
-    """
+    """Composes the network; returns the network's input, and the values of each voxel."""
     x = volume = op.input("volume")
     skips = []
     for level in range(config.levels):

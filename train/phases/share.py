@@ -56,10 +56,7 @@ class Data:
 
 @contextmanager
 def share_out(job: Job, source: SampleSource, own_ids: Collection[str] | None) -> Iterator[Data]:
-    """Yields the samples, which can be read inside the context. Collective.
-
-    Args:
-        own_ids: The ids of the samples to use; `None` for all.
+    """Yields the samples of some ids, or all, which can be read inside the context. Collective.
 
     Raises:
         InputError: If the samples are of another configuration, differ between the ranks or are too few.

@@ -126,10 +126,7 @@ def _print(
 
 
 def write(profile: Profile, folder: Path) -> list[Path]:
-    """Writes profile.json and timeline.png, and a run's report again if there is one; returns the files.
-
-    Args:
-        folder: Where to write; made if it does not exist.
+    """Writes profile.json and timeline.png into a folder, made if need be, and a run's report again; returns the files.
 
     Raises:
         WorkError: If a file cannot be written.

@@ -39,13 +39,10 @@ def groups(gradients: Sequence[Tensor], paths: Sequence[str], config: GradientGr
 
 
 def readiness(tensors: Sequence[Tensor]) -> list[int]:
-    """Sorts tensors of a tf.function by the length of the longest chain of operations before each.
+    """Sorts symbolic tensors of one graph by the length of the longest chain of operations before each.
 
     Tensors with chains of equal length are in the order in which their operations were created, which is backward for
     a tape's gradients.
-
-    Args:
-        tensors: Symbolic tensors of one graph.
 
     Returns:
         Their indices, the shortest chain first.

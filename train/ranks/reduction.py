@@ -157,10 +157,7 @@ def gather_json(value: Any) -> list[Any]:
 
 
 def check_same(value: Any, name: str) -> None:
-    """Checks that all ranks have the same `value`.
-
-    Args:
-        name: What the value is, for the message.
+    """Checks that all ranks have the same `value`, which a message calls by its name.
 
     Raises:
         InputError: On every rank, if the values differ.
@@ -302,9 +299,6 @@ def exchange(outgoing: Sequence[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.u
     """Sends bytes from every rank to every rank; returns what each rank sends to this one, in the order of ranks.
 
     All bytes are in memory at once, and Horovod counts them with 32 bits: send a few tens of MiB at a time.
-
-    Args:
-        outgoing: What this rank sends to each rank, in the order of ranks.
     """
     if hvd is None:
         return list(outgoing)
@@ -333,11 +327,7 @@ def all_to_all(flat: Tensor, splits: Tensor, name: str, members: Members = ()) -
 
 
 def to_all(message: Tensor, name: str) -> Tensor:
-    """Returns the messages of all ranks, in their order. Call it inside a tf.function.
-
-    Args:
-        message: Of this rank, of any length.
-    """
+    """Returns the messages, of any length, of all ranks in their order. Call it inside a tf.function."""
     import tensorflow as tf
 
     ranks = hvd.size()
@@ -348,13 +338,10 @@ def to_all(message: Tensor, name: str) -> Tensor:
 
 
 def reduce(tensors: Sequence[Tensor], name: str, average: bool = False, members: Members = ()) -> list[Tensor]:
-    """Returns the sums or means of a group of tensors over ranks. Call it inside a tf.function.
+    """Returns the sums or means of a group of tensors of one type over ranks. Call it inside a tf.function.
 
     Horovod waits until all of them are ready on all these ranks. A group may have one tensor: if groups are not fused,
     Horovod fuses all tensors that are in no group.
-
-    Args:
-        tensors: Of the same type.
     """
     op = hvd.Average if average else hvd.Sum
     return hvd.grouped_allreduce(
@@ -363,12 +350,7 @@ def reduce(tensors: Sequence[Tensor], name: str, average: bool = False, members:
 
 
 def in_one_buffer(tensors: Sequence[Tensor], work: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """Joins tensors, at the cost of a copy, and returns the parts of what `work` makes of them, at that of another.
-
-    Args:
-        tensors: Of the same type.
-        work: Takes and returns one axis of values.
-    """
+    """Joins tensors of one type by a copy, and returns the parts of what `work` makes of that axis, by another copy."""
     import tensorflow as tf
 
     flat = work(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0))

@@ -94,12 +94,7 @@ def epoch_means(steps: Steps, name: str) -> tuple[Numbers, Numbers]:
 
 
 def binned(x: Numbers, y: Numbers, bins: int, reduce: Reduce = np.nanmean) -> tuple[Numbers, Numbers]:
-    """Reduces a curve to bins of about equal numbers of points.
-
-    Args:
-        x: Coordinates, (n,).
-        y: Values, (n,); NaN if undefined.
-        reduce: Function that reduces the values of a bin.
+    """Reduces a curve, (n,) with NaN where it is undefined, to bins of about equal numbers of points.
 
     Returns:
         The mean coordinate and the reduced value of each bin; NaN for a bin without a value.
@@ -118,11 +113,7 @@ def entitle(figure: Figure, title: str) -> None:
 
 
 def category_panel(ax: Axes, numbers: npt.NDArray[Any], colours: Sequence[Any], pixels: PixelGrid, title: str) -> Axes:
-    """Draws a map of categories; returns the axes of the bar of colours, at whose number each category is.
-
-    Args:
-        numbers: Number of the category of each position, `(sy, sx)`, from 0.
-    """
+    """Draws a map of categories `(sy, sx)`, from 0; returns the axes of the bar of colours, each at its number."""
     norm = BoundaryNorm(np.arange(len(colours) + 1) - 0.5, len(colours))
     extent = pixels.extent(numbers.shape)
     drawn = ax.imshow(numbers, cmap=ListedColormap(colours), norm=norm, extent=extent, interpolation="nearest")

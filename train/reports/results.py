@@ -26,10 +26,7 @@ class WeightsFile(TypedDict):
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes `value` as JSON.
-
-    Args:
-        path: The file; replaced if it exists.
+    """Writes `value` as JSON; replaces a file that exists.
 
     Raises:
         ValueError: If `value` holds a number that JSON has no notation for, such as NaN.

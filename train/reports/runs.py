@@ -52,13 +52,10 @@ class RunComparison(TypedDict):
 
 
 def read_steps(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Numbers]:
-    """Reads columns of a `metrics.jsonl`.
+    """Reads columns of a `metrics.jsonl`. Rows may lack the optional ones.
 
     A resumed run may have taken a step twice: the last line of a step counts. A killed job may have left an incomplete
     last line, which is ignored.
-
-    Args:
-        optional: Further keys to read, which rows may lack.
 
     Returns:
         By key one number per step, in the order of steps. null and a key that a row lacks become NaN.

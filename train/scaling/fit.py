@@ -30,10 +30,7 @@ class _Measurement(NamedTuple):
 
 
 def fit(path: Path) -> CostFit:
-    """Returns the coordinator's costs. Cycles are counted by rank 0's gathers.
-
-    Args:
-        path: Output of `scripts/bench/reduction.py --json`, of which the last line is read.
+    """Returns the coordinator's costs by the output of `scripts/bench/reduction.py --json`, by rank 0's gathers.
 
     Raises:
         InputError: If the file is no such output, or has fewer than three rank counts.

@@ -132,10 +132,7 @@ def strategy_of(training: Training, gradients: Sequence[Gradient]) -> Strategy:
 
 
 def units(gradients: Sequence[Gradient], strategy: Strategy) -> list[Unit]:
-    """Returns what is announced together: each gradient, or each group when complete; the first ready first.
-
-    Args:
-        gradients: In the order in which they become ready.
+    """Returns what is announced together: each gradient, the first ready first, or each group when complete.
 
     Raises:
         InputError: If `strategy.group_list` does not fit the gradients.

@@ -55,11 +55,7 @@ def workload(network: Network, dtype: WireType, compute_s: float, accumulate: in
 
 
 def workload_of(times: Sequence[LayerTime], dtype: WireType, accumulate: int = 1) -> Workload:
-    """Returns the step of a network whose layers take given times, one after another.
-
-    Args:
-        times: Of the layers, in the order in which they run forward.
-    """
+    """Returns the step of a network whose layers take given times, in the order in which they run forward."""
     forward_s, backward_s = sum(time.forward_s for time in times), sum(time.backward_s for time in times)
     compute_s = accumulate * (forward_s + backward_s)
     ready_s, gradients = compute_s - backward_s, list[Gradient]()

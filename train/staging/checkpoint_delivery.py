@@ -24,10 +24,7 @@ from . import copies
 
 @contextmanager
 def background_delivery(run_dir: Path, home: Path | None, keep: int) -> Iterator[Callable[[Path], None]]:
-    """Delivers checkpoints in a background thread. Leaving the context waits for the last delivery.
-
-    Args:
-        home: Where the run directory is kept; nothing is delivered if `None`.
+    """Delivers checkpoints home, if there is one, in a background thread. Leaving the context waits for the last one.
 
     Yields:
         A function that is given the path of a checkpoint to deliver.

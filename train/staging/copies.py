@@ -122,10 +122,7 @@ def _piece_digests(path: Path, piece_bytes: int) -> Iterator[bytes]:
 
 
 def copy_file(path: Path, copied: Path) -> None:
-    """Copies one file, with its time of modification.
-
-    Args:
-        copied: The copy; replaced if it exists.
+    """Copies one file, with its time of modification, over a copy that exists.
 
     Raises:
         WorkError: If the original changes meanwhile, or the copy cannot be written.
@@ -157,9 +154,6 @@ def keep_dataset(local: Path, home: Path, rank: int) -> KeptFiles:
     """Copies what a rank has written into a dataset: its shard, its failures and, on rank 0, the manifest.
 
     Files that are home already are not copied again.
-
-    Args:
-        local: The dataset on this node's disk.
 
     Raises:
         WorkError: If a file cannot be written, or a file at home has changed since it was fetched.

@@ -74,11 +74,7 @@ class StagingPlan:
 
 
 def plan_staging(items: Sequence[Item], needed_by: Sequence[tuple[int, ...]], nodes: Nodes) -> StagingPlan:
-    """Returns the plan for a dataset, with pieces of a suitable size.
-
-    Args:
-        needed_by: For each item the nodes that need it.
-    """
+    """Returns the plan for a dataset in pieces of a suitable size, by the nodes that need each item."""
     total = sum(item.size for item, group in zip(items, needed_by, strict=True) if group)
     piece_bytes = piece_size(total, nodes)
     return StagingPlan(items, nodes, piece_bytes, plan_rounds(items, needed_by, nodes, piece_bytes))

@@ -100,12 +100,7 @@ class Task(ABC):
         return list(entries)
 
     def held_out(self, training: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
-        """Returns the entries that networks are evaluated on: the others, and training samples of which a part is kept.
-
-        Args:
-            training: The entries of the training split that are trained on.
-            others: Those of the other splits.
-        """
+        """Returns the entries that networks are evaluated on: the others, and training samples that are kept in part."""
         return [*(training if self.experiment.training.inputs.held_out_positions else ()), *others]
 
     def composer(self, dataset: Dataset) -> Compose | None:
@@ -174,11 +169,7 @@ class Task(ABC):
         raise NotImplementedError
 
     def summarise(self, rows: Sequence[Any], baseline: Floats, run: RunFacts) -> Mapping[str, Any]:
-        """Returns the contents of `evaluation.json`.
-
-        Args:
-            baseline: As of `Answers`.
-        """
+        """Returns the contents of `evaluation.json`."""
         raise NotImplementedError
 
     def draw(self, answers: Answers, run_dir: Path) -> None:  # noqa: B027 - most tasks draw nothing

@@ -30,10 +30,7 @@ class Draws:
         self._given = dict(given or {})
 
     def uniform(self, name: str, drawn: tuple[float, float], allowed: tuple[float, float]) -> float:
-        """Returns a number.
-
-        Args:
-            drawn: The range (least, most) from which it is drawn evenly, to three digits after the point.
+        """Returns a number that is drawn evenly from a range (least, most), to three digits after the point.
 
         Raises:
             InputError: If the given value is outside the allowed range.

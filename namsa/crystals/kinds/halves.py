@@ -33,7 +33,6 @@ def low_index_cells(cells: RectangularCells, crystal: ase.Atoms, plane: int) -> 
     """Returns the rectangles across whose x mirror and 180° rotation are no symmetry of the crystal's Laue class.
 
     Args:
-        cells: The rectangles of the crystal along the zone axis.
         plane: Which area is taken, counted from 0 for the smallest; the largest that there is if there are fewer.
 
     Raises:

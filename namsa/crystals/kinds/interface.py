@@ -80,9 +80,6 @@ def interface(
     Parameters: `axis` across the interface (the other one if the partner fits only so), `position` of the first plane
     as a part of the cell along it.
 
-    Args:
-        cells: Its rectangles along the same zone axis.
-
     Raises:
         InputError: If the partner does not fit.
     """

@@ -74,7 +74,6 @@ def join(kept: ase.Atoms, added: ase.Atoms, distances: Floats) -> ase.Atoms:
     All atoms of a mixed site are left out together.
 
     Args:
-        added: The second part, in the same cell.
         distances: The shortest distances of pairs of elements, as `pair_distances` returns them.
     """
     i, j, distance = cross_pairs(kept, added, float(CLOSEST * distances[np.ix_(set_of(kept), set_of(added))].max()))

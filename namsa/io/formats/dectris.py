@@ -36,10 +36,7 @@ def is_master(file: Hdf5File) -> bool:
 
 
 def describe(file: Hdf5File, path: Path, options: ReadOptions) -> Recording:
-    """Returns the scan in a master file.
-
-    Args:
-        options: The scan, where the file does not say it.
+    """Returns the scan in a master file; the options say what the file does not.
 
     Raises:
         InputError: If a file with frames is missing, or if frames differ in size or type.

@@ -27,12 +27,7 @@ def byte_count(bits: Any) -> Any:
 
 
 def pack(values: Tensor, size: Any) -> Tensor:
-    """Returns the `size` highest bytes of each value, `(n · size,)`, uint8.
-
-    Args:
-        values: float32 in any shape, n of them.
-        size: 1 to 4, a number or a scalar tensor.
-    """
+    """Returns the `size` highest bytes, 1 to 4, of each of n float32 values, `(n · size,)`, uint8."""
     words = tf.bitcast(tf.reshape(values, [-1]), tf.uint32)
     return _choose(size, [partial(_pack, words, number) for number in (1, 2, 3, 4)])
 
@@ -85,11 +80,7 @@ def _up(parts: Tensor, bits: int) -> Tensor:
 
 
 def deliver(data: npt.NDArray[np.float32], source: int, destination: int) -> None:
-    """Overwrites `data` on the rank `destination` with that of the rank `source`; on others it is not touched.
-
-    Args:
-        data: Contiguous, of the same size on all ranks.
-    """
+    """Overwrites contiguous `data`, as long on all ranks, on rank `destination` alone by that of rank `source`."""
     if source == destination:
         return
     content, rank = data.reshape(-1).view(np.uint8), reduction.rank()

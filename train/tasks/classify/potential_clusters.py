@@ -58,11 +58,7 @@ class Clusters(NamedTuple):
 
 
 def surroundings(record: Record) -> Floats:
-    """Returns the blurred potential at the positions of a sample, `(positions, widths)`, V·Å.
-
-    Args:
-        record: The sample. Its cell is periodic.
-    """
+    """Returns the blurred potential at the positions of a sample in its periodic cell, `(positions, widths)`, V·Å."""
     step = np.array(potential_grid(record.header["provenance"]).step)
     pixels = (record.positions_angstrom / step).T
     transform = np.fft.fft2(record.projected_potential.astype(np.float64))

@@ -73,11 +73,7 @@ def summarise(rows: Sequence[ClassRow], label: str, classes: Sequence[str], run:
 
 
 def scores(rows: Sequence[Mapping[str, Any]], classes: int) -> ClassScores:
-    """Returns what samples score together.
-
-    Args:
-        rows: At least one sample, of the keys of `ClassRow`.
-    """
+    """Returns what samples score together, from at least one row of the keys of `ClassRow`."""
     table = confusion(rows, "counts", classes)
     votes = [int(np.argmax(row["probability"])) for row in rows]
     found: ClassScores = {
@@ -113,11 +109,7 @@ def confusion(rows: Sequence[Mapping[str, Any]], key: str, classes: int) -> npt.
 
 
 def balanced_accuracy(table: npt.NDArray[np.int64]) -> float:
-    """Returns the mean over the classes that have samples of the fraction that is right.
-
-    Args:
-        table: `(classes, classes)`, see `confusion`.
-    """
+    """Returns the mean over the classes that have samples of the fraction that is right, by a table of `confusion`."""
     sizes = table.sum(axis=1)
     return float(np.mean(np.diag(table)[sizes > 0] / sizes[sizes > 0]))
 
@@ -126,9 +118,6 @@ def macro_f1(table: npt.NDArray[np.int64]) -> float:
     """Returns the mean over classes of F1 = 2 · right / (patterns of the class + patterns that are given it).
 
     Classes that no pattern has or is given are left out, as scikit-learn does.
-
-    Args:
-        table: `(classes, classes)`, see `confusion`.
     """
     sizes = table.sum(axis=0) + table.sum(axis=1)
     return float(np.mean(2 * np.diag(table)[sizes > 0] / sizes[sizes > 0]))

@@ -218,12 +218,7 @@ def centroids(statistic: Floats) -> Floats:
 
 
 def nearest(profiles: Floats, means: Floats) -> npt.NDArray[np.int64]:
-    """Returns the class of each profile whose mean is nearest, `(n,)`.
-
-    Args:
-        profiles: `(n, rings)`.
-        means: `(classes, rings)`.
-    """
+    """Returns the class of each profile `(n, rings)` whose mean, of `(classes, rings)`, is nearest, `(n,)`."""
     return np.asarray(np.argmin(((profiles[:, None] - means) ** 2).sum(axis=-1), axis=1))
 
 

@@ -49,11 +49,7 @@ class DepthSummary(DepthScores):
 
 
 def depth_scores(prediction: npt.NDArray[Any], truth: npt.NDArray[Any], mean_target: npt.NDArray[Any]) -> DepthScores:
-    """Returns the scores of a sample.
-
-    Args:
-        prediction: The network's density, `(bins, h, w)`, e/Å².
-    """
+    """Returns the scores of a sample, of which the network predicts `(bins, h, w)`, e/Å²."""
     p, t, mean = (np.asarray(each, np.float64) for each in (prediction, truth, mean_target))
     even = _even(t)
     varying = float(((even - t) ** 2).sum())

@@ -20,9 +20,6 @@ def sample_figure(picture: Picture, mean_image: npt.NDArray[Any], unit: str = "e
     """Draws a held-out sample: truth and reconstruction large, on one colour scale, and the rest small below.
 
     Their difference has a scale that is symmetric about zero, and the mean image one of its own.
-
-    Args:
-        mean_image: Mean of the training targets, (h, w).
     """
     facts, truth, error = picture.facts, picture.truth, picture.prediction - picture.truth
     pixels, angles = (PixelGrid(step, origin) for step, origin in (facts["density_frame"], facts["pattern_frame"]))

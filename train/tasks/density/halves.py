@@ -57,10 +57,7 @@ class ColumnErrors(NamedTuple):
 
 
 def ring_correlation(first: Array, second: Array, pixels: PixelGrid) -> RingCorrelation:
-    """Returns the Fourier ring correlation of two images under a Hann window, without their means.
-
-    Args:
-        first: `(ny, nx)`.
+    """Returns the Fourier ring correlation of two images `(ny, nx)` under a Hann window, without their means.
 
     Raises:
         InputError: If shapes differ, a pixel is not finite or an image is constant.

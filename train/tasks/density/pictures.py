@@ -74,11 +74,7 @@ ARRAYS = tuple(field.name for field in fields(Picture) if field.name != "facts")
 
 
 def picture(row: SampleRow, record: Record, prediction: Array) -> Picture:
-    """Returns what the report shows of a sample.
-
-    Args:
-        prediction: Estimated density, (h, w), e/Å².
-    """
+    """Returns what the report shows of a sample and its estimated density, (h, w), e/Å²."""
     provenance, patterns = record.provenance, record.patterns()
     angles, positions = pattern_grid(provenance), scan_positions(provenance).tolist()
     semiangle_mrad, extent = value(provenance, "semiangle_mrad"), value(provenance, "extent_angstrom")
@@ -125,14 +121,10 @@ def decode_array(value: dict[str, Any]) -> Array:
 
 
 def write_predictions(path: Path, pictures: Sequence[Picture], mean_image: npt.NDArray[Any]) -> None:
-    """Writes a `predictions.npz`.
+    """Writes a `predictions.npz`, over another, with the mean of the training targets, (h, w), e/Å².
 
     It holds, in float32, "mean_image" (h, w) and "{id}/{name}" for each of `ARRAYS`, and "metadata": a JSON list with
     the facts of each picture, in the order of display.
-
-    Args:
-        path: The file; replaced if it exists.
-        mean_image: Mean of the training targets, (h, w), e/Å².
 
     Raises:
         WorkError: If the file cannot be written.

@@ -155,7 +155,6 @@ def reconstructions(
     """Returns the pictures of some samples.
 
     Args:
-        mean_image: Mean of the training targets, (h, w).
         evaluation: Results on all samples, among which these have a rank. `None` if they are not at hand.
     """
     if not pictures:

@@ -159,11 +159,7 @@ def check_clusters(clusters: int) -> None:
 
 
 def _encode(bands: Iterator[Array], model: Model, keras_model: Any) -> tuple[Array, Array]:
-    """Returns latent numbers `(sy, sx, latent)` and errors `(sy, sx)` of the rows of a scan.
-
-    Args:
-        bands: Patterns in bands of rows, `(rows, sx, dy, dx)`, fractions of the beam.
-    """
+    """Returns latent numbers `(sy, sx, latent)` and errors `(sy, sx)` of bands of patterns `(rows, sx, dy, dx)`."""
     autoencode, detector = autoencoder(keras_model), model.conditions.detector_shape
     latents, errors = [], []
     for band in bands:

@@ -26,12 +26,7 @@ NAMED = 12  # groups in a legend, at most
 
 @styled
 def latent_space_figure(latents: Array, groups: Array, names: Sequence[str], decode: Decode) -> Figure:
-    """Draws points of a latent space, and the patterns that are decoded from them.
-
-    Args:
-        latents: `(n, latent)`.
-        groups: Number of the group of each point, from 0, `(n,)`.
-    """
+    """Draws points `(n, latent)` of groups `(n,)`, from 0, and the patterns that are decoded from them."""
     figure = Figure(figsize=(11.5, 5.4), layout="constrained")
     points, mosaic = figure.subplots(1, 2)
     _plane(points, mosaic, latents, groups, names, decode)
@@ -42,13 +37,7 @@ def latent_space_figure(latents: Array, groups: Array, names: Sequence[str], dec
 def embedding_figure(
     latents: Array, clusters: Array, rmse: Array, pixels: PixelGrid, decode: Decode, title: str
 ) -> Figure:
-    """Draws the latent numbers of a scan: maps above, the latent space below.
-
-    Args:
-        latents: `(sy, sx, latent)`.
-        clusters: Number of the cluster of each position, from 0, `(sy, sx)`.
-        rmse: Root mean square error of the decoded patterns, `(sy, sx)`.
-    """
+    """Draws the latent numbers of a scan `(sy, sx, latent)`: maps, clusters and rms errors above, the plane below."""
     flat, shape, count = latents.reshape(-1, latents.shape[-1]), clusters.shape, int(clusters.max()) + 1
     aspect = min(max(pixels.aspect(shape), 0.1), 2.0)
     heights = (0.4 + 2.3 * aspect, 5.0)

@@ -41,21 +41,13 @@ def vectors(pixels: int) -> Floats:
 
 
 def moments(patterns: npt.NDArray[np.float32], probes: Floats) -> Floats:
-    """Returns what `fit` needs of patterns, as a mean over them, `(1 + vectors, pixels)`.
-
-    Args:
-        patterns: `(n, ...)`.
-    """
+    """Returns what `fit` needs of patterns `(n, ...)`, as a mean over them, `(1 + vectors, pixels)`."""
     flat = patterns.reshape(len(patterns), -1).astype(np.float64)
     return np.concatenate([flat.mean(axis=0)[None], (flat @ probes).T @ flat / len(flat)])
 
 
 def fit(mean_moments: Floats, probes: Floats, count: int) -> PrincipalComponents:
-    """Returns the first principal components.
-
-    Args:
-        mean_moments: Mean of `moments` over all patterns.
-    """
+    """Returns the first principal components from the mean of `moments` over all patterns."""
     mean, products = mean_moments[0], mean_moments[1:].T
     sketch = products - np.outer(mean, mean @ probes)  # C times the vectors
     core = probes.T @ sketch

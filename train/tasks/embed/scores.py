@@ -171,13 +171,9 @@ def cluster(points: npt.NDArray[Any], count: int, seed: int = 0) -> tuple[npt.ND
 
 
 def normalised_mutual_information(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
-    """Returns how well two groupings of the same points agree, whatever the names of the groups.
+    """Returns how well two groupings `(n,)` of the same points agree, whatever the names of the groups.
 
     It is the mutual information over the mean of the two entropies: 0 for independent groupings, 1 for equal ones.
-
-    Args:
-        one: The group of each point, `(n,)`.
-        other: The same of another grouping.
     """
     (_, first), (_, second) = (np.unique(np.asarray(groups), return_inverse=True) for groups in (one, other))
     table = np.zeros((first.max() + 1, second.max() + 1))

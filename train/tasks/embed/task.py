@@ -192,12 +192,7 @@ def _errors(entry: Entry, x: Images, decoded: Images, mean: Floats, log_variance
 
 
 def rmse_of_each(patterns: npt.NDArray[Any], others: npt.NDArray[Any]) -> Floats:
-    """Returns the root of the mean square difference of each pattern, `(n,)`.
-
-    Args:
-        patterns: `(n, ...)`.
-        others: What they are compared with, of a shape that fits.
-    """
+    """Returns the root mean square difference of each of patterns `(n, ...)` from others that fit, `(n,)`."""
     squares = (patterns.astype(np.float64) - others) ** 2
     return np.asarray(np.sqrt(squares.mean(axis=tuple(range(1, squares.ndim)))))
 

@@ -77,11 +77,7 @@ def summarise(
 
 
 def calibrate(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, QuantityCalibration]:
-    """Returns the factors with which one standard deviation covers 68.27 % of the errors of these samples.
-
-    Args:
-        rows: At least one sample, of the keys of `EstimateRow`.
-    """
+    """Returns the factors with which one standard deviation covers 68.27 % of the errors of `EstimateRow`s."""
     found: dict[str, QuantityCalibration] = {}
     for name in names:
         error, deviation = np.abs(errors(rows, name)), _column(rows, "deviation", name)

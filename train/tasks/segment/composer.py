@@ -130,12 +130,7 @@ SHAPES: dict[str, Shape] = {"grain": polygon, "phase": ellipse}
 def draw_labels(
     scan: tuple[int, int], inclusions: Sequence[tuple[Inclusion, Shape]], rng: np.random.Generator
 ) -> Labels:
-    """Returns the class of each position: 0, and from 1 on those of the inclusions.
-
-    Args:
-        scan: Positions of the scan, (y, x).
-        inclusions: Fraction and size of each class, and its shape.
-    """
+    """Returns the class of each position of a scan (y, x): 0, and from 1 on those of the inclusions by their shapes."""
     labels, left = np.zeros(scan, np.uint8), 1.0
     drawn = []
     for inclusion, _ in reversed(inclusions):  # which fraction the shapes of each class cover before the later ones

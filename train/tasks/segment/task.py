@@ -48,12 +48,7 @@ _REMEDIES = {"grain": "give specimen.zone_axes another direction", "phase": "add
 
 
 def class_weights(fractions: Sequence[float], rule: str) -> tuple[float, ...]:
-    """Returns the weight of each class in the loss, such that the mean weight of a position is 1.
-
-    Args:
-        fractions: Fraction f of the positions that each class has.
-        rule: "inverse_sqrt" (1/√f), "inverse" (1/f) or "none".
-    """
+    """Returns class weights by 1/√f ("inverse_sqrt"), 1/f ("inverse") or "none", whose mean over positions is 1."""
     power = {"inverse_sqrt": -0.5, "inverse": -1.0, "none": 0.0}[rule]
     mean = sum(fraction ** (1 + power) for fraction in fractions)
     return tuple(fraction**power / mean for fraction in fractions)
@@ -63,7 +58,6 @@ def weighted_cross_entropy(weights: Sequence[float], channels_first: bool) -> Fi
     """Returns the loss of classes of positions: the weighted mean of the cross-entropy over positions.
 
     Args:
-        weights: Weight of each class.
         channels_first: Whether the classes are the second axis of the network's output.
     """
 

@@ -137,11 +137,7 @@ def _unpacked(messages: Tensor, ranks: int, size: int) -> Tensor:
 
 
 def gather(moments: Sequence[Any]) -> list[Moments]:
-    """Returns the moments of each rank but the first on rank 0, flat; an empty list on the others. Collective.
-
-    Args:
-        moments: This rank's; see `LocalSGDExchange.own`.
-    """
+    """Returns the moments of each rank but the first on rank 0, flat; an empty list on the others. Collective."""
     if not moments:
         return []
     flat, others = _flat(moments), []

@@ -61,11 +61,7 @@ class StagedSamples(StagedDataset):
 
 
 def draw(ids: Sequence[str], samples: int, seed: int, node: int) -> list[str]:
-    """Returns the ids of the training samples of a node.
-
-    Args:
-        ids: Of all training samples, sorted.
-        samples: Number of samples to draw, each at most once.
+    """Returns `samples` of the sorted ids of all training samples for a node, each at most once.
 
     Raises:
         InputError: If there are fewer samples.

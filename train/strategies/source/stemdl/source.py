@@ -162,10 +162,7 @@ def take(samples: Sequence[StoredSample], experiment: Experiment, rank: int, on_
 
 
 def as_sample(stored: StemdlSample, entry: Entry, experiment: Experiment, changes: set[str]) -> Sample:
-    """Returns a sample of namsa.
-
-    Args:
-        changes: Takes a text about what was averaged or resized.
+    """Returns a sample of namsa. `changes` takes texts about what was averaged or resized.
 
     Raises:
         InputError: If its shapes or numbers do not fit the configuration.
