@@ -42,7 +42,7 @@ _OTHER_NAMES = {
 
 
 def aberration_fault(name: str, value: float) -> str | None:
-    """Returns what is wrong with an aberration coefficient in Krivanek's notation, Å, or rad for phi; None if nothing."""
+    """Returns what is wrong with an aberration coefficient in Krivanek's notation, Å, or rad for phi, if anything."""
     if name not in ABERRATIONS:
         return f"unknown aberration {name!r}; did you mean {_advice(name)}? Known: {', '.join(ABERRATIONS)}"
     unit, limit = "rad", LARGEST_AZIMUTH_RAD

@@ -63,7 +63,7 @@ class Tiling:
         return sy, sx, dy, dx
 
     def grid(self, stored: Array) -> Array:
-        """Returns a view of stored patterns, one axis, as (tile, row in tile) of scan y and x and of detector y and x."""
+        """Returns a view of stored patterns, one axis, as (tile, row in tile) of scan y, scan x, detector y and x."""
         return stored.reshape(*self.counts, *self.tile).transpose(0, 4, 1, 5, 2, 6, 3, 7)
 
     def each_pattern(self, stored: Array) -> Iterator[Array]:

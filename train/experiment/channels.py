@@ -175,7 +175,7 @@ def binned(shape: tuple[int, int], side: int) -> Array:
 
 
 def polar(y: Array, x: Array) -> Array:
-    """Returns the averages over sectors of rings, `(pixels, c)`, of pixels at y and x in semiangles; one in the middle."""
+    """Returns the averages over sectors of rings, `(pixels, c)`, of pixels at y and x in semiangles; the middle is one."""
     distance = np.hypot(y, x)
     ring = np.floor(distance / RING_WIDTH + 1e-9)
     sector = np.floor(np.arctan2(y, x) / (2 * np.pi) * SECTORS + 0.5) % SECTORS
