@@ -79,11 +79,7 @@ def check_choices(
 
 
 def check_ranges(**quantities: float | tuple[float, float]) -> None:
-    """Checks quantities of the microscope, of a tilt both components, that have a range in `namsa.config.bounds`.
-
-    Raises:
-        InputError: If a value is not finite or not in its range.
-    """
+    """Raises InputError unless quantities of the microscope are in their ranges of `namsa.config.bounds`."""
     for name, value in quantities.items():
         least, most = RANGES[name]
         if not np.all((np.asarray(value) >= least) & (np.asarray(value) <= most)):
@@ -98,11 +94,7 @@ def check_depth_bins(depth_bins: int) -> None:
 
 
 def check_engine(requested: str, shape: tuple[int, int], supported: bool) -> None:
-    """Checks that the requested engine, "auto", "plain" or "fused", supports a grid of (ny, nx) pixels.
-
-    Raises:
-        InputError: If the fused engine is requested and does not support the grid.
-    """
+    """Raises InputError if the fused engine is requested and does not support a grid of (ny, nx) pixels."""
     if requested == "fused" and not supported:
         raise InputError(
             f"engine 'fused' does not support a grid of {shape} in this precision: use sides without prime factors "

@@ -129,11 +129,7 @@ Positive = Annotated[float, Field(gt=0, lt=1e9, allow_inf_nan=False)]
 
 
 def read_typed(kind: type[T], path: Path, remedy: str) -> T:
-    """Returns the value in a JSON file, which must be of the type `kind`: nothing is converted.
-
-    Raises:
-        InputError: If the file cannot be read, or holds something else.
-    """
+    """Returns the value of type `kind` in a JSON file, unconverted. Raises InputError if it holds something else."""
     try:
         value = read_json(path)
     except InputError as error:

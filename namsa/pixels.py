@@ -176,11 +176,7 @@ def fills_cell(scan: PixelGrid, provenance: Mapping[str, Any]) -> bool:
 
 
 def scan_positions(provenance: Mapping[str, Any]) -> npt.NDArray[np.float64]:
-    """Returns the probe positions (n, 2) as (y, x), Å.
-
-    Raises:
-        InputError: If they are anything but a list of pairs of numbers.
-    """
+    """Returns the probe positions (n, 2) as (y, x), Å. Raises InputError if they are no list of pairs of numbers."""
     listed = value(provenance, "positions_angstrom")
     try:
         positions = np.asarray(listed, float)

@@ -41,11 +41,7 @@ class StoredSample:
         return provenance
 
     def arrays(self) -> dict[str, Hdf5Dataset]:
-        """Returns the arrays by name, without their data.
-
-        Raises:
-            InputError: If one is missing or cannot be what namsa writes.
-        """
+        """Returns the arrays by name, without their data. Raises InputError if one is not what namsa writes."""
         found: dict[str, Hdf5Dataset] = {}
         for name in UNITS | OPTIONAL_UNITS:
             data = self.group.get(f"{name}/data")
@@ -113,11 +109,7 @@ def read_samples(path: Path | str) -> Iterator[tuple[str, Sample]]:
 
 @contextmanager
 def open_samples(path: Path | str) -> Iterator[dict[str, StoredSample]]:
-    """Opens a file that `write_samples` wrote, and yields its samples by name.
-
-    Raises:
-        InputError: If `path` is no such file.
-    """
+    """Opens a file that `write_samples` wrote, and yields its samples by name. Raises InputError if it is none."""
     with open_hdf5(Path(path)) as file:
         root = Hdf5Group(file, "/")
         names = root.groups_with("provenance")

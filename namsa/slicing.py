@@ -180,11 +180,7 @@ class Slicing:
         depths: Sequence[int] | None = None,
         depth_bins: int = 1,  # number of bins along the beam
     ) -> SpecimenFields:
-        """Slices one configuration of the atoms after the other.
-
-        Returns:
-            The mean of the configurations' densities and potentials.
-        """
+        """Slices one configuration after the other; returns the mean of their densities and potentials."""
         settings, count, phonons = self.settings, self.configurations, self.settings.frozen_phonons
         rng, sigma = np.random.default_rng(self.seed), optics.interaction_constant(settings.energy_ev)
         shape = (len(depths) if depths else 1, *self.grid.shape)
@@ -234,11 +230,7 @@ def plan_slices(
     reach_mrad: float | None,
     overlaps: bool = False,  # whether atoms may be anywhere, as those of a model are; then they are not checked
 ) -> Slicing:
-    """Checks a specimen and how it is sliced, and finds its grid.
-
-    Raises:
-        InputError: If the specimen cannot be simulated, or a setting is not allowed.
-    """
+    """Checks a specimen and how it is sliced, and finds its grid. Raises InputError if it cannot be simulated so."""
     snapshots, doubts = _snapshots(atoms, overlaps)
     for text in doubts:
         warn_of_sample(text, stacklevel=4)  # points at the caller of `simulate`, which is wrapped
@@ -278,11 +270,7 @@ def plan_slices(
 
 
 def thermal_deviation(atoms: ase.Atoms, phonons: FrozenPhonons, energy_ev: float, semiangle_mrad: float) -> float:
-    """Returns the relative rms deviation that patterns of one thermal configuration are expected to have.
-
-    Raises:
-        InputError: If an element has no displacement.
-    """
+    """Returns the relative rms deviation of one configuration's patterns. Raises InputError without displacements."""
     rms = amplitudes(atoms, phonons.displacement_angstrom())
     lx, ly, _ = (float(length) for length in atoms.cell.lengths())
     return thermal_average.relative_deviation(specimen.atom_list(atoms), rms, (ly, lx), energy_ev, semiangle_mrad)
@@ -326,11 +314,7 @@ def reach_of(atoms: Snapshots, detector: Detector | None, energy_ev: float) -> f
 def given_shape(
     atoms: Snapshots, grid_shape: tuple[int, int] | None, sampling_angstrom: float | None
 ) -> tuple[int, int] | None:
-    """Returns the pixels (ny, nx) that are asked for, by their number or by their size; `None` leaves them to accuracy.
-
-    Raises:
-        InputError: If both are given, or the size is out of range.
-    """
+    """Returns the pixels (ny, nx) asked for, by number or by size; `None` for neither. Raises InputError for both."""
     if sampling_angstrom is None:
         return grid_shape
     if grid_shape is not None:

@@ -163,11 +163,7 @@ def _places(sites: Sequence[Site], orbits: Sequence[Floats], notes: list[str]) -
 
 
 def _settle(group: Sequence[Site], notes: list[str]) -> list[Site]:
-    """Returns the elements on one place, with their shares.
-
-    Raises:
-        InputError: If the shares sum to more than 1, beyond rounding, and no site is listed twice.
-    """
+    """Returns the elements on one place, with their shares. Raises InputError if they sum to more than 1."""
     total = sum(site.occupancy for site in group)
     allowed = 1 + ROUNDING + sum(site.occupancy_rounding for site in group)
     if total > allowed:

@@ -124,11 +124,7 @@ def fit_cell(
 
 
 def find_rectangular_cells(atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: float) -> RectangularCells:
-    """Does the first half of `fit_cell`, which depends on neither width nor thickness.
-
-    Raises:
-        InputError: If an argument is meaningless or no rectangle is found.
-    """
+    """Does the first half of `fit_cell`, without width and thickness. Raises InputError if it finds no rectangle."""
     if not any(zone_axis):
         raise InputError("zone axis [0 0 0] is no direction; give three integers, one of them not 0")
     if not 0 <= max_strain <= LOOSER_STRAINS[-1]:

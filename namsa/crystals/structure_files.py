@@ -204,11 +204,7 @@ def _parse_pdb(text: str) -> tuple[ase.Atoms, list[str], str]:
 
 
 def _checked(found: ase.Atoms) -> tuple[ase.Atoms, list[str]]:
-    """Returns cell, elements, positions and occupancies of what was read, and what is doubtful about them.
-
-    Raises:
-        InputError: If they are no crystal.
-    """
+    """Returns cell, elements, positions, occupancies and doubts of what was read. Raises InputError for no crystal."""
     cell = np.asarray(found.cell, dtype=np.float64)
     if not (np.isfinite(cell).all() and np.isfinite(found.positions).all()):
         raise InputError("its cell or positions are not finite")

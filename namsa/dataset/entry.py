@@ -149,20 +149,12 @@ class Entry:
 
     @classmethod
     def from_json(cls, line: str, source: str = "a line of a manifest", remedy: str = "delete the manifest") -> "Entry":
-        """Returns the entry that a line of the manifest holds.
-
-        Raises:
-            InputError: If it holds no entry.
-        """
+        """Returns the entry that a line of the manifest holds. Raises InputError if it holds none."""
         return parse_typed(Entry, line, source, remedy)
 
 
 def material_of(entry: Entry, materials: Mapping[str, Material]) -> Material:
-    """Returns the crystal of a sample, with its partner if the specimen is an interface.
-
-    Raises:
-        KeyError: If one of them is missing.
-    """
+    """Returns a sample's crystal, with its partner if it is an interface. Raises KeyError if one of them is missing."""
     material = materials[entry.material]
     return replace(material, partner=materials[entry.partner]) if entry.partner else material
 

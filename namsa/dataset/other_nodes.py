@@ -24,20 +24,12 @@ class SamplesOfOtherNodes:
 
 
 def write_ids(directory: Path, samples_hash: str, ids: Iterable[str]) -> None:
-    """Writes which samples of a configuration other nodes hold.
-
-    Raises:
-        WorkError: If the list cannot be written.
-    """
+    """Writes which samples of a configuration other nodes hold. Raises WorkError if it cannot."""
     write_text_atomic(directory / FILE_NAME, json.dumps({"config_hash": samples_hash, "ids": sorted(ids)}))
 
 
 def read_ids(directory: Path, samples_hash: str) -> frozenset[str]:
-    """Returns the ids of the samples of a configuration that other nodes hold.
-
-    Raises:
-        InputError: If the list is damaged or cannot be read.
-    """
+    """Returns the ids of a configuration's samples that other nodes hold. Raises InputError if the list is damaged."""
     path = directory / FILE_NAME
     if not os.path.lexists(path):  # a link to nothing is a list that cannot be read
         return frozenset()

@@ -229,11 +229,7 @@ def samples_per_specimen(config: SimulationConfig) -> int:
 
 
 def fit_supercell(config: SimulationConfig, material: Material, entry: Entry) -> CellFit:
-    """Returns the supercell that `entry` is cut from before it has atoms: sides, strain and number of atoms.
-
-    Raises:
-        InputError: If none can be built.
-    """
+    """Returns sides, strain and atoms of the supercell that `entry` is cut from. Raises InputError if there is none."""
     specimen = config.specimen
     if not len(material.atoms):  # vacuum has no directions
         lx, ly, lz = material.atoms.cell.lengths().tolist()

@@ -81,11 +81,7 @@ class Workload:
 
 
 def count_workload(config: SimulationConfig, material: Material, entry: Entry) -> Workload:
-    """Counts what the simulation of `entry` does. Only the atoms of the smallest supercell are placed.
-
-    Raises:
-        InputError: If the simulation of the sample would raise it.
-    """
+    """Counts what the simulation of `entry`, of its smallest supercell, does. Raises InputError as that does."""
     setup = make_sample_setup(config, material, entry)
     config, settings, grid = setup.config, setup.config.simulation, setup.grid
     pattern_rows, pattern_columns = detectors.pixels(
@@ -144,11 +140,7 @@ def memory_bytes(workload: Workload, batch_bytes: int | None = None) -> int:
 
 
 def check_memory(workload: Workload, available_bytes: int, batch_bytes: int | None = None) -> None:
-    """Checks that the arrays of a sample's simulation fit into memory; `batch_bytes` as in `memory_bytes`.
-
-    Raises:
-        OutOfMemoryError: If the estimate exceeds `available_bytes`.
-    """
+    """Raises OutOfMemoryError if `memory_bytes` of a sample's simulation exceed `available_bytes`."""
     (ny, nx), (dy, dx) = workload.grid.shape, workload.pattern_shape
     fewer = "fewer thicknesses or samples of a specimen, fewer" if workload.method == "scatter" else "fewer"
     check_memory_for(

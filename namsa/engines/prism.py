@@ -71,11 +71,7 @@ def choose(
     fresnel: Array,  # the propagator over one slice, (ny, nx) complex, zero frequency first
     matrices: tuple[Any, ...] | None,  # the detector's matrices (`detector.bin_matrices`), or `None`
 ) -> PlaneWaveReuse | None:
-    """Chooses between PRISM and the propagation of every probe.
-
-    Returns:
-        The settings of PRISM. `None` if every probe is propagated.
-    """
+    """Returns the settings of PRISM; `None` if every probe is propagated."""
     pixels = detected_pixels(fresnel, matrices)
     work = count_work(slices, positions, coherent, beams, pixels)
     if method == "multislice" or (method == "auto" and not pays(work, fresnel.dtype.itemsize)):

@@ -70,11 +70,7 @@ def _image(data: Hdf5Dataset, axes: list[Hdf5Dataset], path: Path) -> tuple[Floa
 
 
 def conversion(formula: str, max_q_per_angstrom: float) -> DensityToPotential:
-    """Returns the conversion from density to potential of the elements of a formula, as SrTiO3.
-
-    Raises:
-        InputError: If it is no formula.
-    """
+    """Returns the conversion from density to potential of a formula as SrTiO3. Raises InputError if it is none."""
     try:
         counts = {symbol: float(count) for symbol, count in Formula(formula).count().items()}
     except (ValueError, KeyError, RecursionError):

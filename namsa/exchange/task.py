@@ -46,11 +46,7 @@ class PtychographyTask:
     electrons: float  # electrons per pattern if patterns are fractions of the beam; 1 if they are counts
 
     def __post_init__(self) -> None:
-        """Checks what no program can do without.
-
-        Raises:
-            InputError: If pixels are not square, or slices have no thickness.
-        """
+        """Raises InputError if pixels are not square, or slices have no thickness, which every program needs."""
         y, x = self.scan.pixel_mrad
         if abs(y - x) > SQUARE * y:
             raise InputError(f"the detector's pixels are {y:g} × {x:g} mrad, and these programs take square ones")

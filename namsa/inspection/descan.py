@@ -23,11 +23,7 @@ class Descan:
 
 
 def fit_descan(survey: Survey, repaired: Floats, disk: Disk, scan_shape: tuple[int, int]) -> Descan | None:
-    """Fits the plane of the disk's centres in regions' mean patterns without bad pixels, `(ry, rx, dy, dx)`.
-
-    Returns:
-        The plane, or `None` if there are fewer than 3 × 3 regions or the disk is not found in all of them.
-    """
+    """Fits the plane of the disk's centres in mean patterns `(ry, rx, dy, dx)`; `None` for too few regions or disks."""
     ry, rx = repaired.shape[:2]
     if min(ry, rx) < 3:
         return None

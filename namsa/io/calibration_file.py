@@ -128,11 +128,7 @@ class CalibrationFile:
 
 
 def write_calibration(calibration: CalibrationFile, path: Path) -> None:
-    """Writes a calibration file, which appears only when it is complete.
-
-    Raises:
-        WorkError: If the file cannot be written.
-    """
+    """Writes a calibration file, which appears only when it is complete. Raises WorkError if it cannot."""
     lines = [f"  {json.dumps(key)}: {json.dumps(v, ensure_ascii=False)}" for key, v in calibration.as_json().items()]
     write_text_atomic(path, "{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -73,11 +73,7 @@ def write_images(
     # Float32 arrays beside the images, of any number of axes, which need not fit into memory.
     large: Mapping[str, Bands] | None = None,
 ) -> None:
-    """Writes images on one grid as a tree with axes in Å; the file appears only when it is complete.
-
-    Raises:
-        WorkError: If the file cannot be written.
-    """
+    """Writes images on one grid as a tree with axes in Å, complete or not at all. Raises WorkError if it cannot."""
     with write_file(path) as (file, target):
         group = create_group(file, name, "root", "Root")
         group.attrs["provenance"] = json.dumps(dict(provenance), ensure_ascii=False)

@@ -17,11 +17,7 @@ _TURNS = threading.Lock()  # where a file has one position for all threads
 
 
 def read_at(file: BinaryIO, size: int, offset: int) -> bytes:
-    """Returns bytes at an offset; fewer where the file ends. The file's position may change.
-
-    Raises:
-        OSError: If the system cannot read them.
-    """
+    """Returns bytes at an offset, fewer at the end; the position may change. Raises OSError if they cannot be read."""
     if hasattr(os, "pread"):
         return os.pread(file.fileno(), size, offset)
     with _TURNS:  # Windows

@@ -78,11 +78,7 @@ def _axes(value: Any) -> tuple[str, ...]:
 
 
 def parse_shape(value: Any, option: str) -> tuple[int, int] | None:
-    """Returns two numbers of a pair or of a text such as "81x81"; `None` for `None`.
-
-    Raises:
-        InputError: If it is neither; the message names the option.
-    """
+    """Returns two numbers of a pair or a text such as "81x81", or `None`. Raises InputError, which names the option."""
     if value is None:
         return None
     sides: list[Any] = re.split("[x×,]", value) if isinstance(value, str) else list(np.ravel(value))

@@ -111,11 +111,7 @@ class Hdf5Dataset:
         return self.file.value("value", path=self.name)
 
     def __getitem__(self, index: tuple[slice, ...] | slice) -> npt.NDArray[Any]:
-        """Reads a part; there is a slice for each of the first axes. What lies between steps is read, too.
-
-        Raises:
-            DamagedFileError: If HDF5 cannot read it.
-        """
+        """Reads a part, a slice for each of the first axes. Raises DamagedFileError if HDF5 cannot read it."""
         slices = index if isinstance(index, tuple) else (index,)
         slices += (slice(None),) * (len(self.shape) - len(slices))
         ranges = [part.indices(size)[:2] for part, size in zip(slices, self.shape, strict=True)]

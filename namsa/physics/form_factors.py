@@ -31,11 +31,7 @@ def _parameters(table: Table) -> dict[int, npt.NDArray[np.float64]]:
 
 
 def electron(number: int, squared_q: Any, table: Table = "lobato") -> Any:
-    """Returns the electron form factor f_e of an element, Å, at `squared_q`, 1/Å², of any shape, on host or device.
-
-    Raises:
-        InputError: If the table does not have the element.
-    """
+    """Returns the electron form factor f_e of an element, Å, at q², 1/Å². Raises InputError if the table lacks it."""
     parameters = _parameters(table)
     if number not in parameters:
         raise InputError(f"no {table} form factor for atomic number {number}; the table has 1 to {max(parameters)}")

@@ -45,11 +45,7 @@ class BeamSettings:
 
 
 def wavelength_angstrom(energy_ev: float) -> float:
-    """Returns the relativistic wavelength λ = hc/√(E(2mc² + E)), Å.
-
-    Raises:
-        InputError: If the energy is not within 10 keV to 1 MeV; a mistake between eV and keV is the likely reason.
-    """
+    """Returns the relativistic wavelength λ = hc/√(E(2mc² + E)), Å. Raises InputError outside of 10 keV to 1 MeV."""
     least, most = RANGES["energy_ev"]
     if not least <= energy_ev <= most:
         raise InputError(

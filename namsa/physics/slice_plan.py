@@ -71,11 +71,7 @@ class SlicePlan:
 
 
 def slice_count(depth_angstrom: float, slice_thickness_angstrom: float) -> int:
-    """Returns how many equal slices, none thicker than `slice_thickness_angstrom`, fill the cell.
-
-    Raises:
-        InputError: If they are more than `MOST_SLICES`.
-    """
+    """Returns how many equal slices within a thickness fill the cell. Raises InputError if more than `MOST_SLICES`."""
     count = max(1, int(np.ceil(depth_angstrom / slice_thickness_angstrom - EDGE_ANGSTROM)))
     if count > MOST_SLICES:
         raise InputError(

@@ -56,11 +56,7 @@ def relative_deviation(
 
 
 def configurations_for(deviation: float, accuracy: float) -> int:
-    """Returns the number of configurations whose mean has a statistical relative L2 error within the accuracy.
-
-    Raises:
-        InputError: If there are too many.
-    """
+    """Returns the configurations whose mean has this relative L2 accuracy. Raises InputError if there are too many."""
     count = max(1, math.ceil((deviation / accuracy) ** 2))
     if count > MOST_THERMAL_CONFIGURATIONS:
         raise InputError(

@@ -67,11 +67,7 @@ def draw_inspection(inspection: Inspection, path: Path | str | None = None) -> F
 
 
 def write_inspection_page(inspection: Inspection, path: Path) -> None:
-    """Writes an inspected scan as a page that loads nothing: pictures, numbers with errors, and notes.
-
-    Raises:
-        WorkError: If the file cannot be written.
-    """
+    """Writes an inspected scan as a page of pictures and numbers that loads nothing. Raises WorkError if it cannot."""
     picture = io.BytesIO()
     draw_inspection(inspection).savefig(picture, format="png")
     quantities = inspection.calibration.quantities.values()
@@ -89,11 +85,7 @@ def write_inspection_page(inspection: Inspection, path: Path) -> None:
 
 
 def write_scan_images(inspection: Inspection, folder: Path) -> None:
-    """Writes the mean pattern and each image of the scan as a TIFF file of float32; files of these names are replaced.
-
-    Raises:
-        WorkError: If a file cannot be written.
-    """
+    """Writes mean pattern and images of the scan as TIFF of float32, over others. Raises WorkError if it cannot."""
     images = {"mean pattern": inspection.pattern} | {panel.title: panel.image for panel in scan_images(inspection)}
     make_folder(folder)
     for title, values in images.items():

@@ -55,11 +55,7 @@ def read_overlays(path: Path, positions_angstrom: npt.NDArray[np.float64]) -> li
 
 
 def read_images(path: Path) -> list[PageImage]:
-    """Reads density, uncertainty, familiarity, trust and estimate, as many as the file of a reconstruction has.
-
-    Raises:
-        InputError: If it has none, or if one is not on an even grid.
-    """
+    """Reads density, uncertainty, familiarity, trust and estimate, as far as there. Raises InputError if none is."""
     with open_hdf5(path) as file:
         images = [
             _read_image(group, name, path)

@@ -214,11 +214,7 @@ def write_familiarity(path: Path, familiarity: Familiarity) -> None:
 
 
 def read_familiarity(folder: Path) -> Familiarity | None:
-    """Returns what `familiarity.npz` in a model's folder holds. `None` if there is no such file.
-
-    Raises:
-        InputError: If the file cannot be read or holds something else.
-    """
+    """Returns what `familiarity.npz` in a model's folder holds, if there is one. Raises InputError if it is damaged."""
     path = folder / FILE
     if not path.is_file():
         return None

@@ -18,11 +18,7 @@ from .windows import BlendedImages
 
 
 def ring_masks(model: Model) -> Floats:
-    """Returns which of the network's pixels are in each ring, `(pixels, rings)`.
-
-    Raises:
-        InputError: If the network's detector has no rings beyond the bright disk, or its density is not on the scan.
-    """
+    """Returns which network's pixels are in each ring, `(pixels, rings)`. Raises InputError if there can be none."""
     conditions, detector, target = model.conditions, model.experiment.detector, model.experiment.target
     if detector is None or detector.pixel_mrad is None or (target.at, target.kind) != ("scan", "density"):
         raise InputError(f"{model.name} has no detector.pixel_mrad or no density on the scan, which pacbed needs")

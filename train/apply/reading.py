@@ -32,11 +32,7 @@ LEAST_BYTES = 2**30  # so much is tried on any machine
 
 
 def check_memory(data: FourDData, conditions: Conditions, name: str) -> None:
-    """Checks that what is held of a scan at once fits into memory, before anything is read.
-
-    Raises:
-        InputError: If it does not.
-    """
+    """Raises InputError if what is held of a scan at once does not fit into memory, before anything is read."""
     sy, sx, dy, dx = data.shape
     height, width = _band_height(data), data.chunk[1]
     piece = max(PIECE_BYTES, height * width * dy * dx * data.data.dtype.itemsize)

@@ -44,11 +44,7 @@ class ResamplingPlan:
 
 
 def check_fit(data: FourDData, conditions: Conditions, name: str) -> None:
-    """Checks what no resampling can change.
-
-    Raises:
-        InputError: If the scan does not fit; the message names everything that does not.
-    """
+    """Checks what no resampling can change. Raises InputError, which names everything that does not fit."""
     faults = []
     for quantity, unit, value, trained, tolerance in (
         ("energy", "keV", data.energy_ev / 1e3, conditions.energy_ev / 1e3, ENERGY),

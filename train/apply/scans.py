@@ -230,11 +230,7 @@ def fit_scan(
     estimated: Collection[str] = (),  # settings that are estimated from the data
     estimates: Sequence[str] = (),  # lines about what was estimated
 ) -> FittedScan:
-    """Finds the optic axis and the scale of a scan, and plans how it is resampled.
-
-    Raises:
-        InputError: If the data do not fit the network.
-    """
+    """Finds the optic axis and the scale of a scan, and plans its resampling. Raises InputError if it does not fit."""
     centre = reading.optic_axis(scan, pattern, note)
     scale = reading.intensity_scale(scan, pattern, beam_intensity, model, note)
     plan = resampling.plan_resampling(scan, centre, _conditions(scan, model, keeps_positions), name)

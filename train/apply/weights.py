@@ -27,11 +27,7 @@ def load_network(model: Model, image_shape: tuple[int, int], config: Network | N
 
 
 def build_loaded(model: Model, config: Network) -> Any:
-    """Builds the Keras network of a configuration and sets its variables to a model's weights.
-
-    Raises:
-        InputError: If the weights cannot be read, are not finite or do not fit the configuration.
-    """
+    """Builds a configuration's Keras network with a model's weights. Raises InputError if they do not fit it."""
     import keras
 
     keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before

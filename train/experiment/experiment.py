@@ -234,9 +234,5 @@ class Experiment(SimulationConfig):
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Loads an experiment; returns the experiment.
-
-    Raises:
-        InputError: If the configuration is not valid; names every fault.
-    """
+    """Loads an experiment. Raises InputError if the configuration is not valid; it names every fault."""
     return validate(Experiment, read_yaml(path, overrides), str(path))

@@ -90,11 +90,7 @@ def sample_symmetries(
     # Settings whose direction is drawn from all evenly; see `SimulationConfig.drawn_in_all_directions`.
     drawn: Collection[str] = (),
 ) -> Symmetries:
-    """Finds the symmetries of a sample; returns the symmetries.
-
-    Raises:
-        InputError: If the sample has none, or its provenance is not what namsa writes; names the reason.
-    """
+    """Finds the symmetries of a sample. Raises InputError, with the reason, if it has none or a wrong provenance."""
     for name in ("aberrations", *_TILTS):
         value(provenance, name, None)
     if reason := broken_by(provenance, drawn):

@@ -23,11 +23,7 @@ _SMALL, _STEPS, _COLUMNS = 4, 64, 4096
 def count_electrons(
     stored: npt.NDArray[np.float32], scale: float, electrons: float, seed: int, epoch: int
 ) -> npt.NDArray[np.float32]:
-    """Draws patterns, fractions of the beam times `scale`, with noise as `noise.count_electrons` does exactly.
-
-    Returns:
-        Patterns in the same shape, fractions of the beam.
-    """
+    """Draws patterns with noise as `noise.count_electrons` does exactly; returns fractions of the beam."""
     rng = np.random.default_rng([seed, epoch, _COUNTS])
     patterns, noisy = stored.reshape(-1), np.empty(stored.size, np.float32)
     for start in range(0, patterns.size, _CHUNK):

@@ -79,11 +79,7 @@ class SampleSource(Protocol):
         ...
 
     def prepare(self, job: Preparation) -> Collection[str] | None:
-        """Brings the samples to data.directory. Collective.
-
-        Returns:
-            The ids of the samples that this node uses; `None` for all that are there.
-        """
+        """Brings the samples to data.directory; returns the ids that this node uses, or `None` for all. Collective."""
         ...
 
     def epoch_samples(self, training: int, shares: int) -> int:

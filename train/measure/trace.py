@@ -52,11 +52,7 @@ class Trace(NamedTuple):
 
 
 def read_trace(folder: Path) -> Trace:
-    """Reads the newest profile in the folder that `tf.profiler.experimental.start` was given.
-
-    Raises:
-        FileNotFoundError: If there is no profile.
-    """
+    """Reads the newest profile in the folder of `tf.profiler.experimental.start`. Raises FileNotFoundError for none."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     files = sorted(folder.rglob("*.xplane.pb"))

@@ -38,11 +38,7 @@ class CVAEConfig(NetworkSection):
 
 
 def network(op: NetworkLayers[Tensor], config: CVAEConfig) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-    """Composes the network.
-
-    Returns:
-        The network's input; the decoded image, and mean and logarithm of the variance of each latent number.
-    """
+    """Returns the network's input; the decoded image, and mean and logarithm of the variance of the latent numbers."""
     x = image = op.input("image")
     for number, filters in enumerate(config.filters, start=1):
         x = op.relu(op.conv(x, filters, config.kernel, f"encoder_conv{number}"), f"encoder_relu{number}")

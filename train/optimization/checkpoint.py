@@ -148,11 +148,7 @@ def save(
     keep: int,
     others: Sequence[np.ndarray] = (),  # moments of each rank but the first, if they are its own
 ) -> Path:
-    """Writes a checkpoint and removes all but the newest; returns the file.
-
-    Raises:
-        WorkError: If it cannot be written.
-    """
+    """Writes a checkpoint and removes all but the newest; returns the file. Raises WorkError if it cannot."""
     path = directory / f"step-{position.step:09d}.npz"
     try:
         make_folder(directory)

@@ -193,11 +193,7 @@ def assemble(
     split: Split | None = None,  # what the parts of a divided sample exchange; the network is then that of a part
     rank: int = 0,
 ) -> Assembly:
-    """Builds a network and what trains it. Variables have the same names whatever this process has built before.
-
-    Raises:
-        InputError: If the section training.exchange does not fit the network.
-    """
+    """Builds a network and what trains it, always of the same names. Raises InputError if the exchange does not fit."""
     keras.utils.clear_session()
     with precision.policy(training.precision.compute):
         model = build(network, seed, training.recompute, split)

@@ -36,11 +36,7 @@ class Exchange(ABC):
         self.kept: Sequence[Any] = ()
 
     def begin(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
-        """Takes the network, and builds its optimizer if it is not built.
-
-        Raises:
-            InputError: If the section does not fit the network.
-        """
+        """Takes the network, and builds its optimizer if need be. Raises InputError if the section does not fit it."""
         self.model, self.optimizer = model, optimizer
         if not optimizer.built:
             optimizer.build(self.updated)
@@ -84,11 +80,7 @@ class Exchange(ABC):
         return None
 
     def end_epoch(self, step: int, epoch: int, whole: bool) -> dict[str, Any] | None:
-        """Makes the state the same on all ranks, but what `state_of_ranks` keeps.
-
-        Returns:
-            A row for `train.measure.rows`; `None` if there is none.
-        """
+        """Makes the state the same on all ranks, but what `state_of_ranks` keeps; returns a row, if there is one."""
         return None
 
     # ---- Checkpoints ------------------------------------------------------------------------------------------------

@@ -65,11 +65,7 @@ class Peers:
             end.close()
 
     def fetch(self, rank: int, name: str) -> bytearray:
-        """Returns what another rank serves under a name.
-
-        Raises:
-            WorkError: If the other rank cannot serve it, or no longer answers.
-        """
+        """Returns what another rank serves under a name. Raises WorkError if it cannot, or no longer answers."""
         with self._locks[rank]:
             try:
                 if rank not in self._connections:

@@ -157,11 +157,7 @@ def gather_json(value: Any) -> list[Any]:
 
 
 def check_same(value: Any, name: str) -> None:
-    """Checks that all ranks have the same `value`, which a message calls by its name.
-
-    Raises:
-        InputError: On every rank, if the values differ.
-    """
+    """Raises InputError on every rank if the `value`, which a message calls by its name, differs between them."""
     values = gather_json(value)
     for other, other_value in enumerate(values):
         if other_value != values[0]:

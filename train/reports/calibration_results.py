@@ -78,9 +78,5 @@ class Calibration(Coverage):
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Returns the contents of a `calibration.json`.
-
-    Raises:
-        InputError: If the file cannot be read or holds something else.
-    """
+    """Returns the contents of a `calibration.json`. Raises InputError if it holds something else."""
     return read_typed(Calibration, path, f"run {PROGRAM} calibrate again")

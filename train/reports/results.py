@@ -36,11 +36,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def check_facts(path: Path, evaluation: Mapping[str, Any]) -> RunFacts:
-    """Returns the facts of a run if all of them are there.
-
-    Raises:
-        InputError: If one is missing or has another type.
-    """
+    """Returns the facts of a run. Raises InputError if one is missing or has another type."""
     run: RunFacts = evaluation["run"]
     parse_typed(RunFacts, json.dumps(run), f"{path}: run", EVALUATE_AGAIN)
     return run

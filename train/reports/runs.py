@@ -89,11 +89,7 @@ def _read_row(line: str, columns: Sequence[str], optional: Sequence[str]) -> tup
 
 
 def read_run(run_dir: Path) -> EpochTimes:
-    """Reads the time and the mean training loss of each complete epoch of a run.
-
-    Raises:
-        InputError: If `run_dir` holds no epoch.
-    """
+    """Reads time and mean training loss of each complete epoch of a run. Raises InputError if there is none."""
     try:
         training = read_yaml(run_dir / "config.yaml")["training"]
         batch = training.get("batch_size", 1) * training.get("accumulate", 1)

@@ -166,11 +166,7 @@ def way_counts(text: str) -> list[int]:
 
 
 def measured_compute_s(run_dir: Path) -> float:
-    """Returns the median time of the computation per step of a run, without waiting for data and for other ranks, s.
-
-    Raises:
-        InputError: If the steps of the run cannot be read.
-    """
+    """Returns a run's median time of computation per step, without waiting, s. Raises InputError if there is none."""
     path = run_dir / "metrics.jsonl"
     try:
         steps = read_steps(path, ("step_s", "data_s", "comm_s"), ("sync_s",))
@@ -183,11 +179,7 @@ def measured_compute_s(run_dir: Path) -> float:
 
 
 def recommended(curve: Sequence[CurveRow], min_efficiency: float) -> CurveRow | None:
-    """Returns the row with the most ranks that keeps an efficiency and has a batch for every rank.
-
-    Returns:
-        The row; `None` if there is none.
-    """
+    """Returns the row with the most ranks that keeps an efficiency and has a batch for every rank; `None` for none."""
     accepted = [row for row in curve if row["efficiency"] >= min_efficiency and row.get("steps_per_epoch") != 0]
     return max(accepted, key=lambda row: row["ranks"], default=None)
 

@@ -110,11 +110,7 @@ class Unit(NamedTuple):
 
 
 def strategy_of(training: Training, gradients: Sequence[Gradient]) -> Strategy:
-    """Returns the model's strategy of a configuration.
-
-    Raises:
-        InputError: If the model does not know the configured strategy, or group_list does not fit the gradients.
-    """
+    """Returns the model's strategy of a configuration. Raises InputError if it has none, or group_list does not fit."""
     ranks = training.ranks
     strategy = Strategy(
         "bitvector" if ranks.cache_capacity else "master-worker",

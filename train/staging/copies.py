@@ -68,11 +68,7 @@ def _note_path(path: Path) -> Path:
 
 
 def finish_copy(path: Path, original: FileState, piece_bytes: int, digest: str) -> None:
-    """Turns `partial_path(path)` into a complete copy.
-
-    Raises:
-        WorkError: If the note cannot be written.
-    """
+    """Turns `partial_path(path)` into a complete copy. Raises WorkError if the note cannot be written."""
     partial = partial_path(path)
     note = CopyNote(original.size, original.mtime_ns, piece_bytes, digest)
     with partial.open("rb") as file:

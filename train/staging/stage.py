@@ -132,11 +132,7 @@ def distribute(
     threads: int = THREADS,  # number of threads that read, per rank
     on_progress: OnProgress = lambda done, total: None,  # called with what this rank has read and has to read, MiB
 ) -> Counter[str]:
-    """Brings items to the nodes that lack them. All ranks must call this function.
-
-    Returns:
-        This rank's bytes, as of `pieces.transfer`.
-    """
+    """Brings items to the nodes that lack them; returns this rank's bytes, as of `pieces.transfer`. Collective."""
 
     def is_copied(item: Item) -> bool:
         return copies.is_complete_copy(target / item.name, item.origin)
@@ -197,11 +193,7 @@ def write_report(staged: StagedDataset, run_dir: Path, ranks: Ranks, log_line: C
 
 
 def list_files(source: Path) -> list[FileState]:
-    """Returns the files of a dataset.
-
-    Raises:
-        InputError: If there is none, or one of its files is a folder or a link to nothing.
-    """
+    """Returns the files of a dataset. Raises InputError for none, or if one is a folder or a link to nothing."""
     shards = shard_paths(source) if source.is_dir() else []
     if not shards or not (source / manifest.FILE_NAME).exists():
         raise InputError(f"there is no dataset at {source} to stage: it needs {manifest.FILE_NAME} and shards")

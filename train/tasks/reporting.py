@@ -152,20 +152,12 @@ def write_report(run_dir: Path) -> Path:
 
 
 def read_results(run_dir: Path) -> Mapping[str, Any]:
-    """Returns the contents of the `evaluation.json` of a run.
-
-    Raises:
-        InputError: If the file cannot be read or holds something else.
-    """
+    """Returns the contents of a run's `evaluation.json`. Raises InputError if it holds something else."""
     return report_of(_task(run_dir)).read(run_dir / "evaluation.json")
 
 
 def facts_of_steps(run_dir: Path) -> dict[str, Any]:
-    """Returns the facts of the last start of a job that took steps, which an evaluation alone must not replace.
-
-    Returns:
-        Some of the facts in `evaluation.json`; none if it cannot be read or is of no such start.
-    """
+    """Returns facts of the last start that took steps, which no evaluation replaces; none if they cannot be read."""
     try:
         run = read_results(run_dir)["run"]
     except InputError:

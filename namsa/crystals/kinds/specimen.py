@@ -173,11 +173,7 @@ def fill_specimen(
     draws: Draws,  # the parameters, of which none was drawn yet
     partner: ase.Atoms | None = None,  # the second crystal of the kinds of `WITH_PARTNER`
 ) -> Supercell:
-    """Fills the chosen cell with the atoms of a specimen.
-
-    Raises:
-        InputError: If the partner is missing or does not fit, or a parameter is meaningless.
-    """
+    """Fills the chosen cell with a specimen's atoms. Raises InputError for a meaningless parameter or partner."""
     if kind != "crystal":  # parts are turned and mirrored
         crystal, partner = isotropic(crystal), isotropic(partner) if partner is not None else None
     filled = fill_cell(crystal, fit)

@@ -59,11 +59,7 @@ def class_names(entries: Sequence[Entry], config: Classify) -> tuple[str, ...]:
 
 
 def check_classes(entries: Sequence[Entry], config: Classify, outputs: int) -> None:
-    """Checks that a network can be trained and evaluated on the classes of `config`.
-
-    Raises:
-        InputError: If they are other than the network's outputs, fewer than two, or one lacks training samples.
-    """
+    """Raises InputError if classes do not fit the network's outputs, are fewer than two, or lack training samples."""
     if len(config.classes) != outputs:
         raise InputError(
             f"the samples have {len(config.classes)} classes of {config.label} ({_listed(config.classes)}), and "

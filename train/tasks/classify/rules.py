@@ -5,11 +5,7 @@ from ...networks.config import ClassifierSection
 
 
 def check(experiment: Experiment) -> None:
-    """Checks that the network gives one number for each class, from one pattern or all patterns of a sample.
-
-    Raises:
-        ValueError: If it does not; with the remedy.
-    """
+    """Raises ValueError, with the remedy, unless the network gives a number per class, of one pattern or a sample's."""
     network, training = experiment.network, experiment.training
     if not isinstance(network, ClassifierSection) or network.classes is None:
         without = " without classes" if network.kind == "resnet50" else ""

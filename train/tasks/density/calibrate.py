@@ -180,11 +180,7 @@ def calibrate_run(run_dir: Path, options: Namespace, on_sample: OnSample) -> Cal
 
 
 def on_dataset(model: Model, directory: Path) -> Experiment:
-    """Returns a network's experiment with the samples of another dataset; the ranges of `variation` stay.
-
-    Raises:
-        InputError: If there is no dataset, or if its samples have other conditions than the network.
-    """
+    """Returns an experiment with another dataset's samples, and its ranges. Raises InputError if conditions differ."""
     path, own = directory / "config.yaml", model.experiment
     samples = load_config(path).model_copy(update={"variation": own.variation})
     found = conditions(samples, own.window_shapes()[0][:2])

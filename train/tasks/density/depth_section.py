@@ -30,11 +30,7 @@ Bins = Mapping[str, tuple[Array, Array]]  # truth and prediction of samples by i
 
 
 def write_bins(path: Path, bins: Bins) -> None:
-    """Writes a `depth.npz`: "{id}/truth" and "{id}/prediction" of each sample, float32.
-
-    Raises:
-        WorkError: If the file cannot be written.
-    """
+    """Writes a `depth.npz`: "{id}/truth" and "{id}/prediction" in float32. Raises WorkError if it cannot."""
     arrays = {f"{id}/{name}": array for id, pair in bins.items() for name, array in zip(_NAMES, pair, strict=True)}
     with open_atomic(path) as file:
         np.savez_compressed(file, **arrays)

@@ -77,11 +77,7 @@ def predictor(
     split: "RankDivision | None" = None,
     depth_bins: int = 1,  # bins of the densities along the beam
 ) -> Predict:
-    """Returns a function from records to the densities that a network estimates.
-
-    Returns:
-        Function from n records to densities, (n, h, w), or (n, bins, h, w) if there are several bins, e/Å².
-    """
+    """Returns a function from n records to estimated densities, (n, h, w), or (n, bins, h, w) of several bins, e/Å²."""
     from ...input.normalisation import normalise
 
     def whole(x: Any) -> Any:

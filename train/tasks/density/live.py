@@ -236,11 +236,7 @@ class _Session:
                 yield reading.resampled_band(np.concatenate(binned, axis=1), prepared.scan.plan, number)
 
     def _check_row(self, number: int, patterns: Array) -> None:
-        """Keeps the digest of a row that is read for the first time, and compares it when the row is read again.
-
-        Raises:
-            InputError: If the row is another one than before.
-        """
+        """Keeps the digest of a row, and compares it when it is read again. Raises InputError if it is another one."""
         digest = np.uint64(xxhash.xxh3_64_intdigest(np.ascontiguousarray(patterns).data))
         if number >= self._rows_read:
             self._digests[number] = digest

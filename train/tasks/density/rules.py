@@ -9,11 +9,7 @@ from ...networks.unet3d import UNet3DConfig
 
 
 def check(experiment: Experiment) -> None:
-    """Checks that the network gives an image of densities, over detector pixels or scan positions.
-
-    Raises:
-        ValueError: If it does not; with the remedy.
-    """
+    """Raises ValueError, with the remedy, unless the network gives densities over detector pixels or scan positions."""
     _check_image(experiment.network, experiment.training)
     _check_bins(experiment.network, experiment.training, experiment.target.depth_bins)
     _check_target(experiment)

@@ -109,11 +109,7 @@ def _window_pixels(scan: FittedScan, rows: Sequence[slice], columns: Sequence[sl
 
 
 def _windows(size: int, side: int, name: str) -> list[slice]:
-    """Returns as many windows side by side as an axis has room for, in its middle.
-
-    Raises:
-        InputError: If it has room for none.
-    """
+    """Returns as many windows side by side as fit in the middle of an axis. Raises InputError if none does."""
     count = size // side
     if not count:
         raise InputError(f"{name}: the scan has {size} of the network's positions along one side, and it needs {side}")

@@ -109,11 +109,7 @@ def described(calibration: EstimateCalibration) -> list[str]:
 
 
 def read_estimate_calibration(model: Model) -> EstimateCalibration | None:
-    """Returns the contents of `calibration.json` in a model's folder. `None` if there is no such file.
-
-    Raises:
-        InputError: If the file cannot be read or holds something else.
-    """
+    """Returns a model's `calibration.json`, if there is one. Raises InputError if it holds something else."""
     path = model.folder / CALIBRATION
     if not path.is_file():
         return None

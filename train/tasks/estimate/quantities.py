@@ -48,11 +48,7 @@ def quantity_range(config: SimulationConfig, name: str) -> Range:
 
 
 def quantity_ranges(config: SimulationConfig, names: Sequence[str]) -> dict[str, Range]:
-    """Returns the ranges of quantities that differ between samples.
-
-    Raises:
-        ValueError: If a quantity is the same in all samples.
-    """
+    """Returns the ranges of quantities that differ between samples. Raises ValueError if one is the same in all."""
     ranges = {name: quantity_range(config, name) for name in names}
     for name, (least, most) in ranges.items():
         if least == most:

@@ -7,11 +7,7 @@ from ...networks.deeplabv3plus import DeepLabV3PlusConfig
 
 
 def check(experiment: Experiment) -> None:
-    """Checks that the network gives one number for each class, at each scan position.
-
-    Raises:
-        ValueError: If it does not; with the remedy.
-    """
+    """Raises ValueError, with the remedy, unless the network gives one number for each class at each position."""
     network, training = experiment.network, experiment.training
     if not isinstance(network, NetworkConfig | DeepLabV3PlusConfig):
         raise ValueError(

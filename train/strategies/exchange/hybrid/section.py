@@ -63,11 +63,7 @@ class Hybrid(FusedGroups):
         return self
 
     def plan(self, ranks: int) -> HybridPlan:
-        """Plans the reduction over ranks that fill one node after another.
-
-        Raises:
-            InputError: If the last node would have fewer ranks than the others.
-        """
+        """Plans the reduction over ranks that fill nodes one by one. Raises InputError if the last one has fewer."""
         size = self.node_ranks
         if ranks % size:
             raise InputError(

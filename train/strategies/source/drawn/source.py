@@ -61,11 +61,7 @@ class StagedSamples(StagedDataset):
 
 
 def draw(ids: Sequence[str], samples: int, seed: int, node: int) -> list[str]:
-    """Returns `samples` of the sorted ids of all training samples for a node, each at most once.
-
-    Raises:
-        InputError: If there are fewer samples.
-    """
+    """Returns `samples` of the sorted ids for a node, each at most once. Raises InputError if there are fewer."""
     if samples > len(ids):
         raise InputError(
             f"data.source.samples is {samples}, and data.source.folder has {len(ids)} training samples: lower it, or "

@@ -75,11 +75,7 @@ class Source(FolderSource):
 
 
 def batch_files(folder: Path) -> list[Path]:
-    """Returns the files in a folder and in folders of it, sorted.
-
-    Raises:
-        InputError: If there are none, or two have the same name.
-    """
+    """Returns the files in a folder and its folders, sorted. Raises InputError for none, or two of one name."""
     found = sorted(path for pattern in ("*", "*/*") for path in folder.glob(pattern) if NAME.fullmatch(path.name))
     if not found:
         raise InputError(
