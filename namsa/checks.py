@@ -57,11 +57,7 @@ def check_choices(
     engine: str,
     method: str,
 ) -> None:
-    """Checks settings that allow only certain values.
-
-    Raises:
-        InputError: If a value is not allowed; the message lists those that are.
-    """
+    """Raises InputError, which lists the allowed values, if a setting has another one."""
     if min(grid_shape) < 2:
         raise InputError(f"grid_shape is {tuple(grid_shape)}; give two pixels (y, x) or more along each axis")
     if max(grid_shape) > LARGEST_EXTENT:
@@ -112,11 +108,7 @@ def warn(
     positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
     error: str | None = None,  # says that the pixels are too large for the accuracy; `None` if they are not
 ) -> list[str]:
-    """Warns of probes larger than the cell, slices that are too thick, pixels too large and negative positions.
-
-    Returns:
-        The texts of the warnings.
-    """
+    """Warns of a cell, slices and pixels that do not suffice and of negative positions; returns the texts."""
     wavelength = beam.wavelength
     _, first_pixel_mrad = sampling_and_origin(grid, wavelength, detector)
     recorded_mrad = min(np.abs(first_pixel_mrad).max(), grid.band_limit * wavelength * 1e3)

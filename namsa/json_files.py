@@ -26,11 +26,7 @@ _LARGEST_INTEGER = 2**64  # beyond it, numbers of NumPy and of record headers ov
 
 
 def read_json(path: Path, *, largest_bytes: int = LARGEST_FILE_BYTES) -> Any:
-    """Returns the value in a JSON file.
-
-    Raises:
-        InputError: If the file cannot be read, is too large, or is not JSON as `parse_json` accepts it.
-    """
+    """Returns the value in a JSON file. Raises InputError if it is none that `parse_json` accepts."""
     return parse_json(read_text(path, largest_bytes=largest_bytes), str(path))
 
 
@@ -152,11 +148,7 @@ def read_typed_lines(kind: type[T], path: Path, remedy: str) -> Iterator[T]:
 
 
 def parse_typed(kind: type[T], text: str, source: str, remedy: str) -> T:
-    """Returns the value of a JSON text; `source` says where it comes from, other arguments as `read_typed`.
-
-    Raises:
-        InputError: If it holds something else.
-    """
+    """Returns the value of a JSON text from a `source`, as `read_typed`. Raises InputError for another."""
     try:
         return _adapter(kind).validate_json(text, strict=True)  # type: ignore[arg-type]
     except ValidationError as error:

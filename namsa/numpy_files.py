@@ -123,11 +123,7 @@ def read_header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.d
 
 
 def read_array(file: IO[bytes], size: int, name: str) -> Array:
-    """Returns the array in a file of `size` bytes. It is read-only.
-
-    Raises:
-        InputError: If it is no array of plain values, or not as long as its header says.
-    """
+    """Returns the array in a file of `size` bytes, read-only. Raises InputError if it is another or none."""
     shape, fortran_order, dtype = read_header(file, name)
     count, rest = math.prod(shape), size - file.tell()
     if min(shape, default=0) < 0 or not dtype.itemsize or count * dtype.itemsize != rest:

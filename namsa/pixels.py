@@ -147,11 +147,7 @@ def potential_grid(provenance: Mapping[str, Any]) -> PixelGrid:
 
 
 def raster_shape(provenance: Mapping[str, Any], patterns: int) -> tuple[int, int]:
-    """Returns the rows and columns of the scan of a sample, whose patterns must be those of a raster.
-
-    Raises:
-        InputError: If the probe positions form no raster, or one of another number of positions.
-    """
+    """Returns rows and columns of a sample's scan. Raises InputError if its positions form no such raster."""
     shape = value(provenance, "scan_shape")
     if not shape:
         raise fault(provenance, "has scan_shape null, and a network needs a raster")

@@ -27,11 +27,7 @@ class StoredSample:
     name: str  # its name
 
     def provenance(self) -> dict[str, Any]:
-        """Reads the provenance, whose values are checked where they are used.
-
-        Raises:
-            InputError: If it is no JSON object.
-        """
+        """Reads the provenance; values are checked where they are used. Raises InputError if it is no JSON object."""
         stored = self.group.attribute("provenance")
         if not isinstance(stored, str):
             raise InputError(f"{self._place()} has a provenance that is no text: {shorten(stored)}")

@@ -82,11 +82,7 @@ def run(
 
 
 def stages_of(config: Path, overrides: Sequence[str], run_dir: Path | None, home: Path | None = None) -> list[Stage]:
-    """Returns the jobs of a configuration: one, if it has no stages or if `overrides` choose one.
-
-    Raises:
-        InputError: If the configuration of any of them is not valid.
-    """
+    """Returns a configuration's jobs, one if `overrides` choose one. Raises InputError if one is not valid."""
     whole = load(config, overrides)
     folder, count = run_dir or Path("runs") / whole.name, 1 + len(whole.stages)
     if count == 1 or any(override.partition("=")[0].strip() == "stage" for override in overrides):

@@ -27,11 +27,7 @@ _REMEDIES = {
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """Returns the value of a YAML text, made of dict, list, str, int, float, bool and None.
-
-    Raises:
-        InputError: If the text is not valid YAML or exceeds a bound. It names line and column.
-    """
+    """Returns a YAML text's value. Raises InputError, with line and column, if it is wrong or exceeds a bound."""
     try:
         loader = _Loader(text)
     except ReaderError as error:

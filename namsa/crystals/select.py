@@ -95,11 +95,7 @@ def select_few(
 
 
 def source_files(config: Materials) -> list[Path]:
-    """Returns the files that the materials of a configuration come from, in a fixed order.
-
-    Raises:
-        InputError: If a folder of `materials.cif` holds no .cif file.
-    """
+    """Returns the files of all materials in a fixed order. Raises InputError for a folder without .cif file."""
     answer = [config.materials_project.file] if config.materials_project else []
     return [*_cif_files(config.cif), *config.files, *answer]
 

@@ -53,11 +53,7 @@ def unresolved_failures(directory: Path, samples_hash: str, present_ids: Collect
 
 
 def append_failure(directory: Path, rank: int, samples_hash: str, sample_id: str, error: Exception) -> None:
-    """Writes down that `rank` could not simulate a sample. After a MemoryError, the next run tries again.
-
-    Raises:
-        WorkError: If the line cannot be written.
-    """
+    """Writes down that `rank` failed at a sample. The next run retries after a MemoryError. Raises WorkError."""
     if isinstance(error, MemoryError):
         _append(directory, rank, samples_hash, sample_id, f"out of memory: {error}", final=False)
     else:

@@ -125,11 +125,7 @@ def _check_revision(header: Header, directory: Path, config: SimulationConfig) -
 
 
 def take_given(directory: Path, config: SimulationConfig) -> None:
-    """Copies the manifest in `config.data.manifest_from` to `directory`, unless there is one.
-
-    Raises:
-        InputError: If there is no manifest in `config.data.manifest_from`, or a damaged one.
-    """
+    """Copies the manifest in `config.data.manifest_from` where there is none. Raises InputError without one."""
     path, source = directory / FILE_NAME, config.data.manifest_from
     if source and not os.path.lexists(path):
         _read_header(source / FILE_NAME)
@@ -172,11 +168,7 @@ def config_hash(config: SimulationConfig, materials: Sequence[Material]) -> str:
 
 
 def sources_hash(config: SimulationConfig) -> str:
-    """Returns 16 hex digits that change with any value, file or version that the list of entries follows from.
-
-    Raises:
-        InputError: If a file of crystals cannot be read.
-    """
+    """Returns 16 hex digits of all that the entries follow from. Raises InputError for an unreadable crystal."""
     decisive = [
         config_hash(config, ()),
         config.materials.model_dump(mode="json", exclude_defaults=True),

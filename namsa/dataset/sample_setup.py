@@ -168,11 +168,7 @@ def _check_memory(config: SimulationConfig, grid: Grid) -> None:
 
 
 def build_supercell(config: SimulationConfig, material: Material, entry: Entry) -> Supercell:
-    """Returns the supercell of `entry` with its atoms, without thermal displacements.
-
-    Raises:
-        InputError: If none can be built.
-    """
+    """Returns the supercell of `entry` with its atoms at rest. Raises InputError if none can be built."""
     fit = fit_supercell(config, material, entry)
     supercell = _fill(config, material, entry, fit)
     depth, z = fit.lengths_angstrom[2], supercell.atoms.positions[:, 2]

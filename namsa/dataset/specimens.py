@@ -80,11 +80,7 @@ def plan_specimen(
 
 
 def _fits(cells: RectangularCells, specimen: Specimen) -> list[CellFit]:
-    """Returns the cells of all thicknesses that keep to the number of atoms, the thickest last.
-
-    Raises:
-        InputError: If there is none.
-    """
+    """Returns the cells of all thicknesses with few enough atoms, the thickest last. Raises InputError for none."""
     thickest, too_thick, reason = thickest_supercell(cells, specimen)
     if thickest is None:
         raise InputError(reason or "")

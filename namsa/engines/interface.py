@@ -135,11 +135,7 @@ class PatternSink(Protocol):
         multiple: int,  # a batch holds a multiple of this number of patterns, except the last
         fingerprint: str,  # names everything that the patterns' bits depend on
     ) -> int:
-        """Prepares for patterns, or continues with those of an interrupted simulation of the same fingerprint.
-
-        Returns:
-            The largest number of patterns in a batch.
-        """
+        """Prepares for patterns, or continues those of a `fingerprint`; returns the most patterns in a batch."""
         ...
 
     def pending(self, configuration: int) -> Sequence[slice]:

@@ -74,11 +74,7 @@ class StemdlFile:
 
 @contextmanager
 def open_stemdl(path: Path | str) -> Iterator[StemdlFile]:
-    """Opens a file of any of the three layouts. Arrays are read one sample at a time.
-
-    Raises:
-        InputError: If there is no such file, it is damaged, or it holds no sample.
-    """
+    """Opens a file of any of the three layouts, read sample by sample. Raises InputError if it is damaged."""
     path = Path(path)
     data = path / DATA_FILE
     if os.path.isfile(data):

@@ -35,11 +35,7 @@ class ShiftFit:
 
 
 def fit_shifts(images: VirtualImages) -> ShiftFit | None:
-    """Fits the matrix of the shifts.
-
-    Returns:
-        The fit, or `None` if the scan or the disk is too small, or if the images have nothing in common.
-    """
+    """Fits the matrix of the shifts; `None` if scan or disk are too small, or nothing is in common."""
     _, sy, sx = images.patches.shape
     if min(sy, sx) < 8 or len(images.places) < 9:
         return None

@@ -48,11 +48,7 @@ class ReadOptions:
 
 
 def read_options(**said: Any) -> ReadOptions:
-    """Returns checked options; a shape may be a pair or a text such as "81x81".
-
-    Raises:
-        InputError: If one is not what it should be.
-    """
+    """Returns checked options; a shape may be a text as "81x81". Raises InputError if one is wrong."""
     checked = {name: CHECKS[name](value) for name, value in said.items() if name in CHECKS and value is not None}
     return ReadOptions(**said | checked)
 

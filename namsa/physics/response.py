@@ -58,11 +58,7 @@ def pattern_filter(
     plasmons: Plasmons | None,
     response: Response | None,
 ) -> PatternFilter | None:
-    """Returns the convolution of patterns by plasmons and the detector's modulation transfer; `None` if there is none.
-
-    Raises:
-        InputError: If the file of the modulation transfer is none.
-    """
+    """Returns the convolution by plasmons and modulation transfer, if any. Raises InputError for a wrong file."""
     orders = thickness_angstrom / plasmons.mean_free_path_angstrom if plasmons else 0.0
     mtf_file = response.mtf_file if response else None
     if not orders and mtf_file is None:

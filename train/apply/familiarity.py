@@ -99,7 +99,7 @@ class PatternStatistics:
         return cls(np.where(inside, parts * band + part, count).astype(np.int32), count, np.digitize(angle, RINGS))
 
     def __call__(self, patterns: Array) -> npt.NDArray[np.float64]:
-        """Returns the logarithms of power and intensity of `(n, sy, sx, dy, dx)`, `(n, k)`; NaN where a part is empty."""
+        """Returns logarithms of power and intensity of `(n, sy, sx, dy, dx)`, `(n, k)`; NaN where a part is empty."""
         taper = hann_window(patterns.shape[1:3])[..., None, None].astype(np.float32)
         rows = []
         for window in patterns:

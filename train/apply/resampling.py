@@ -64,11 +64,7 @@ def check_fit(data: FourDData, conditions: Conditions, name: str) -> None:
 
 
 def plan_resampling(data: FourDData, centre: Pair, conditions: Conditions, name: str) -> ResamplingPlan:
-    """Plans how a scan, whose optic axis is at the pixel (y, x), is resampled for a network.
-
-    Raises:
-        InputError: As `check_fit`, or if the detector does not reach as far as the network's.
-    """
+    """Plans how a scan with its axis at pixel (y, x) is resampled. Raises InputError if it does not fit."""
     check_fit(data, conditions, name)
     binning, notes = _binning(data, centre, conditions, name)
     (along_y, y), (along_x, x) = (
@@ -216,11 +212,7 @@ def rotated_overlap(
     conditions: Conditions,  # what the network was trained on
     ellipse: Pair | None = None,  # the bright disk's, which is made a circle before; see `namsa.io.calibration`
 ) -> sparse.csr_array:
-    """Returns the fractions of `overlap` for both axes of a rotated detector.
-
-    Returns:
-        Fractions, `(network's pixels, detector's pixels)`.
-    """
+    """Returns the fractions of `overlap` for a rotated detector, `(network's pixels, detector's pixels)`."""
     fine = [
         ((np.arange(n * _PARTS) + 0.5) / _PARTS - 0.5 - at) * size
         for n, at, size in zip(shape, centre, pixel_mrad, strict=True)

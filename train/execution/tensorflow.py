@@ -15,11 +15,7 @@ Tensor = Any
 
 
 def claim(local_rank: int, local_size: int) -> str:
-    """Binds this process to its share of the node. Call it before TensorFlow or CuPy start a device.
-
-    Returns:
-        The share in words.
-    """
+    """Binds this process to its share of the node before a device starts; returns the share in words."""
     share = bind_to_share(local_rank, local_size)
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:

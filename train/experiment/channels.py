@@ -163,11 +163,7 @@ def image_coordinates(height: int, width: int) -> Array:
 
 
 def binned(shape: tuple[int, int], side: int) -> Array:
-    """Returns the averages over squares of `side`² pixels of a detector of `shape`, `(pixels, c)`.
-
-    Raises:
-        ValueError: If the squares do not fill the detector.
-    """
+    """Returns averages over `side`² pixels, `(pixels, c)`. Raises ValueError if they leave some over."""
     if any(size % side for size in shape):
         raise ValueError(f"training.inputs.bin_pixels {side} does not divide the detector's {shape[0]}×{shape[1]}")
     rows, columns = (np.kron(np.eye(size // side), np.ones((side, 1)) / side) for size in shape)
@@ -175,7 +171,7 @@ def binned(shape: tuple[int, int], side: int) -> Array:
 
 
 def polar(y: Array, x: Array) -> Array:
-    """Returns the averages over sectors of rings, `(pixels, c)`, of pixels at y and x in semiangles; the middle is one."""
+    """Returns averages over sectors of rings, `(pixels, c)`, of pixels at y and x, semiangles; one in the middle."""
     distance = np.hypot(y, x)
     ring = np.floor(distance / RING_WIDTH + 1e-9)
     sector = np.floor(np.arctan2(y, x) / (2 * np.pi) * SECTORS + 0.5) % SECTORS

@@ -63,11 +63,7 @@ class ExchangeSection(KindSection):
         return self
 
     def modelled(self, moments: int) -> dict[str, Any]:
-        """Returns fields of `train.scaling.strategy.Strategy` for an optimizer of so many moments per weight.
-
-        Raises:
-            InputError: If the model of scaling does not know this kind.
-        """
+        """Returns fields of `train.scaling.strategy.Strategy`. Raises InputError if the model lacks this kind."""
         kind = getattr(self, "kind", "")
         raise InputError(f"train scaling does not model training.exchange.kind {kind}: take kind allreduce")
 

@@ -57,11 +57,7 @@ class Experiment(SimulationConfig):
     )
 
     def sample_shapes(self) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
-        """Returns the shapes of a stored sample's patterns, `(sy, sx, dy, dx)`, and of its density, `(ty, tx)`.
-
-        Raises:
-            ValueError: If the configuration does not fix them.
-        """
+        """Returns shapes `(sy, sx, dy, dx)` and `(ty, tx)` of a sample. Raises ValueError if they are open."""
         patterns = self.pattern_shape()
         on_grid = self.training.inputs.layout == "detector" and self.target.at == "grid"
         return patterns, self._image() if on_grid else patterns[:2]
@@ -98,11 +94,7 @@ class Experiment(SimulationConfig):
         return math.ceil(reach / step[0] - 1e-9), math.ceil(reach / step[1] - 1e-9)
 
     def channels(self) -> Channels | None:
-        """Returns the network's input channels; see `train.experiment.channels.make_channels`.
-
-        Raises:
-            ValueError: If the channels do not fit the layout or the detector.
-        """
+        """Returns the network's channels, as `make_channels`. Raises ValueError if they do not fit."""
         if self.training.inputs.layout != "depth":
             return make_channels(self.training.inputs, self.conditions())
         thickness, focus = set(self.specimen.thickness_angstrom), set(defocus_angstrom(self))

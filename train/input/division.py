@@ -76,20 +76,12 @@ class RankDivision(Split, Protocol):
     def own_part(
         self, source: PartSource, experiment: Experiment, entries: Sequence[Entry]
     ) -> tuple[OwnPart | None, str]:
-        """Returns what reads this rank's part of a sample alone, and a line about it.
-
-        Returns:
-            `None` in place of the first if samples must be read whole.
-        """
+        """Returns what reads this rank's part of a sample alone, `None` for whole ones, and a line about it."""
         ...
 
 
 def division_of(section: DivisionSection) -> RankDivision | None:
-    """Returns this rank's place among those that divide samples; `None` if samples are whole.
-
-    Raises:
-        InputError: If the ranks do not form groups.
-    """
+    """Returns this rank's place among those that divide samples, if any. Raises InputError without groups."""
     if section.ways == 1:
         return None
     kind = type(section).__module__.split(".")[-2]

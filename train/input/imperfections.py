@@ -62,11 +62,7 @@ class Geometry(NamedTuple):
 
     @classmethod
     def of(cls, provenance: Mapping[str, Any]) -> "Geometry":
-        """Returns the geometry of a simulated sample.
-
-        Raises:
-            InputError: If the scan has fewer than two rows or columns.
-        """
+        """Returns the geometry of a simulated sample. Raises InputError if the scan is not 2 × 2 or more."""
         scan, pixels = scan_grid(provenance), pattern_grid(provenance)
         if scan is None:
             raise InputError("imperfections need scans of two rows and columns at least: leave them out")

@@ -35,11 +35,7 @@ def too_few_samples(samples: int, ranks: int, batch_size: int) -> InputError:
 
 
 def limit(entries: Sequence[Entry], count: int | None) -> list[Entry]:
-    """Selects at most `count` entries, or all: the first by a hash of the id. A smaller selection is part of a larger.
-
-    Returns:
-        The selected entries in their order.
-    """
+    """Selects at most `count` entries, or all, in their order: the first by a hash, which larger counts keep."""
     if count is None or count >= len(entries):
         return list(entries)
     chosen = {entry.id for entry in sorted(entries, key=lambda e: xxhash.xxh3_128_digest(e.id.encode()))[:count]}

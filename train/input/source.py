@@ -133,11 +133,7 @@ class SampleSource(Protocol):
         ...
 
     def open(self, training: TrainingSet) -> str:
-        """Begins reading, and returns a line about it, or none. Collective.
-
-        Raises:
-            InputError: If the samples cannot be read in this way.
-        """
+        """Begins reading; returns a line about it, or none. Raises InputError if it cannot. Collective."""
         ...
 
     def view(self, sample_id: str, check: bool = False) -> AbstractContextManager[Record]:

@@ -160,11 +160,7 @@ class PerformanceAccount:
         self.ends.append(self.clock())
 
     def add(self, row: StepRow) -> StepRow:
-        """Records a step.
-
-        Returns:
-            The row with wall_s, flop_per_s, memory_mib and, with a meter, energy_j and energy_gpu_j.
-        """
+        """Returns a step's row with wall_s, flop_per_s, memory_mib and, with a meter, energy_j and energy_gpu_j."""
         times = (row["step_s"], row["compute_s"], row["comm_s"], row["misc_s"], row["data_s"])
         self.times.append((*times, row.get("sync_s", 0.0)))
         self.ends.append(self.clock())

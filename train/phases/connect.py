@@ -81,11 +81,7 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
 
 
 def _order_of_axes(experiment: Experiment) -> str:
-    """Returns what computes convolutions that TensorFlow itself does not compute here, as an addition to the device.
-
-    Raises:
-        InputError: If nothing does.
-    """
+    """Returns what computes convolutions that TensorFlow does not here. Raises InputError if nothing does."""
     data_format, compute = experiment.network.data_format, experiment.training.precision.compute
     if backend.execution().convolves(data_format, compute):
         return ""

@@ -56,11 +56,7 @@ class Data:
 
 @contextmanager
 def share_out(job: Job, source: SampleSource, own_ids: Collection[str] | None) -> Iterator[Data]:
-    """Yields the samples of some ids, or all, which can be read inside the context. Collective.
-
-    Raises:
-        InputError: If the samples are of another configuration, differ between the ranks or are too few.
-    """
+    """Yields the samples of some ids, or all, open. Raises InputError if they are wrong or few. Collective."""
     experiment = job.experiment
     directory, per_node = experiment.data.directory, experiment.data.source.per_node
     share, shares = job.group, job.groups
@@ -114,11 +110,7 @@ def share_out(job: Job, source: SampleSource, own_ids: Collection[str] | None) -
 
 
 def obtain(job: Job, run: RunDirectory, force: bool) -> tuple[SampleSource, Collection[str] | None]:
-    """Makes sure that the samples are in `data.directory`. Collective.
-
-    Returns:
-        The source of the samples, and the ids of those to use; `None` for all that are there.
-    """
+    """Makes sure that samples are in `data.directory`; returns source, and ids in use if not all. Collective."""
     source = source_of(job.experiment)
     preparation = Preparation(
         ranks=reduction,

@@ -126,11 +126,7 @@ def _print(
 
 
 def write(profile: Profile, folder: Path) -> list[Path]:
-    """Writes profile.json and timeline.png into a folder, made if need be, and a run's report again; returns the files.
-
-    Raises:
-        WorkError: If a file cannot be written.
-    """
+    """Writes profile.json, timeline.png and a report again; returns the files. Raises WorkError if it cannot."""
     make_folder(folder)
     table, picture, report = folder / FILE_NAME, folder / "timeline.png", folder / "report.html"
     write_text_atomic(table, json.dumps(profile) + "\n")

@@ -94,11 +94,7 @@ def epoch_means(steps: Steps, name: str) -> tuple[Numbers, Numbers]:
 
 
 def binned(x: Numbers, y: Numbers, bins: int, reduce: Reduce = np.nanmean) -> tuple[Numbers, Numbers]:
-    """Reduces a curve, (n,) with NaN where it is undefined, to bins of about equal numbers of points.
-
-    Returns:
-        The mean coordinate and the reduced value of each bin; NaN for a bin without a value.
-    """
+    """Reduces a curve, (n,) with NaN for gaps, to bins of equal numbers: mean coordinates and reduced values."""
     runs = np.array_split(np.arange(len(x)), min(bins, len(x)))
     return np.array([x[run].mean() for run in runs]), np.array([_reduced(y[run], reduce) for run in runs])
 

@@ -118,11 +118,7 @@ def _piece_digests(path: Path, piece_bytes: int) -> Iterator[bytes]:
 
 
 def copy_file(path: Path, copied: Path) -> None:
-    """Copies one file, with its time of modification, over a copy that exists.
-
-    Raises:
-        WorkError: If the original changes meanwhile, or the copy cannot be written.
-    """
+    """Copies a file and its time of modification, over another. Raises WorkError if the original changes."""
     partial = partial_path(copied)
     with system_errors(f"cannot copy {path} to {copied}"):
         original = FileState.of(path)

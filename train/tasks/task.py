@@ -84,11 +84,7 @@ class Task(ABC):
         """
 
     def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
-        """Returns the configuration with what follows from the samples, as the names of classes.
-
-        Raises:
-            InputError: If the samples do not fit the configuration.
-        """
+        """Returns the configuration with what follows from samples, as classes. Raises InputError if they misfit."""
         return self.experiment
 
     def readable(self, dataset: Readable) -> Readable:

@@ -39,11 +39,7 @@ _MOST_REASONS = 3  # that are printed
 
 
 def dataset(options: argparse.Namespace) -> None:
-    """Simulates this rank's share of a dataset; the summary is the last line, as JSON.
-
-    Raises:
-        WorkError: If samples failed, in this run or before; the others are written.
-    """
+    """Simulates this rank's share; the last line is JSON. Raises WorkError if samples failed, now or before."""
     config = load_config(options.config, options.overrides)
     rank, size = rank_and_size(_number(options.rank, "--rank"), _number(options.size, "--size"))
     if options.dry_run:

@@ -213,11 +213,7 @@ def holds_samples(path: Path) -> bool:
 
 
 def find_sample(path: Path) -> tuple[str, Sample]:
-    """Returns the name and the sample that `path` means: the first of a file or of a dataset, or DIR/ID.
-
-    Raises:
-        InputError: If there is no such sample.
-    """
+    """Returns name and sample of `path`: the first of a file or dataset, or DIR/ID. Raises InputError for none."""
     if os.path.isfile(path):  # false for what cannot be a path, too
         return next(sample_file.read_samples(path))
     directory, requested = (path, None) if os.path.isdir(path) else (path.parent, path.name)

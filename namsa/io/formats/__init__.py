@@ -69,11 +69,7 @@ WITH_DATASETS: tuple[Format, ...] = (hdf5, zarr_store, numpy_array, matlab)
 
 @contextmanager
 def open_file(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens the scan in a file of any format.
-
-    Raises:
-        InputError: If the file cannot be read, or if an option does not go with its format.
-    """
+    """Opens the scan in a file. Raises InputError if it cannot be read, or an option does not go with it."""
     module = find_format(path, options)
     if options.dataset is not None and module not in WITH_DATASETS:
         raise InputError(f"--dataset is {shorten(options.dataset)}, and files of {module.NAME} hold one array")

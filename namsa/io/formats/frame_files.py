@@ -40,11 +40,7 @@ class FilesOfFrames:
     chunks: None = None
 
     def __getitem__(self, index: tuple[slice, ...]) -> Array:
-        """Returns consecutive frames, or a part of each.
-
-        Raises:
-            WorkError: If one is missing, damaged, or of another size or type than the first one.
-        """
+        """Returns parts of consecutive frames. Raises WorkError if one is missing, damaged or unlike the first."""
         numbers = range(*index[0].indices(len(self.paths)))
         frames = np.empty((len(numbers), *self.shape[1:]), self.dtype)
         for at, number in enumerate(numbers):

@@ -81,11 +81,7 @@ def _chosen(listed: list[tuple[str, tuple[int, ...], str]], path: Path, name: st
 def matlab_order(
     shape: tuple[int, ...], path: Path, options: ReadOptions
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """Returns the names of the axes of an array in MATLAB's order, and a line about what is assumed.
-
-    Raises:
-        InputError: If the scan's shape does not tell which axis counts the frames.
-    """
+    """Returns an array's axes in MATLAB's order, and a line about it. Raises InputError if it is unclear."""
     if options.axes is not None:
         return None, ()
     if len(shape) == 4:

@@ -91,11 +91,7 @@ class Classification(Task):
         return self.experiment.model_copy(update={"training": training.model_copy(update={"classify": config})})
 
     def _named(self, entries: Sequence[Entry]) -> Classify:
-        """Returns the section training.classify with the classes of samples.
-
-        Raises:
-            InputError: If they do not fit the network.
-        """
+        """Returns training.classify with the samples' classes. Raises InputError if they do not fit the network."""
         config, network = self.experiment.training.classify, self.experiment.network
         assert isinstance(network, ClassifierSection)
         assert network.classes

@@ -140,11 +140,7 @@ def write_predictions(path: Path, pictures: Sequence[Picture], mean_image: npt.N
 
 
 def read_predictions(path: Path) -> tuple[list[Picture], Array]:
-    """Reads a `predictions.npz`; returns the pictures in the order of display, and the mean image, (h, w), e/Å².
-
-    Raises:
-        InputError: If the file cannot be read, or is no such file.
-    """
+    """Reads `predictions.npz`: pictures in order, and the mean image, (h, w), e/Å². Raises InputError for another."""
     arrays = read_npz(path, largest_bytes=LARGEST_FILE_BYTES)
     metadata = arrays.get("metadata", np.empty(0))
     if metadata.dtype.kind != "U" or metadata.ndim:

@@ -7,11 +7,7 @@ from ...networks.cvae import CVAEConfig
 
 
 def check(experiment: Experiment) -> None:
-    """Checks that the network gives a few numbers of one pattern, from which the pattern is made again.
-
-    Raises:
-        ValueError: If it does not; with the remedy.
-    """
+    """Raises ValueError, with the remedy, unless the network gives few numbers of a pattern, and it again."""
     network, training = experiment.network, experiment.training
     if not isinstance(network, CVAEConfig):
         raise ValueError(

@@ -83,11 +83,7 @@ def calibrate_estimates(model: Model, dataset: Dataset, on_sample: OnSample) -> 
 
 
 def calibrate_run(run_dir: Path, options: Namespace, on_sample: OnSample) -> Callable[[], str]:
-    """Measures a run for `python -m train calibrate`, and returns what says the result.
-
-    Raises:
-        InputError: If the run has no checkpoint, the dataset no dev sample, or an option is not for this task.
-    """
+    """Calibrates a run for `train calibrate`; returns what says the result. Raises InputError if it cannot."""
     if options.data:
         raise InputError("--data is for networks of the density: leave it out")
     model = load_model(run_dir)

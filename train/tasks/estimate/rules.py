@@ -6,11 +6,7 @@ from .quantities import quantity_ranges
 
 
 def check(experiment: Experiment) -> None:
-    """Checks that the network gives a few numbers of a scan, and with a likelihood as many logarithms of their errors.
-
-    Raises:
-        ValueError: If it does not; with the remedy.
-    """
+    """Raises ValueError, with the remedy, unless the network gives a scan's numbers, and errors if asked."""
     network, training = experiment.network, experiment.training
     if not isinstance(network, CosmoFlowConfig):
         raise ValueError(

@@ -67,11 +67,7 @@ class ShardedExchange(Exchange):
     config: Sharded
 
     def begin(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
-        """Creates the masters, and builds the optimizer for them.
-
-        Raises:
-            InputError: If there are more ranks than variables, or group_list does not fit the network.
-        """
+        """Creates masters, and builds the optimizer. Raises InputError for too many ranks or a wrong list."""
         self.weights, ranks = model.trainable_variables, self.ranks
         if ranks > len(self.weights):
             raise InputError(

@@ -158,11 +158,7 @@ def take(samples: Sequence[StoredSample], experiment: Experiment, rank: int, on_
 
 
 def as_sample(stored: StemdlSample, entry: Entry, experiment: Experiment, changes: set[str]) -> Sample:
-    """Returns a sample of namsa. `changes` takes texts about what was averaged or resized.
-
-    Raises:
-        InputError: If its shapes or numbers do not fit the configuration.
-    """
+    """Returns a sample of namsa; `changes` takes texts about what was changed. Raises InputError if it misfits."""
     (sy, sx, dy, dx), image = experiment.sample_shapes()
     patterns = stored.patterns.reshape(-1, *stored.patterns.shape[-2:])
     if len(patterns) != sy * sx:
