@@ -1,7 +1,7 @@
 """The classes of samples, from the dataset's manifest."""
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from namsa.dataset.entry import Entry
@@ -15,11 +15,7 @@ MOST_NAMED = 12  # classes in a message
 UNKNOWN = "unknown"  # crystal system of a space group that spglib does not know
 
 
-@cache
-def _systems() -> Mapping[str, str]:
-    return crystal_systems()
-
-
+_systems = cache(crystal_systems)
 LABELS: dict[str, Callable[[Entry], str]] = {
     "crystal_system": lambda entry: _systems().get(entry.space_group, UNKNOWN),
     "space_group": lambda entry: entry.space_group,

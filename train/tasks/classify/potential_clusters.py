@@ -48,8 +48,7 @@ class Clusters(NamedTuple):
 
     def nearest(self, record: Record) -> npt.NDArray[np.int64]:
         """Returns the cluster of each position of a sample, `(positions,)`, from 0."""
-        scaled = surroundings(record) / self.spreads
-        return np.asarray(np.argmin(((scaled[:, None] - self.centres / self.spreads) ** 2).sum(axis=-1), axis=1))
+        return nearest(surroundings(record) / self.spreads, self.centres / self.spreads)
 
     def image(self, record: Record) -> npt.NDArray[np.float32]:
         """Returns the clusters in the shape of the scan, which has the density at the positions."""
@@ -57,8 +56,13 @@ class Clusters(NamedTuple):
         return self.nearest(record).reshape(scan).astype(np.float32)
 
 
+def nearest(points: Floats, centres: Floats) -> npt.NDArray[np.int64]:
+    """Returns which of the centres `(m, k)` is nearest to each of the points `(n, k)`, `(n,)`."""
+    return np.asarray(np.argmin(((points[:, None] - centres) ** 2).sum(axis=-1), axis=1))
+
+
 def surroundings(record: Record) -> Floats:
-    """Returns the blurred potential at the positions of a sample in its periodic cell, `(positions, widths)`, V·Å."""
+    """Returns the blurred potential at the positions of a sample of a periodic cell, `(positions, widths)`, V·Å."""
     step = np.array(potential_grid(record.header["provenance"]).step)
     pixels = (record.positions_angstrom / step).T
     transform = np.fft.fft2(record.projected_potential.astype(np.float64))

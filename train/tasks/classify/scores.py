@@ -73,7 +73,7 @@ def summarise(rows: Sequence[ClassRow], label: str, classes: Sequence[str], run:
 
 
 def scores(rows: Sequence[Mapping[str, Any]], classes: int) -> ClassScores:
-    """Returns what samples score together, from at least one row of the keys of `ClassRow`."""
+    """Returns what samples, of which there is one at least, score together. Rows have the keys of `ClassRow`."""
     table = confusion(rows, "counts", classes)
     votes = [int(np.argmax(row["probability"])) for row in rows]
     found: ClassScores = {
@@ -109,7 +109,7 @@ def confusion(rows: Sequence[Mapping[str, Any]], key: str, classes: int) -> npt.
 
 
 def balanced_accuracy(table: npt.NDArray[np.int64]) -> float:
-    """Returns the mean over the classes that have samples of the fraction that is right, by a table of `confusion`."""
+    """Returns the mean over the classes that have samples of the fraction that is right, from a `confusion`."""
     sizes = table.sum(axis=1)
     return float(np.mean(np.diag(table)[sizes > 0] / sizes[sizes > 0]))
 
@@ -117,7 +117,7 @@ def balanced_accuracy(table: npt.NDArray[np.int64]) -> float:
 def macro_f1(table: npt.NDArray[np.int64]) -> float:
     """Returns the mean over classes of F1 = 2 · right / (patterns of the class + patterns that are given it).
 
-    Classes that no pattern has or is given are left out, as scikit-learn does.
+    Classes that no pattern has or is given are left out of the `confusion`, as scikit-learn does.
     """
     sizes = table.sum(axis=0) + table.sum(axis=1)
     return float(np.mean(2 * np.diag(table)[sizes > 0] / sizes[sizes > 0]))

@@ -38,7 +38,7 @@ from ..pattern_images import PATTERNS_AT_ONCE, chosen, patterns
 from ..splits import held_out_row
 from ..task import FixedLoss, Row, Task, check_finite, in_parts
 from . import labels, potential_clusters
-from .potential_clusters import Clusters
+from .potential_clusters import Clusters, nearest
 from .scores import ClassEvaluation, ClassRow, counts, scores, summarise
 from .section import Classify
 
@@ -63,15 +63,12 @@ class Classification(Task):
 
     @property
     def target(self) -> Target:
+        if self._of_positions:  # whose classes replace the density; see `readable`
+            return lambda entries, x, classes: ops.cast(ops.reshape(classes, (-1,)), "int32")
         images = self.experiment.images_per_sample()
-
-        def classes_of_samples(entries: Sequence[Entry], x: Tensor, density: Tensor) -> Tensor:
-            return ops.convert_to_tensor(np.repeat([self._class(entry) for entry in entries], images), "int32")
-
-        def classes_of_positions(entries: Sequence[Entry], x: Tensor, density: Tensor) -> Tensor:
-            return ops.cast(ops.reshape(density, (-1,)), "int32")  # see `readable`
-
-        return classes_of_positions if self._of_positions else classes_of_samples
+        return lambda entries, x, density: ops.repeat(
+            ops.convert_to_tensor([self._class(entry) for entry in entries], "int32"), images
+        )
 
     def check_listed(self, entries: Sequence[Entry]) -> None:
         if not self._of_positions:
@@ -205,17 +202,10 @@ def ring_averages(conditions: Conditions) -> Floats:
 def centroids(statistic: Floats) -> Floats:
     """Returns the mean profile `(classes, rings)` of each class; infinite for a class without patterns.
 
-    Args:
-        statistic: `(classes, 1 + rings)`, the mean over samples of the sum of [1, profile] over each class's
-            patterns.
+    The statistic `(classes, 1 + rings)` is the mean over samples of the sum of [1, profile] over a class's patterns.
     """
     patterns = statistic[:, :1]
     return np.where(patterns > 0, statistic[:, 1:] / np.where(patterns > 0, patterns, 1), np.inf)
-
-
-def nearest(profiles: Floats, means: Floats) -> npt.NDArray[np.int64]:
-    """Returns the class of each profile `(n, rings)` whose mean, of `(classes, rings)`, is nearest, `(n,)`."""
-    return np.asarray(np.argmin(((profiles[:, None] - means) ** 2).sum(axis=-1), axis=1))
 
 
 TASK = Classification

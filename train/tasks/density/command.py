@@ -104,7 +104,7 @@ COMMANDS = (
     ),
     ScanCommand(
         "live",
-        "live_command:live",
+        "live:live",
         "a density is",
         summary="reconstruct a scan while its file is written",
         description="Follows a file that grows: Merlin, raw, or HDF5 in SWMR mode. The density is written after each\n"

@@ -11,7 +11,7 @@ density in equal parts: the share of what varies along the beam that the network
 `None` where nothing varies. Where little does it is far below 0, so that a summary has its median.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -49,7 +49,7 @@ class DepthSummary(DepthScores):
 
 
 def depth_scores(prediction: npt.NDArray[Any], truth: npt.NDArray[Any], mean_target: npt.NDArray[Any]) -> DepthScores:
-    """Returns the scores of a sample, of which the network predicts `(bins, h, w)`, e/Å²."""
+    """Returns the scores of a sample, from densities `(bins, h, w)`, e/Å²."""
     p, t, mean = (np.asarray(each, np.float64) for each in (prediction, truth, mean_target))
     even = _even(t)
     varying = float(((even - t) ** 2).sum())
@@ -67,23 +67,18 @@ def summarise(scores: Sequence[DepthScores], bins: int) -> DepthSummary:
     errors = {name: [score[name] for score in scores] for name in PREDICTORS}  # type: ignore[literal-required]
     means: dict[str, Any] = {
         name: {
-            "r_factor": _mean([row["r_factor"] for row in rows]),
+            "r_factor": _defined(np.mean, [row["r_factor"] for row in rows]),
             "rmse": float(np.mean([row["rmse"] for row in rows])),
             "mae": np.mean([row["mae"] for row in rows], axis=0).tolist(),
         }
         for name, rows in errors.items()
     }
-    factors = {f"factor_{name}": _ratio(means[name], means["network"]) for name in ("own_projected", "true_projected")}
-    summary: dict[str, Any] = (
-        means
-        | factors
-        | {
-            "explained": _median([score["explained"] for score in scores]),
-            "bins": bins,
-            "samples": len(scores),
-        }
-    )
-    return cast(DepthSummary, summary)
+    own = means["network"]["r_factor"]
+    for name in ("own_projected", "true_projected"):  # how many times the error of the network theirs is
+        error = means[name]["r_factor"]
+        means[f"factor_{name}"] = error / own if error is not None and own else None
+    explained = _defined(np.median, [score["explained"] for score in scores])
+    return cast(DepthSummary, means | {"explained": explained, "bins": bins, "samples": len(scores)})
 
 
 def _even(density: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -100,19 +95,7 @@ def _errors(p: npt.NDArray[np.float64], t: npt.NDArray[np.float64]) -> DepthErro
     }
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    """Returns the mean of the values that are defined."""
+def _defined(reduce: Callable[[Any], Any], values: Sequence[float | None]) -> float | None:
+    """Returns what `reduce` makes of the values that are defined."""
     defined = [value for value in values if value is not None]
-    return float(np.mean(defined)) if defined else None
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    """Returns the median of the values that are defined."""
-    defined = [value for value in values if value is not None]
-    return float(np.median(defined)) if defined else None
-
-
-def _ratio(projected: DepthErrors, network: DepthErrors) -> float | None:
-    """Returns how many times the error of an estimate is that of the network."""
-    one, other = projected["r_factor"], network["r_factor"]
-    return one / other if one is not None and other else None
+    return float(reduce(defined)) if defined else None

@@ -30,7 +30,7 @@ Bins = Mapping[str, tuple[Array, Array]]  # truth and prediction of samples by i
 
 
 def write_bins(path: Path, bins: Bins) -> None:
-    """Writes a `depth.npz`: "{id}/truth" and "{id}/prediction" in float32. Raises WorkError if it cannot."""
+    """Writes a `depth.npz`: "{id}/truth" and "{id}/prediction" of each sample, float32."""
     arrays = {f"{id}/{name}": array for id, pair in bins.items() for name, array in zip(_NAMES, pair, strict=True)}
     with open_atomic(path) as file:
         np.savez_compressed(file, **arrays)
@@ -54,25 +54,16 @@ _NAMES = ("truth", "prediction")
 
 def section(summary: DepthSummary, pictures: Sequence[Picture], bins: Bins) -> str:
     """Returns the section of a run."""
-    shown = [picture for picture in pictures if picture.facts["id"] in bins]
-    return "\n".join(
-        (
-            "<h2>By depth</h2>",
-            _headline(summary),
-            _errors(summary),
-            *(_figure(picture, *bins[picture.facts["id"]]) for picture in shown),
-        )
-    )
+    shown = [_figure(picture, *bins[picture.facts["id"]]) for picture in pictures if picture.facts["id"] in bins]
+    return "\n".join(("<h2>By depth</h2>", _headline(summary), _errors(summary), *shown))
 
 
 def _headline(summary: DepthSummary) -> str:
     """The main result in a paragraph."""
     explained = summary["explained"]
-    varying = (
-        ""
-        if explained is None
-        else f" In the median sample it finds {number(100 * explained, '.0f')} % of what varies along the beam."
-    )
+    varying = ""
+    if explained is not None:
+        varying = f" In the median sample it finds {number(100 * explained, '.0f')} % of what varies along the beam."
     return (
         f"<p>The density of {summary['bins']} equal bins along the beam, the first where it enters. The error of equal "
         f"parts of the network's own projected density is {_factor(summary['factor_own_projected'])} times that of the "
@@ -115,13 +106,8 @@ def _figure(picture: Picture, truth: Array, prediction: Array) -> str:
 
 @styled
 def bins_figure(facts: Mapping[str, Any], truth: Array, prediction: Array) -> Figure:
-    """Draws the true bins above those of the network, all on one scale.
-
-    Args:
-        facts: `density_frame` and `thickness_angstrom` of the sample.
-        truth: Bins, (bins, h, w), e/Å².
-    """
-    pixels = PixelGrid(facts["density_frame"][0], facts["density_frame"][1])
+    """Draws the true bins, (bins, h, w), e/Å², above those of the network, all on one scale."""
+    pixels = PixelGrid(*facts["density_frame"])
     aspect = pixels.aspect(truth.shape[1:])
     figure, axes = panels(aspect, aspect, columns=len(truth))
     norm = Normalize(min(0.0, float(truth.min())), float(truth.max()) or 1.0)

@@ -8,7 +8,7 @@ targets. A network that scores no better has learned nothing from the patterns. 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import ase
 import numpy as np
@@ -45,19 +45,11 @@ AtomsOf = Callable[[Entry], ase.Atoms | None]
 DataFormat = Literal["channels_last", "channels_first"]
 
 
-class Readable(Protocol):
-    """A source of samples, such as `namsa.dataset.shards.Dataset`."""
-
-    def read(self, sample_id: str, /) -> Record:
-        """Returns a sample."""
-        ...
-
-
 @dataclass(frozen=True)
 class HeldOut:
     """One rank's share of the held-out samples."""
 
-    dataset: Readable  # where the samples are read
+    dataset: Any  # where the samples are read, such as `namsa.dataset.shards.Dataset`
     # The rank's manifest entries. Each held-out entry belongs to exactly one rank; a rank may have none.
     entries: Sequence[Entry]
     mean_image: npt.NDArray[Any]  # mean of the training targets, (h, w), or (bins, h, w) by depth, e/Å²
@@ -154,7 +146,7 @@ def evaluate(
 
 
 def predictions(
-    predict: Predict, experiment: Experiment, dataset: Readable, entries: Sequence[Entry]
+    predict: Predict, experiment: Experiment, dataset: Any, entries: Sequence[Entry]
 ) -> Iterator[tuple[Entry, Record, Array]]:
     """Yields each entry with its record and its estimated density, (h, w) or (bins, h, w), e/Å²."""
     size, window = experiment.training.batch_size, experiment.window_shapes()[0][:2]

@@ -8,6 +8,7 @@ What is held are the rows of one strip on the network's detector, and images. Th
 caller names a file, and an interrupted reconstruction continues from there to the same result.
 """
 
+import argparse
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,17 +23,26 @@ import xxhash
 from rich.console import Console
 
 from namsa.arrays import Array
+from namsa.cli.calibration_options import calibration_overrides
+from namsa.cli.calibration_options import layout as layout_of
 from namsa.errors import InputError
+from namsa.files import check_output
 from namsa.io.calibration import CalibrationOverrides, FourDData, calibrate
+from namsa.io.read_options import parse_shape
+from namsa.text import printable
 
 from ...apply import reading, resampling, tiles
 from ...apply.aberrations import MEASURED
 from ...apply.models import Model
 from ...apply.row_sources import ArrayStream, GrowingFile, RowSource
+from ...apply.scan_result import beam_intensity as given_intensity
+from ...apply.scan_result import picture_beside
 from ...apply.scans import BEAM_INTENSITY, Notes, check_number, fit_scan, network_for
 from ...apply.trust import KnownSpecimen
 from ...apply.windows import note_findings
+from ...ranks.signals import Stopped
 from .application import Prepared, ReconstructionOptions, assemble, check_arguments, check_layout, prepare
+from .command import known_specimen
 from .live_state import LiveState, image_arrays, read_state, write_state
 from .result import Reconstruction
 
@@ -253,3 +263,40 @@ def first_rows(blocks: Iterator[Array], count: int) -> tuple[Array, Iterator[Arr
     while sum(map(len, taken)) < count:
         taken.append(next(blocks))
     return np.concatenate(taken)[:count], chain(taken, blocks)
+
+
+def live(options: argparse.Namespace) -> None:
+    """Follows a file, and writes the density after each strip of windows."""
+    inputs = (options.data, Path(options.checkpoint))
+    console, picture = Console(markup=False), picture_beside(options.out, inputs)
+    state = options.out.with_suffix(".live.npz")
+    check_output(state, inputs, f"--out {options.out}: the state to continue from")
+    in_file = layout_of(options)
+    scan_shape = parse_shape(in_file.pop("scan_shape"), "--scan-shape")
+    if scan_shape is None:
+        raise InputError(f"{options.data} is still being written: give the whole scan's shape with --scan-shape SYxSX")
+    try:
+        for update in reconstruct_live(
+            options.data,
+            options.checkpoint,
+            calibration_overrides(options),
+            scan_shape=scan_shape,
+            beam_intensity=given_intensity(options),
+            specimen=known_specimen(options),
+            options=ReconstructionOptions(options.passes),
+            state=state,
+            wait_s=options.wait,
+            layout=in_file,
+            console=console,
+        ):
+            update.result.save(options.out)
+            console.print(
+                f"row {update.rows_read} of {scan_shape[0]}: {update.rows_done} rows of {options.out} are final, "
+                f"{update.seconds:.2g} s",
+                highlight=False,
+                soft_wrap=True,
+            )
+    except KeyboardInterrupt:
+        raise Stopped("interrupted; the same command continues from the last strip") from None
+    update.result.show(picture)
+    console.print(printable(f"{options.out} and {picture}"), highlight=False, soft_wrap=True)

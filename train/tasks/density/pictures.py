@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from namsa.dataset.records import Record
 from namsa.errors import InputError
@@ -28,17 +28,9 @@ Array = npt.NDArray[np.float32]
 Pair = Annotated[Sequence[float], Field(min_length=2, max_length=2)]
 
 
-def _check_frame(frame: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
-    if [len(pair) for pair in frame] != [2, 2] or not all(
-        SMALLEST_STEP <= step <= 1 / SMALLEST_STEP for step in frame[0]
-    ):
-        raise ValueError("a frame has a step above 0 and an origin, each as [y, x]")
-    return frame
-
-
 SMALLEST_STEP = 1e-6  # Å or mrad
-Frame = Annotated[Sequence[Sequence[float]], AfterValidator(_check_frame)]
-
+Step = Annotated[float, Field(ge=SMALLEST_STEP, le=1 / SMALLEST_STEP)]
+Frame = tuple[Annotated[Sequence[Step], Field(min_length=2, max_length=2)], Pair]  # step and origin of pixels, (y, x)
 
 LARGEST_FILE_BYTES = 2**30  # of all arrays, unpacked
 
@@ -74,7 +66,7 @@ ARRAYS = tuple(field.name for field in fields(Picture) if field.name != "facts")
 
 
 def picture(row: SampleRow, record: Record, prediction: Array) -> Picture:
-    """Returns what the report shows of a sample and its estimated density, (h, w), e/Å²."""
+    """Returns what the report shows of a sample, whose density is estimated, (h, w), e/Å²."""
     provenance, patterns = record.provenance, record.patterns()
     angles, positions = pattern_grid(provenance), scan_positions(provenance).tolist()
     semiangle_mrad, extent = value(provenance, "semiangle_mrad"), value(provenance, "extent_angstrom")
@@ -123,11 +115,8 @@ def decode_array(value: dict[str, Any]) -> Array:
 def write_predictions(path: Path, pictures: Sequence[Picture], mean_image: npt.NDArray[Any]) -> None:
     """Writes a `predictions.npz`, over another, with the mean of the training targets, (h, w), e/Å².
 
-    It holds, in float32, "mean_image" (h, w) and "{id}/{name}" for each of `ARRAYS`, and "metadata": a JSON list with
-    the facts of each picture, in the order of display.
-
-    Raises:
-        WorkError: If the file cannot be written.
+    It holds, in float32, "mean_image" (h, w), the mean of the training targets, e/Å², and "{id}/{name}" for each of
+    `ARRAYS`; and "metadata": a JSON list with the facts of each picture, in the order of display.
     """
     arrays = {
         f"{each.facts['id']}/{name}": array.astype(np.float32)

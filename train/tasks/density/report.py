@@ -11,7 +11,6 @@ from rich.table import Table
 from namsa.dataset.entry import UNKNOWN
 
 from ...measure.groups import title
-from ...measure.results import PerformanceSummary
 from ...reports.figures import data_uri
 from ...reports.report import ResultPart, read_if_there
 from ...reports.report_tables import count, missing, number, table
@@ -43,34 +42,22 @@ WORST_ROWS = 10  # of the table of the worst samples
 
 def terminal(evaluation: Evaluation) -> Table:
     """Returns the mean scores of the network beside those of the mean image, and the sustained FLOP/s."""
-    found = Table(
-        title=f"Held-out materials ({evaluation['split'] or 'none'})",
-        caption=_rate(evaluation["run"].get("performance")),
-    )
+    measured, caption = evaluation["run"].get("performance"), ""
+    if measured and "wall_s" in measured:
+        rate, steps = measured["sustained_flop_per_s"], measured["wall_s"]["steps"]
+        caption = f"convolutions: sustained {rate:.3g} FLOP/s over {steps} steps, with reading and checkpoints\n"
+    found = Table(title=f"Held-out materials ({evaluation['split'] or 'none'})", caption=caption)
     for heading in ("", "network", "mean image"):
         found.add_column(heading, justify="right")
     baseline = cast("dict[str, float | None]", evaluation["mean_predictor"])
     for name, score in cast("dict[str, float | None]", evaluation["mean"]).items():
-        found.add_row(name, _format(score), _format(baseline[name]))
+        found.add_row(name, number(score, ".4g"), number(baseline[name], ".4g"))
     if by_depth := evaluation.get("by_depth"):
         errors = by_depth["network"], by_depth["mean_predictor"]
-        found.add_row("by depth: r_factor", *(_format(each["r_factor"]) for each in errors))
-        found.add_row("true projected / n", _format(by_depth["true_projected"]["r_factor"]), "")
-        found.add_row("own projected / n", _format(by_depth["own_projected"]["r_factor"]), "")
+        found.add_row("by depth: r_factor", *(number(each["r_factor"], ".4g") for each in errors))
+        found.add_row("true projected / n", number(by_depth["true_projected"]["r_factor"], ".4g"), "")
+        found.add_row("own projected / n", number(by_depth["own_projected"]["r_factor"], ".4g"), "")
     return found
-
-
-def _rate(measured: PerformanceSummary | None) -> str:
-    """Returns a line about the sustained FLOP/s, empty if no steps were taken."""
-    if not measured or "wall_s" not in measured:
-        return ""
-    rate, steps = measured["sustained_flop_per_s"], measured["wall_s"]["steps"]
-    return f"convolutions: sustained {rate:.3g} FLOP/s over {steps} steps, with reading and checkpoints\n"
-
-
-def _format(score: float | None) -> str:
-    """Returns a score as text."""
-    return "–" if score is None else f"{score:.4g}"
 
 
 def _part(run_dir: Path) -> ResultPart:
@@ -109,6 +96,10 @@ def headline(evaluation: Evaluation) -> str:
     defined = [(network, rival) for network, rival in pairs if network is not None and rival is not None]
     better = sum(network > rival for network, rival in defined)
     words, unit = quantity_of(evaluation)
+    names = {row["material"] for row in samples}
+    materials = f"{count(len(names), 'material')} that training never saw"
+    if names == {UNKNOWN}:
+        materials = "materials that the files do not name"
     titles = ((SSIM, "SSIM"), (PEARSON, "Pearson correlation"), (in_unit(MAE, unit), "mean absolute error"))
     ssim, pearson, mae = (
         f"{score} <strong>{metric.text(mean)}</strong> (mean image: {metric.text(mean_image)})"
@@ -116,19 +107,10 @@ def headline(evaluation: Evaluation) -> str:
     )
     return (
         f'<p class="headline">On {count(len(samples), "held-out sample")} of '
-        f"{_materials({row['material'] for row in samples})}, the network "
+        f"{materials}, the network "
         f"reconstructs the {words} with {ssim}, {pearson} and {mae}. "
         f"That error is {ratio_or_difference(MAE, mean['mae'], mean_image['mae'])} than the error of the mean training "
         f"image; the SSIM is higher in {better} of {count(len(defined), 'sample')}.</p>"
-    )
-
-
-def _materials(names: set[str]) -> str:
-    """Returns what the materials of held-out samples are, of which a file may say nothing."""
-    return (
-        "materials that the files do not name"
-        if names == {UNKNOWN}
-        else (f"{count(len(names), 'material')} that training never saw")
     )
 
 
@@ -152,11 +134,7 @@ def means(evaluation: Evaluation) -> str:
 def reconstructions(
     pictures: Sequence[Picture], mean_image: npt.NDArray[Any], evaluation: Evaluation | None = None
 ) -> str:
-    """Returns the pictures of some samples.
-
-    Args:
-        evaluation: Results on all samples, among which these have a rank. `None` if they are not at hand.
-    """
+    """Returns the pictures of some samples, beside the mean of the training targets, with their ranks in a run."""
     if not pictures:
         return missing("No pictures: no held-out sample has been evaluated.")
     ranked, unit = worst_first(evaluation) if evaluation else [], quantity_of(evaluation).unit
@@ -246,26 +224,15 @@ def _table_of_samples(caption: str, rows: Sequence[SampleRow], unit: str) -> str
             escape(row["formula"]),
             zone_axis(row["zone_axis"]),
             escape(row["split"]),
-            *(
-                [f'<div class="conditions">{conditions_text(_without_thickness(sample_conditions(row)))}</div>']
-                * varied
-            ),
+            *[f'<div class="conditions">{conditions_text(_without_thickness(sample_conditions(row)))}</div>'] * varied,
             f"{row['thickness_angstrom']:.1f}",
             *compared(row),
             *([_consistency(row)] if calibrated else []),
         )
         for row in rows
     ]
-    head = [
-        "Sample",
-        "Formula",
-        "Zone",
-        "Split",
-        *(["Conditions"] if varied else []),
-        "Thickness, Å",
-        *compared_head(unit),
-    ]
-    head += ["R of the patterns (without specimen)"] if calibrated else []
+    head = ["Sample", "Formula", "Zone", "Split", *["Conditions"] * varied, "Thickness, Å", *compared_head(unit)]
+    head += ["R of the patterns (without specimen)"] * calibrated
     return table(caption, head, cells, text_columns=4 + varied)
 
 
@@ -285,11 +252,7 @@ def _consistency(row: SampleRow) -> str:
 class DensityReport:
     """A `train.tasks.reporting.RunReport` whose parts are shown as far as their files are there."""
 
-    def read(self, path: Path) -> Evaluation:
-        return read_evaluation(path)
-
-    def part(self, run_dir: Path) -> ResultPart:
-        return _part(run_dir)
+    read, part = staticmethod(read_evaluation), staticmethod(_part)
 
     def table(self, evaluation: Mapping[str, Any], run_dir: Path, page: Path | None) -> Table:
         return with_places(terminal(cast(Evaluation, evaluation)), run_dir, page)

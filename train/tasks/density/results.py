@@ -150,12 +150,9 @@ class DoseRow(Scores):
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Returns the contents of an `evaluation.json`.
+    """Returns the contents of an `evaluation.json`. Raises InputError if it cannot be read or holds something else.
 
-    Values have their types. Of the facts about the run, those that earlier versions did not write are absent.
-
-    Raises:
-        InputError: If the file cannot be read or holds something else.
+    Of the facts about the run, those that earlier versions did not write are absent.
     """
     evaluation = read_json(path)
     run = evaluation.get("run") if isinstance(evaluation, dict) else None

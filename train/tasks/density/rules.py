@@ -34,14 +34,12 @@ def _check_target(experiment: Experiment) -> None:
     kind, inputs = experiment.target.kind, experiment.training.inputs
     if kind != "density" and experiment.target.depth_bins > 1:
         raise ValueError(f"samples hold no potential by depth: set target.depth_bins to 1, or kind {kind} to density")
-    given = {
-        "density": inputs.density_scale_e_per_angstrom2 != 1,
-        "potential": inputs.potential_scale_v_angstrom is not None,
-    }
-    keys = {"density": "density_scale_e_per_angstrom2", "potential": "potential_scale_v_angstrom"}
-    for other, is_given in given.items():
-        if is_given and other != kind:
-            raise ValueError(f"training.inputs.{keys[other]} is for target.kind {other}, not {kind}: leave it out")
+    for other, key, unset in (
+        ("density", "density_scale_e_per_angstrom2", 1),
+        ("potential", "potential_scale_v_angstrom", None),
+    ):
+        if other != kind and getattr(inputs, key) != unset:
+            raise ValueError(f"training.inputs.{key} is for target.kind {other}, not {kind}: leave it out")
 
 
 def _check_bins(network: Network, training: Training, depth_bins: int) -> None:

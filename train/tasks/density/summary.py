@@ -1,6 +1,7 @@
 """Means of the scores of held-out samples, by group, and the choice of the samples that the report shows."""
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any, cast
 
 import numpy as np
@@ -78,18 +79,15 @@ def choose(samples: Sequence[SampleRow]) -> list[str]:
     ranked = sorted((row for row in samples if row["split"] == split), key=_by_ssim)
     if not ranked:
         return []
-    chosen = [*_first_of_each(ranked, _material)[:WORST], ranked[len(ranked) // 2], ranked[-1]]
+    material = itemgetter("material")
+    chosen = [*_first_of_each(ranked, material)[:WORST], ranked[len(ranked) // 2], ranked[-1]]
     kinds = {_kind(row) for row in chosen}
     chosen += _first_of_each([row for row in ranked if _kind(row) not in kinds], _kind)
-    materials = {_material(row) for row in chosen}
-    others = _first_of_each([row for row in ranked if _material(row) not in materials], _material)
+    materials = {row["material"] for row in chosen}
+    others = _first_of_each([row for row in ranked if row["material"] not in materials], material)
     candidates = [*chosen, *_spaced(others, max(PICTURES - len(chosen), 0)), *_spaced(ranked, PICTURES)]
     ids = list(dict.fromkeys(row["id"] for row in candidates))[:PICTURES]
     return [row["id"] for row in ranked if row["id"] in ids]
-
-
-def _material(row: SampleRow) -> str:
-    return row["material"]
 
 
 def _kind(row: SampleRow) -> str | float:
@@ -106,12 +104,9 @@ def _first_of_each(rows: Sequence[SampleRow], key: Callable[[SampleRow], str | f
 
 def _means(rows: Sequence[SampleRow]) -> tuple[Scores, Scores]:
     """Mean scores of the network and of the mean-image predictor."""
-    network = cast(Sequence[dict[str, Any]], rows)
-    mean_image = cast(Sequence[dict[str, Any]], [row["mean_predictor"] for row in rows])
-    return (
-        cast(Scores, mean_metrics(network) | mean_column_metrics(network)),
-        cast(Scores, mean_metrics(mean_image) | mean_column_metrics(mean_image)),
-    )
+    both = cast(tuple[Sequence[dict[str, Any]], ...], (rows, [row["mean_predictor"] for row in rows]))
+    network, mean_image = (cast(Scores, mean_metrics(each) | mean_column_metrics(each)) for each in both)
+    return network, mean_image
 
 
 def _grouped(rows: Sequence[SampleRow], keys: Sequence[str]) -> list[dict[str, Any]]:

@@ -125,7 +125,8 @@ def embed(
     note, model = Notes(console), network_for("embed", model)
     network = model.experiment.network
     assert isinstance(network, CVAEConfig)
-    check_clusters(clusters)
+    if not 1 <= clusters <= MOST_CLUSTERS:
+        raise InputError(f"clusters is {shorten(clusters)}: give a number from 1 to {MOST_CLUSTERS}")
     keras_model = build_loaded(model, network)
     with (
         open_scan(
@@ -152,14 +153,8 @@ def embed(
     )
 
 
-def check_clusters(clusters: int) -> None:
-    """Raises InputError unless patterns can be divided into so many clusters."""
-    if not 1 <= clusters <= MOST_CLUSTERS:
-        raise InputError(f"clusters is {shorten(clusters)}: give a number from 1 to {MOST_CLUSTERS}")
-
-
 def _encode(bands: Iterator[Array], model: Model, keras_model: Any) -> tuple[Array, Array]:
-    """Returns latent numbers `(sy, sx, latent)` and errors `(sy, sx)` of bands of patterns `(rows, sx, dy, dx)`."""
+    """Returns latent numbers `(sy, sx, latent)` and errors `(sy, sx)` of a scan, from bands `(rows, sx, dy, dx)`."""
     autoencode, detector = autoencoder(keras_model), model.conditions.detector_shape
     latents, errors = [], []
     for band in bands:

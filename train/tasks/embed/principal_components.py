@@ -47,7 +47,7 @@ def moments(patterns: npt.NDArray[np.float32], probes: Floats) -> Floats:
 
 
 def fit(mean_moments: Floats, probes: Floats, count: int) -> PrincipalComponents:
-    """Returns the first principal components from the mean of `moments` over all patterns."""
+    """Returns the first principal components, from the mean of `moments` over all patterns."""
     mean, products = mean_moments[0], mean_moments[1:].T
     sketch = products - np.outer(mean, mean @ probes)  # C times the vectors
     core = probes.T @ sketch

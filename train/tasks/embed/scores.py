@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import xxhash
+from scipy import special
 from scipy.cluster.vq import kmeans, vq
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
@@ -171,21 +172,15 @@ def cluster(points: npt.NDArray[Any], count: int, seed: int = 0) -> tuple[npt.ND
 
 
 def normalised_mutual_information(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
-    """Returns how well two groupings `(n,)` of the same points agree, whatever the names of the groups.
+    """Returns how well two groupings of the same points, `(n,)` each, agree, whatever the names of the groups.
 
     It is the mutual information over the mean of the two entropies: 0 for independent groupings, 1 for equal ones.
     """
     (_, first), (_, second) = (np.unique(np.asarray(groups), return_inverse=True) for groups in (one, other))
     table = np.zeros((first.max() + 1, second.max() + 1))
     np.add.at(table, (first, second), 1 / len(first))
-    rows, columns = table.sum(axis=1), table.sum(axis=0)
-    mean_entropy = (_entropy(rows) + _entropy(columns)) / 2
+    entropies = [float(special.entr(each).sum()) for each in (table, table.sum(axis=1), table.sum(axis=0))]
+    mean_entropy = (entropies[1] + entropies[2]) / 2
     if mean_entropy == 0:  # both have one group only
         return 1.0
-    return float(np.clip((2 * mean_entropy - _entropy(table)) / mean_entropy, 0, 1))
-
-
-def _entropy(probabilities: npt.NDArray[np.float64]) -> float:
-    """Returns the entropy in nat."""
-    positive = probabilities[probabilities > 0]
-    return -float(np.sum(positive * np.log(positive)))
+    return float(np.clip((2 * mean_entropy - entropies[0]) / mean_entropy, 0, 1))

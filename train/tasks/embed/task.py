@@ -183,16 +183,13 @@ def decoder(model: Any, experiment: Experiment) -> Callable[[Floats], Images]:
 def _errors(entry: Entry, x: Images, decoded: Images, mean: Floats, log_variance: Floats) -> dict[str, float]:
     """Returns the mean over the patterns of the error and of the divergence."""
     divergence = (np.exp(log_variance) + mean**2 - 1 - log_variance).sum(axis=1) / 2
-    found = {
-        "rmse": float(rmse_of_each(x, decoded).mean()),
-        "divergence": float(divergence.mean()),
-    }
+    found = {"rmse": float(rmse_of_each(x, decoded).mean()), "divergence": float(divergence.mean())}
     check_finite(entry, np.array(list(found.values())))
     return found
 
 
 def rmse_of_each(patterns: npt.NDArray[Any], others: npt.NDArray[Any]) -> Floats:
-    """Returns the root mean square difference of each of patterns `(n, ...)` from others that fit, `(n,)`."""
+    """Returns the rms difference of patterns `(n, ...)` from others of a shape that fits, `(n,)`."""
     squares = (patterns.astype(np.float64) - others) ** 2
     return np.asarray(np.sqrt(squares.mean(axis=tuple(range(1, squares.ndim)))))
 

@@ -83,7 +83,7 @@ def calibrate_estimates(model: Model, dataset: Dataset, on_sample: OnSample) -> 
 
 
 def calibrate_run(run_dir: Path, options: Namespace, on_sample: OnSample) -> Callable[[], str]:
-    """Calibrates a run for `train calibrate`; returns what says the result. Raises InputError if it cannot."""
+    """Measures a run for `python -m train calibrate`, and returns what says the result."""
     if options.data:
         raise InputError("--data is for networks of the density: leave it out")
     model = load_model(run_dir)
@@ -105,7 +105,7 @@ def described(calibration: EstimateCalibration) -> list[str]:
 
 
 def read_estimate_calibration(model: Model) -> EstimateCalibration | None:
-    """Returns a model's `calibration.json`, if there is one. Raises InputError if it holds something else."""
+    """Returns the contents of `calibration.json` in a model's folder. `None` if there is no such file."""
     path = model.folder / CALIBRATION
     if not path.is_file():
         return None

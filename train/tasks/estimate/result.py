@@ -87,16 +87,12 @@ class EstimatedScan(ScanResult):
         return maps | {f"{name}_error": (image, QUANTITIES[name].unit) for name, image in self.errors.items()}
 
     def _facts(self) -> dict[str, Any]:
-        return {"quantities": self._values()}
+        return {"quantities": {each.name: {"value": each.value, "error": each.error} for each in self.quantities}}
 
     def _figure(self, title: str) -> "Figure":
-        from .figure import EstimatePanel, estimate_figure
+        from .figure import estimate_figure
 
-        panels = []
-        for each in self.quantities:
-            unit, windows, limits = QUANTITIES[each.name].unit, self.values[each.name], self.ranges[each.name]
-            panels.append(EstimatePanel(str(each), unit, each.value, each.error, windows.ravel(), limits))
-        return estimate_figure(panels, title)
+        return estimate_figure(self, title)
 
     def compared_with(self, config: SimulationConfig) -> Comparison:
         """Compares the quantities with the samples that a network was trained on.
@@ -116,9 +112,6 @@ class EstimatedScan(ScanResult):
         checked = frozenset(QUANTITIES[name].varied for name in self.values)
         facts = {key: self.provenance[key] for key in ("model", "weights_digest")}
         return Comparison(said, outside, checked, facts | self._facts() | {"outside": outside})
-
-    def _values(self) -> dict[str, dict[str, float]]:
-        return {each.name: {"value": each.value, "error": each.error} for each in self.quantities}
 
     def __repr__(self) -> str:
         return f"<EstimatedScan: {', '.join(map(str, self.quantities))}>"

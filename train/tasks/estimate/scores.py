@@ -77,7 +77,7 @@ def summarise(
 
 
 def calibrate(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, QuantityCalibration]:
-    """Returns the factors with which one standard deviation covers 68.27 % of the errors of `EstimateRow`s."""
+    """Returns the factors with which one standard deviation covers 68.27 % of the errors of one sample or more."""
     found: dict[str, QuantityCalibration] = {}
     for name in names:
         error, deviation = np.abs(errors(rows, name)), _column(rows, "deviation", name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
+from scipy import special
 
 from fcdensenet.config import NetworkConfig
 from namsa.arrays import Array
@@ -86,7 +87,9 @@ def segment(
         WorkError: If the file is damaged.
     """
     note, model = Notes(console), network_for("segment", model)
-    config, multiple = _network(model)
+    config = model.experiment.network
+    assert isinstance(config, NetworkConfig | DeepLabV3PlusConfig)
+    multiple = 2**config.pools if isinstance(config, NetworkConfig) else STRIDE  # of the sides of an image
     with open_scan(data, model, calibration, note, beam_intensity=beam_intensity, layout=layout) as scan:
         plan = scan.plan
         sides = zip(plan.scan_shape, model.conditions.scan_shape, strict=True)
@@ -97,7 +100,7 @@ def segment(
         with scan.bands(note.console) as bands:
             for strip in tiles.strips(bands, plan.along_y, images.rows):
                 images.add(strip, predict)
-        probabilities = images.probabilities()
+        probabilities = images.blend.mean()
         labels = probabilities.argmax(axis=0).astype(np.uint8)
         for number, name in enumerate(images.classes):
             note(f"{name}: {100 * np.count_nonzero(labels == number) / labels.size:.3g} % of the positions")
@@ -117,6 +120,7 @@ class _SegmentImages:
         classes: Names of the classes.
         rows: Rows of the network's positions of each strip of windows.
         bright_field: Fraction of the beam in the bright disk.
+        blend: The probability of each class, `(classes, ny, nx)`.
     """
 
     def __init__(self, scan: tuple[int, int], window: tuple[int, int], multiple: int, model: Model) -> None:
@@ -124,7 +128,7 @@ class _SegmentImages:
         self.rows, self._columns = (
             tiles.window_slices(size, side, multiple) for size, side in zip(scan, window, strict=True)
         )
-        self._blend = tiles.Blend(scan, int(MARGIN * min(window)), (len(self.classes),))
+        self.blend = tiles.Blend(scan, int(MARGIN * min(window)), (len(self.classes),))
         self.bright_field = np.zeros(scan, np.float32)
         self._disk, self._strips = resampling.in_bright_disk(model.conditions), 0
         self._intensity = np.zeros(2)
@@ -139,18 +143,5 @@ class _SegmentImages:
         for first in range(0, len(self._columns), size):
             columns = self._columns[first : first + size]
             logits = predict(np.stack([patterns[:, column] for column in columns]), 1.0)
-            odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
-            probabilities = odds / odds.sum(axis=-1, keepdims=True)
-            for column, found in zip(columns, probabilities, strict=True):
-                self._blend.add((row, column), np.moveaxis(found, -1, 0)[None])
-
-    def probabilities(self) -> npt.NDArray[np.float64]:
-        """Returns the blended probability of each class, `(classes, ny, nx)`."""
-        return self._blend.mean()
-
-
-def _network(model: Model) -> tuple[NetworkConfig | DeepLabV3PlusConfig, int]:
-    """Returns the network of a model and the number whose multiples its images have as sides."""
-    config = model.experiment.network
-    assert isinstance(config, NetworkConfig | DeepLabV3PlusConfig)
-    return config, 2**config.pools if isinstance(config, NetworkConfig) else STRIDE
+            for column, found in zip(columns, special.softmax(logits, axis=-1), strict=True):
+                self.blend.add((row, column), np.moveaxis(found, -1, 0)[None])

@@ -15,7 +15,6 @@ of a later class lie upon those of earlier ones, which are drawn more often to m
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,21 +29,15 @@ from .section import Inclusion, Segment
 _COMPOSITE = 7  # stream of random numbers, beside those of `train.input`
 
 
-@dataclass(frozen=True)
 class Composer:
-    """Makes composites, each from the seed of its matrix's sample and the number of an epoch."""
+    """Makes composites of samples of `scan` positions, each from the seed of its matrix and the number of an epoch."""
 
-    segment: Segment  # the section training.segment
-    scan: tuple[int, int]  # positions of a sample, (y, x)
-    entries: Sequence[Entry]  # the samples that composites are made of
-    _groups: dict[Any, dict[str, list[Entry]]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        groups: dict[Any, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
-        for entry in sorted(self.entries, key=lambda entry: entry.id):
+    def __init__(self, segment: Segment, scan: tuple[int, int], entries: Sequence[Entry]) -> None:
+        self.segment, self.scan, self.entries = segment, scan, entries
+        self._groups: dict[Any, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+        for entry in sorted(entries, key=lambda entry: entry.id):
             if entry.kind == "crystal":
-                groups[_conditions(entry)][entry.material].append(entry)
-        object.__setattr__(self, "_groups", groups)
+                self._groups[_conditions(entry)][entry.material].append(entry)
 
     def lacking(self, entry: Entry) -> list[str]:
         """Returns the classes of which no sample goes with an entry as the matrix."""
@@ -130,7 +123,7 @@ SHAPES: dict[str, Shape] = {"grain": polygon, "phase": ellipse}
 def draw_labels(
     scan: tuple[int, int], inclusions: Sequence[tuple[Inclusion, Shape]], rng: np.random.Generator
 ) -> Labels:
-    """Returns the class of each position of a scan (y, x): 0, and from 1 on those of the inclusions by their shapes."""
+    """Returns the class of each position of a scan: 0, and from 1 on those of the inclusions."""
     labels, left = np.zeros(scan, np.uint8), 1.0
     drawn = []
     for inclusion, _ in reversed(inclusions):  # which fraction the shapes of each class cover before the later ones

@@ -56,7 +56,7 @@ class SegmentEvaluation(TypedDict):
 def summarise(
     rows: Sequence[SegmentRow], segment: Segment, first_epoch_fractions: Sequence[float], run: RunFacts
 ) -> SegmentEvaluation:
-    """Returns the scores by source and split, beside the fractions of the classes in the first epoch."""
+    """Returns the scores by source and split, beside the fractions of the classes in the first epoch's composites."""
     groups = {source: by_split(row for row in rows if row["source"] == source) for source in SOURCES}
     classes = segment.classes
     return {
@@ -78,7 +78,7 @@ def summarise(
 
 
 def scores(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> SegmentScores:
-    """Returns what samples score together, from at least one row of the keys of `SegmentRow`."""
+    """Returns what samples, of which there is one at least, score together. Rows have the keys of `SegmentRow`."""
     table = total(rows, len(classes))
     positions, by_class = int(table.sum()), table.sum(axis=1)
     all_matrix = np.zeros_like(table)
@@ -96,7 +96,7 @@ def scores(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Segment
 
 
 def confusion(truth: npt.NDArray[Any], labels: npt.NDArray[Any], classes: int) -> Confusion:
-    """Returns the number of positions of each class (rows) that are given to each class (columns)."""
+    """Returns the number of positions of each class from 0 on (rows) that are given to each class (columns)."""
     pairs = truth.astype(np.int64).ravel() * classes + labels.astype(np.int64).ravel()
     return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
 

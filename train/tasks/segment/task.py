@@ -48,18 +48,17 @@ _REMEDIES = {"grain": "give specimen.zone_axes another direction", "phase": "add
 
 
 def class_weights(fractions: Sequence[float], rule: str) -> tuple[float, ...]:
-    """Returns class weights by 1/√f ("inverse_sqrt"), 1/f ("inverse") or "none", whose mean over positions is 1."""
+    """Returns the weight of each class in the loss by its fraction f of the positions, whose mean weight is 1.
+
+    Weights go as 1/√f ("inverse_sqrt"), as 1/f ("inverse"), or are equal ("none").
+    """
     power = {"inverse_sqrt": -0.5, "inverse": -1.0, "none": 0.0}[rule]
     mean = sum(fraction ** (1 + power) for fraction in fractions)
     return tuple(fraction**power / mean for fraction in fractions)
 
 
 def weighted_cross_entropy(weights: Sequence[float], channels_first: bool) -> FixedLoss:
-    """Returns the loss of classes of positions: the weighted mean of the cross-entropy over positions.
-
-    Args:
-        channels_first: Whether the classes are the second axis of the network's output.
-    """
+    """Returns the loss of classes of positions: the mean over positions of cross-entropy times the class's weight."""
 
     def compute(output: Tensor, target: Tensor) -> tuple[Tensor, ...]:
         """Takes logits `(n, h, w, classes)` and classes `(n, h, w)`."""
