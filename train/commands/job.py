@@ -32,14 +32,15 @@ def run(options: argparse.Namespace) -> int:
         return _dry_run(options)
     if options.launcher or options.ranks or options.min_ranks or options.json:
         return exit_code(_refuse_options)
-    return _train(
-        options.config,
-        options.overrides,
-        options.run_dir,
-        home=options.home,
-        exit_code_file=options.exit_code_file,
-        force=options.force,
-    )
+    exit_code_file: Path | None = options.exit_code_file
+    wait_s = SUPERVISED_LOCK_WAIT_S if exit_code_file else locks.WAIT_S
+
+    def work(_: Any) -> None:
+        from .. import recipe
+
+        recipe.run(options.config, options.overrides, options.run_dir, options.home, wait_s, options.force)
+
+    return _as_job(options.config, options.overrides, work, exit_code_file)
 
 
 def _refuse_options() -> None:
@@ -48,30 +49,20 @@ def _refuse_options() -> None:
 
 def evaluate(options: argparse.Namespace) -> int:
     """Evaluates the newest checkpoint of a run."""
-    return _train(options.run_dir / "config.yaml", (), options.run_dir, evaluate_only=True)
-
-
-def _train(
-    config: Path,
-    overrides: Sequence[str],
-    run_dir: Path | None,
-    *,
-    evaluate_only: bool = False,
-    home: Path | None = None,
-    exit_code_file: Path | None = None,
-    force: bool = False,
-) -> int:
-    """Runs the main job and returns its exit code."""
+    config: Path = options.run_dir / "config.yaml"
 
     def work(_: Any) -> None:
-        from .. import main, recipe
+        from .. import main
 
-        wait_s = SUPERVISED_LOCK_WAIT_S if exit_code_file else locks.WAIT_S
-        if evaluate_only:
-            main.train(config, overrides, run_dir, evaluate_only)
-        else:
-            recipe.run(config, overrides, run_dir, home, wait_s, force)
+        main.train(config, (), options.run_dir, True)
 
+    return _as_job(config, (), work)
+
+
+def _as_job(
+    config: Path, overrides: Sequence[str], work: Callable[[Any], None], exit_code_file: Path | None = None
+) -> int:
+    """Runs one rank of a job, as `as_rank`, with what computes as a configuration says."""
     chosen = exit_code(lambda: choose_backend(config, overrides), exit_code_file)
     return chosen or as_rank(work, exit_code_file)
 
@@ -103,7 +94,7 @@ def _dry_run(options: argparse.Namespace) -> int:
                 table.add_row(*row)
             console.print(table, highlight=False)
 
-    return exit_code(lambda: choose_backend(options.config, options.overrides)) or as_rank(work)
+    return _as_job(options.config, options.overrides, work)
 
 
 def _supervise(options: argparse.Namespace) -> None:

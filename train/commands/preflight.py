@@ -18,10 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from namsa.cli import doctor
-from namsa.crystals.material import Material
 from namsa.dataset import disk_space, manifest
 from namsa.dataset.entry import Entry
 from namsa.dataset.listing import list_samples
@@ -66,7 +65,7 @@ def preflight(options: argparse.Namespace) -> None:
             batch_size = experiment.training.batch_size
             of_step = step_memory(experiment, size, on_gpu=options.gpu)._asdict()
             own = _look_at_data(experiment, options.manifest, own, local_size, faults)
-        own = _with_machine(own, faults, machine.result(), _MemoryNeed(of_step, options.gpu, local_size))
+        own = _with_machine(own, faults, machine.result(), of_step, options.gpu, local_size)
     reports = [own]
     if exchange and size > 1:
         reports = meet(exchange, own, size)
@@ -95,28 +94,17 @@ def _noted(faults: list[Fault], name: str, remedy: str) -> Iterator[None]:
         faults.append(Fault(name, str(error), remedy))
 
 
-class _MemoryNeed(NamedTuple):
-    """What a step takes, a `train.scaling.memory.StepMemory`, and where."""
-
-    parts: dict[str, int]
-    gpu: bool
-    local_size: int
-
-    def fault(self, found: doctor.Report) -> Fault | None:
-        """Returns what is lacking on a machine."""
-        sizes = [check.memory_gib * 2**30 for check in found.checks if check.memory_gib]
-        there = (min(sizes) if sizes else math.inf) if self.gpu else available_memory_bytes() / self.local_size
-        if sum(self.parts.values()) <= there:
-            return None
-        words = f"{there / 1e9:.3g} GB for a rank, a step takes {in_words(self.parts)}"
-        remedy = "set training.batch_size lower, training.recompute to true, or training.split.ways to divide samples"
-        return Fault("the memory for a step", words, remedy)
-
-
-def _with_machine(own: RankReport, faults: list[Fault], found: doctor.Report, memory: _MemoryNeed) -> RankReport:
-    """Adds what the machine lacks, and the GPU that the rank would use."""
+def _with_machine(
+    own: RankReport, faults: list[Fault], found: doctor.Report, of_step: dict[str, int], gpu: bool, local_size: int
+) -> RankReport:
+    """Adds what the machine lacks, also of the memory that a step takes, and the GPU that the rank would use."""
     lacking = [Fault(check.name, check.found, check.remedy) for check in found.checks if check.needed and not check.ok]
-    lacking += [fault] if (fault := memory.fault(found)) else []
+    sizes = [check.memory_gib * 2**30 for check in found.checks if check.memory_gib]
+    there = (min(sizes) if sizes else math.inf) if gpu else available_memory_bytes() / local_size
+    if sum(of_step.values()) > there:
+        words = f"{there / 1e9:.3g} GB for a rank, a step takes {in_words(of_step)}"
+        remedy = "set training.batch_size lower, training.recompute to true, or training.split.ways to divide samples"
+        lacking.append(Fault("the memory for a step", words, remedy))
     gpus = tuple(gpu for check in found.checks for gpu in check.devices)
     return replace(own, faults=(*lacking, *faults), gpus=gpus)
 
@@ -131,7 +119,10 @@ def _look_at_data(
     with _noted(faults, "a folder for samples", disk_remedy):
         make_folder(directory)
         if experiment.data.source.per_node:
-            own = replace(own, hosts_of_disk=_hosts_of_disk(directory, own.host))
+            # Of two nodes that share the folder, the later one sees both.
+            (directory / f".node-{own.host}").touch()
+            hosts = sorted(path.name.removeprefix(".node-") for path in directory.glob(".node-*"))
+            own = replace(own, hosts_of_disk=tuple(hosts))
     with _noted(faults, "a list of samples", remedy):
         entries, first, materials = list_samples(listed or directory, experiment, _first)
         header = manifest.read_header(listed or directory)
@@ -141,7 +132,10 @@ def _look_at_data(
             materials=header["materials"],
             training_samples=sum(entry.split == "train" and not entry.skipped for entry in entries),
         )
-        needed = _bytes_needed(experiment, materials, first, local_size)
+        # The least that a node must hold: a batch for each of its ranks, and the checkpoints.
+        batch = experiment.training.batch_size * disk_space.expected_bytes(experiment, materials, first)
+        checkpoints = experiment.training.checkpoints.keep + 1  # the next is written before the oldest goes
+        needed = local_size * batch + checkpoints * CHECKPOINT_BYTES * count(experiment.network).parameters
         free = shutil.disk_usage(directory).free if directory.exists() else 0
         if directory.exists() and free < needed:
             room = (
@@ -151,24 +145,9 @@ def _look_at_data(
     return own
 
 
-def _hosts_of_disk(directory: Path, host: str) -> tuple[str, ...]:
-    """Returns the nodes that use the folder. Of two nodes that share it, the later one sees both."""
-    (directory / f".node-{host}").touch()
-    return tuple(sorted(path.name.removeprefix(".node-") for path in directory.glob(".node-*")))
-
-
 def _first(entries: Sequence[Entry]) -> Sequence[Entry]:
     """Returns the first entry that can be simulated, in a list, whose record stands for all."""
     return [entry for entry in entries if not entry.skipped][:1]
-
-
-def _bytes_needed(
-    experiment: Experiment, materials: dict[str, Material], first: Sequence[Entry], local_size: int
-) -> int:
-    """Returns the least that a node must hold: a batch for each of its ranks, and the checkpoints."""
-    batch = experiment.training.batch_size * disk_space.expected_bytes(experiment, materials, first)
-    checkpoints = experiment.training.checkpoints.keep + 1  # the next is written before the oldest goes
-    return local_size * batch + checkpoints * CHECKPOINT_BYTES * count(experiment.network).parameters
 
 
 # ---- All ranks ------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from namsa.arrays import Floats
 from namsa.inverse.columns import RADIUS_ANGSTROM, local_maxima
 from namsa.pixels import PixelGrid
 
-Metrics = dict[str, float | None]
+from .metrics import Metrics, mean_metrics
 
 NAMES = ("column_error_angstrom", "columns_found", "columns_spurious", "column_rank")
 MIN_SEPARATION_ANGSTROM = 0.8  # from a column to the next, at least twice the radius: a maximum has one column
@@ -117,8 +117,7 @@ def column_metrics(image: npt.NDArray[Any], pixels: PixelGrid, truth: AtomicColu
 def mean_column_metrics(samples: Iterable[Mapping[str, Any]]) -> Metrics:
     """Returns the mean of each metric over the samples for which it is defined. Empty if no sample has any."""
     rows = [row for row in samples if NAMES[0] in row]
-    defined = {name: [v for row in rows if (v := row[name]) is not None] for name in NAMES if rows}
-    return {name: float(np.mean(values)) if values else None for name, values in defined.items()}
+    return mean_metrics(rows, NAMES) if rows else {}
 
 
 def _nearest(points: Floats, among: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:

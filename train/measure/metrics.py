@@ -13,7 +13,7 @@ Images are `(h, w)`, in e/Å². Only `huber`, the loss of the training, is compu
 - r_factor: Σ|p − t| / Σ|t|, as in crystallography. None if t is zero everywhere.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -52,31 +52,22 @@ def image_metrics(
     error = np.abs(p - t)
     span = float(np.ptp(t))
     unit = max(float(t.std()), limits[0] * float(t.mean()), limits[1] * density_scale) if limits else density_scale
+    scaled, mean_square = error / unit, float((error**2).mean())
     return {
-        "huber": _huber(error / unit, huber_delta),
+        "huber": float(np.where(scaled <= huber_delta, scaled**2 / 2, huber_delta * (scaled - huber_delta / 2)).mean()),
         "mae": float(error.mean()),
-        "psnr": _psnr(float((error**2).mean()), span),
+        "psnr": float(10 * np.log10(span**2 / mean_square)) if span > 0 and mean_square > 0 else None,
         "ssim": _ssim(p, t, span),
         "pearson": _pearson(p, t),
         "r_factor": float(error.sum() / np.abs(t).sum()) if t.any() else None,
     }
 
 
-def mean_metrics(samples: Iterable[Mapping[str, float | None]]) -> Metrics:
+def mean_metrics(samples: Iterable[Mapping[str, float | None]], names: Sequence[str] = NAMES) -> Metrics:
     """Returns the mean of each metric over the samples for which it is defined. `None` if it is defined for none."""
     rows = list(samples)
-    defined = {name: [v for row in rows if (v := row[name]) is not None] for name in NAMES}
+    defined = {name: [v for row in rows if (v := row[name]) is not None] for name in names}
     return {name: float(np.mean(values)) if values else None for name, values in defined.items()}
-
-
-def _huber(error: npt.NDArray[np.float64], delta: float) -> float:
-    """Returns the mean of Huber's function."""
-    return float(np.where(error <= delta, error**2 / 2, delta * (error - delta / 2)).mean())
-
-
-def _psnr(mean_square: float, span: float) -> float | None:
-    """Returns the peak signal-to-noise ratio, dB."""
-    return float(10 * np.log10(span**2 / mean_square)) if span > 0 and mean_square > 0 else None
 
 
 def _ssim(p: npt.NDArray[np.float64], t: npt.NDArray[np.float64], span: float) -> float | None:

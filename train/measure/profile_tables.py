@@ -170,21 +170,11 @@ def timeline(trace: Trace, kinds: Sequence[KindRow]) -> tuple[list[Bars], float]
         if start <= event.start_s < end:
             bar = (event.start_s - start, event.seconds, index[event_kind(event)])
             bars = rows.setdefault(event.row, [])
-            joined = _joined(bars[-1], bar, SHORTEST_GAP * (end - start)) if bars else None
-            if joined:
-                bars[-1] = joined
+            before, seconds, kind = bars[-1] if bars else (0.0, 0.0, -1)
+            if kind == bar[2] and bar[0] - before - seconds <= SHORTEST_GAP * (end - start):
+                bars[-1] = before, max(before + seconds, bar[0] + bar[1]) - before, kind
             else:
                 bars.append(bar)
     last = {REDUCTION_ROW: 1, COORDINATION_ROW: 2, INPUT_ROW: 3}
     names = sorted(rows, key=lambda row: (last.get(row, 0), row))
     return [{"row": name, "bars": rows[name]} for name in names], end - start
-
-
-def _joined(
-    first: tuple[float, float, int], second: tuple[float, float, int], gap_s: float
-) -> tuple[float, float, int] | None:
-    """Returns one bar for two of the same kind with no visible gap between; `None` if there is one."""
-    end_s = first[0] + first[1]
-    if first[2] != second[2] or second[0] - end_s > gap_s:
-        return None
-    return first[0], max(end_s, second[0] + second[1]) - first[0], first[2]

@@ -12,9 +12,9 @@ transfer.jsonl: what sharded weights were sent in, a row per epoch
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from namsa.errors import InputError
 from namsa.files import read_text
@@ -27,6 +27,7 @@ VALIDATIONS, TRANSFERS = "validation.jsonl", "transfer.jsonl"
 PLACE = ("step", "epoch", "samples")  # of a validation; the others are numbers of the task
 
 Row = Mapping[str, Any]
+T = TypeVar("T")
 
 
 def append(path: Path, row: Row) -> None:
@@ -37,25 +38,33 @@ def append(path: Path, row: Row) -> None:
         os.fsync(file.fileno())
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Returns the rows of a file. A killed job may have left an incomplete last line, which is ignored.
+def parsed(path: Path, convert: Callable[[dict[str, Any]], T | None], kind: str) -> list[T]:
+    """Returns what `convert` makes of each row of a file; `None` is for what is no row.
+
+    A killed job may have left an incomplete last line, which is ignored.
 
     Raises:
-        InputError: If the file cannot be read, or any other line is no row of it.
+        InputError: If the file cannot be read, or any other line is no row of this kind.
     """
     lines = read_text(path, largest_bytes=LARGEST_METRICS_BYTES, errors="replace").splitlines()
-    kind, is_row = ("validation", _is_validation) if path.name == VALIDATIONS else ("row of transfers", _is_transfer)
-    rows = []
+    found = []
     for number, line in enumerate(lines, start=1):
         try:
             row = parse_json(line, "the line")
         except InputError:
             row = None
-        if isinstance(row, dict) and is_row(row):
-            rows.append(row)
+        converted = convert(row) if isinstance(row, dict) else None
+        if converted is not None:
+            found.append(converted)
         elif number < len(lines):
             raise InputError(f"{path}: line {number} is no {kind}: {shorten(line, 60)}")
-    return rows
+    return found
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Returns the rows of validation.jsonl or transfer.jsonl; see `parsed`."""
+    kind, is_row = ("validation", _is_validation) if path.name == VALIDATIONS else ("row of transfers", _is_transfer)
+    return parsed(path, lambda row: row if is_row(row) else None, kind)
 
 
 def _is_validation(row: Row) -> bool:

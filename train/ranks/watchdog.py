@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from .datagrams import (
     FAILED,
@@ -89,16 +89,6 @@ def watch(ranks: Ranks, warning_s: float, radix: int = 0) -> Iterator["Watchdog"
         watchdog.close(LEFT)
 
 
-class Clock(Protocol):
-    """What the module `time` has of this: tests simulate time."""
-
-    def monotonic(self) -> float:
-        """Returns the time, s."""
-
-    def sleep(self, seconds: float, /) -> None:
-        """Waits."""
-
-
 class Watchdog:
     """The watchdog of one rank, which `start` runs in a thread.
 
@@ -121,7 +111,7 @@ class Watchdog:
         end: Callable[[str], Any] | None = None,
         interval_s: float = 1.0,  # time between two datagrams
         radix: int = 0,  # see `watch`
-        clock: Clock = time,  # tells the time
+        clock: Any = time,  # has `monotonic` and `sleep`; tests simulate time
     ) -> None:
         """Prepares a watchdog that sends nothing yet."""
         self.rank, self.hosts, self.socket, self.server = rank, hosts, udp_socket, server

@@ -94,7 +94,10 @@ def epoch_means(steps: Steps, name: str) -> tuple[Numbers, Numbers]:
 
 
 def binned(x: Numbers, y: Numbers, bins: int, reduce: Reduce = np.nanmean) -> tuple[Numbers, Numbers]:
-    """Reduces a curve, (n,) with NaN for gaps, to bins of equal numbers: mean coordinates and reduced values."""
+    """Reduces a curve, (n,), NaN where it is undefined, to bins of about equal numbers of points.
+
+    Returns the mean coordinate and the reduced value of each bin; NaN for a bin without a value.
+    """
     runs = np.array_split(np.arange(len(x)), min(bins, len(x)))
     return np.array([x[run].mean() for run in runs]), np.array([_reduced(y[run], reduce) for run in runs])
 
@@ -109,7 +112,7 @@ def entitle(figure: Figure, title: str) -> None:
 
 
 def category_panel(ax: Axes, numbers: npt.NDArray[Any], colours: Sequence[Any], pixels: PixelGrid, title: str) -> Axes:
-    """Draws a map of categories `(sy, sx)`, from 0; returns the axes of the bar of colours, each at its number."""
+    """Draws a map of the numbers of categories, `(sy, sx)`, from 0; returns the axes of the bar of their colours."""
     norm = BoundaryNorm(np.arange(len(colours) + 1) - 0.5, len(colours))
     extent = pixels.extent(numbers.shape)
     drawn = ax.imshow(numbers, cmap=ListedColormap(colours), norm=norm, extent=extent, interpolation="nearest")

@@ -16,14 +16,14 @@ import numpy as np
 from namsa.config.loading import LARGEST_FILE_BYTES, read_yaml
 from namsa.errors import InputError
 from namsa.files import read_text, write_text_atomic
-from namsa.text import shorten
+from namsa.text import duration, shorten
 
 from ..measure import profile_results, rows
 from ..measure.profile_results import Profile
 from ..measure.rows import PLACE
 from . import figures, performance_section
 from .performance_section import performance
-from .report_tables import count, hours_minutes, missing, number, plain, table
+from .report_tables import count, missing, number, plain, table
 from .runs import Steps, read_steps
 
 FILES = ("config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz")
@@ -148,7 +148,7 @@ def facts_section(run: Mapping[str, Any], steps: Steps | None, profile: Profile 
     if run.get("performance"):
         known |= performance(run, profile)
     if steps:
-        known |= {"steps": len(steps["step"]), "time in steps": hours_minutes(float(np.nansum(steps["step_s"])))}
+        known |= {"steps": len(steps["step"]), "time in steps": duration(float(np.nansum(steps["step_s"])))}
     if not known:
         return missing("Nothing about the run has been recorded.")
     rows = [(escape(key.replace("_", " ")), escape(plain(value))) for key, value in known.items()]

@@ -57,13 +57,6 @@ def count(amount: int, noun: str) -> str:
     return f"{amount:,} {noun}" + ("" if amount == 1 else "s")
 
 
-def hours_minutes(seconds: float) -> str:
-    """Returns a time in its two largest units, such as "2 h 5 min"."""
-    hours, rest = divmod(round(seconds), 3600)
-    minutes, whole = divmod(rest, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {whole} s" if minutes else f"{seconds:.1f} s"
-
-
 def plain(value: Any) -> str:
     """Returns a JSON value as text."""
     if isinstance(value, Mapping):

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +13,8 @@ from typing_extensions import TypedDict
 
 from namsa.config.loading import read_yaml
 from namsa.errors import InputError
-from namsa.files import read_text
-from namsa.json_files import parse_json
-from namsa.text import shorten
 
-from ..measure.results import LARGEST_METRICS_BYTES
+from ..measure.rows import parsed
 
 Numbers = npt.NDArray[np.float64]
 Steps = Mapping[str, Numbers]  # columns of metrics.jsonl by name, each of shape (steps,)
@@ -54,38 +52,25 @@ class RunComparison(TypedDict):
 def read_steps(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Numbers]:
     """Reads columns of a `metrics.jsonl`. Rows may lack the optional ones.
 
-    A resumed run may have taken a step twice: the last line of a step counts. A killed job may have left an incomplete
-    last line, which is ignored.
+    A resumed run may have taken a step twice: the last line of a step counts.
 
     Returns:
         By key one number per step, in the order of steps. null and a key that a row lacks become NaN.
 
     Raises:
-        InputError: If the file cannot be read, or any other line is no step.
+        InputError: As of `train.measure.rows.parsed`.
     """
-    lines = read_text(path, largest_bytes=LARGEST_METRICS_BYTES, errors="replace").splitlines()
-    rows: dict[int, list[float]] = {}
-    for number, line in enumerate(lines, start=1):
-        if row := _read_row(line, columns, optional):
-            rows[row[0]] = row[1]
-        elif number < len(lines):
-            raise InputError(f"{path}: line {number} is no step: {shorten(line, 60)}")
-    table = np.array([rows[step] for step in sorted(rows)]).reshape(-1, len(columns) + len(optional))
+
+    def numbers(row: Mapping[str, Any]) -> tuple[int, list[float]] | None:
+        values = [row.get(name) for name in (*columns, *optional)]
+        whole = type(row.get("step")) is int and row.keys() >= set(columns)
+        if not whole or not all(value is None or isinstance(value, int | float) for value in values):
+            return None
+        return row["step"], [np.nan if value is None else float(value) for value in values]
+
+    steps = dict(parsed(path, numbers, "step"))
+    table = np.array([steps[step] for step in sorted(steps)]).reshape(-1, len(columns) + len(optional))
     return dict(zip((*columns, *optional), table.T, strict=True))
-
-
-def _read_row(line: str, columns: Sequence[str], optional: Sequence[str]) -> tuple[int, list[float]] | None:
-    """Returns the number of a step and the numbers of its line; `None` if the line is no step."""
-    try:
-        row = parse_json(line, "the line")
-    except InputError:
-        return None
-    if not isinstance(row, dict) or type(row.get("step")) is not int or not row.keys() >= set(columns):
-        return None
-    values = [row.get(name) for name in (*columns, *optional)]
-    if not all(value is None or isinstance(value, int | float) for value in values):
-        return None
-    return row["step"], [np.nan if value is None else float(value) for value in values]
 
 
 def read_run(run_dir: Path) -> EpochTimes:

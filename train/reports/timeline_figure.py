@@ -1,7 +1,5 @@
 """The timeline of one training step, as figure 2 of Laanait et al. (2019)."""
 
-import numpy as np
-from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -37,8 +35,7 @@ BAR = 0.36  # half its height; rows are 1 apart
 def timeline_figure(profile: Profile) -> Figure:
     """Draws one step: a row per thread or stream, the reduction and the input, with bars by kind of operation.
 
-    Args:
-        profile: The profile. The legend has the shares of all its steps.
+    The legend has the shares of all steps of the profile.
     """
     rows = profile["timeline"]
     figure = Figure(figsize=(9, 1.5 + 0.34 * len(rows)), layout="constrained")
@@ -49,9 +46,8 @@ def timeline_figure(profile: Profile) -> Figure:
     for height, row in enumerate(rows):
         ax.axhspan(height - BAR, height + BAR, color=COLOURS[kinds.IDLE], lw=0, zorder=0)
         for number, kind in enumerate(named):
-            spans = [(start, start + seconds) for start, seconds, index in row["bars"] if index == number]
-            polygons = [_bar(1e3 * start, 1e3 * end, height) for start, end in spans]
-            ax.add_collection(PolyCollection(polygons, facecolors=_colour(kind), linewidths=0))
+            if spans := [(1e3 * start, 1e3 * seconds) for start, seconds, index in row["bars"] if index == number]:
+                ax.broken_barh(spans, (height - BAR, 2 * BAR), facecolors=_colour(kind), linewidths=0)
         if row["row"] not in (REDUCTION_ROW, COORDINATION_ROW, INPUT_ROW):
             threads += 1
             labels.append(f"{'stream' if profile['device'] == 'GPU' else 'thread'} {threads}")
@@ -71,9 +67,3 @@ def timeline_figure(profile: Profile) -> Figure:
 def _colour(kind: str) -> str:
     """Returns the colour of a kind; a later version may know more of them."""
     return COLOURS.get(kind, COLOURS[kinds.OTHER])
-
-
-def _bar(start: float, end: float, height: float) -> np.ndarray:
-    """Returns the corners of a bar."""
-    low, high = height - BAR, height + BAR
-    return np.array([(start, low), (end, low), (end, high), (start, high)])

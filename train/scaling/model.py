@@ -28,6 +28,7 @@ Reductions (Thakur et al. 2005; Jeaugey 2019 for double binary trees), of B byte
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from .strategy import Allreduce, Machine, Strategy, Unit, fused, units
 from .workload import WireType, Workload
@@ -56,13 +57,12 @@ def estimate_step(
         return StepEstimate(work.compute_s, 0, 0, 0)
     if strategy.synchronise != "step":
         return _local_step(machine, work, strategy, ranks, steps_between(strategy, steps_per_epoch))
-    slowest_s = work.compute_s + straggler_delay_s(machine, ranks, work.compute_s, work.compute_s)
-
-    def announced_s(ready_s: float) -> float:
-        """When the slowest rank announces a gradient; with lag it is there when the step begins."""
-        return 0.0 if strategy.lag else ready_s + straggler_delay_s(machine, ranks, work.compute_s, ready_s)
-
-    waiting = [unit._replace(ready_s=announced_s(unit.ready_s)) for unit in units(work.gradients, strategy)]
+    delay_s = partial(straggler_delay_s, machine, ranks, work.compute_s)
+    slowest_s = work.compute_s + delay_s(work.compute_s)
+    waiting = [  # for the slowest rank, which announces a gradient; with lag it is there when the step begins
+        unit._replace(ready_s=0.0 if strategy.lag else unit.ready_s + delay_s(unit.ready_s))
+        for unit in units(work.gradients, strategy)
+    ]
     reduced = _reduce(machine, work, strategy, ranks, waiting)
     return StepEstimate(max(slowest_s, reduced.seconds), reduced.operations, reduced.cycles, reduced.reduced_bytes)
 
@@ -77,11 +77,7 @@ def efficiency(machine: Machine, work: Workload, strategy: Strategy, ranks: int,
 def steps_between(strategy: Strategy, steps_per_epoch: float | None) -> float:
     """Returns the mean number of steps from one synchronisation of local SGD to the next.
 
-    Args:
-        steps_per_epoch: Steps per epoch; `None` if not known.
-
-    Raises:
-        ValueError: If `strategy` synchronises by "epoch" and `steps_per_epoch` is not known.
+    Raises ValueError if `strategy` synchronises by "epoch", and the length of epochs is not known.
     """
     every = strategy.synchronise
     if isinstance(every, int):
@@ -163,11 +159,7 @@ def _most_events(mean: float, ranks: int) -> float:
 
 
 def coordination_s(machine: Machine, strategy: Strategy, ranks: int, announced: int) -> float:
-    """Returns the time of the agreement in one cycle, s; 0 for one rank.
-
-    Args:
-        announced: Number of gradients that every rank announces.
-    """
+    """Returns the time of the agreement in one cycle on gradients that every rank announces, s; 0 for one rank."""
     if ranks == 1 or strategy.coordination == "none":
         return 0.0
     hop, per_rank = machine.hop_between_nodes_s, machine.message_s + machine.announcement_s * announced
@@ -179,11 +171,7 @@ def coordination_s(machine: Machine, strategy: Strategy, ranks: int, announced: 
 
 
 def allreduce_s(machine: Machine, algorithm: Allreduce, ranks: int, size: int, dtype: WireType) -> float:
-    """Returns the time of one reduction, s.
-
-    Args:
-        ranks: Number of ranks, which fill the nodes one after another.
-    """
+    """Returns the time of one reduction over ranks that fill the nodes one after another, s."""
     if ranks == 1:
         return 0.0
     inside = min(ranks, machine.ranks_per_node)

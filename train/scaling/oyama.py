@@ -31,11 +31,7 @@ LASSEN = SUMMIT.model_copy(update={"name": "Lassen", "ranks_per_node": 4, "kerne
 
 
 def speed_up(network: Network, groups: int, few: int, many: int, kernel_rows: float = FITTED_KERNEL_ROWS) -> float:
-    """Returns the time of a step with `few` ways over that with `many`.
-
-    Args:
-        groups: Number of samples of a step, each with a group of GPUs.
-    """
+    """Returns the time of a step of `groups` samples with `few` ways each over that with `many`."""
     machine = LASSEN.model_copy(update={"kernel_rows": kernel_rows})
 
     def step(network: Network, whole_s: float, ways: int) -> DividedStep:

@@ -115,11 +115,7 @@ class PublishedResult:
 
 
 def published_results(machine: Machine = SUMMIT) -> tuple[PublishedResult, ...]:
-    """Returns every published result with the model's value.
-
-    Args:
-        machine: Summit. Results of Piz Daint are computed with its constants for stragglers and hosts.
-    """
+    """Returns every published result with the model's value, also of Piz Daint with some of Summit's constants."""
     return (*_laanait(machine), *_kurth_summit(machine), *_kurth_piz_daint(machine), *_yoginath(), *_oyama())
 
 

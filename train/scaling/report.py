@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fcdensenet.count import NetworkCount
 from namsa.config.loading import read_yaml, validate
 from namsa.dataset import manifest
 from namsa.errors import InputError
@@ -21,10 +22,10 @@ from ..measure.performance import sustained_and_peak
 from ..networks import Network, count, read_network
 from ..reports.runs import read_steps
 from . import fit
-from .divided_job import DividedJob
+from .division import DividedStep, Division, divided_step
 from .model import block_bytes, checkpoint_s, efficiency, estimate_step, steps_between
 from .published import STRATEGIES, published_results
-from .results import CurveRow, ScalingReport, Synchronisation
+from .results import CurveRow, DivisionRow, ScalingReport, Synchronisation
 from .strategy import SUMMIT, Machine, Strategy, strategy_of
 from .workload import WireType, Workload, workload
 
@@ -51,6 +52,73 @@ class _Job:
     def ways(self) -> int:
         """Ranks of a sample."""
         return self.training.split.ways
+
+
+@dataclass(frozen=True)
+class DividedJob:
+    """A job whose samples are divided."""
+
+    network: Network  # the network
+    wire_type: WireType  # type of the gradients on the wire
+    compute_s: float  # time of the computation of one step with whole samples, s
+    machine: Machine  # the machine
+    strategy: Strategy  # how gradients are reduced
+    training: Training  # the section training
+
+    @property
+    def _axis(self) -> int:
+        return self.training.split.axis_index
+
+    @property
+    def _activations(self) -> WireType:
+        return "float32" if self.training.precision.compute == "float32" else "float16"
+
+    def counted(self, ways: int) -> NetworkCount:
+        """Returns the layers of a part. Raises InputError if samples cannot be divided so."""
+        try:
+            return count(self.network, self.training.recompute, ways, self._axis)
+        except ValueError as error:
+            raise InputError(f"{ways} ways along {self.training.split.axis}: {error}") from None
+
+    def step(self, ways: int) -> DividedStep:
+        """Returns the step of a rank."""
+        self.counted(ways)
+        training = self.training
+        return divided_step(
+            self.network,
+            self.wire_type,
+            self.compute_s,
+            self.machine,
+            self.strategy,
+            Division(ways, self._axis),
+            training.batch_size,
+            training.accumulate,
+            self._activations,
+        )
+
+    def rows(self, numbers: Sequence[int], groups: int) -> list[DivisionRow]:
+        """Returns the rows of `ScalingReport.division`."""
+        rows: list[DivisionRow] = []
+        for ways in numbers:
+            part, counted = self.step(ways), self.counted(ways)
+            step_s = estimate_step(self.machine, part.work, self.strategy, groups * ways).seconds
+            passes, samples = self.training.accumulate, self.training.batch_size
+            sent = samples * counted.halo_bytes(self._activations) + counted.moment_bytes(ways)
+            rows.append(
+                {
+                    "ways": ways,
+                    "ranks": groups * ways,
+                    "step_s": step_s,
+                    "speed_up": rows[0]["step_s"] / step_s if rows else 1.0,
+                    "computation_s": part.computation_s,
+                    "exchange_s": part.work.compute_s - part.computation_s if ways > 1 else 0.0,
+                    "reduction_s": step_s - part.work.compute_s,
+                    "exchanges": passes * counted.exchanges,
+                    "exchanged_bytes": passes * sent,
+                    "activation_bytes": samples * counted.activation_bytes(self._activations),
+                }
+            )
+        return rows
 
 
 def report(
@@ -166,7 +234,7 @@ def way_counts(text: str) -> list[int]:
 
 
 def measured_compute_s(run_dir: Path) -> float:
-    """Returns a run's median time of computation per step, without waiting, s. Raises InputError if there is none."""
+    """Returns the median time of the computation per step of a run, without waiting for data and for other ranks, s."""
     path = run_dir / "metrics.jsonl"
     try:
         steps = read_steps(path, ("step_s", "data_s", "comm_s"), ("sync_s",))
@@ -179,7 +247,7 @@ def measured_compute_s(run_dir: Path) -> float:
 
 
 def recommended(curve: Sequence[CurveRow], min_efficiency: float) -> CurveRow | None:
-    """Returns the row with the most ranks that keeps an efficiency and has a batch for every rank; `None` for none."""
+    """Returns the row with the most ranks that keeps an efficiency and has a batch for every rank, if there is one."""
     accepted = [row for row in curve if row["efficiency"] >= min_efficiency and row.get("steps_per_epoch") != 0]
     return max(accepted, key=lambda row: row["ranks"], default=None)
 

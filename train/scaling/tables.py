@@ -14,12 +14,7 @@ from .results import CostFit, DivisionRow, ScalingReport, Synchronisation
 
 
 def show(report: ScalingReport, console: Console, *, published: bool) -> None:
-    """Prints a scaling report as tables.
-
-    Args:
-        report: The report; see `train.scaling.report`.
-        published: Whether to print every published result beside the model, or their number alone.
-    """
+    """Prints a scaling report as tables, with every published result beside the model, or their number alone."""
     console.print(_curve(report))
     if report.synchronisation:
         console.print(_synchronisation(report.synchronisation), highlight=False)

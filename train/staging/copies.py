@@ -68,7 +68,7 @@ def _note_path(path: Path) -> Path:
 
 
 def finish_copy(path: Path, original: FileState, piece_bytes: int, digest: str) -> None:
-    """Turns `partial_path(path)` into a complete copy. Raises WorkError if the note cannot be written."""
+    """Turns `partial_path(path)` into a complete copy."""
     partial = partial_path(path)
     note = CopyNote(original.size, original.mtime_ns, piece_bytes, digest)
     with partial.open("rb") as file:
@@ -80,10 +80,7 @@ def finish_copy(path: Path, original: FileState, piece_bytes: int, digest: str) 
 
 
 def is_complete_copy(path: Path, original: FileState) -> bool:
-    """Returns whether a file is a complete copy of an original, compared by digest.
-
-    Returns:
-        False if there is no file, or an unchanged copy of an earlier state of the original.
+    """Returns whether a file is a complete copy of an original, compared by digest, and not of an earlier state of it.
 
     Raises:
         InputError: If the file is neither: its contents may exist nowhere else.
@@ -118,7 +115,7 @@ def _piece_digests(path: Path, piece_bytes: int) -> Iterator[bytes]:
 
 
 def copy_file(path: Path, copied: Path) -> None:
-    """Copies a file and its time of modification, over another. Raises WorkError if the original changes."""
+    """Copies one file, with its time of modification. Raises WorkError if it changes meanwhile."""
     partial = partial_path(copied)
     with system_errors(f"cannot copy {path} to {copied}"):
         original = FileState.of(path)
@@ -170,27 +167,13 @@ def _keep_file(path: Path, kept: Path) -> int:
 
 
 def fetch_run(home: Path | None, run_dir: Path) -> None:
-    """Copies a run directory from home if the newest checkpoint there is newer than the local one.
-
-    Args:
-        home: Where the run directory is kept; nothing is done if `None`.
-
-    Raises:
-        WorkError: If a file cannot be written.
-    """
+    """Copies a run directory from home, if it has one, if the newest checkpoint there is newer than the local one."""
     if home and _newest_checkpoint(home) > _newest_checkpoint(run_dir):
         _copy_tree(home, run_dir)
 
 
 def keep_run(run_dir: Path, home: Path | None) -> None:
-    """Copies a run directory home, and removes checkpoints there that the run directory no longer has.
-
-    Args:
-        home: Where the run directory is kept; nothing is done if `None`.
-
-    Raises:
-        WorkError: If a file cannot be written.
-    """
+    """Copies a run directory home, if it has one, and removes checkpoints there that it no longer has."""
     if home:
         _copy_tree(run_dir, home)
         for checkpoint in (home / "checkpoints").glob("*"):

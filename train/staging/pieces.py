@@ -74,19 +74,14 @@ class StagingPlan:
 
 
 def plan_staging(items: Sequence[Item], needed_by: Sequence[tuple[int, ...]], nodes: Nodes) -> StagingPlan:
-    """Returns the plan for a dataset in pieces of a suitable size, by the nodes that need each item."""
-    total = sum(item.size for item, group in zip(items, needed_by, strict=True) if group)
-    piece_bytes = piece_size(total, nodes)
-    return StagingPlan(items, nodes, piece_bytes, plan_rounds(items, needed_by, nodes, piece_bytes))
+    """Returns the plan for items, each of which some nodes need.
 
-
-def piece_size(total: int, nodes: Nodes) -> int:
-    """Returns the size of a piece, bytes.
-
-    A piece is so small that all ranks read nearly as much, and that what a rank sends to all nodes fits in memory.
+    Pieces are so small that all ranks read nearly as much, and that what a rank sends to all nodes fits in memory.
     """
+    total = sum(item.size for item, group in zip(items, needed_by, strict=True) if group)
     even, fits = total // (8 * sum(map(len, nodes))), _ROUND_BYTES // len(nodes)
-    return max(min(even, fits, _LARGEST_PIECE), _SMALLEST_PIECE)
+    piece_bytes = max(min(even, fits, _LARGEST_PIECE), _SMALLEST_PIECE)
+    return StagingPlan(items, nodes, piece_bytes, plan_rounds(items, needed_by, nodes, piece_bytes))
 
 
 def plan_rounds(
@@ -94,9 +89,7 @@ def plan_rounds(
 ) -> list[list[Piece]]:
     """Returns rounds of pieces, with at most one piece per reader in each round.
 
-    Args:
-        needed_by: For each item the nodes that need it. Ranks of these nodes read it in turn, so that one copy need not
-            travel.
+    Ranks of the nodes that need an item read it in turn, so that one copy need not travel.
     """
     rounds: list[list[Piece]] = []
     pieces_of: Counter[tuple[int, ...]] = Counter()  # pieces so far, by the nodes that need them
@@ -179,7 +172,11 @@ def transfer(
                         message = memoryview(arrived[piece.reader].data)
                         sent_digest, body = bytes(message[:_DIGEST_BYTES]), message[_DIGEST_BYTES:]
                     if writes:
-                        _check(items[piece.item], piece, sent_digest, body)
+                        if xxhash.xxh3_128_digest(body) != sent_digest:
+                            raise WorkError(
+                                f"{items[piece.item].name} from byte {piece.start:,} on arrived damaged from rank "
+                                f"{piece.reader}: run again"
+                            )
                         counts["written"] += _write(copies.partial_path(target / items[piece.item].name), piece, body)
                     if rank == nodes[node][0]:
                         digests.setdefault(piece.item, {})[piece.start] = sent_digest
@@ -222,11 +219,6 @@ def read_piece(path: Path, original: FileState, piece: Piece, pool: ThreadPoolEx
     if length != piece.length or (stat.st_size, stat.st_mtime_ns) != (original.size, original.mtime_ns):
         raise WorkError(f"{path} has changed while it was staged: run again when nothing writes to it")
     return data
-
-
-def _check(item: Item, piece: Piece, digest: bytes, data: memoryview) -> None:
-    if xxhash.xxh3_128_digest(data) != digest:
-        raise WorkError(f"{item.name} from byte {piece.start:,} on arrived damaged from rank {piece.reader}: run again")
 
 
 def _write(path: Path, piece: Piece, data: memoryview) -> int:

@@ -153,12 +153,7 @@ def distribute(
 def staged_dataset(
     items: Sequence[Item], placement: Sequence[tuple[int, ...]], ranks: Ranks, counts: Mapping[str, int], start: float
 ) -> StagedDataset:
-    """Returns what has moved. Collective.
-
-    Args:
-        placement: For each item the nodes that should have it.
-        counts: This rank's bytes, as of `pieces.transfer`.
-    """
+    """Returns what has moved to the nodes that should have it. Collective."""
     row = {"node": Place.of(ranks).node, **counts, "seconds": round(time.monotonic() - start, 3)}
     rows = ranks.gather_json(row)
     sizes = [item.size for item, group in zip(items, placement, strict=True) if group]
@@ -235,7 +230,12 @@ def needing_nodes(
     with ExitStack() as stack:
         with ranks.together():
             if place.leads:
-                _mark(stack, target, f".staging-{token}-{place.node}")
+                # Another node sees this file only if the two share the folder.
+                mark = target / f".staging-{token}-{place.node}"
+                with system_errors(f"cannot write into {target}"):
+                    target.mkdir(parents=True, exist_ok=True)
+                    mark.touch()
+                stack.callback(mark.unlink, missing_ok=True)
         with ranks.together():
             if len(marks := list(target.glob(f".staging-{token}-*"))) > 1:
                 raise InputError(
@@ -251,14 +251,6 @@ def needing_nodes(
 
 
 # ---- The node's folder ----------------------------------------------------------------------------------------------
-
-
-def _mark(stack: ExitStack, target: Path, name: str) -> None:
-    """Makes a file that another node sees only if the two share the folder; `stack` removes it."""
-    with system_errors(f"cannot write into {target}"):
-        target.mkdir(parents=True, exist_ok=True)
-        (target / name).touch()
-    stack.callback((target / name).unlink, missing_ok=True)
 
 
 def make_room(target: Path, items: Sequence[Item]) -> None:

@@ -80,7 +80,7 @@ def _up(parts: Tensor, bits: int) -> Tensor:
 
 
 def deliver(data: npt.NDArray[np.float32], source: int, destination: int) -> None:
-    """Overwrites contiguous `data`, as long on all ranks, on rank `destination` alone by that of rank `source`."""
+    """Overwrites `data`, contiguous and of one size, on one rank with that of another; on others it is not touched."""
     if source == destination:
         return
     content, rank = data.reshape(-1).view(np.uint8), reduction.rank()

@@ -125,7 +125,7 @@ class RankSplit:
         has_before, has_after = self.part > 0, self.part < self.ways - 1
         # Horovod fails where a rank sends or receives nothing, so each sends itself a value, too. That is no constant:
         # TensorFlow computes what depends on constants alone while it traces, and would wait for ranks that trace.
-        own = tf.reshape(last if _has_rows(last) else first, [-1])[:1]
+        own = tf.reshape(last if 0 not in last.shape[1:] else first, [-1])[:1]
         messages = {self.place - self.copies: first} if has_before else {}
         messages |= {self.place: own} | ({self.place + self.copies: last} if has_after else {})
         splits = [tf.size(messages[place]) if place in messages else 0 for place in range(self.ranks)]
@@ -210,10 +210,6 @@ def _padded(x: Tensor, start: int, rows: int, axis: int) -> Tensor:
     widths = [[0, 0]] * len(x.shape)
     widths[axis] = [start, rows - start - x.shape[axis]]
     return tf.pad(x, widths)
-
-
-def _has_rows(x: Tensor) -> bool:
-    return 0 not in x.shape[1:]
 
 
 def _to_wire(flat: Tensor) -> Tensor:

@@ -80,14 +80,7 @@ class LocalSGDExchange(Exchange):
         return self.synchronise(numbers)
 
     def synchronise(self, numbers: Sequence[float]) -> list[float]:
-        """Sets every rank's variables to their mean over the ranks. Collective.
-
-        Args:
-            numbers: Numbers of this rank's step, which travel with what travels whole.
-
-        Returns:
-            The mean of `numbers` over the ranks.
-        """
+        """Sets every rank's variables to their mean over the ranks; returns that of a step's numbers. Collective."""
         if reduction.size() == 1:
             return list(numbers)
         if self.changed:

@@ -50,10 +50,7 @@ def wire_bytes(sizes: Sequence[int], weight_bytes: Sequence[int], ranks: int, gr
     """Returns the bytes that all ranks together send in a step: gradients to their owners, and weights back.
 
     Each value travels `ranks` − 1 times as a gradient and as often as a weight. The numbers of a step and the norms
-    of layers (four bytes for each and rank) are not counted.
-
-    Args:
-        sizes: Number of values of each variable.
+    of layers (four bytes for each and rank) are not counted. `sizes` are numbers of values.
     """
     values = zip(sizes, weight_bytes, strict=True)
     return (ranks - 1) * sum(size * (gradient_bytes + weight) for size, weight in values)

@@ -183,11 +183,9 @@ class Source(LayeredSource):
 
 
 def assign_owners(ids: Sequence[str], groups: Sequence[Sequence[int]], part: int | None) -> dict[str, int]:
-    """Returns the rank that owns each sample, by id: one of the group that takes it first.
+    """Returns the rank that owns each sample, in the order in which they are needed: one of the group that is first.
 
     Args:
-        ids: Of the samples, in the order in which they are first needed.
-        groups: The ranks of each group. A group shares samples.
         part: This rank's place in its group, for owners of its part; `None` for owners of whole samples.
     """
     owners = {}

@@ -17,29 +17,17 @@ Key = tuple[int, int]  # epoch and number of a sample in it
 
 @dataclass(frozen=True)
 class Order:
-    """The samples of a rank.
+    """The samples of a rank."""
 
-    Attributes:
-        seed: Of the experiment.
-        share: Number of this rank.
-        shares: Number of ranks.
-        epochs: Epochs of the job.
-        specimens: Specimens that all ranks draw in an epoch; each rank draws as many of them, and some are left over.
-        per_specimen: Samples of a specimen.
-        window: Samples of a block.
-        reuse: Uses of a sample.
-        first: The first epoch that is trained, and the uses of it that are done.
-    """
-
-    seed: int
-    share: int
-    shares: int
-    epochs: int
-    specimens: int
-    per_specimen: int
-    window: int
-    reuse: int
-    first: tuple[int, int] = (0, 0)
+    seed: int  # of the experiment
+    share: int  # number of this rank
+    shares: int  # number of ranks
+    epochs: int  # epochs of the job
+    specimens: int  # that all ranks draw in an epoch; each rank draws as many of them, and some are left over
+    per_specimen: int  # samples of a specimen
+    window: int  # samples of a block
+    reuse: int  # uses of a sample
+    first: tuple[int, int] = (0, 0)  # the first epoch that is trained, and the uses of it that are done
 
     @property
     def samples(self) -> int:

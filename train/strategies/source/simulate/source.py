@@ -89,7 +89,7 @@ class Source(SimulatedSource):
         return round(self.section.memory_gib * 2**30)
 
     def _order(self, share: int, shares: int, first: tuple[int, int] = (0, 0)) -> Order:
-        section, per_specimen = self.section, _samples_per_specimen(self.experiment)
+        section, per_specimen = self.section, SpecimenDraws(self.experiment, {}, ()).samples_per_specimen
         specimens = section.samples_per_epoch // section.reuse // per_specimen
         seed, epochs = self.experiment.seed, self.experiment.training.epochs
         return Order(seed, share, shares, epochs, specimens, per_specimen, section.window, section.reuse, first)
@@ -248,7 +248,3 @@ class _Uses(Sequence[Entry]):
         key, turn = self._ring.order.use(self._epoch, place)
         entry = self._ring.take(key)
         return replace(entry, seed=seed_of(entry.seed, f"use {turn}")) if turn else entry
-
-
-def _samples_per_specimen(experiment: Experiment) -> int:
-    return SpecimenDraws(experiment, {}, ()).samples_per_specimen

@@ -34,6 +34,7 @@ from namsa.text import plural, shorten
 
 from ....experiment.experiment import Experiment
 from ....input.source import FolderSource, OnProgress, Preparation
+from ....reports.markdown import times
 
 PER_COMMIT = 16  # samples
 
@@ -87,11 +88,7 @@ def batch_files(folder: Path) -> list[Path]:
 
 
 def list_samples(files: Sequence[Path], experiment: Experiment, beside: Sequence[Path] = ()) -> list[StoredSample]:
-    """Returns the samples of some files, of which arrays are not read.
-
-    Args:
-        beside: All files of the job; those that are listed if none are given.
-    """
+    """Returns the samples of some files among all of the job, of which arrays are not read."""
     modes = {NAME.fullmatch(path.name)[1] for path in beside or files}  # type: ignore[index]
     symbols = {str(number): symbol for symbol, number in reversed(space_group_numbers().items())}
     thickness = experiment.specimen.thickness_angstrom[0]
@@ -158,7 +155,11 @@ def take(samples: Sequence[StoredSample], experiment: Experiment, rank: int, on_
 
 
 def as_sample(stored: StemdlSample, entry: Entry, experiment: Experiment, changes: set[str]) -> Sample:
-    """Returns a sample of namsa; `changes` takes texts about what was changed. Raises InputError if it misfits."""
+    """Returns a sample of namsa; adds to `changes` what was averaged or resized.
+
+    Raises:
+        InputError: If its shapes or numbers do not fit the configuration.
+    """
     (sy, sx, dy, dx), image = experiment.sample_shapes()
     patterns = stored.patterns.reshape(-1, *stored.patterns.shape[-2:])
     if len(patterns) != sy * sx:
@@ -169,8 +170,8 @@ def as_sample(stored: StemdlSample, entry: Entry, experiment: Experiment, change
     side = patterns.shape[1] // dy
     if patterns.shape[1:] != (side * dy, side * dx):
         raise InputError(
-            f"{entry.id} has patterns of {_times(patterns.shape[1:])} pixels, which are no squares of the detector's "
-            f"{_times((dy, dx))}: set detector.shape, or simulation.grid_shape without a detector, to theirs"
+            f"{entry.id} has patterns of {times(patterns.shape[1:])} pixels, which are no squares of the detector's "
+            f"{times((dy, dx))}: set detector.shape, or simulation.grid_shape without a detector, to theirs"
         )
     if patterns.min() < 0 and experiment.training.inputs.normalisation != "standardised":
         raise InputError(
@@ -187,7 +188,7 @@ def as_sample(stored: StemdlSample, entry: Entry, experiment: Experiment, change
             raise InputError(f"{entry.id} has {len(potential)} potentials, and one is read")
         potential = potential[0]
         if potential.shape != image and np.isfinite(potential).all():
-            changes.add(f"potentials resized from {_times(potential.shape)} to {_times(image)}")
+            changes.add(f"potentials resized from {times(potential.shape)} to {times(image)}")
             potential = resized(potential, image)
     elif experiment.training.task == "density":
         raise InputError(f"{entry.id} has no potential: training.task density cannot learn from it")
@@ -237,7 +238,3 @@ def _digest(files: Sequence[Path], entries: Sequence[Entry], experiment: Experim
 def _plain(name: str) -> str:
     """Returns a name as samples and materials may have it."""
     return re.sub(r"[^\w.+-]+", "-", name).lstrip(".")[:150]
-
-
-def _times(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape))
