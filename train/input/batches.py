@@ -68,7 +68,12 @@ def batches(
     if own_part:
         detector = experiment.window_shapes()[0][2:]
         settings, take_part = settings._replace(detector=detector, image_part=own_part.image), None
-        compose = partial(_own_view, own_part)
+        read_own = own_part.read
+
+        def compose(entry: Entry, epoch: int, find: Any) -> SampleView:
+            slab = read_own(entry)
+            return SampleView(slab.patterns, slab.scale, slab.density, None)
+
     cache = cache or ReadCache()
     normalise = cache.normalise = cache.normalise or normaliser(settings, channels)
 
@@ -206,12 +211,6 @@ def read_batch(
     return batch
 
 
-def _own_view(own_part: OwnPart, entry: Entry, epoch: int, find: Any) -> SampleView:
-    """Returns this rank's part of a sample as what an epoch takes in place of it."""
-    slab = own_part.read(entry)
-    return SampleView(slab.patterns, slab.scale, slab.density, None)
-
-
 def augment(
     view: SampleView,
     inputs: Inputs,
@@ -268,7 +267,7 @@ def _taken(array: npt.NDArray[Any], taken: npt.NDArray[np.int64]) -> npt.NDArray
 
 
 def random_batch(network: Network, training: Training, images_per_sample: int = 1) -> tuple[Any, Any]:
-    """Returns random patterns and densities, as `train.input.batches` yields them."""
+    """Returns random patterns and densities, as `batches` yields them of samples of so many images."""
     channels, *image = network.input_shape
     rng = np.random.default_rng(0)
 

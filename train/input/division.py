@@ -19,18 +19,6 @@ from ..experiment.experiment import Experiment
 Tensor = Any
 
 
-class PartSource(Protocol):
-    """What is needed of `train.input.source.SampleSource`."""
-
-    def has_part(self, sample_id: str, part: Slab) -> bool:
-        """Returns whether a part of a sample is read alone."""
-        ...
-
-    def read_part(self, sample_id: str, part: Slab, check: bool = True) -> SampleSlab:
-        """Returns a part of a sample; compares its digests if `check` is set."""
-        ...
-
-
 class OwnPart(Protocol):
     """The part of each sample that this rank trains on, read alone."""
 
@@ -73,10 +61,11 @@ class RankDivision(Split, Protocol):
         """Returns the divided axis of a tensor of maps."""
         ...
 
-    def own_part(
-        self, source: PartSource, experiment: Experiment, entries: Sequence[Entry]
-    ) -> tuple[OwnPart | None, str]:
-        """Returns what reads this rank's part of a sample alone, `None` for whole ones, and a line about it."""
+    def own_part(self, source: Any, experiment: Experiment, entries: Sequence[Entry]) -> tuple[OwnPart | None, str]:
+        """Returns what reads this rank's part of a sample alone from a `SampleSource`, and a line about it.
+
+        The first is `None` if samples must be read whole.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""Where a rank's samples come from: the protocol `SampleSource`, and its default, samples that are simulated.
+"""Where a rank's samples come from: the class `SampleSource`, and its default, samples that are simulated.
 
 A job makes one source (`source_of`), which brings samples to data.directory (`prepare`) before their list is read.
 Training then opens it, reads whole samples (`view`) or this rank's parts of them (`read_part`), and closes it. Other
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,30 +68,42 @@ class TrainingSet:
     stopping: Callable[[], bool] = lambda: False
 
 
-class SampleSource(Protocol):
-    """Where a rank's samples come from. Several threads call `view` and `read_part` at once."""
+class SampleSource:
+    """Where a rank's samples come from: by default data.directory, where they are read from the disk.
 
-    keeps_views: bool  # whether what `view` yields may be used until the source is closed
-    waits: bool  # whether samples may have to be waited for while the network trains
+    Several threads call `view` and `read_part` at once.
+
+    Attributes:
+        keeps_views: Whether what `view` yields may be used until the source is closed.
+        waits: Whether samples may have to be waited for while the network trains.
+    """
+
+    keeps_views, waits = True, False
+    _dataset: Dataset
+    _parts: SlabReader | None = None
+
+    def __init__(self, section: Any, experiment: Experiment) -> None:
+        self.section, self.experiment = section, experiment
 
     def selected(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Returns the samples of the list that belong into data.directory."""
-        ...
+        return entries
 
     def prepare(self, job: Preparation) -> Collection[str] | None:
-        """Brings the samples to data.directory; returns the ids that this node uses, or `None` for all. Collective."""
-        ...
+        """Brings the samples to data.directory. Collective.
+
+        Returns:
+            The ids of the samples that this node uses; `None` for all that are there.
+        """
+        return None
 
     def epoch_samples(self, training: int, shares: int) -> int:
-        """Returns the samples of an epoch.
+        """Returns the samples of an epoch. Raises InputError if they are too few.
 
         Args:
             training: Number of samples of the training split in data.directory.
-
-        Raises:
-            InputError: If they are too few.
         """
-        ...
+        return training
 
     def epoch_entries(
         self, training: Sequence[Entry], epoch: int, share: int, shares: int, count: int, taken: int
@@ -102,27 +114,23 @@ class SampleSource(Protocol):
             training: The samples of the training split in data.directory.
             taken: Samples of the epoch that all have taken before.
         """
-        ...
+        order = self.epoch_order(len(training), epoch, shares)
+        return share_of(training, order, share, shares, count, taken)
 
     def epoch_order(self, samples: int, epoch: int, shares: int) -> npt.NDArray[np.int64]:
-        """Returns the common order of an epoch's samples in data.directory, of which shares take one after the other.
-
-        Args:
-            samples: Number of samples of the training split.
-        """
-        ...
+        """Returns the common order of an epoch's training samples, of which shares take one after the other."""
+        return epoch_order(samples, self.experiment.seed, epoch)
 
     def trained_on(self, training: int, epochs: int) -> int:
         """Returns on how many different samples a job trains in so many epochs, of those in data.directory."""
-        ...
+        return training
 
     def numbers(self) -> Mapping[str, float]:
         """Returns what the row of a step says about the source, as of `train.measure.results.StepRow`."""
-        ...
+        return {}
 
     def release(self) -> None:
         """Ends waiting for samples. Is called before the threads that read them are ended."""
-        ...
 
     def kept_bytes(self, samples: int, ranks: int) -> int:
         """Returns the memory that a rank's samples take; 0 if they stay where they are.
@@ -130,95 +138,42 @@ class SampleSource(Protocol):
         Args:
             samples: Number of training samples of all ranks that share them.
         """
-        ...
-
-    def open(self, training: TrainingSet) -> str:
-        """Begins reading; returns a line about it, or none. Raises InputError if it cannot. Collective."""
-        ...
-
-    def view(self, sample_id: str, check: bool = False) -> AbstractContextManager[Record]:
-        """Opens a whole sample; compares its checksum if `check` is set."""
-        ...
-
-    def has_part(self, sample_id: str, part: Slab) -> bool:
-        """Returns whether a part of a sample is read alone. All samples of a dataset are alike."""
-        ...
-
-    def read_part(self, sample_id: str, part: Slab, check: bool = True) -> SampleSlab:
-        """Returns a part of a sample; compares its digests if `check` is set."""
-        ...
-
-    def end_epoch(self) -> None:
-        """Is called after each epoch. Collective."""
-        ...
-
-    def close(self) -> None:
-        """Ends reading. All ranks must have ended their batches."""
-        ...
-
-
-class FolderSource:
-    """The samples in data.directory, read from the disk, as most sources leave them there."""
-
-    keeps_views, waits = True, False
-    _dataset: Dataset
-    _parts: SlabReader | None = None
-
-    def __init__(self, section: Any, experiment: Experiment) -> None:
-        self.section, self.experiment = section, experiment
-
-    def selected(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        return entries
-
-    def epoch_samples(self, training: int, shares: int) -> int:
-        return training
-
-    def epoch_entries(
-        self, training: Sequence[Entry], epoch: int, share: int, shares: int, count: int, taken: int
-    ) -> Sequence[Entry]:
-        order = self.epoch_order(len(training), epoch, shares)
-        return share_of(training, order, share, shares, count, taken)
-
-    def epoch_order(self, samples: int, epoch: int, shares: int) -> npt.NDArray[np.int64]:
-        return epoch_order(samples, self.experiment.seed, epoch)
-
-    def trained_on(self, training: int, epochs: int) -> int:
-        return training
-
-    def numbers(self) -> Mapping[str, float]:
-        return {}
-
-    def release(self) -> None:
-        pass
-
-    def kept_bytes(self, samples: int, ranks: int) -> int:
         return 0
 
     def open(self, training: TrainingSet) -> str:
+        """Begins reading, and returns a line about it, or none. Collective.
+
+        Raises:
+            InputError: If the samples cannot be read in this way.
+        """
         self._dataset = training.dataset
         self._parts = SlabReader(training.dataset) if training.division else None
         return ""
 
     def view(self, sample_id: str, check: bool = False) -> AbstractContextManager[Record]:
+        """Opens a whole sample; compares its checksum if `check` is set."""
         return self._dataset.view(sample_id, check)
 
     def has_part(self, sample_id: str, part: Slab) -> bool:
+        """Returns whether a part of a sample is read alone. All samples of a dataset are alike."""
         assert self._parts
         return self._parts.has(sample_id, part)
 
     def read_part(self, sample_id: str, part: Slab, check: bool = True) -> SampleSlab:
+        """Returns a part of a sample; compares its digests if `check` is set."""
         assert self._parts
         return self._parts.read(sample_id, part, check)
 
     def end_epoch(self) -> None:
-        pass
+        """Is called after each epoch. Collective."""
 
     def close(self) -> None:
+        """Ends reading. All ranks must have ended their batches."""
         if self._parts:
             self._parts.close()
 
 
-class SimulatedSource(FolderSource):
+class SimulatedSource(SampleSource):
     """Samples that the ranks simulate, each a part of those that are missing."""
 
     def prepare(self, job: Preparation) -> Collection[str] | None:
@@ -238,7 +193,7 @@ class SimulatedSource(FolderSource):
         job.log_line(simulation_line(job.ranks.gather_json(simulated), directory))
 
 
-class LayeredSource(FolderSource):
+class LayeredSource(SampleSource):
     """Samples that another source brings, which `LayeredSection.of` names."""
 
     def __init__(self, section: Any, experiment: Experiment) -> None:
@@ -255,11 +210,17 @@ class LayeredSource(FolderSource):
 def fault_of_sample(
     raster: tuple[int, ...], image: tuple[int, ...], dtype: npt.DTypeLike, experiment: Experiment
 ) -> str | None:
-    """Returns why samples of patterns (sy, sx, dy, dx) and densities (ty, tx) do not fit a configuration, or `None`."""
-    shapes = experiment.sample_shapes()
-    if (raster, image) != shapes:
+    """Returns why stored samples are not those of a configuration; `None` if they are.
+
+    Args:
+        raster: Shape (sy, sx, dy, dx) of their patterns.
+        image: Shape (ty, tx) of their densities, or (bins, ty, tx) by depth.
+    """
+    patterns, density = experiment.sample_shapes()
+    target = (*experiment.bins_shape(), *density)
+    if (raster, image) != (patterns, target):
         return (
-            f"holds patterns {raster} and density {image}, where the configuration has {shapes[0]} and {shapes[1]}: "
+            f"holds patterns {raster} and density {image}, where the configuration has {patterns} and {target}: "
             "give its samples another data.directory"
         )
     if not np.can_cast(dtype, experiment.data.dtype):
@@ -268,7 +229,7 @@ def fault_of_sample(
 
 
 def simulation_line(summaries: Sequence[ProductionSummary], directory: Path) -> str:
-    """Returns one line about the samples that all ranks have simulated."""
+    """Returns one line about the samples that all ranks have simulated, from what each has."""
     written, present = sum(rank["written"] for rank in summaries), sum(rank["present"] for rank in summaries)
     failed = sum(rank["failed"] for rank in summaries)
     text = f"samples: {written} simulated, {present} present before"
@@ -284,7 +245,7 @@ def simulation_line(summaries: Sequence[ProductionSummary], directory: Path) -> 
 
 
 def source_of(experiment: Experiment, section: SourceSection | None = None) -> SampleSource:
-    """Returns the source of a job's samples, by default that of the configuration's section."""
+    """Returns the source of a job's samples, or that of a section of another source."""
     section = section or experiment.data.source
     if isinstance(section, Simulated):
         return SimulatedSource(section, experiment)

@@ -18,6 +18,7 @@ from ..experiment.experiment import Experiment
 from . import imperfections, noise, windows
 from .normalisation import Batch, record_symmetries
 from .readahead import Buffers
+from .source import fault_of_sample
 
 Tensor = Any
 # From a sample's entry, the epoch and what finds the view of a stored sample, to what the epoch takes in its place.
@@ -86,24 +87,17 @@ class ReadCache:
 
 def find_view(dataset: Readable, experiment: Experiment, cache: ReadCache, sample_id: str) -> SampleView:
     """Returns the view of a sample, from `cache` or, after comparing its checksum and its shapes, from `dataset`."""
-    return cache.views.get(sample_id) or _open(dataset, sample_id, experiment, cache)
-
-
-def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: ReadCache) -> SampleView:
-    """Returns the view of a sample, after comparing its checksum and its shapes, and keeps it in `cache`."""
-    inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.sample_shapes()
-    target_shape = (*experiment.bins_shape(), *image_shape)
+    if view := cache.views.get(sample_id):
+        return view
+    inputs = experiment.training.inputs
     with dataset.view(sample_id, check=True) as record:
         stored_shape = (*raster_shape(record.header["provenance"], len(record.cbed)), *record.cbed.shape[1:])
-        if (stored_shape, record.density.shape) != (patterns_shape, target_shape):
-            raise WorkError(
-                f"{sample_id} holds patterns {stored_shape} and density {record.density.shape}, where the "
-                f"configuration has {patterns_shape} and {target_shape}: give its samples another data.directory"
-            )
+        # With a dose they are read as float32, whatever data.dtype is.
+        dtype = experiment.data.dtype if inputs.dose_electrons_per_pattern else record.cbed.dtype
+        if fault := fault_of_sample(stored_shape, record.density.shape, dtype, experiment):
+            raise WorkError(f"{sample_id} {fault}")
         if inputs.dose_electrons_per_pattern:
             noise.check_noiseless(record.header["provenance"])
-        elif not np.can_cast(record.cbed.dtype, experiment.data.dtype):
-            raise WorkError(f"{sample_id} holds {record.cbed.dtype} patterns: set data.dtype={record.cbed.dtype}")
         # Its mirrors are those of all windows: they are about the middle of a window wherever that lies.
         window = windows.cut(record, (0, 0), experiment.window_shapes()[0][:2]) if inputs.augment else record
         view = SampleView(
@@ -121,10 +115,9 @@ def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: Read
 def mean_target(
     dataset: Readable, ids: Sequence[str], window: tuple[int, int] | None = None
 ) -> npt.NDArray[np.float64]:
-    """Returns the mean density over `ids`, `(h, w)` or `(bins, h, w)`, e/Å²: the best answer without seeing anything.
+    """Returns the mean density of windows over `ids`, `(h, w)` or `(bins, h, w)`, e/Å²: the best answer without input.
 
-    Args:
-        window: Positions that the network sees, of which the density is taken; `None` takes all of it.
+    Without a window it is that of whole samples.
     """
     total: Any = 0.0
     for sample_id in ids:

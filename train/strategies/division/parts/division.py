@@ -25,8 +25,8 @@ from namsa.dataset.tiles import Slab
 from namsa.errors import InputError, WorkError
 
 from ....experiment.experiment import Experiment
-from ....input.division import OwnPart, PartSource
-from ....input.source import fault_of_sample
+from ....input.division import OwnPart
+from ....input.source import SampleSource, fault_of_sample
 from ....ranks import reduction
 from .section import SampleSplit
 
@@ -99,7 +99,7 @@ class RankSplit:
         return x[(*(slice(None),) * axis, slice(self.part * rows, (self.part + 1) * rows))]
 
     def own_part(
-        self, source: PartSource, experiment: Experiment, entries: Sequence[Entry]
+        self, source: SampleSource, experiment: Experiment, entries: Sequence[Entry]
     ) -> tuple[OwnPart | None, str]:
         section = experiment.training.split
         assert isinstance(section, SampleSplit)
@@ -161,7 +161,7 @@ class RankSplit:
 class SlabOfSamples:
     """The part of each sample that this rank trains on. It is a `train.input.division.OwnPart`."""
 
-    source: PartSource  # where it is read
+    source: SampleSource  # where it is read
     slab: Slab  # the part of the patterns
     experiment: Experiment  # the configuration
     checked: set[str] = field(default_factory=set)  # samples whose digests were compared

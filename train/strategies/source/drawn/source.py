@@ -22,7 +22,7 @@ from namsa.dataset.shards import Dataset, shard_path, shard_paths
 from namsa.errors import InputError, WorkError
 from namsa.files import Closing
 
-from ....input.source import FolderSource, Preparation
+from ....input.source import Preparation, SampleSource
 from ....ranks.protocol import Ranks
 from ....staging import copies
 from ....staging.copies import FileState
@@ -32,8 +32,8 @@ from ....staging.stage import THREADS, Place, StagedDataset, distribute, list_fi
 _PER_COMMIT = 16  # records
 
 
-class Source(FolderSource):
-    """Samples that this node has drawn. It is a `SampleSource`."""
+class Source(SampleSource):
+    """Samples that this node has drawn."""
 
     def prepare(self, job: Preparation) -> Collection[str] | None:
         section, directory = self.section, self.experiment.data.directory

@@ -11,7 +11,7 @@ from ....input.source import LayeredSource, TrainingSet
 
 
 class Source(LayeredSource):
-    """Samples of which share s of N always takes number s, s + N, s + 2N ... of the list. It is a `SampleSource`."""
+    """Samples of which share s of N always takes number s, s + N, s + 2N ... of the list."""
 
     def open(self, training: TrainingSet) -> str:
         super().open(training)

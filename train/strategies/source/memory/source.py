@@ -100,7 +100,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class Source(LayeredSource):
-    """Samples that another source reads once. It is a `SampleSource`."""
+    """Samples that another source reads once."""
 
     keeps_views = False  # of what other ranks have sent
     store: MemoryStore | None = None

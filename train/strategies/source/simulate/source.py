@@ -35,7 +35,7 @@ FAILURES = "drawn"  # folder in data.directory
 
 
 class Source(SimulatedSource):
-    """Samples that are simulated beside the training. It is a `SampleSource`."""
+    """Samples that are simulated beside the training."""
 
     keeps_views, waits = False, True
     section: Simulate

@@ -14,7 +14,7 @@ EXPORT = "write it with namsa export DATASET --tiles"
 
 
 class Source(LayeredSource):
-    """Samples of which ranks read their parts from a file. It is a `SampleSource`."""
+    """Samples of which ranks read their parts from a file."""
 
     _file: SlabFile | None = None
 

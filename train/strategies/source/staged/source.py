@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 
-from ....input.source import FolderSource, Preparation
+from ....input.source import Preparation, SampleSource
 from ....staging.stage import stage, write_report
 
 
-class Source(FolderSource):
-    """Samples of a dataset on a shared file system. It is a `SampleSource`."""
+class Source(SampleSource):
+    """Samples of a dataset on a shared file system."""
 
     def prepare(self, job: Preparation) -> Collection[str] | None:
         section, directory = self.section, self.experiment.data.directory

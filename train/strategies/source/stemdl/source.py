@@ -33,7 +33,7 @@ from namsa.sample import Sample
 from namsa.text import plural, shorten
 
 from ....experiment.experiment import Experiment
-from ....input.source import FolderSource, OnProgress, Preparation
+from ....input.source import OnProgress, Preparation, SampleSource
 from ....reports.markdown import times
 
 PER_COMMIT = 16  # samples
@@ -49,8 +49,8 @@ class StoredSample(NamedTuple):
     entry: Entry
 
 
-class Source(FolderSource):
-    """Samples of the authors' files. It is a `SampleSource`."""
+class Source(SampleSource):
+    """Samples of the authors' files."""
 
     def prepare(self, job: Preparation) -> Collection[str] | None:
         if not job.simulate:

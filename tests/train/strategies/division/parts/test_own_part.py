@@ -11,7 +11,7 @@ from namsa import WorkError
 from namsa.dataset import lmdb_structure
 from namsa.dataset.shards import Dataset, shard_path
 from train.input.batches import batches
-from train.input.source import FolderSource, TrainingSet
+from train.input.source import SampleSource, TrainingSet
 from train.input.views import ReadCache
 from train.ranks.protocol import Alone
 from train.strategies.division.parts.division import slab_of
@@ -27,7 +27,7 @@ CASES = [
 
 @contextmanager
 def opened(dataset, job, division, entries):
-    source = FolderSource(job.data.source, job)
+    source = SampleSource(job.data.source, job)
     source.open(TrainingSet(dataset, entries, (0, 0), Alone(), division))
     with closing(source):
         yield source
