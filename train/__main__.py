@@ -14,7 +14,7 @@ from .commands.parser import JOB, build_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command, by default that of this process's arguments, and returns its exit code."""
+    """Runs one command, by default that of this process, and returns its exit code."""
     warn_in_one_line()
     parser = build_parser()
     words, launcher = _split_launcher(list(sys.argv[1:] if arguments is None else arguments), parser)

@@ -91,7 +91,7 @@ class AberrationsOfScan:
         self.transforms = np.zeros((len(self._numbers), *size), np.complex64)
 
     def add(self, row: int, column: int, patterns: Array) -> None:
-        """Adds a window `(sy, sx, dy, dx)`, if it is one of the `PARTS` per axis, evenly spaced, that are looked at."""
+        """Adds a window `(sy, sx, dy, dx)`, if it is looked at: `PARTS` along each axis, evenly spaced."""
         if (number := self._numbers.get((row, column))) is not None:
             self.transforms[number] = self.overlaps.transform(patterns)
 
@@ -133,9 +133,7 @@ def aberrations_score(facts: Mapping[str, Any] | None) -> float:
 def shortfall_score(share: float, explained: float) -> float:
     """Returns a number that is above 1 if some aberrations explain clearly less than others: by both limits.
 
-    Args:
-        share: What the former explain of what the others do, from 0 to 1.
-        explained: Share of the power of the patterns' variation that the others explain, from 0 to 1.
+    The former explain a share of what the others do, and these a share of the power of the patterns' variation.
     """
     missing = 1.0 - share
     return min(missing / (1 - ALIKE), explained * missing / LEAST_GAIN)

@@ -71,7 +71,7 @@ class Views(NamedTuple):
 def valid_symmetries(
     symmetric: bool, scan_shape: Sequence[int], detector_shape: Sequence[int], step_angstrom: Sequence[float]
 ) -> list[int]:
-    """Returns the numbers of the symmetries that map a window (y, x) of a scan step (y, x), Å, to a valid window."""
+    """Returns the numbers of the symmetries that map a window of so many positions (y, x) to a valid window."""
     if not symmetric:
         return [0]
     transposable = (

@@ -74,12 +74,7 @@ class PatternStatistics:
 
     @classmethod
     def of(cls, window: tuple[int, int], conditions: Conditions) -> "PatternStatistics":
-        """Prepares the statistics of windows.
-
-        Args:
-            window: Positions, (y, x).
-            conditions: Scan step, detector and semiangle, which are those of the network.
-        """
+        """Prepares the statistics of windows of so many positions (y, x), under the network's conditions."""
         steps = conditions.scan_step_angstrom
         qy, qx = np.meshgrid(np.fft.fftfreq(window[0], steps[0]), np.fft.rfftfreq(window[1], steps[1]), indexing="ij")
         q = np.hypot(qy, qx)[..., None, None]
@@ -99,7 +94,7 @@ class PatternStatistics:
         return cls(np.where(inside, parts * band + part, count).astype(np.int32), count, np.digitize(angle, RINGS))
 
     def __call__(self, patterns: Array) -> npt.NDArray[np.float64]:
-        """Returns logarithms of power and intensity of `(n, sy, sx, dy, dx)`, `(n, k)`; NaN where a part is empty."""
+        """Returns logarithms of power and intensity of patterns `(n, sy, sx, dy, dx)`, `(n, k)`; NaN for no part."""
         taper = hann_window(patterns.shape[1:3])[..., None, None].astype(np.float32)
         rows = []
         for window in patterns:
@@ -170,12 +165,12 @@ class Familiarity:
         return float(np.quantile(self.distances, 1 - UNFAMILIAR))
 
     def distance(self, features: Array) -> npt.NDArray[np.float64]:
-        """Returns the distance of features `(n, k)` of windows, `(n,)`. Those that are missing count as usual ones."""
+        """Returns the distance of windows, `(n,)`, by features `(n, k)`; those that a window lacks are usual."""
         difference = np.nan_to_num(features - self.mean, nan=0.0)
         return np.sqrt(np.sum((difference @ self.whitening.T.astype(np.float64)) ** 2, axis=1))
 
     def familiarity(self, features: Array) -> npt.NDArray[np.float64]:
-        """Returns the share of the dev split's windows as far as features `(n, k)` or farther, `(n,)`, from 0 to 1."""
+        """Returns the share of the dev split's windows as far as those of features `(n, k)`, or farther, `(n,)`."""
         ranks = np.linspace(0, 1, len(self.distances))
         return np.asarray(1 - np.interp(self.distance(features), self.distances, ranks), np.float64)
 

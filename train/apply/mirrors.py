@@ -42,12 +42,7 @@ class ChannelMirror(NamedTuple):
 
     @classmethod
     def of(cls, symmetry: int, channels: Channels | None, detector_shape: tuple[int, int]) -> "ChannelMirror":
-        """Returns the exchange of a network's channels.
-
-        Args:
-            channels: The channels; `None` if every pixel is one.
-            detector_shape: Pixels of the detector, (y, x), on which the symmetry is valid.
-        """
+        """Returns the exchange of a network's channels, or without them of its pixels."""
         pixels = detector_shape[0] * detector_shape[1]
         if channels is None or channels.averages is None:
             order = mirrored_images(np.arange(pixels).reshape(detector_shape), symmetry).ravel()
@@ -64,11 +59,7 @@ class ChannelMirror(NamedTuple):
         return cls(symmetry, np.concatenate([order, rest]), signs)
 
     def inputs(self, inputs: Array, channel_axis: int) -> Array:
-        """Returns a network's inputs for the mirrored window.
-
-        Args:
-            inputs: Those of the window, with y and x of the scan as the last two axes that are not the channels'.
-        """
+        """Returns a network's inputs for the mirrored window from those of the window, of y and x as the last axes."""
         if not self.symmetry:
             return inputs
         turned = np.moveaxis(mirrored_images(np.moveaxis(inputs, channel_axis, 0), self.symmetry), 0, channel_axis)

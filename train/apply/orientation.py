@@ -83,11 +83,7 @@ def explained_shares(overlaps: DiskOverlaps, transforms: Array, learnt: LearntAb
 
 
 def orientation_score(facts: Mapping[str, Any] | None) -> float:
-    """Returns a number that is above 1 if the patterns contradict the orientation, and 0 if no other one fits better.
-
-    Args:
-        facts: From `orientation_facts`; `None` if they were not measured.
-    """
+    """Returns a number above 1 if the patterns contradict the orientation, by `orientation_facts`; 0 for `None`."""
     if facts is None:
         return 0.0
     half_turn = -math.log(max(facts.get("half_turn", 1.0), 1e-6)) / math.log(LEAST_RATIO)
@@ -105,7 +101,7 @@ def _overlaps_score(facts: Mapping[str, Any]) -> float:
 
 
 def orientation_line(facts: Mapping[str, Any] | None) -> str:
-    """Returns the line about an orientation that the patterns contradict; empty if they do not or were not compared."""
+    """Returns the line about an orientation that patterns contradict, by `orientation_facts`; empty if they do not."""
     if facts is None or not is_contradicted(facts):
         return ""
     verdict, advice = "the patterns contradict it", "check rotation and mirror, which namsa inspect measures"

@@ -62,11 +62,9 @@ class OutsideSamples:
 
 
 def plan_outside(entries: Sequence[Entry], experiment: Experiment, specimens: int) -> list[OutsideSamples]:
-    """Returns samples that lie outside of what a network has learnt. Nothing is simulated yet.
+    """Returns samples that lie outside of what a network has learnt, made from some of the dataset, or none.
 
-    Args:
-        entries: Samples of the dataset that they are made from.
-        specimens: Number of specimens to scatter again. 0 returns no samples of any kind.
+    Nothing is simulated yet. So many specimens will be scattered again; with 0 there are no samples of any kind.
     """
     if not specimens:
         return []

@@ -70,12 +70,7 @@ def mean_pattern(data: FourDData, name: str) -> Array:
 
 
 def recorded_sum(patterns: Array, positions: int) -> tuple[Array, int]:
-    """Returns the sum of the patterns that were recorded, `(dy, dx)`, and their number.
-
-    Args:
-        patterns: A part of a scan, `(rows, columns, dy, dx)`.
-        positions: Number of the patterns of the whole scan.
-    """
+    """Returns sum, `(dy, dx)`, and number of the patterns `(rows, columns, dy, dx)` of a scan that were recorded."""
     mended = mend(patterns, positions)
     recorded = mended.patterns[~mended.lost]
     return recorded.sum(axis=0, dtype=np.float64), len(recorded)
@@ -94,7 +89,7 @@ def check_pattern(total: Array, name: str) -> None:
 
 
 def optic_axis(data: FourDData, pattern: Array, note: AddNote) -> tuple[float, float]:
-    """Returns the optic axis as the data say, or else the centre of mass of the mean pattern, (y, x), pixels."""
+    """Returns the optic axis as the data say, or the centre of mass of the mean pattern `(dy, dx)`; (y, x), pixels."""
     if data.centre_pixels is not None:
         y, x = data.centre_pixels
         note(f"optic axis at pixel ({y:.2f}, {x:.2f}), as the file or the command says")

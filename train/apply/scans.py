@@ -116,11 +116,7 @@ class FittedScan:
 
     @contextmanager
     def bands(self, console: Console, lost: str = "the mean of their neighbours is used") -> Iterator[Iterator[Array]]:
-        """Yields the bands of `train.apply.reading.read_bands`, prints how many rows were read, and notes what is lost.
-
-        Args:
-            lost: What becomes of lost patterns, for the note.
-        """
+        """Yields the bands of `train.apply.reading.read_bands`, prints how many were read, and notes what is lost."""
         rows = self.data.shape[0]
         with (
             telemetry.counter(console, "scan rows") as count,

@@ -59,12 +59,7 @@ def covering_subset(windows: Sequence[slice]) -> list[int]:
 
 
 def spread_windows(windows: tuple[int, int], most: tuple[int, int]) -> dict[tuple[int, int], int]:
-    """Returns evenly spaced windows, (row, column), with a number each in their order.
-
-    Args:
-        windows: Number of all windows along (y, x).
-        most: Largest number of those that are chosen along (y, x).
-    """
+    """Returns some of so many windows along (y, x), evenly spaced: (row, column), with a number each in their order."""
     counts = [min(pair) for pair in zip(windows, most, strict=True)]
     chosen = [[(2 * i + 1) * n // (2 * count) for i in range(count)] for n, count in zip(windows, counts, strict=True)]
     return {place: number for number, place in enumerate((y, x) for y in chosen[0] for x in chosen[1])}

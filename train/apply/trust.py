@@ -91,22 +91,12 @@ class WindowSimulation:
     conversion: DensityToPotential  # conversion from density to potential
 
     def trust(self, density: Array, patterns: Array) -> float:
-        """Returns the trust in a density: trust, between 0 and 1.
-
-        Args:
-            density: `(sy, sx)`, e/Å².
-            patterns: `(sy, sx, dy, dx)`, fractions of the beam.
-        """
+        """Returns the trust, from 0 to 1, in a density `(sy, sx)`, e/Å², by patterns `(sy, sx, dy, dx)`."""
         result = consistency.check(density, patterns, self.simulation, self.conversion)
         return float(np.clip(1 - result.score / result.empty, 0, 1)) if result.empty > 0 else 1.0
 
     def refined(self, density: Array, patterns: Array, steps: int) -> Array:
-        """Returns the density after steps of `train.apply.refine`, `(sy, sx)`, e/Å².
-
-        Args:
-            density: `(sy, sx)`, e/Å².
-            patterns: `(sy, sx, dy, dx)`, fractions of the beam.
-        """
+        """Returns a density `(sy, sx)`, e/Å², after steps of `train.apply.refine` to patterns `(sy, sx, dy, dx)`."""
         from .refine import refine
 
         return refine(density, patterns, self.simulation, self.conversion, steps=steps).density
@@ -150,9 +140,7 @@ def _conversion(specimen: KnownSpecimen, model: Model) -> DensityToPotential:
 def error_over_contrast(density: Array, uncertainty: Array) -> float | None:
     """Returns the rms uncertainty over the standard deviation of the density; `None` for a density without contrast.
 
-    Args:
-        density: `(ny, nx)`, e/Å²; NaN where nothing is known yet.
-        uncertainty: One standard deviation of its error, `(ny, nx)`, e/Å²; NaN in the same places.
+    Both are `(ny, nx)`, e/Å², and NaN where nothing is known yet.
     """
     known = np.isfinite(density) & np.isfinite(uncertainty)
     contrast = float(density[known].std(dtype=np.float64)) if known.any() else 0.0

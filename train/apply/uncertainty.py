@@ -54,11 +54,7 @@ class WindowError(NamedTuple):
 
 
 def window_error(window: KnownWindow, prediction: Prediction, statistics: PatternStatistics) -> WindowError:
-    """Compares what is predicted of a window with its density.
-
-    Args:
-        prediction: What is predicted of it, with maps, as `Prediction.of_each` gives it.
-    """
+    """Compares what is predicted of a window, with maps, as `Prediction.of_each` gives it, with its density."""
     density = prediction.density.mean(axis=0, dtype=np.float64)
     error, ssim = np.abs(density - window.density), image_metrics(density, window.density, huber_delta=1)["ssim"]
     (features,) = window_features(statistics, window.patterns, prediction.maps)
@@ -119,12 +115,7 @@ def _rounded(share: Any) -> float:
 def calibrate_uncertainty(
     dev: Sequence[WindowError], test: Sequence[WindowError], familiarity: Familiarity, method: str, members: int
 ) -> Calibration:
-    """Chooses the factors on dev windows and measures their coverage on dev and test windows.
-
-    Args:
-        dev: Windows that the factors are chosen on.
-        test: Windows that the coverage is measured on; may be none.
-    """
+    """Chooses the factors on dev windows, and measures their coverage on these and on test windows, if any."""
     weight = equalising_weight(dev)
     error, deviation = (
         np.concatenate([row.error for row in dev]),
@@ -200,5 +191,5 @@ def told_apart(
 
 
 def auroc(high: Sequence[float] | Array, low: Sequence[float] | Array) -> float:
-    """Returns the probability that one of `high` is larger than one of `low`; equal ones count half."""
+    """Returns the probability that one of `high`, `(n,)`, exceeds one of `low`, `(m,)`; equal ones count half."""
     return float(stats.mannwhitneyu(high, low).statistic) / (len(high) * len(low))

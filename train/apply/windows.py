@@ -299,11 +299,7 @@ def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) ->
 
 
 def note_findings(images: ScanImages, blended: BlendedImages, note: AddNote) -> None:
-    """Adds lines about negative intensities, aberrations, orientation, familiarity and contrast.
-
-    Args:
-        images: The images, after all strips.
-    """
+    """Adds lines about negative intensities, aberrations, orientation, familiarity and contrast, after all strips."""
     negative, total = images.intensity
     if negative:
         note(f"negative intensities, {100 * negative / total:.2g} % of all, counted as none")
@@ -318,11 +314,7 @@ def note_findings(images: ScanImages, blended: BlendedImages, note: AddNote) -> 
 
 
 def familiarity_note(flagged: float) -> str:
-    """Returns the line about familiarity.
-
-    Args:
-        flagged: Fraction of the windows that are not familiar.
-    """
+    """Returns the line about familiarity, by the fraction of the windows that are not familiar."""
     if is_outside(flagged):
         return (
             f"familiarity: this scan lies outside of what the network learnt: {100 * flagged:.0f} % of its windows do "

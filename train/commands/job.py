@@ -157,11 +157,7 @@ def choose_backend(config: Path, overrides: Sequence[str]) -> None:
 
 
 def as_rank(work: Callable[[Any], None], exit_code_file: Path | None = None) -> int:
-    """Runs one rank of a job and returns its exit code.
-
-    Args:
-        work: What the rank does; its argument is the module `train.ranks.reduction`.
-    """
+    """Runs one rank of a job, which is given the module `train.ranks.reduction`, and returns its exit code."""
 
     def ranked() -> None:
         from ..ranks import reduction

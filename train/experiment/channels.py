@@ -147,7 +147,7 @@ def channel_count(channels: Channels | None, pixels: int) -> int:
 
 
 def volume_shape(patterns: tuple[int, int, int, int], inputs: Inputs) -> tuple[int, int, int, int]:
-    """Returns the shape of a volume of patterns `(sy, sx, dy, dx)`, channels first: `(sx, sy, dy, dx)`, binned."""
+    """Returns the shape of a volume of layout 'volume', channels first: `(sx, sy, dy, dx)` with binned patterns."""
     sy, sx, dy, dx = patterns
     side = inputs.bin_pixels if inputs.channels == "binned" else 1
     return sx, sy, dy // side, dx // side
@@ -171,7 +171,10 @@ def binned(shape: tuple[int, int], side: int) -> Array:
 
 
 def polar(y: Array, x: Array) -> Array:
-    """Returns averages over sectors of rings, `(pixels, c)`, of pixels at y and x, semiangles; one in the middle."""
+    """Returns the averages over sectors of rings, `(pixels, c)`, of pixels at y and x, `(pixels,)`, semiangles.
+
+    A pixel in the middle, without a sector, is alone.
+    """
     distance = np.hypot(y, x)
     ring = np.floor(distance / RING_WIDTH + 1e-9)
     sector = np.floor(np.arctan2(y, x) / (2 * np.pi) * SECTORS + 0.5) % SECTORS
@@ -181,7 +184,7 @@ def polar(y: Array, x: Array) -> Array:
 
 
 def rings(distance: Array) -> Array:
-    """Returns the averages over the virtual detectors, `(pixels, c)`, of pixels at a distance in semiangles."""
+    """Returns the averages over the virtual detectors, `(pixels, c)`, by the pixels' distances, semiangles."""
     return _averages((distance >= low) & (distance < high) for low, high in pairwise(RING_EDGES))
 
 

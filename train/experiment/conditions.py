@@ -76,11 +76,7 @@ def conditions(config: SimulationConfig, window: tuple[int, int] | None = None) 
 
 
 def describe_unchecked(config: SimulationConfig, inputs: Inputs, checked: Collection[str] = ()) -> str:
-    """Returns one line about the conditions of the training that data files do not contain.
-
-    Args:
-        checked: Settings that were estimated from the data, which are left out.
-    """
+    """Returns one line about conditions of the training that neither data files contain nor estimates have checked."""
     electrons = describe_dose(inputs)
     noise = f"at {electrons} electrons per pattern" if electrons else "without noise"
     others = {name: value for name, value in config.microscope.aberrations.items() if name != "C10" and value}

@@ -55,7 +55,7 @@ class ExchangeSection(KindSection):
         """Raises InputError if the ranks of the hosts do not form these groups."""
 
     def synchronisations(self, network: NetworkCount, moments: int) -> Synchronisations | None:
-        """Returns what ranks average after some steps; `None` if they exchange in every step alone."""
+        """Returns what ranks average after some steps, also of so many moments per weight; `None` if they never do."""
         return None
 
     def within(self, steps: int) -> "ExchangeSection":

@@ -104,10 +104,8 @@ def sample_symmetries(
 def broken_by(microscope: Mapping[str, Any], drawn: Collection[str] = ()) -> str | None:
     """Returns why aberrations or tilts break the symmetries of all samples. `None` if they do not.
 
-    Whether the grids of a sample allow symmetries is known when it exists; see `sample_symmetries`.
-
-    Args:
-        microscope: The values of the section microscope or of a provenance; a tilt may have several values.
+    They are those of the section microscope or of a provenance; a tilt may have several values. Whether the grids of a
+    sample allow symmetries is known when it exists; see `sample_symmetries`.
     """
     aberrations = microscope.get("aberrations", {})
     directed = [name for name, value in aberrations.items() if value and not name.endswith("0")]

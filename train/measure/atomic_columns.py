@@ -85,7 +85,7 @@ def specimen_columns(atoms: ase.Atoms, pixels: PixelGrid, shape: Sequence[int]) 
 
 
 def column_metrics(image: npt.NDArray[Any], pixels: PixelGrid, truth: AtomicColumns) -> Metrics:
-    """Computes the metrics of an image `(h, w)` without a border of `RADIUS_ANGSTROM`: the numbers of `NAMES`."""
+    """Computes the metrics `NAMES` of an image, `(h, w)`, without a border of `RADIUS_ANGSTROM`."""
     y, x = pixels.coordinates(image.shape)
     low = np.array([y[0], x[0]]) + RADIUS_ANGSTROM
     high = np.array([y[-1], x[-1]]) - RADIUS_ANGSTROM

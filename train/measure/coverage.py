@@ -31,10 +31,9 @@ def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> 
 
 
 def coverage(error: Array, uncertainty: Array, two_sigma_factor: float = 2.0) -> Coverage:
-    """Returns the fractions of the errors within one and two standard deviations; 0.683 and 0.954 for a Gaussian.
+    """Returns the fractions of absolute errors, `(n,)`, within one standard deviation and within a multiple for two.
 
-    Args:
-        two_sigma_factor: The multiple of them that stands for two.
+    They are 0.683 and 0.954 for a Gaussian.
     """
     within_one, within_two = (float(np.mean(error <= k * uncertainty)) for k in (1, two_sigma_factor))
     return {"coverage_68": within_one, "coverage_95": within_two}

@@ -112,11 +112,9 @@ def phase_of(name: str, category: str = "") -> str:
 
 
 def kind_of(name: str, category: str = "") -> str:
-    """Returns the kind, one of `KINDS`, of a kernel or an operation.
+    """Returns the kind, one of `KINDS`, of a kernel or an operation `path:Type`.
 
-    Args:
-        name: Name of a kernel, or `path:Type` of an operation.
-        category: `path:Type` of the operation that started a kernel; empty if it is not known.
+    The category of a kernel is the `path:Type` of the operation that started it; empty if it is not known.
     """
     operation = _OPERATION.fullmatch(category or name)
     path = (operation["path"] or "") if operation else ""

@@ -158,11 +158,7 @@ def operation_rows(trace: Trace) -> list[OperationRow]:
 
 
 def timeline(trace: Trace, kinds: Sequence[KindRow]) -> tuple[list[Bars], float]:
-    """Returns the bars of the step whose time is the median, and that time in s.
-
-    Args:
-        kinds: The rows that the bars' indices refer to.
-    """
+    """Returns the bars of the step whose time is the median, with indices into the rows of kinds, and its time, s."""
     start, end = sorted(trace.steps, key=lambda step: step[1] - step[0])[len(trace.steps) // 2]
     index = {row["kind"]: number for number, row in enumerate(kinds)}
     rows: dict[str, list[tuple[float, float, int]]] = {}

@@ -138,7 +138,7 @@ def _group(key: str) -> str:
 
 @contextmanager
 def recorder(run_dir: Path, steps_done: int) -> Iterator[Recorder]:
-    """Yields a `Recorder` of the steps of a job, which starts from the checkpoint of `steps_done`.
+    """Yields a `Recorder` of the steps of a job that starts from a checkpoint after some steps.
 
     Its files drop what they hold of later steps: a job that was killed takes the steps since its last checkpoint again.
     """
@@ -202,10 +202,7 @@ def epoch_display(
 ) -> Iterator[Callable[[StepRow, bool], None]]:
     """Yields `show(row, last)`, which shows a live line on a terminal, and a plain line at the end of each epoch.
 
-    Both have the time to the end of the training, by the mean time of a step so far.
-
-    Args:
-        terms: Names of the terms of the loss, of which the first is shown.
+    Both have the first term of the loss, and the time to the end of the training, by the mean time of a step so far.
     """
     rows: list[StepRow] = []
     disabled = not console.is_terminal
@@ -231,11 +228,7 @@ def epoch_display(
 
 
 def epoch_line(rows: Sequence[StepRow], epochs: int, term: str) -> str:
-    """Returns one line about one epoch: means of the losses, and rates weighted by time.
-
-    Args:
-        term: Name of a term of the loss, which is shown beside it.
-    """
+    """Returns one line about one epoch: means of the loss and of a term, and rates weighted by time."""
     seconds = sum(row["step_s"] for row in rows)
     waiting = 100 * sum(row["data_s"] for row in rows) / seconds
     communication = 100 * sum(row["comm_s"] for row in rows) / seconds

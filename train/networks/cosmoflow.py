@@ -46,7 +46,7 @@ class CosmoFlowConfig(NetworkSection):
 
 
 def network(op: NetworkLayers[Tensor], config: CosmoFlowConfig) -> tuple[Tensor, Tensor]:
-    """Composes the network; returns the network's input and its estimates."""
+    """Composes the network of Keras layers, or of shapes; returns the network's input and its estimates."""
     x = volume = op.input("volume")
     extent = min(config.input_shape[1:])
     for number, (filters, stride) in enumerate(zip(config.filters, config.strides, strict=True), start=1):

@@ -49,7 +49,7 @@ class DeepLabV3PlusConfig(NetworkSection):
 
 
 def network(op: NetworkLayers[Tensor], config: DeepLabV3PlusConfig) -> tuple[Tensor, Tensor]:
-    """Composes the network; returns the network's input, and logits of the classes for each pixel."""
+    """Composes the network of Keras layers, or of shapes; returns its input, and logits of each pixel's classes."""
     image = op.input("image")
     x, low_level = _encoder(op, image, config)
     x = _pyramid(op, x, config)

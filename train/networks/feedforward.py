@@ -98,7 +98,7 @@ class VGGConfig(FeedForwardConfig):
 
 
 def network(op: NetworkLayers[Tensor], config: FeedForwardConfig) -> tuple[Tensor, Tensor]:
-    """Composes a network; returns its input, and logits of the classes."""
+    """Composes a network of Keras layers, or of shapes; returns its input, and logits of the classes."""
     x = image = op.input("image")
     for stage, (filters, kernel) in enumerate(zip(config.filters, config.kernels, strict=True), start=1):
         for number, maps in enumerate(filters, start=1):

@@ -38,7 +38,7 @@ class ResNet50Config(ClassifierSection):
 
 
 def network(op: NetworkLayers[Tensor], config: ResNet50Config) -> tuple[Tensor, Tensor]:
-    """Composes the network; returns the network's input, and logits of the classes or the last maps."""
+    """Composes the network of Keras layers, or of shapes; returns its input, and logits or the last maps."""
     image = op.input("image")
     x = op.valid_conv(op.pad(image, 3, "conv1_pad"), config.width, 7, 2, "conv1_conv", config.conv_bias)
     x = op.relu(op.norm(x, "conv1_bn", EPSILON), "conv1_relu")

@@ -42,7 +42,7 @@ class UNet3DConfig(NetworkSection):
 
 
 def network(op: NetworkLayers[Tensor], config: UNet3DConfig) -> tuple[Tensor, Tensor]:
-    """Composes the network; returns the network's input, and the values of each voxel."""
+    """Composes the network of Keras layers, or of shapes; returns its input, and the values of each voxel."""
     x = volume = op.input("volume")
     skips = []
     for level in range(config.levels):

@@ -55,11 +55,7 @@ class TrainingPosition:
 
 
 def resumption_line(position: TrainingPosition, ranks: int, lost: str = "") -> str:
-    """Returns one line about where a job continues, and what a different number of ranks changes.
-
-    Args:
-        lost: What the exchange of the ranks has lost; see `train.ranks.exchange.Exchange.restore`.
-    """
+    """Returns a line about where a job continues, what other ranks change, and what their exchange has lost."""
     text = f"resumed after step {position.step}, {position.epoch} whole epochs"
     if position.taken:
         text += f" and {position.taken} samples of the next"

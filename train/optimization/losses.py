@@ -165,9 +165,5 @@ class Objective(Protocol):
         ...
 
     def __call__(self, output: Tensor, target: Tensor, setting: Tensor) -> tuple[Tensor, ...]:
-        """Returns the terms of a batch, float32 scalars. Called inside a tf.function.
-
-        Args:
-            setting: The number of `setting`; 0 if there is none.
-        """
+        """Returns the terms of a batch, float32 scalars, by the number of `setting`. Called inside a tf.function."""
         ...

@@ -142,11 +142,7 @@ class LarsAdam(keras.optimizers.Optimizer):
         return [*self.m, *self.v]
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None) -> None:
-        """Updates the variables that the optimizer was built with.
-
-        Args:
-            trainable_variables: All variables, in the order of `build`.
-        """
+        """Updates the variables that the optimizer was built with."""
         config, rate = self.config, ops.convert_to_tensor(self.learning_rate)
         variables, gradients = [variable.value for variable in self._trainable_variables], list(grads)
         step = ops.cast(self.iterations.value + 1, "float32")

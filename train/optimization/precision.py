@@ -40,11 +40,7 @@ def policy(name: str) -> Iterator[None]:
 def with_loss_scale(
     optimizer: keras.optimizers.Optimizer, training: Training, ranks: int = 1
 ) -> keras.optimizers.Optimizer:
-    """Returns `optimizer` with a dynamic loss scale if gradients are float16, in the network or in messages.
-
-    Args:
-        ranks: Number of ranks, whose sum of messages is larger than their mean gradient.
-    """
+    """Returns `optimizer` with a dynamic loss scale if gradients are float16, in the network or in messages."""
     config = training.precision
     if config.compute != "mixed_float16" and not training.exchange.sends_float16:
         return optimizer
@@ -121,11 +117,9 @@ class LogMaxOptimizer(keras.optimizers.LossScaleOptimizer):
 
 
 def log_max_statistics(statistics: Tensor, log_largest: Tensor) -> Tensor:
-    """Adds a step to the running statistics of log₂ of the largest gradient; returns the new statistics.
+    """Adds log₂ of a step's largest gradient to the running statistics; returns the new ones.
 
-    Args:
-        statistics: `(4,)`: steps, fast mean, slow mean, slow mean square.
-        log_largest: log₂ of the step's largest gradient, a scalar.
+    These are, `(4,)`, the number of steps, the fast mean, the slow mean, and the slow mean square.
     """
     steps, fast, slow, square = ops.unstack(statistics, 4)
     return ops.stack(

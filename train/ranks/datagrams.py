@@ -112,11 +112,7 @@ class Datagram(NamedTuple):
 
 
 class Codec:
-    """Makes and checks the datagrams of one rank.
-
-    Args:
-        key: Of the job, at least `KEY_BYTES` of random bytes.
-    """
+    """Makes and checks the datagrams of one rank, by the job's key of at least `KEY_BYTES` random bytes."""
 
     def __init__(self, key: bytes, rank: int, ranks: int) -> None:
         self._key, self._rank, self._ranks = key, rank, ranks

@@ -135,7 +135,7 @@ class AllreduceExchange(Exchange):
         return grouping.groups(gradients, self.paths, self.config)
 
     def average(self, gradients: Sequence[Tensor], groups: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Returns the mean of each float32 gradient over the ranks. Call it inside a tf.function."""
+        """Returns the mean of each gradient over the ranks, float32. Call it inside a tf.function."""
         ranks = reduction.size()
         if ranks == 1:
             return list(gradients)
@@ -145,7 +145,7 @@ class AllreduceExchange(Exchange):
         return [from_wire(total, ranks) for total in sums]
 
     def reduce(self, tensors: Sequence[Tensor], groups: Sequence[Sequence[int]], average: bool = False) -> list[Tensor]:
-        """Returns sums or means over the ranks, group by group of tensors of one type. Call it inside a tf.function."""
+        """Returns sums or means over the ranks, group by group, each of one type. Call it inside a tf.function."""
         reduced = list(tensors)
         for number, group in enumerate(groups):
             results = self.reduce_group([tensors[index] for index in group], f"grad_g{number}", average)

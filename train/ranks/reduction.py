@@ -323,7 +323,7 @@ def all_to_all(flat: Tensor, splits: Tensor, name: str, members: Members = ()) -
 
 
 def to_all(message: Tensor, name: str) -> Tensor:
-    """Returns the messages, of any length, of all ranks in their order. Call it inside a tf.function."""
+    """Returns the messages of all ranks, each of any length, in their order. Call it inside a tf.function."""
     import tensorflow as tf
 
     ranks = hvd.size()
@@ -346,7 +346,10 @@ def reduce(tensors: Sequence[Tensor], name: str, average: bool = False, members:
 
 
 def in_one_buffer(tensors: Sequence[Tensor], work: Callable[[Tensor], Tensor]) -> list[Tensor]:
-    """Joins tensors of one type by a copy, and returns the parts of what `work` makes of that axis, by another copy."""
+    """Joins tensors of one type, and returns the parts of what `work` makes of the one axis of values.
+
+    It costs a copy into the buffer and one out of it.
+    """
     import tensorflow as tf
 
     flat = work(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0))

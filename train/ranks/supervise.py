@@ -91,7 +91,7 @@ def write_exit_code(path: Path | None, code: int) -> None:
 
 
 def progress_marker(run_dirs: Sequence[Path], data: Path) -> tuple[str, int]:
-    """Returns how far a job has come: the name of its newest checkpoint, and the bytes of its samples."""
+    """Returns how far a job has come: its newest checkpoint, here or at home, and the bytes of its samples."""
     newest = max((path.name for run_dir in run_dirs for path in run_dir.glob("checkpoints/step-*.npz")), default="")
     return newest, sum(path.stat().st_blocks for path in data.rglob("*") if path.is_file())
 

@@ -185,11 +185,7 @@ def slices(simulation: Simulation) -> str:
 def training(
     experiment: Experiment, run: RunFacts, training_s: float, weights: Sequence[tuple[str, str]], chosen: str = ""
 ) -> Iterator[str]:
-    """The run and the weights.
-
-    Args:
-        chosen: Which weights of the run these are, if not the last.
-    """
+    """The run, its weights, and which these are, if not the last."""
     network = NETWORKS[experiment.network.kind]
     machine = f" of {plain(run['machine'])}" if run.get("machine") else ""
     rows = [
@@ -205,12 +201,7 @@ def training(
 
 
 def weights_rows(weights: WeightsFile, rounding: str, command: str) -> tuple[tuple[str, str], ...]:
-    """Returns rows about the weights file.
-
-    Args:
-        rounding: What rounding the weights changes, after "compared with float32, ".
-        command: The command that writes the digest into its results.
-    """
+    """Returns rows about the weights file, what rounding changes, and the command that writes its digest."""
     return (
         ("weights", f"{weights['bytes'] / 1e6:.2f} MB, {weights['dtype']}: compared with float32, {rounding}"),
         ("SHA-256", f"`{weights['sha256']}`"),

@@ -30,9 +30,8 @@ INK, BLUE, GOLD, RED = "#222222", "#2a6f97", "#e09f3e", "#9e2a2b"
 def loss_figure(steps: Steps, terms: Mapping[str, str], settings: Mapping[str, str]) -> Figure:
     """Draws the training loss and its mean per epoch, with the learning rate below.
 
-    Args:
-        terms: Columns that are drawn with the loss, as means per epoch, and their labels; those without a number not.
-        settings: Columns that are drawn below it, and their labels; those without a number not.
+    Terms are columns that are drawn with the loss, as means per epoch, by their labels, and settings those that are
+    drawn below it. Those without a number are left out.
     """
     lines = {name: label for name, label in terms.items() if np.isfinite(steps[name]).any()}
     below = [("lr", "learning\nrate"), *((name, of) for name, of in settings.items() if np.isfinite(steps[name]).any())]

@@ -143,7 +143,7 @@ def time_section(steps: Steps) -> str:
 
 
 def facts_section(run: Mapping[str, Any], steps: Steps | None, profile: Profile | None = None) -> str:
-    """Returns the facts about the run as a table, of `metrics.jsonl` too if there are steps."""
+    """Returns the facts about the run, and its steps if there are some, as a table."""
     known: dict[str, Any] = {key: value for key, value in run.items() if key != "performance"}
     if run.get("performance"):
         known |= performance(run, profile)

@@ -27,13 +27,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], text
 
 
 def confusion_table(caption: str, unit: str, names: Sequence[str], counts: Sequence[Sequence[int]], digits: str) -> str:
-    """Returns a table of the fractions of each class that are given to each class.
-
-    Args:
-        unit: What is counted, as "Patterns".
-        counts: Numbers of each class (rows) that are given to each class (columns).
-        digits: Format specification of the fractions.
-    """
+    """Returns a table of the fractions of each class (rows) that are given to each class (columns)."""
     titles = [escape(name) for name in names]
     rows = [
         (title, f"{sum(row):,}", *(number(value / sum(row), digits) if sum(row) else "–" for value in row))

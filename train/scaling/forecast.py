@@ -113,12 +113,7 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
 
 
 def synchronisations(every: int | str, steps_per_epoch: int, steps: int) -> int:
-    """Returns how often ranks average with local SGD in a job.
-
-    Args:
-        every: Number of steps, or "epoch".
-        steps_per_epoch: Steps per epoch, at whose end they always do.
-    """
+    """Returns how often ranks average with local SGD: every so many steps or by "epoch", and after each epoch."""
     regular = range(every, steps + 1, every) if isinstance(every, int) else ()
     return len({*regular, *range(steps_per_epoch, steps + 1, steps_per_epoch), steps})
 

@@ -45,7 +45,7 @@ def _size(size: int) -> str:
 
 
 def step_memory(experiment: Experiment, ranks: int, on_gpu: bool, batch_size: int | None = None) -> StepMemory:
-    """Returns the memory of a step on a GPU, or on a processor."""
+    """Returns the memory of a step that a GPU computes, or a processor."""
     training = experiment.training
     batch_size = batch_size or training.batch_size
     network = count(experiment.network, training.recompute, training.split.ways, training.split.axis_index)

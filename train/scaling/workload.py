@@ -43,9 +43,7 @@ class LayerTime(NamedTuple):
 def workload(network: Network, dtype: WireType, compute_s: float, accumulate: int = 1) -> Workload:
     """Returns the step of a network. The time of the computation is shared among the layers by their FLOP.
 
-    Args:
-        compute_s: Time of the computation of one step, of all samples of a rank, s.
-        accumulate: Number of forward and backward passes per step. The gradients are complete in the last one.
+    That time is of all samples of a rank, s, in so many passes; the gradients are complete in the last one.
     """
     layers = count(network).layers
     pass_s = compute_s / accumulate / sum(layer.forward_flop for layer in layers)  # per FLOP of the forward pass

@@ -15,7 +15,7 @@ PATTERNS_AT_ONCE = 256  # in the forward pass of an evaluation
 
 
 def patterns(experiment: Experiment, entry: Entry, record: Record, training: bool) -> npt.NDArray[np.float32]:
-    """Returns the network's images of a sample; of a training sample those that `training` takes, or the others."""
+    """Returns the network's images of a sample, of a training sample those that are trained on, or those held out."""
     x, _ = normalise(record, experiment.training.inputs, experiment.network.data_format)
     if experiment.training.inputs.layout == "detector":  # one image, whose channels are the patterns
         return x[None]
@@ -40,7 +40,10 @@ def images(experiment: Experiment, fractions: npt.NDArray[np.float32]) -> npt.ND
 
 
 def intensities(experiment: Experiment, made: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Returns what the network's images stand for: patterns `(n, dy, dx)`, fractions of the beam; dark if negative."""
+    """Returns what images that a network makes stand for: patterns `(n, dy, dx)`, fractions of the beam.
+
+    What is negative counts as dark.
+    """
     inputs = experiment.training.inputs
     plane = made[:, 0] if experiment.network.data_format == "channels_first" else made[..., 0]
     numbers = np.maximum(plane, 0) / np.float32(inputs.gain)

@@ -96,7 +96,7 @@ class Task(ABC):
         return list(entries)
 
     def held_out(self, training: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
-        """Returns the entries for evaluation: the others, and training samples of which a part is kept."""
+        """Returns the entries to evaluate on: the others, and training samples of which a part is kept."""
         return [*(training if self.experiment.training.inputs.held_out_positions else ()), *others]
 
     def composer(self, dataset: Dataset) -> Compose | None:

@@ -25,11 +25,7 @@ def class_figure(
 ) -> Figure:
     """Draws the map of classes, the probability of the most probable class, and the mean probabilities.
 
-    Of many classes, those of the largest mean probability are told apart, and the others are grey.
-
-    Args:
-        probabilities: `(classes, sy, sx)`.
-        label: What the classes are, in words.
+    Of many classes of `(classes, sy, sx)`, those of the largest mean are told apart, and the others are grey.
     """
     means, best = probabilities.mean(axis=(1, 2)), probabilities.argmax(axis=0)
     named = np.argsort(-means, kind="stable")[:NAMED]

@@ -179,11 +179,7 @@ def prepare(
 
 
 def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: list[str]) -> Reconstruction:
-    """Returns images with their pixels and provenance.
-
-    Args:
-        pattern: Mean pattern, `(dy, dx)`, in the data's units.
-    """
+    """Returns images with their pixels and provenance, and the mean pattern `(dy, dx)`, in the data's units."""
     scan = prepared.scan
     uncertainty, measured, ratio = images.uncertainty, scan.model.calibration, images.error_over_contrast
     return Reconstruction(

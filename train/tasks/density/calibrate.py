@@ -195,12 +195,7 @@ def on_dataset(model: Model, directory: Path) -> Experiment:
 
 
 def trained_ensemble(model: Model, passes: int | None = None, with_maps: bool = False) -> TrainedEnsemble:
-    """Loads a network for windows as it was trained with, in the views that `reconstruct` uses.
-
-    Args:
-        passes: Predictions with dropout per symmetry; see `train.apply.ensemble.choose_views`.
-        with_maps: As in `train.apply.ensemble.ensemble_predictor`.
-    """
+    """Loads a network for windows as it was trained with, in the views that `reconstruct` uses."""
     views = choose_views(model, model.conditions.scan_shape, model.conditions.scan_step_angstrom, passes)
     *_, height, width = model.network.input_shape
     predict = ensemble_predictor(load_network(model, (height, width)), model, views, with_maps)

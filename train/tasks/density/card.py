@@ -285,7 +285,7 @@ def _measure_doses(model: Model, packed: Packed, on_sample: OnSample) -> Iterato
 
 
 def mean_predictions(predict: Predict, records: Sequence[Record], dose: float | None = None) -> Array:
-    """Returns the mean prediction for each sample: densities, `(n, h, w)`, e/Å²; with the noise of a dose, if given."""
+    """Returns the mean prediction for each sample, `(n, h, w)`, e/Å², with the noise of a dose per pattern."""
     densities = []
     for index, record in enumerate(records):
         scale = record.header["arrays"]["cbed"]["scale"]

@@ -19,7 +19,7 @@ SMALL_HEIGHT = 2.7  # inches, of a row of small panels
 def sample_figure(picture: Picture, mean_image: npt.NDArray[Any], unit: str = "e/Å²") -> Figure:
     """Draws a held-out sample: truth and reconstruction large, on one colour scale, and the rest small below.
 
-    Their difference has a scale that is symmetric about zero, and the mean image one of its own.
+    Their difference has a scale that is symmetric about zero, and the mean image (h, w) one of its own.
     """
     facts, truth, error = picture.facts, picture.truth, picture.prediction - picture.truth
     pixels, angles = (PixelGrid(step, origin) for step, origin in (facts["density_frame"], facts["pattern_frame"]))

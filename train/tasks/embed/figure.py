@@ -26,7 +26,7 @@ NAMED = 12  # groups in a legend, at most
 
 @styled
 def latent_space_figure(latents: Array, groups: Array, names: Sequence[str], decode: Decode) -> Figure:
-    """Draws points `(n, latent)` of groups `(n,)`, from 0, and the patterns that are decoded from them."""
+    """Draws points `(n, latent)` by the numbers of their groups, `(n,)`, and the patterns decoded from them."""
     figure = Figure(figsize=(11.5, 5.4), layout="constrained")
     points, mosaic = figure.subplots(1, 2)
     _plane(points, mosaic, latents, groups, names, decode)

@@ -98,9 +98,8 @@ def score_composites(
 ) -> list[Composite]:
     """Compares clusters with materials.
 
-    Args:
-        coordinates_of: By id, of some patterns of a sample: latent numbers as "network" and components as "baseline",
-            each `(n, latent)`.
+    Of some patterns of a sample, by id, there are latent numbers as "network" and components as "baseline", `(n,
+    latent)`.
     """
     split_of = {row["id"]: row["split"] for row in rows}
     return [_scored(ids, split_of[ids[0]], [coordinates_of[id] for id in ids]) for ids in composites]

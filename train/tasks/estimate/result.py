@@ -95,11 +95,7 @@ class EstimatedScan(ScanResult):
         return estimate_figure(self, title)
 
     def compared_with(self, config: SimulationConfig) -> Comparison:
-        """Compares the quantities with the samples that a network was trained on.
-
-        Args:
-            config: The configuration of the network's samples.
-        """
+        """Compares the quantities with the samples of a configuration, that a network was trained on."""
         said, outside = [], []
         for each in self.quantities:
             limits = quantity_range(config, each.name)

@@ -161,7 +161,7 @@ def test_predictions_hold_arrays_and_facts_without_pickles(tmp_path):
         assert np.allclose(picture.position_averaged, stored.cbed.mean(axis=0))
         probes = [int(y) for y, _ in picture.facts["probes_angstrom"]]
         assert np.array_equal(picture.patterns, stored.cbed[probes])
-        assert picture.facts["density_frame"] == [[1.0, 1.0], [0.0, 0.0]]
+        assert picture.facts["density_frame"] == ([1.0, 1.0], [0.0, 0.0])
         assert picture.facts["r_factor"] == pytest.approx(0.5)
     assert not list(tmp_path.glob(".*"))
 

@@ -44,12 +44,7 @@ class Collectives(NamedTuple):
 
 
 def reduce_sum(flat: Tensor, plan: HybridPlan, rank: int, name: str, collectives: Collectives) -> Tensor:
-    """Returns the sum of `flat` over all ranks, the same bits on all of them. Call it inside a tf.function.
-
-    Args:
-        flat: One axis of known length, at least 1.
-        name: The same on all ranks, and unique in a step.
-    """
+    """Returns the sum of one axis of values over all ranks, the same bits on all of them, in a tf.function."""
     members, shares = plan.node_of(rank), plan.shares(flat.shape[0])
     if len(members) == 1:
         return collectives.sum(plan.counterparts(rank), flat, name)

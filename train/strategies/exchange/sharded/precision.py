@@ -38,12 +38,7 @@ def initial_states(layers: int, config: Transfer) -> LayerStates:
 
 
 def next_states(states: LayerStates, norms: Tensor, config: Transfer, updated: Any = True) -> LayerStates:
-    """Returns the states after a step.
-
-    Args:
-        norms: Of the layers' weights after this step, float32.
-        updated: Whether the step has changed the weights; one that a loss scale skips does not count.
-    """
+    """Returns the states after a step with these norms, float32, unless a loss scale has skipped it."""
     known = (states.norms > 0) & updated
     rates = tf.where(known, (norms - states.norms) / tf.where(known, states.norms, 1.0), 0.0)
     bits, counted = states.bits, states.counted

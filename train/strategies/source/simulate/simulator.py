@@ -13,11 +13,7 @@ from .ring import Ring
 
 
 class Simulator:
-    """Simulates draws in their order, until it is closed or there are none left.
-
-    Args:
-        draws: Numbers of draws, each with its first sample.
-    """
+    """Simulates draws, each with its first sample, in their order, until it is closed or there are none left."""
 
     def __init__(
         self,
