@@ -25,7 +25,6 @@ import numpy.typing as npt
 from namsa.config.loading import dump_yaml
 from namsa.dataset import manifest, strata
 from namsa.dataset.entries import spread_over_thicknesses
-from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 from namsa.files import new_folder, open_atomic, write_text_atomic
@@ -67,22 +66,29 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
     """
     newest = load_model(run_dir)
     card = card_of(newest.experiment.training.task)
-    run = _FinishedRun.read(newest, card)
-    model, header, chosen = _chosen_weights(newest, run.header, card.dev_error(run.evaluation))
+    evaluation, facts, newest_header = _read_run(newest, card)
+    model, header, chosen = _chosen_weights(newest, newest_header, card.dev_error(evaluation))
     experiment, directory = model.experiment, model.experiment.data.directory
-    facts: RunFacts = {**run.facts, "epochs": header["epoch"], "steps": header["step"]}
+    facts = {**facts, "epochs": header["epoch"], "steps": header["step"]}
+    times = read_steps(run_dir / "metrics.jsonl", ("step", "step_s"))
     with new_folder(out) as partial, Dataset(directory) as dataset:
         write_config(experiment, partial)
         for name in card.copied:
             shutil.copyfile(run_dir / name, partial / name)
         entries = task_of(experiment).usable(manifest.present(directory, dataset.ids))
         packed = replace(model, folder=partial, weights=partial / "weights.npz")
-        samples = _samples(packed, run_dir, run.evaluation, facts, dataset, entries)
+        training = limit([entry for entry in entries if entry.split == "train"], experiment.training.samples)
+        held_out = task_of(experiment).held_out(training, [entry for entry in entries if entry.split != "train"])
+        of_split = {split: [entry for entry in held_out if entry.split == split] for split in ("test", "dev")}
+        compared = spread_over_thicknesses(of_split["test"] or of_split["dev"], SAMPLES)
+        if not training or not compared:
+            raise InputError(f"{directory} lacks samples of the training split, or held-out ones")
+        samples = Packed(packed, run_dir, evaluation, facts, dataset, training, held_out, compared)
         weights, rounding, evaluation = _write_weights(model, samples, card)
         card_facts = CardFacts(
             experiment,
             evaluation,
-            run.training_seconds(header["step"]),
+            float(np.nansum(times["step_s"][times["step"] <= header["step"]])),
             strata.count_strata(entries),
             weights,
             rounding,
@@ -93,40 +99,28 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
     return card_facts
 
 
-@dataclass(frozen=True)
-class _FinishedRun:
-    """What a run directory says."""
+def _read_run(newest: Model, card: TaskCard) -> tuple[Mapping[str, Any], RunFacts, Mapping[str, Any]]:
+    """Returns a run's evaluation and facts, and the header of its newest checkpoint, of which both are.
 
-    folder: Path  # the run directory
-    evaluation: Mapping[str, Any]  # contents of `evaluation.json`, which is of the newest checkpoint
-    facts: RunFacts  # facts about the run
-    header: Mapping[str, Any]  # header of the newest checkpoint
-
-    @classmethod
-    def read(cls, newest: Model, card: TaskCard) -> "_FinishedRun":
-        """Reads a run. Raises InputError if it is not evaluated, or not calibrated where that is needed."""
-        folder, path = newest.folder, newest.folder / "evaluation.json"
-        commands = {"evaluation.json": "evaluate"} | dict.fromkeys(card.copied, "calibrate")
-        for name, command in commands.items():
-            if not (folder / name).is_file():
-                raise InputError(f"{folder} has no {name}: run {PROGRAM} {command} {folder} first")
-        evaluation, header = read_results(folder), _header(newest.weights)
-        facts = check_facts(path, evaluation)
-        steps = {"evaluation.json": facts["steps"]}
-        if CALIBRATION in card.copied:
-            steps[CALIBRATION] = read_json(folder / CALIBRATION).get("step", "unknown")
-        for name, step in steps.items():
-            if step != header["step"]:
-                raise InputError(
-                    f"{folder}: {name} is of step {shorten(step)}, the newest checkpoint of step {header['step']}: run "
-                    f"{PROGRAM} {commands[name]} {folder} first"
-                )
-        return cls(folder, evaluation, facts, header)
-
-    def training_seconds(self, step: int) -> float:
-        """Returns the time in the training steps up to one of them, s."""
-        times = read_steps(self.folder / "metrics.jsonl", ("step", "step_s"))
-        return float(np.nansum(times["step_s"][times["step"] <= step]))
+    Raises InputError if it is not evaluated, or not calibrated where that is needed.
+    """
+    folder = newest.folder
+    commands = {"evaluation.json": "evaluate"} | dict.fromkeys(card.copied, "calibrate")
+    for name, command in commands.items():
+        if not (folder / name).is_file():
+            raise InputError(f"{folder} has no {name}: run {PROGRAM} {command} {folder} first")
+    evaluation, header = read_results(folder), _header(newest.weights)
+    facts = check_facts(folder / "evaluation.json", evaluation)
+    steps = {"evaluation.json": facts["steps"]}
+    if CALIBRATION in card.copied:
+        steps[CALIBRATION] = read_json(folder / CALIBRATION).get("step", "unknown")
+    for name, step in steps.items():
+        if step != header["step"]:
+            raise InputError(
+                f"{folder}: {name} is of step {shorten(step)}, the newest checkpoint of step {header['step']}: run "
+                f"{PROGRAM} {commands[name]} {folder} first"
+            )
+    return evaluation, facts, header
 
 
 def _chosen_weights(
@@ -134,9 +128,7 @@ def _chosen_weights(
 ) -> tuple[Model, Mapping[str, Any], str]:
     """Returns the model with the weights to ship, their header, and which they are, if not those of the last step.
 
-    Args:
-        newest: The model with the weights of the newest checkpoint.
-        newest_error: Their error on the dev split. `None` takes them.
+    Without an error on the dev split, those of the newest checkpoint are taken.
     """
     best, validations = newest.folder / BEST, newest.folder / rows.VALIDATIONS
     if newest_error is None or not best.is_file() or not validations.is_file():
@@ -155,25 +147,6 @@ def _header(weights: Path) -> dict[str, Any]:
         return checkpoint.read_header(weights)
     except checkpoint.BROKEN as error:
         raise InputError(f"cannot read the weights {weights}: {error}") from None
-
-
-def _samples(
-    packed: Model,
-    run_dir: Path,
-    evaluation: Mapping[str, Any],
-    run: RunFacts,
-    dataset: Dataset,
-    entries: list[Entry],
-) -> Packed:
-    """Returns the network with the samples that a job with its configuration takes."""
-    experiment = packed.experiment
-    training = limit([entry for entry in entries if entry.split == "train"], experiment.training.samples)
-    held_out = task_of(experiment).held_out(training, [entry for entry in entries if entry.split != "train"])
-    of_split = {split: [entry for entry in held_out if entry.split == split] for split in ("test", "dev")}
-    compared = spread_over_thicknesses(of_split["test"] or of_split["dev"], SAMPLES)
-    if not training or not compared:
-        raise InputError(f"{experiment.data.directory} lacks samples of the training split, or held-out ones")
-    return Packed(packed, run_dir, evaluation, run, dataset, training, held_out, compared)
 
 
 def _write_weights(model: Model, packed: Packed, card: TaskCard) -> tuple[WeightsFile, Rounding, Mapping[str, Any]]:

@@ -13,7 +13,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -22,7 +22,6 @@ from typing import Any
 
 from namsa.cli import doctor
 from namsa.dataset import disk_space, manifest
-from namsa.dataset.entry import Entry
 from namsa.dataset.listing import list_samples
 from namsa.errors import InputError, WorkError
 from namsa.files import make_folder, write_text_atomic
@@ -124,7 +123,10 @@ def _look_at_data(
             hosts = sorted(path.name.removeprefix(".node-") for path in directory.glob(".node-*"))
             own = replace(own, hosts_of_disk=tuple(hosts))
     with _noted(faults, "a list of samples", remedy):
-        entries, first, materials = list_samples(listed or directory, experiment, _first)
+        # The record of the first entry that can be simulated stands for all.
+        entries, first, materials = list_samples(
+            listed or directory, experiment, lambda entries: [entry for entry in entries if not entry.skipped][:1]
+        )
         header = manifest.read_header(listed or directory)
         own = replace(
             own,
@@ -143,11 +145,6 @@ def _look_at_data(
             )
             faults.append(Fault("room for samples", room, disk_remedy))
     return own
-
-
-def _first(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """Returns the first entry that can be simulated, in a list, whose record stands for all."""
-    return [entry for entry in entries if not entry.skipped][:1]
 
 
 # ---- All ranks ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from namsa.errors import InputError
 from namsa.physics.coherence import FWHM
 from namsa.physics.optics import wavelength_angstrom
 from namsa.physics.response import pattern_filter
-from namsa.pixels import PixelGrid, fills_cell, pattern_grid, scan_grid
+from namsa.pixels import fills_cell, pattern_grid, scan_grid
 from namsa.provenance_values import value
 
 from ..experiment.imperfections import DRAWN_LATER, QUANTITIES, Imperfections
@@ -62,13 +62,13 @@ class Geometry(NamedTuple):
 
     @classmethod
     def of(cls, provenance: Mapping[str, Any]) -> "Geometry":
-        """Returns the geometry of a simulated sample. Raises InputError if the scan is not 2 × 2 or more."""
+        """Returns the geometry of a simulated sample. Raises InputError without two rows and columns of positions."""
         scan, pixels = scan_grid(provenance), pattern_grid(provenance)
         if scan is None:
             raise InputError("imperfections need scans of two rows and columns at least: leave them out")
         energy, semiangle = value(provenance, "energy_ev"), value(provenance, "semiangle_mrad")
         axis = (-pixels.origin[0] / pixels.step[0], -pixels.origin[1] / pixels.step[1])
-        step, size = (_pair(grid) for grid in (scan, pixels))
+        step, size = ((float(grid.step[0]), float(grid.step[1])) for grid in (scan, pixels))
         return cls(energy, semiangle, step, size, axis, fills_cell(scan, provenance))
 
 
@@ -304,10 +304,6 @@ def _ring(drawn: Drawn, geometry: Geometry, detector: Corner) -> Array:
     distance = np.sqrt(angle**2 + rays[:, None] ** 2 - 2 * angle * rays[:, None] * np.cos(turns))
     profile = np.exp(-(((distance - radius) / (_RING_WIDTH * radius)) ** 2) / 2).mean(axis=(-2, -1))
     return np.asarray(profile / profile.sum()).ravel()
-
-
-def _pair(grid: PixelGrid) -> Pair:
-    return float(grid.step[0]), float(grid.step[1])
 
 
 def _transpose(array: Array, out: Array) -> None:

@@ -27,10 +27,7 @@ def scan_spectrum(diameter: float) -> Spectrum:
     """Returns the power of patterns as functions of the probe's position along one axis.
 
     A frequency comes from pairs of rays that differ by it. Its power is proportional to the number of such pairs, the
-    overlap of two apertures, and ends at the aperture's diameter.
-
-    Args:
-        diameter: Of the aperture, 2 · semiangle / wavelength, cycles per scan step.
+    overlap of two apertures, and ends at the aperture's diameter, 2 · semiangle / wavelength, cycles per scan step.
     """
     x = (np.arange(32) + 0.5) / 32
     return Spectrum(x * diameter, 2 / np.pi * (np.arccos(x) - x * np.sqrt(1 - x**2)))
@@ -85,7 +82,7 @@ def weights(spectrum: Spectrum, blur: float, samples: int, taps: int = 6) -> Wei
 def matrix(
     y: Array, x: Array, shape: tuple[int, int], along_y: Weights, along_x: Weights, periodic: bool = False
 ) -> csr_array[Any, Any]:
-    """Returns the matrix `(n, ny · nx)` that estimates a signal on a grid (ny, nx) at n points, in samples."""
+    """Returns the matrix `(n, ny · nx)` that estimates a signal on a grid at n points y, x, samples from the first."""
     rows, by_row = _stencil(y, shape[0], along_y, periodic)
     columns, by_column = _stencil(x, shape[1], along_x, periodic)
     indices = (rows * shape[1])[:, :, None] + columns[:, None, :]

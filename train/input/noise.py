@@ -18,7 +18,7 @@ _CHUNK = 2**20  # pixels per random generator: it determines the random numbers,
 
 
 def draw_electrons(dose: Dose, seed: int, epoch: int) -> float:
-    """Returns the electrons per pattern of a sample. In a range the logarithm is uniformly distributed."""
+    """Returns the electrons per pattern of a sample. In a range their logarithm is uniformly distributed."""
     low, high = dose if isinstance(dose, tuple) else (dose, dose)
     return float(low * (high / low) ** np.random.default_rng([seed, epoch, _DOSE]).random())
 
@@ -29,10 +29,8 @@ def count_electrons(
     """Draws patterns with shot noise; returns patterns in the same shape, fractions of the beam.
 
     Every pixel is an independent Poisson number of mean I · electrons, divided by the electrons. NumPy draws one in 10
-    to 40 ns, depending on the mean, without the interpreter's lock. Chunks of 2^20 pixels are drawn in parallel.
-
-    Args:
-        stored: Patterns, fractions of the beam times `scale`; any shape.
+    to 40 ns, depending on the mean, without the interpreter's lock. Chunks of 2^20 pixels are drawn in parallel. The
+    patterns are stored as fractions of the beam times `scale`.
     """
     mean = np.float32(electrons / scale)
     patterns, noisy = stored.reshape(-1), np.empty(stored.size, np.float32)

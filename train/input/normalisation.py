@@ -61,12 +61,9 @@ class Intensities(NamedTuple):
         return x if self.gain == 1 else self.gain * x
 
     def standardised(self, values: Tensor, patterns: Tensor, axis: int | tuple[int, int]) -> Tensor:
-        """Returns the numbers by the kind "standardised".
+        """Returns the numbers by the kind "standardised" of pixels of patterns, or averages of them, float32.
 
-        Args:
-            values: Pixels of `patterns` or averages of them, float32.
-            patterns: Patterns in the same units, float32.
-            axis: The detector's axes in `patterns`.
+        The axis is that of the detector in the patterns, or both.
         """
         mean, deviation = (of(patterns, axis=axis, keepdims=True) for of in (ops.mean, ops.std))
         return self.gain * (values - mean) / ops.where(deviation > _SAME * ops.abs(mean), deviation, 1)
@@ -126,7 +123,7 @@ def normalise(
 
 
 def record_symmetries(record: Record, drawn: Collection[str] = ()) -> symmetries.Symmetries:
-    """Returns the symmetries that augmentation draws from. Raises InputError if the sample has none."""
+    """Returns the symmetries that augmentation draws from; see `train.experiment.symmetries.sample_symmetries`."""
     provenance = record.header["provenance"] | {"positions_angstrom": record.positions_angstrom}
     return symmetries.sample_symmetries(provenance, record.cbed.shape[1:], record.density.shape[-2:], drawn)
 
@@ -208,6 +205,7 @@ def to_channels(patterns: Tensor, scale: Tensor, channels: Channels, rule: Inten
     """Returns the channels `(n, sy, sx, c)`, float32, of patterns `(n, sy, sx, pixels)`, fractions times `scale`.
 
     Averages become numbers as pixels do. The deflection is in tenths of the semiangle, the phase in tenths of a radian.
+    Patterns are `(n, sy, sx, pixels)`, fractions of the beam times the scale, `(n, 1, 1, 1)`.
     """
     patterns = ops.cast(patterns, "float32")
     matrices = [matrix for matrix in (channels.averages, channels.moments) if matrix is not None]

@@ -35,7 +35,7 @@ def too_few_samples(samples: int, ranks: int, batch_size: int) -> InputError:
 
 
 def limit(entries: Sequence[Entry], count: int | None) -> list[Entry]:
-    """Selects at most `count` entries, or all, in their order: the first by a hash, which larger counts keep."""
+    """Selects at most `count` entries, the first by a hash of the id: a smaller selection is part of a larger."""
     if count is None or count >= len(entries):
         return list(entries)
     chosen = {entry.id for entry in sorted(entries, key=lambda e: xxhash.xxh3_128_digest(e.id.encode()))[:count]}
@@ -59,9 +59,6 @@ def share_of(
 
     A step takes the next samples of the common order, some for each rank. The part of an epoch that is done is
     therefore a number of samples, `taken`, also if a different number of ranks took them.
-
-    Args:
-        taken: Entries of the common order that have been used before.
     """
     return [entries[index] for index in order[taken:][rank::ranks][:count]]
 

@@ -19,12 +19,7 @@ _PLACE = 3  # stream of random numbers, beside those of `train.input.noise` and 
 
 
 def draw_corner(scan: Corner, window: Corner, margin: Corner, seed: int, epoch: int) -> Corner:
-    """Returns the first row and column of a training window, all that leave the margin being equally likely.
-
-    Args:
-        scan: Positions of the sample, (y, x).
-        margin: Positions around the window that must be within the scan.
-    """
+    """Returns the first row and column of a training window; all that leave the margin in the scan are as likely."""
     rng = np.random.default_rng([seed, epoch, _PLACE])
     y, x = (int(rng.integers(m, n - w - m + 1)) for n, w, m in zip(scan, window, margin, strict=True))
     return y, x
@@ -71,12 +66,7 @@ def middle(record: Record, window: Corner) -> Record:
 
 
 def cut(record: Record, corner: Corner, window: Corner) -> Record:
-    """Returns a sample of a part of the scan.
-
-    Args:
-        record: A sample whose density is at the positions, if the window is smaller than the scan.
-        corner: First row and column of the window.
-    """
+    """Returns a sample of a part of the scan, at whose positions its density is, from a first row and column on."""
     provenance = record.header["provenance"]
     scan = raster_shape(provenance, len(record.cbed))
     if window == scan:

@@ -54,9 +54,6 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
 
     The ranks connect before anything can fail, so that one whose configuration is not valid can end the others.
 
-    Args:
-        evaluate_only: Whether samples and weights are used as they are.
-
     Raises:
         InputError: If the configuration is not valid, differs between the ranks, or does not fit their number.
     """
@@ -81,7 +78,7 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
 
 
 def _order_of_axes(experiment: Experiment) -> str:
-    """Returns what computes convolutions that TensorFlow does not here. Raises InputError if nothing does."""
+    """Returns what computes convolutions that TensorFlow itself does not compute here, as an addition to the device."""
     data_format, compute = experiment.network.data_format, experiment.training.precision.compute
     if backend.execution().convolves(data_format, compute):
         return ""

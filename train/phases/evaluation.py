@@ -22,15 +22,7 @@ from .share import Data
 def evaluate(
     job: Job, run: RunDirectory, data: Data, state: TrainingState, account: PerformanceAccount
 ) -> Mapping[str, Any]:
-    """Scores the network beside the baseline; rank 0 writes evaluation.json. Collective.
-
-    Args:
-        data: The samples.
-        account: What its steps cost.
-
-    Returns:
-        The contents of evaluation.json, the same on every rank.
-    """
+    """Scores the network beside the baseline; rank 0 writes evaluation.json, which all return. Collective."""
     facts: RunFacts = {
         "ranks": job.ranks,
         "device": job.device,

@@ -56,7 +56,9 @@ def restore(job: Job, run: RunDirectory, data: Data) -> TrainingState:
             if training.start_from and not position.step:
                 initial = load_model(training.start_from)
                 others = take_weights(initial.weights, model.variables)
-                run.log_line(_start_line(initial.weights, len(model.variables), others))
+                count, listed = len(model.variables), f"{', '.join(others[:4])}{', ...' * (len(others) > 4)}"
+                left = f"; at random: {listed}" if others else ""
+                run.log_line(f"{count - len(others)} of {count} variables start from {initial.weights}{left}")
             if not job.evaluate_only:  # only now: the checkpoint fits it
                 write_text_atomic(run.path / "config.yaml", dump_yaml(experiment))
     position = TrainingPosition(**reduction.gather_json(asdict(position))[0])
@@ -66,23 +68,11 @@ def restore(job: Job, run: RunDirectory, data: Data) -> TrainingState:
     return TrainingState(assembly, position)
 
 
-def _start_line(weights: Path, count: int, others: Sequence[str]) -> str:
-    """Says how many variables start from another network's, and which do not."""
-    left = f"; at random: {', '.join(others[:4])}{', ...' if len(others) > 4 else ''}" if others else ""
-    return f"{count - len(others)} of {count} variables start from {weights}{left}"
-
-
 def take_weights(path: Path, variables: Sequence[keras.Variable]) -> list[str]:
     """Sets the variables that a file of weights has in the same shape; the others stay as they are.
 
-    The networks may differ in their input channels, as those for two microscopes do, and in their output.
-
-    Args:
-        path: A checkpoint or a model's file of weights.
-        variables: Of the network, without those of the optimizer.
-
-    Returns:
-        The paths of the variables that were not set.
+    The networks may differ in their input channels, as those for two microscopes do, and in their output. Returns the
+    paths of the variables that were not set.
 
     Raises:
         InputError: If the file is broken, or if no convolution of it fits.

@@ -43,14 +43,9 @@ class RunDirectory:
 
 @contextmanager
 def open_run(job: Job, run_dir: Path | None, home: Path | None, lock_wait_s: float) -> Iterator[RunDirectory]:
-    """Yields the run directory, which no other job can use inside the context. Collective.
+    """Yields the run directory, by default runs/<name>, which no other job can use inside the context. Collective.
 
-    Args:
-        run_dir: The run directory; `None` for runs/<name>.
-        home: A copy of it, if it may be lost with the node.
-
-    Raises:
-        InputError: If another job uses one of the two.
+    Raises InputError if another job uses it or its home.
     """
     run_dir = run_dir or Path("runs") / job.experiment.name
     with ExitStack() as stack:

@@ -56,7 +56,11 @@ class Data:
 
 @contextmanager
 def share_out(job: Job, source: SampleSource, own_ids: Collection[str] | None) -> Iterator[Data]:
-    """Yields the samples of some ids, or all, open. Raises InputError if they are wrong or few. Collective."""
+    """Yields all samples, or those of some ids, which can be read inside the context. Collective.
+
+    Raises:
+        InputError: If the samples are of another configuration, differ between the ranks or are too few.
+    """
     experiment = job.experiment
     directory, per_node = experiment.data.directory, experiment.data.source.per_node
     share, shares = job.group, job.groups
@@ -110,7 +114,7 @@ def share_out(job: Job, source: SampleSource, own_ids: Collection[str] | None) -
 
 
 def obtain(job: Job, run: RunDirectory, force: bool) -> tuple[SampleSource, Collection[str] | None]:
-    """Makes sure that samples are in `data.directory`; returns source, and ids in use if not all. Collective."""
+    """Makes sure that the samples are in `data.directory`; returns their source, and the ids to use. Collective."""
     source = source_of(job.experiment)
     preparation = Preparation(
         ranks=reduction,

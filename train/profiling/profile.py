@@ -7,7 +7,7 @@ profiles itself. Horovod writes its timeline on rank 0.
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from itertools import chain, count, repeat
 from pathlib import Path
@@ -184,16 +184,13 @@ def _record(rows: Iterator[StepRow], steps: int, folder: Path) -> Trace:
             tf.profiler.experimental.stop()
     trace = read_trace(folder)
     if reduction.size() > 1 and reduction.rank() == 0:
-        _wait(lambda: timeline.exists() and timeline.read_text(encoding="utf-8").rstrip().endswith("]"))
+        limit = time.monotonic() + TIMELINE_WAIT_S
+        while not (timeline.exists() and timeline.read_text(encoding="utf-8").rstrip().endswith("]")):
+            if time.monotonic() > limit:
+                break
+            time.sleep(0.05)
         trace = trace._replace(events=trace.events + read_horovod_timeline(timeline, trace.began_s))
     return trace
-
-
-def _wait(done: Callable[[], bool]) -> None:
-    """Waits until `done`, at most `TIMELINE_WAIT_S`."""
-    limit = time.monotonic() + TIMELINE_WAIT_S
-    while not done() and time.monotonic() < limit:
-        time.sleep(0.05)
 
 
 def _spread(rows: Sequence[StepRow], convolutions_s: float) -> list[RankSpread]:

@@ -126,7 +126,7 @@ def _print(
 
 
 def write(profile: Profile, folder: Path) -> list[Path]:
-    """Writes profile.json, timeline.png and a report again; returns the files. Raises WorkError if it cannot."""
+    """Writes profile.json and timeline.png, and a run's report again if there is one; returns the files."""
     make_folder(folder)
     table, picture, report = folder / FILE_NAME, folder / "timeline.png", folder / "report.html"
     write_text_atomic(table, json.dumps(profile) + "\n")
