@@ -205,7 +205,6 @@ def to_channels(patterns: Tensor, scale: Tensor, channels: Channels, rule: Inten
     """Returns the channels `(n, sy, sx, c)`, float32, of patterns `(n, sy, sx, pixels)`, fractions times `scale`.
 
     Averages become numbers as pixels do. The deflection is in tenths of the semiangle, the phase in tenths of a radian.
-    Patterns are `(n, sy, sx, pixels)`, fractions of the beam times the scale, `(n, 1, 1, 1)`.
     """
     patterns = ops.cast(patterns, "float32")
     matrices = [matrix for matrix in (channels.averages, channels.moments) if matrix is not None]

@@ -113,7 +113,7 @@ def decode_array(value: dict[str, Any]) -> Array:
 
 
 def write_predictions(path: Path, pictures: Sequence[Picture], mean_image: npt.NDArray[Any]) -> None:
-    """Writes a `predictions.npz`, over another, with the mean of the training targets, (h, w), e/Å².
+    """Writes a `predictions.npz`, over another if there is one.
 
     It holds, in float32, "mean_image" (h, w), the mean of the training targets, e/Å², and "{id}/{name}" for each of
     `ARRAYS`; and "metadata": a JSON list with the facts of each picture, in the order of display.
