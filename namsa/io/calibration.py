@@ -6,7 +6,6 @@ before. Bad pixels and a movement of the disk are corrected as the patterns are 
 """
 
 import math
-from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from namsa.config.bounds import RANGES
 from namsa.errors import InputError
 from namsa.io.corrections import CorrectedPatterns, Slope
-from namsa.io.recording import Pair, PatternArray, PatternScan, Recording
+from namsa.io.recording import Opened, Pair, PatternArray, PatternScan, Recording
 from namsa.physics.optics import wavelength_angstrom
 from namsa.text import shorten
 
@@ -108,7 +107,7 @@ class FourDData(PatternScan):
     notes: tuple[str, ...] = ()
     limit_mrad: float = math.inf
     rotation_stated: bool = True
-    opened: ExitStack = field(default_factory=ExitStack, compare=False)
+    opened: Opened = field(default_factory=Opened, compare=False)
 
 
 def override(recording: Recording, overrides: CalibrationOverrides) -> Recording:

@@ -1,7 +1,6 @@
 """`namsa.read`: opens measured or simulated patterns, whatever their format."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from namsa.io.formats import open_file
 from namsa.io.layout import arrange
 from namsa.io.mask import read_mask
 from namsa.io.read_options import ReadOptions, read_options
-from namsa.io.recording import ArrayPatterns, Recording
+from namsa.io.recording import ArrayPatterns, Opened, Recording
 
 
 def read(
@@ -80,7 +79,7 @@ def read(
         index=index,
         growing=growing,
     )
-    with ExitStack() as stack:
+    with Opened() as stack:
         if isinstance(data, Recording):
             if options != ReadOptions():
                 raise InputError("a recording has its layout already: give its options where its file is read")

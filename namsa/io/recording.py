@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import WorkError
+from namsa.errors import InputError, WorkError
 from namsa.files import Closing
 from namsa.io.safe_hdf5 import DamagedFileError
 
@@ -39,6 +39,17 @@ class PatternArray(Protocol):
         """Returns a part."""
 
 
+class Opened(ExitStack):
+    """What is open as long as patterns are read."""
+
+    closed = False  # whether it was closed
+
+    def close(self) -> None:
+        """Closes it."""
+        super().close()
+        self.closed = True
+
+
 class PatternScan(Closing):
     """A scan whose patterns are read by slices: what a `Recording` and a calibrated scan have in common.
 
@@ -46,7 +57,7 @@ class PatternScan(Closing):
     """
 
     data: PatternArray
-    opened: ExitStack
+    opened: Opened
 
     def close(self) -> None:
         """Closes the file. Patterns cannot be read any more."""
@@ -132,7 +143,7 @@ class Recording(PatternScan):
     limit_mrad: float = math.inf
     reasons: Mapping[str, str] = field(default_factory=dict)
     bad_pixels: tuple[tuple[int, int], ...] = ()
-    opened: ExitStack = field(default_factory=ExitStack, compare=False)
+    opened: Opened = field(default_factory=Opened, compare=False)
 
     def __repr__(self) -> str:
         """Returns shape, type, step and pixel with their units, and the beam, in a line."""
@@ -167,7 +178,7 @@ class ArrayPatterns:
     """An array in memory, or an object that is read by slices as one, which is indexed as NumPy's arrays are."""
 
     values: Any  # the array: of NumPy, h5py, Zarr, another library or a file's reader
-    opened: ExitStack | None = None  # what stays open as long as something refers to the patterns
+    opened: Opened | None = None  # what stays open as long as something refers to the patterns
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -185,6 +196,8 @@ class ArrayPatterns:
 
     def __getitem__(self, index: Any) -> npt.NDArray[Any]:
         """Returns a part. Whole numbers are read as slices, which is all that readers know."""
+        if self.opened is not None and self.opened.closed:
+            raise InputError("the file is closed: read patterns before `close` or the end of the `with` statement")
         parts = index if isinstance(index, tuple) else (index,)
         if Ellipsis in parts:
             at = parts.index(Ellipsis)
