@@ -79,6 +79,7 @@ def test_a_program_alone_prints_its_help(main, capsys):
         (parser.main, ["show"], "the following arguments are required: DATA"),
         (parser.main, ["simulte", "a.yaml"], "no command simulte; did you mean simulate?"),
         (parser.main, ["nonsense"], "no command nonsense"),
+        (parser.main, ["reconstuct", "a.h5"], "no command reconstuct; did you mean `namsa-train reconstruct`?"),
         (train, ["reconstuct", "a.h5"], "no file and no command reconstuct; did you mean reconstruct?"),
     ],
 )
@@ -89,6 +90,10 @@ def test_a_fault_of_usage_is_one_line_and_exit_code_2(main, words, fault, capsys
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {fault}; see `")
     assert line.endswith(" --help`")
+
+
+def test_commands_of_networks_that_namsa_names_exist():
+    assert {*parser.OF_NETWORKS} < {*train_parser.build_parser().commands}
 
 
 def test_a_fault_of_usage_with_a_new_line_is_one_line(capsys):

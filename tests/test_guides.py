@@ -54,6 +54,9 @@ CHANGES = {
     "*configs/classify.yaml*": "skip",  # half an hour; and what is done with its network
     "* runs/classify *": "skip",
     "* models/classify *": "skip",
+    "namsa simulate configs/@(estimate|thickness|embed|segment).yaml *": "--set specimen.thickness_angstrom=[20]",
+    "*train configs/@(depth|embed|estimate|segment|thickness|potential_clusters).yaml*": "--set materials.limit=8 "
+    "--set split='{train: 0.5, dev: 0.25, test: 0.25}' --set training.epochs=1",
 }
 OTHERS = (
     "py4DSTEM",
@@ -62,7 +65,8 @@ OTHERS = (
     "torch",
     "grain",
 )  # packages that no test has: Python that imports them is read only
-GUIDES = "index simulate datasets view exchange reading inspect reconstruct tasks live microscope networks"
+GUIDES = "index simulate datasets view exchange reading inspect reconstruct tasks live microscope networks "
+GUIDES += "tasks/classify tasks/depth tasks/embed tasks/estimate tasks/segment"
 RUN = ("README.md", *(f"docs/{name}.md" for name in GUIDES.split()))
 
 

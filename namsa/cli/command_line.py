@@ -48,10 +48,17 @@ class CommandParser(argparse.ArgumentParser):
     Args:
         examples: Command lines that the help shows; `%(prog)s` is the program with the command.
         default_command: The command that is meant if the first argument names none.
+        elsewhere: Another program, and names of its commands that people expect of this one.
     """
 
     def __init__(
-        self, *, examples: Sequence[str] = (), notes: str = "", default_command: str | None = None, **settings: Any
+        self,
+        *,
+        examples: Sequence[str] = (),
+        notes: str = "",
+        default_command: str | None = None,
+        elsewhere: tuple[str, Sequence[str]] = ("", ()),
+        **settings: Any,
     ) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
         self.examples = tuple(line.replace("%(prog)s", self.prog) for line in examples)
@@ -59,6 +66,7 @@ class CommandParser(argparse.ArgumentParser):
         self.epilog = "\n\n".join(part for part in (shown, notes) if part) or None
         self.commands: dict[str, CommandParser] = {}
         self._default_command = default_command
+        self._elsewhere = elsewhere
         self._subparsers_action: Any = None
 
     def add_command(
@@ -123,7 +131,10 @@ class CommandParser(argparse.ArgumentParser):
 
     def _suggestion(self, word: str) -> str:
         """Returns the command that a word is probably meant to be, as a question; empty if there is none."""
-        near = difflib.get_close_matches(word, self.commands, n=1, cutoff=0.75)
+        program, others = self._elsewhere
+        near = difflib.get_close_matches(word, [*self.commands, *others], n=1, cutoff=0.75)
+        if near and near[0] not in self.commands:
+            return f"; did you mean `{program} {near[0]}`?"
         return f"; did you mean {near[0]}?" if near else ""
 
     def error(self, message: str) -> NoReturn:

@@ -139,16 +139,21 @@ def report(directory: Path = Path(), *, gpu: bool = False, timeout_s: float = PR
 
 
 def table(report: Report) -> Table:
-    """Returns a report as a table for a terminal."""
-    lines = Table("", "", "found", "to get it", box=None, pad_edge=False, header_style="dim")
+    """Returns a report as a table for a terminal, without the remedies."""
+    lines = Table("", "", "found", box=None, pad_edge=False, header_style="dim")
     group = None
     for check in report.checks:
         if check.group != group:
             group = check.group
             lines.add_row("", f"[bold]{group}[/]")
         mark = "[green]ok[/]" if check.ok else "[red]missing[/]" if check.needed else "[yellow]none[/]"
-        lines.add_row(mark, check.name, escape(check.found), "" if check.ok else escape(check.remedy))
+        lines.add_row(mark, check.name, escape(check.found))
     return lines
+
+
+def remedies(report: Report) -> str:
+    """Returns a line for each thing that is not there: its name and the command that installs it."""
+    return "\n".join(f"{check.name}: {check.remedy}" for check in report.checks if not check.ok and check.remedy)
 
 
 def _machine() -> list[Check]:

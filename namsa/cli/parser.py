@@ -9,6 +9,7 @@ from namsa.cli.command_line import COMPLETION, CommandParser, positive, run_comm
 from namsa.io.compression import COMPRESSIONS
 from namsa.version import __version__
 
+OF_NETWORKS = ("reconstruct", "live", "classify", "segment", "embed", "estimate", "models", "evaluate", "report")
 INTERRUPTED = "interrupted; what was written is complete, and the same command continues from there"
 
 
@@ -32,6 +33,7 @@ def build_parser() -> CommandParser:
             "namsa dataset --help",
         ),
         notes=COMPLETION,
+        elsewhere=("namsa-train", OF_NETWORKS),
     )
     parser.add_argument("--version", action="version", version=f"namsa {__version__}")
     _add_simulation(parser)

@@ -15,4 +15,6 @@ def doctor(options: argparse.Namespace) -> int:
         print_json(report.as_json())
     else:
         Console().print(checks.table(report))
+        if remedies := checks.remedies(report):
+            print(f"\nto get what is not there:\n{remedies}")  # each on one line, to be copied
     return 0 if report.ok else 1

@@ -68,6 +68,7 @@ def test_nothing_there(monkeypatch, tmp_path):
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(doctor.table(report))
     assert "[gone]" in console.export_text()
+    assert {f"{check.name}: {check.remedy}" for check in missing} == {*doctor.remedies(report).splitlines()}
 
 
 @pytest.mark.usefixtures("_alone")

@@ -1,6 +1,5 @@
 """Names on the terminal are text: rich's markup in them has no meaning and no fault."""
 
-import io
 import json
 import os
 import subprocess
@@ -9,9 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake_samples import MATERIALS, produce
-from rich.console import Console
 
-from namsa.cli import doctor
 from namsa.cli import parser as cli
 from namsa.cli.commands import output
 from namsa.cli.commands.output import print_json
@@ -22,13 +19,6 @@ from namsa.dataset import listing
 def test_a_table_shows_names_as_they_are(name, capsys):
     output.print_table([(name, "1")], columns=("sample", "number"))
     assert name in capsys.readouterr().out
-
-
-def test_the_doctor_shows_remedies_as_they_are():
-    check = doctor.Check("machine", "data disk", False, "[/]: no such folder", "mkdir -p [/]", needed=False)
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(doctor.table(doctor.Report((check,))))
-    assert "mkdir -p [/]" in console.export_text()
 
 
 def test_no_name_and_no_reason_reaches_the_terminal_with_what_it_acts_on(capsys):
