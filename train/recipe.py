@@ -24,7 +24,7 @@ from .measure import telemetry
 from .optimization import checkpoint
 from .phases.connect import start_settings
 from .ranks import reduction
-from .scaling.forecast import forecast
+from .scaling.forecast import Samples, count_samples, forecast
 from .tasks import registry
 from .tasks.reporting import read_results
 
@@ -97,10 +97,16 @@ def stages_of(config: Path, overrides: Sequence[str], run_dir: Path | None, home
 
 
 def expected(stages: Sequence[Stage], ranks: int) -> Iterator[str]:
-    """Yields a line about each stage, and one about all: how long they take, as `--dry-run` estimates it."""
-    total = 0.0
+    """Yields a line about each stage, and one about all: how long they take, as `--dry-run` estimates it.
+
+    The samples of stages that share a folder are counted once, with the first of them.
+    """
+    total, counted = 0.0, dict[Path, Samples]()
     for stage in stages:
-        found = forecast(stage.experiment, ranks)
+        directory = stage.experiment.data.directory
+        samples = counted.get(directory) or count_samples(stage.experiment, ranks)
+        counted[directory] = samples._replace(simulation=None)
+        found = forecast(stage.experiment, ranks, samples)
         simulation_s = found["simulation"]["seconds"] if found["simulation"] else 0.0
         total += simulation_s + found["seconds"]
         yield (

@@ -89,6 +89,7 @@ class FourDData(PatternScan):
         ellipse: Ratio of the bright disk's semiaxes, and the direction of the major one; `None` for a circle.
         notes: What was left out or assumed, and what is corrected as patterns are read, one line each.
         limit_mrad: Band limit of simulated patterns, mrad; infinite if it is not known.
+        thickness_angstrom: Thickness of a simulated specimen, Å; `None` if it is not known.
         rotation_stated: Whether the rotation was known; otherwise it is taken as none.
         opened: What is closed with the scan.
     """
@@ -106,6 +107,7 @@ class FourDData(PatternScan):
     ellipse: Pair | None = None
     notes: tuple[str, ...] = ()
     limit_mrad: float = math.inf
+    thickness_angstrom: float | None = None
     rotation_stated: bool = True
     opened: Opened = field(default_factory=Opened, compare=False)
 

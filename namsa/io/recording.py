@@ -119,6 +119,7 @@ class Recording(PatternScan):
         notes: What was left out or assumed, and what is corrected as patterns are read, one line each.
         metadata: What else the file says, as JSON values.
         limit_mrad: Band limit of simulated patterns, mrad; infinite if it is not known, as of measured ones.
+        thickness_angstrom: Thickness of a simulated specimen, Å.
         reasons: Why a number is unknown of which the file says something, by its name.
         bad_pixels: Pixels (row, column) that the file excludes.
         opened: What is closed with the recording.
@@ -141,6 +142,7 @@ class Recording(PatternScan):
     notes: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     limit_mrad: float = math.inf
+    thickness_angstrom: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
     bad_pixels: tuple[tuple[int, int], ...] = ()
     opened: Opened = field(default_factory=Opened, compare=False)

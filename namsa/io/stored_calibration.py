@@ -39,11 +39,12 @@ EV = {"eV": 1.0, "keV": 1e3, "kV": 1e3, "V": 1.0}
 
 
 class Beam(NamedTuple):
-    """The beam as a file describes it."""
+    """The beam, and the specimen's thickness, as a file describes them."""
 
     energy_ev: float | None = None  # energy, eV; `None` if the file does not say
     semiangle_mrad: float | None = None  # convergence semiangle, mrad; `None` if the file does not say
     limit_mrad: float = math.inf  # band limit of patterns that namsa simulated, mrad; infinite otherwise
+    thickness_angstrom: float | None = None  # thickness of the specimen that namsa simulated, Å
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,10 @@ def stored_beam(data: Hdf5Dataset) -> Beam:
         provenance = group.attribute("provenance")
         if isinstance(provenance, str):
             values = _json_object(provenance)
-            return Beam(positive(values.get("energy_ev")), positive(values.get("semiangle_mrad")), _band_limit(values))
+            energy_ev, semiangle, thickness = (
+                positive(values.get(name)) for name in ("energy_ev", "semiangle_mrad", "thickness_angstrom")
+            )
+            return Beam(energy_ev, semiangle, _band_limit(values), thickness)
         microscope = group.get("metadata/Acquisition_instrument/TEM")
         if microscope is not None:
             energy_kev = positive(microscope.attribute("beam_energy"))

@@ -88,7 +88,7 @@ def evaluate(case: Case, model: Model, folder: Path, true_density: bool = False)
     with h5py.File(path) as file:
         group = file[path.stem]
         truth, patterns = group["density/data"][()], group["cbed/data"][()]
-    result = train.reconstruct(path, model, beam_intensity=1.0)
+    result = train.reconstruct(path, model, beam_intensity=1.0, options=train.ReconstructionOptions(trust=False))
     density = truth if true_density else result.density
     size = float((density * truth).sum() / (truth**2).sum())
     thickness = case.true_thickness()

@@ -106,7 +106,8 @@ def evaluate(
     path = folder / f"{case.name}.h5"
     with h5py.File(path) as file:
         truth = file[f"{case.name}/density/data"][()]
-    result = train.reconstruct(path, model, told, beam_intensity=1.0)
+    options = train.ReconstructionOptions(trust=False)  # the file's thickness is not told
+    result = train.reconstruct(path, model, told, beam_intensity=1.0, options=options)
     error = np.abs(result.density - truth)
     row: dict[str, Any] = {"case": case.name, "specimen": case.specimen, "inside": case.inside}
     row |= image_metrics(result.density, truth, huber_delta=1.0)

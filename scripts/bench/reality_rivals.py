@@ -178,7 +178,8 @@ def through_network(checkpoint: str, paths: Iterable[Path]) -> list[tuple[Image,
     for path in [next(iter(paths)), *paths]:  # the first one twice: TensorFlow traces the network
         started = time.process_time()
         try:
-            density = train.reconstruct(path, model, beam_intensity=1.0).density
+            options = train.ReconstructionOptions(trust=False)
+            density = train.reconstruct(path, model, beam_intensity=1.0, options=options).density
         except InputError as refused:
             log(str(refused))
             density = np.full_like(case(path).truth["density"], np.nan)

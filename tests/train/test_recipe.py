@@ -60,12 +60,14 @@ def test_what_is_done_is_not_done_again(config, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("train.reports.report.write_report", lambda run_dir, part: None)
     tree = yaml.safe_load(config.read_text()) | {"finish": {"simulated": 2}, "stages": STAGES[:1]}
     config.write_text(yaml.safe_dump(tree))
-    run, trained = tmp_path / "run", []
-    job = recipe.train
+    run, trained, counted = tmp_path / "run", [], []
+    job, count = recipe.train, recipe.count_samples
+    monkeypatch.setattr(recipe, "count_samples", lambda *args: counted.append(args) or count(*args))
     monkeypatch.setattr(recipe, "train", lambda *args: trained.append(args[2]) or job(*args))
     recipe.run(config, run_dir=run)
     said = capsys.readouterr().out
     assert trained == [run / "stages/1", run]
+    assert len(counted) == 1  # the stages share a folder of samples
     assert "what is left:" in said
     assert f"variables start from {run}/stages/1/checkpoints" in said
     model = run / "model/tiny"

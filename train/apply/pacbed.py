@@ -13,7 +13,7 @@ from namsa.physics.optics import BeamSettings, wavelength_angstrom
 from namsa.pixels import PixelGrid
 
 from .models import Model
-from .trust import Comparison, KnownSpecimen
+from .trust import KnownSpecimen
 from .windows import BlendedImages
 
 
@@ -30,8 +30,7 @@ def fit_amount(
     images: BlendedImages,  # with ring sums
     pixels: PixelGrid,  # of the density, Å
     model: Model,
-    specimen: KnownSpecimen | None,
-    compared: Comparison | None,  # whose thickness is taken where the specimen's is not known
+    specimen: KnownSpecimen,
 ) -> Amount:
     """Fits amount and thickness of a density. Raises InputError as `namsa.inverse.amount.fit_amount`."""
     conditions, target, detector = model.conditions, model.experiment.target, model.experiment.detector
@@ -39,9 +38,8 @@ def fit_amount(
     assert detector
     beam = BeamSettings(conditions.energy_ev, conditions.semiangle_mrad, {})
     max_q = target.max_q_per_angstrom or 2e-3 * beam.semiangle_mrad / wavelength_angstrom(beam.energy_ev)
-    known = _known(specimen or KnownSpecimen(), compared)
     measurement = Measurement(beam, detector, ring_masks(model), max_q)
-    return amount.fit_amount(images.density, images.rings, pixels, measurement, known)
+    return amount.fit_amount(images.density, images.rings, pixels, measurement, _known(specimen))
 
 
 def scaled(images: BlendedImages, found: Amount) -> BlendedImages:
@@ -57,17 +55,14 @@ def scaled(images: BlendedImages, found: Amount) -> BlendedImages:
     )
 
 
-def _known(specimen: KnownSpecimen, compared: Comparison | None) -> Known:
+def _known(specimen: KnownSpecimen) -> Known:
     """Returns what is known before the fit."""
     elements, known = specimen.elements(), Known()
     if elements:
         known = replace(known, composition={atomic_numbers[symbol]: n for symbol, n in elements.items()})
     if specimen.vibration_angstrom is not None:
         known = replace(known, vibration_angstrom=specimen.vibration_angstrom, vibration_error_angstrom=0.005)
-    estimate = (compared.facts if compared else {}).get("quantities", {}).get("thickness_angstrom")
     if specimen.thickness_angstrom:
-        known = replace(known, thickness_angstrom=specimen.thickness_angstrom)
-    elif estimate and estimate["value"] > 0:
-        error = max(known.thickness_error, estimate["error"] / estimate["value"])
-        known = replace(known, thickness_angstrom=estimate["value"], thickness_error=error)
+        error = max(known.thickness_error, specimen.thickness_error)
+        known = replace(known, thickness_angstrom=specimen.thickness_angstrom, thickness_error=error)
     return known

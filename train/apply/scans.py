@@ -116,7 +116,11 @@ class FittedScan:
 
     @contextmanager
     def bands(self, console: Console, lost: str = "the mean of their neighbours is used") -> Iterator[Iterator[Array]]:
-        """Yields the bands of `train.apply.reading.read_bands`, prints how many were read, and notes what is lost."""
+        """Yields the bands of `train.apply.reading.read_bands`, prints how many rows were read, and notes what is lost.
+
+        Args:
+            lost: What becomes of lost patterns, for the note; empty where they were noted before.
+        """
         rows = self.data.shape[0]
         with (
             telemetry.counter(console, "scan rows") as count,
@@ -125,7 +129,7 @@ class FittedScan:
             ) as bands,
         ):
             yield bands
-        for line in self.losses.lines(lost):
+        for line in self.losses.lines(lost) if lost else ():
             self.note(line)
 
     @contextmanager

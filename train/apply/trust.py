@@ -2,17 +2,17 @@
 
 Trust is 1 − R/R₀, where R is the misfit of the simulated patterns (`namsa.inverse.consistency`) and R₀ that of an empty
 specimen. It is 1 for a density that explains its patterns completely and 0 for one that explains no more than an empty
-specimen. It needs two things that no data file holds: the specimen's thickness, and the conversion from density to
-potential. The latter comes from the specimen's elements, or from `transfer.json` in the model's folder, which was
-fitted to the training data (`namsa.inverse.mott_bethe`). Trust stays below 1 for a true density, too, because a
-projection does not determine the patterns completely.
+specimen. It needs the specimen's thickness, which files of simulated patterns hold, and which is estimated or fitted
+otherwise, and the conversion from density to potential. The latter comes from the specimen's elements, or from
+`transfer.json` in the model's folder, which was fitted to the training data (`namsa.inverse.mott_bethe`). Trust stays
+below 1 for a true density, too, because a projection does not determine the patterns completely.
 
 Whether a density shows more than its own stated error needs neither: the variance of a density over the scan is that of
 the specimen and that of the error together. Where the mean square of the stated uncertainty is half of it or more, at
 most half of what the density shows is the specimen.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -48,6 +48,8 @@ class Estimated(Protocol):
 
 UNRESOLVED = 0.5**0.5  # rms uncertainty in standard deviations of the density
 MOST_ATOMS = 100_000  # of an element in a formula
+THICKNESS_ANGSTROM = (0.1, 1e4)  # the least and the most
+TRANSFER = "transfer.json"  # in a model's folder
 
 
 @dataclass(frozen=True)
@@ -55,14 +57,35 @@ class KnownSpecimen:
     """What is known about the specimen.
 
     Attributes:
-        thickness_angstrom: Thickness, Å. `None` if it is not known: trust is not measured then.
+        thickness_angstrom: Thickness, Å. `None` if it is not known.
         formula: Chemical formula, as "SrTiO3". `None` if it is not known.
         vibration_angstrom: Rms thermal displacement of the atoms along one axis, Å. `None` if it is not known.
+        thickness_error: Standard deviation of the thickness, relative; 0 if it is not stated.
+        source: Where the thickness is from, in words.
     """
 
     thickness_angstrom: float | None = None
     formula: str | None = None
     vibration_angstrom: float | None = None
+    thickness_error: float = 0.0
+    source: str = "as given"
+
+    def with_thickness(self, of_file_angstrom: float | None, compared: Comparison | None) -> "KnownSpecimen":
+        """Returns the specimen with a thickness, if there is one: its own, else the file's, else the estimated one."""
+        low, high = THICKNESS_ANGSTROM
+        if self.thickness_angstrom is not None:
+            return self
+        if of_file_angstrom is not None and low <= of_file_angstrom <= high:
+            return replace(self, thickness_angstrom=of_file_angstrom, source="as in the file")
+        estimate = (compared.facts if compared else {}).get("quantities", {}).get("thickness_angstrom")
+        if not estimate or not low <= estimate["value"] <= high:
+            return self
+        value, error = estimate["value"], estimate["error"] / estimate["value"]
+        return replace(self, thickness_angstrom=value, thickness_error=error, source="as estimated")
+
+    def can_be_simulated(self, model: Model) -> bool:
+        """Returns whether densities of a network can be simulated for this specimen, as far as it is known."""
+        return self.thickness_angstrom is not None and (bool(self.formula) or (model.folder / TRANSFER).is_file())
 
     def elements(self) -> dict[str, int] | None:
         """Returns the number of atoms of each element by its symbol; `None` without a formula.
@@ -126,7 +149,7 @@ def window_simulation(
 def _conversion(specimen: KnownSpecimen, model: Model) -> DensityToPotential:
     """Returns the conversion of the specimen's elements, or the one that was fitted to the training data."""
     microscope, target = model.experiment.microscope, model.experiment.target
-    fitted = model.folder / "transfer.json"
+    fitted = model.folder / TRANSFER
     if (elements := specimen.elements()) is None:
         if not fitted.is_file():
             raise InputError(f"{model.folder} has no transfer.json: give --formula, or no --thickness-angstrom")

@@ -246,9 +246,30 @@ class ScanImages:
                 self.familiar.add(place, np.full(predictions.shape[1:], familiarity)[None])
                 self.counts += familiarity < UNFAMILIAR, 1
             if simulation and (self.strips, x) in self._scored:
-                trust = simulation.trust(predictions.mean(axis=0), window_patterns)
-                self.scores.add(place, np.full(predictions.shape[1:], trust)[None])
+                self._add_trust(place, predictions.mean(axis=0), window_patterns, simulation)
         self.strips += 1
+
+    def trust_in(self, density: Array, bands: Iterator[Array], simulation: WindowSimulation) -> Array:
+        """Returns the trust in a density of the whole scan, as of those that are predicted.
+
+        Args:
+            density: `(ny, nx)`, e/Å²; NaN where a pattern is lost.
+            bands: As for `predict_images`.
+        """
+        known = np.where(np.isnan(density), np.nanmean(density), density)
+        for y, strip in enumerate(tiles.strips(bands, self.plan.along_y, self.rows)):
+            patterns = nonnegative_patterns(strip, self._network.conditions.detector_shape, np.zeros(2))
+            for x, column in enumerate(self._columns):
+                if (y, x) in self._scored:
+                    place = self.rows[y], column
+                    self._add_trust(place, known[place], patterns[:, column], simulation)
+        return np.where(np.isnan(density), np.nan, self.scores.mean())
+
+    def _add_trust(
+        self, place: tuple[slice, slice], density: Array, patterns: Array, simulation: WindowSimulation
+    ) -> None:
+        trust = simulation.trust(density, patterns)
+        self.scores.add(place, np.full(density.shape, trust)[None])
 
     @property
     def rows_done(self) -> int:

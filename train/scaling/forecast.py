@@ -51,16 +51,19 @@ FEW_MATERIALS = 200  # that are derived by substitution, to stand for all
 LOG_BYTES = 600  # per step, in metrics.jsonl and TensorBoard's events
 
 
-def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
+def forecast(experiment: Experiment, ranks: int = 1, samples: "Samples | None" = None) -> Forecast:
     """Returns what training takes: samples, steps, time, memory and disk space.
 
     `reduction.start` must have been called.
+
+    Args:
+        samples: What `count_samples` returns, which is called without it.
 
     Raises:
         InputError: If there are too few samples for the ranks, or the dataset is of another configuration.
     """
     training = experiment.training
-    samples = _samples(experiment, ranks)
+    samples = samples or count_samples(experiment, ranks)
     train_samples = min(samples.training, training.samples or samples.training)
     rank_samples = training.batch_size * training.accumulate  # of one rank in one step
     if ranks % training.split.ways:
@@ -118,7 +121,7 @@ def synchronisations(every: int | str, steps_per_epoch: int, steps: int) -> int:
     return len({*regular, *range(steps_per_epoch, steps + 1, steps_per_epoch), steps})
 
 
-class _Samples(NamedTuple):
+class Samples(NamedTuple):
     """Numbers of samples of a job, and what it takes to simulate those that are missing."""
 
     training: int
@@ -126,7 +129,7 @@ class _Samples(NamedTuple):
     simulation: SimulationForecast | None
 
 
-def _samples(experiment: Experiment, ranks: int) -> _Samples:
+def count_samples(experiment: Experiment, ranks: int) -> Samples:
     """Counts the samples that are there, or will be when the simulation ends."""
     directory, limit_s = experiment.data.directory, experiment.training.simulate_seconds
     present: set[str] = set()
@@ -142,7 +145,7 @@ def _samples(experiment: Experiment, ranks: int) -> _Samples:
     if missing:
         task_of(experiment).check_listed(entries)
     if not missing or not experiment.data.source.simulates:
-        return _Samples(training, len(wanted) - training, None)
+        return Samples(training, len(wanted) - training, None)
     whole = estimate.estimate_dataset(experiment, materials, ranks, listed)
     number, seconds = round(each * missing), each * missing / len(entries) * whole.seconds_per_rank
     if limit_s is not None and seconds > limit_s:  # a sample that has begun is finished
@@ -156,7 +159,7 @@ def _samples(experiment: Experiment, ranks: int) -> _Samples:
         "listed": round(each * len(wanted)),
         "estimated_from": len(materials),
     }
-    return _Samples(round(there * training), round(there * (len(wanted) - training)), simulation)
+    return Samples(round(there * training), round(there * (len(wanted) - training)), simulation)
 
 
 def _entries_and_materials(experiment: Experiment) -> tuple[Sequence[Entry], Sequence[Material], float]:

@@ -125,6 +125,7 @@ def _describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
         limit_mrad=beam.limit_mrad,
         energy_ev=beam.energy_ev,
         semiangle_mrad=beam.semiangle_mrad,
+        thickness_angstrom=beam.thickness_angstrom,
         normalised=data.attribute("units") == UNITS["cbed"],
         bad_pixels=masked,
         metadata={"dataset": data.name.removeprefix("/"), **({"counters": data.shape[2]} if counters else {})},

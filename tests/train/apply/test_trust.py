@@ -7,11 +7,19 @@ import plane_of_atoms
 import pytest
 from small_network import BEAM, experiment, patterns, write_run
 
+import namsa
 from namsa import InputError
 from namsa.inverse import mott_bethe
 from train.__main__ import main
 from train.apply.models import Model, ModelCalibration, load_model
-from train.apply.trust import UNRESOLVED, KnownSpecimen, contrast_line, error_over_contrast, window_simulation
+from train.apply.trust import (
+    UNRESOLVED,
+    Comparison,
+    KnownSpecimen,
+    contrast_line,
+    error_over_contrast,
+    window_simulation,
+)
 from train.experiment.conditions import conditions
 from train.tasks.density.application import reconstruct
 from train.tasks.density.live import reconstruct_live
@@ -58,6 +66,24 @@ def test_a_transfer_beside_the_weights_stands_for_a_formula(tmp_path, silicon):
         for formula in ("Si", None)
     )
     assert from_file == pytest.approx(from_formula)
+
+
+def test_the_thickness_is_the_given_one_else_that_of_the_file_else_the_estimated_one(tmp_path):
+    simulated, _ = plane_of_atoms.sample(plane_of_atoms.crystal())
+    simulated.save(tmp_path / "scan.h5")
+    with namsa.read(tmp_path / "scan.h5") as recording:
+        of_file = recording.thickness_angstrom
+    assert of_file == pytest.approx(THICKNESS)
+    estimate = {"thickness_angstrom": {"value": 80.0, "error": 8.0}}
+    compared = Comparison([], [], frozenset(), {"quantities": estimate})
+    given = KnownSpecimen(30.0, "Si")
+    assert given.with_thickness(of_file, compared) == given
+    assert KnownSpecimen().with_thickness(of_file, compared).thickness_angstrom == of_file
+    assert "in the file" in KnownSpecimen().with_thickness(of_file, compared).source
+    estimated = KnownSpecimen().with_thickness(1e9, compared)  # which no specimen has
+    assert (estimated.thickness_angstrom, estimated.thickness_error, estimated.source) == (80.0, 0.1, "as estimated")
+    assert KnownSpecimen().with_thickness(None, None) == KnownSpecimen()
+    assert not estimated.can_be_simulated(model(tmp_path))  # without a formula or a transfer.json
 
 
 def test_a_refined_density_is_trusted_more(tmp_path, silicon):

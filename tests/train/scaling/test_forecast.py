@@ -43,7 +43,7 @@ def test_a_few_materials_stand_for_the_400000_samples_of_the_paper_and_the_time_
 
     monkeypatch.setattr(estimate, "estimate_dataset", cost)
     experiment = load(CONFIGS / "paper.yaml", ["data.directory=/nowhere"])
-    found = forecast._samples(experiment, ranks=96)
+    found = forecast.count_samples(experiment, ranks=96)
     assert found.simulation["listed"] == pytest.approx(435_702, rel=0.02)
     assert found.simulation["samples"] == 96 * math.ceil(1800 / 29.0)
     assert found.simulation["seconds"] == 1800

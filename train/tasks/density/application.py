@@ -6,7 +6,7 @@ written with the result.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,15 @@ from ...apply.aberrations import MEASURED
 from ...apply.models import Model
 from ...apply.reading import AddNote
 from ...apply.scans import FittedScan, Notes, check_number, network_for, open_scan
-from ...apply.trust import Comparison, Estimated, KnownSpecimen, WindowSimulation, window_simulation
+from ...apply.trust import (
+    THICKNESS_ANGSTROM,
+    TRANSFER,
+    Comparison,
+    Estimated,
+    KnownSpecimen,
+    WindowSimulation,
+    window_simulation,
+)
 from ...apply.windows import BlendedImages, ScanImages, ScanNetwork
 from ...program import PROGRAM
 from .halves import check_halves, measure_halves
@@ -32,7 +40,7 @@ from .result import Reconstruction
 
 # The smallest and the largest number of each argument.
 LIMITS = {
-    "thickness_angstrom": (0.1, 1e4),
+    "thickness_angstrom": THICKNESS_ANGSTROM,
     "passes": (0, 1000),
     "refine_steps": (0, 10_000),
     "vibration_angstrom": (1e-3, 1.0),
@@ -49,12 +57,15 @@ class ReconstructionOptions:
         refine_steps: Steps of `train.apply.refine` per window. They need a known thickness.
         pacbed: Whether the density is scaled by what the mean pattern says of its amount (`namsa.inverse.amount`).
         halves: Whether the halves of the scan are reconstructed, too, and compared (`train.tasks.density.halves`).
+        trust: Whether trust is measured if a thickness is known: as given, else as in the file, as estimated, or as
+            pacbed fits it. `False` takes no thickness from the file.
     """
 
     passes: int | None = None
     refine_steps: int = 0
     pacbed: bool = False
     halves: bool = False
+    trust: bool = True
 
 
 def reconstruct(
@@ -78,8 +89,8 @@ def reconstruct(
             and detector pixel.
         beam_intensity: Sum of a pattern without a specimen, in the data's units. `None` assumes that the mean pattern
             holds the same fraction of the beam as the network's training data.
-        specimen: What is known about the specimen. With its thickness trust is measured.
-        options: Dropout and refinement.
+        specimen: What is known about the specimen.
+        options: Dropout, refinement and measures.
         layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it: {"scan_shape": (64, 96)}.
         estimated: Thickness, defocus and tilt of the scan, as `train.estimate` returns them. They are compared with
             what the network has learnt. `None` compares nothing.
@@ -115,9 +126,11 @@ def reconstruct(
             images = windows.predict_images(bands, prepared.images(), note)
         found = None
         if prepared.masks is not None:
-            found = pacbed.fit_amount(images, scan.pixels, model, specimen, compared)
+            found = pacbed.fit_amount(images, scan.pixels, model, prepared.specimen)
             images = pacbed.scaled(images, found)
             note(found.line())
+            if options.trust and prepared.specimen.thickness_angstrom is None:
+                images = _with_trust(prepared, images, found.thickness_angstrom, note)
         compared_halves = None
         if options.halves:
             compared_halves, lines = measure_halves(scan, prepared.network, prepared.simulation, prepared.images)
@@ -135,11 +148,11 @@ class Prepared:
 
     scan: FittedScan  # the scan
     network: ScanNetwork  # its network, loaded
+    specimen: KnownSpecimen  # with a thickness if one is known, or estimated, before the density is
     simulation: WindowSimulation | None  # simulation of a window, by which trust is measured; `None` measures none
     refine_steps: int  # steps of refinement per window
     # What was estimated of the scan, beside what the network has learnt. `None` if nothing was.
     compared: Comparison | None = None
-    thickness_angstrom: float | None = None  # of the specimen, Å; `None` if it is not known
     masks: Array | None = None  # of the rings by which the amount is fitted; `None` if it is not
 
     @property
@@ -160,22 +173,29 @@ def prepare(
     compared: Comparison | None = None,  # see `Prepared`
 ) -> Prepared:
     """Loads the network of a scan. Raises InputError if the data do not fit the network."""
-    model, plan = scan.model, scan.plan
-    thickness = specimen.thickness_angstrom if specimen else None
-    network = windows.prepare_network(model, plan, options.passes, note, thickness)
+    model, plan, given = scan.model, scan.plan, specimen
+    specimen = (given or KnownSpecimen()).with_thickness(
+        scan.data.thickness_angstrom if options.trust else None, compared
+    )
+    known = None if specimen.thickness_error else specimen.thickness_angstrom
+    network = windows.prepare_network(model, plan, options.passes, note, known)
     simulation = None
-    if specimen and thickness and not network.whole_scan:
+    if (
+        options.trust
+        and not network.whole_scan
+        and (specimen.can_be_simulated(model) or (given and given.thickness_angstrom))
+    ):
         simulation = window_simulation(specimen, model, network.window, plan.step_angstrom)
     note(_uncertainty_note(network, model))
     if network.familiarity is None:
         note(f"familiarity: not measured, for {model.name} has no {familiarity.FILE}: run {PROGRAM} calibrate")
-    note(_trust_note(specimen if thickness else None, simulation))
+    note(_trust_note(specimen, simulation, model, options))
     if simulation and options.refine_steps:
         note(f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density")
     masks = pacbed.ring_masks(model) if options.pacbed else None
     if options.halves:
         check_halves(plan, network.whole_scan)
-    return Prepared(scan, network, simulation, options.refine_steps, compared, thickness, masks)
+    return Prepared(scan, network, specimen, simulation, options.refine_steps, compared, masks)
 
 
 def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: list[str]) -> Reconstruction:
@@ -211,8 +231,8 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
 
 def _known_thickness(prepared: Prepared) -> float | None:
     """Returns the thickness that the bins divide, Å: as given, or that of the whole training; `None` if it varied."""
-    if prepared.thickness_angstrom:
-        return prepared.thickness_angstrom
+    if prepared.specimen.thickness_angstrom:
+        return prepared.specimen.thickness_angstrom
     learnt = set(prepared.scan.model.experiment.specimen.thickness_angstrom)
     return learnt.pop() if len(learnt) == 1 else None
 
@@ -238,14 +258,40 @@ def check_arguments(specimen: KnownSpecimen | None, options: ReconstructionOptio
         raise InputError(f"refine_steps is {options.refine_steps}: refinement needs the specimen's thickness, too")
 
 
-def _trust_note(specimen: KnownSpecimen | None, simulation: WindowSimulation | None) -> str:
+def _with_trust(prepared: Prepared, images: BlendedImages, thickness_angstrom: float, note: AddNote) -> BlendedImages:
+    """Returns the images with the trust in their density for a thickness that was fitted. The file is read again."""
+    specimen = replace(prepared.specimen, thickness_angstrom=thickness_angstrom, source="as pacbed fits it")
+    scan, network = prepared.scan, prepared.network
+    if not specimen.can_be_simulated(scan.model):
+        return images
+    simulation = window_simulation(specimen, scan.model, network.window, scan.plan.step_angstrom)
+    note(_trust_note(specimen, simulation, scan.model, ReconstructionOptions()))
+    with scan.bands(Console(quiet=True), "") as bands:
+        return replace(images, trust=prepared.images().trust_in(images.density, bands, simulation))
+
+
+def _trust_note(
+    specimen: KnownSpecimen, simulation: WindowSimulation | None, model: Model, options: ReconstructionOptions
+) -> str:
     """Returns a line about how trust is measured, or why it is not."""
-    if specimen is None:
-        return "trust: not measured, which takes the specimen's thickness: give --thickness-angstrom"
-    if simulation is None:
+    if simulation:
+        formula = f" of {specimen.formula}" if specimen.formula else ""
+        return (
+            f"trust: 1 − R/R₀ of every window's simulation, for {specimen.thickness_angstrom:.4g} Å{formula}, the "
+            f"thickness {specimen.source}"
+        )
+    if not options.trust:
+        return "trust: not measured, as asked"
+    if specimen.thickness_angstrom is None:
+        if options.pacbed:
+            return "trust: measured after the amount, for the thickness that is found"
+        return (
+            "trust: not measured, which takes the specimen's thickness: give --thickness-angstrom, or --pacbed or "
+            "--estimator to find it"
+        )
+    if specimen.can_be_simulated(model):
         return "trust: not measured, for a network of layout detector has no windows"
-    formula = f" of {specimen.formula}" if specimen.formula else ""
-    return f"trust: 1 − R/R₀ of every window's simulation, for {specimen.thickness_angstrom:g} Å{formula}"
+    return f"trust: not measured, for {model.name} has no {TRANSFER}: give --formula"
 
 
 def _uncertainty_note(network: ScanNetwork, model: Model) -> str:

@@ -18,18 +18,19 @@ def known_specimen(options: argparse.Namespace) -> "KnownSpecimen | None":
 
     pacbed = getattr(options, "pacbed", False)
     vibration = getattr(options, "vibration_angstrom", None)
-    if options.formula and options.thickness_angstrom is None and not pacbed:
-        raise InputError("--formula is for --pacbed, or for measuring trust, which takes --thickness-angstrom, too")
     if vibration is not None and not pacbed:
         raise InputError("--vibration-angstrom is for --pacbed")
-    if not pacbed and options.thickness_angstrom is None:
-        return None
     return KnownSpecimen(options.thickness_angstrom, options.formula, vibration)
 
 
 def _add_specimen(parser: CommandParser) -> None:
-    parser.add_argument("--thickness-angstrom", type=float, help="of the specimen, for which trust is measured")
+    parser.add_argument(
+        "--thickness-angstrom",
+        type=float,
+        help="of the specimen, for which trust is measured; without it that of the file, of --estimator or of --pacbed",
+    )
     parser.add_argument("--formula", help="of the specimen, such as SrTiO3, for the same and for --pacbed")
+    parser.add_argument("--no-trust", action="store_true", help="measure no trust, which takes most of the time")
     parser.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, per symmetry")
 
 
@@ -83,7 +84,9 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     if options.estimator:
         estimate = function_of("estimate", commands_of("estimate")[0])
         estimated = estimate(options.data, options.estimator, **scan_arguments(options))
-    how = ReconstructionOptions(options.passes, options.refine_steps, options.pacbed, options.halves)
+    how = ReconstructionOptions(
+        options.passes, options.refine_steps, options.pacbed, options.halves, not options.no_trust
+    )
     return {"specimen": known_specimen(options), "options": how, "estimated": estimated}
 
 

@@ -125,7 +125,7 @@ def measure_halves(
     patterns = np.zeros(0)
     for half in (0, 1):
         images, kept = new_images(), list[Array]()
-        with scan.bands(Console(quiet=True)) as bands:
+        with scan.bands(Console(quiet=True), "") as bands:
             for strip in tiles.strips(_without(bands, half, window, kept), scan.plan.along_y, images.rows):
                 images.add(strip)
         densities.append(images.densities.mean())

@@ -283,7 +283,7 @@ def live(options: argparse.Namespace) -> None:
             scan_shape=scan_shape,
             beam_intensity=given_intensity(options),
             specimen=known_specimen(options),
-            options=ReconstructionOptions(options.passes),
+            options=ReconstructionOptions(options.passes, trust=not options.no_trust),
             state=state,
             wait_s=options.wait,
             layout=in_file,

@@ -263,14 +263,19 @@ def test_a_lost_pattern_is_masked_where_the_scan_is_resampled(run):
 @pytest.mark.parametrize(("told", "factor"), [(True, 1.5), (False, 1.0)])
 def test_the_density_is_scaled_by_an_amount_that_the_rings_tell(tmp_path, run, monkeypatch, told, factor):
     """The fit is tested with `namsa.inverse.amount`."""
-    seen = []
+    seen, thicknesses = [], []
 
-    def fit(images, pixels, model, specimen, compared):
+    def simulation(specimen, *_):
+        thicknesses.append(specimen.thickness_angstrom)
+        return SimpleNamespace(trust=lambda density, patterns: 0.25)
+
+    def fit(images, pixels, model, specimen):
         seen.append((images.rings, specimen.formula))
         return Amount(1.5, 0.05, 40.0, 0.1, 0.07, 0.02, 0.1, told)
 
     monkeypatch.setattr(reconstruct.pacbed, "ring_masks", lambda model: np.eye(16)[:, 2:4])
     monkeypatch.setattr(reconstruct.pacbed, "fit_amount", fit)
+    monkeypatch.setattr(reconstruct, "window_simulation", simulation)
     values = patterns(SCAN)
     how, specimen = reconstruct.ReconstructionOptions(pacbed=True), KnownSpecimen(formula="Au")
     data = stored(tmp_path / "scan.h5", values)
@@ -280,7 +285,9 @@ def test_the_density_is_scaled_by_an_amount_that_the_rings_tell(tmp_path, run, m
     np.testing.assert_allclose(found.uncertainty, factor * plain.uncertainty, rtol=1e-5)
     assert found.provenance["pacbed"]["thickness_angstrom"] == 40.0
     assert any("1.50 times the network's" in line for line in found.notes)
-    assert found.trust is None
+    np.testing.assert_array_equal(found.trust, 0.25)  # for the thickness that was fitted
+    assert thicknesses == [40.0]
+    assert any("for 40 Å of Au, the thickness as pacbed fits it" in line for line in found.notes)
     ((rings, formula),) = seen
     np.testing.assert_allclose(rings, values.reshape(*SCAN, 16)[..., 2:4], rtol=1e-5)
     assert formula == "Au"
@@ -292,7 +299,6 @@ def test_options_of_the_amount_that_do_not_fit_are_one_line(tmp_path, run, capsy
     base += ["--semiangle-mrad", "20", "--scan-step-angstrom", "0.4", "--pixel-mrad", "8", "--beam-intensity", "1"]
     for more, message in (
         (["--pacbed", "--formula", "Au"], "the rings outside of the bright disk begin at"),
-        (["--formula", "Au"], "--formula is for --pacbed, or for measuring trust"),
         (["--vibration-angstrom", "0.1"], "--vibration-angstrom is for --pacbed"),
         (["--pacbed", "--vibration-angstrom", "0"], "vibration_angstrom is 0.0: give a number from 0.001 to 1"),
     ):
