@@ -1,18 +1,12 @@
 """The check of the built site finds links to missing files and to missing anchors, and no others."""
 
-import importlib.util
-
+import check_site
 import layouts
 import paper_layout
 import pytest
-from paths import ROOT
 
 from fcdensenet.count import count
 from train.experiment.experiment import load
-
-spec = importlib.util.spec_from_file_location("check_site", ROOT / "scripts" / "check_site.py")
-check_site = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(check_site)
 
 
 def test_dead_files_and_anchors_are_found(tmp_path):

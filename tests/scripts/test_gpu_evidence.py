@@ -5,12 +5,10 @@ import os
 import subprocess
 import sys
 
-import pytest
-from paths import ROOT
-
-sys.path.insert(0, str(ROOT / "scripts/bench"))
 import gpu_evidence
 import gpu_page
+import pytest
+from paths import ROOT
 
 
 def evidence(*words, folder):
