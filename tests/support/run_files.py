@@ -1,6 +1,7 @@
 """The files of a run directory with one held-out sample, for tests of reports."""
 
 import json
+from html.parser import HTMLParser
 
 import numpy as np
 
@@ -19,35 +20,62 @@ FACTS = {
     "wanted_thickness_angstrom": 20.0,
 }
 STEP = {"epoch": 0, "loss": 2.0, "huber": 1.5, "lr": 1e-4, "delta": 10.0, "step_s": 0.1, "data_s": 0.01, "comm_s": 0.02}
+TIMES = dict.fromkeys(("t_comp_s", "t_comm_s", "t_misc_s", "waiting_for_data_s"), 0.5)
+SPREAD = {"median": 2.0, "low": 1.0, "high": 3.0}
 
 
-def evaluation(network=NETWORK, rival=RIVAL):
-    numbers = network | {"mean_predictor": rival}
+class Page(HTMLParser):
+    """Text, tags and attributes of a page."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.attributes, self.open, words = [], [], [], []
+        self.handle_data = words.append
+        self.feed(html)
+        self.close()
+        self.text = " ".join(" ".join(words).split())
+
+    @property
+    def addresses(self):
+        return [value for name, value in self.attributes if name in ("src", "href", "action")]
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in ("meta", "img", "br", "input"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def evaluation(network=NETWORK, rival=RIVAL, facts=FACTS):
+    numbers, split = network | {"mean_predictor": rival}, facts["split"]
     return {
-        "split": "test",
+        "split": split,
         "mean": network,
         "mean_predictor": rival,
-        "by_split": [{"split": "test", "samples": 1} | numbers],
+        "by_split": [{"split": split, "samples": 1} | numbers],
         "by_material": [
-            {key: FACTS[key] for key in ("material", "formula", "space_group", "split")} | {"samples": 1} | numbers
+            {key: facts[key] for key in ("material", "formula", "space_group", "split")} | {"samples": 1} | numbers
         ],
         "by_thickness": [{"wanted_thickness_angstrom": 20.0, "samples": 1} | numbers],
         "run": {"ranks": 4, "parameters": 1234567, "versions": {"namsa": "0.1.0"}},
-        "samples": [FACTS | numbers],
+        "samples": [facts | numbers],
     }
 
 
-def write_metrics(run_dir, steps):
-    rows = [{"step": step} | STEP | {"loss": 2.0 / step, "huber": 1.5 / step} for step in steps]
+def write_metrics(run_dir, steps, **more):
+    rows = [{"step": step} | STEP | {"loss": 2.0 / step, "huber": 1.5 / step} | more for step in steps]
     (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def write_picture(run_dir):
+def write_picture(run_dir, facts=FACTS):
     rng = np.random.default_rng(0)
     shapes = {"truth": (8, 12), "prediction": (8, 12), "position_averaged": (6, 6), "patterns": (2, 6, 6)}
     arrays = {name: rng.random(shapes[name]).astype("f4") for name in ARRAYS}
     frames = {"density_frame": [[1.0, 1.0], [0.0, 0.0]], "pattern_frame": [[2.0, 2.0], [-5.0, -5.0]]}
     where = {"extent_angstrom": [8.0, 12.0], "probes_angstrom": [[1.0, 2.0], [3.0, 4.0]], "semiangle_mrad": 4.0}
     where |= {"energy_ev": 200e3}
-    facts = FACTS | NETWORK | {"mean_predictor": RIVAL} | frames | where
+    facts = facts | NETWORK | {"mean_predictor": RIVAL} | frames | where
     write_predictions(run_dir / "predictions.npz", [Picture(facts, **arrays)], np.ones((8, 12)))

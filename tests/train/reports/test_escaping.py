@@ -3,11 +3,11 @@
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from fake_samples import sample
+from run_files import FACTS, NETWORK, Page, evaluation, write_picture
 from tiny import CONFIG
 
 from namsa import InputError
@@ -17,43 +17,14 @@ from train.apply.card import CardFacts, Rounding, write_card
 from train.experiment.experiment import Experiment
 from train.reports.results import write_json
 from train.tasks.density.card import CARD, Measured
-from train.tasks.density.pictures import ARRAYS, Picture, write_predictions
 from train.tasks.density.result import Reconstruction
 from train.tasks.reporting import write_report
 
 HOSTILE = "<script>alert('1')</script>\"><img src=x onerror=alert(2)><!--{{data}}$name $x_$|[a](b)`c`"
-SCORES = {"huber": 0.1, "mae": 0.5, "psnr": 24.0, "ssim": 0.75, "pearson": 0.9, "r_factor": 0.2}
-COMPARED = SCORES | {"mean_predictor": SCORES}
-NAMES = dict.fromkeys(("material", "formula", "space_group", "split"), HOSTILE)
-FACTS = NAMES | {"id": HOSTILE, "zone_axis": [1, -1, 0], "thickness_angstrom": 20.4, "wanted_thickness_angstrom": 20.0}
-EVALUATION = {
-    "split": HOSTILE,
-    "mean": SCORES,
-    "mean_predictor": SCORES,
-    "by_split": [{"split": HOSTILE, "samples": 1} | COMPARED],
-    "by_material": [NAMES | {"samples": 1} | COMPARED],
-    "by_thickness": [{"wanted_thickness_angstrom": 20.0, "samples": 1} | COMPARED],
-    "run": {"ranks": 4, "parameters": 1, "epochs": 1, "steps": 1, "training_samples": 1, "machine": HOSTILE}
-    | {"device": HOSTILE, "versions": {HOSTILE: HOSTILE}},
-    "samples": [FACTS | COMPARED],
-}
-
-
-class Page(HTMLParser):
-    """The tags of a page, with their attributes."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.attributes, self.text = [], [], ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_data(self, data):
-        self.text += data
+NAMES = dict.fromkeys(("id", "material", "formula", "space_group", "split"), HOSTILE)
+EVALUATION = evaluation(facts=FACTS | NAMES)
+EVALUATION["run"] = {"ranks": 4, "parameters": 1, "epochs": 1, "steps": 1, "training_samples": 1}
+EVALUATION["run"] |= {"machine": HOSTILE, "device": HOSTILE, "versions": {HOSTILE: HOSTILE}}
 
 
 def check(text, scripts=0):
@@ -66,19 +37,7 @@ def check(text, scripts=0):
 
 
 def test_the_report(tmp_path):
-    rng = np.random.default_rng(0)
-    shapes = {"truth": (8, 12), "prediction": (8, 12), "position_averaged": (6, 6), "patterns": (2, 6, 6)}
-    frames = {"density_frame": [[1.0, 1.0], [0.0, 0.0]], "pattern_frame": [[2.0, 2.0], [-5.0, -5.0]]}
-    where = {
-        "extent_angstrom": [8.0, 12.0],
-        "probes_angstrom": [[1.0, 2.0], [3.0, 4.0]],
-        "semiangle_mrad": 4.0,
-        "energy_ev": 2e5,
-    }
-    arrays = {name: rng.random(shapes[name]).astype("f4") for name in ARRAYS}
-    write_predictions(
-        tmp_path / "predictions.npz", [Picture(FACTS | COMPARED | frames | where, **arrays)], np.ones((8, 12))
-    )
+    write_picture(tmp_path, FACTS | NAMES)
     (tmp_path / "config.yaml").write_text(json.dumps({"name": HOSTILE, "seed": 1}))
     write_json(tmp_path / "evaluation.json", EVALUATION)
     page = check(write_report(tmp_path).read_text(encoding="utf-8"))
@@ -125,7 +84,7 @@ def facts():
     strata |= {"elements_not_in_train": [HOSTILE]}
     weights = {"dtype": "float16", "bytes": 1, "sha256": "0", "digest": "0"}
     calibration = {"scale": 1.0, "method": HOSTILE, "samples": 1, "coverage_68": 0.7, "coverage_95": 0.9}
-    doses = [SCORES | {"electrons": None, "thickness_angstrom": 20.0, "samples": 1}]
+    doses = [NETWORK | {"electrons": None, "thickness_angstrom": 20.0, "samples": 1}]
     experiment, rounding = Experiment.model_validate(CONFIG), Rounding(0.1, 0.1, "0.1")
     return CardFacts(experiment, EVALUATION, 1.0, strata, weights, rounding, measured=Measured(calibration, doses))
 

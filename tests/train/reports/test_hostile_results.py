@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from run_files import FACTS, NETWORK, RIVAL, evaluation, write_metrics, write_picture
+from run_files import FACTS, NETWORK, RIVAL, TIMES, evaluation, write_metrics, write_picture
 
 from namsa.errors import InputError
 from train.__main__ import main
@@ -14,8 +14,6 @@ from train.reports.runs import read_steps
 from train.tasks.density.pictures import ARRAYS, read_predictions
 from train.tasks.density.results import read_evaluation
 from train.tasks.reporting import write_report
-
-TIMES = dict.fromkeys(("t_comp_s", "t_comm_s", "t_misc_s", "waiting_for_data_s"), 0.5)
 
 
 def nested(levels):

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 from rich.console import Console
+from run_files import SPREAD, TIMES, write_metrics
 
 from namsa.errors import InputError
 from train.measure.profile_results import read_profile
@@ -15,8 +16,6 @@ from train.reports.performance_section import NOT_MEASURED, performance, power, 
 from train.reports.timeline_figure import timeline_figure
 from train.tasks.reporting import write_report
 
-SPREAD = {"median": 2.0, "low": 1.0, "high": 3.0}
-TIMES = dict.fromkeys(("t_comp_s", "t_comm_s", "t_misc_s", "waiting_for_data_s"), 0.5)
 SUMMARY = TIMES | {
     "samples_per_s": SPREAD,
     "step_s": SPREAD,
@@ -28,7 +27,6 @@ SUMMARY = TIMES | {
     "flop_per_s": SPREAD,
     "memory_mib_per_rank": 100.0,
 }
-STEP = {"epoch": 0, "loss": 2.0, "huber": 1.5, "lr": 1e-4, "delta": 10.0, "step_s": 0.5, "data_s": 0.01, "comm_s": 0.02}
 
 
 def profile(**more):
@@ -59,11 +57,6 @@ def profile(**more):
         "timeline_s": 0.4,
         "spread": [],
     } | more
-
-
-def write_rows(run_dir, rows):
-    text = "".join(json.dumps({"step": step} | STEP | row) + "\n" for step, row in enumerate(rows, start=1))
-    (run_dir / "metrics.jsonl").write_text(text)
 
 
 def columns(**values):
@@ -110,7 +103,7 @@ def test_a_profile_of_local_sgd_says_its_phases_and_what_it_averages(tmp_path):
     phases = [{"phase": "synchronisation", "seconds": 0.02, "share": 0.05}]
     facts = {"configured": "epoch", "every": 5, "sent_bytes": 4_000_000, "seconds": 0.1}
     made = profile(phases=phases, synchronisation=facts)
-    write_rows(tmp_path, [{}] * 4)
+    write_metrics(tmp_path, range(1, 5))
     (tmp_path / "profile.json").write_text(json.dumps(made))
     page = write_report(tmp_path).read_text()
     assert "By phase of the step: synchronisation 20 ms. Local SGD averages 4 MB in 100 ms, here after every 5" in page
@@ -169,7 +162,7 @@ def test_the_timeline_has_a_row_per_thread_and_bars_by_kind():
 
 
 def test_a_profile_in_a_runs_folder_is_in_its_report(tmp_path):
-    write_rows(tmp_path, [{"wall_s": 0.6, "flop_per_s": 4e9, "energy_j": 30.0}] * 4)
+    write_metrics(tmp_path, range(1, 5), wall_s=0.6, flop_per_s=4e9, energy_j=30.0)
     page = write_report(tmp_path).read_text(encoding="utf-8")
     assert "No profile." in page
     assert "50 W (median)" in page
@@ -183,7 +176,7 @@ def test_a_profile_in_a_runs_folder_is_in_its_report(tmp_path):
 
 
 def test_without_a_meter_there_is_no_power_in_the_report(tmp_path):
-    write_rows(tmp_path, [{}] * 4)
+    write_metrics(tmp_path, range(1, 5))
     assert "(median)" not in write_report(tmp_path).read_text(encoding="utf-8")
 
 

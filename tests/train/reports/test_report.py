@@ -1,14 +1,15 @@
-"""The report: one self-contained page, which states what is missing."""
+"""The report: one self-contained page, which states what is missing; and what a card says of the dataset."""
 
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from run_files import NETWORK, RIVAL, evaluation, write_metrics, write_picture
+from paths import CONFIGS
+from run_files import NETWORK, RIVAL, SPREAD, TIMES, Page, evaluation, write_metrics, write_picture
 
 from namsa.errors import InputError
-from train.reports import figures
+from train.experiment.experiment import load
+from train.reports import card_sections, figures
 from train.reports.report import STEP_COLUMNS
 from train.reports.results import write_json
 from train.reports.runs import read_steps
@@ -17,26 +18,11 @@ from train.tasks.density.pictures import Picture
 from train.tasks.reporting import write_report
 
 
-class Page(HTMLParser):
-    """Text, addresses and tags of the page. Fails if tags do not nest."""
-
-    def __init__(self, path):
-        super().__init__()
-        self.tags, self.addresses, self.open, words = [], [], [], []
-        self.handle_data = words.append
-        self.feed(path.read_text(encoding="utf-8"))
-        self.close()
-        assert not self.open
-        self.text = " ".join(" ".join(words).split())
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.addresses += [value for name, value in attrs if name in ("src", "href", "action")]
-        if tag not in ("meta", "img"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+def page_of(run_dir):
+    """The report, whose tags nest."""
+    page = Page(write_report(run_dir).read_text(encoding="utf-8"))
+    assert not page.open
+    return page
 
 
 @pytest.fixture
@@ -49,9 +35,8 @@ def run_dir(tmp_path):
 
 def test_page_is_self_contained_and_escaped(run_dir):
     write_picture(run_dir)
-    path = write_report(run_dir)
-    assert path == run_dir / "report.html"
-    page = Page(path)
+    page = page_of(run_dir)
+    assert (run_dir / "report.html").is_file()
     assert "script" not in page.tags
     assert "link" not in page.tags
     assert page.addresses
@@ -64,7 +49,7 @@ def test_page_is_self_contained_and_escaped(run_dir):
 
 
 def test_headline_and_tables_say_what_the_numbers_say(run_dir):
-    text = Page(write_report(run_dir)).text.replace("\u00a0", " ")
+    text = page_of(run_dir).text.replace("\u00a0", " ")
     assert "On 1 held-out sample of 1 material" in text
     assert "SSIM 0.750 (mean image: 0.250)" in text
     assert "Pearson correlation 0.900 (mean image: 0.300)" in text
@@ -79,7 +64,7 @@ def test_headline_and_tables_say_what_the_numbers_say(run_dir):
 
 def test_a_network_that_is_worse_is_called_worse(run_dir):
     write_json(run_dir / "evaluation.json", evaluation(RIVAL, NETWORK))
-    text = Page(write_report(run_dir)).text
+    text = page_of(run_dir).text
     assert "That error is 4.0 times larger" in text
     assert "0.500 lower" in text
     assert "higher in 0 of 1 sample" in text
@@ -87,7 +72,7 @@ def test_a_network_that_is_worse_is_called_worse(run_dir):
 
 def test_undefined_numbers_are_dashes(run_dir):
     write_json(run_dir / "evaluation.json", evaluation(dict.fromkeys(NETWORK), RIVAL))
-    assert "SSIM – (mean image: 0.250)" in Page(write_report(run_dir)).text
+    assert "SSIM – (mean image: 0.250)" in page_of(run_dir).text
 
 
 @pytest.mark.parametrize(
@@ -101,7 +86,7 @@ def test_undefined_numbers_are_dashes(run_dir):
 )
 def test_a_missing_part_is_said_and_the_rest_is_there(run_dir, missing, says):
     (run_dir / missing).unlink(missing_ok=True)
-    page = Page(write_report(run_dir))
+    page = page_of(run_dir)
     assert says in page.text
     others = {"config.yaml": "seed: 1", "metrics.jsonl": "29 steps", "evaluation.json": "4.0 times smaller"}
     assert all(words in page.text for name, words in others.items() if name != missing)
@@ -111,7 +96,7 @@ def test_one_part_is_enough_and_none_is_an_error(tmp_path):
     with pytest.raises(InputError, match="no run directory"):
         write_report(tmp_path)
     write_metrics(tmp_path, [1])
-    assert "1 epoch, 1 step." in Page(write_report(tmp_path)).text
+    assert "1 epoch, 1 step." in page_of(tmp_path).text
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz"])
@@ -171,9 +156,22 @@ def test_truth_and_reconstruction_share_a_scale_and_the_difference_is_symmetric(
 
 
 def test_the_memory_per_rank_is_reported(run_dir):
-    spread = {"median": 2.0, "low": 1.0, "high": 3.0}
-    times = dict.fromkeys(("t_comp_s", "t_comm_s", "t_misc_s", "waiting_for_data_s"), 0.5)
-    rates = {"sustained_flop_per_s": 1e9, "peak_flop_per_s": 2e9, "samples_per_s": spread, "step_s": spread}
-    run = {"ranks": 4, "performance": times | rates | {"memory_mib_per_rank": 1234.0}}
+    rates = {"sustained_flop_per_s": 1e9, "peak_flop_per_s": 2e9, "samples_per_s": SPREAD, "step_s": SPREAD}
+    run = {"ranks": 4, "performance": TIMES | rates | {"memory_mib_per_rank": 1234.0}}
     write_json(run_dir / "evaluation.json", evaluation() | {"run": run})
-    assert "1,234 MiB" in Page(write_report(run_dir)).text
+    assert "1,234 MiB" in page_of(run_dir).text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("quickstart", "slices of 2 Å; hash"), ("microscope", "slices for errors of 0.01 of the patterns; hash")],
+)
+def test_the_data_say_how_thick_slices_are_also_where_they_follow_from_the_accuracy(name, words):
+    counts = {"train": 8, "dev": 1, "test": 1}
+    strata = {
+        **dict.fromkeys(("samples", "materials", "formulas"), counts),
+        "elements": {"Si": counts},
+        "sources": ["builtin"],
+        "crystal_systems": {"cubic": counts},
+    }
+    assert words in "\n".join(card_sections.data(load(CONFIGS / f"{name}.yaml"), strata))
