@@ -11,9 +11,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
-from kills import CONFIG, Job
-from tiny import lines, rows
+from kills import CHANGES, Job
+from tiny import lines, rows, write_config
 
 from namsa.dataset import drawn, manifest
 from train.optimization import checkpoint
@@ -96,7 +95,7 @@ def not_finite_on_rank_1(rank):
 
 
 def main(out: Path) -> None:
-    (out / "tiny.yaml").write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(out / "data")}}))
+    write_config(out, **CHANGES)
     stopped = out / "stopped"
     found = {
         "stopped": job(out, "stopped", prepare=signal_rank_1),

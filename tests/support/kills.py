@@ -19,12 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import tiny
-import yaml
-from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
-from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
 from horovod.runner.http.http_server import RendezvousServer
-from tiny import lines, newest, numbers
+from local_ranks import gloo_variables, slots
+from tiny import CONFIG, lines, newest, numbers, write_config
 
 import train.main
 import train.optimization.checkpoint
@@ -33,9 +30,7 @@ from train.__main__ import main as command
 
 SLOW_S = 0.05  # a step of this job takes 10 ms, which leaves no time to hit it
 PRECISION = {"compute": "mixed_float16", "initial_loss_scale": 1e7, "growth_steps": 4}  # grows and shrinks
-CONFIG = tiny.CONFIG | {
-    "training": tiny.CONFIG["training"] | {"precision": PRECISION, "checkpoints": {"every_steps": 3}}
-}
+CHANGES = {"training": CONFIG["training"] | {"precision": PRECISION, "checkpoints": {"every_steps": 3}}}
 
 
 def slowly(function):
@@ -57,10 +52,9 @@ class Job:
         environments: list[dict[str, str]] = [{}]
         if ranks > 1:
             server = RendezvousServer()
-            slots = get_host_assignments(parse_hosts(f"localhost:{ranks}"), ranks)
-            shared = create_run_env_vars("127.0.0.1", ["lo"], server.start())
-            server.init(slots)
-            environments = [create_slot_env_vars(slot) | shared for slot in slots]
+            plan, port = slots(ranks, ranks), server.start()
+            server.init(plan)
+            environments = [gloo_variables(slot, port) for slot in plan]
         for rank, environment in enumerate(environments):
             pid = os.fork()
             if not pid:
@@ -74,7 +68,7 @@ class Job:
             with log.open("ab") as out:
                 os.dup2(out.fileno(), 1)
                 os.dup2(out.fileno(), 2)
-            os.environ.update({name: str(value) for name, value in environment.items()})
+            os.environ.update(environment)
             train.main.write_report = lambda run_dir: None  # pictures take longer than all the rest of this job
             train.optimization.checkpoint.np.savez = slowly(np.savez)
             train.optimization.loop.learning_rate = slowly(train.optimization.loop.learning_rate)
@@ -143,8 +137,7 @@ def disturb(job: Job, run_dir: Path, steps: int, duration_s: float, chance: rand
 
 
 def harness(kills: int, ranks: int, seed: int, overrides: list[str], place: Path) -> dict:
-    chance, config = random.Random(seed), place / "tiny.yaml"
-    config.write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(place / "data")}}))
+    chance, config = random.Random(seed), write_config(place, **CHANGES)
     line = [str(config), *(f"--set={each}" for each in overrides)]
     undisturbed, run_dir = place / "undisturbed", place / "killed"
     started = time.monotonic()

@@ -1,5 +1,6 @@
 """Starts commands, launchers and the scripts beside the tests."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from paths import ROOT
 
@@ -47,6 +49,13 @@ def horovodrun(
     launcher = Path(sys.executable).with_name("horovodrun")
     line = [launcher, "-np", ranks, *more, "--gloo", python or forked_python(), *command]
     return run(*line, timeout=timeout)
+
+
+def on_ranks(name: str, out: Path, *arguments: object, ranks: int = 2) -> tuple[list[Any], str]:
+    """Runs a script of this folder on every rank; returns what each has written into OUT/RANK.json, and the output."""
+    ended = horovodrun(SUPPORT / name, out, *arguments, ranks=ranks)
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(ranks)], ended.stdout
 
 
 def script(name: str, *arguments: object) -> str:

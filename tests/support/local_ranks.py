@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from horovod.runner.common.util.hosts import SlotInfo
+from horovod.runner.common.util.hosts import SlotInfo, get_host_assignments, parse_hosts
+from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
 from horovod.runner.http.http_server import RendezvousServer
 
 GRACE_S = 5.0
@@ -25,19 +26,14 @@ NODE_DISK = f"/proc/self/fd/{DISK_FILE}"
 
 def slots(size: int, per_node: int) -> list[SlotInfo]:
     """Ranks packed on pretended nodes of `per_node` ranks; the last node may hold fewer."""
-    nodes = -(-size // per_node)
-    return [
-        SlotInfo(
-            hostname=f"node{rank // per_node}",
-            rank=rank,
-            size=size,
-            local_rank=rank % per_node,
-            local_size=min(per_node, size - rank // per_node * per_node),
-            cross_rank=rank // per_node,
-            cross_size=nodes if rank % per_node == 0 or size % per_node == 0 else size // per_node,
-        )
-        for rank in range(size)
-    ]
+    nodes = range(-(-size // per_node))
+    hosts = ",".join(f"node{node}:{min(per_node, size - node * per_node)}" for node in nodes)
+    return get_host_assignments(parse_hosts(hosts), size)
+
+
+def gloo_variables(slot: SlotInfo, port: int) -> dict[str, str]:
+    """What horovodrun sets for a rank, where a rendezvous server of this machine listens at `port`."""
+    return create_slot_env_vars(slot) | create_run_env_vars("127.0.0.1", ["lo"], str(port))
 
 
 def launch(
@@ -63,7 +59,7 @@ def launch(
     ranks: list[subprocess.Popen[bytes]] = []
     try:
         for slot in plan:
-            variables = os.environ | _gloo(slot, port) | environment(slot)
+            variables = os.environ | gloo_variables(slot, port) | environment(slot)
             disk = _open_disk(slot)
             ranks.append(subprocess.Popen(command, env=variables, start_new_session=True, pass_fds=disk))
         while None in (codes := [rank.poll() for rank in ranks]):
@@ -99,23 +95,6 @@ def _open_disk(slot: SlotInfo) -> tuple[int, ...]:
     os.dup2(folder, DISK_FILE)
     os.close(folder)
     return (DISK_FILE,)
-
-
-def _gloo(slot: SlotInfo, port: int) -> dict[str, str]:
-    return {
-        "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "gloo",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
-        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
-        "HOROVOD_GLOO_IFACE": "lo",
-        "HOROVOD_HOSTNAME": slot.hostname,
-        "HOROVOD_RANK": str(slot.rank),
-        "HOROVOD_SIZE": str(slot.size),
-        "HOROVOD_LOCAL_RANK": str(slot.local_rank),
-        "HOROVOD_LOCAL_SIZE": str(slot.local_size),
-        "HOROVOD_CROSS_RANK": str(slot.cross_rank),
-        "HOROVOD_CROSS_SIZE": str(slot.cross_size),
-    }
 
 
 def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:

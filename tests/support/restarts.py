@@ -9,10 +9,9 @@ import shutil
 import sys
 from pathlib import Path
 
-import yaml
 from faults import job, signal_rank_1
-from kills import CONFIG, differences
-from tiny import lines, numbers
+from kills import CHANGES, differences
+from tiny import lines, numbers, write_config
 
 from train.experiment.registry import kinds
 
@@ -64,9 +63,7 @@ def transfers(run_dir: Path) -> str:
 
 
 def main(out: Path) -> None:
-    config = CONFIG | {"data": {"directory": str(out / "data")}}
-    config["training"] = config["training"] | {"checkpoints": {}}  # after each epoch, and where it is stopped
-    (out / "tiny.yaml").write_text(yaml.safe_dump(config))
+    write_config(out, training=CHANGES["training"] | {"checkpoints": {}})  # after each epoch, and where it is stopped
     ways = {name: overrides for name, overrides in WAYS.items() if KINDS[name] in kinds("exchange")}
     found = {name: stopped_and_left_alone(out, name, overrides) for name, overrides in ways.items()}
     (out / "restarts.json").write_text(json.dumps(found))

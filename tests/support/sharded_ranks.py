@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from two_ranks import digest, pairs
+from two_ranks import digest, metered, pairs
 
 from fcdensenet.config import NetworkConfig
 from train.experiment.sections import Training
@@ -92,25 +92,10 @@ def train(name, sent, poison=None, folder=None):
     return job, rows, moved
 
 
-def metered(sent):
-    """`reduction.all_to_all` that adds to `sent` the bytes for the other rank."""
-    all_to_all, rank = reduction.all_to_all, reduction.rank()
-
-    def exchange(flat, splits, name):
-        def add(values, size):
-            sent.append(int(values) * int(size))
-            return values
-
-        with tf.control_dependencies([tf.py_function(add, [splits[1 - rank], flat.dtype.size], tf.int32)]):
-            return all_to_all(tf.identity(flat), splits, name)
-
-    return exchange
-
-
 def main(out):
     reduction.start()
     rank, sent, found = reduction.rank(), [], {}
-    reduction.all_to_all = metered(sent)
+    reduction.all_to_all = metered(sent, rank, [])
     for name, folder, poison in (
         ("adam", None, None),
         ("adam, sharded", None, None),

@@ -16,7 +16,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from two_ranks import digest
+from two_ranks import digest, metered
 
 from fcdensenet import keras_layers
 from fcdensenet.build import build
@@ -224,29 +224,13 @@ def networks_in_float64(split, names):
     return largest
 
 
-def metered(sent, names, part):
-    """`reduction.all_to_all` that adds to `names` what it is called with, and to `sent` the bytes for other parts."""
-    all_to_all = reduction.all_to_all
-
-    def add(values, size):
-        sent.append(int(values) * int(size))
-        return values
-
-    def exchange(flat, splits, name, members):
-        names.append(name)
-        with tf.control_dependencies([tf.py_function(add, [tf.size(flat) - splits[part], flat.dtype.size], tf.int32)]):
-            return all_to_all(tf.identity(flat), splits, name, members)
-
-    return exchange
-
-
 def main(out, ways, cases):
     sections = {"epochs": 1, "exchange": {"groups": 1}, "split": {"ways": ways}}
     reduction.start(Training.model_validate(sections))
     rank, groups, all_to_all = reduction.rank(), reduction.size() // ways, reduction.all_to_all
     first, sent, names, started = cases[0], [], [], time.perf_counter()
     found = {"digests": {}, "rows": {}, "seconds": {}}
-    reduction.all_to_all = metered(sent, names, rank % ways)
+    reduction.all_to_all = metered(sent, rank % ways, names)
     for name in cases:
         case = first if name == RESTART else name
         axis = CASES[case][1].get("split", "y") if case in CASES else "y"

@@ -47,7 +47,7 @@ class Rank:
         return self._group.nodes
 
     def gather_json(self, value):
-        return [json.loads(text) for text in self._group.gather(self._rank, json.dumps(value))]
+        return [json.loads(text) for text in self._group.gather(self._rank, json.dumps(value, allow_nan=False))]
 
     def total(self, array):
         return sum(self._group.gather(self._rank, array))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 # Keys of a row that differ between two equal runs because they are measured with clocks and meters.
 NOT_REPRODUCIBLE = {
@@ -34,6 +35,13 @@ CONFIG: dict[str, Any] = {
 }
 
 
+def write_config(folder: Path, **changes: Any) -> Path:
+    """Writes CONFIG with other sections and a folder for samples; returns the file's path."""
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(folder / "data")}} | changes))
+    return path
+
+
 def lines(run_dir: Path) -> list[str]:
     path = run_dir / "metrics.jsonl"
     return path.read_text().splitlines() if path.exists() else []
@@ -53,3 +61,12 @@ def newest(run_dir: Path) -> tuple[str, dict[str, np.ndarray]]:
     path = max((run_dir / "checkpoints").glob("step-*.npz"))
     with np.load(path) as file:
         return path.name, {name: array for name, array in file.items() if name != "header"}
+
+
+def assert_same_bits(run_dir: Path, other: Path) -> None:
+    """The numbers of all steps and the arrays of the last checkpoint are those of another run."""
+    assert numbers(run_dir) == numbers(other)
+    (name, found), (expected_name, expected) = newest(run_dir), newest(other)
+    assert (name, found.keys()) == (expected_name, expected.keys())
+    for key, array in expected.items():
+        np.testing.assert_array_equal(found[key], array, err_msg=key)

@@ -1,21 +1,15 @@
 """A small job, which each module of tests runs once."""
 
-import json
-
 import launch
 import pytest
-import yaml
-from tiny import CONFIG
+from tiny import write_config
 
 from train.main import train
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("job")
-    path = directory / "tiny.yaml"
-    path.write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(directory / "data")}}))
-    return path
+    return write_config(tmp_path_factory.mktemp("job"))
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +25,18 @@ def no_report(monkeypatch):
     monkeypatch.setattr("train.main.write_report", lambda run_dir: None)
 
 
+@pytest.fixture(scope="module")
+def no_reports():
+    """As `no_report`, for a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("train.main.write_report", lambda run_dir: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def together(tmp_path_factory):
     """(folder, what each of four ranks has found); see `four_ranks`. The tests that take it run on one worker."""
     import four_ranks  # which imports Horovod, absent where JAX computes
 
     out = tmp_path_factory.mktemp("four_ranks")
-    ended = launch.horovodrun("tests/support/four_ranks.py", out, ranks=four_ranks.RANKS)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return out, [json.loads((out / f"{rank}.json").read_text()) for rank in range(four_ranks.RANKS)]
+    return out, launch.on_ranks("four_ranks.py", out, ranks=four_ranks.RANKS)[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from paths import CONFIGS
-from tiny import CONFIG
+from tiny import write_config
 
 from namsa.config.loading import read_yaml
 from namsa.errors import InputError
@@ -20,9 +20,7 @@ STAGES = [{"training.epochs": 2, "training.optimizer": {"learning_rate": 1e-4}},
 
 @pytest.fixture
 def config(tmp_path):
-    path = tmp_path / "staged.yaml"
-    path.write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(tmp_path / "data")}, "stages": STAGES}))
-    return path
+    return write_config(tmp_path, stages=STAGES)
 
 
 def test_a_stage_keeps_what_those_before_it_have_set_and_the_command_line_goes_before(config):

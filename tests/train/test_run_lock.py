@@ -4,9 +4,8 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 from paths import ROOT
-from tiny import CONFIG
+from tiny import write_config
 
 from namsa import locks
 from train.__main__ import main as command
@@ -26,8 +25,7 @@ with exclusive(Path(sys.argv[1]), Path(), ""):
 def test_a_second_job_is_refused_in_one_line(shared, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(locks, "WAIT_S", 0.1)
     monkeypatch.setattr(reduction, "stop", lambda: None)  # Horovod cannot start twice in one process
-    config, folder = tmp_path / "tiny.yaml", tmp_path / shared
-    config.write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(tmp_path / "data")}}))
+    config, folder = write_config(tmp_path), tmp_path / shared
     folder.mkdir()
     line, pipe = [sys.executable, "-c", HOLDER, folder / ".lock"], subprocess.PIPE
     with subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as other:

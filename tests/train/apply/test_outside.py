@@ -7,7 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 import yaml
-from tiny import CONFIG
+from tiny import CONFIG, write_config
 
 from namsa import InputError
 from namsa.config.variation import magnitude
@@ -35,30 +35,20 @@ WINDOW = (8, 8)
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     """A job on samples that are cut from scattered specimens, with imperfections and dose."""
-    folder = tmp_path_factory.mktemp("outside")
-    path = folder / "outside.yaml"
-    changed = {
-        "split": {"train": 0.5, "dev": 0.25, "test": 0.25},
-        "specimen": CONFIG["specimen"] | {"thickness_angstrom": [8.0]},
-        "variation": VARIATION,
-        "simulation": {"grid_shape": [32, 32], "method": "scatter"},
-        "scan": {"shape": [12, 13], "step_angstrom": [0.5, 0.4]},
-        "detector": {"shape": [6, 8], "pixel_mrad": 8},
-        "target": {"at": "scan"},
-        "data": {"directory": str(folder / "data")},
-        "network": CONFIG["network"] | {"input_shape": [48, *WINDOW]},
-        "training": {
-            "epochs": 1,
-            "inputs": {
-                "layout": "scan",
-                "augment": True,
-                "dose_electrons_per_pattern": DOSE,
-                "imperfections": {"source_size_angstrom": [0, SOURCE], "pixel_scale": [0, SCALE]},
-            },
-        },
-    }
-    path.write_text(yaml.safe_dump(CONFIG | changed))
-    return path
+    ranges = {"source_size_angstrom": [0, SOURCE], "pixel_scale": [0, SCALE]}
+    inputs = {"layout": "scan", "augment": True, "dose_electrons_per_pattern": DOSE, "imperfections": ranges}
+    return write_config(
+        tmp_path_factory.mktemp("outside"),
+        split={"train": 0.5, "dev": 0.25, "test": 0.25},
+        specimen=CONFIG["specimen"] | {"thickness_angstrom": [8.0]},
+        variation=VARIATION,
+        simulation={"grid_shape": [32, 32], "method": "scatter"},
+        scan={"shape": [12, 13], "step_angstrom": [0.5, 0.4]},
+        detector={"shape": [6, 8], "pixel_mrad": 8},
+        target={"at": "scan"},
+        network=CONFIG["network"] | {"input_shape": [48, *WINDOW]},
+        training={"epochs": 1, "inputs": inputs},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +59,12 @@ def samples(config):
     with Dataset(experiment.data.directory) as dataset:
         present = manifest.present(experiment.data.directory, dataset.ids)
     return experiment, experiment.data.directory, [entry for entry in present if entry.split == "train"]
+
+
+@pytest.fixture(scope="module")
+def run(config, no_reports):
+    train(config, run_dir=config.parent / "run")
+    return config.parent / "run"
 
 
 def beyond_range(entry):
@@ -191,13 +187,10 @@ def test_crystals_that_are_not_at_hand_are_bad_input_with_a_remedy(samples):
         plan_outside(entries, experiment.model_copy(update={"materials": gone}), 1)
 
 
-def test_calibration_learns_from_them_and_measures_on_other_crystals(config, samples, tmp_path):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("train.main.write_report", lambda run_dir: None)
-        train(config, run_dir=tmp_path / "run")
-    shutil.copytree(tmp_path / "run", tmp_path / "other")
+def test_calibration_learns_from_them_and_measures_on_other_crystals(samples, run, tmp_path):
+    shutil.copytree(run, tmp_path / "other")
     progress = []
-    with_outside = calibrate(tmp_path / "run", 2, 1, lambda *counts: progress.append(counts), outside=2).calibration
+    with_outside = calibrate(run, 2, 1, lambda *counts: progress.append(counts), outside=2).calibration
     without = calibrate(tmp_path / "other", 2, 1).calibration
     assert [done for done, _ in progress] == list(range(1, progress[0][1] + 1))
     measured = with_outside.pop("outside")
@@ -212,19 +205,16 @@ def test_calibration_learns_from_them_and_measures_on_other_crystals(config, sam
     assert 0 <= measured["auroc_alike"] <= 1
     assert "outside" not in without
     assert with_outside["uncertainty_factor"] == without["uncertainty_factor"]
-    learnt, plain = (familiarity.read_familiarity(tmp_path / name) for name in ("run", "other"))
+    learnt, plain = (familiarity.read_familiarity(folder) for folder in (run, tmp_path / "other"))
     assert learnt.whitening.shape == plain.whitening.shape
     assert not np.array_equal(learnt.whitening, plain.whitening)
-    assert json.loads((tmp_path / "run/calibration.json").read_text())["outside"] == measured
+    assert json.loads((run / "calibration.json").read_text())["outside"] == measured
 
 
-def test_calibration_on_another_dataset_uses_its_crystals(config, samples, tmp_path):
+def test_calibration_on_another_dataset_uses_its_crystals(samples, run, tmp_path):
     _, directory, _ = samples
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("train.main.write_report", lambda run_dir: None)
-        train(config, run_dir=tmp_path / "run")
-    shutil.copytree(tmp_path / "run", tmp_path / "moved")
-    expected = calibrate(tmp_path / "run", 2, 1, outside=2).calibration
+    shutil.copytree(run, tmp_path / "moved")
+    expected = calibrate(run, 2, 1, outside=2).calibration
     moved = tmp_path / "moved/config.yaml"
     moved.write_text(moved.read_text().replace(str(directory), str(tmp_path / "nothing")))
     found = calibrate(tmp_path / "moved", 2, 1, outside=2, data=directory).calibration

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
-from tiny import CONFIG
 
 from namsa import InputError
 from namsa.dataset import manifest
@@ -23,15 +21,10 @@ from train.tasks.density.calibrate import trained_ensemble
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(config, no_reports):
     """A finished run of the tiny job, with its dataset."""
-    directory = tmp_path_factory.mktemp("pack")
-    path = directory / "tiny.yaml"
-    path.write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(directory / "data")}}))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("train.main.write_report", lambda run_dir: None)
-        train(path, run_dir=directory / "run")
-    return directory / "run"
+    train(config, run_dir=config.parent / "run")
+    return config.parent / "run"
 
 
 @pytest.fixture(scope="module")

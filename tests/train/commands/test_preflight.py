@@ -21,8 +21,8 @@ HEALTHY = {  # no JAX: a job of several ranks does not ask for it
 }
 
 
-def cupy(bus):
-    return {"version": "13.6.0", "cuda": 12090, "devices": [{"name": "V100", "memory_gib": 16.0, "bus": bus}]}
+def cupy(bus, memory_gib=16.0):
+    return {"version": "13.6.0", "cuda": 12090, "devices": [{"name": "V100", "memory_gib": memory_gib, "bus": bus}]}
 
 
 @pytest.fixture
@@ -98,12 +98,7 @@ def test_a_node_that_lists_fewer_crystals_ends_the_job(ranks):
 
 
 def test_a_step_that_a_gpu_does_not_hold_is_refused_with_its_parts(ranks):
-    small = {
-        "version": "13.6.0",
-        "cuda": 12090,
-        "devices": [{"name": "V100", "memory_gib": 0.5, "bus": "0004:01:00.0"}],
-    }
-    code, _, stderr = ranks("--gpu", answers={1: {doctor._CUPY: small}})
+    code, _, stderr = ranks("--gpu", answers={1: {doctor._CUPY: cupy("0004:01:00.0", 0.5)}})
     assert code == 2
     assert "rank 1 on node00 without the memory for a step (0.537 GB for a rank, a step takes 1.2" in stderr
     assert "libraries 1.07 GB): set training.batch_size lower" in stderr

@@ -9,10 +9,9 @@ import sys
 import numpy as np
 import on_jax
 import pytest
-import yaml
 from paths import ROOT
 from small_network import BEAM, WINDOW, experiment, write_run
-from tiny import CONFIG, newest, numbers
+from tiny import CONFIG, assert_same_bits, numbers, write_config
 
 from namsa.view.page_overlay import read_images
 from train.__main__ import main as command
@@ -30,24 +29,12 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def no_reports():
-    """A report takes longer than the rest of such a job."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("train.main.write_report", lambda run_dir: None)
-        yield patch
-
-
-@pytest.fixture(scope="module")
 def config(folder, no_reports):
     """A job whose runs begin with the same weights, and drop nothing: what is drawn differs from TensorFlow's."""
     network = CONFIG["network"] | {"dropout": 0.0}
-    tree = CONFIG | {"network": network, "data": {"directory": str(folder / "data")}}
-    path = folder / "tiny.yaml"
-    path.write_text(yaml.safe_dump(tree))
-    train(path, ["training.steps=1"], folder / "start")
-    tree["training"] = CONFIG["training"] | {"steps": STEPS, "start_from": str(folder / "start")}
-    path.write_text(yaml.safe_dump(tree))
-    return path
+    train(write_config(folder, network=network), ["training.steps=1"], folder / "start")
+    training = CONFIG["training"] | {"steps": STEPS, "start_from": str(folder / "start")}
+    return write_config(folder, network=network, training=training)
 
 
 @pytest.fixture(scope="module")
@@ -124,11 +111,7 @@ class TestJaxIsAsTensorFlow:
         assert found == pytest.approx(expected, rel=1e-5)
 
     def test_a_job_that_stopped_goes_on_to_the_same_bits(self, folder):
-        assert numbers(folder / "jax_then_jax") == numbers(folder / "jax")
-        (name, arrays), (other, expected) = newest(folder / "jax_then_jax"), newest(folder / "jax")
-        assert name == other
-        for key, array in arrays.items():
-            np.testing.assert_array_equal(array, expected[key])
+        assert_same_bits(folder / "jax_then_jax", folder / "jax")
 
     @pytest.mark.parametrize("run", ["jax_then_tf", "tf_then_jax"])
     def test_each_goes_on_from_the_checkpoint_of_the_other(self, folder, run):

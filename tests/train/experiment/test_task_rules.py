@@ -1,9 +1,8 @@
 """A configuration is refused before anything is simulated where its network, inputs and task do not fit."""
 
 import pytest
-import yaml
 from needs_kind import needs
-from tiny import CONFIG
+from tiny import write_config
 
 from namsa.errors import InputError
 from train.experiment.experiment import load
@@ -15,9 +14,7 @@ TRAINING = {"task": "classify", "epochs": 1, "inputs": {"layout": "pattern"}}
 
 @pytest.fixture
 def config(tmp_path):
-    path = tmp_path / "classes.yaml"
-    path.write_text(yaml.safe_dump(CONFIG | {"target": {"at": "scan"}, "network": NETWORK, "training": TRAINING}))
-    return path
+    return write_config(tmp_path, target={"at": "scan"}, network=NETWORK, training=TRAINING)
 
 
 def test_a_sample_gives_as_many_images_as_its_window_has_positions(config):

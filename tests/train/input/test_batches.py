@@ -25,6 +25,18 @@ from train.optimization import precision
 PIXELS = DETECTOR[0] * DETECTOR[1]
 
 
+class Watched(Memory):
+    """Notes which samples are opened, and whether they are checked."""
+
+    def __init__(self, encoded):
+        super().__init__(encoded)
+        self.opened = []
+
+    def view(self, sample_id, check=False):
+        self.opened.append((sample_id, check))
+        return super().view(sample_id, check)
+
+
 def mirrored(record, symmetry):
     cbed = record.cbed.reshape(*SCAN, *DETECTOR)
     patterns, density = symmetries.apply(symmetry, record_symmetries(record), cbed, record.density)
@@ -102,19 +114,13 @@ def test_dose_noise_is_counted_before_the_normalisation():
 
 def test_no_more_is_read_ahead_than_there_is_room_for():
     data, entries = dataset(12)
-    seen = []
-
-    class Watched(Memory):
-        def view(self, sample_id, check=False):
-            seen.append(sample_id)
-            return super().view(sample_id, check)
-
     job = experiment(inputs={"read_ahead_gib": 1e-9})  # room for none: two are read ahead all the same
     many = entries * 5
-    read = batches(Watched(data.encoded), many, job, epoch=0)
+    watched = Watched(data.encoded)
+    read = batches(watched, many, job, epoch=0)
     next(read)
     read.close()
-    assert len(seen) <= 2 * 16 < len(many)
+    assert len(watched.opened) <= 2 * 16 < len(many)
 
 
 def test_refuses_samples_of_another_shape_or_more_digits():
@@ -148,22 +154,16 @@ def test_a_corrupt_record_ends_the_epoch_with_its_reason():
 @pytest.mark.parametrize("inputs", [{}, {"augment": True}, {"augment": True, "dose_electrons_per_pattern": [50, 500]}])
 def test_a_later_epoch_copies_from_the_places_that_the_first_has_found_and_checked(inputs):
     data, entries = dataset(5)
-    opened = []
-
-    class Watched(Memory):
-        def view(self, sample_id, check=False):
-            opened.append((sample_id, check))
-            return super().view(sample_id, check)
-
+    watched = Watched(data.encoded)
     job, cache = experiment(batch_size=2, inputs=inputs), ReadCache()
     for epoch, share in enumerate([entries[:4], entries[1:], entries]):
-        read = list(batches(Watched(data.encoded), share, job, epoch, cache))
+        read = list(batches(watched, share, job, epoch, cache))
         alone = list(batches(data, share, job, epoch))
         assert len(read) == len(alone) == 2
         for pair, expected in zip(read, alone, strict=True):
             for a, b in zip(pair, expected, strict=True):
                 np.testing.assert_array_equal(a, b)
-    assert sorted(opened) == [(entry.id, True) for entry in entries]
+    assert sorted(watched.opened) == [(entry.id, True) for entry in entries]
 
 
 @pytest.mark.parametrize("compute", ["float32", "mixed_bfloat16"])

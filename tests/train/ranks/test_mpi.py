@@ -19,10 +19,9 @@ from pathlib import Path
 
 import horovod.tensorflow as hvd
 import pytest
-import yaml
 from kills import differences
 from paths import ROOT
-from tiny import CONFIG, lines
+from tiny import lines, write_config
 
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 
@@ -55,7 +54,7 @@ class Jobs:
     def __init__(self, place: Path) -> None:
         self.place = place
         (place / "rank.py").write_text(RANK)
-        (place / "tiny.yaml").write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(place / "data")}}))
+        write_config(place)
 
     @contextmanager
     def start(self, name: str, number: int = 0, *overrides: str) -> Iterator[subprocess.Popen]:

@@ -1,6 +1,5 @@
 """Two ranks against one, and against each other."""
 
-import json
 import math
 
 import launch
@@ -17,9 +16,7 @@ from train.ranks import reduction
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     out = tmp_path_factory.mktemp("two_ranks")
-    ended = launch.horovodrun("tests/support/two_ranks.py", out)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return out, [json.loads((out / f"{rank}.json").read_text()) for rank in (0, 1)]
+    return out, launch.on_ranks("two_ranks.py", out)[0]
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides
-from namsa.io.hdf5 import write_samples
 from namsa.pixels import PixelGrid
 from train.__main__ import main as command
 from train.experiment.experiment import load
@@ -198,24 +197,10 @@ def test_clusters_are_those_of_the_run_when_it_is_evaluated_again(clustered):
 
 
 @pytest.mark.parametrize("weights", ["", "best.npz"])
-def test_a_file_is_classified_as_its_sample_is(run_dir, tmp_path, capsys, weights):
-    experiment = load(run_dir / "config.yaml")
-    with Dataset(experiment.data.directory) as dataset:
-        entry = next(e for e in manifest.present(experiment.data.directory, dataset.ids) if e.split == "dev")
-        write_samples(tmp_path / "scan.h5", [("scan", dataset.read(entry.id).sample())])
-    scan, out = tmp_path / "scan.h5", tmp_path / "classes.h5"
-    pixel = map(str, experiment.conditions().pixel_mrad)  # that of the largest cell, where the sample has its own
-    arguments = [
-        "classify",
-        str(scan),
-        "--checkpoint",
-        str(run_dir / weights),
-        "--out",
-        str(out),
-        "--pixel-mrad",
-        *pixel,
-    ]
-    assert command(arguments) == 0
+def test_a_file_is_classified_as_its_sample_is(run_dir, opened, applied, capsys, weights):
+    entry = next(entry for entry in opened[2] if entry.split == "dev")
+    code, out = applied("classify", entry.id, weights)
+    assert code == 0
     printed = capsys.readouterr().out
     with h5py.File(out) as file:
         probabilities, found = file["classes/probability/data"][:], file["classes/class/data"][:]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from small_network import BEAM, DETECTOR, WINDOW, experiment, patterns, stored, write_run
+from small_network import BEAM, DETECTOR, OPTIONS, WINDOW, experiment, patterns, stored, write_run
 
 from namsa import InputError
 from namsa.inverse.amount import Amount
@@ -53,6 +53,7 @@ def test_the_file_has_axes_units_and_provenance(tmp_path, run):
             np.testing.assert_allclose(group[name]["dim1"], 0.405 * np.arange(36))
             assert dict(group[name]["dim0"].attrs) == {"name": "y", "units": "Å"}
         assert group["uncertainty"]["data"][()].min() > 0
+        assert "trust" not in group  # there is no specimen
         provenance = json.loads(group.attrs["provenance"])
     assert provenance["weights_digest"] == checkpoint.read(Path(provenance["weights"]))[0]["digest"]
     assert any("not in the file, so not checked: trained for thickness 20 Å" in line for line in provenance["said"])
@@ -295,8 +296,7 @@ def test_the_density_is_scaled_by_an_amount_that_the_rings_tell(tmp_path, run, m
 
 def test_options_of_the_amount_that_do_not_fit_are_one_line(tmp_path, run, capsys):
     data = stored(tmp_path / "scan.h5", patterns(SCAN))
-    base = ["reconstruct", str(data), "--checkpoint", run, "--out", str(tmp_path / "out.h5"), "--energy-ev", "200e3"]
-    base += ["--semiangle-mrad", "20", "--scan-step-angstrom", "0.4", "--pixel-mrad", "8", "--beam-intensity", "1"]
+    base = ["reconstruct", str(data), "--checkpoint", run, "--out", str(tmp_path / "out.h5"), *OPTIONS.split()]
     for more, message in (
         (["--pacbed", "--formula", "Au"], "the rings outside of the bright disk begin at"),
         (["--vibration-angstrom", "0.1"], "--vibration-angstrom is for --pacbed"),

@@ -1,6 +1,7 @@
 """The job of a density by depth on small stacks: the target, scores beside projections, the report, and a scan."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import h5py
@@ -28,6 +29,9 @@ from train.tasks.density.depth_section import read_bins
 from train.tasks.density.results import read_evaluation
 
 BINS, SCALE = 4, 10
+BEAM = CalibrationOverrides(
+    energy_ev=100e3, semiangle_mrad=15.0, scan_step_angstrom=(0.8, 0.8), pixel_mrad=(10.0, 10.0)
+)
 NETWORK = {"input_shape": [16, 8, 12], "output_channels": BINS, "layers": [1, 1, 1], "growth": 4, "kernel": 3}
 TRAINING = {
     "epochs": 2,
@@ -109,8 +113,6 @@ def test_samples_without_bins_are_refused(opened):
 
     class Projected:
         def view(self, sample_id, check=False):
-            from contextlib import nullcontext
-
             return nullcontext(replace(dataset.read(sample_id), density_by_depth=None))
 
     entry = next(entry for entry in present if entry.split == "train")
@@ -134,11 +136,8 @@ def test_what_does_not_fit_is_named(config, setting, message):
 def test_reconstruct_writes_the_bins_with_an_axis(opened, run_dir, tmp_path):
     _, dataset, present = opened
     record = dataset.read(next(entry.id for entry in present if entry.split == "dev"))
-    calibration = CalibrationOverrides(
-        energy_ev=100e3, semiangle_mrad=15.0, scan_step_angstrom=(0.8, 0.8), pixel_mrad=(10.0, 10.0)
-    )
     patterns = record.patterns().reshape(10, 12, 4, 4)
-    result = reconstruct(patterns, str(run_dir), calibration, beam_intensity=1.0)
+    result = reconstruct(patterns, str(run_dir), BEAM, beam_intensity=1.0)
     assert result.density_by_depth.shape == (BINS, 10, 12)
     np.testing.assert_allclose(result.density_by_depth.sum(axis=0), result.density, rtol=1e-4, atol=1e-4)
     result.save(tmp_path / "out.h5")
@@ -151,7 +150,7 @@ def test_reconstruct_writes_the_bins_with_an_axis(opened, run_dir, tmp_path):
     assert "Depth 4–8 Å" in result._bin_names()
     known, options = KnownSpecimen(16.0), ReconstructionOptions(refine_steps=1)
     with pytest.raises(InputError, match="predicts it by depth"):
-        reconstruct(patterns, str(run_dir), calibration, beam_intensity=1.0, specimen=known, options=options)
+        reconstruct(patterns, str(run_dir), BEAM, beam_intensity=1.0, specimen=known, options=options)
 
 
 def test_scores_of_known_estimates():
@@ -206,17 +205,14 @@ def test_the_unet_trains_and_reconstructs(config, run_dir, tmp_path):  # on the 
     train(config, [*UNET, "training.steps=2"], run)
     results = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
     assert len(results["by_depth"]["network"]["mae"]) == 4
-    calibration = CalibrationOverrides(
-        energy_ev=100e3, semiangle_mrad=15.0, scan_step_angstrom=(0.8, 0.8), pixel_mrad=(10.0, 10.0)
-    )
     patterns = np.random.default_rng(0).random((10, 14, 4, 4)) / 16
-    result = reconstruct(patterns, str(run), calibration, beam_intensity=1.0)
+    result = reconstruct(patterns, str(run), BEAM, beam_intensity=1.0)
     assert result.density_by_depth.shape == (4, 10, 14)
     np.testing.assert_allclose(result.density_by_depth.sum(axis=0), result.density, rtol=1e-4, atol=1e-4)
-    mirrored = reconstruct(patterns[::-1, :, ::-1], str(run), calibration, beam_intensity=1.0)
+    mirrored = reconstruct(patterns[::-1, :, ::-1], str(run), BEAM, beam_intensity=1.0)
     np.testing.assert_allclose(mirrored.density_by_depth, result.density_by_depth[:, ::-1], rtol=1e-4, atol=1e-4)
     with pytest.raises(InputError, match="refocuses windows of 8×12"):
-        reconstruct(patterns[:8, :8], str(run), calibration, beam_intensity=1.0)
+        reconstruct(patterns[:8, :8], str(run), BEAM, beam_intensity=1.0)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """Evaluation with a known predictor: the scores, their groups, and the files for the report."""
 
 import json
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import ase
 import numpy as np
 import pytest
+import thread_ranks
 
 from namsa.config.instrument import Target
 from namsa.dataset.entry import Entry
@@ -17,6 +17,7 @@ from train.experiment.inputs import Inputs
 from train.experiment.sections import Loss
 from train.measure import atomic_columns
 from train.measure.metrics import NAMES, image_metrics
+from train.ranks.protocol import Alone
 from train.tasks.density.evaluate import HeldOut, evaluate, predictor
 from train.tasks.density.pictures import read_predictions
 
@@ -69,27 +70,10 @@ def predict(records):
     return np.stack([r.density / 2 for r in records])
 
 
-class World:
-    """`train.ranks.reduction` for ranks that run one after another; `others` is what the other ranks have sent."""
-
-    def __init__(self, rank=0, others=()):
-        self.sent, self._rank, self._others = [], rank, others
-        self.together = nullcontext
-
-    def rank(self):
-        return self._rank
-
-    def gather_json(self, value):
-        value = json.loads(json.dumps(value, allow_nan=False))
-        self.sent.append(value)
-        theirs = [sent[len(self.sent) - 1] for sent in self._others if len(sent) >= len(self.sent)]
-        return [value, *theirs]
-
-
 def run(entries, run_dir, ranks=None, atoms_of=None):
     run_dir.mkdir(exist_ok=True)
     held_out = HeldOut(Dataset(), entries, MEAN_IMAGE, atoms_of)
-    return evaluate(predict, EXPERIMENT, held_out, run_dir, ranks=ranks or World(), run={"ranks": 1})
+    return evaluate(predict, EXPERIMENT, held_out, run_dir, ranks=ranks or Alone(), run={"ranks": 1})
 
 
 def test_numbers_are_those_of_the_prediction_and_of_the_mean_image(tmp_path):
@@ -135,14 +119,9 @@ def test_dev_speaks_where_there_is_no_test_sample_and_null_where_there_is_none(t
 
 def test_two_ranks_find_what_one_finds_and_only_the_first_writes(tmp_path):
     alone = run(ENTRIES, tmp_path / "alone")
-    # In each of its two collective calls, a rank needs what the other one sends: run both in turns.
-    first, second = World(0), World(1)
-    for _ in range(2):
-        first, second = World(0, [second.sent]), World(1, [first.sent])
-        run(ENTRIES[::2], tmp_path / "first", first)
-        run(ENTRIES[1::2], tmp_path / "second", second)
-    together = run(ENTRIES[::2], tmp_path / "first", World(0, [second.sent]))
-    assert together == alone
+    folders = tmp_path / "first", tmp_path / "second"
+    together = thread_ranks.run([[0, 1]], lambda rank: run(ENTRIES[rank.rank() :: 2], folders[rank.rank()], rank))
+    assert together == [alone, alone]
     assert not list((tmp_path / "second").iterdir())
     ours, _ = read_predictions(tmp_path / "first" / "predictions.npz")
     theirs, _ = read_predictions(tmp_path / "alone" / "predictions.npz")

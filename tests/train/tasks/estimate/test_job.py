@@ -15,7 +15,6 @@ from tiny import CONFIG, rows
 import namsa
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
-from namsa.io.hdf5 import write_samples
 from train.__main__ import main as command
 from train.apply.models import load_model
 from train.experiment.experiment import load
@@ -192,30 +191,16 @@ def test_a_packed_run_has_errors_that_are_calibrated_for_its_weights(run_dir, ev
     assert all(covered["coverage_68"] >= 0.6827 for covered in calibration["dev"].values())
 
 
-def test_a_file_is_estimated_as_its_sample_is_with_calibrated_errors(run_dir, evaluation, tmp_path, capsys):
+def test_a_file_is_estimated_as_its_sample_is_with_calibrated_errors(run_dir, evaluation, applied, capsys):
     assert command(["calibrate", str(run_dir)]) == 0
     assert "defocus: " in capsys.readouterr().out
     calibration = json.loads((run_dir / "calibration.json").read_text(encoding="utf-8"))
     assert calibration["windows"] == 2 * sum(
         row["split"] == "dev" for row in evaluation["samples"]
     )  # with the dose, too
-    experiment = load(run_dir / "config.yaml")
     row = evaluation["samples"][0]
-    with Dataset(experiment.data.directory) as dataset:
-        write_samples(tmp_path / "scan.h5", [("scan", dataset.read(row["id"]).sample())])
-    out = tmp_path / "estimates.h5"
-    pixel = map(str, experiment.conditions().pixel_mrad)  # that of the largest cell, where the sample has its own
-    arguments = [
-        "estimate",
-        str(tmp_path / "scan.h5"),
-        "--checkpoint",
-        str(run_dir),
-        "--out",
-        str(out),
-        "--pixel-mrad",
-        *pixel,
-    ]
-    assert command(arguments) == 0
+    code, out = applied("estimate", row["id"])
+    assert code == 0
     printed = capsys.readouterr().out
     for title in ("thickness", "defocus", "specimen tilt y", "specimen tilt x"):
         assert re.search(rf"^{title} .* ± ", printed, re.MULTILINE)
@@ -233,5 +218,5 @@ def test_a_file_is_estimated_as_its_sample_is_with_calibrated_errors(run_dir, ev
         assert file["estimates/defocus_angstrom/dim1"][0] == pytest.approx(0.6 * 2)  # the middle of positions 1 to 3
     assert facts["calibrated"]
     (run_dir / "calibration.json").write_text(json.dumps(calibration | {"quantities": {}}))
-    assert command(arguments) == 2
+    assert applied("estimate", row["id"])[0] == 2
     assert "holds other quantities than the network" in capsys.readouterr().err

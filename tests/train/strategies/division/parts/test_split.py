@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import split_ranks
 import tiny
-import yaml
 
 from train.experiment.experiment import Experiment
 from train.experiment.sections import Training
@@ -24,9 +23,8 @@ def job(request, tmp_path_factory):
     """(case, groups, folder, what each rank has found)."""
     name, ranks, out = request.param, JOBS[request.param], tmp_path_factory.mktemp("split_ranks")
     more = ["restart", "networks"] if ranks == 2 else []
-    ended = launch.horovodrun("tests/support/split_ranks.py", out, 2, name, "float64", *more, ranks=ranks)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return name, ranks // 2, out, [json.loads((out / f"{rank}.json").read_text()) for rank in range(ranks)]
+    found, _ = launch.on_ranks("split_ranks.py", out, 2, name, "float64", *more, ranks=ranks)
+    return name, ranks // 2, out, found
 
 
 def differences(file, wanted):
@@ -99,17 +97,14 @@ def test_parts_that_do_not_fit_are_refused_with_what_would(split, source, messag
 @pytest.mark.slow
 @pytest.mark.parametrize("ways", [4, 8])
 def test_cosmoflow_over_more_ranks_than_rows_of_its_last_maps_is_the_whole_network(ways, tmp_path):
-    ended = launch.horovodrun("tests/support/split_ranks.py", tmp_path, ways, "cosmoflow", ranks=ways)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    found = [json.loads((tmp_path / f"{rank}.json").read_text())["networks"]["cosmoflow"] for rank in range(ways)]
-    assert max(found) < 1e-12
+    found, _ = launch.on_ranks("split_ranks.py", tmp_path, ways, "cosmoflow", ranks=ways)
+    assert max(rank["networks"]["cosmoflow"] for rank in found) < 1e-12
 
 
 @pytest.mark.slow
 def test_a_job_of_volumes_in_parts_is_that_of_whole_ones(tmp_path):
     """Scan rows in four parts, of two rows, then of one, and gathered twice. All ranks drop the same behind that."""
     training = {"task": "estimate", "epochs": 2, "batch_size": 2, "inputs": {"layout": "volume", "augment": True}}
-    config = tmp_path / "volumes.yaml"
     sections = {
         "specimen": tiny.CONFIG["specimen"] | {"thickness_angstrom": [8.0]},
         "scan": {"shape": [8, 3], "step_angstrom": [0.8, 0.6]},
@@ -118,12 +113,11 @@ def test_a_job_of_volumes_in_parts_is_that_of_whole_ones(tmp_path):
         "variation": {"rule": "random", "configurations": 2, "defocus_angstrom": [-40, 40]},
         "network": {"kind": "cosmoflow", "input_shape": [3, 8, 8, 12], "filters": [4, 6], "strides": [1, 1]}
         | {"dense": [8], "outputs": 1, "norm": True, "dropout": 0.2},
-        "data": {"directory": str(tmp_path / "data")},
         "training": training
         | {"estimate": {"quantities": ["defocus_angstrom"]}, "validation": {"every_epochs": 1}}
         | {"optimizer": {"kind": "momentum", "learning_rate": 1e-2, "lars": "none"}, "exchange": {"groups": 1}},
     }
-    config.write_text(yaml.safe_dump(tiny.CONFIG | sections))
+    config = tiny.write_config(tmp_path, **sections)
     train(config, [], tmp_path / "whole")
     overrides = ["--set", "training.split={ways: 4, axis: z}", "--run-dir", tmp_path / "parts"]
     ended = launch.horovodrun("-m", "train", config, *overrides, ranks=4)

@@ -6,6 +6,7 @@ import four_ranks
 import numpy as np
 import pytest
 import tensorflow as tf
+import thread_ranks
 from four_ranks import assert_close
 from traffic import between_nodes, hybrid_traffic, ring_traffic
 
@@ -44,48 +45,25 @@ def test_leaders_share_a_buffer_of_any_length_evenly(case, length):
 # ---- Numbers --------------------------------------------------------------------------------------------------------
 
 
-class Lockstep:
-    """Collectives of ranks whose programs run one after another, again and again, until each has what it waits for."""
+def reduced(plan, buffers):
+    """What each rank has in the end."""
+    groups = {members: thread_ranks.Group([members]) for members in plan.groups()}
 
-    class Waits(Exception):
-        """The others have not sent yet."""
+    def on_rank(ranks):
+        rank = ranks.rank()
 
-    def __init__(self):
-        self.sent = {}
+        def gather(members, value):
+            return groups[members].gather(members.index(rank), value)
 
-    def of(self, rank):
         def all_to_all(members, flat, splits, name):
-            assert sum(splits) == flat.shape[0]
-            ends = np.cumsum(splits)
-            parts = [flat[end - split : end] for end, split in zip(ends, splits, strict=True)]
-            self.sent.setdefault((name, members), {})[rank] = parts
-            received = [part[members.index(rank)] for part in self.complete(name, members)]
+            received = [parts[members.index(rank)] for parts in gather(members, tf.split(flat, splits))]
             assert sum(part.shape[0] for part in received), "Horovod fails where a rank receives nothing"
             return tf.concat(received, 0)
 
-        def add_up(members, flat, name):
-            self.sent.setdefault((name, members), {})[rank] = flat
-            return tf.add_n(self.complete(name, members))
+        collectives = Collectives(all_to_all, lambda members, flat, name: tf.add_n(gather(members, flat)))
+        return reduce_sum(tf.constant(buffers[rank]), plan, rank, "g", collectives).numpy()
 
-        return Collectives(all_to_all, add_up)
-
-    def complete(self, name, members):
-        found = self.sent[name, members]
-        if set(found) != set(members):
-            raise self.Waits
-        return [found[member] for member in members]
-
-
-def reduced(plan, buffers):
-    """What each rank has in the end."""
-    results, lockstep = {}, Lockstep()
-    for _ in range(4):  # three exchanges at most
-        for rank, buffer in enumerate(buffers):
-            try:
-                results[rank] = reduce_sum(tf.constant(buffer), plan, rank, "g", lockstep.of(rank)).numpy()
-            except Lockstep.Waits:
-                continue
-    return [results[rank] for rank in range(len(buffers))]
+    return thread_ranks.run(plan.nodes, on_rank)
 
 
 @pytest.mark.parametrize("length", [1, 3, 23])

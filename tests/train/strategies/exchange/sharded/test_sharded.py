@@ -1,7 +1,5 @@
 """Sharded masters on two ranks against resident weights, and against each other."""
 
-import json
-
 import launch
 import numpy as np
 import pytest
@@ -24,9 +22,7 @@ VALUES = sum(KERNELS) + sum(VECTORS)
 def together(tmp_path_factory):
     """(folder, what each rank has found)."""
     out = tmp_path_factory.mktemp("sharded_ranks")
-    ended = launch.horovodrun("tests/support/sharded_ranks.py", out)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return out, [json.loads((out / f"{rank}.json").read_text()) for rank in (0, 1)]
+    return out, launch.on_ranks("sharded_ranks.py", out)[0]
 
 
 def bytes_sent(bits, gradient_bytes=4):
