@@ -18,7 +18,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # channels first, on older 
 MOST_WORKERS = 4
 STARTS_JOBS = (
     "scripts/test_batch.py",
-    "train/input/test_memory_job.py",
+    "train/strategies/source/memory/test_memory_job.py",
     "train/test_paper_tenth.py",
     "train/optimization/test_kills.py",
     "train/ranks/test_faults.py",

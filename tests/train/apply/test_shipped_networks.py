@@ -1,10 +1,15 @@
 """The networks that come with the package: whole, described, and of use on a crystal of their microscope."""
 
 import hashlib
+import os
+import subprocess
+import sys
 from functools import cache
+from importlib.util import find_spec
 
+import numpy as np
 import pytest
-from paths import DATA
+from paths import DATA, ROOT
 
 from namsa.config.materials import Materials
 from namsa.crystals.select import select_materials
@@ -73,6 +78,26 @@ def test_half_a_turn_of_the_detector_is_told(name):
     assert turned.provenance["orientation"]["half_turn"] == pytest.approx(1 / right["half_turn"], rel=0.01)
     assert is_contradicted(turned.provenance["orientation"])
     assert turned.outside
+
+
+@pytest.mark.slow  # it compiles all networks for both
+@pytest.mark.skipif(find_spec("jax") is None, reason="no JAX")
+def test_shipped_networks_give_the_same_under_both_backends(tmp_path):
+    jobs = {
+        backend: subprocess.Popen(
+            [sys.executable, ROOT / "scripts/bench/workers/network_answers.py", tmp_path / f"{backend}.npz"],
+            env=os.environ | {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+        )
+        for backend in ("tensorflow", "jax")
+    }
+    assert [job.wait() for job in jobs.values()] == [0, 0]
+    with np.load(tmp_path / "tensorflow.npz") as expected, np.load(tmp_path / "jax.npz") as found:
+        answers = [key for key in expected.files if not key.endswith("/seconds")]
+        assert {key.partition("/")[0] for key in answers} == MODELS.keys()
+        for key in answers:
+            error = np.abs(found[key] - expected[key]).max() / np.abs(expected[key]).max()
+            # The network predicts the logarithm of the error, of which the variance is the square.
+            assert error <= (4e-5 if key.endswith("/variance") else 1e-5), f"{key}: {error:.1e}"
 
 
 @cache

@@ -22,13 +22,10 @@ def model():
     return build(CONFIG, seed=1)
 
 
-def test_the_decoder_apart_decodes_as_the_whole(model, images):
+def test_the_decoder_apart_decodes_as_the_whole_with_its_weights(model, images):
     decoded, mean, _ = model(images)
     np.testing.assert_allclose(decoder(model)(mean), decoded, rtol=1e-5, atol=1e-6)
     assert decoder(model)(np.zeros((2, 3), np.float32)).shape == (2, 6, 9, 1)
-
-
-def test_the_decoder_shares_its_weights_with_the_whole(model):
     decoding = {id(variable) for variable in decoder(model).trainable_variables}
     assert decoding < {id(variable) for variable in model.trainable_variables}
 
