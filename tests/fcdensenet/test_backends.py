@@ -10,14 +10,11 @@ import pytest
 
 FORMATS = ("channels_last", "channels_first")
 SMALL = {"input_shape": (6, 16, 24), "layers": (1, 2, 1), "growth": 4, "first_filters": 5, "kernel": 3}
-IMPORTS = f"""
+FORWARD = f"""
 import sys
 sys.modules['tensorflow'] = sys.modules['tensorflow.python'] = None
 import fcdensenet, fcdensenet.blocks, fcdensenet.count, fcdensenet.describe
 configs = [fcdensenet.NetworkConfig(**{SMALL}, data_format=data_format) for data_format in {FORMATS}]
-"""
-COUNT = IMPORTS + "print(fcdensenet.count(configs[0]).parameters, 'namsa' in sys.modules)"
-FORWARD = f"""{IMPORTS}
 import numpy as np
 for config in configs:
     model = fcdensenet.build(config, seed=3, recompute=True)
@@ -25,12 +22,6 @@ for config in configs:
     model.set_weights([given[str(number)] for number in range(len(given) - 1)])
     np.save(f"{{config.data_format}}.npy", np.asarray(model(given["x"])))
 """
-
-
-def test_everything_but_the_layers_is_imported_without_tensorflow():
-    done = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith(" False\n")
-    assert int(done.stdout.split()[0]) > 1000
 
 
 @pytest.mark.slow

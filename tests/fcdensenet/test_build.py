@@ -32,39 +32,6 @@ def mixed_float16() -> Iterator[None]:
     keras.config.set_dtype_policy(before)
 
 
-def test_output_is_a_float32_map_of_the_same_grid() -> None:
-    estimate = build(config(), seed=0)(patterns())
-    assert estimate.shape == (2, 16, 24, 1)
-    assert estimate.dtype == "float32"
-
-
-def test_mixed_precision_computes_in_float16_and_puts_out_float32(mixed_float16: None) -> None:
-    model = build(config(), seed=0)
-    assert model.get_layer("last").output.dtype == "float16"
-    assert model(patterns()).dtype == "float32"
-    assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
-
-
-def test_data_formats_agree() -> None:
-    last, first = (build(config(data_format=f"channels_{where}"), seed=3) for where in ("last", "first"))
-    estimate = first(np.moveaxis(patterns(), -1, 1))
-    assert estimate.shape == (2, 1, 16, 24)
-    np.testing.assert_allclose(np.moveaxis(estimate, 1, -1), last(patterns()), atol=1e-5)
-
-
-def test_seed_fixes_the_weights() -> None:
-    one, same, other = (build(config(), seed).get_layer("bottom_conv1").get_weights()[0] for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, same)
-    assert np.abs(one - other).max() > 0
-
-
-def test_layers_of_one_shape_start_differently() -> None:
-    model = build(config(layers=(2, 2, 2), first_filters=4, input_shape=(4, 16, 24), first_kernel=3), seed=0)
-    first, second = (model.get_layer(name).get_weights()[0] for name in ("first", "down1_conv1"))
-    assert first.shape == second.shape
-    assert np.abs(first - second).max() > 0
-
-
 def test_dropout_acts_in_training_only() -> None:
     model, x = build(config(dropout=0.5), seed=0), patterns()
     np.testing.assert_array_equal(model(x, training=False), model(x, training=False))

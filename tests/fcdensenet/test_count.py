@@ -1,4 +1,4 @@
-"""The count without Keras against the published numbers, the built model, a profiler and a sum by hand."""
+"""The count without Keras against the published numbers, the built model and a sum by hand."""
 
 import math
 
@@ -79,20 +79,6 @@ def test_count_is_the_built_model(options: dict[str, object]) -> None:
         if layer.kernel_shape:
             assert built.kernel.shape == layer.kernel_shape, layer.name
     assert model.count_params() == counted.parameters
-
-
-@pytest.mark.parametrize("kernel", [1, 2])
-def test_flop_agree_with_tensorflow_profiler(kernel: int) -> None:
-    import tensorflow as tf
-    from tensorflow.python.profiler.model_analyzer import profile
-    from tensorflow.python.profiler.option_builder import ProfileOptionBuilder
-
-    config = NetworkConfig(**SMALL, transition_up_kernel=kernel)
-    model = build(config, seed=0)
-    graph = tf.function(lambda x: model(x, training=False)).get_concrete_function(tf.TensorSpec((1, 16, 24, 6))).graph
-    options = ProfileOptionBuilder(ProfileOptionBuilder.float_operation()).with_empty_output().build()
-    options["account_type_regexes"] = ["Conv2D.*"]  # convolutions, plain and transposed
-    assert profile(graph, options=options).total_float_ops == count(config).forward_flop
 
 
 def test_kept_activations_by_hand() -> None:

@@ -93,18 +93,11 @@ def test_a_wrong_command_line_is_one_line(command: list[str], capsys: pytest.Cap
     assert error.count("\n") == 1
 
 
-def test_a_name_with_a_new_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_there_is_one_line_whatever_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["describe", "no\nfile\x1b.yaml"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "no file\\x1b.yaml" in line
-
-
-def test_unreadable_file_exits_2(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fcdensenet", "describe", str(tmp_path / "none.yaml")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "No such file" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "No such file" in line
 
 
 def test_describing_imports_no_framework(experiment: Path) -> None:

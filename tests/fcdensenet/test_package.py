@@ -17,7 +17,7 @@ facts = {{
     "build": type(fcdensenet.build).__name__,
     "convolutions": fcdensenet.count(config).convolutions,
     "version": fcdensenet.__version__,
-    "frameworks": sorted({{"keras", "tensorflow"}} & set(sys.modules)),
+    "frameworks": sorted({{"keras", "namsa", "tensorflow"}} & set(sys.modules)),
 }}
 print(json.dumps(facts))
 """

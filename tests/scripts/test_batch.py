@@ -207,12 +207,6 @@ def test_jsrun_refuses_what_summit_would(arguments, fault, job):
     assert fault in done.stderr
 
 
-def test_jsrun_gives_the_ranks_its_variables(job):
-    show = "echo $JSM_NAMESPACE_RANK $JSM_NAMESPACE_SIZE $PMIX_RANK $OMPI_COMM_WORLD_LOCAL_RANK $HOROVOD_CROSS_RANK"
-    done = _run(["jsrun", "-n2", "-r1", "-a3", "-g3", "-c21", "-bpacked:7", "bash", "-c", show], job)
-    assert sorted(done.stdout.splitlines()) == [f"{rank} 6 {rank} {rank % 3} {rank // 3}" for rank in range(6)]
-
-
 def test_ranks_read_the_real_variables_of_either_launcher(job):
     """Those of Horovod's own launcher, which only the stand-ins set, are removed."""
     show = (

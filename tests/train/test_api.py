@@ -70,19 +70,6 @@ def test_one_number_stands_for_a_pair(patterns, result):
     np.testing.assert_array_equal(again.density, result.density)
 
 
-def test_a_result_is_saved_with_its_axes_and_notes(tmp_path, result):
-    result.save(tmp_path / "new" / "density.h5")
-    with h5py.File(tmp_path / "new" / "density.h5") as file:
-        group = file["reconstruction"]
-        np.testing.assert_array_equal(group["density/data"], result.density)
-        np.testing.assert_allclose(group["density/dim1"], result.axes_angstrom[1])
-        assert "trust" not in group
-        assert "centre of mass" in group.attrs["provenance"]
-    (tmp_path / "file").touch()
-    with pytest.raises(namsa.WorkError, match="cannot write"):
-        result.show(tmp_path / "file" / "density.png")
-
-
 def test_a_result_shows_itself(tmp_path, result):
     figure = result.show(tmp_path / "density.png")
     titles = {axes.get_title(loc="left") for axes in figure.axes}

@@ -1,5 +1,6 @@
 """The whole job on five small crystals, simulated for the purpose."""
 
+import io
 import json
 import shutil
 import sys
@@ -8,15 +9,21 @@ import launch
 import numpy as np
 import pytest
 import yaml
-from tiny import newest, numbers, rows
+from needs_kind import needs
+from rich.console import Console
+from tiny import assert_same_bits, newest, rows
 
+from fcdensenet.count import count
 from namsa.errors import InputError, WorkError
 from namsa.inverse import mott_bethe
 from train.__main__ import main as command
 from train.commands.job import as_rank
 from train.experiment.experiment import load
 from train.main import train
+from train.measure.profile_results import read_profile
 from train.optimization import checkpoint
+from train.profiling.profile import profile
+from train.profiling.tables import show
 from train.ranks import reduction
 from train.reports.results import write_json
 from train.scaling import forecast
@@ -42,12 +49,7 @@ def test_a_resumed_job_gives_the_same_bits(undisturbed, config):
     train(config, ["training.epochs=1"], run_dir)
     assert len(rows(run_dir)) == len(rows(undisturbed)) // 3
     train(config, run_dir=run_dir)
-    assert numbers(run_dir) == numbers(undisturbed)
-    (name, resumed), (wanted_name, wanted) = newest(run_dir), newest(undisturbed)
-    assert name == wanted_name
-    assert resumed.keys() == wanted.keys()
-    for key, array in resumed.items():
-        np.testing.assert_array_equal(array, wanted[key])
+    assert_same_bits(run_dir, undisturbed)
 
 
 @pytest.mark.slow
@@ -62,9 +64,7 @@ def test_a_job_that_ends_after_some_steps_goes_on_within_the_epoch(config):
     facts = json.loads((resumed / "evaluation.json").read_text())["run"]
     assert (facts["steps"], facts["epochs"]) == (6, 1)
     train(config, [pairs, "training.steps=99"], resumed)  # the epochs are over before
-    assert numbers(resumed) == numbers(whole)
-    for ours, theirs in zip(newest(resumed)[1].values(), newest(whole)[1].values(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_same_bits(resumed, whole)
     train(config, [pairs, "training.steps=6"], resumed)  # done: nothing is trained, nor taken back
     assert len(rows(resumed)) == 12
 
@@ -74,26 +74,6 @@ def test_a_list_of_groups_that_misses_a_variable_is_an_input_error(config, tmp_p
     groups = ["training.exchange.grouping=list", "training.exchange.group_list=[['up*', 'last/*']]"]
     with pytest.raises(InputError, match="variable first/kernel in no group"):
         train(config, groups, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_report")
-def test_a_job_killed_within_an_epoch_takes_it_again(undisturbed, config, monkeypatch):
-    run_dir = config.parent / "killed"
-    full = checkpoint.save
-
-    def no_space(directory, progress, *rest):
-        if progress.epoch == 2:
-            raise WorkError("no space")
-        return full(directory, progress, *rest)
-
-    monkeypatch.setattr(checkpoint, "save", no_space)
-    with pytest.raises(WorkError, match="no space"):
-        train(config, run_dir=run_dir)
-    assert len(rows(run_dir)) >= 2 * len(rows(undisturbed)) // 3  # it is written behind the steps of the next epoch
-    monkeypatch.undo()
-    train(config, run_dir=run_dir)
-    assert numbers(run_dir) == numbers(undisturbed)
 
 
 def test_evaluating_again_trains_nothing_and_finds_the_same(undisturbed, monkeypatch):
@@ -109,16 +89,6 @@ def test_evaluating_again_trains_nothing_and_finds_the_same(undisturbed, monkeyp
 def test_evaluating_without_a_checkpoint_is_an_input_error(config, tmp_path):
     with pytest.raises(InputError, match="no checkpoint to evaluate"):
         train(config, run_dir=tmp_path, evaluate_only=True)
-
-
-def test_a_run_directory_of_another_network_is_refused(undisturbed, config):
-    with pytest.raises(InputError, match="a network with growth 4, the configuration says 5"):
-        train(config, ["network.growth=5"], undisturbed)
-
-
-def test_too_few_samples_name_the_remedies(config, tmp_path):
-    with pytest.raises(InputError, match=r"8 training samples are too few for 1 rank with batches of 9: add"):
-        train(config, ["training.batch_size=9"], tmp_path)
 
 
 # ---- The command ----------------------------------------------------------------------------------------------------
@@ -289,7 +259,7 @@ def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path)
 def test_fewer_samples_are_the_first_of_more(config, tmp_path, no_report):
     train(config, ["training.samples=5", "training.epochs=1"], tmp_path / "few")
     assert json.loads((tmp_path / "few/evaluation.json").read_text(encoding="utf-8"))["run"]["training_samples"] == 5
-    with pytest.raises(InputError, match="5 training samples are too few"):
+    with pytest.raises(InputError, match="5 training samples are too few for 1 rank with batches of 6: add"):
         train(config, ["training.samples=5", "training.batch_size=6"], tmp_path / "none")
 
 
@@ -306,3 +276,74 @@ def test_a_simulation_beyond_the_machine_is_refused_unless_it_is_forced(config, 
     monkeypatch.setattr("namsa.dataset.factory.produce", produce)
     with pytest.raises(WorkError, match="the memory is None"):
         train(config, overrides, run_dir, force=True)
+
+
+# ---- From other weights, and profiled --------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("no_report")
+@pytest.mark.slow
+def test_a_job_starts_from_the_weights_of_another_as_far_as_they_fit(config, undisturbed, tmp_path, capsys):
+    short = [f"training.start_from={undisturbed}", "training.epochs=1", "training.optimizer.learning_rate=1e-12"]
+    train(config, short, tmp_path / "same")
+    assert "variables start from" in (said := capsys.readouterr().out)
+    assert "at random" not in said
+    last = (max((run / "checkpoints").glob("step-*.npz")) for run in (undisturbed, tmp_path / "same"))
+    given, found = (
+        dict(zip(header["variables"], arrays, strict=True)) for header, arrays in map(checkpoint.read, last)
+    )
+    kernels = [name for name in given if name.endswith("kernel")]
+    assert kernels
+    for name in kernels:
+        np.testing.assert_allclose(found[name], given[name], rtol=1e-4, atol=1e-8)
+
+    train(config, [*short, "network.growth=3"], tmp_path / "other")
+    assert "at random" in capsys.readouterr().out
+    with pytest.raises(InputError, match="no convolution of .* fits this network: set network.layers"):
+        train(config, [*short, "network.growth=3", "network.first_filters=9"], tmp_path / "none")
+    with pytest.raises(InputError, match="neither a run directory"):
+        train(config, ["training.start_from=nowhere"], tmp_path / "nowhere")
+
+
+@pytest.mark.slow
+def test_a_profile_tells_where_a_step_goes(config, undisturbed, tmp_path):
+    run_dir = tmp_path / "run"
+    shutil.copytree(undisturbed, run_dir)
+    options = ("--steps", "2", "--out", run_dir, "--json")
+    ended = launch.run(launch.forked_python(), "-m", "train", "profile", config, *options, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert (found["data"], found["device"], found["steps"], found["ranks"]) == ("samples", "CPU", 2, 1)
+    assert found == {key: value for key, value in read_profile(run_dir / "profile.json").items() if key != "timeline"}
+    calls = {row["kind"]: row["calls"] for row in found["kinds"]}
+    convolutions = count(load(config).network).convolutions
+    assert calls["convolution forward"] == calls["convolution by weights"] == convolutions
+    assert calls["convolution by input"] == convolutions - 1  # patterns have no gradient
+    assert 0 < found["convolutions_s"] < found["profiled_step_s"]
+    phases = {row["phase"]: row["seconds"] for row in found["phases"]}
+    assert {"input", "forward", "backward", "update"} <= phases.keys()
+    assert phases["backward"] + phases["forward"] > 0.9 * found["convolutions_s"]
+    assert "synchronisation" not in found
+    assert sum(row["share"] for row in found["kinds"]) >= 0.999
+    page = (run_dir / "report.html").read_text(encoding="utf-8")
+    assert "2 steps on samples" in page
+    assert "of convolutions × efficiency" in page
+    assert (run_dir / "timeline.png").stat().st_size > 5000
+
+
+@needs("local_sgd")
+@pytest.mark.slow
+def test_without_samples_steps_on_random_data_are_profiled(config, tmp_path):
+    local = "training.exchange={kind: local_sgd, synchronise: epoch}"
+    elsewhere = load(config, [f"data.directory={tmp_path / 'none'}", local])
+    reduction.start(elsewhere.training)
+    found = profile(elsewhere, 1, "this machine")
+    console = Console(file=io.StringIO(), width=100)
+    show(found, console)
+    text = console.file.getvalue()
+    assert text.startswith("tiny: 1 step on random data of the samples' shape")
+    assert "convolution by weights" in text
+    assert "local SGD averages 0 MB once an epoch" in text  # one rank sends nothing
+    assert found["synchronisation"]["every"] == 1
+    assert "does not tell the convolutions' algorithms" in text
+    assert not (tmp_path / "none").exists()

@@ -7,7 +7,6 @@ import shutil
 import zipfile
 
 import fake_samples
-import h5py
 import numpy as np
 import pytest
 
@@ -223,6 +222,4 @@ def test_nothing_of_a_file_is_unpickled(tmp_path):
     np.savez(tmp_path / "weights.npz", header=np.array([Bomb()], object))
     with pytest.raises(checkpoint.BROKEN):
         checkpoint.read(tmp_path / "weights.npz")
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file["scan"] = np.ones((2, 2, 2, 2))
     assert not (tmp_path / "evil").exists()

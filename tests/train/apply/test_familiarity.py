@@ -9,6 +9,7 @@ import pytest
 from scipy import fft
 from scipy.stats import rankdata
 from small_network import BEAM, DETECTOR, WINDOW, experiment, write_run
+from small_network import patterns as scan
 
 from namsa import InputError
 from train.apply import familiarity
@@ -103,20 +104,6 @@ def test_examples_from_outside_show_what_is_near_the_border_and_hide_nothing_els
     assert min(auroc(taught.distance(inside), each) for each in distances) >= 0.9
 
 
-def test_directions_count_by_how_much_more_varies_outside():
-    rng = np.random.default_rng(3)
-    spread = np.array([3.0, 3.0, 1.0, 1.0, 1.0, 0.0])
-    weighted = familiarity.telling_apart(rng.normal(size=(20_000, 6)) * np.sqrt(spread))
-    weights = np.linalg.norm(weighted, axis=0) ** 2
-    assert weights[:2] == pytest.approx(1 - 1 / 3, abs=0.1)
-    assert weights[2:] == pytest.approx(familiarity._LEAST_WEIGHT, abs=0.02)
-    # A few that are far away in a third direction leave the others their weights.
-    rows = rng.normal(size=(20_000, 6)) * np.sqrt(spread)
-    rows[:200] = [0, 0, 0, 0, 1e4, 0]
-    again = np.linalg.norm(familiarity.telling_apart(rows), axis=0) ** 2
-    assert again[:2] == pytest.approx(weights[:2], abs=0.05)
-
-
 def test_familiarity_is_the_share_of_the_dev_split_that_is_farther(learnt):
     dev = features(60, 2)
     share = learnt.familiarity(dev)
@@ -182,10 +169,6 @@ def test_the_file_holds_what_is_needed_and_nothing_else_is_read(tmp_path, learnt
 
 
 FACTOR = 1e-3  # of uncertainty: this network has not learnt, and a scan is not to be flagged for its stated error
-
-
-def scan(shape, seed=0):
-    return np.random.default_rng(seed).uniform(0.2, 1.8, (*shape, *DETECTOR)).astype(np.float32) / 16
 
 
 @pytest.fixture(scope="module")

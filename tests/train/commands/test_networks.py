@@ -42,16 +42,8 @@ def test_the_table_shows_kernels_of_any_rank(capsys):
     assert "…" not in shown
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("network.kind=resnet", "network.kind is resnet"),
-        ("network.levels=9", "network: levels"),
-        ("network.input_shape=[1, 8, 8, 12]", "multiples of 8"),
-    ],
-)
-def test_a_fault_is_one_line_with_exit_code_2(override, message, capsys):
-    assert train(["describe", str(NEIGHBOURS / "unet3d.yaml"), "--set", override]) == 2
+def test_a_fault_is_one_line_with_exit_code_2(capsys):
+    assert train(["describe", str(NEIGHBOURS / "unet3d.yaml"), "--set", "network.kind=resnet"]) == 2
     error = capsys.readouterr().err
-    assert message in error
+    assert "network.kind is resnet" in error
     assert error.count("\n") == 1

@@ -39,16 +39,6 @@ def test_a_row_says_what_the_rank_sustained():
     assert "energy_j" not in result
 
 
-def test_the_rates_of_the_paper_follow_from_its_step_and_its_convolutions():
-    flop, step_s, convolutions_s = 5.151e13, 0.863298, 0.613750  # table 1: one V100
-    one = sustained_and_peak(flop, step_s, convolutions_s)
-    assert one == pytest.approx((59.67e12, 83.92e12), rel=1e-3)
-    whole_summit = sustained_and_peak(flop, step_s, convolutions_s, ranks=27_600, efficiency=0.93)
-    assert whole_summit == pytest.approx((1.53e18, 2.15e18), rel=3e-3)
-    assert whole_summit == pytest.approx((27_600 * 59.67e12 * 0.93, 27_600 * 83.92e12 * 0.93), rel=1e-3)
-    assert sustained_and_peak(flop, step_s, None).peak is None
-
-
 def test_table_1_adds_up_with_and_without_tensor_cores():
     """Convolutions (forward, by weights, by input), NCCL, pointwise operations and copies, ms."""
     columns = {

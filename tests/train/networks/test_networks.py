@@ -129,6 +129,8 @@ def test_mixed_precision_computes_in_float16_and_puts_out_float32(kind):
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
+        ("fcdensenet", {"transition_up_kernel": 1}),
+        ("fcdensenet", {}),  # a kernel of 2
         ("resnet50", {}),
         ("cvae", {}),
         ("cosmoflow", {}),

@@ -143,6 +143,7 @@ def test_every_kind_has_a_configuration_of_its_paper():
         ({"kind": "resnet", "input_shape": [1, 8, 8]}, "network.kind is resnet; the kinds are fcdensenet, resnet50"),
         ({"kind": "resnet50", "input_shape": [1, 8, 8], "class": 3}, "unknown key class; did you mean classes"),
         ({"kind": "unet3d", "input_shape": [1, 8, 12, 8]}, "multiples of 8, which 3 poolings need"),
+        ({"kind": "unet3d", "input_shape": [1, 8, 8, 8], "levels": 9}, "network: levels"),
         ({"kind": "deeplabv3plus", "input_shape": [1, 8, 12]}, "multiples of 8, which is the stride"),
         ({"kind": "cosmoflow", "input_shape": [1, 8, 8, 8], "filters": [4]}, "7 strides for 1 filters"),
         ({"kind": "cvae", "input_shape": [1, 8]}, "input_shape"),

@@ -5,6 +5,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from needs_kind import needs
 
 from train.experiment.sections import Training
 from train.optimization import precision
@@ -47,11 +48,12 @@ def assert_same_weights(one, other, tolerance=2e-6):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=tolerance)
 
 
-def test_four_batches_of_one_are_a_batch_of_four():
+@pytest.mark.parametrize("exchange", [{}, pytest.param({"kind": "lag"}, marks=needs("lag"))])
+def test_four_batches_of_one_are_a_batch_of_four(exchange):
     """And so four ranks of one batch each, which `test_reduction` compares with a batch of four."""
     parts, whole = four_ranks.small_model(seed=0), four_ranks.small_model(seed=0)
-    rows, _ = trained(configured(accumulate=PARTS), parts, single_samples())
-    wanted, _ = trained(configured(), whole, four_ranks.batches())
+    rows, _ = trained(configured(exchange=exchange, accumulate=PARTS), parts, single_samples())
+    wanted, _ = trained(configured(exchange=exchange), whole, four_ranks.batches())
     assert_same_weights(parts, whole)
     for key in ("huber", "l2", "grad_norm"):
         np.testing.assert_allclose([row[key] for row in rows], [row[key] for row in wanted], rtol=1e-5)

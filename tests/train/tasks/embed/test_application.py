@@ -3,19 +3,17 @@
 import json
 
 import h5py
-import keras
 import numpy as np
 import pytest
+from small_network import stored, write_run
 
 from namsa import InputError
-from namsa.config.loading import dump_yaml
 from namsa.io.calibration import CalibrationOverrides
 from train.__main__ import main
+from train.apply.models import load_model
+from train.apply.weights import build_loaded
 from train.experiment.experiment import Experiment
-from train.networks import build
 from train.networks.cvae import decoder
-from train.optimization import checkpoint
-from train.optimization.checkpoint import TrainingPosition
 from train.tasks.embed import application as module
 from train.tasks.embed.application import embed
 
@@ -33,7 +31,7 @@ OPTIONS = (
 )
 
 
-def experiment(**training):
+def experiment():
     return Experiment.model_validate(
         {
             "name": "small",
@@ -50,12 +48,7 @@ def experiment(**training):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    folder, found = tmp_path_factory.mktemp("autoencoder"), experiment()
-    keras.utils.clear_session()
-    model = build(found.network, seed=3)
-    checkpoint.save(folder / "checkpoints", TrainingPosition(step=7), model.variables, found.network, keep=1)
-    (folder / "config.yaml").write_text(dump_yaml(found))
-    return folder
+    return write_run(tmp_path_factory.mktemp("autoencoder"), experiment())
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +58,7 @@ def patterns():
 
 @pytest.fixture(scope="module")
 def scan(tmp_path_factory, patterns):
-    path = tmp_path_factory.mktemp("scan") / "scan.h5"
-    with h5py.File(path, "w") as file:
-        file.create_dataset("scan", data=patterns)
-    return path
+    return stored(tmp_path_factory.mktemp("scan") / "scan.h5", patterns)
 
 
 def test_the_file_has_maps_clusters_and_decoded_patterns(tmp_path, run, scan, patterns, monkeypatch):
@@ -77,7 +67,7 @@ def test_the_file_has_maps_clusters_and_decoded_patterns(tmp_path, run, scan, pa
     words = ["embed", str(scan), "--checkpoint", str(run), "--out", str(out), "--clusters", "3", *OPTIONS.split()]
     assert main(words) == 0
     assert out.with_suffix(".png").stat().st_size > 10_000
-    model = build(experiment().network, seed=3)
+    model = build_loaded(load_model(run), experiment().network)
     x = np.sqrt(patterns.reshape(-1, *DETECTOR, 1) * 24)
     latents = np.asarray(model(x, training=False)[1])
     made = np.asarray(decoder(model)(latents))
@@ -137,8 +127,3 @@ def test_what_does_not_fit_is_one_line(run, scan, tmp_path, capsys, options, mes
 def test_a_network_of_densities_embeds_nothing():
     with pytest.raises(InputError, match="network for training.task density, and latent numbers are asked for"):
         embed(np.ones((2, 2, 4, 6)), "200kv-20mrad-fast", BEAM)
-
-
-def test_negative_intensities_are_refused(run, patterns):
-    with pytest.raises(InputError, match="intensity is negative"):
-        embed(np.where(np.arange(6) % 2, -patterns, patterns), run, BEAM, beam_intensity=1.0)

@@ -1,17 +1,14 @@
-"""Gradients that are used a step later: among ranks, in checkpoints, and with a loss scale that changes meanwhile."""
+"""Gradients that are used a step later: among ranks, and with a loss scale that changes meanwhile."""
 
 import four_ranks
 import numpy as np
 import pytest
 import tensorflow as tf
 from four_ranks import Alone, assert_close
-from tiny import newest, numbers
 
 from train.experiment.sections import Training
-from train.main import train
 from train.optimization import precision
-from train.optimization.gradients import Accumulation
-from train.optimization.loop import EpochPlan, make_step, train_epoch
+from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction
 
@@ -40,20 +37,6 @@ def test_lag_of_a_hybrid_reduction_is_that_of_the_default(together):
         assert_close(together[0], "lag of hybrid", file.values())
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_report")
-def test_gradients_that_wait_are_part_of_a_checkpoint(config):
-    late = ["training.exchange={kind: lag}", "training.epochs=2"]
-    whole, resumed = config.parent / "late", config.parent / "late_resumed"
-    train(config, late, whole)
-    train(config, [*late[:1], "training.epochs=1"], resumed)
-    train(config, late, resumed)
-    assert numbers(resumed) == numbers(whole)
-    assert numbers(whole)[0]["grad_norm"] == 0
-    for ours, theirs in zip(newest(resumed)[1].values(), newest(whole)[1].values(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 # ---- One process ----------------------------------------------------------------------------------------------------
 
 
@@ -78,27 +61,6 @@ def test_late_gradients_follow_a_changing_loss_scale():
         np.testing.assert_allclose(ours, theirs, atol=1e-7)
     np.testing.assert_allclose([row[3] for row in scaled_rows], [row[3] for row in rows], rtol=1e-5)
     assert rows[0][3] == 0
-
-
-def test_four_batches_of_one_are_a_batch_of_four():
-    """Gradients are accumulated before they wait."""
-    reduction.start()
-    found = []
-    for accumulate in (four_ranks.RANKS, 1):
-        tree = four_ranks.configured(LAG).model_dump() | {"accumulate": accumulate}
-        config, model = Training.model_validate(tree), four_ranks.small_model(seed=0)
-        optimizer = LarsAdam(config.optimizer)
-        optimizer.build(model.trainable_variables)
-        accumulation = Accumulation(model, optimizer, config) if accumulate > 1 else None
-        step = make_step(model, optimizer, config, accumulation=accumulation)
-        parts = (zip(tf.split(x, accumulate), tf.split(y, accumulate), strict=True) for x, y in four_ranks.batches())
-        read = (pair for batch in parts for pair in batch)
-        rows = list(train_epoch(step, read, config, EpochPlan(0, 1, four_ranks.STEPS, 1), accumulation=accumulation))
-        found.append(([weight.numpy() for weight in model.trainable_variables], [row["grad_norm"] for row in rows]))
-    (weights, norms), (wanted, wanted_norms) = found
-    for ours, theirs in zip(weights, wanted, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-6)
-    np.testing.assert_allclose(norms, wanted_norms, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
