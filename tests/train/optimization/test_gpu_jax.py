@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from paths import ROOT
 
+pytestmark = pytest.mark.gpu
 ON_PROCESSOR = {"JAX_PLATFORMS": "cpu"}
 
 
@@ -38,7 +39,6 @@ def train(folder, environment, *changes):
     return rows, json.loads((folder / "evaluation.json").read_text())
 
 
-@pytest.mark.gpu
 def test_numbers_on_a_gpu_are_those_on_a_processor(tmp_path):
     for name, environment in (("gpu", {}), ("cpu", ON_PROCESSOR)):
         run(environment, ROOT / "tests/support/number_cases.py", tmp_path / f"{name}.npz")
@@ -49,7 +49,6 @@ def test_numbers_on_a_gpu_are_those_on_a_processor(tmp_path):
             np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=error, err_msg=name)
 
 
-@pytest.mark.gpu
 def test_a_job_on_a_gpu_loses_what_one_on_a_processor_does(tmp_path):
     found, evaluation = train(tmp_path / "gpu", {})
     expected, _ = train(tmp_path / "cpu", ON_PROCESSOR)
@@ -57,7 +56,6 @@ def test_a_job_on_a_gpu_loses_what_one_on_a_processor_does(tmp_path):
     np.testing.assert_allclose([row["loss"] for row in found], [row["loss"] for row in expected], rtol=1e-3)
 
 
-@pytest.mark.gpu
 def test_a_job_in_float16_on_a_gpu_has_finite_losses_and_a_loss_scale(tmp_path):
     rows, _ = train(tmp_path / "half", {}, "training.precision.compute=mixed_float16")
     assert all(np.isfinite(row["loss"]) for row in rows)

@@ -16,6 +16,7 @@ from train.experiment.sections import Training
 from train.optimization import precision
 from train.optimization.optimizers import LarsAdam
 
+pytestmark = pytest.mark.gpu
 SHAPE = {"input_shape": (6, 16, 24), "layers": (1, 2, 1), "growth": 8, "first_filters": 8, "kernel": 3, "dropout": 0.0}
 
 
@@ -52,7 +53,6 @@ def losses(tf, device, compute="float32", data_format="channels_first", steps=5)
     return np.array(numbers), [weight.numpy() for weight in model.trainable_variables], optimizer
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("data_format", ["channels_first", "channels_last"])
 def test_steps_on_a_gpu_lose_what_steps_on_a_cpu_do(data_format, tf):
     tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -63,7 +63,6 @@ def test_steps_on_a_gpu_lose_what_steps_on_a_cpu_do(data_format, tf):
         np.testing.assert_allclose(weight, other, atol=1e-3)
 
 
-@pytest.mark.gpu
 def test_float16_on_a_gpu_learns_with_a_finite_loss_scale(tf):
     half, _, optimizer = losses(tf, "/GPU:0", "mixed_float16", steps=30)
     single, *_ = losses(tf, "/GPU:0", steps=30)
@@ -95,7 +94,6 @@ print(json.dumps(found), flush=True)
 """
 
 
-@pytest.mark.gpu
 def test_gradients_of_two_gpus_are_averaged_by_nccl(tf):
     import horovod.tensorflow as hvd
 
@@ -113,7 +111,6 @@ def test_gradients_of_two_gpus_are_averaged_by_nccl(tf):
         assert row["none"] == row["fp16"] == [[n + 0.5] for n in range(4)]
 
 
-@pytest.mark.gpu
 def test_the_job_trains_on_a_gpu(tf, tmp_path):
     line = [sys.executable, "-m", "train", "tests/data/tiny.yaml", "--run-dir", tmp_path / "run"]
     changes = [f"data.directory={tmp_path / 'data'}", "training.precision.compute=mixed_float16"]

@@ -6,6 +6,8 @@ import socket
 import launch
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
@@ -14,7 +16,6 @@ def found(tmp_path_factory):
     return json.loads((out / "faults.json").read_text())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "code", "message"),
     [
@@ -35,7 +36,6 @@ def test_one_rank_says_what_is_at_fault_and_all_end(found, fault, code, message)
     assert "Traceback" not in found[fault]["out"]
 
 
-@pytest.mark.slow
 def test_a_rank_that_is_killed_is_named_by_the_other(found):
     assert found["killed"]["codes"] == [1, -9]
     errors = [line for line in found["killed"]["out"].splitlines() if line.startswith("error:")]
@@ -44,12 +44,10 @@ def test_a_rank_that_is_killed_is_named_by_the_other(found):
     assert "in step " in errors[0] or "of step " in errors[0] or "after step " in errors[0]  # by its last sign
 
 
-@pytest.mark.slow
 def test_a_full_disk_leaves_the_checkpoints_before(found):
     assert found["left"] == ["step-000000003.npz", "step-000000004.npz"]
 
 
-@pytest.mark.slow
 def test_a_signal_to_one_rank_stops_all_after_the_same_step(found):
     assert found["stopped"]["codes"] == [130, 130], found["stopped"]["out"]
     assert found["steps"] == 6  # the wish travels with the numbers of the step after
@@ -60,7 +58,6 @@ def test_a_signal_to_one_rank_stops_all_after_the_same_step(found):
     )
 
 
-@pytest.mark.slow
 def test_a_signal_to_a_rank_that_waits_for_a_sample_stops_all_before_it(found):
     assert found["late"]["codes"] == [130, 130], found["late"]["out"]
     assert "stopped by a signal to another rank after step 12, its checkpoint is written" in found["late"]["out"]
@@ -68,7 +65,6 @@ def test_a_signal_to_a_rank_that_waits_for_a_sample_stops_all_before_it(found):
     assert found["late validations"] == 1  # of the epoch that is over
 
 
-@pytest.mark.slow
 def test_fewer_ranks_go_on_within_the_epoch(found):
     assert found["fewer ranks"]["codes"] == [0], found["fewer ranks"]["out"]
     text = "resumed after step 6, 1 whole epochs and 4 samples of the next; a run of 2 ranks continues with 1"

@@ -10,6 +10,8 @@ import two_ranks
 
 from train.ranks import reduction
 
+pytestmark = pytest.mark.slow
+
 # ---- Two ranks, started once ----------------------------------------------------------------------------------------
 
 
@@ -19,7 +21,6 @@ def together(tmp_path_factory):
     return out, launch.on_ranks("two_ranks.py", out)[0]
 
 
-@pytest.mark.slow
 def test_collectives(together):
     for rank, found in enumerate(together[1]):
         assert found["ranks"] == [rank, 2]
@@ -28,7 +29,6 @@ def test_collectives(together):
         assert found["total"] == [0.2, 1.0]
 
 
-@pytest.mark.slow
 def test_a_failure_is_told_by_one_rank_and_ends_all(together):
     first, second = together[1]
     for found in (first, second):
@@ -40,7 +40,6 @@ def test_a_failure_is_told_by_one_rank_and_ends_all(together):
     assert (first["failed on both"], second["failed on both"]) == (["WorkError", "zero"], ["SystemExit", "1"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "tolerance"), [("grouped", 2e-6), ("single", 2e-6), ("fp16", 2e-3)])
 def test_two_ranks_are_one_with_twice_the_batch(together, name, tolerance):
     out, (first, second) = together
@@ -54,14 +53,12 @@ def test_two_ranks_are_one_with_twice_the_batch(together, name, tolerance):
     np.testing.assert_allclose(first["huber"][name], [number[0] for number in numbers], rtol=1e3 * tolerance)
 
 
-@pytest.mark.slow
 def test_groups_change_no_bit(together):
     """Of two ranks: with more, a ring's order of summation depends on where a gradient lies in the buffer."""
     digests = {together[1][0][f"{name} digest"] for name in ("single", "grouped", "layers", "contiguous")}
     assert len(digests) == 1
 
 
-@pytest.mark.slow
 def test_complete_groups_are_fused_and_never_split(together):
     operations = timelines.data_operations(*timelines.read(together[0] / "timeline.json"))
     groups = [{f"grad_g{number}_{member}of2" for member in (1, 2)} for number in range(two_ranks.GROUPS)]
@@ -71,13 +68,11 @@ def test_complete_groups_are_fused_and_never_split(together):
     assert len(operations) < two_ranks.STEPS * two_ranks.GROUPS
 
 
-@pytest.mark.slow
 def test_a_float16_sum_that_overflows_is_infinite_on_both_ranks(together):
     for found in together[1]:
         assert found["overflow"] == [[math.inf, 1.0], [0.0, 0.0]]
 
 
-@pytest.mark.slow
 def test_an_infinity_on_one_rank_is_skipped_by_both(together):
     first, second = (found["poisoned"] for found in together[1])
     assert first == second
@@ -86,14 +81,12 @@ def test_an_infinity_on_one_rank_is_skipped_by_both(together):
     assert first["finite"]
 
 
-@pytest.mark.slow
 def test_waiting_for_a_late_rank_is_communication(together):
     punctual, late = (found["comm_s"] for found in together[1])
     assert punctual[3] == pytest.approx(0.5, abs=0.2)
     assert late[3] < 0.2
 
 
-@pytest.mark.slow
 def test_ranks_share_weights_and_moments_but_not_dropout(together):
     first, second = (found["whole network"] for found in together[1])
     assert first["weights"] == second["weights"]

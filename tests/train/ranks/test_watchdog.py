@@ -87,7 +87,7 @@ def test_rank_0_names_the_rank_that_stays_behind(network, pair, capsys):
 
 
 def test_a_rank_without_a_sign_of_life_is_named_by_the_other(network, pair):
-    (first, second), messages = pair
+    (first, _), messages = pair
     first.close()  # rank 0 answers no more
     network.advance_until(lambda: messages[1])
     assert messages[1][0].startswith("error: stalled: rank 0 on a (silent since ")
@@ -125,7 +125,7 @@ def test_one_that_left_is_not_missed(network, pair):
 
 
 def test_a_process_that_was_stopped_blames_no_other(network, pair):
-    (first, second), messages = pair
+    (first, _), messages = pair
     first.clock.now += 5  # rank 0 does not run, and hears nothing
     network.advance(6)
     assert messages[0] == []

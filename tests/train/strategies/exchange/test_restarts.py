@@ -8,6 +8,8 @@ import pytest
 import restarts
 from needs_kind import needs
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
@@ -16,7 +18,6 @@ def found(tmp_path_factory):
     return json.loads((out / "restarts.json").read_text())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "stood"),
     [
@@ -31,7 +32,6 @@ def test_stopped_after_an_epoch_and_within_one_two_ranks_give_the_same_bits(foun
     assert found[way]["differ"] == []
 
 
-@pytest.mark.slow
 @needs("lag")
 def test_gradients_that_waited_over_a_stop_had_another_loss_scale(found):
     """Or the test above would not see that it is kept, too: step 4 is where the job was stopped first."""
@@ -40,7 +40,6 @@ def test_gradients_that_waited_over_a_stop_had_another_loss_scale(found):
     assert sum(math.isfinite(row["grad_norm"] or math.inf) for row in found["lag"]["rows"]) >= 9
 
 
-@pytest.mark.slow
 @needs("sharded")
 def test_the_bits_of_layers_are_recorded_and_the_same_after_a_restart(found):
     undisturbed, stopped = found["sharded"]["transfers"]
