@@ -197,9 +197,9 @@ def test_clusters_are_those_of_the_run_when_it_is_evaluated_again(clustered):
 
 
 @pytest.mark.parametrize("weights", ["", "best.npz"])
-def test_a_file_is_classified_as_its_sample_is(run_dir, opened, applied, capsys, weights):
-    entry = next(entry for entry in opened[2] if entry.split == "dev")
-    code, out = applied("classify", entry.id, weights)
+def test_a_file_is_classified_as_its_sample_is(evaluation, applied, capsys, weights):
+    sample = next(row for row in evaluation["samples"] if row["split"] == "dev")
+    code, out = applied("classify", sample["id"], weights)
     assert code == 0
     printed = capsys.readouterr().out
     with h5py.File(out) as file:
@@ -214,9 +214,7 @@ def test_a_file_is_classified_as_its_sample_is(run_dir, opened, applied, capsys,
     assert f"thickness in Å by vote: {facts['vote']}" in printed
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     if not weights:  # the newest checkpoint, of which the evaluation is
-        rows = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))["samples"]
-        expected = next(row["probability"] for row in rows if row["id"] == entry.id)
-        np.testing.assert_allclose(probabilities.mean(axis=(1, 2)), expected, rtol=1e-3)
+        np.testing.assert_allclose(probabilities.mean(axis=(1, 2)), sample["probability"], rtol=1e-3)
 
 
 def test_many_classes_are_drawn_and_reported(tmp_path, evaluation):
