@@ -71,7 +71,7 @@ class Views(NamedTuple):
 def valid_symmetries(
     symmetric: bool, scan_shape: Sequence[int], detector_shape: Sequence[int], step_angstrom: Sequence[float]
 ) -> list[int]:
-    """Returns the numbers of the symmetries that map a window of so many positions (y, x) to a valid window."""
+    """Returns the numbers of symmetries that map a window to a valid one; positions and steps, Å, are (y, x)."""
     if not symmetric:
         return [0]
     transposable = (

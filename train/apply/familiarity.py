@@ -94,7 +94,10 @@ class PatternStatistics:
         return cls(np.where(inside, parts * band + part, count).astype(np.int32), count, np.digitize(angle, RINGS))
 
     def __call__(self, patterns: Array) -> npt.NDArray[np.float64]:
-        """Returns logarithms of power and intensity of patterns `(n, sy, sx, dy, dx)`, `(n, k)`; NaN for no part."""
+        """Returns the logarithms of power and intensity, `(n, k)`; NaN where nothing belongs to a part.
+
+        Patterns are `(n, sy, sx, dy, dx)`, fractions of the beam.
+        """
         taper = hann_window(patterns.shape[1:3])[..., None, None].astype(np.float32)
         rows = []
         for window in patterns:

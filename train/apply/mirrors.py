@@ -42,7 +42,7 @@ class ChannelMirror(NamedTuple):
 
     @classmethod
     def of(cls, symmetry: int, channels: Channels | None, detector_shape: tuple[int, int]) -> "ChannelMirror":
-        """Returns the exchange of a network's channels, or without them of its pixels."""
+        """Returns the exchange of a network's channels, or without them of the detector's pixels (y, x)."""
         pixels = detector_shape[0] * detector_shape[1]
         if channels is None or channels.averages is None:
             order = mirrored_images(np.arange(pixels).reshape(detector_shape), symmetry).ravel()

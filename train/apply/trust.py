@@ -114,12 +114,15 @@ class WindowSimulation:
     conversion: DensityToPotential  # conversion from density to potential
 
     def trust(self, density: Array, patterns: Array) -> float:
-        """Returns the trust, from 0 to 1, in a density `(sy, sx)`, e/Å², by patterns `(sy, sx, dy, dx)`."""
+        """Returns the trust, from 0 to 1, in a density `(sy, sx)`, e/Å².
+
+        Patterns are `(sy, sx, dy, dx)`, fractions of the beam.
+        """
         result = consistency.check(density, patterns, self.simulation, self.conversion)
         return float(np.clip(1 - result.score / result.empty, 0, 1)) if result.empty > 0 else 1.0
 
     def refined(self, density: Array, patterns: Array, steps: int) -> Array:
-        """Returns a density `(sy, sx)`, e/Å², after steps of `train.apply.refine` to patterns `(sy, sx, dy, dx)`."""
+        """Returns the density `(sy, sx)`, e/Å², after steps of `train.apply.refine`. Patterns are as of `trust`."""
         from .refine import refine
 
         return refine(density, patterns, self.simulation, self.conversion, steps=steps).density

@@ -147,7 +147,7 @@ def channel_count(channels: Channels | None, pixels: int) -> int:
 
 
 def volume_shape(patterns: tuple[int, int, int, int], inputs: Inputs) -> tuple[int, int, int, int]:
-    """Returns the shape of a volume of layout 'volume', channels first: `(sx, sy, dy, dx)` with binned patterns."""
+    """Returns the shape of a volume of layout 'volume' of patterns `(sy, sx, dy, dx)`: `(sx, sy, dy, dx)`, binned."""
     sy, sx, dy, dx = patterns
     side = inputs.bin_pixels if inputs.channels == "binned" else 1
     return sx, sy, dy // side, dx // side
@@ -163,7 +163,7 @@ def image_coordinates(height: int, width: int) -> Array:
 
 
 def binned(shape: tuple[int, int], side: int) -> Array:
-    """Returns averages over `side`² pixels, `(pixels, c)`. Raises ValueError if they leave some over."""
+    """Returns averages over squares of `side`² pixels, `(pixels, c)`. Raises ValueError if pixels are left over."""
     if any(size % side for size in shape):
         raise ValueError(f"training.inputs.bin_pixels {side} does not divide the detector's {shape[0]}×{shape[1]}")
     rows, columns = (np.kron(np.eye(size // side), np.ones((side, 1)) / side) for size in shape)

@@ -23,7 +23,10 @@ _SMALL, _STEPS, _COLUMNS = 4, 64, 4096
 def count_electrons(
     stored: npt.NDArray[np.float32], scale: float, electrons: float, seed: int, epoch: int
 ) -> npt.NDArray[np.float32]:
-    """Draws patterns with shot noise, as `train.input.noise.count_electrons` does exactly."""
+    """Draws patterns with shot noise, as `train.input.noise.count_electrons` does exactly.
+
+    Stored patterns are fractions of the beam times `scale`, in any shape. The result is fractions of the beam.
+    """
     rng = np.random.default_rng([seed, epoch, _COUNTS])
     patterns, noisy = stored.reshape(-1), np.empty(stored.size, np.float32)
     for start in range(0, patterns.size, _CHUNK):

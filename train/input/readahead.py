@@ -64,6 +64,7 @@ def ahead(
     An error is raised where its result would have been yielded. Closing the generator waits for work that has started.
 
     Args:
+        work: The function, called in threads.
         waiting: Most results that are in progress or done beyond the one in use.
     """
     futures: deque[Future[Result]] = deque()

@@ -17,7 +17,13 @@ class Coverage(TypedDict):
 
 
 def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> float:
-    """Returns the factor of deviations that covers a part of absolute errors. Raises WorkError for none."""
+    """Returns the factor of the deviation within which at least a part of the errors lies, also after rounding.
+
+    Errors are absolute, `(n,)`, as standard deviations.
+
+    Raises:
+        WorkError: If no factor suffices, because too many pixels have no deviation.
+    """
     ratio = np.divide(error, deviation, out=np.full(len(error), np.inf), where=deviation > 0)
     factor = float(np.quantile(ratio, part, method="higher"))
     if not np.isfinite(factor):

@@ -110,6 +110,7 @@ def read_horovod_timeline(path: Path, began_s: float) -> list[Event]:
     """Reads the reductions and exchanges in a timeline of Horovod.
 
     Args:
+        path: The file, which Horovod writes on rank 0.
         began_s: Time since 1970 that the events' times count from, s.
 
     Returns:

@@ -51,7 +51,11 @@ def supervise(
     # Called with a line before each restart.
     report: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
 ) -> int:
-    """Runs a job until no restart helps; returns its last exit code. Raises WorkError without progress."""
+    """Runs a job until it is done or no restart helps; returns the exit code of the last start.
+
+    Raises:
+        WorkError: If the job makes no progress, or after `max_restarts`.
+    """
     ranks, starts_without_progress, fewest = policy.ranks, 0, policy.min_ranks or policy.ranks
     for restarts in range(policy.max_restarts + 1):
         before = progress()

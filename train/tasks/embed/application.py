@@ -154,7 +154,10 @@ def embed(
 
 
 def _encode(bands: Iterator[Array], model: Model, keras_model: Any) -> tuple[Array, Array]:
-    """Returns latent numbers `(sy, sx, latent)` and errors `(sy, sx)` of a scan, from bands `(rows, sx, dy, dx)`."""
+    """Returns latent numbers `(sy, sx, latent)` and errors `(sy, sx)` of the rows of a scan.
+
+    Bands are `(rows, sx, dy, dx)`, fractions of the beam.
+    """
     autoencode, detector = autoencoder(keras_model), model.conditions.detector_shape
     latents, errors = [], []
     for band in bands:
