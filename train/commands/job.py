@@ -72,7 +72,8 @@ def _dry_run(options: argparse.Namespace) -> int:
 
     def work(reduction: Any) -> None:
         from rich.console import Console
-        from rich.table import Table
+
+        from namsa.cli.commands.output import print_table
 
         experiment = load(options.config, options.overrides)
         reduction.start(experiment.training)
@@ -88,11 +89,8 @@ def _dry_run(options: argparse.Namespace) -> int:
         estimates = [forecast.forecast(stage.experiment, ranks) for stage in stages]
         if options.json and reduction.rank() == 0:
             print(json.dumps(estimates[0] if len(stages) == 1 else {"stages": estimates}))
-        elif not options.json:
-            table = Table(box=None, show_header=False)
-            for row in forecast.table_rows(estimates[0]):
-                table.add_row(*row)
-            console.print(table, highlight=False)
+        elif not options.json and reduction.rank() == 0:
+            print_table(forecast.table_rows(estimates[0]))
 
     return _as_job(options.config, options.overrides, work)
 

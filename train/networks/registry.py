@@ -1,5 +1,6 @@
 """From a section `network` to its kind, its model and its count."""
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args
 
@@ -14,11 +15,10 @@ from namsa.errors import InputError
 from namsa.text import shorten
 
 from ..execution import backend
-from . import cosmoflow, cvae, deeplabv3plus, feedforward, resnet50, unet3d
 from .cosmoflow import CosmoFlowConfig
 from .cvae import CVAEConfig
 from .deeplabv3plus import DeepLabV3PlusConfig
-from .feedforward import AlexNetConfig, FeedForwardConfig, LeNetConfig, VGGConfig
+from .feedforward import AlexNetConfig, LeNetConfig, VGGConfig
 from .layers import ShapeNetworkLayers
 from .resnet50 import ResNet50Config
 from .unet3d import UNet3DConfig
@@ -158,19 +158,6 @@ def count(config: Network, recompute: bool = False, ways: int = 1, axis: int = 0
     return counted_part(counted, ways)
 
 
-def _compose(layers: Any, config: Network) -> tuple[Any, Any]:
-    """Returns input and output of a network, made of `layers`."""
-    match config:
-        case ResNet50Config():
-            return resnet50.network(layers, config)
-        case CVAEConfig():
-            return cvae.network(layers, config)
-        case DeepLabV3PlusConfig():
-            return deeplabv3plus.network(layers, config)
-        case CosmoFlowConfig():
-            return cosmoflow.network(layers, config)
-        case UNet3DConfig():
-            return unet3d.network(layers, config)
-        case FeedForwardConfig():
-            return feedforward.network(layers, config)
-    raise AssertionError(f"no composition for {type(config).__name__}")
+def _compose(layers: Any, config: Network) -> Any:
+    """Returns input and output of a network, made of `layers` by the function `network` of its section's module."""
+    return sys.modules[type(config).__module__].network(layers, config)

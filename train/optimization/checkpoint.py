@@ -16,10 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import keras
 import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from namsa.errors import InputError, WorkError
@@ -88,19 +89,34 @@ class CheckpointSchedule:
         self.last = time.monotonic()
 
 
-class Copied(NamedTuple):
-    """A variable's values, which stay as they are while training goes on."""
+@dataclass(eq=False)
+class HostVariable:
+    """A variable of a checkpoint in memory of the host: a copy, or one that no rank but rank 0 has whole."""
 
-    path: str  # the variable's
-    values: np.ndarray
+    path: str
+    array: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the variable."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> str:
+        """Type of the variable."""
+        return self.array.dtype.name
+
+    def assign(self, value: npt.ArrayLike) -> None:
+        """Sets the variable."""
+        self.array[...] = value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self.values
+        return np.array(self.array, dtype, copy=copy)
 
 
-def copied(variables: Sequence[keras.Variable]) -> list[Copied]:
-    """Copies variables into memory of the host."""
-    return [Copied(variable.path, np.array(variable)) for variable in variables]
+def copied(variables: Sequence[keras.Variable]) -> list[HostVariable]:
+    """Copies variables into memory of the host, where they stay as they are while training goes on."""
+    return [HostVariable(variable.path, np.array(variable)) for variable in variables]
 
 
 class BackgroundWriter:
@@ -139,7 +155,7 @@ def background_writer() -> Iterator[BackgroundWriter]:
 def save(
     directory: Path,
     position: TrainingPosition,  # how far the job has come
-    variables: Sequence[keras.Variable | Copied],  # of the network and the optimizer
+    variables: Sequence[keras.Variable | HostVariable],  # of the network and the optimizer
     network: Network,  # the network's configuration
     keep: int,
     others: Sequence[np.ndarray] = (),  # moments of each rank but the first, if they are its own
@@ -161,7 +177,7 @@ def save(
 def save_as(
     path: Path,
     position: TrainingPosition,
-    variables: Sequence[keras.Variable | Copied],
+    variables: Sequence[keras.Variable | HostVariable],
     network: Network,
     others: Sequence[np.ndarray] = (),
 ) -> None:

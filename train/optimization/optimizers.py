@@ -13,7 +13,7 @@ layers are therefore computed together; `train.optimization.updates` has what is
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 from keras import ops
@@ -61,7 +61,39 @@ def make_optimizer(config: Optimizer) -> keras.optimizers.Optimizer:
     return LarsAdam(config) if config.kind == "adam" else LarsMomentum(config)
 
 
-class LarsMomentum(keras.optimizers.Optimizer):
+class _LayerWise(keras.optimizers.Optimizer):
+    """What both optimizers have in common: moments of each variable, and the rates of layers "before"."""
+
+    SLOTS: ClassVar[tuple[str, ...]]  # names of what it keeps of each variable
+
+    def __init__(self, config: Optimizer) -> None:
+        super().__init__(learning_rate=config.learning_rate, name=f"lars_{config.kind}")
+        self.config = config
+
+    def build(self, variables: list[keras.Variable]) -> None:
+        """Creates the moments."""
+        super().build(variables)
+        for slot, moments in zip(self.SLOTS, self.add_optimizer_variables(variables, list(self.SLOTS)), strict=True):
+            setattr(self, slot, moments)
+
+    @property
+    def moments(self) -> list[keras.Variable]:
+        """The first moment of each variable, then the second of each, if there is one."""
+        return [moment for slot in self.SLOTS for moment in getattr(self, slot)]
+
+    def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None) -> None:
+        """Updates the variables that the optimizer was built with."""
+        rate, gradients = ops.convert_to_tensor(self.learning_rate), list(grads)
+        if self.config.lars == "before":
+            gradients = layer_wise(self._trainable_variables, gradients, self.config, rate)
+        self._update(gradients, rate)
+        self.iterations.assign_add(1)
+
+    def _update(self, gradients: list[Tensor], rate: Tensor) -> None:
+        raise NotImplementedError
+
+
+class LarsMomentum(_LayerWise):
     """SGD with momentum and layer-wise rates, for a variable w with gradient g:
 
         before:  g ← trust_ratio(w, g) · g
@@ -72,47 +104,27 @@ class LarsMomentum(keras.optimizers.Optimizer):
     momentum that was gathered at one rate acts with that of the step.
     """
 
-    SLOTS = ("m",)  # what it keeps of each variable
+    SLOTS = ("m",)
 
-    def __init__(self, config: Optimizer) -> None:
-        super().__init__(learning_rate=config.learning_rate, name="lars_momentum")
-        self.config = config
-
-    def build(self, variables: list[keras.Variable]) -> None:
-        """Creates the momentum m."""
-        super().build(variables)
-        (self.m,) = self.add_optimizer_variables(variables, ["m"])
-
-    @property
-    def moments(self) -> list[keras.Variable]:
-        """The momentum of each variable."""
-        return list(self.m)
-
-    def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None) -> None:
-        """Updates the variables that the optimizer was built with. See `LarsAdam.apply`."""
-        config, rate = self.config, ops.convert_to_tensor(self.learning_rate)
-        variables, gradients = [variable.value for variable in self._trainable_variables], list(grads)
-        if config.lars == "before":
-            gradients = layer_wise(variables, gradients, config, rate)
+    def _update(self, gradients: list[Tensor], rate: Tensor) -> None:
         for variable, gradient, m in zip(self._trainable_variables, gradients, self.m, strict=True):
-            momentum_update(variable, m, gradient, rate, config.momentum)
-        self.iterations.assign_add(1)
+            momentum_update(variable, m, gradient, rate, self.config.momentum)
 
 
 def layer_wise(
-    variables: Sequence[Tensor], directions: Sequence[Tensor], config: Optimizer, rate: Tensor
+    variables: Sequence[keras.Variable], directions: Sequence[Tensor], config: Optimizer, rate: Tensor
 ) -> list[Tensor]:
     """Returns the directions times the trust ratios of their layers. Those of vectors stay as they are."""
     layers = [index for index, variable in enumerate(variables) if len(variable.shape) > 1]
     if not layers:
         return list(directions)
-    weights, chosen = ([tensors[index] for index in layers] for tensors in (variables, directions))
+    weights, chosen = [variables[index].value for index in layers], [directions[index] for index in layers]
     larc_rate = rate if config.layer_rates == "larc" else None
     ratios = dict(zip(layers, trust_ratios(weights, chosen, config.lars_trust, larc_rate), strict=True))
     return [ratios[index] * d if index in ratios else d for index, d in enumerate(directions)]
 
 
-class LarsAdam(keras.optimizers.Optimizer):
+class LarsAdam(_LayerWise):
     """Adam (Kingma & Ba 2015, algorithm 1) with layer-wise rates, for a variable w with gradient g, step t = 1, 2, ...:
 
         before:  g ← trust_ratio(w, g) · g
@@ -127,35 +139,16 @@ class LarsAdam(keras.optimizers.Optimizer):
 
     SLOTS = ("m", "v")
 
-    def __init__(self, config: Optimizer) -> None:
-        super().__init__(learning_rate=config.learning_rate, name="lars_adam")
-        self.config = config
-
-    def build(self, variables: list[keras.Variable]) -> None:
-        """Creates the moments m and v."""
-        super().build(variables)
-        self.m, self.v = self.add_optimizer_variables(variables, ["m", "v"])
-
-    @property
-    def moments(self) -> list[keras.Variable]:
-        """The first moment of each variable, then the second of each."""
-        return [*self.m, *self.v]
-
-    def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None) -> None:
-        """Updates the variables that the optimizer was built with."""
-        config, rate = self.config, ops.convert_to_tensor(self.learning_rate)
-        variables, gradients = [variable.value for variable in self._trainable_variables], list(grads)
-        step = ops.cast(self.iterations.value + 1, "float32")
+    def _update(self, gradients: list[Tensor], rate: Tensor) -> None:
+        config, step = self.config, ops.cast(self.iterations.value + 1, "float32")
         # 1 − βᵗ to all digits: float32 holds 1 − 0.999 to four.
         m_share, v_share = (-ops.expm1(step * _log(beta)) for beta in (config.beta_1, config.beta_2))
-        if config.lars == "before":
-            gradients = layer_wise(variables, gradients, config, rate)
         if config.lars == "after":
             updates = []
             for gradient, m, v in zip(gradients, self.m, self.v, strict=True):
                 new_m, new_v = update_moments(m, v, gradient, config.beta_1, config.beta_2)
                 updates.append((new_m / m_share) / (ops.sqrt(new_v / v_share) + config.epsilon))
-            updates = layer_wise(variables, updates, config, rate)
+            updates = layer_wise(self._trainable_variables, updates, config, rate)
             for variable, update in zip(self._trainable_variables, updates, strict=True):
                 variable.assign_sub(rate * update)
         else:
@@ -163,7 +156,6 @@ class LarsAdam(keras.optimizers.Optimizer):
             lr, epsilon = rate * ops.sqrt(v_share) / m_share, config.epsilon * ops.sqrt(v_share)
             for variable, gradient, m, v in zip(self._trainable_variables, gradients, self.m, self.v, strict=True):
                 adam_update(variable, m, v, gradient, lr, config.beta_1, config.beta_2, epsilon)
-        self.iterations.assign_add(1)
 
 
 def _log(beta: float) -> float:

@@ -182,7 +182,7 @@ class _Training(ExitStack):
             self.schedule.record_written()
 
     def _write(
-        self, position: TrainingPosition, variables: Sequence[checkpoint.Copied], of_ranks: Sequence[np.ndarray]
+        self, position: TrainingPosition, variables: Sequence[checkpoint.HostVariable], of_ranks: Sequence[np.ndarray]
     ) -> None:
         """Writes a checkpoint, and delivers it home."""
         network, keep = self.data.experiment.network, self.config.checkpoints.keep

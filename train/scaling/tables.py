@@ -1,7 +1,8 @@
 """Prints a scaling report: the curve, the recommendation and the checks of the model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -37,34 +38,32 @@ def _curve(report: ScalingReport) -> Table:
     """The predictions, one row per number of ranks."""
     origin = "as in the run" if report.compute_from == "run" else "from FLOP and the machine's rate"
     title = f"{report.name} on {report.machine}: {report.compute_s:.3g} s of computation per step and rank, {origin}"
-    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    optional = {
-        "peak FLOP/s": any("peak_flop_per_s" in row for row in report.curve),
-        "synchronise, s": report.synchronisation is not None,
-        "steps per epoch": report.samples is not None,
-        "hours": any("hours" in row for row in report.curve),
+    columns = {
+        "ranks": ("ranks", ","),
+        "efficiency": ("efficiency", ".3f"),
+        "step, s": ("step_s", ".3g"),
+        "samples per s": ("samples_per_s", ",.3g"),
+        "FLOP/s": ("flop_per_s", ".3g"),
+        "peak FLOP/s": ("peak_flop_per_s", ".3g"),
+        "synchronise, s": ("synchronisation_s", ".3g"),
+        "steps per epoch": ("steps_per_epoch", ","),
+        "hours": ("hours", ".3g"),
     }
-    names = ["ranks", "efficiency", "step, s", "samples per s", "FLOP/s"]
-    for column in names + [name for name, shown in optional.items() if shown]:
+    # Ranks without a batch each take no steps.
+    rows = [row | {"hours": row.get("hours") if row.get("steps_per_epoch", 1) else None} for row in report.curve]
+    return _numbers(title, rows, columns)
+
+
+def _numbers(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, tuple[str, str]]) -> Table:
+    """The numbers of rows by their keys and formats, in the columns that one of them has."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    shown = {
+        name: (key, form) for name, (key, form) in columns.items() if any(row.get(key) is not None for row in rows)
+    }
+    for column in shown:
         table.add_column(column, justify="right", min_width=max(map(len, column.split())))
-    for row in report.curve:
-        cells = [
-            f"{row['ranks']:,}",
-            f"{row['efficiency']:.3f}",
-            f"{row['step_s']:.3g}",
-            f"{row['samples_per_s']:,.3g}",
-            f"{row['flop_per_s']:.3g}",
-        ]
-        if "peak_flop_per_s" in row:
-            cells.append(f"{row['peak_flop_per_s']:.3g}")
-        if report.synchronisation:
-            seconds = row.get("synchronisation_s")
-            cells.append("–" if seconds is None else f"{seconds:.3g}")
-        if "steps_per_epoch" in row:
-            cells.append(f"{row['steps_per_epoch']:,}")
-        if "hours" in row:
-            cells.append(f"{row['hours']:.3g}" if row.get("steps_per_epoch", 1) else "–")
-        table.add_row(*cells)
+    for row in rows:
+        table.add_row(*("–" if row.get(key) is None else format(row[key], form) for key, form in shown.values()))
     return table
 
 
@@ -79,25 +78,20 @@ def _synchronisation(facts: Synchronisation) -> str:
 
 def _division(rows: Sequence[DivisionRow]) -> Table:
     """Divided samples, one row per number of ways."""
-    title = "Samples divided over ranks, the same samples in a step"
-    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    names = ["ways", "ranks", "step, s", "speed-up", "computation, s", "exchange, s", "reduction, s"]
-    for column in [*names, "exchanges", "sent, MB", "activations, GB"]:
-        table.add_column(column, justify="right", min_width=max(map(len, column.split())))
-    for row in rows:
-        table.add_row(
-            f"{row['ways']:,}",
-            f"{row['ranks']:,}",
-            f"{row['step_s']:.3g}",
-            f"{row['speed_up']:.3g}",
-            f"{row['computation_s']:.3g}",
-            f"{row['exchange_s']:.3g}",
-            f"{row['reduction_s']:.3g}",
-            f"{row['exchanges']:,}",
-            f"{row['exchanged_bytes'] / 1e6:.3g}",
-            f"{row['activation_bytes'] / 1e9:.3g}",
-        )
-    return table
+    columns = {
+        "ways": ("ways", ","),
+        "ranks": ("ranks", ","),
+        "step, s": ("step_s", ".3g"),
+        "speed-up": ("speed_up", ".3g"),
+        "computation, s": ("computation_s", ".3g"),
+        "exchange, s": ("exchange_s", ".3g"),
+        "reduction, s": ("reduction_s", ".3g"),
+        "exchanges": ("exchanges", ","),
+        "sent, MB": ("sent", ".3g"),
+        "activations, GB": ("kept", ".3g"),
+    }
+    in_units = [row | {"sent": row["exchanged_bytes"] / 1e6, "kept": row["activation_bytes"] / 1e9} for row in rows]
+    return _numbers("Samples divided over ranks, the same samples in a step", in_units, columns)
 
 
 def _recommendation(report: ScalingReport) -> str:

@@ -4,10 +4,9 @@ If several checkpoints wait, only the newest is delivered. A checkpoint that can
 another may follow; at the end it is an error.
 """
 
-import queue
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,27 +34,28 @@ def background_delivery(run_dir: Path, home: Path | None, keep: int) -> Iterator
     if home is None:
         yield lambda path: None
         return
-    waiting: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
-    failure: list[Exception] = []  # of the last delivery, if it failed
+    newest: Path | None = None
+    delivery: Future[None] | None = None  # of the newest
 
-    def deliver_all() -> None:
-        while (path := _newest(waiting)) is not None:
-            failure.clear()
-            try:
-                deliver(path, run_dir, home, keep)
-            except (InputError, WorkError, OSError) as error:
-                failure.append(error)
-                print(f"warning: {path.name} has not reached {home}: {error}", file=sys.stderr, flush=True)
+    def deliver_newest(path: Path) -> None:
+        if path != newest:  # which waits behind it
+            return
+        try:
+            deliver(path, run_dir, home, keep)
+        except (InputError, WorkError, OSError) as error:
+            print(f"warning: {path.name} has not reached {home}: {error}", file=sys.stderr, flush=True)
+            message = f"the last checkpoint has not reached {home} and is only in {run_dir}: {error}"
+            raise WorkError(message) from None
 
-    thread = threading.Thread(target=deliver_all, daemon=True)
-    thread.start()
-    try:
-        yield waiting.put
-    finally:
-        waiting.put(None)
-        thread.join()
-    if failure:
-        raise WorkError(f"the last checkpoint has not reached {home} and is only in {run_dir}: {failure[0]}")
+    def put(path: Path) -> None:
+        nonlocal newest, delivery
+        newest = path
+        delivery = pool.submit(deliver_newest, path)
+
+    with ThreadPoolExecutor(1, "delivery") as pool:
+        yield put
+    if delivery:
+        delivery.result()
 
 
 def deliver(path: Path, run_dir: Path, home: Path, keep: int) -> None:
@@ -80,15 +80,3 @@ def deliver(path: Path, run_dir: Path, home: Path, keep: int) -> None:
         copied.unlink(missing_ok=True)
         raise WorkError(f"its copy is broken ({error})") from None
     checkpoint.prune(copied.parent, keep)
-
-
-def _newest(waiting: queue.SimpleQueue[Path | None]) -> Path | None:
-    """Waits for a checkpoint and returns the newest that waits; `None` at the end, after the last checkpoint."""
-    path = waiting.get()
-    while path is not None and not waiting.empty():
-        following = waiting.get()
-        if following is None:
-            waiting.put(None)
-            break
-        path = following
-    return path

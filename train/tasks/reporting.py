@@ -92,9 +92,10 @@ class TaskReport:
     title: str  # its short form, for the browser
     evaluation: Any  # type of the contents of `evaluation.json`
     scores: Callable[[Any], ScoreTable]  # returns the main results
-    # Returns the results of a run directory as HTML, from the headline to the details.
-    results: Callable[[Any, Path], str]
+    headline: Callable[[Any], str]  # returns the sentences above the main results, as HTML
     samples: Callable[[Any], str]  # returns a table of every held-out sample as HTML
+    # Returns what follows the main results of a run directory, as HTML.
+    details: Callable[[Any, Path], Sequence[str]] = lambda evaluation, run_dir: ()
     # Raises ValueError, with what is wrong, if parts of an evaluation do not fit together.
     check: Callable[[Any], None] = lambda evaluation: None
 
@@ -114,13 +115,27 @@ class TaskReport:
             nothing = missing("No held-out sample has been evaluated.")
             return ResultPart(self.kind, self.title, nothing, missing("None."), run)
         try:
-            results, samples = self.results(evaluation, run_dir), self.samples(evaluation)
+            headline, scores = f'<p class="headline">{self.headline(evaluation)}</p>', self.scores(evaluation).html()
+            results = "\n".join([headline, scores, *self.details(evaluation, run_dir)])
+            samples = self.samples(evaluation)
         except (LookupError, ArithmeticError, ValueError) as error:  # numbers that are missing, or fit nothing
             raise InputError(f"{path} contradicts itself ({shorten(repr(error))}): {EVALUATE_AGAIN}") from error
         return ResultPart(self.kind, self.title, results, samples, evaluation["run"])
 
     def table(self, evaluation: Mapping[str, Any], run_dir: Path, page: Path | None) -> Table:
         return with_places(self.scores(evaluation).terminal(), run_dir, page)
+
+
+def sample_table(
+    evaluation: Mapping[str, Any],
+    head: Sequence[str],  # of the cells
+    cells: Callable[[Any], Sequence[str]],  # returns those of a row of the evaluation, as HTML
+    texts: int = 0,  # number of leading cells that hold text
+    caption: str = "",
+) -> str:
+    """Returns a table of every held-out sample as HTML: which one it is, and some cells."""
+    rows = [(*(escape(row[key]) for key in ("id", "formula", "split")), *cells(row)) for row in evaluation["samples"]]
+    return html_table(caption, ("Sample", "Formula", "Split", *head), rows, text_columns=3 + texts)
 
 
 def with_places(table: Table, run_dir: Path, page: Path | None) -> Table:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...reports.report_tables import confusion_table, count, number, table
-from ..reporting import ScoreTable, TaskReport
+from ..reporting import ScoreTable, TaskReport, sample_table
 from ..splits import MEANINGS, Split, last
 from .labels import in_words
 from .scores import ClassEvaluation, ClassRow
@@ -35,13 +35,6 @@ def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
     return ScoreTable(title, "nearest mean radial profile", (*head, *more), rows, notes=MEANINGS)
 
 
-def results(evaluation: ClassEvaluation, run_dir: Path) -> str:
-    """Returns balanced accuracies by split, and who is taken for whom."""
-    return "\n".join(
-        (_headline(evaluation), score_table(evaluation).html(), "<h2>Classes</h2>", *_confusions(evaluation))
-    )
-
-
 def _accuracies(row: Mapping[str, Any]) -> tuple[float | None, ...]:
     """The network's, the baseline's and chance, of patterns and of scans by vote, and the macro F1."""
     return (
@@ -54,28 +47,30 @@ def _accuracies(row: Mapping[str, Any]) -> tuple[float | None, ...]:
     )
 
 
-def _headline(evaluation: ClassEvaluation) -> str:
+def headline(evaluation: ClassEvaluation) -> str:
+    """Returns the balanced accuracy of the network and the baseline on the last split."""
     split, row = last(evaluation["by_split"])
     network, baseline, chance, vote, _, f1 = (f"<strong>{number(value, '.3f')}</strong>" for value in _accuracies(row))
     by_vote = "" if row["vote_balanced_accuracy"] is None else f" By the vote of all patterns of a scan it is {vote}."
     return (
-        f'<p class="headline">On {count(row["patterns"], "pattern")} of {count(row["samples"], "sample")} '
+        f"On {count(row['patterns'], 'pattern')} of {count(row['samples'], 'sample')} "
         f"({escape(split)}: {MEANINGS[split]}) the network finds the {escape(evaluation['label'].replace('_', ' '))} "
         f"with a balanced accuracy of {network}; the nearest mean radial profile has {baseline}, chance "
-        f"{chance}.{by_vote} The macro F1 is {f1}.</p>"
+        f"{chance}.{by_vote} The macro F1 is {f1}."
     )
 
 
-def _confusions(evaluation: ClassEvaluation) -> list[str]:
-    """A table for each split: of the patterns of each class, the fractions that are given to each class."""
-    if len(evaluation["classes"]) > MOST_COLUMNS:
-        return [_most_frequent(evaluation, split) for split in evaluation["confusion"]]
-    return [
-        confusion_table(
-            f"Patterns of a row given to a column, {split}", "Patterns", evaluation["classes"], counts, ".2f"
-        )
-        for split, counts in evaluation["confusion"].items()
-    ]
+def details(evaluation: ClassEvaluation, run_dir: Path) -> Sequence[str]:
+    """Returns a table for each split: of the patterns of each class, the fractions that are given to each class."""
+    names, title = evaluation["classes"], "Patterns of a row given to a column"
+    if len(names) > MOST_COLUMNS:
+        tables = [_most_frequent(evaluation, split) for split in evaluation["confusion"]]
+    else:
+        confusions = evaluation["confusion"].items()
+        tables = [
+            confusion_table(f"{title}, {split}", "Patterns", names, counts, ".2f") for split, counts in confusions
+        ]
+    return "<h2>Classes</h2>", *tables
 
 
 def _most_frequent(evaluation: ClassEvaluation, split: Split) -> str:
@@ -103,19 +98,11 @@ def samples(evaluation: ClassEvaluation) -> str:
     def right(row: ClassRow) -> int:
         return sum(number for true, given, number in row["counts"] if true == given)
 
-    rows = [
-        (
-            escape(row["id"]),
-            escape(row["formula"]),
-            escape(row["split"]),
-            "–" if row["class"] is None else escape(names[row["class"]]),
-            "–" if row["class"] is None else voted(row["probability"]),
-            f"{right(row):,}",
-            f"{row['patterns']:,}",
-        )
-        for row in evaluation["samples"]
-    ]
-    return table("", ("Sample", "Formula", "Split", "Class", "Vote", "Right", "Patterns"), rows, text_columns=5)
+    def cells(row: ClassRow) -> Sequence[str]:
+        found = ("–", "–") if row["class"] is None else (escape(names[row["class"]]), voted(row["probability"]))
+        return *found, f"{right(row):,}", f"{row['patterns']:,}"
+
+    return sample_table(evaluation, ("Class", "Vote", "Right", "Patterns"), cells, texts=2)
 
 
-REPORT = TaskReport(KIND, TITLE, ClassEvaluation, score_table, results, samples)
+REPORT = TaskReport(KIND, TITLE, ClassEvaluation, score_table, headline, samples, details)

@@ -1,18 +1,18 @@
 """The results of the task embed on the terminal and in the report."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from namsa.errors import InputError
 
-from ...reports.report_tables import count, missing, number, table
+from ...reports.report_tables import count, missing, number
 from ...reports.results import EVALUATE_AGAIN
-from ..reporting import ScoreTable, TaskReport
+from ..reporting import ScoreTable, TaskReport, sample_table
 from ..splits import MEANINGS, last
-from .scores import EmbedEvaluation
+from .scores import EmbedEvaluation, EmbedRow
 
 KIND = "Latent space of 4D-STEM patterns: embedding report"
 TITLE = "embedding report"
@@ -39,19 +39,14 @@ def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
     return ScoreTable(title, "as many principal components", (*head, "NMI", "baseline's"), rows, notes=MEANINGS)
 
 
-def results(evaluation: EmbedEvaluation, run_dir: Path) -> str:
-    """Returns errors and agreements by split, and the picture of the latent space."""
-    picture = _picture(run_dir / PICTURE)
-    return "\n".join((_headline(evaluation), score_table(evaluation).html(), "<h2>Latent space</h2>", picture))
-
-
 def _numbers(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Errors and agreements of the network and the baseline, as text."""
     errors = (row["rmse"], row["baseline_rmse"], row["mean_rmse"])
     return (*(f"{value:.4g}" for value in errors), *(number(row[key], ".3f") for key in ("nmi", "baseline_nmi")))
 
 
-def _headline(evaluation: EmbedEvaluation) -> str:
+def headline(evaluation: EmbedEvaluation) -> str:
+    """Returns the errors and agreements of the network and the baseline on the last split."""
     split, row = last(evaluation["by_split"])
     error, baseline, mean, nmi, baseline_nmi = (f"<strong>{text}</strong>" for text in _numbers(row))
     agreement = (
@@ -61,34 +56,29 @@ def _headline(evaluation: EmbedEvaluation) -> str:
         else ""
     )
     return (
-        f'<p class="headline">{count(row["patterns"], "pattern")} of {count(row["samples"], "sample")} '
+        f"{count(row['patterns'], 'pattern')} of {count(row['samples'], 'sample')} "
         f"({escape(split)}: {MEANINGS[split]}) are decoded from {count(evaluation['latent'], 'latent number')} with an "
-        f"rms error of {error}; as many principal components have {baseline}, the mean pattern {mean}.{agreement}</p>"
+        f"rms error of {error}; as many principal components have {baseline}, the mean pattern {mean}.{agreement}"
     )
 
 
-def _picture(path: Path) -> str:
+def details(evaluation: EmbedEvaluation, run_dir: Path) -> Sequence[str]:
+    """Returns the picture of the latent space."""
+    title, path = "<h2>Latent space</h2>", run_dir / PICTURE
     if not path.is_file():
-        return missing(f"No picture: {PICTURE} is missing.")
+        return title, missing(f"No picture: {PICTURE} is missing.")
     if path.stat().st_size > LARGEST_PICTURE_BYTES:
         raise InputError(f"{path} has more than {LARGEST_PICTURE_BYTES:,} bytes: {EVALUATE_AGAIN}")
     data = base64.b64encode(path.read_bytes()).decode()
-    return f'<figure><img src="data:image/png;base64,{data}" alt="Latent space of a composite scan"></figure>'
+    return title, f'<figure><img src="data:image/png;base64,{data}" alt="Latent space of a composite scan"></figure>'
 
 
 def samples(evaluation: EmbedEvaluation) -> str:
-    rows = [
-        (
-            escape(row["id"]),
-            escape(row["formula"]),
-            escape(row["split"]),
-            *(number(row[key], ".4g") for key in ("rmse", "baseline_rmse", "mean_rmse")),
-            f"{row['patterns']:,}",
-        )
-        for row in evaluation["samples"]
-    ]
-    head = ("Sample", "Formula", "Split", "Network", "Components", "Mean pattern", "Patterns")
-    return table("", head, rows, text_columns=3)
+    def cells(row: EmbedRow) -> Sequence[str]:
+        errors = (number(each, ".4g") for each in (row["rmse"], row["baseline_rmse"], row["mean_rmse"]))
+        return *errors, f"{row['patterns']:,}"
+
+    return sample_table(evaluation, ("Network", "Components", "Mean pattern", "Patterns"), cells)
 
 
-REPORT = TaskReport(KIND, TITLE, EmbedEvaluation, score_table, results, samples)
+REPORT = TaskReport(KIND, TITLE, EmbedEvaluation, score_table, headline, samples, details)

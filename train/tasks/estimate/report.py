@@ -1,14 +1,13 @@
 """The results of the task estimate on the terminal and in the report."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
-from ...reports.report_tables import count, number, table
-from ..reporting import ScoreTable, TaskReport
+from ...reports.report_tables import count, number
+from ..reporting import ScoreTable, TaskReport, sample_table
 from .quantities import QUANTITIES
-from .scores import EstimateEvaluation
+from .scores import EstimateEvaluation, EstimateRow
 
 KIND = "Thickness, defocus and tilt from 4D-STEM: estimation report"
 TITLE = "estimation report"
@@ -42,12 +41,8 @@ def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
     return ScoreTable("Mean absolute errors", baseline, head, rows, 3)
 
 
-def results(evaluation: EstimateEvaluation, run_dir: Path) -> str:
-    """Returns errors and coverage by quantity and split."""
-    return "\n".join([_headline(evaluation), score_table(evaluation).html()])
-
-
-def _headline(evaluation: EstimateEvaluation) -> str:
+def headline(evaluation: EstimateEvaluation) -> str:
+    """Returns the errors of the network and of the median on the last split."""
     split = list(evaluation["by_split"])[-1]
     words = [
         f"{QUANTITIES[name].title} <strong>{number(row['mae'], '.3g')}</strong> "
@@ -55,34 +50,29 @@ def _headline(evaluation: EstimateEvaluation) -> str:
         for name, row in evaluation["by_split"][split].items()
     ]
     return (
-        f'<p class="headline">Mean absolute errors on {count(_size(evaluation, split), "sample")} of specimens that '
+        f"Mean absolute errors on {count(_size(evaluation, split), 'sample')} of specimens that "
         f"training never saw ({escape(split)}), and those of the training samples’ median: {'; '.join(words)}. Errors "
-        f"are calibrated on {escape(evaluation['calibrated_on'])}.</p>"
+        f"are calibrated on {escape(evaluation['calibrated_on'])}."
     )
 
 
 def samples(evaluation: EstimateEvaluation) -> str:
     names = list(evaluation["ranges"])
     factors = {name: found["uncertainty_factor"] for name, found in evaluation["calibration"].items()}
-    rows = [
-        (
-            escape(row["id"]),
-            escape(row["formula"]),
-            escape(row["split"]),
-            *(
-                f"{number(row['true'][name], '.3g')} ({number(row['estimate'][name], '.3g')} ± "
-                f"{number(factors[name] * row['deviation'][name], '.2g')})"
-                for name in names
-            ),
-        )
-        for row in evaluation["samples"]
-    ]
-    head = (f"{QUANTITIES[name].title}, {QUANTITIES[name].unit}" for name in names)
-    return table("True values, and estimates", ("Sample", "Formula", "Split", *head), rows, text_columns=3)
+
+    def cells(row: EstimateRow) -> Sequence[str]:
+        return [
+            f"{number(row['true'][name], '.3g')} ({number(row['estimate'][name], '.3g')} ± "
+            f"{number(factors[name] * row['deviation'][name], '.2g')})"
+            for name in names
+        ]
+
+    head = [f"{QUANTITIES[name].title}, {QUANTITIES[name].unit}" for name in names]
+    return sample_table(evaluation, head, cells, caption="True values, and estimates")
 
 
 def _size(evaluation: Mapping[str, Any], split: str) -> int:
     return sum(row["split"] == split for row in evaluation["samples"])
 
 
-REPORT = TaskReport(KIND, TITLE, EstimateEvaluation, score_table, results, samples, check)
+REPORT = TaskReport(KIND, TITLE, EstimateEvaluation, score_table, headline, samples, check=check)

@@ -1,15 +1,15 @@
 """The results of the task segment on the terminal and in the report."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from ...reports.figures import data_uri
-from ...reports.report_tables import confusion_table, count, missing, number, table
-from ..reporting import ScoreTable, TaskReport
+from ...reports.report_tables import confusion_table, count, missing, number
+from ..reporting import ScoreTable, TaskReport, sample_table
 from .pictures import FILE_NAME, examples_figure, read_examples
-from .scores import SegmentEvaluation
+from .scores import SegmentEvaluation, SegmentRow
 
 KIND = "Parts of 4D-STEM scans: segmentation report"
 TITLE = "segmentation report"
@@ -40,23 +40,23 @@ def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
     return ScoreTable(title, "every position is matrix", head, rows, 2, MEANINGS)
 
 
-def results(evaluation: SegmentEvaluation, run_dir: Path) -> str:
-    """Returns intersections over unions, pictures, and who is taken for whom."""
+def details(evaluation: SegmentEvaluation, run_dir: Path) -> Sequence[str]:
+    """Returns pictures, and who is taken for whom."""
     shown = missing(f"No pictures: {FILE_NAME} is missing.")
     if (pictures := run_dir / FILE_NAME).is_file():
         figure = examples_figure(read_examples(pictures), evaluation["classes"])
         shown = f'<img src="{data_uri(figure, "png")}" alt="Held-out scans with true and predicted classes">'
-    parts = (
-        _headline(evaluation),
-        score_table(evaluation).html() + _fractions(evaluation),
-        "<h2>Scans</h2>",
-        shown,
-        "<h2>Classes</h2>",
-    )
-    return "\n".join([*parts, *_confusions(evaluation)])
+    names, caption = evaluation["classes"], "Positions of a row given to a column"
+    confusions = [
+        confusion_table(f"{caption}, {source}s, {split}", "Positions", names, counts, ".3f")
+        for source, by_split in evaluation["confusion"].items()
+        for split, counts in by_split.items()
+    ]
+    return _fractions(evaluation), "<h2>Scans</h2>", shown, "<h2>Classes</h2>", *confusions
 
 
-def _headline(evaluation: SegmentEvaluation) -> str:
+def headline(evaluation: SegmentEvaluation) -> str:
+    """Returns the mean intersection over union on the last split of each kind of scans."""
     sentences = []
     for source, by_split in evaluation["scores"].items():
         for split, row in list(by_split.items())[-1:]:
@@ -65,7 +65,7 @@ def _headline(evaluation: SegmentEvaluation) -> str:
                 f"<strong>{row['mean_iou']:.3f}</strong>; calling every position matrix has "
                 f"<strong>{row['baseline_mean_iou']:.3f}</strong>."
             )
-    return f'<p class="headline">{" ".join(sentences)}</p>'
+    return " ".join(sentences)
 
 
 def _fractions(evaluation: SegmentEvaluation) -> str:
@@ -78,27 +78,14 @@ def _fractions(evaluation: SegmentEvaluation) -> str:
     return f"<p>Positions of the first epoch: {fractions}. Weights: {escape(evaluation['weights'])}.</p>"
 
 
-def _confusions(evaluation: SegmentEvaluation) -> list[str]:
-    """A table for each group of scans."""
-    names, caption = evaluation["classes"], "Positions of a row given to a column"
-    return [
-        confusion_table(f"{caption}, {source}s, {split}", "Positions", names, counts, ".3f")
-        for source, by_split in evaluation["confusion"].items()
-        for split, counts in by_split.items()
-    ]
-
-
 def samples(evaluation: SegmentEvaluation) -> str:
-    rows = []
-    for row in evaluation["samples"]:
+    def cells(row: SegmentRow) -> Sequence[str]:
         found = sum(map(sum, row["confusion"]))
         right = sum(line[index] for index, line in enumerate(row["confusion"]))
-        texts = (row["id"], row["formula"], row["split"], row["kind"].replace("_", " "))
-        rows.append(
-            (*map(escape, texts), f"{found:,}", f"{sum(row['confusion'][0]) / found:.3f}", f"{right / found:.3f}")
-        )
-    head = ("Sample", "Formula", "Split", "Kind", "Positions", "Matrix", "Right")
-    return table("", head, rows, text_columns=4)
+        shares = (f"{share / found:.3f}" for share in (sum(row["confusion"][0]), right))
+        return escape(row["kind"].replace("_", " ")), f"{found:,}", *shares
+
+    return sample_table(evaluation, ("Kind", "Positions", "Matrix", "Right"), cells, texts=1)
 
 
-REPORT = TaskReport(KIND, TITLE, SegmentEvaluation, score_table, results, samples)
+REPORT = TaskReport(KIND, TITLE, SegmentEvaluation, score_table, headline, samples, details)

@@ -7,7 +7,6 @@ as they arrived, which are the network that was trained, then the masters and mo
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -17,6 +16,7 @@ import tensorflow as tf
 
 from namsa.errors import InputError
 
+from ....optimization.checkpoint import HostVariable
 from ....optimization.gradients import time_after
 from ....ranks import grouping, reduction
 from ....ranks.exchange import Exchange
@@ -29,31 +29,6 @@ from .section import Sharded
 Tensor = Any
 
 MASTER = "master"
-
-
-@dataclass(eq=False)
-class HostVariable:
-    """A variable of a checkpoint that no rank but rank 0 has whole, as `train.optimization.checkpoint` takes it."""
-
-    path: str
-    array: npt.NDArray[np.float32]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the variable."""
-        return self.array.shape
-
-    @property
-    def dtype(self) -> str:
-        """Type of the variable."""
-        return self.array.dtype.name
-
-    def assign(self, value: npt.ArrayLike) -> None:
-        """Sets the variable."""
-        self.array[...] = value
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.float32]:
-        return np.array(self.array, dtype, copy=copy)
 
 
 class ShardedExchange(Exchange):
