@@ -6,26 +6,16 @@ batch whose gradients are not finite makes the mean not finite, so that a loss s
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
 
 from ..experiment.sections import Training
 from . import losses, precision
-from .losses import Objective
+from .losses import Differentiated, Objective
 
 Tensor = Any
-
-
-class Differentiated(NamedTuple):
-    """What a batch gives. All are tensors."""
-
-    terms: Sequence[Tensor]  # the terms of the objective
-    l2: Tensor  # L2 penalty of the kernels
-    loss: Tensor  # the sum of the terms and l2
-    statistics: Sequence[Tensor]  # moving averages of the normalisations after the batch
-    gradients: Sequence[Tensor]  # of the loss times the loss scale, one for each trainable variable
 
 
 def differentiate(

@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ..experiment.sections import Training
 from ..ranks.exchange import Exchange
 from . import losses, precision
-from .losses import Objective
+from .losses import Differentiated, Objective
 
 Tensor = Any
 
@@ -32,16 +32,6 @@ class _State(NamedTuple):
     trainable: list[Tensor]
     others: list[Tensor]
     optimizer: list[Tensor]
-
-
-class _Batch(NamedTuple):
-    """What a batch gives; see `train.optimization.gradients.Differentiated`."""
-
-    terms: list[Tensor]
-    l2: Tensor
-    loss: Tensor
-    statistics: list[Tensor]
-    gradients: list[Tensor]
 
 
 class _Network:
@@ -77,7 +67,9 @@ class _Network:
         """Returns the loss scale, 1 without one."""
         return jnp.ones(()) if self.scale is None else state.optimizer[self.scale]
 
-    def differentiate(self, state: _State, x: Tensor, y: Tensor, setting: Tensor) -> tuple[_Batch, list[Tensor]]:
+    def differentiate(
+        self, state: _State, x: Tensor, y: Tensor, setting: Tensor
+    ) -> tuple[Differentiated, list[Tensor]]:
         """Returns what a batch gives, and the variables that are not trained after it."""
         scale = self.loss_scale(state)
 
@@ -92,9 +84,9 @@ class _Network:
             return scale * loss, (terms, l2, loss, others)
 
         gradients, (terms, l2, loss, others) = jax.grad(scaled_loss, has_aux=True)(state.trainable)
-        return _Batch(terms, l2, loss, [others[index] for index in self.statistics], gradients), others
+        return Differentiated(terms, l2, loss, [others[index] for index in self.statistics], gradients), others
 
-    def update(self, state: _State, batch: _Batch, others: list[Tensor], rate: Tensor) -> tuple[_State, Tensor]:
+    def update(self, state: _State, batch: Differentiated, others: list[Tensor], rate: Tensor) -> tuple[_State, Tensor]:
         """Returns the state after an update with the numbers of its batches, and the norm of their gradient.
 
         Args:
@@ -127,9 +119,9 @@ class Accumulation:
         self.network = network = _Network(
             model, optimizer, training, objective or losses.DensityObjective(training.loss)
         )
-        self.sums: _Batch | None = None
+        self.sums: Differentiated | None = None
 
-        def add(state: _State, sums: _Batch | None, x: Tensor, y: Tensor, setting: Tensor) -> Any:
+        def add(state: _State, sums: Differentiated | None, x: Tensor, y: Tensor, setting: Tensor) -> Any:
             batch, others = network.differentiate(state, x, y, setting)
             for index in network.statistics:  # they stay as they are until the update
                 others[index] = state.others[index]
@@ -146,7 +138,7 @@ class Accumulation:
         self.sums.loss.block_until_ready()
         return time.perf_counter() - started
 
-    def take(self) -> _Batch:
+    def take(self) -> Differentiated:
         """Returns the sums, and clears them."""
         sums, self.sums = self.sums, None
         assert sums
@@ -173,7 +165,7 @@ class _Compiled:
             state = jax.device_put(state, whole)
         return function, state
 
-    def __call__(self, state: _State, sums: _Batch | None, x: Tensor, y: Tensor, *numbers: Tensor) -> Any:
+    def __call__(self, state: _State, sums: Differentiated | None, x: Tensor, y: Tensor, *numbers: Tensor) -> Any:
         function, state = self.of(state, len(x), len(numbers))
         return function(state, sums, x, y, *numbers)
 
@@ -207,7 +199,7 @@ class Step:
         self.compiled = _Compiled(self._update, donated=[0])
 
     def _update(
-        self, state: _State, sums: _Batch | None, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor
+        self, state: _State, sums: Differentiated | None, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor
     ) -> tuple[_State, Tensor]:
         network = self.network
         batch, others = network.differentiate(state, x, y, setting)

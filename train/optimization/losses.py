@@ -15,9 +15,9 @@ divided by the standard deviation of the sample's target, so that both have the 
 A window of vacuum or glass has hardly any contrast. `least_contrast` keeps such windows from outweighing the others.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import keras
 from keras import ops
@@ -33,6 +33,16 @@ ContrastLimits = tuple[float, float]
 LARGEST_LOG_SCALE = 7.0  # L
 LARGEST_MISFIT = 100.0  # of a pixel, beyond which the likelihood falls by a power of the error: bounds the gradient
 LIKELIHOOD_WEIGHT = 0.1  # so that the shared layers are those of the density; see docs/benchmarks/training.md
+
+
+class Differentiated(NamedTuple):
+    """What a batch gives. All are tensors."""
+
+    terms: Sequence[Tensor]  # the terms of the objective
+    l2: Tensor  # L2 penalty of the kernels
+    loss: Tensor  # the sum of the terms and l2
+    statistics: Sequence[Tensor]  # moving averages of the normalisations after the batch
+    gradients: Sequence[Tensor]  # of the loss times the loss scale, one for each trainable variable
 
 
 def huber(

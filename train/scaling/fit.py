@@ -6,7 +6,6 @@ costs are fitted, by least squares of relative errors, to every second rank coun
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
@@ -20,15 +19,6 @@ from .results import CostFit, CostFitRow
 SMALL_GRADIENTS = 200  # of the benchmark's workload "small"
 
 
-class _Measurement(NamedTuple):
-    """One arm of the benchmark at one number of ranks: cycles and CPU time of the coordinator per step."""
-
-    ranks: int
-    arm: str
-    cycles: float
-    seconds: float
-
-
 def fit(path: Path) -> CostFit:
     """Returns the coordinator's costs by the output of `scripts/bench/reduction.py --json`, by rank 0's gathers.
 
@@ -37,19 +27,13 @@ def fit(path: Path) -> CostFit:
     """
     counts, measured = _read(path)
     fitted_counts = set(counts[::2])
-    design = np.array([[m.cycles, m.ranks * m.cycles, m.ranks * SMALL_GRADIENTS] for m in measured], np.float64)
-    times = np.array([m.seconds for m in measured])
-    fitted = np.array([m.ranks in fitted_counts for m in measured])
+    design = np.array([[cycles, n * cycles, n * SMALL_GRADIENTS] for n, _, cycles, _ in measured], np.float64)
+    times = np.array([seconds for *_, seconds in measured])
+    fitted = np.array([n in fitted_counts for n, *_ in measured])
     costs, _ = nnls(design[fitted] / times[fitted, None], np.ones(fitted.sum()))
     rows: list[CostFitRow] = [
-        {
-            "ranks": m.ranks,
-            "arm": m.arm,
-            "measured_s": m.seconds,
-            "model_s": float(model_s),
-            "fitted": m.ranks in fitted_counts,
-        }
-        for m, model_s in zip(measured, design @ costs, strict=True)
+        {"ranks": n, "arm": arm, "measured_s": seconds, "model_s": float(model_s), "fitted": n in fitted_counts}
+        for (n, arm, _, seconds), model_s in zip(measured, design @ costs, strict=True)
     ]
     cycle_s, message_s, announcement_s = costs.tolist()
     return {
@@ -61,15 +45,15 @@ def fit(path: Path) -> CostFit:
     }
 
 
-def _read(path: Path) -> tuple[list[int], list[_Measurement]]:
-    """The rank counts in order, and the measurements without the response cache."""
+def _read(path: Path) -> tuple[list[int], list[tuple[int, str, float, float]]]:
+    """The rank counts in order; and without the response cache ranks, arm, cycles and seconds per step of rank 0."""
     try:
         text = read_text(path, largest_bytes=LARGEST_FILE_BYTES).strip().splitlines()[-1]
         results = parse_json(text, str(path))["results"]
         small = sorted((r for r in results if r["workload"] == "small"), key=lambda result: result["ranks"])
         counts = [result["ranks"] for result in small]
         measured = [
-            _Measurement(result["ranks"], arm, numbers["gather_calls"], numbers["control_ns"] * 1e-9)
+            (result["ranks"], arm, numbers["gather_calls"], numbers["control_ns"] * 1e-9)
             for result in small
             for arm, numbers in result["arms"].items()
             if numbers["gather_calls"] > 0
