@@ -53,11 +53,6 @@ class Tree:
         """Returns the largest number of messages between a rank and the root."""
         return len(self.ancestors(self.ranks - 1))
 
-    def round(self) -> list[tuple[int, int]]:
-        """Returns sender and receiver of each message of a round: from every rank to its parent, and an answer."""
-        up = [(child, parent) for parent in range(self.ranks) for child in self.children(parent)]
-        return up + [(parent, child) for child, parent in up]
-
 
 def watch_tree(ranks: int, radix: int) -> Tree:
     """Returns the tree of training.ranks.watchdog_radix; with 0, up to `STAR_RANKS` ranks are children of rank 0."""
