@@ -37,8 +37,7 @@ T = TypeVar("T")
 class ResultPart:
     """What a task contributes to the report, as HTML."""
 
-    kind: str  # what the report is of
-    title: str  # its short form, for the browser
+    kind: str  # what the report is of, a colon, and its short form for the browser
     results: str  # from the headline to the results in detail
     samples: str  # a table of every held-out sample
     run: Mapping[str, Any]  # facts about the run; empty if there is no evaluation
@@ -77,7 +76,7 @@ def write_report(run_dir: Path, result_part: Callable[[Path], ResultPart]) -> Pa
     page = template.substitute(
         name=escape(config[0] if config else run_dir.resolve().name),
         kind=part.kind,
-        title=part.title,
+        title=part.kind.rpartition(": ")[2],
         results=part.results,
         training=(training_section(steps, part.terms, part.settings) if steps else no_step)
         + validation_section(validations or []),

@@ -88,8 +88,7 @@ class ScoreTable:
 class TaskReport:
     """A `RunReport` that is made from `evaluation.json`."""
 
-    kind: str  # what the report is of
-    title: str  # its short form, for the browser
+    kind: str  # as of `ResultPart`
     evaluation: Any  # type of the contents of `evaluation.json`
     scores: Callable[[Any], ScoreTable]  # returns the main results
     headline: Callable[[Any], str]  # returns the sentences above the main results, as HTML
@@ -113,14 +112,14 @@ class TaskReport:
         if evaluation is None or not evaluation["samples"]:
             run: Mapping[str, Any] = evaluation["run"] if evaluation else {}
             nothing = missing("No held-out sample has been evaluated.")
-            return ResultPart(self.kind, self.title, nothing, missing("None."), run)
+            return ResultPart(self.kind, nothing, missing("None."), run)
         try:
             headline, scores = f'<p class="headline">{self.headline(evaluation)}</p>', self.scores(evaluation).html()
             results = "\n".join([headline, scores, *self.details(evaluation, run_dir)])
             samples = self.samples(evaluation)
         except (LookupError, ArithmeticError, ValueError) as error:  # numbers that are missing, or fit nothing
             raise InputError(f"{path} contradicts itself ({shorten(repr(error))}): {EVALUATE_AGAIN}") from error
-        return ResultPart(self.kind, self.title, results, samples, evaluation["run"])
+        return ResultPart(self.kind, results, samples, evaluation["run"])
 
     def table(self, evaluation: Mapping[str, Any], run_dir: Path, page: Path | None) -> Table:
         return with_places(self.scores(evaluation).terminal(), run_dir, page)

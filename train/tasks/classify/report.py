@@ -12,7 +12,6 @@ from .labels import in_words
 from .scores import ClassEvaluation, ClassRow
 
 KIND = "Classes of 4D-STEM patterns: classification report"
-TITLE = "classification report"
 MOST_COLUMNS = 30  # of a table of classes, or rows of one of errors
 
 
@@ -105,4 +104,4 @@ def samples(evaluation: ClassEvaluation) -> str:
     return sample_table(evaluation, ("Class", "Vote", "Right", "Patterns"), cells, texts=2)
 
 
-REPORT = TaskReport(KIND, TITLE, ClassEvaluation, score_table, headline, samples, details)
+REPORT = TaskReport(KIND, ClassEvaluation, score_table, headline, samples, details)

@@ -36,7 +36,7 @@ from .score_tables import (
 )
 from .summary import sample_conditions, worst_first
 
-KIND, TITLE = "Electron density from 4D-STEM: reconstruction report", "reconstruction report"
+KIND = "Electron density from 4D-STEM: reconstruction report"
 WORST_ROWS = 10  # of the table of the worst samples
 
 
@@ -85,7 +85,7 @@ def _part(run_dir: Path) -> ResultPart:
         parts = (*parts, depth_section.section(by_depth, predictions[0] if predictions else [], bins or {}))
     listed = samples(evaluation) if evaluation else missing("None.")
     terms, settings = {"huber": "its Huber term"}, {"delta": "Huber\ndelta"}
-    return ResultPart(KIND, TITLE, "\n".join(parts), listed, run, terms, settings)
+    return ResultPart(KIND, "\n".join(parts), listed, run, terms, settings)
 
 
 def headline(evaluation: Evaluation) -> str:

@@ -15,7 +15,6 @@ from ..splits import MEANINGS, last
 from .scores import EmbedEvaluation, EmbedRow
 
 KIND = "Latent space of 4D-STEM patterns: embedding report"
-TITLE = "embedding report"
 PICTURE = "latent_space.png"  # in the run directory
 LARGEST_PICTURE_BYTES = 2**24
 
@@ -81,4 +80,4 @@ def samples(evaluation: EmbedEvaluation) -> str:
     return sample_table(evaluation, ("Network", "Components", "Mean pattern", "Patterns"), cells)
 
 
-REPORT = TaskReport(KIND, TITLE, EmbedEvaluation, score_table, headline, samples, details)
+REPORT = TaskReport(KIND, EmbedEvaluation, score_table, headline, samples, details)

@@ -10,7 +10,6 @@ from .quantities import QUANTITIES
 from .scores import EstimateEvaluation, EstimateRow
 
 KIND = "Thickness, defocus and tilt from 4D-STEM: estimation report"
-TITLE = "estimation report"
 
 
 def check(evaluation: EstimateEvaluation) -> None:
@@ -75,4 +74,4 @@ def _size(evaluation: Mapping[str, Any], split: str) -> int:
     return sum(row["split"] == split for row in evaluation["samples"])
 
 
-REPORT = TaskReport(KIND, TITLE, EstimateEvaluation, score_table, headline, samples, check=check)
+REPORT = TaskReport(KIND, EstimateEvaluation, score_table, headline, samples, check=check)

@@ -12,7 +12,6 @@ from .pictures import FILE_NAME, examples_figure, read_examples
 from .scores import SegmentEvaluation, SegmentRow
 
 KIND = "Parts of 4D-STEM scans: segmentation report"
-TITLE = "segmentation report"
 MEANINGS = {
     "composites": "patterns of several held-out samples, put together",
     "specimens": "simulated as a whole, with the class that fills most of the thickness as label",
@@ -88,4 +87,4 @@ def samples(evaluation: SegmentEvaluation) -> str:
     return sample_table(evaluation, ("Kind", "Positions", "Matrix", "Right"), cells, texts=1)
 
 
-REPORT = TaskReport(KIND, TITLE, SegmentEvaluation, score_table, headline, samples, details)
+REPORT = TaskReport(KIND, SegmentEvaluation, score_table, headline, samples, details)
