@@ -136,8 +136,7 @@ def entries_of_specimen(
     """Yields the entries of a specimen."""
     scatters = config.simulation.method == "scatter"
     samples = list(_samples(config, specimen.name))
-    cells = specimen.cells
-    found = _cuts(config, cells, samples) if scatters else _thicknesses(config, cells)
+    found = _by_thickness(config, specimen.cells, samples)
     for sample, thickness, varied in samples:
         reason, cost = found[thickness]
         yield Entry(
@@ -210,75 +209,51 @@ def _samples(config: SimulationConfig, specimen: str) -> Iterator[tuple[str, flo
             yield f"{specimen}-{thickness:g}A-v{number}", thickness, varied | own
 
 
-def _thicknesses(config: SimulationConfig, cells: RectangularCells | InputError) -> dict[float, tuple[str | None, int]]:
-    """Returns, for each thickness, the reason why it is skipped, if it is, and its cost.
-
-    A thickness is skipped if no supercell can be built, or if its supercell is that of an earlier thickness.
-    """
-    specimen = config.specimen
-    if isinstance(cells, InputError):
-        return dict.fromkeys(specimen.thickness_angstrom, (str(cells), 0))
-    thickest, too_thick, reason = thickest_supercell(cells, specimen)
-    found: dict[float, tuple[str | None, int]] = {}
-    first: dict[int, float] = {}
-    for thickness in specimen.thickness_angstrom:
-        repeats = cells.repeats(thickness)
-        same = first.setdefault(repeats, thickness)
-        if thickest is None or thickness >= too_thick:
-            found[thickness] = reason, 0
-        elif same != thickness:
-            period = f"{repeats} × the crystal's period of {cells.repeat_angstrom:.2f} Å"
-            found[thickness] = f"{thickness:g} Å is {period}, and so is {same:g} Å", 0
-        else:
-            found[thickness] = None, _cost(config, thickest, repeats * cells.repeat_angstrom)
-    return found
-
-
-def _cuts(
+def _by_thickness(
     config: SimulationConfig, cells: RectangularCells | InputError, samples: Sequence[tuple[str, float, VariedValues]]
 ) -> dict[float, tuple[str | None, int]]:
-    """Returns what `_thicknesses` does for samples that are cut from one specimen.
+    """Returns, for each thickness of a specimen's samples, the reason why it is skipped, if it is, and its cost.
 
-    A thickness is skipped if no supercell can be built, or if it has as many slices as an earlier one and no other
-    microscope.
+    A thickness is skipped if no supercell can be built, or if its supercell is that of an earlier thickness. Of samples
+    that are cut from one specimen, it is skipped if it has as many slices as an earlier one and no other microscope.
     """
     thicknesses = dict.fromkeys(thickness for _, thickness, _ in samples)
     if isinstance(cells, InputError):
         return dict.fromkeys(thicknesses, (str(cells), 0))
     fit, too_thick, reason = thickest_supercell(cells, config.specimen)
+    scatters = config.simulation.method == "scatter"
+    differ = scatters and isinstance(config.variation, RandomVariation)
     found: dict[float, tuple[str | None, int]] = {}
     first: dict[int, float] = {}
     for thickness in thicknesses:
         if fit is None or thickness >= too_thick:
             found[thickness] = reason, 0
             continue
-        slices, _ = slices_of_sample(config, fit, thickness)
-        same = thickness if isinstance(config.variation, RandomVariation) else first.setdefault(slices, thickness)
+        count = slices_of_sample(config, fit, thickness)[0] if scatters else cells.repeats(thickness)
+        same = thickness if differ else first.setdefault(count, thickness)
         if same != thickness:
-            found[thickness] = f"{thickness:g} Å is {slices} slices of the specimen, and so is {same:g} Å", 0
+            period = f"× the crystal's period of {cells.repeat_angstrom:.2f} Å"
+            what = f"{count} {'slices of the specimen' if scatters else period}"
+            found[thickness] = f"{thickness:g} Å is {what}, and so is {same:g} Å", 0
         else:
-            found[thickness] = None, _cost_of_cut(config, fit, len(samples))
+            depth = fit.lengths_angstrom[2] if scatters else count * cells.repeat_angstrom
+            found[thickness] = None, _cost(config, fit, depth, len(samples) if scatters else 0)
     return found
 
 
-def _cost(config: SimulationConfig, thickest: CellFit, depth_angstrom: float) -> int:
-    """Returns slices × pixels × probes of the supercell `thickest` with another depth.
+def _cost(config: SimulationConfig, fit: CellFit, depth_angstrom: float, cuts: int) -> int:
+    """Returns slices × pixels × probes of the supercell `fit` with another depth.
 
-    The sides of the best supercell may change with the depth; the cost ignores that. It also leaves out what is the
-    same for all samples, and the number of atoms, which predicts the time less well than the pixels do: on
+    Of a specimen from which `cuts` samples are cut, above 0, each costs its share of the plane waves, and adding its
+    probes up. The sides of the best supercell may change with the depth; the cost ignores that. It also leaves out what
+    is the same for all samples, and the number of atoms, which predicts the time less well than the pixels do: on
     configs/summit.yaml, the busiest of 16 ranks has 4 to 10% more than the mean, by atoms × slices 17%.
     """
-    ny, nx = simulation_grid(config, thickest.lengths_angstrom).shape
-    probes = math.prod(config.scan.shape or (1, 1))
-    return slice_count(depth_angstrom, equal_thickness(config, thickest.lengths_angstrom)) * ny * nx * probes
-
-
-def _cost_of_cut(config: SimulationConfig, fit: CellFit, samples: int) -> int:
-    """Returns the cost of one of `samples` of a specimen: its share of the plane waves, and adding its probes up."""
-    ny, nx = simulation_grid(config, fit.lengths_angstrom).shape
-    lx, ly, lz = fit.lengths_angstrom
+    lengths, probes = fit.lengths_angstrom, math.prod(config.scan.shape or (1, 1))
+    ny, nx = simulation_grid(config, lengths).shape
+    slices = slice_count(depth_angstrom, equal_thickness(config, lengths))
+    if not cuts:
+        return slices * ny * nx * probes
     radius = 1e-3 * largest_angle_mrad(config) / wavelength_angstrom(config.microscope.energy_ev)
-    beams = math.pi * radius**2 * lx * ly
-    slices = slice_count(lz, equal_thickness(config, fit.lengths_angstrom))
-    probes = math.prod(config.scan.shape or (1, 1))
-    return round(ny * nx * (slices * beams / samples + _SLICES_PER_SUM * probes))
+    beams = math.pi * radius**2 * lengths[0] * lengths[1]
+    return round(ny * nx * (slices * beams / cuts + _SLICES_PER_SUM * probes))

@@ -12,10 +12,11 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired
 
 import numpy as np
 import xxhash
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.config.materials import Split
 from namsa.config.simulation import SimulationConfig
@@ -27,7 +28,7 @@ from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import SPLITS, Entry, SplitName
 from namsa.errors import InputError, SimulationWarning
 from namsa.files import read_bytes, read_text, write_text_atomic
-from namsa.json_files import LARGEST_FILE_BYTES, parse_json
+from namsa.json_files import LARGEST_FILE_BYTES, parse_json, parse_typed
 from namsa.text import shorten
 from namsa.version import __version__
 
@@ -266,22 +267,7 @@ def _read_header(path: Path) -> tuple[Header, str, str]:
     if header.pop("digest", None) != _digest(header, body):
         lines, listed = body.count("\n"), shorten(header.get("entries"))
         raise InputError(f"{path} was cut short or edited since it was written ({lines} entries of {listed}): {remedy}")
-    return _checked_header(header, path, remedy), body, remedy
-
-
-def _checked_header(header: dict[str, Any], path: Path, remedy: str) -> Header:
-    """Returns the header if the values that are used have their types; the digest says that they were written so."""
-    merged = header.get("merged", {})
-    if isinstance(merged, dict) and all(
-        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in merged.values()
-    ):
-        wrong = [key for key in ("name", "config_hash", "samples_hash") if not isinstance(header.get(key), str)]
-    else:
-        wrong = ["merged"]
-    if wrong:
-        raise InputError(f"{path}, line 1: {wrong[0]} is {shorten(header.get(wrong[0]))}, which is no text: {remedy}")
-    checked: Any = header
-    return checked
+    return parse_typed(Header, json.dumps(header), f"{path}, line 1", remedy), body, remedy
 
 
 def _digest(header: Mapping[str, Any], body: str) -> str:

@@ -29,9 +29,9 @@ class Implementation(NamedTuple):
     plane_waves: Callable[[Grid, Slices, Array], PlaneWaves]  # makes plane waves of (grid, slices, propagator)
 
 
-PLAIN = Implementation("plain", multislice.PlainEngine, multislice.PlainPlaneWaves)
+PLAIN = Implementation("plain", multislice.PlainEngine, multislice.PlainEngine)
 FUSED = Implementation("fused", fused.FusedEngine, fused.FusedPlaneWaves)
-FUSED_GPU = Implementation("fused", fused_gpu.FusedGpuEngine, multislice.PlainPlaneWaves)
+FUSED_GPU = Implementation("fused", fused_gpu.FusedGpuEngine, multislice.PlainEngine)
 
 
 def choose_implementation(

@@ -7,6 +7,7 @@ The plain engine works for every grid and array module. The faster engines are t
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,23 +19,29 @@ from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import Slices
 
 
+@dataclass(frozen=True)
 class PlainEngine:
-    """Multislice with the FFT of SciPy or CuPy.
+    """Multislice of probes, and of plane waves, with the FFT of SciPy or CuPy."""
 
-    Args:
-        slices: The specimen's transmission functions.
-        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first, or those of slices of several
-            thicknesses, (m, ny, nx).
-    """
-
-    def __init__(self, grid: Grid, slices: Slices, fresnel: Array) -> None:
-        self.grid = grid
-        self.slices = slices
-        self.fresnel = fresnel
+    grid: Grid
+    slices: Slices  # the specimen's transmission functions
+    fresnel: Array  # the propagator over one slice, (ny, nx) complex, zero frequency first, or several, (m, ny, nx)
 
     def prepare(self, lens: Array) -> "PlainProbes":
         """Returns the probes of `lens` (ny, nx); see `namsa.engines.interface.Engine.prepare`."""
         return PlainProbes(self, lens)
+
+    def exit_waves(self, indices: npt.NDArray[np.int64], depths: Sequence[int], pixels: npt.NDArray[np.int64]) -> Array:
+        """Returns waves (m, n, p); see `namsa.engines.interface.PlaneWaves.exit_waves`."""
+        xp = array_module(self.fresnel)
+        waves = xp.zeros((len(indices), self.grid.shape[0] * self.grid.shape[1]), self.fresnel.dtype)
+        waves[xp.arange(len(indices)), xp.asarray(indices)] = 1
+        waves, pixels = waves.reshape(-1, *self.grid.shape), xp.asarray(pixels)
+        out = xp.empty((len(depths), len(indices), len(pixels)), waves.dtype)
+        for behind, part in zip(out, self.slices.parts(depths), strict=True):
+            waves = exit_waves(waves, part, self.fresnel)
+            behind[...] = waves.reshape(len(indices), -1)[:, pixels]
+        return out
 
 
 class PlainProbes(BatchedProbes):
@@ -49,27 +56,6 @@ class PlainProbes(BatchedProbes):
         """Returns the patterns (n, ny, nx) of probes at `positions` (n, 2), in the precision of the lens."""
         waves = optics.probes(self._lens, self._engine.grid, positions)
         return intensity(exit_waves(waves, self._engine.slices, self._engine.fresnel))
-
-
-class PlainPlaneWaves:
-    """Plane waves propagated with the FFT of SciPy or CuPy. Arguments as `PlainEngine`."""
-
-    def __init__(self, grid: Grid, slices: Slices, fresnel: Array) -> None:
-        self.grid = grid
-        self.slices = slices
-        self.fresnel = fresnel
-
-    def exit_waves(self, indices: npt.NDArray[np.int64], depths: Sequence[int], pixels: npt.NDArray[np.int64]) -> Array:
-        """Returns waves (m, n, p); see `namsa.engines.interface.PlaneWaves.exit_waves`."""
-        xp = array_module(self.fresnel)
-        waves = xp.zeros((len(indices), self.grid.shape[0] * self.grid.shape[1]), self.fresnel.dtype)
-        waves[xp.arange(len(indices)), xp.asarray(indices)] = 1
-        waves, pixels = waves.reshape(-1, *self.grid.shape), xp.asarray(pixels)
-        out = xp.empty((len(depths), len(indices), len(pixels)), waves.dtype)
-        for behind, part in zip(out, self.slices.parts(depths), strict=True):
-            waves = exit_waves(waves, part, self.fresnel)
-            behind[...] = waves.reshape(len(indices), -1)[:, pixels]
-        return out
 
 
 def propagator(grid: Grid, wavelength: float, distance_angstrom: float) -> npt.NDArray[np.complex128]:

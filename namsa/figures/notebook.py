@@ -8,7 +8,7 @@ import numpy as np
 from namsa.figures.page_images import PageImage, image_url, limits_text, pattern_image
 from namsa.figures.panels import MAX_ASPECT
 from namsa.figures.sample_figure import caption, check_drawable
-from namsa.pixels import UNITS, SampleArrays, density_grid, pattern_grid
+from namsa.pixels import UNITS, SampleArrays, density_grid, pattern_grid, sample_arrays
 from namsa.text import plural
 
 IMAGE_HEIGHT = 160  # CSS pixels
@@ -71,32 +71,23 @@ def _rows(sample: SampleArrays) -> list[tuple[str, str]]:
     """Returns the rows of the table: name and value with units."""
     p = sample.provenance
     raster = p.get("scan_shape")
-    positions = _times(raster) + " raster" if raster else plural(len(sample.cbed), "position")
-    pixel = _times([f"{step:.4g}" for step in p["detector_sampling_mrad"]])
     y, x = p["extent_angstrom"]
+    pixel = _times([f"{step:.4g}" for step in p["detector_sampling_mrad"]])
+    remarks = {
+        "cbed": f"pixels of {pixel} mrad",
+        "density_by_depth": f"{UNITS['density']}; the density is its sum",
+    }
     return [
         ("energy", f"{p['energy_ev'] / 1e3:g} keV"),
         ("semiangle", f"{p['semiangle_mrad']:g} mrad"),
         ("thickness", f"{p['thickness_angstrom']:.2f} Å"),
         ("cell (y, x)", f"{y:.2f} × {x:.2f} Å"),
-        ("scan", positions),
-        ("cbed", f"{_times(sample.cbed.shape)} {sample.cbed.dtype}, pixels of {pixel} mrad"),
-        ("density", f"{_times(sample.density.shape)} {sample.density.dtype}, {UNITS['density']}"),
-        *_depth_rows(sample),
-        (
-            "projected_potential",
-            f"{_times(sample.projected_potential.shape)} {sample.projected_potential.dtype}, "
-            f"{UNITS['projected_potential']}",
+        ("scan", _times(raster) + " raster" if raster else plural(len(sample.cbed), "position")),
+        *(
+            (name, f"{_times(array.shape)} {array.dtype}, {remarks.get(name) or UNITS[name]}")
+            for name, array in sample_arrays(sample).items()
         ),
     ]
-
-
-def _depth_rows(sample: SampleArrays) -> list[tuple[str, str]]:
-    """Returns the row of the density by depth, if the sample has it."""
-    bins = sample.density_by_depth
-    if bins is None:
-        return []
-    return [("density_by_depth", f"{_times(bins.shape)} {bins.dtype}, {UNITS['density']}; the density is its sum")]
 
 
 def _times(numbers: Sequence[object]) -> str:

@@ -2,13 +2,13 @@
 
 import base64
 import html
-import struct
-import zlib
+import io
 from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
 import numpy.typing as npt
+import PIL.Image
 
 from namsa.figures.interpolation import FINE, interpolated
 from namsa.figures.panels import PATTERN, PATTERN_POWER, REAL_SPACE
@@ -51,23 +51,15 @@ def png_url(indices: npt.NDArray[np.uint8], colours: str, transparent: npt.NDArr
         transparent: Which pixels are, `(ny, nx)`; the others do without the first colour, for which they get the
             second. `None` for none.
     """
-    height, width = indices.shape
-    alpha = [] if transparent is None else [(b"tRNS", b"\0")]  # of the first colour; the others are opaque
+    options = {}
     if transparent is not None:
         indices = np.where(transparent, 0, np.maximum(indices, 1)).astype(np.uint8)
-    rows = np.zeros((height, width + 1), np.uint8)  # each row begins with its filter, here none
-    rows[:, 1:] = indices
-    parts = (
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),  # 8 bits, colour type 3
-        (b"PLTE", palette(colours).tobytes()),
-        *alpha,
-        (b"IDAT", zlib.compress(rows.tobytes(), 9)),
-        (b"IEND", b""),
-    )
-    chunks = [
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts
-    ]
-    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(chunks)).decode()
+        options = {"transparency": 0}
+    image = PIL.Image.fromarray(indices)
+    image.putpalette(palette(colours).tobytes())
+    file = io.BytesIO()
+    image.save(file, "PNG", compress_level=9, **options)
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def image_url(image: PageImage) -> str:

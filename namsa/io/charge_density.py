@@ -22,7 +22,7 @@ from scipy.spatial import KDTree
 
 from namsa.arrays import Floats
 from namsa.crystals.sites import check_cell, occupancies
-from namsa.crystals.structure_files import parse_vasp
+from namsa.crystals.structure_files import parse_cube, parse_vasp
 from namsa.errors import InputError
 from namsa.files import read_text
 from namsa.memory import check_memory_for
@@ -247,21 +247,9 @@ def _parse_chgcar(text: str) -> tuple[ase.Atoms, Floats]:
 
 
 def _parse_cube(text: str) -> tuple[ase.Atoms, Floats]:
-    """Returns atoms and density of a cube file: lengths in bohr, or in Å where a grid's number is negative."""
-    lines = text.splitlines(keepends=True)
-    count, *origin = lines[2].split()[:4]
-    grid = [line.split() for line in lines[3:6]]
-    shape, steps = [int(words[0]) for words in grid], np.array([words[1:4] for words in grid], float)
-    unit = 1.0 if min(shape) < 0 else BOHR_RADIUS
-    shape = [abs(n) for n in shape]
-    atoms_count = int(count)
-    if not 0 < atoms_count < len(lines):  # negative: of orbitals
-        raise InputError(f"a cube file of a density must have atoms, not {shorten(count)}")
-    rows = np.array([line.split()[:5] for line in lines[6 : 6 + atoms_count]], float)
-    positions = (rows[:, 2:] - np.array(origin, float)) * unit
-    cell = steps * np.array(shape)[:, None] * unit
-    atoms = ase.Atoms(numbers=rows[:, 0].astype(int), positions=positions, cell=cell, pbc=True)
-    values = _numbers("".join(lines[6 + atoms_count :]), shape)
+    """Returns atoms and density of a cube file."""
+    atoms, shape, before = parse_cube(text)
+    values = _numbers("".join(text.splitlines(keepends=True)[before:]), list(shape))
     return atoms, values.reshape(shape) / BOHR_RADIUS**3
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage, sparse
 
-from namsa.io.recording import PatternArray
+from namsa.io.recording import PatternView
 
 MOST_REACH = 3  # pixels, from which a bad pixel is interpolated
 Slope = tuple[tuple[float, float], tuple[float, float]]
@@ -51,24 +51,13 @@ def repair(
     return flat.reshape(patterns.shape)
 
 
-@dataclass(frozen=True)
-class ChangedPatterns:
-    """Patterns that are changed as they are read: a `PatternArray` of real numbers, but for its parts."""
-
-    stored: PatternArray  # the patterns as they are stored, `(sy, sx, dy, dx)`
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.stored.shape
+class ChangedPatterns(PatternView):
+    """Patterns `(sy, sx, dy, dx)` that become other real numbers as they are read."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the numbers: float64 if it is that of the file, otherwise float32."""
         return np.dtype(np.float64 if self.stored.dtype == np.float64 else np.float32)
-
-    @property
-    def chunks(self) -> tuple[int, ...] | None:
-        return self.stored.chunks
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from namsa.errors import InputError, WorkError
 from namsa.files import system_errors
 from namsa.io.planes import read_at
 from namsa.io.read_options import ReadOptions
-from namsa.io.recording import PatternArray
+from namsa.io.recording import PatternArray, PatternView
 
 Offsets = range | npt.NDArray[np.int64]
 Decode = Callable[[npt.NDArray[np.uint8]], Array]  # (frames, bytes) to (frames, dy, dx)
@@ -117,10 +117,9 @@ class JoinedFrames:
 
 
 @dataclass(frozen=True)
-class ScanOfFrames:
-    """The scan that frames are of, row after row."""
+class ScanOfFrames(PatternView):
+    """The scan that frames `(n, dy, dx)` are of, row after row."""
 
-    frames: PatternArray  # the frames, `(n, dy, dx)`
     scan_shape: tuple[int, int]  # rows and columns of the scan
     flyback: int = 0  # frames at the end of each row that are no part of the scan
     first: int = 0  # the scan's first frame
@@ -129,17 +128,13 @@ class ScanOfFrames:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape (scan y, scan x, detector y, detector x)."""
-        return (*self.scan_shape, *self.frames.shape[1:])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.frames.dtype
+        return (*self.scan_shape, *self.stored.shape[1:])
 
     @property
     def chunks(self) -> tuple[int, ...] | None:
-        if self.frames.chunks is None:
+        if self.stored.chunks is None:
             return None
-        count, *frame = self.frames.chunks
+        count, *frame = self.stored.chunks
         columns = self.scan_shape[1]
         return (max(1, min(self.scan_shape[0], count // (columns + self.flyback))), min(count, columns), *frame)
 
@@ -147,10 +142,10 @@ class ScanOfFrames:
         """Returns a part; there is a slice for each of the first axes."""
         slices = (*index, *(slice(None),) * (4 - len(index)))
         rows, columns = (range(*part.indices(n)) for part, n in zip(slices[:2], self.scan_shape, strict=True))
-        part = np.empty((len(rows), len(columns), *self.frames.shape[1:]), self.dtype)
+        part = np.empty((len(rows), len(columns), *self.stored.shape[1:]), self.dtype)
         if part.size and len(columns) == self.scan_shape[1] and rows.step == 1 and columns.step == 1:
             line = self.scan_shape[1] + self.flyback
-            frames = self.frames[self.first + rows.start * line : self.first + rows.stop * line - self.flyback,]
+            frames = self.stored[self.first + rows.start * line : self.first + rows.stop * line - self.flyback,]
             last = len(columns)
             for number in range(len(rows)):
                 part[number] = frames[number * line : number * line + last]
@@ -158,15 +153,14 @@ class ScanOfFrames:
             low, high = min(columns), max(columns) + 1
             for number, row in enumerate(rows):
                 first = self.first + row * (self.scan_shape[1] + self.flyback)
-                part[number] = self.frames[first + low : first + high,][[column - low for column in columns]]
+                part[number] = self.stored[first + low : first + high,][[column - low for column in columns]]
         return part[:, :, slices[2], slices[3]]
 
 
 @dataclass(frozen=True)
-class SeriesOfFrames:
-    """A series of scans that frames are of, one scan after the other."""
+class SeriesOfFrames(PatternView):
+    """A series of scans that frames `(n, dy, dx)` are of, one scan after the other."""
 
-    frames: PatternArray  # the frames, `(n, dy, dx)`
     count: int  # number of scans
     scan_shape: tuple[int, int]  # rows and columns of each
     chunks: None = None
@@ -174,17 +168,13 @@ class SeriesOfFrames:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape (scan, scan y, scan x, detector y, detector x)."""
-        return (self.count, *self.scan_shape, *self.frames.shape[1:])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.frames.dtype
+        return (self.count, *self.scan_shape, *self.stored.shape[1:])
 
     def __getitem__(self, index: tuple[slice, ...]) -> Array:
         """Returns a part; there is a slice for each of the first axes."""
         size = math.prod(self.scan_shape)
         numbers = range(*index[0].indices(self.count))
-        return np.stack([ScanOfFrames(self.frames, self.scan_shape, 0, n * size)[index[1:]] for n in numbers])
+        return np.stack([ScanOfFrames(self.stored, self.scan_shape, 0, n * size)[index[1:]] for n in numbers])
 
 
 def file_frames(

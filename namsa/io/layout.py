@@ -8,33 +8,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError
 from namsa.io.frames import scan_of_frames
 from namsa.io.read_options import FRAME_AXES, SCAN_AXES, ReadOptions
-from namsa.io.recording import PatternArray, Recording
+from namsa.io.recording import PatternArray, PatternView, Recording
 from namsa.io.stored_calibration import NO_AXIS, Calibration, StoredAxis, calibration_of_axes, origin_angstrom
+from namsa.text import shorten
 
 USUAL = {3: FRAME_AXES, 4: SCAN_AXES, 5: ("t", *SCAN_AXES)}  # by the number of axes
 
 
 @dataclass(frozen=True)
-class AxesView:
+class AxesView(PatternView):
     """An array whose axes are in another order, with some fixed at one index."""
 
-    stored: PatternArray  # the array as it is stored
     axes: tuple[int, ...]  # the stored axis that each axis is
     fixed: Mapping[int, int] = field(default_factory=dict)  # index along each of the other stored axes
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.stored.shape[axis] for axis in self.axes)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.stored.dtype
 
     @property
     def chunks(self) -> tuple[int, ...] | None:
@@ -50,34 +45,40 @@ class AxesView:
 
 
 @dataclass(frozen=True)
-class FramesOfScan:
-    """The patterns of a scan as frames, row after row."""
-
-    scan: PatternArray  # the scan, `(sy, sx, dy, dx)`
+class FramesOfScan(PatternView):
+    """The patterns of a scan `(sy, sx, dy, dx)` as frames, row after row."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape (n, dy, dx)."""
-        sy, sx, *frame = self.scan.shape
+        sy, sx, *frame = self.stored.shape
         return (sy * sx, *frame)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.scan.dtype
 
     @property
     def chunks(self) -> tuple[int, ...]:
         """The shape of the pieces that are read together: whole rows."""
-        return ((self.scan.chunks or (1,))[0] * self.scan.shape[1], *self.scan.shape[2:])
+        return ((self.stored.chunks or (1,))[0] * self.stored.shape[1], *self.stored.shape[2:])
 
     def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
         """Returns consecutive frames."""
         start, stop, _ = index[0].indices(self.shape[0])
-        columns = self.scan.shape[1]
+        columns = self.stored.shape[1]
         row = start // columns
-        rows = self.scan[slice(row, -(-max(start, stop) // columns)), slice(0, columns)]
+        rows = self.stored[slice(row, -(-max(start, stop) // columns)), slice(0, columns)]
         frames = rows.reshape(-1, *self.shape[1:])[start - row * columns : max(start, stop) - row * columns]
         return frames[(slice(None), *index[1:])]
+
+
+def only_array(axes: Mapping[str, int], path: Path) -> str:
+    """Returns which of a file's arrays is the only one of four axes, or of five or three, by the axes of each."""
+    for count in (4, 5, 3):
+        found = [each for each, number in axes.items() if number == count]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            listed = shorten(", ".join(found), 200)
+            raise InputError(f"{path} holds several arrays of {count} axes: choose one with --dataset: {listed}")
+    raise InputError(f"{path} holds no array of three to five axes: it has {shorten(', '.join(axes), 200) or 'none'}")
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,25 @@ class Opened(ExitStack):
         self.closed = True
 
 
+@dataclass(frozen=True)
+class PatternView:
+    """Patterns that are read from others: a `PatternArray` but for its parts."""
+
+    stored: PatternArray  # the others
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.stored.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.stored.dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        return self.stored.chunks
+
+
 class PatternScan(Closing):
     """A scan whose patterns are read by slices: what a `Recording` and a calibrated scan have in common.
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from namsa.errors import InputError
 from namsa.files import open_regular
 from namsa.io.frames import ScanOfFrames, SeriesOfFrames, file_frames
-from namsa.io.layout import AxesView, arrange
+from namsa.io.layout import AxesView, arrange, only_array
 from namsa.io.planes import ScanPlanes
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import ArrayPatterns, PatternArray, Recording
@@ -125,14 +125,7 @@ def _chosen(archive: zipfile.ZipFile, path: Path, name: str | None) -> zipfile.Z
         with archive.open(member) as opened:
             shape, _, stored = read_header(opened, f"{path}, {shorten(each)},")
         axes[each] = len(shape) if stored.kind in "uif" and 0 not in shape else 0
-    for count in (4, 5, 3):
-        found = [each for each, number in axes.items() if number == count]
-        if len(found) == 1:
-            return members[found[0]]
-        if found:
-            listed = shorten(", ".join(found), 200)
-            raise InputError(f"{path} holds several arrays of {count} axes: choose one with --dataset: {listed}")
-    raise InputError(f"{path} holds no array of three to five axes: it has {shorten(', '.join(members), 200)}")
+    return members[only_array(axes, path)]
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, file: BinaryIO, name: str) -> PatternArray:

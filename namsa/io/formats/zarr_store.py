@@ -24,9 +24,9 @@ import numpy.typing as npt
 from namsa.errors import InputError, WorkError
 from namsa.io.formats.zarr_files import BLOSC_HEADER, JSON_BYTES, Archive, Files, Folder, is_array
 from namsa.io.hdf5_process import COMPRESSION, UNWRITTEN_BYTES
-from namsa.io.layout import arrange
+from namsa.io.layout import arrange, only_array
 from namsa.io.read_options import ReadOptions
-from namsa.io.recording import Recording
+from namsa.io.recording import PatternView, Recording
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File
 from namsa.io.stored_calibration import StoredAxis, axis_order
 from namsa.io.units import as_number, finite, positive
@@ -40,7 +40,6 @@ ARCHIVE = b"PK\3\4"
 ROOTS = ("zarr.json", ".zgroup", ".zarray")
 METADATA = (*ROOTS, ".zattrs", ".zmetadata")
 CHUNK_BYTES = 2**30
-MAX_CHOICES = 12
 CHUNK_OVERHEAD_BYTES = 2**20
 CODECS = {
     *("blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "shuffle", "bitshuffle", "delta", "packbits"),
@@ -100,37 +99,23 @@ class _ZarrFile(Hdf5File):
 
 
 @dataclass(frozen=True)
-class _ZarrPatterns:
+class _ZarrPatterns(PatternView):
     """An array of a store."""
 
-    array: Hdf5Dataset
     files: Files
     chunk_name: Callable[[tuple[int, ...]], str]
     packed_by_blosc: bool
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.array.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.array.dtype
-
-    @property
-    def chunks(self) -> tuple[int, ...]:
-        assert self.array.chunks is not None
-        return self.array.chunks
-
     def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
         try:
             self._check_chunks(index)
-            return self.array[index]
+            return self.stored[index]
         except (InputError, ValueError) as error:
             raise WorkError(f"cannot read {self.files.path}, it is damaged: {shorten(error, 200)}") from None
 
     def _check_chunks(self, index: tuple[slice, ...]) -> None:
         """Checks that chunks are not larger than what they hold, and that those of Blosc are as long as they say."""
-        shape = self.chunks
+        shape = self.chunks or self.shape
         unpacked = math.prod(shape) * self.dtype.itemsize
         slices = (*index, *(slice(None),) * (len(self.shape) - len(index)))
         touched = []
@@ -180,7 +165,7 @@ def _describe(files: Files, process: _ZarrFile, options: ReadOptions) -> Recordi
 
 
 def _find(files: Files, path: Path, name: str | None) -> str:
-    """Returns the name of the array that is asked for, or of the only one of four axes, or else of three."""
+    """Returns the name of the array that is asked for, or `only_array`."""
     if name is not None:
         name = name.strip("/")
         if ".." in name.split("/") or not _array_json(files, name):
@@ -188,15 +173,7 @@ def _find(files: Files, path: Path, name: str | None) -> str:
         return name
     names = {each.rpartition("/")[0] for each in files.names()}
     shapes = {each: _array_json(files, each).get("shape") for each in sorted(names)}
-    axes = {each: len(shape) if isinstance(shape, list) else 0 for each, shape in shapes.items()}
-    for count in (4, 5, 3):
-        found = [each for each, number in axes.items() if number == count]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            shown = ", ".join(map(shorten, found[:MAX_CHOICES]))
-            raise InputError(f"{path} holds several arrays of {count} axes: choose one with --dataset: {shown}")
-    raise InputError(f"{path} holds no array of four axes: a scan is stored as (y, x, detector y, detector x)")
+    return only_array({each: len(shape) for each, shape in shapes.items() if isinstance(shape, list)}, path)
 
 
 def _array_json(files: Files, name: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def by_reuse(strong, wave, pixels=None):
     return prism.PrismEngine(grid, matrix, batch=16).prepare(wave).patterns
 
 
-def matrices(strong, beams, pixels=None, depths=None, plane_waves=multislice.PlainPlaneWaves, **options):
+def matrices(strong, beams, pixels=None, depths=None, plane_waves=multislice.PlainEngine, **options):
     _, slices, fresnel = strong
     reuse = prism.PlaneWaveReuse(beams, prism.detected_pixels(fresnel) if pixels is None else pixels, batch=16)
     return prism.scattering_matrices(plane_waves(*strong), fresnel, reuse, depths or [len(slices.order)], **options)
@@ -176,7 +176,7 @@ def test_plane_waves_of_the_fused_engine(strong):
     beams = np.flatnonzero(lens(grid, dtype, (4.0, -7.0)))[::7]
     depths, pixels = [1, 4, len(strong[1].order)], np.flatnonzero(fresnel)[::3]
     fused_waves = fused.FusedPlaneWaves(*strong).exit_waves(beams, depths, pixels)
-    expected = multislice.PlainPlaneWaves(*strong).exit_waves(beams, depths, pixels)
+    expected = multislice.PlainEngine(*strong).exit_waves(beams, depths, pixels)
     assert fused_waves.dtype == expected.dtype
     for own, other in zip(fused_waves, expected, strict=True):
         assert np.linalg.norm(own - other) < TOLERANCE[dtype] * np.linalg.norm(other)
@@ -189,7 +189,7 @@ ENGINES = [multislice, pytest.param(fused, marks=pytest.mark.skipif(not fused.av
 def test_waves_at_depths_are_those_behind_the_first_slices(strong, module):
     grid, slices, fresnel = strong
     dtype = fresnel.dtype.type
-    plane_waves = fused.FusedPlaneWaves if module is fused else multislice.PlainPlaneWaves
+    plane_waves = fused.FusedPlaneWaves if module is fused else multislice.PlainEngine
     wave, depths = lens(grid, dtype), [2, 5, len(slices.order)]
     found = matrices(strong, wave != 0, depths=depths, plane_waves=plane_waves)
     for matrix, depth in zip(found, depths, strict=True):
