@@ -17,7 +17,8 @@ Ptychography's settings, its number of iterations and the line from phase to den
 --dev, by default those of rivals/development.py, as in reconstruct_vs_rivals.py. Then they are applied to all of
 --cases. "SSIM" is under that line, "own fit" under the line that fits this very case best. A border of 2 Å is left out.
 "Failed": no finite image, or an own fit below 0.5. Networks are judged as they are. A network of ours goes through
-`train.reconstruct`, as a user's would; where that refuses a file, it has failed.
+`train.reconstruct`, as a user's would; where that refuses a file, it has failed. "network, refined" is the same with
+--refine-steps; it alone is told the nominal thickness and the formula.
 
 "CPU s" is the time of all threads, from reading the patterns to the image, without imports and without the estimate of
 the defocus; of a network of ours without its first call, which traces it.
@@ -34,7 +35,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -42,16 +43,19 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
+from reality_cases import LISTS
+from reality_specimens import SPECIMENS
 from rivals.methods import SEARCH, Programs, images, install, program_of
 from rivals.results import Results, Row, ratio, show
 from rivals.search import FOCUS_BY, Choice, at, focused, judge, search
 from rivals.stacks import TOLD, Image, Stack, case
 
 from namsa.errors import InputError, WorkError
+from train.tasks.density.halves import column_errors
 
 FAILED = 0.5  # own fit
-NETWORK, LEARNED = "network", "PtychoNN's kind"
-METHODS = (NETWORK, LEARNED, *SEARCH)
+NETWORK, REFINED, LEARNED = "network", "network, refined", "PtychoNN's kind"
+METHODS = (NETWORK, REFINED, LEARNED, *SEARCH)
 MADE_WITH = ("iterations", "focuses", "begin", "told")  # options that a row of ptychography depends on
 
 
@@ -71,9 +75,11 @@ def main() -> None:
 
 def measure(options: argparse.Namespace, paths: list[Path], cases: list[Stack], results: Results) -> None:
     """Adds the rows of all of the methods that are asked for, networks first."""
-    if NETWORK in options.methods:
-        for stack, found in zip(cases, through_network(options.checkpoint, paths), strict=True):
-            results.add(judged(NETWORK, stack, *found) | {"made": {"checkpoint": options.checkpoint}})
+    for method, steps in ((NETWORK, 0), (REFINED, options.refine_steps)):
+        if method in options.methods:
+            for stack, (image, seconds, facts) in zip(cases, through_network(options, paths, steps), strict=True):
+                made = {"checkpoint": options.checkpoint, "steps": steps}
+                results.add(judged(method, stack, image, seconds) | facts | {"made": made})
     if LEARNED in options.methods:
         from learned_rival import load, reconstruct
 
@@ -142,6 +148,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="all; networks where they are given")
     parser.add_argument("--told", nargs="+", default=[], metavar="NAME", help="what else of the provenance is told")
     parser.add_argument("--checkpoint", help="a network of ours: a run directory, a checkpoint or a name")
+    parser.add_argument("--refine-steps", type=int, default=20, help=f"of {REFINED!r}, at most")
     parser.add_argument("--learned", type=Path, help="a network of learned_rival.py")
     parser.add_argument("--iterations", type=int, nargs="+", default=[3, 6, 12, 24, 50])
     parser.add_argument("--axes", nargs="*", help="search these settings only (`SEARCH` has their names)")
@@ -155,6 +162,7 @@ def parse() -> argparse.Namespace:
     options.methods = options.methods or [*given, *SEARCH]
     for method, needed, flag in (
         (NETWORK, options.checkpoint, "--checkpoint"),
+        (REFINED, options.checkpoint, "--checkpoint"),
         (LEARNED, options.learned, "--learned"),
     ):
         if method in options.methods and not needed and not options.show:
@@ -170,27 +178,44 @@ def files(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def through_network(checkpoint: str, paths: Iterable[Path]) -> list[tuple[Image, float]]:
-    """A network's density of each file, NaN where it refuses the file, and its CPU seconds."""
+def through_network(
+    options: argparse.Namespace, paths: Iterable[Path], steps: int
+) -> Iterator[tuple[Image, float, dict[str, Any]]]:
+    """Yields the density of each file, NaN where it is refused, the CPU seconds, and facts of refinement."""
     import train
 
-    model, found = train.load_model(checkpoint), []
-    for path in [next(iter(paths)), *paths]:  # the first one twice: TensorFlow traces the network
-        started = time.process_time()
+    model = train.load_model(options.checkpoint)
+    train.reconstruct(next(iter(paths)), model, beam_intensity=1.0)  # TensorFlow traces the network
+    how = train.ReconstructionOptions(refine_steps=steps, trust=False)
+    for path in paths:
+        known = specimen(path) if steps else None
+        started, facts = time.process_time(), {}
         try:
-            options = train.ReconstructionOptions(trust=False)
-            density = train.reconstruct(path, model, beam_intensity=1.0, options=options).density
+            result = train.reconstruct(path, model, beam_intensity=1.0, specimen=known, options=how)
+            density, blocks = result.density, result.provenance.get("refined", {"blocks": []})["blocks"]
+            facts = {"refined": blocks[0]} if blocks else {}
         except InputError as refused:
             log(str(refused))
             density = np.full_like(case(path).truth["density"], np.nan)
-        found.append((density.astype(np.float64), time.process_time() - started))
-    return found[1:]
+        yield density.astype(np.float64), time.process_time() - started, facts
+
+
+def specimen(path: Path) -> Any:
+    """What refinement is told of a case: its nominal thickness and its formula."""
+    import train
+
+    known = {each.name: each for cases in LISTS.values() for each in cases}[path.stem]
+    formula = SPECIMENS[known.specimen](known.thickness).get_chemical_formula()
+    return train.KnownSpecimen(known.thickness, formula)
 
 
 def judged(method: str, stack: Stack, image: Image, seconds: float, line: tuple[float, float] = (1.0, 0.0)) -> Row:
     """The row of an image that took so many CPU seconds."""
     finite = bool(np.isfinite(image).all() and np.ptp(image))
     numbers = judge(image if finite else np.zeros_like(image), stack, "density", line)
+    errors = column_errors(image, stack.truth["density"], stack.frame) if finite else None
+    # `column_errors` has the error of the mean of two independent images; the truth has none.
+    numbers["column_rms_angstrom"] = 2 * errors.position_angstrom if errors else None
     failed = not finite or (numbers["own_ssim"] or 0.0) < FAILED
     return {"method": method, "case": stack.id, **numbers, "cpu_seconds": seconds, "failed": failed}
 

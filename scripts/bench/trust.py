@@ -1,6 +1,6 @@
-"""Reliability of the consistency score, and the effect of refinement, on materials that training never saw.
+"""Reliability of the consistency score on materials that training never saw.
 
-    scripts/uv run python scripts/bench/trust.py runs/quickstart [--every 5] [--refined 10] [--json]
+    scripts/uv run python scripts/bench/trust.py runs/quickstart [--every 5] [--json]
 
 Each density is simulated and compared with the patterns of the sample (`namsa.inverse.consistency`). The densities are
 the true one, whose score is the lower limit that band limit, elements and the order along the beam set; that of the
@@ -12,8 +12,7 @@ network; and wrong ones, derived from the true one:
 
 "fitted" is without the elements, with a fitted scale of the potential; "elements" is with them. A wrong density counts
 as detected if its score is above that of the true one ("truth") or of the network's ("network"). Rank correlations are
-over samples, between the score of the network's density and its true error. Refinement takes 30 steps from the
-network's density.
+over samples, between the score of the network's density and its true error.
 
 "ratio" is the lowest score of the shifted, mirrored and other densities divided by that of the true one: the median
 over samples.
@@ -40,7 +39,7 @@ from scipy.stats import spearmanr
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.inverse import consistency, mott_bethe
-from train.apply import ensemble, refine, weights
+from train.apply import ensemble, weights
 from train.apply.models import load_model
 from train.measure.metrics import image_metrics
 
@@ -54,8 +53,7 @@ def main() -> int:
     thicknesses = sorted({s["wanted"] for s in samples})
     summary = [summarise([s for s in samples if s["wanted"] == t], f"{t:g} Å") for t in thicknesses]
     summary.append(summarise(samples, "all"))
-    refined = [s for s in samples if "refined" in s]
-    show(summary, refined)
+    show(summary)
     if options.json:
         ratio = float(np.median([min(s["fitted"][n] for n in WRONG_PLACE) / s["fitted"]["truth"] for s in samples]))
         print(json.dumps({"ratio": ratio, "summary": summary, "samples": samples}))
@@ -66,7 +64,6 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dir", type=Path, help="a trained run whose target is on the scan")
     parser.add_argument("--every", type=int, default=5, help="every n-th held-out sample")
-    parser.add_argument("--refined", type=int, default=10, help="how many of them are refined")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
@@ -81,7 +78,6 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         transfer = mott_bethe.fit(dataset.read(entry.id) for entry in present if entry.split == "train")
         every = [entry for entry in present if entry.split != "train"]
         held_out = every[:: options.every]
-        apart = max(1, len(held_out) // max(1, options.refined))
         for index, entry in enumerate(track(held_out, "samples", console=Console(stderr=True))):
             record = dataset.read(entry.id)
             p = record.provenance
@@ -108,9 +104,6 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 if name == "fitted":
                     error = uniform_filter(abs(network - truth), 3).ravel()[simulation.inside]
                     found["local"] = float(spearmanr(checks["network"].map.ravel()[simulation.inside], error)[0])
-            if index % apart == 0 and options.refined:
-                after = refine.refine(network, patterns, simulation, transfer)
-                found["refined"] = numbers(after.density, truth, experiment) | {"scores": after.scores}
             yield found
 
 
@@ -148,7 +141,7 @@ def summarise(samples: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return row
 
 
-def show(summary: list[dict[str, Any]], refined: list[dict[str, Any]]) -> None:
+def show(summary: list[dict[str, Any]]) -> None:
     console = Console(width=160)
     columns = ("empty", "truth", "network", *WRONG_PLACE, *WRONG_SIZE)
     table = Table(title="Median R (found against truth / against the network's)")
@@ -165,21 +158,6 @@ def show(summary: list[dict[str, Any]], refined: list[dict[str, Any]]) -> None:
     console.print(table)
     local = summary[-1]["local"]
     console.print(f"Rank correlation of the map with the local error, within a sample: {local:.2f} (median)")
-    if not refined:
-        return
-    table = Table(title=f"Refinement, {len(refined)} samples")
-    for head in ("", "R", "MAE, e/Å²", "SSIM", "Pearson"):
-        table.add_column(head)
-    for name, at, part in (("network", 0, "error"), ("refined", 1, "refined")):
-        means = [np.mean([s[part][key] for s in refined]) for key in ("mae", "ssim", "pearson")]
-        r = np.mean([s["refined"]["scores"][at] for s in refined])
-        table.add_row(name, f"{r:.3f}", f"{means[0]:.2f}", *(f"{value:.3f}" for value in means[1:]))
-    better = [
-        f"{sum((s['refined'][k] - s['error'][k]) * sign > 0 for s in refined)} of {len(refined)}"
-        for k, sign in (("mae", -1), ("ssim", 1), ("pearson", 1))
-    ]
-    table.add_row("better in", "", *better)
-    console.print(table)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,8 @@ import keras
 import numpy as np
 from keras import ops
 from paths import DATA
-from plane_of_atoms import EXPERIMENT, THICKNESS
 
 from fcdensenet.keras_layers import Dropout, HeNormal
-from namsa.inverse.consistency import ScanSimulation
-from namsa.physics.grid import Grid
-from train.apply.refine import descend, differentiable_multislice
 from train.experiment.channels import make_channels
 from train.experiment.experiment import load
 from train.experiment.sections import Loss, Optimizer, Training
@@ -182,18 +178,6 @@ def inputs() -> Arrays:
             other = settings._replace(intensities=Intensities(rule, 0.5, 1.5))
             found[f"{layout}_{kind}_{guess}_{rule}"] = normaliser(other, channels)(tensors)[0]
     return found
-
-
-@case
-def refinement() -> Arrays:
-    """Potentials after three steps from a flat one towards the patterns of a random one."""
-    grid, positions = Grid((32, 36), (6.4, 7.2)), 3 * rng().random((5, 2))
-    simulation = ScanSimulation(EXPERIMENT, THICKNESS, grid, positions, np.ones(5, bool))
-    model = differentiable_multislice(simulation, distinct=2)
-    truth = np.float32(100 * rng().random((2, *grid.shape)))
-    patterns, slices = np.asarray(model.patterns(truth, positions)), keras.Variable(0 * truth + 50)
-    losses = descend(model, slices, positions, patterns, steps=3, batch=4, rate=2.0, seed=0)
-    return {"patterns": patterns, "losses": np.array(losses), "slices": slices.value}
 
 
 def numbers() -> Arrays:

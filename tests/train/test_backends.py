@@ -25,8 +25,8 @@ def under_jax(tmp_path_factory):
         return dict(arrays)
 
 
-# Of the largest number in an array. A scale is 2 to the power of a float32; a refinement's loss a difference of roots.
-DIGITS = {"loss_scales": 3e-5, "refinement": 1e-5}
+# Of the largest number in an array. A scale is 2 to the power of a float32.
+DIGITS = {"loss_scales": 3e-5}
 
 
 @pytest.mark.slow

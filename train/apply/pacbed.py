@@ -39,7 +39,7 @@ def fit_amount(
     beam = BeamSettings(conditions.energy_ev, conditions.semiangle_mrad, {})
     max_q = target.max_q_per_angstrom or 2e-3 * beam.semiangle_mrad / wavelength_angstrom(beam.energy_ev)
     measurement = Measurement(beam, detector, ring_masks(model), max_q)
-    return amount.fit_amount(images.density, images.rings, pixels, measurement, _known(specimen))
+    return amount.fit_amount(images.density, images.rings, pixels, measurement, known_amount(specimen))
 
 
 def scaled(images: BlendedImages, found: Amount) -> BlendedImages:
@@ -55,8 +55,8 @@ def scaled(images: BlendedImages, found: Amount) -> BlendedImages:
     )
 
 
-def _known(specimen: KnownSpecimen) -> Known:
-    """Returns what is known before the fit."""
+def known_amount(specimen: KnownSpecimen) -> Known:
+    """Returns what is known of a specimen before its amount is fitted."""
     elements, known = specimen.elements(), Known()
     if elements:
         known = replace(known, composition={atomic_numbers[symbol]: n for symbol, n in elements.items()})

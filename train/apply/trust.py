@@ -108,7 +108,7 @@ class KnownSpecimen:
 
 @dataclass(frozen=True)
 class WindowSimulation:
-    """The simulation of one window of a scan, by which its density is scored and refined."""
+    """The simulation of one window of a scan, by which its density is scored."""
 
     simulation: ScanSimulation  # experiment, thickness and geometry of the window
     conversion: DensityToPotential  # conversion from density to potential
@@ -120,12 +120,6 @@ class WindowSimulation:
         """
         result = consistency.check(density, patterns, self.simulation, self.conversion)
         return float(np.clip(1 - result.score / result.empty, 0, 1)) if result.empty > 0 else 1.0
-
-    def refined(self, density: Array, patterns: Array, steps: int) -> Array:
-        """Returns the density `(sy, sx)`, e/Å², after steps of `train.apply.refine`. Patterns are as of `trust`."""
-        from .refine import refine
-
-        return refine(density, patterns, self.simulation, self.conversion, steps=steps).density
 
 
 def window_simulation(

@@ -148,7 +148,7 @@ def _window(scan: tuple[int, int], model: Model, whole_scan: bool) -> tuple[tupl
 class ScanImages:
     """The images of a scan, which grow strip by strip.
 
-    All windows are refined, if any; trust is measured in as few as cover the scan.
+    Trust is measured in as few windows as cover the scan.
 
     Attributes:
         rows: Rows of the network's positions of each strip of windows.
@@ -171,17 +171,15 @@ class ScanImages:
         plan: ResamplingPlan,
         network: ScanNetwork,
         simulation: WindowSimulation | None,
-        refine_steps: int,
         masks: Array | None = None,
     ) -> None:
         """Starts with no strip.
 
         Args:
             simulation: Simulation of a window, by which trust is measured. `None` measures none.
-            refine_steps: Steps of refinement per window; above 0 they need a simulation.
             masks: Pixels of the rings that are summed, `(network's pixels, rings)`. `None` sums none.
         """
-        self._network, self._simulation, self._refine_steps = network, simulation, refine_steps
+        self._network, self._simulation = network, simulation
         self.plan, scan = plan, plan.scan_shape
         self.rows, self._columns = (
             tiles.window_slices(n, side, network.multiple) for n, side in zip(scan, network.window, strict=True)
@@ -225,10 +223,6 @@ class ScanImages:
             self.aberrations.add(self.strips, x, window_patterns)
             whole = (slice(0, self._shape[0]), slice(0, self._shape[1]))
             place = whole if self._network.whole_scan else (row, columns[x])
-            if simulation and self._refine_steps:
-                estimate = predictions.mean(axis=0)
-                refined = simulation.refined(estimate, window_patterns, self._refine_steps)
-                predictions = predictions + (refined - estimate)  # the spread stays the network's
             variance = prediction.variance
             self.densities.add(
                 place, predictions, None if variance is None else self._network.predicted_weight * variance

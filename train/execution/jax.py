@@ -11,7 +11,6 @@ import jax
 import keras
 import numpy as np
 import numpy.typing as npt
-from jax import numpy as jnp
 
 from namsa.launcher import usable_cores
 from namsa.text import plural
@@ -83,15 +82,6 @@ def compiled(
         return jax.tree.map(lambda result: result[:count], results)
 
     return call if shape is None else padded
-
-
-def value_and_gradient(function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Returns the function of a scalar and of its gradient by the first argument, compiled by XLA."""
-    return jax.jit(jax.value_and_grad(function))
-
-
-# Of real and imaginary part, and along the last two axes.
-complex_of, fft2, ifft2 = jax.lax.complex, jnp.fft.fft2, jnp.fft.ifft2
 
 
 def versions() -> dict[str, str]:

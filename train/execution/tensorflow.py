@@ -93,23 +93,6 @@ def compiled(
     return graph
 
 
-def value_and_gradient(function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Returns the function of a scalar and of its gradient by the first argument."""
-
-    def differentiated(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-        x = tf.convert_to_tensor(x)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            value = function(x, *arguments)
-        return value, tape.gradient(value, x)
-
-    return differentiated
-
-
-# Of real and imaginary part, and along the last two axes.
-complex_of, fft2, ifft2 = tf.complex, tf.signal.fft2d, tf.signal.ifft2d
-
-
 def versions() -> dict[str, str]:
     """Returns the versions of what computes, by its names."""
     return {"tensorflow": tf.__version__, "keras": keras.__version__}

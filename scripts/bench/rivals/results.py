@@ -56,6 +56,7 @@ def show(rows: list[Row]) -> None:
 
     line(f"mean of {len(complete)}", _means, complete)
     line("CPU s", lambda of: f"{mean(row['cpu_seconds'] for row in of):.3g}", complete)
+    line("columns, rms pm", _columns, complete)
     line("failed", lambda of: f"{sum(row['failed'] for row in of)} of {len(of)}", cases)
     console = Console(width=40 + 20 * len(methods))
     console.print(table)
@@ -63,6 +64,12 @@ def show(rows: list[Row]) -> None:
         missing = [case for case in cases if (case, method) not in by]
         if missing:
             console.print(f"not measured: {method} on {', '.join(missing)}")
+
+
+def _columns(of: list[Row]) -> str:
+    """The mean error of column positions; rows of earlier versions have none."""
+    errors = [error for row in of if (error := row.get("column_rms_angstrom")) is not None]
+    return f"{100 * mean(errors):.2g}" if errors else MISSING
 
 
 def _cell(row: Row | None) -> str:

@@ -86,16 +86,6 @@ def test_the_thickness_is_the_given_one_else_that_of_the_file_else_the_estimated
     assert not estimated.can_be_simulated(model(tmp_path))  # without a formula or a transfer.json
 
 
-def test_a_refined_density_is_trusted_more(tmp_path, silicon):
-    density, patterns = silicon
-    rough = density + 0.2 * np.std(density) * np.random.default_rng(4).normal(size=density.shape)
-    specimen = KnownSpecimen(THICKNESS, "Si")
-    simulation = window_simulation(specimen, model(tmp_path), density.shape, plane_of_atoms.STEP)
-    refined = simulation.refined(rough, patterns, steps=8)
-    assert refined.shape == density.shape
-    assert simulation.trust(refined, patterns) > simulation.trust(rough, patterns)
-
-
 def test_refinement_without_a_thickness_is_bad_input(tmp_path, capsys):
     words = ["reconstruct", "data.h5", "--checkpoint", "none", "--out", str(tmp_path / "out.h5"), "--refine-steps", "5"]
     assert main(words) == 2

@@ -23,6 +23,7 @@ from ...apply import familiarity, pacbed, windows
 from ...apply.aberrations import MEASURED
 from ...apply.models import Model
 from ...apply.reading import AddNote
+from ...apply.refine import refined_images
 from ...apply.scans import FittedScan, Notes, check_number, network_for, open_scan
 from ...apply.trust import (
     THICKNESS_ANGSTROM,
@@ -54,7 +55,7 @@ class ReconstructionOptions:
     Attributes:
         passes: Predictions with dropout per symmetry. `None` takes none if there are several symmetries, otherwise
             eight if the network has dropout.
-        refine_steps: Steps of `train.apply.refine` per window. They need a known thickness.
+        refine_steps: Steps of `train.apply.refine`, at most; 0 refines nothing. They need a known thickness.
         pacbed: Whether the density is scaled by what the mean pattern says of its amount (`namsa.inverse.amount`).
         halves: Whether the halves of the scan are reconstructed, too, and compared (`train.tasks.density.halves`).
         trust: Whether trust is measured if a thickness is known: as given, else as in the file, as estimated, or as
@@ -131,13 +132,20 @@ def reconstruct(
             note(found.line())
             if options.trust and prepared.specimen.thickness_angstrom is None:
                 images = _with_trust(prepared, images, found.thickness_angstrom, note)
+        refinement = None
+        if options.refine_steps:
+            images, refinement, lines = refined_images(
+                images, scan, prepared.network, prepared.specimen, options.refine_steps, note.console
+            )
+            for line in lines:
+                note(line)
         compared_halves = None
         if options.halves:
             compared_halves, lines = measure_halves(scan, prepared.network, prepared.simulation, prepared.images)
             for line in lines:
                 note(line)
         result = assemble(prepared, images, scan.pattern, note.lines)
-        facts = {"pacbed": found.facts() if found else None, "halves": compared_halves}
+        facts = {"pacbed": found.facts() if found else None, "halves": compared_halves, "refined": refinement}
         result.provenance.update({name: value for name, value in facts.items() if value})
         return result
 
@@ -150,7 +158,6 @@ class Prepared:
     network: ScanNetwork  # its network, loaded
     specimen: KnownSpecimen  # with a thickness if one is known, or estimated, before the density is
     simulation: WindowSimulation | None  # simulation of a window, by which trust is measured; `None` measures none
-    refine_steps: int  # steps of refinement per window
     # What was estimated of the scan, beside what the network has learnt. `None` if nothing was.
     compared: Comparison | None = None
     masks: Array | None = None  # of the rings by which the amount is fitted; `None` if it is not
@@ -162,7 +169,7 @@ class Prepared:
 
     def images(self) -> ScanImages:
         """Returns the images of the scan before the first strip is added."""
-        return ScanImages(self.scan.plan, self.network, self.simulation, self.refine_steps, self.masks)
+        return ScanImages(self.scan.plan, self.network, self.simulation, self.masks)
 
 
 def prepare(
@@ -190,12 +197,14 @@ def prepare(
     if network.familiarity is None:
         note(f"familiarity: not measured, for {model.name} has no {familiarity.FILE}: run {PROGRAM} calibrate")
     note(_trust_note(specimen, simulation, model, options))
-    if simulation and options.refine_steps:
-        note(f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density")
+    if options.refine_steps and network.whole_scan:
+        raise InputError(f"{model.name} has no density at the scan's positions (layout detector), which --refine needs")
+    if options.refine_steps:
+        note("refined: trust and uncertainty are those of the network's own density")
     masks = pacbed.ring_masks(model) if options.pacbed else None
     if options.halves:
         check_halves(plan, network.whole_scan)
-    return Prepared(scan, network, specimen, simulation, options.refine_steps, compared, masks)
+    return Prepared(scan, network, specimen, simulation, compared, masks)
 
 
 def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: list[str]) -> Reconstruction:

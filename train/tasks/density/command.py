@@ -11,6 +11,8 @@ from ..scan_command import ScanCommand, commands_of, function_of
 if TYPE_CHECKING:  # options are read before NumPy is imported
     from ...apply.trust import KnownSpecimen
 
+REFINE_STEPS = 20  # of `--refine`
+
 
 def known_specimen(options: argparse.Namespace) -> "KnownSpecimen | None":
     """Returns what the options say about the specimen."""
@@ -60,11 +62,20 @@ def _add_reconstruct(parser: CommandParser) -> None:
         help="rms thermal displacement of the atoms along one axis, Å, for --pacbed; default 0.075 ± 0.02",
     )
     parser.add_argument(
+        "--refine",
+        dest="refine_steps",
+        action="store_const",
+        const=REFINE_STEPS,
+        default=0,
+        help="refine columns of atoms, lens, source, thickness and tilt against the patterns; needs a thickness; give "
+        "--formula",
+    )
+    parser.add_argument(
         "--refine-steps",
         type=positive,
         default=0,
         metavar="N",
-        help="refine towards the patterns; needs a thickness; 30 is usually enough",
+        help=f"the same in at most N steps; {REFINE_STEPS} by default",
     )
 
 
@@ -79,7 +90,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     from .application import ReconstructionOptions
 
     if options.refine_steps and options.thickness_angstrom is None:
-        raise InputError("--refine-steps simulates the specimen, which takes --thickness-angstrom, too")
+        raise InputError("--refine simulates the specimen, which takes --thickness-angstrom, too")
     estimated = None
     if options.estimator:
         estimate = function_of("estimate", commands_of("estimate")[0])

@@ -1,0 +1,250 @@
+"""The patterns of a scan as a function of a projected potential and of the microscope, with its gradient.
+
+A probe propagates in a square box that its intensity hardly reaches out of, through equal slices of the potential; the
+box is a whole number of times the length λ/h that belongs to a detector pixel of h rad. Pixels are integrated, not
+sampled: where the autocorrelation of the exit wave fits the box, its product with sinc(hx/λ) is exact. The source is a
+Gaussian blur of the patterns along the scan. The conventions are those of `namsa.engines.multislice`; the gradient is
+written out, and costs two and a half times the patterns.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from scipy import fft
+
+from namsa.arrays import Array, Floats
+from namsa.physics import optics
+from namsa.physics.grid import Grid, fast_shape
+from namsa.pixels import PixelGrid
+
+BAND = 0.9  # band limit of the box's waves, in units of the Nyquist frequency
+FINER = 1.25  # pixels of the box are finer than the detector's reach needs by this factor
+TAILS = 1.6  # of a probe, in units of λ/α
+SPARE = 6  # pixels of the object beyond the boxes, into which the fit may move positions
+BATCH = 64  # positions at a time
+DARK = 1e-6  # fraction of the beam that is added to each pixel: what no elastic model explains
+# The numbers of the microscope, in the order of arrays `(13,)`: the lens, Å, with C12 and C21 along x and at 45° or
+# along y; thickness, Å; the specimen's tilt, rad; the affine change of the scan, 1; the variance of the source, Å².
+NAMES = (
+    *("C10", "C12_x", "C12_y", "C21_x", "C21_y"),
+    *("thickness", "tilt_y", "tilt_x", "scan_yy", "scan_yx", "scan_xy", "scan_xx", "source"),
+)
+
+
+class Misfit(NamedTuple):
+    """How far the patterns are from the measured ones, with the gradient of it."""
+
+    used: float  # Kullback–Leibler divergence at the positions that are used, of their whole intensity
+    kept_out: float  # the same at the others
+    residual: float  # R of `namsa.inverse.consistency` at the others
+    potential: Floats  # gradient of `used` by the potential, `(ny, nx)`, 1/(V·Å)
+    microscope: Floats  # gradient of `used` by the numbers of the microscope, `(13,)`
+
+
+@dataclass(frozen=True)
+class ScanModel:
+    """A raster of positions over an object."""
+
+    beam: optics.BeamSettings  # with the aberrations that are known
+    detector: PixelGrid  # its pixels, mrad
+    detector_shape: tuple[int, int]  # its number of pixels (y, x)
+    scan: tuple[int, int]  # positions (y, x)
+    step_angstrom: tuple[float, float]  # between positions, (y, x)
+    slices: int  # of equal thickness
+    box: Grid  # in which the probe propagates
+    grid: Grid  # of the object
+
+    @cached_property
+    def first(self) -> float:
+        """Place of the first position in the object, along both axes, Å."""
+        return (self.box.shape[0] // 2 + SPARE) * self.box.sampling_angstrom[0]
+
+    @cached_property
+    def nominal(self) -> Floats:
+        """Positions in the object as the scan states them, `(n, 2)` as (y, x), Å."""
+        rows, columns = (
+            self.first + step * np.arange(n) for step, n in zip(self.step_angstrom, self.scan, strict=True)
+        )
+        return np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1).reshape(-1, 2)
+
+    @cached_property
+    def phases(self) -> Floats:
+        """Phase of the lens per Å of each of its coefficients in `NAMES`, `(5, ny, nx)`, rad/Å."""
+        ky, kx = self.box.frequencies()
+        alpha, phi = self.beam.wavelength * np.hypot(ky, kx), np.arctan2(ky, kx)
+        first, second = 2 * np.pi / self.beam.wavelength * np.stack([alpha**2 / 2, alpha**3 / 3])
+        turned = (first, first * np.cos(2 * phi), first * np.sin(2 * phi), second * np.cos(phi), second * np.sin(phi))
+        return np.stack(turned)
+
+    @cached_property
+    def recorded(self) -> tuple[Array, Array]:
+        """Matrices (Wy, Wx) with Wy @ |ψ|² @ Wx = the pattern, for |ψ|² with zero frequency first."""
+        side, n = self.box.extent_angstrom[0], self.box.shape[0]
+        m, wave = np.arange(-(n // 2), n // 2 + 1), np.fft.fftfreq(n, 1 / n)
+        ends = np.where(abs(m) == n // 2, 0.5, 1.0)  # both are the Nyquist frequency
+        matrices = []
+        for angles, pixel in zip(self.detector.coordinates(self.detector_shape), self.detector.step, strict=True):
+            k, width, x = angles * 1e-3 / self.beam.wavelength, pixel * 1e-3 / self.beam.wavelength, m * side / n
+            integrated = np.exp(-2j * np.pi * np.outer(k, x)) * np.sinc(width * x) * ends
+            matrices.append((width * side / n) * (integrated @ np.exp(2j * np.pi * np.outer(m, wave) / n)).real)
+        return matrices[0].astype(np.float32), np.ascontiguousarray(matrices[1].T, np.float32)
+
+    def positions(self, microscope: Floats) -> Floats:
+        """Returns the positions in the object, `(n, 2)` as (y, x), Å."""
+        off = self.nominal - self.nominal.mean(axis=0)
+        return self.nominal + off @ microscope[8:12].reshape(2, 2).T
+
+    def misfit(self, potential: Floats, microscope: Floats, measured: Array, used: Array, known: Array) -> Misfit:
+        """Compares the patterns with measured ones.
+
+        Args:
+            potential: Of the whole thickness, `(ny, nx)`, V·Å.
+            microscope: Its numbers, `(13,)`; see `NAMES`.
+            measured: `(n, dy, dx)`, fractions of the beam.
+            used: Whether a position counts for the gradient, `(n,)`.
+            known: Whether a position's pattern was recorded, `(n,)`.
+        """
+        waves = _Waves(self, potential, microscope)
+        simulated = np.empty_like(measured)
+        parts = [slice(i, i + BATCH) for i in range(0, len(measured), BATCH)]
+        kept = [waves.forward(part, simulated) for part in parts]
+        blurred, spectrum = self._blurred(simulated, microscope[12])
+        model, data = np.maximum(blurred, 0) + DARK, measured + DARK
+        terms = (model - data + data * np.log(data / model)).sum(axis=(1, 2), dtype=np.float64)
+        whole = measured.sum(axis=(1, 2), dtype=np.float64)
+        used, out = used & known, known & ~used
+        roots = np.sqrt(measured[out])
+        residual = abs(np.sqrt(model[out] - DARK) - roots).sum(dtype=np.float64) / max(float(roots.sum()), 1e-30)
+        slope = np.where(used[:, None, None] & (blurred > 0), 1 - data / model, 0) / whole[used].sum()
+        slope, by_source = self._blurred_back(slope.astype(np.float32), spectrum, microscope[12])
+        for part, keep in zip(reversed(parts), reversed(kept), strict=True):
+            waves.backward(part, keep, slope)
+        by_potential, by_microscope = waves.gradient()
+        by_microscope[12] = by_source
+        used_sum, out_sum = (float(terms[each].sum() / max(whole[each].sum(), 1e-30)) for each in (used, out))
+        return Misfit(used_sum, out_sum, float(residual), by_potential, by_microscope)
+
+    @cached_property
+    def _squared_frequency(self) -> Array:
+        """q² of the scan's cosines, `(sy, sx, 1)`, 1/Å²."""
+        y, x = (np.arange(n) / (2 * n * step) for n, step in zip(self.scan, self.step_angstrom, strict=True))
+        return (y[:, None] ** 2 + x**2)[..., None].astype(np.float32)
+
+    def _blurred(self, patterns: Array, variance: float) -> tuple[Array, Array]:
+        """Returns patterns of a source of some variance, Å², and the cosines of those of a point."""
+        spectrum = fft.dctn(patterns.reshape(*self.scan, -1), axes=(0, 1), norm="ortho")
+        damped = spectrum * np.exp(-2 * np.pi**2 * variance * self._squared_frequency).astype(np.float32)
+        return fft.idctn(damped, axes=(0, 1), norm="ortho").reshape(patterns.shape), spectrum
+
+    def _blurred_back(self, slope: Array, spectrum: Array, variance: float) -> tuple[Array, float]:
+        """Returns the slopes by the patterns of a point, and by the variance."""
+        blurred, own = self._blurred(slope, variance)
+        damped = own * np.exp(-2 * np.pi**2 * variance * self._squared_frequency)
+        return blurred, float((damped * spectrum * (-2 * np.pi**2 * self._squared_frequency)).sum(dtype=np.float64))
+
+
+class _Waves:
+    """Waves of a model for one potential and microscope, forwards and backwards."""
+
+    def __init__(self, model: ScanModel, potential: Floats, microscope: Floats) -> None:
+        self.model, self.box, n = model, model.box, model.box.shape[0]
+        self.ky, self.kx = self.box.frequencies()
+        self.distance = microscope[5] / model.slices
+        self.sigma = optics.interaction_constant(model.beam.energy_ev) / model.slices
+        fresnel = -np.pi * model.beam.wavelength * self.box.squared_frequency()
+        self.path = fresnel + 2 * np.pi * (self.ky * microscope[6] + self.kx * microscope[7])  # phase per Å
+        self.propagator = (self.box.antialias() * np.exp(1j * self.distance * self.path)).astype(np.complex64)
+        lens = optics.lens(self.box, model.beam) * np.exp(-1j * np.tensordot(microscope[:5], model.phases, 1))
+        self.lens = lens.astype(np.complex64)
+        self.transmission = np.exp(1j * self.sigma * potential).astype(np.complex64)
+        pixel = self.box.sampling_angstrom[0]
+        positions = model.positions(microscope)
+        self.corners = np.round(positions / pixel).astype(int) - n // 2
+        self.offsets = positions - self.corners * pixel
+        self.patches = sliding_window_view(self.transmission, (n, n))
+        self.by_transmission, self.by_lens = np.zeros_like(self.transmission), np.zeros((n, n), np.complex128)
+        self.by_path, self.by_position = np.zeros((n, n)), np.zeros_like(positions)
+
+    def forward(self, part: slice, simulated: Array) -> tuple[list[Array], Array]:
+        """Sets the patterns of some positions; returns the waves at each slice, in space, and at the detector."""
+        wave, patches, entering = self.lens * self._ramp(part), self.patches[tuple(self.corners[part].T)], []
+        for _ in range(self.model.slices):
+            entering.append(fft.ifft2(wave, overwrite_x=True))
+            wave = fft.fft2(entering[-1] * patches, overwrite_x=True)
+            wave *= self.propagator
+        rows, columns = self.model.recorded
+        simulated[part] = rows @ (wave.real**2 + wave.imag**2) @ columns
+        return entering, wave
+
+    def backward(self, part: slice, kept: tuple[list[Array], Array], slope: Array) -> None:
+        """Adds the gradients of some positions, by the slope of their patterns."""
+        (entering, wave), n = kept, self.box.shape[0]
+        rows, columns = self.model.recorded
+        back, patches = 2 * wave * (rows.T @ slope[part] @ columns.T), self.patches[tuple(self.corners[part].T)].conj()
+        added = np.zeros_like(patches)
+        for number in range(self.model.slices - 1, -1, -1):
+            self.by_path += (back.imag * wave.real - back.real * wave.imag).sum(axis=0, dtype=np.float64)
+            back = fft.ifft2(back * self.propagator.conj(), overwrite_x=True, norm="forward")
+            added += back * entering[number].conj()
+            back = fft.fft2(back * patches, overwrite_x=True, norm="forward")
+            wave = fft.fft2(entering[number]) if number else wave
+        for (y, x), values in zip(self.corners[part], added, strict=True):
+            self.by_transmission[y : y + n, x : x + n] += values
+        at_lens = back * self._ramp(part).conj()
+        self.by_lens += at_lens.sum(axis=0)
+        turned = 2 * np.pi * (at_lens.conj() * self.lens).imag
+        self.by_position[part] = np.stack([(turned * k).sum(axis=(1, 2)) for k in (self.ky, self.kx)], axis=1)
+
+    def gradient(self) -> tuple[Floats, Floats]:
+        """Returns the sums: by the potential, and by the microscope but for the source."""
+        model = self.model
+        off = model.nominal - model.nominal.mean(axis=0)
+        of_lens = np.tensordot(model.phases, (self.by_lens.conj() * self.lens).imag, 2)
+        turned = 2 * np.pi * self.distance * self.by_path
+        propagation = (
+            (self.by_path * self.path).sum() / model.slices,
+            (turned * self.ky).sum(),
+            (turned * self.kx).sum(),
+        )
+        microscope = np.concatenate([of_lens, propagation, (self.by_position.T @ off).ravel(), [0.0]])
+        return -self.sigma * (self.by_transmission.conj() * self.transmission).imag, microscope
+
+    def _ramp(self, part: slice) -> Array:
+        """Returns the phases that move a probe from the corner of its box, `(n, ny, nx)`."""
+        y, x = self.offsets[part].T[:, :, None, None]
+        rows, columns = np.exp(-2j * np.pi * y * self.ky), np.exp(-2j * np.pi * x * self.kx)
+        return rows.astype(np.complex64) * columns.astype(np.complex64)
+
+
+def scan_model(
+    beam: optics.BeamSettings,  # with the aberrations that are known
+    detector: PixelGrid,  # its pixels, mrad
+    detector_shape: tuple[int, int],  # its number of pixels (y, x)
+    scan: tuple[int, int],  # positions (y, x)
+    step_angstrom: tuple[float, float],  # between positions, (y, x)
+    slices: int,  # of equal thickness
+    reach_angstrom: float,  # how far a probe's intensity reaches from its middle, at any depth
+) -> ScanModel:
+    """Returns the model of a scan, with a box that holds the probes and the tails of the aperture.
+
+    If the optic axis is between pixels, the box is an even number of times λ/h, so that it has waves at their middles:
+    the disk's sharp edge would ring between them.
+    """
+    pixel, between = max(detector.step) * 1e-3, bool(np.rint(2 * detector.origin[0] / detector.step[0]) % 2)
+    held = 2 * reach_angstrom + TAILS * beam.wavelength / (1e-3 * beam.semiangle_mrad)
+    multiple = math.ceil(held * pixel / beam.wavelength)
+    side = beam.wavelength / pixel * (multiple + multiple % 2 * between)
+    reach = max(float(abs(each).max()) for each in detector.coordinates(detector_shape)) * 1e-3 + pixel / 2
+    angle = max(reach, 1.25e-3 * beam.semiangle_mrad)  # 1.25: the aperture's soft edge
+    box = Grid(fast_shape((side, side), BAND * beam.wavelength / (2 * angle * FINER)), (side, side), BAND)
+    sampling, n = box.sampling_angstrom[0], box.shape[0]
+    sizes = [
+        fft.next_fast_len(math.ceil((k - 1) * d / sampling) + n + 2 * SPARE)
+        for k, d in zip(scan, step_angstrom, strict=True)
+    ]
+    grid = replace(box, shape=(sizes[0], sizes[1]), extent_angstrom=(sizes[0] * sampling, sizes[1] * sampling))
+    return ScanModel(beam, detector, detector_shape, scan, step_angstrom, slices, box, grid)

@@ -1,0 +1,115 @@
+"""Refinement by columns: patterns and slopes of its model, a lens that is found again, densities that get no worse."""
+
+import ase
+import numpy as np
+import pytest
+
+import namsa
+from namsa.config.instrument import Detector
+from namsa.inverse import refinement
+from namsa.inverse.scan_model import scan_model
+from namsa.physics import density_target
+from namsa.physics.grid import Grid
+from namsa.physics.optics import BeamSettings
+from namsa.pixels import PixelGrid
+
+MAX_Q, THICKNESS, STEP, SCAN = 1.25, 20.0, (0.4, 0.45), (22, 24)
+CELL = (11.4, 13.0)  # (y, x), Å
+LENS = {"C10": -20.0, "C12": 8.0, "phi12": 0.5}
+DETECTOR = (25, 27)
+PIXELS = PixelGrid((3.0, 3.0), (-36.0, -39.0))
+
+
+@pytest.fixture(scope="module")
+def silicon():
+    """Columns of silicon without symmetry: true density at the positions and patterns, by the simulation."""
+    rng = np.random.default_rng(4)
+    y, x = np.meshgrid(np.arange(0.9, 11, 1.9), np.arange(1.0, 13, 1.85), indexing="ij")
+    flat = np.column_stack([x.ravel(), y.ravel()]) + rng.uniform(-0.2, 0.2, (y.size, 2))
+    atoms = [np.column_stack([flat, np.full(len(flat), z)]) for z in np.arange(1.25, THICKNESS, 2.5)]
+    specimen = ase.Atoms(["Si"] * (8 * len(flat)), np.concatenate(atoms), cell=[*CELL[::-1], THICKNESS], pbc=True)
+    rows, columns = (1.2 + step * np.arange(n) for step, n in zip(STEP, SCAN, strict=True))
+    sample = namsa.simulate(
+        specimen,
+        energy_ev=200e3,
+        semiangle_mrad=20,
+        grid_shape=(90, 100),
+        slice_thickness_angstrom=2.5,
+        aberrations=LENS,
+        positions_angstrom=np.stack(np.meshgrid(rows, columns, indexing="ij"), -1).reshape(-1, 2),
+        scan_shape=SCAN,
+        detector=Detector(shape=DETECTOR, pixel_mrad=3.0),
+    )
+    grid = Grid((90, 100), CELL)
+    coefficients = density_target.band_limited(sample.density.astype(float), grid, MAX_Q)
+    return density_target.at_positions(coefficients, grid, rows, columns), sample.cbed.reshape(*SCAN, *DETECTOR)
+
+
+def experiment(lens: dict[str, float]) -> refinement.Experiment:
+    return refinement.Experiment(BeamSettings(200e3, 20.0, lens), PIXELS, STEP, THICKNESS, {14: 1.0}, MAX_Q)
+
+
+def error(density: np.ndarray, truth: np.ndarray) -> float:
+    inner = np.s_[4:-4, 4:-4]
+    return float(np.sqrt(np.mean((density[inner] - truth[inner]) ** 2)) / truth[inner].std())
+
+
+def test_the_slope_is_that_of_the_misfit():
+    rng, scan = np.random.default_rng(0), (4, 5)
+    model = scan_model(BeamSettings(200e3, 20.0, {"C30": 1e4}), PIXELS, DETECTOR, scan, STEP, 3, 3.0)
+    y, x = (np.arange(n) / n for n in model.grid.shape)
+    field = 60 * (1 + np.sin(6 * np.pi * y)[:, None] * np.cos(4 * np.pi * x))
+    numbers = np.array([9.0, 3, -4, 90, 50, 18, 2e-3, -3e-3, 2e-3, 1e-3, -1e-3, 3e-3, 0.02])
+    measured = rng.random((20, *DETECTOR)).astype(np.float32) / 675
+    used, known = np.arange(20) % 8 != 0, np.arange(20) != 3
+    found = model.misfit(field, numbers, measured, used, known)
+    for size, index in zip((0.5, 0.5, 0.5, 20, 20, 0.3, 2e-4, 2e-4, *[3e-4] * 4, 2e-3), range(13), strict=True):
+        change = np.where(np.arange(13) == index, size, 0)
+        high, low = (model.misfit(field, numbers + sign * change, measured, used, known).used for sign in (1, -1))
+        assert found.microscope[index] * size == pytest.approx((high - low) / 2, rel=0.03, abs=3e-6), index
+    change = 3 * np.cos(2 * np.pi * y)[:, None] * np.sin(6 * np.pi * x)
+    high, low = (model.misfit(field + sign * change, numbers, measured, used, known).used for sign in (1, -1))
+    assert np.sum(found.potential * change) == pytest.approx((high - low) / 2, rel=0.03, abs=3e-6)
+
+
+@pytest.mark.slow
+def test_a_lens_is_found_again_and_a_disturbed_density_gets_better(silicon):
+    truth, patterns = silicon
+    rng = np.random.default_rng(1)
+    disturbed = truth * 1.15 + 0.15 * truth.std() * rng.normal(size=truth.shape)
+    lost = patterns.copy()
+    lost[10, 11] = np.nan
+    uncertainty = np.full(truth.shape, 0.2 * truth.std())
+    found = refinement.refine(disturbed, uncertainty, lost, experiment({"C10": -5.0}), steps=15)
+    assert found is not None
+    assert found.facts["C10"] == pytest.approx(LENS["C10"], abs=4)
+    assert found.facts["C12"] == pytest.approx(LENS["C12"], abs=3)
+    assert found.facts["kept_out_divergence"] < 0.3 * found.facts["kept_out_divergence_before"]
+    assert error(found.density, truth) < 0.5 * error(disturbed, truth)
+
+
+@pytest.mark.slow
+def test_a_true_density_stays_true(silicon):
+    truth, patterns = silicon
+    found = refinement.refine(truth, np.full(truth.shape, 0.05 * truth.std()), patterns, experiment(LENS), steps=15)
+    assert found is not None
+    assert error(found.density, truth) < 0.1
+
+
+def test_what_patterns_kept_out_contradict_is_not_taken(silicon):
+    truth, patterns = silicon
+    row, column = np.indices(SCAN) - np.array([4, 3])[:, None, None]  # so many at the edges are left out
+    used = (3 * row + column) % refinement.KEPT_OUT != 0
+    angle = np.hypot(*np.meshgrid(*PIXELS.coordinates(DETECTOR), indexing="ij"))
+    vacuum = (angle < 20) / (angle < 20).sum()
+    found = refinement.refine(truth, None, np.where(used[..., None, None], vacuum, patterns), experiment(LENS), steps=3)
+    assert found is not None
+    assert found.facts["steps"] == 0
+    assert found.facts["steps_tried"] > 0
+    np.testing.assert_array_equal(found.density, truth)
+
+
+def test_a_density_without_columns_is_not_refined(silicon):
+    smooth = np.add.outer(np.linspace(1, 2, SCAN[0]), np.linspace(0, 9, SCAN[1]))
+    assert refinement.refine(smooth, None, silicon[1], experiment(LENS), steps=3) is None
+    assert refinement.refine(silicon[0], None, np.nan * silicon[1], experiment(LENS), steps=3) is None
