@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from paths import ROOT
 
+import namsa
+
 MEASURED = ROOT.parent / "shared" / "data" / "measured"
 SCAN, DETECTOR = (3, 4), (6, 8)  # neither is square
 needs_measured = pytest.mark.skipif(not MEASURED.is_dir(), reason="the measured files are not here")
@@ -25,6 +27,18 @@ def patterns(dtype="u2", scan=SCAN, detector=DETECTOR, largest=None):
 def frames_of(data):
     """Returns the frames `(n, dy, dx)` of patterns."""
     return data.reshape(-1, *data.shape[2:])
+
+
+def scan_of(data, **options):
+    """Returns all patterns of what `namsa.read` takes."""
+    with namsa.read(data, **options) as recording:
+        return recording.read(slice(0, recording.shape[0]), slice(0, recording.shape[1]))
+
+
+def assert_refused(message, data, **options):
+    """`namsa.read` refuses it with this message."""
+    with pytest.raises(namsa.InputError, match=message):
+        namsa.read(data, **options)
 
 
 # ---- Merlin ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -61,19 +62,13 @@ def simulate(prepared, data, *more):
     return "dataset", prepared / "tiny.yaml", "--out", data, *more
 
 
-def test_a_sound_dataset_is_all_there(run, prepared, data):
-    code, summary, stderr = run(*simulate(prepared, data))
-    assert (code, stderr) == (0, "")
-    assert {key: json.loads(summary)[key] for key in ("present", "written")} == {"present": 2, "written": 0}
-
-
 @pytest.mark.parametrize("command", ["dataset", "verify", "repair", "info"])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda text: text.replace('"thickness_angstrom": 8', '"thickness_angstrom": 9'), "cut short or edited"),
         (lambda text: text[: len(text) * 2 // 3], "cut short or edited"),
-        (lambda text: text.replace('"version": 1', '"version": 99'), "version 99, this namsa reads up to"),
+        (lambda text: text.replace('"version": 1', '"version": 99'), "version 99, this namsa reads up to .*update"),
         (lambda text: "", "is not a manifest"),
         (lambda text: "PK\x03\x04", "is not a manifest"),
     ],
@@ -83,7 +78,7 @@ def test_a_manifest_that_was_touched(run, prepared, data, command, change, messa
     path.write_text(change(path.read_text()))
     code, _, stderr = run(*(simulate(prepared, data) if command == "dataset" else (command, data)))
     assert code == 2
-    assert message in stderr
+    assert re.search(message, stderr)
     assert "manifest.jsonl" in stderr
 
 
@@ -103,7 +98,9 @@ def test_a_shard_of_another_configuration(run, prepared, data, tmp_path):
     assert run("verify", data)[0] == 1
     assert run("repair", data)[0] == 0
     assert run("verify", data)[0] == 0
-    assert json.loads(run(*simulate(prepared, data))[1])["present"] == 2
+    code, summary, stderr = run(*simulate(prepared, data))
+    assert (code, stderr) == (0, "")
+    assert {key: json.loads(summary)[key] for key in ("present", "written")} == {"present": 2, "written": 0}
 
 
 @pytest.mark.parametrize("command", ["verify", "info", "export"])
@@ -140,15 +137,9 @@ def test_a_record_of_a_later_version(run, prepared, data, tmp_path, command):
     assert not list(data.glob("quarantine*"))
 
 
-@pytest.mark.parametrize("command", ["dataset", "info", "export", "show"])
-def test_a_damaged_shard(run, prepared, data, tmp_path, command):
+def test_a_damaged_shard_stops_the_simulation_until_it_is_repaired(run, prepared, data):
     os.truncate(shard_path(data, 0), 20_000)
-    arguments = {
-        "dataset": simulate(prepared, data),
-        "export": ("export", data, "--out", tmp_path / "out.h5"),
-        "show": ("show", data, "--out", tmp_path / "out.png"),
-    }
-    code, _, stderr = run(*arguments.get(command, (command, data)))
+    code, _, stderr = run(*simulate(prepared, data))
     assert code == 1
     assert f"namsa repair {data}" in stderr
     assert run("verify", data)[0] == 1

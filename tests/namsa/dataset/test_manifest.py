@@ -15,6 +15,7 @@ from namsa.config.materials import Split
 from namsa.dataset.entries import build_entries, spread_over_thicknesses
 from namsa.dataset.entry import SPLITS, Entry, split_of
 from namsa.dataset.manifest import config_hash, ensure, read, read_header
+from namsa.dataset.verify import verify
 from namsa.files import write_text_atomic
 
 UNEVEN = Split(train=0.7, dev=0.1, test=0.2)
@@ -126,14 +127,10 @@ def test_the_time_of_a_list_of_tens_of_thousands_is_linear_in_its_length():
     assert cpu_seconds(many) < 10 * 3 * cpu_seconds(many[:10])
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_what_is_written_is_read_and_not_built_again(tmp_path, monkeypatch):
     written = ensure(tmp_path, config(), MATERIALS)
     assert read(tmp_path) == written == build_entries(config(), MATERIALS)
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.jsonl"]
-
-
-def test_a_manifest_that_is_there_is_not_built_again(tmp_path, monkeypatch):
-    written = ensure(tmp_path, config(), MATERIALS)
     monkeypatch.setattr("namsa.dataset.manifest.build_entries", None)
     assert ensure(tmp_path, config(name="renamed"), MATERIALS) == written
 
@@ -210,22 +207,16 @@ def test_an_edited_or_cut_list_is_noticed(tmp_path, tamper):
 @pytest.mark.parametrize(
     "text", ["", "{}\n", "[1]\n", "not json\n", '{"format": "else", "version": 1, "digest": ""}\n']
 )
-def test_something_else_is_no_manifest(tmp_path, text):
+def test_without_a_manifest_or_with_something_else_the_remedy_is_told(tmp_path, text):
+    for use in (read, verify):
+        with pytest.raises(InputError, match=r"no .*manifest\.jsonl.*namsa dataset CONFIG"):
+            use(tmp_path)
     (tmp_path / "manifest.jsonl").write_text(text)
     with pytest.raises(InputError, match=r"manifest\.jsonl is not a manifest"):
         read(tmp_path)
 
 
-def test_a_newer_version_says_what_to_do(tmp_path):
-    ensure(tmp_path, config(), MATERIALS)
-    path = tmp_path / "manifest.jsonl"
-    header, _, body = path.read_text().partition("\n")
-    path.write_text(json.dumps(json.loads(header) | {"version": 2}) + "\n" + body)
-    with pytest.raises(InputError, match="version 2.*update"):
-        read(tmp_path)
-
-
-def test_lists_that_cannot_be_trained_on_are_refused(tmp_path):
+def test_lists_that_cannot_be_trained_on_and_samples_of_one_name_are_refused(tmp_path):
     held_out = next(f"X{n}" for n in range(1000) if split_of(f"X{n}", UNEVEN) != "train")
     materials = [replace(MATERIALS[0], formula=held_out)]
     with pytest.raises(InputError, match=r"held out.*add materials"):
@@ -233,18 +224,10 @@ def test_lists_that_cannot_be_trained_on_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"none of the 3 samples can be built; Cu-fcc-001-20A: .*max_atoms is 1;"):
         ensure(tmp_path, config(specimen={"max_atoms": 1}), MATERIALS)
     assert not list(tmp_path.iterdir())
-
-
-def test_samples_of_one_name_are_refused():
     with pytest.raises(InputError, match="2 samples would be named Cu-fcc-001-20A"):
         build_entries(config(specimen={"thickness_angstrom": [20, 30, 20]}), MATERIALS)
     with pytest.raises(InputError, match="2 samples would be named"):
         build_entries(config(specimen={"thickness_angstrom": [20.0000001, 20.0000002]}), MATERIALS)
-
-
-def test_a_place_without_a_manifest_says_how_to_make_one(tmp_path):
-    with pytest.raises(InputError, match="namsa dataset CONFIG"):
-        read(tmp_path)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):

@@ -57,6 +57,8 @@ def test_merging_again_adds_nothing(parts, tmp_path):
     before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if not path.name.endswith("-lock")}
     assert merge.merge(parts, tmp_path / "out")["copied"] == 0
     assert {path: path.read_bytes() for path in before} == before
+    lines = (tmp_path / "out" / "failed-00000.jsonl").read_text().splitlines()
+    assert len(lines) == len(read_failures(tmp_path / "out", manifest.read_header(parts[0])["samples_hash"])) == 1
 
 
 def test_a_merge_that_was_cut_off_goes_on(parts, tmp_path):
@@ -146,10 +148,3 @@ def test_a_damaged_record_is_not_passed_on(parts, tmp_path):
     os.truncate(path, 9000)
     with pytest.raises(WorkError, match=r"part-1.*namsa repair"):
         merge.merge(parts, tmp_path / "out")
-
-
-def test_a_failure_stands_in_no_list_twice(parts, tmp_path):
-    for _ in range(2):
-        merge.merge(parts, tmp_path / "out")
-    lines = (tmp_path / "out" / "failed-00000.jsonl").read_text().splitlines()
-    assert len(lines) == len(read_failures(tmp_path / "out", manifest.read_header(parts[0])["samples_hash"])) == 1

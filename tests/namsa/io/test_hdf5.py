@@ -33,15 +33,11 @@ def test_what_is_read_is_what_was_written(tmp_path):
         for array in UNITS:
             np.testing.assert_array_equal(getattr(found[name], array), getattr(expected, array))
         assert found[name].provenance == expected.provenance
-
-
-def test_one_sample_is_read_by_name_or_the_first(tmp_path):
-    written = {"a": sample(), "b": replace(sample(), cbed=2 * sample().cbed)}
-    hdf5.write_samples(tmp_path / "file.h5", written.items())
     for name, expected in ((None, written["a"]), ("b", written["b"])):
-        np.testing.assert_array_equal(sample_file.read_sample(tmp_path / "file.h5", name).cbed, expected.cbed)
-    with pytest.raises(InputError, match=r"has no sample c: it holds a, b$"):
-        sample_file.read_sample(tmp_path / "file.h5", "c")
+        one = sample_file.read_sample(tmp_path / "new" / "file.h5", name)
+        np.testing.assert_array_equal(one.cbed, expected.cbed)
+    with pytest.raises(InputError, match=r"has no sample c: it holds a, b, loose$"):
+        sample_file.read_sample(tmp_path / "new" / "file.h5", "c")
 
 
 def test_every_array_has_its_axes_and_units(tmp_path):
@@ -139,6 +135,12 @@ def test_files_that_cannot_be_read_or_written_are_named(tmp_path):
         hdf5.write_samples(tmp_path / "text.h5" / "file.h5", [("a", sample())])
 
 
+def declare_more(group):
+    """Than the file can hold."""
+    del group["density/data"]
+    group["density"].create_dataset("data", (10**4, 10**4), "f8", chunks=(100, 100), fillvalue=1.0)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -151,6 +153,8 @@ def test_files_that_cannot_be_read_or_written_are_named(tmp_path):
         (lambda group: (group["density"].pop("data"), group["density"].update(data=1.0)), r"density of shape \(\)"),
         (lambda group: (group["density"].pop("data"), group["density"].update(data=[[b"x"]])), "not a sample's"),
         (lambda group: (group["cbed"].pop("data"), group["cbed"].update(data=np.ones((9, 5, 7)))), "for 9 patterns"),
+        (declare_more, "declares 800000000 bytes"),
+        (lambda group: group.parent.move("a", ".."), r"a sample of .*file\.h5 is named '\.\.'"),
     ],
 )
 def test_odd_samples_are_refused(tmp_path, damage, message):
@@ -158,15 +162,6 @@ def test_odd_samples_are_refused(tmp_path, damage, message):
     with h5py.File(tmp_path / "file.h5", "r+") as file:
         damage(file["a"])
     with pytest.raises(InputError, match=message):
-        sample_file.read_sample(tmp_path / "file.h5")
-
-
-def test_a_sample_may_not_declare_more_than_its_file_can_hold(tmp_path):
-    hdf5.write_samples(tmp_path / "file.h5", [("a", sample())])
-    with h5py.File(tmp_path / "file.h5", "r+") as file:
-        del file["a/density/data"]
-        file["a/density"].create_dataset("data", (10**4, 10**4), "f8", chunks=(100, 100), fillvalue=1.0)
-    with pytest.raises(InputError, match="declares 800000000 bytes"):
         sample_file.read_sample(tmp_path / "file.h5")
 
 

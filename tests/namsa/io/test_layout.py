@@ -3,17 +3,22 @@
 import h5py
 import numpy as np
 import pytest
-from measured_files import patterns, write_blo, write_dm, write_empad, write_hdr, write_mib, write_mrc, write_ser
+from measured_files import (
+    assert_refused,
+    patterns,
+    scan_of,
+    write_blo,
+    write_dm,
+    write_empad,
+    write_hdr,
+    write_mib,
+    write_mrc,
+    write_ser,
+)
 
 import namsa
-from namsa import InputError
 
 DATA = patterns()  # (3, 4, 6, 8)
-
-
-def scan_of(recording):
-    with recording:
-        return recording.read(slice(0, recording.shape[0]), slice(0, recording.shape[1]))
 
 
 # ---- Frames beside the scan -----------------------------------------------------------------------------------------
@@ -59,10 +64,9 @@ def test_what_a_header_of_merlin_says_of_the_flyback_is_used(tmp_path):
 def test_frames_that_fit_no_scan_are_refused_with_the_options(tmp_path, count, message):
     write_mib(tmp_path / "a.mib", patterns(scan=(1, count)))
     write_hdr(tmp_path / "a.hdr", ScanX=4, ScanY=3)
-    with pytest.raises(
-        InputError, match=rf"a\.mib holds {count} frames, and the file says 3x4, which takes 12: .*{message}"
-    ):
-        namsa.read(tmp_path / "a.mib")
+    assert_refused(
+        rf"a\.mib holds {count} frames, and the file says 3x4, which takes 12: .*{message}", tmp_path / "a.mib"
+    )
 
 
 def writers(tmp_path):
@@ -89,10 +93,10 @@ NAMES = ("a.mib", "a.mrc", "a.ser", "a.dm4", "a.npy", "frames.npy", "a.npz", "pa
 def test_flyback_skipped_frames_and_masks_hold_for_every_format(tmp_path, name):
     stored = writers(tmp_path)
     raw = {"dtype": "u2", "detector_shape": (6, 8)} if name == "a.bin" else {}
-    flown = scan_of(namsa.read(tmp_path / name, scan_shape=(3, 4), flyback=1, **raw))
+    flown = scan_of(tmp_path / name, scan_shape=(3, 4), flyback=1, **raw)
     np.testing.assert_array_equal(flown, stored[:, :4])
     frames = stored.reshape(15, 6, 8)
-    skipped = scan_of(namsa.read(tmp_path / name, scan_shape=(3, 4), skip_frames=(2, 1), **raw))
+    skipped = scan_of(tmp_path / name, scan_shape=(3, 4), skip_frames=(2, 1), **raw)
     np.testing.assert_array_equal(skipped, frames[2:14].reshape(3, 4, 6, 8))
     mask = np.zeros((6, 8), np.uint8)
     mask[1, 2] = 1
@@ -104,17 +108,15 @@ def test_flyback_skipped_frames_and_masks_hold_for_every_format(tmp_path, name):
         np.testing.assert_array_equal(found[..., mask == 0], stored[..., mask == 0])
         assert recording.bad_pixels == ((1, 2),)
     if name in ("a.npy", "a.h5", "a.npz", "a.dm4"):  # of four axes: the flyback alone says it
-        np.testing.assert_array_equal(scan_of(namsa.read(tmp_path / name, flyback=1)), stored[:, :4])
+        np.testing.assert_array_equal(scan_of(tmp_path / name, flyback=1), stored[:, :4])
 
 
 def test_a_blockfile_whose_scan_is_stated_keeps_it(tmp_path):
     data = patterns("u1", detector=(6, 6))
     write_blo(tmp_path / "a.blo", data)
-    np.testing.assert_array_equal(scan_of(namsa.read(tmp_path / "a.blo", flyback=1, scan_shape=(3, 3))), data[:, :3])
-    with pytest.raises(InputError, match="--dataset is x, and files of NanoMEGAS blockfile hold one array"):
-        namsa.read(tmp_path / "a.blo", dataset="x")
-    with pytest.raises(InputError, match="holds one scan, and --index 1 chooses one of a series"):
-        namsa.read(tmp_path / "a.blo", index=1)
+    np.testing.assert_array_equal(scan_of(tmp_path / "a.blo", flyback=1, scan_shape=(3, 3)), data[:, :3])
+    assert_refused("--dataset is x, and files of NanoMEGAS blockfile hold one array", tmp_path / "a.blo", dataset="x")
+    assert_refused("holds one scan, and --index 1 chooses one of a series", tmp_path / "a.blo", index=1)
 
 
 # ---- Axes -----------------------------------------------------------------------------------------------------------
@@ -127,12 +129,10 @@ def test_a_series_of_scans_needs_the_choice_of_one(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["scan"] = series
     for data in (tmp_path / "a.npy", tmp_path / "a.npz", tmp_path / "a.h5", series):
-        with pytest.raises(InputError, match="a series of 3 scans: choose one with --index, 0 to 2"):
-            namsa.read(data)
-        with pytest.raises(InputError, match="and --index says 3"):
-            namsa.read(data, index=3)
-        np.testing.assert_array_equal(scan_of(namsa.read(data, index=2)), DATA + 2)
-        np.testing.assert_array_equal(scan_of(namsa.read(data, index=1, flyback=1)), DATA[:, :3] + 1)
+        assert_refused("a series of 3 scans: choose one with --index, 0 to 2", data)
+        assert_refused("and --index says 3", data, index=3)
+        np.testing.assert_array_equal(scan_of(data, index=2), DATA + 2)
+        np.testing.assert_array_equal(scan_of(data, index=1, flyback=1), DATA[:, :3] + 1)
 
 
 @pytest.mark.parametrize(
@@ -142,16 +142,15 @@ def test_the_caller_may_name_the_axes(tmp_path, order, axes):
     stored = np.ascontiguousarray(DATA.transpose(axes))
     np.save(tmp_path / "a.npy", stored)
     for data in (tmp_path / "a.npy", stored):
-        np.testing.assert_array_equal(scan_of(namsa.read(data, axes=order)), DATA)
+        np.testing.assert_array_equal(scan_of(data, axes=order), DATA)
     frames = np.moveaxis(DATA.reshape(12, 6, 8), 0, -1)
-    found = scan_of(namsa.read(np.ascontiguousarray(frames), axes="dy,dx,n", scan_shape=(3, 4)))
+    found = scan_of(np.ascontiguousarray(frames), axes="dy,dx,n", scan_shape=(3, 4))
     np.testing.assert_array_equal(found, DATA)
 
 
 @pytest.mark.parametrize("wrong", ["dy,dx", "sy,sx,dy,dy", "a,b,c,d", "n,dy,dx"])
 def test_axes_that_are_none_are_refused(wrong):
-    with pytest.raises(InputError, match="--axes"):
-        namsa.read(DATA, axes=wrong)
+    assert_refused("--axes", DATA, axes=wrong)
 
 
 # ---- Masks ----------------------------------------------------------------------------------------------------------
@@ -176,8 +175,7 @@ def test_masks_are_arrays_pictures_and_datasets(tmp_path):
         (tmp_path / "test.txt", "give one of .npy, .png, .tif, .tiff, HDF5"),
     ):
         (tmp_path / "test.txt").write_text("text")
-        with pytest.raises(InputError, match=message):
-            namsa.read(DATA, mask=wrong)
+        assert_refused(message, DATA, mask=wrong)
 
 
 # ---- A recording ----------------------------------------------------------------------------------------------------
@@ -185,8 +183,7 @@ def test_masks_are_arrays_pictures_and_datasets(tmp_path):
 
 def test_a_recording_is_open_at_once_and_says_what_it_is(tmp_path):
     write_mib(tmp_path / "a.mib", DATA)
-    with pytest.raises(InputError, match="there is no file"):
-        namsa.read(tmp_path / "none.mib")
+    assert_refused("there is no file", tmp_path / "none.mib")
     recording = namsa.read(tmp_path / "a.mib", scan_shape=(3, 4), scan_step_angstrom=(0.4, 0.5), energy_ev=300e3)
     assert repr(recording) == (
         "<Recording: Merlin, 3 × 4 patterns of 6 × 8 pixels, uint16, 300 keV, semiangle unknown, steps of 0.4 × 0.5 Å, "

@@ -5,6 +5,7 @@ import time
 import zlib
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import h5py
 import numpy as np
@@ -44,7 +45,7 @@ def path(tmp_path):
     return tmp_path / "x.h5"
 
 
-def test_parts_of_a_dataset_are_read(path):
+def test_parts_of_a_dataset_are_read(path, monkeypatch):
     expected = np.arange(120).reshape(SHAPE)
     with open_hdf5(path) as file:
         scan = file.find("a/scan")
@@ -53,12 +54,9 @@ def test_parts_of_a_dataset_are_read(path):
         np.testing.assert_array_equal(scan[1:2, -2:, :, 3:99], expected[1:2, -2:, :, 3:99])
         assert scan[2:].shape == (0, 3, 4, 5)
         assert scan.parent.name == "/a"
-
-
-def test_a_part_larger_than_the_shared_memory_is_read_in_pieces(path, monkeypatch):
-    monkeypatch.setattr(safe_hdf5, "SHARED_BYTES", 37)
+    monkeypatch.setattr(safe_hdf5, "SHARED_BYTES", 37)  # larger parts are read in pieces
     with open_hdf5(path) as file:
-        np.testing.assert_array_equal(file.find("a/scan")[:], np.arange(120).reshape(SHAPE))
+        np.testing.assert_array_equal(file.find("a/scan")[:], expected)
 
 
 def test_links_inside_of_the_file_are_followed(path):
@@ -98,34 +96,34 @@ def test_attributes_and_small_datasets_are_numbers_text_or_lists(path):
         assert Hdf5Group(file, "/").groups_with("none") == []
 
 
-def virtual(path, source, name="scan"):
-    with h5py.File(path, "w") as file:
-        layout = h5py.VirtualLayout(SHAPE, "u2")
-        layout[...] = h5py.VirtualSource(source, "scan", SHAPE)
-        file.create_virtual_dataset(name, layout)
+def virtual(file, path, source):
+    layout = h5py.VirtualLayout(SHAPE, "u2")
+    layout[...] = h5py.VirtualSource(source, "scan", SHAPE)
+    file.create_virtual_dataset("scan", layout)
 
 
-@pytest.mark.parametrize("source", [".", "x.h5", "other.h5"])
-def test_virtual_datasets_are_refused(tmp_path, source):
-    virtual(tmp_path / "x.h5", source)
+def external(file, path):
+    (path / "data").write_bytes(bytes(240))
+    file.create_dataset("scan", SHAPE, "u2", external=[(str(path / "data"), 0, 240)])
+
+
+ELSEWHERE = r"x.h5.*scan is a virtual dataset, whose data are elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        *((partial(virtual, source=source), ELSEWHERE) for source in (".", "x.h5", "other.h5")),
+        (external, "/scan has its data in other files"),
+        (lambda file, path: file.update(scan=h5py.Empty("f4")), "/scan is empty"),
+    ],
+)
+def test_datasets_whose_data_are_elsewhere_or_none_are_refused(tmp_path, write, message):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        write(file, tmp_path)
     for overrides in (COMPLETE, replace(COMPLETE, dataset="scan")):
-        with pytest.raises(InputError, match=r"x.h5.*scan is a virtual dataset, whose data are elsewhere"):
+        with pytest.raises(InputError, match=message):
             open_patterns(tmp_path / "x.h5", overrides).__enter__()
-
-
-def test_data_in_other_files_are_refused(tmp_path):
-    (tmp_path / "data").write_bytes(bytes(240))
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.create_dataset("scan", SHAPE, "u2", external=[(str(tmp_path / "data"), 0, 240)])
-    with pytest.raises(InputError, match="/scan has its data in other files"):
-        open_patterns(tmp_path / "x.h5", COMPLETE).__enter__()
-
-
-def test_a_dataset_without_values_is_refused(tmp_path):
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file["scan"] = h5py.Empty("f4")
-    with pytest.raises(InputError, match="/scan is empty"), open_hdf5(tmp_path / "x.h5") as file:
-        file.find("scan")
 
 
 def test_no_file_but_the_one_can_be_opened(path, monkeypatch):
@@ -173,21 +171,14 @@ def test_a_crash_of_the_library_is_one_line(path, monkeypatch):
         ("resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass", "did not answer|ran longer than"),
         ("sys.exit(3)", "the HDF5 library ended"),
         ("print('{}')", "the HDF5 library did not answer"),
+        ("", r"did not answer within 0\.5 s"),
     ):
+        monkeypatch.setattr(safe_hdf5, "SECONDS", safe_hdf5.SECONDS if body else 0.5)
         script = path.with_name("script.py")
         script.write_text(f"import os, resource, sys\nsys.stdin.readline()\n{body}\nsys.stdin.read()")
         monkeypatch.setattr(safe_hdf5.Hdf5File, "SCRIPT", str(script))
         with pytest.raises(DamagedFileError, match=message), open_hdf5(path):
             pass
-
-
-def test_a_process_that_says_nothing_is_ended(path, monkeypatch):
-    script = path.with_name("script.py")
-    script.write_text("import sys\nsys.stdin.read()")
-    monkeypatch.setattr(safe_hdf5.Hdf5File, "SCRIPT", str(script))
-    monkeypatch.setattr(safe_hdf5, "SECONDS", 0.5)
-    with pytest.raises(DamagedFileError, match=r"did not answer within 0\.5 s"), open_hdf5(path):
-        pass
 
 
 def test_the_process_ends_with_the_file(path):

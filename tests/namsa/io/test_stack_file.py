@@ -53,6 +53,15 @@ def interrupt_after(batches):
     return on_progress
 
 
+def interrupted(path, batches, **changes):
+    with pytest.raises(Interruption):
+        to_file(path, on_progress=interrupt_after(batches), **changes)
+
+
+def assert_whole(path, **changes):
+    np.testing.assert_array_equal(namsa.read_sample(path).cbed, namsa.simulate(**arguments(**changes)).cbed)
+
+
 NOISY = {
     "frozen_phonons": FrozenPhonons(rms_angstrom=0.1, configurations=3),
     "detector": Detector(electrons_per_pattern=500),
@@ -106,8 +115,7 @@ def test_the_file_is_the_one_that_write_samples_writes(tmp_path):
 )
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_an_interrupted_simulation_is_continued_to_the_same_bits(tmp_path, changes, probes, kept, left, compression):
-    with pytest.raises(Interruption):
-        to_file(tmp_path / "cell.h5", compression=compression, on_progress=interrupt_after(probes), **changes)
+    interrupted(tmp_path / "cell.h5", probes, compression=compression, **changes)
     assert [path.name for path in tmp_path.iterdir()] == ["cell.h5.unfinished"]
     with pytest.raises(InputError, match="no sample"):
         namsa.read_sample(tmp_path / "cell.h5.unfinished")
@@ -116,21 +124,17 @@ def test_an_interrupted_simulation_is_continued_to_the_same_bits(tmp_path, chang
         tmp_path / "cell.h5", compression=compression, on_progress=lambda *stage: stages.append(stage[0]), **changes
     )
     assert (stack.continued, stages.count("probes")) == (kept, left)
-    np.testing.assert_array_equal(
-        namsa.read_sample(tmp_path / "cell.h5").cbed, namsa.simulate(**arguments(**changes)).cbed
-    )
+    assert_whole(tmp_path / "cell.h5", **changes)
 
 
 def test_an_interruption_before_the_first_batch_leaves_nothing(tmp_path):
-    with pytest.raises(Interruption):
-        to_file(tmp_path / "cell.h5", on_progress=interrupt_after(3))
+    interrupted(tmp_path / "cell.h5", 3)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_a_batch_that_a_crash_has_damaged_is_simulated_again(tmp_path, compression):
-    with pytest.raises(Interruption):
-        to_file(tmp_path / "cell.h5", compression=compression, on_progress=interrupt_after(20))
+    interrupted(tmp_path / "cell.h5", 20, compression=compression)
     unfinished = tmp_path / "cell.h5.unfinished"
     with h5py.File(unfinished, "r+") as file:
         data = file["cell/cbed/data"]
@@ -139,18 +143,17 @@ def test_a_batch_that_a_crash_has_damaged_is_simulated_again(tmp_path, compressi
         data[1] = row
     stack = to_file(tmp_path / "cell.h5", compression=compression)
     assert stack.continued == 12  # of three rows of six the second is lost
-    np.testing.assert_array_equal(namsa.read_sample(tmp_path / "cell.h5").cbed, namsa.simulate(**arguments()).cbed)
+    assert_whole(tmp_path / "cell.h5")
 
 
 def test_a_file_that_a_crash_has_made_unreadable_is_begun_anew(tmp_path):
     (tmp_path / "cell.h5.unfinished").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(3000))
     assert to_file(tmp_path / "cell.h5").continued == 0
-    np.testing.assert_array_equal(namsa.read_sample(tmp_path / "cell.h5").cbed, namsa.simulate(**arguments()).cbed)
+    assert_whole(tmp_path / "cell.h5")
 
 
 def test_the_file_of_another_simulation_is_kept(tmp_path):
-    with pytest.raises(Interruption):
-        to_file(tmp_path / "cell.h5", on_progress=interrupt_after(9))
+    interrupted(tmp_path / "cell.h5", 9)
     before = (tmp_path / "cell.h5.unfinished").read_bytes()
     with pytest.raises(InputError, match="what another simulation has left"):
         to_file(tmp_path / "cell.h5", energy_ev=100e3)
@@ -169,8 +172,7 @@ def test_the_file_of_another_simulation_is_kept(tmp_path):
 def test_other_thermal_displacements_of_the_atoms_are_another_simulation(tmp_path, array, values):
     warm, phonons = arguments()["atoms"], FrozenPhonons(rms_angstrom="cif", configurations=1)
     warm.set_array(array, np.array(values))
-    with pytest.raises(Interruption):
-        to_file(tmp_path / "cell.h5", on_progress=interrupt_after(9), atoms=warm, frozen_phonons=phonons)
+    interrupted(tmp_path / "cell.h5", 9, atoms=warm, frozen_phonons=phonons)
     warmer = warm.copy()
     warmer.arrays[array] = warmer.arrays[array] * 1.01
     with pytest.raises(InputError, match="what another simulation has left"):
@@ -182,8 +184,7 @@ def test_a_changed_mtf_file_is_another_simulation(tmp_path):
     mtf = tmp_path / "mtf.txt"
     mtf.write_text("0 1\n0.5 0.6\n")
     detector = Detector(response=Response(mtf_file=mtf))
-    with pytest.raises(Interruption):
-        to_file(tmp_path / "cell.h5", on_progress=interrupt_after(27), detector=detector)
+    interrupted(tmp_path / "cell.h5", 27, detector=detector)
     mtf.write_text("0 1\n0.5 0.5\n")
     with pytest.raises(InputError, match="what another simulation has left"):
         to_file(tmp_path / "cell.h5", detector=detector)
@@ -205,7 +206,7 @@ def test_a_killed_process_leaves_what_it_had_said_was_there(tmp_path):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
     stack = to_file(tmp_path / "cell.h5", compression="gzip")
     assert stack.continued == 18
-    np.testing.assert_array_equal(namsa.read_sample(tmp_path / "cell.h5").cbed, namsa.simulate(**arguments()).cbed)
+    assert_whole(tmp_path / "cell.h5")
 
 
 def test_two_processes_do_not_write_one_file(tmp_path, monkeypatch):
