@@ -58,13 +58,8 @@ CHANGES = {
     "*train configs/@(depth|embed|estimate|segment|thickness|potential_clusters).yaml*": "--set materials.limit=8 "
     "--set split='{train: 0.5, dev: 0.25, test: 0.25}' --set training.epochs=1",
 }
-OTHERS = (
-    "py4DSTEM",
-    "hyperspy",
-    "libertem",
-    "torch",
-    "grain",
-)  # packages that no test has: Python that imports them is read only
+# Packages that no test has: Python that imports them is read only.
+OTHERS = ("py4DSTEM", "hyperspy", "libertem", "torch", "grain")
 GUIDES = "index simulate datasets view exchange reading inspect reconstruct tasks live microscope networks "
 GUIDES += "tasks/classify tasks/depth tasks/embed tasks/estimate tasks/segment"
 RUN = ("README.md", *(f"docs/{name}.md" for name in GUIDES.split()))

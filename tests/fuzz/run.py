@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import configuration_cases
 import dataset_cases
 import harness
-import hdf5_server
+import hdf5_readers
 import kinds
 import shortcuts
 from case import Kind
@@ -150,7 +150,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print a summary as one JSON object at the end")
     options = parser.parse_args()
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=MEMORY) as shared, hdf5_server.replaced_processes():
+    with tempfile.TemporaryDirectory(dir=MEMORY) as shared, hdf5_readers.forked_readers():
         folder = Path(shared)
         chosen = [kind for kind in kinds.kinds(folder) if not options.kinds or kind.name in options.kinds]
         if missing := set(options.kinds or ()) - {kind.name for kind in chosen}:

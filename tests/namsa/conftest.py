@@ -1,6 +1,9 @@
 """Fixtures of the simulator's tests."""
 
+import fake_samples
 import pytest
+
+from namsa.dataset import disk_space, listing
 
 
 @pytest.fixture
@@ -12,3 +15,10 @@ def cupy():
     except module.cuda.runtime.CUDARuntimeError as fault:
         pytest.skip(f"no CUDA device: {fault}")
     return module
+
+
+@pytest.fixture
+def fake_materials(monkeypatch):
+    """The materials of `fake_samples`, whose size nobody samples: it is another than that of real ones."""
+    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
+    monkeypatch.setattr(disk_space, "SAMPLED", 0)

@@ -40,16 +40,22 @@ def warned(atoms, **changes):
     return texts
 
 
-def test_what_is_well_chosen_draws_no_warning():
-    assert warned(atom()) == []
-
-
-def test_a_probe_larger_than_the_cell():
-    (text,) = warned(atom(), aberrations={"C10": -300.0})
-    assert "spreads to 13.5 Å" in text
-    assert "9.0 Å wide" in text
-    (text,) = warned(atom(depth=300.0))
-    assert "thinner specimen" in text
+@pytest.mark.parametrize(
+    ("depth", "changes", "texts"),
+    [
+        (2.0, {}, ()),
+        (2.0, {"aberrations": {"C10": -300.0}}, ("spreads to 13.5 Å", "9.0 Å wide")),
+        (300.0, {}, ("thinner specimen",)),
+        (12.0, {"slice_thickness_angstrom": 6.0}, ("6.00 Å thick",)),
+        (2.0, {"grid_shape": (300, 360), "slice_thickness_angstrom": 2.0}, ("Laue zone of their own at 158 mrad",)),
+        (2.0, {"positions_angstrom": [[1, 2], [-0.5, 2]]}, ("1 of 2 positions are negative, down to -0.50 Å",)),
+    ],
+    ids=["well chosen", "probe", "depth", "slices", "Laue zone", "positions"],
+)
+def test_what_is_not_well_chosen_draws_one_warning(depth, changes, texts):
+    said = warned(atom(depth), **changes)
+    assert len(said) == bool(texts)
+    assert all(text in said[0] for text in texts)
 
 
 def test_the_probes_diameter_is_where_its_intensity_is():
@@ -65,18 +71,6 @@ def test_the_probes_diameter_is_where_its_intensity_is():
         assert intensity[r < diameter / 4].sum() < 0.85
     thick = optics.probe_diameter_angstrom(optics.BeamSettings(200e3, 20.0, {"C10": -100.0}), 400.0)
     assert thick == pytest.approx(2 * (300 * 0.02 + 0.61 * 0.0250793 / 0.02), rel=1e-3)
-
-
-def test_thick_slices():
-    (text,) = warned(atom(depth=12.0), slice_thickness_angstrom=6.0)
-    assert "6.00 Å thick" in text
-    (text,) = warned(atom(), grid_shape=(300, 360), slice_thickness_angstrom=2.0)
-    assert "Laue zone of their own at 158 mrad" in text
-
-
-def test_negative_positions_wrap():
-    (text,) = warned(atom(), positions_angstrom=[[1.0, 2.0], [-0.5, 2.0]])
-    assert "1 of 2 positions are negative, down to -0.50 Å" in text
 
 
 def test_a_thread_that_only_stores_warnings_silences_no_other():

@@ -7,36 +7,32 @@ import pytest
 from namsa import InputError
 from namsa.launcher import local_rank_and_size, rank_and_size, share_of_cores, visible_gpus
 
+LAUNCHED = (
+    {"HOROVOD_RANK": "2", "HOROVOD_SIZE": "5", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
+    {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "5", "PMIX_RANK": "2"},
+    {"JSM_NAMESPACE_RANK": "2", "JSM_NAMESPACE_SIZE": "5", "PMIX_RANK": "2"},
+    {"PMIX_RANK": "2", "JSM_NAMESPACE_SIZE": "5"},
+    {"PMI_RANK": "2", "PMI_SIZE": "5"},
+    {"SLURM_PROCID": "2", "SLURM_NTASKS": "5", "PMIX_RANK": "2"},
+    {"SLURM_PROCID": "2", "SLURM_NTASKS": "5", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"},
+    # mpirun within a Slurm job: Slurm's variables describe its daemons
+    {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "5", "SLURM_PROCID": "0", "SLURM_NTASKS": "10"},
+)
+
 
 @pytest.mark.parametrize(
-    "environment",
+    ("given", "environment", "expected"),
     [
-        {"HOROVOD_RANK": "2", "HOROVOD_SIZE": "5", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
-        {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "5", "PMIX_RANK": "2"},
-        {"JSM_NAMESPACE_RANK": "2", "JSM_NAMESPACE_SIZE": "5", "PMIX_RANK": "2"},
-        {"PMIX_RANK": "2", "JSM_NAMESPACE_SIZE": "5"},
-        {"PMI_RANK": "2", "PMI_SIZE": "5"},
-        {"SLURM_PROCID": "2", "SLURM_NTASKS": "5", "PMIX_RANK": "2"},
-        {"SLURM_PROCID": "2", "SLURM_NTASKS": "5", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"},
-        # mpirun within a Slurm job: Slurm's variables describe its daemons
-        {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "5", "SLURM_PROCID": "0", "SLURM_NTASKS": "10"},
+        *(((), environment, (2, 5)) for environment in LAUNCHED),
+        ((), {}, (0, 1)),
+        ((), {"SLURM_NTASKS": "8"}, (0, 1)),
+        # A batch script outside srun, which Slurm calls the first of many.
+        ((), {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, (0, 1)),
+        ((1, 3), {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "5"}, (1, 3)),
     ],
 )
-def test_rank_and_size_come_from_the_launchers_variables(environment):
-    assert rank_and_size(environment=environment) == (2, 5)
-
-
-@pytest.mark.parametrize("environment", [{}, {"SLURM_NTASKS": "8"}])
-def test_without_a_launcher_there_is_one_rank(environment):
-    assert rank_and_size(environment=environment) == (0, 1)
-
-
-def test_a_batch_script_outside_srun_is_one_rank_although_slurm_calls_it_the_first_of_many():
-    assert rank_and_size(environment={"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) == (0, 1)
-
-
-def test_explicit_numbers_take_precedence_over_the_environment():
-    assert rank_and_size(1, 3, {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "5"}) == (1, 3)
+def test_rank_and_size_are_the_callers_or_come_from_the_launchers_variables(given, environment, expected):
+    assert rank_and_size(*given, environment=environment) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,19 +72,19 @@ def test_local_rank_and_size(environment, expected):
     assert local_rank_and_size(environment) == expected
 
 
-def test_unbound_ranks_divide_the_node_into_equal_runs_of_cores():
-    shares = [share_of_cores(set(range(16)), 16, rank, 4) for rank in range(4)]
-    assert shares == [set(range(4 * rank, 4 * rank + 4)) for rank in range(4)]
-    assert share_of_cores(set(range(7)), 7, 2, 3) == {4, 5}
-
-
-def test_a_rank_bound_by_its_launcher_keeps_its_cores():
-    assert share_of_cores({7, 8, 9}, 42, 1, 6) == {7, 8, 9}
-    assert share_of_cores(set(range(8)), 8, 0, 1) == set(range(8))
-
-
-def test_more_ranks_than_cores_share_them():
-    assert share_of_cores({0, 1}, 2, 5, 6) == {0, 1}
+@pytest.mark.parametrize(
+    ("affinity", "cores", "rank", "ranks", "own"),
+    [
+        *((set(range(16)), 16, rank, 4, set(range(4 * rank, 4 * rank + 4))) for rank in range(4)),
+        (set(range(7)), 7, 2, 3, {4, 5}),
+        ({7, 8, 9}, 42, 1, 6, {7, 8, 9}),  # bound by its launcher
+        (set(range(8)), 8, 0, 1, set(range(8))),
+        (os.sched_getaffinity(0), os.cpu_count() or 1, 0, 1, os.sched_getaffinity(0)),
+        ({0, 1}, 2, 5, 6, {0, 1}),  # more ranks than cores
+    ],
+)
+def test_unbound_ranks_divide_the_node_into_equal_runs_of_cores(affinity, cores, rank, ranks, own):
+    assert share_of_cores(affinity, cores, rank, ranks) == own
 
 
 @pytest.mark.parametrize(
@@ -97,7 +93,3 @@ def test_more_ranks_than_cores_share_them():
 )
 def test_visible_gpus_are_those_of_the_environment_or_all(environment, nodes, names):
     assert visible_gpus(environment, nodes) == names
-
-
-def test_one_rank_keeps_all_cores_of_its_affinity():
-    assert share_of_cores(os.sched_getaffinity(0), os.cpu_count() or 1, 0, 1) == os.sched_getaffinity(0)

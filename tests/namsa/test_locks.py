@@ -106,16 +106,12 @@ def test_an_error_inside_frees_the_lock(paths):
         pass
 
 
-def test_a_file_that_is_linked_to_the_lock_is_kept(paths):
+def test_a_file_that_is_linked_to_the_lock_is_kept_and_a_pipe_in_its_place_refused(paths):
     other = paths[1] / "results.txt"
     other.write_text("numbers")
-    paths[0].hardlink_to(other)
-    with pytest.raises(WorkError, match="is a link or no regular file"), exclusive(*paths, "wait for it"):
-        pass
+    for plant in (lambda: paths[0].hardlink_to(other), lambda: os.mkfifo(paths[0])):
+        plant()
+        with pytest.raises(WorkError, match="is a link or no regular file"), exclusive(*paths, "wait for it"):
+            pass
+        paths[0].unlink()
     assert other.read_text() == "numbers"
-
-
-def test_a_pipe_in_place_of_the_lock_is_refused(paths):
-    os.mkfifo(paths[0])
-    with pytest.raises(WorkError, match="is a link or no regular file"), exclusive(*paths, "wait for it"):
-        pass

@@ -1,5 +1,7 @@
 """Values of a provenance: each is there and of the kind that namsa writes, or an error names the sample and the key."""
 
+import json
+
 import fake_samples
 import pytest
 
@@ -9,17 +11,11 @@ from namsa.provenance_values import check, value
 
 GOOD = fake_samples.sample(id="Cu-1").provenance
 SHAPES = {"cbed": (6, 5, 7), "density": (2, 3), "projected_potential": (8, 10)}
+DEEP = json.loads("[" * 81 + "]" * 81)
 REQUIRED = (
     "energy_ev", "semiangle_mrad", "thickness_angstrom", "extent_angstrom", "grid_shape", "detector_sampling_mrad",
     "detector_origin_mrad", "density_sampling_angstrom", "density_origin_angstrom",
 )  # fmt: skip
-
-
-def nested(levels):
-    tree = []
-    for _ in range(levels):
-        tree = [tree]
-    return tree
 
 
 def test_a_good_provenance_passes_and_its_values_are_unchanged():
@@ -50,7 +46,7 @@ def test_a_wrong_value_is_named(key, wrong):
     [
         {"semiangle_mrad": -1}, {"grid_shape": [0, 8]}, {"extent_angstrom": [-1.0, 1.0]}, {"scan_shape": [2.0, 3]},
         {"scan_shape": []}, {"zone_axis": [0, 1]}, {"aberrations": {"C10": None}}, {"software": ["namsa"]},
-        {"warnings": "thick"}, {"other": 10**30}, {"other": {"x": [float("inf")]}}, {"other": nested(80)},
+        {"warnings": "thick"}, {"other": 10**30}, {"other": {"x": [float("inf")]}}, {"other": DEEP},
         {"source": "x" * 20_000},
     ],
 )  # fmt: skip

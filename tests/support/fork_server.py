@@ -7,7 +7,7 @@ A forked process has the arguments, environment, working directory, open files a
 
 A process does not outlive its `forked_python`. The server ends with its standard input, that is with the tests.
 
-    python tests/support/fork_server.py SOCKET
+    python tests/support/fork_server.py SOCKET [MODULE ...]     modules to import in place of TensorFlow and all else
 """
 
 import gc
@@ -117,7 +117,7 @@ def become(request: Request) -> None:
         os.dup2(spare, number)
         os.close(spare)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    kind, *rest = request.arguments
+    kind, *rest = arguments = [word for word in request.arguments if word not in ("-P", "-S")]
     if kind == "-m":
         sys.path[0], sys.argv = request.directory, rest
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
@@ -125,13 +125,13 @@ def become(request: Request) -> None:
         sys.path[0], sys.argv = "", ["-c", *rest[1:]]
         exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
     else:
-        sys.path[0], sys.argv = os.path.dirname(os.path.abspath(kind)), request.arguments
+        sys.path[0], sys.argv = os.path.dirname(os.path.abspath(kind)), arguments
         runpy.run_path(kind, run_name="__main__")
     sys.exit()
 
 
-def main(path: str) -> None:
-    for name in IMPORTS:
+def main(path: str, *imports: str) -> None:
+    for name in imports or IMPORTS:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # collections would copy the pages that forked processes share
@@ -143,4 +143,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

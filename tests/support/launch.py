@@ -17,13 +17,15 @@ SUPPORT = ROOT / "tests" / "support"
 
 
 @cache
-def forked_python() -> str:
+def forked_python(*imports: str) -> str:
     """Returns what stands in for `python` and need not import TensorFlow; see `fork_server`, started here once.
+
+    imports: Modules that the server imports instead. One process has one server.
 
     What a test asserts about the start of Python or TensorFlow needs `sys.executable` instead.
     """
     path = Path(tempfile.mkdtemp(prefix="fork_server"), "socket")
-    line = [sys.executable, SUPPORT / "fork_server.py", path]
+    line = [sys.executable, SUPPORT / "fork_server.py", path, *imports]
     pipe = subprocess.PIPE
     server = subprocess.Popen(line, cwd=ROOT, stdin=pipe, stdout=pipe, start_new_session=True)
     assert server.stdout is not None

@@ -22,7 +22,7 @@ EVERYTHING = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _alone(monkeypatch):
     monkeypatch.delenv("HOROVOD_CONTROLLER", raising=False)
     for name in ("HOROVOD", "OMPI_COMM_WORLD", "JSM_NAMESPACE", "PMI", "PMIX", "SLURM"):
@@ -30,13 +30,17 @@ def _alone(monkeypatch):
             monkeypatch.delenv(f"{name}_{key}", raising=False)
 
 
+def probed(monkeypatch, found):
+    answers = {code: doctor.Probe(answer, "" if answer else "gone") for code, answer in found.items()}
+    monkeypatch.setattr(doctor, "probe", lambda code, timeout_s: answers[code])
+
+
 def _by_name(report):
     return {check.name: check for check in report.checks}
 
 
-@pytest.mark.usefixtures("_alone")
 def test_everything_there(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "probe", lambda code, timeout_s: doctor.Probe(EVERYTHING[code]))
+    probed(monkeypatch, EVERYTHING)
     monkeypatch.setenv("HOROVOD_RANK", "3")
     monkeypatch.setenv("HOROVOD_SIZE", "6")
     report = doctor.report(tmp_path)
@@ -51,7 +55,6 @@ def test_everything_there(monkeypatch, tmp_path):
     assert report.as_json()["ok"]
 
 
-@pytest.mark.usefixtures("_alone")
 def test_nothing_there(monkeypatch, tmp_path):
     def no_module(name):
         raise OSError(f"lib{name}.so.1: cannot open shared object file")
@@ -71,35 +74,28 @@ def test_nothing_there(monkeypatch, tmp_path):
     assert {f"{check.name}: {check.remedy}" for check in missing} == {*doctor.remedies(report).splitlines()}
 
 
-@pytest.mark.usefixtures("_alone")
 def test_what_is_not_needed_is_no_fault(monkeypatch):
     found = EVERYTHING | {doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"mpi": False, "nccl": False}}
     found[doctor._CUPY] = None
-    monkeypatch.setattr(
-        doctor, "probe", lambda code, timeout_s: doctor.Probe(found[code], "" if found[code] else "gone")
-    )
+    probed(monkeypatch, found)
     report = doctor.report()
     checks = _by_name(report)
     assert report.ok
     assert not any(checks[name].ok for name in ("CuPy", "MPI", "NCCL", "launcher"))
 
 
-@pytest.mark.usefixtures("_alone")
 @pytest.mark.parametrize(("there", "ok"), [("_TENSORFLOW", True), ("_JAX", True), (None, False)])
 def test_one_of_tensorflow_and_jax_is_enough(monkeypatch, there, ok):
     lacking = {getattr(doctor, name) for name in ("_TENSORFLOW", "_JAX") if name != there}
-    monkeypatch.setattr(
-        doctor, "probe", lambda code, timeout_s: doctor.Probe(None if code in lacking else EVERYTHING[code])
-    )
+    probed(monkeypatch, EVERYTHING | dict.fromkeys(lacking))
     assert doctor.report().ok is ok
 
 
-@pytest.mark.usefixtures("_alone")
 def test_a_job_on_gpus_needs_a_gpu_and_the_libraries_for_it(monkeypatch):
     found = EVERYTHING | {doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"nccl": False}}
     found[doctor._TENSORFLOW] = found[doctor._TENSORFLOW] | {"gpus": []}
     found[doctor._CUPY] = found[doctor._CUPY] | {"devices": []}
-    monkeypatch.setattr(doctor, "probe", lambda code, timeout_s: doctor.Probe(found[code]))
+    probed(monkeypatch, found)
     assert doctor.report().ok
     report = doctor.report(gpu=True)
     assert not report.ok
@@ -107,10 +103,9 @@ def test_a_job_on_gpus_needs_a_gpu_and_the_libraries_for_it(monkeypatch):
     assert lacking == {"CuPy": doctor.SHOW_GPU, "GPUs": doctor.SHOW_GPU, "NCCL": doctor.REBUILD_GPU}
 
 
-@pytest.mark.usefixtures("_alone")
 def test_ranks_that_mpi_connects_need_a_horovod_with_mpi(monkeypatch):
     found = EVERYTHING | {doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"mpi": False}}
-    monkeypatch.setattr(doctor, "probe", lambda code, timeout_s: doctor.Probe(found[code]))
+    probed(monkeypatch, found)
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_NTASKS", "2")
     assert not doctor.report().ok

@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_samples import MATERIALS, produce
+from fake_samples import produce
 
 from namsa.cli import parser as cli
 from namsa.cli.commands import output
 from namsa.cli.commands.output import print_json
-from namsa.dataset import listing
 
 
 @pytest.mark.parametrize("name", ["[/]", "[red]x[/red]", "[link=http://x]a", "a[/b]c"])
@@ -27,9 +26,8 @@ def test_no_name_and_no_reason_reaches_the_terminal_with_what_it_acts_on(capsys)
 
 
 @pytest.mark.parametrize("words", [("verify",), ("info",), ("show", "--html", "--out", "d\x1b[2J\u202e.png")])
-def test_the_name_of_a_folder_is_escaped(words, tmp_path, monkeypatch, capsys):
+def test_the_name_of_a_folder_is_escaped(words, tmp_path, monkeypatch, capsys, fake_materials):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: MATERIALS)
     produce(Path("d\x1b[2J\u202e"), limit=1)
     assert cli.main([words[0], "d\x1b[2J\u202e", *words[1:]]) == 0
     printed = capsys.readouterr()

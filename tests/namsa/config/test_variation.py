@@ -157,64 +157,52 @@ def test_contradictory_settings_are_refused(sections, message) -> None:
         config(**sections)
 
 
+MGO = Material("MgO", "MgO", "Fm-3m", bulk("MgO", "rocksalt", 4.21, cubic=True), "test")
+TREE = {
+    "specimen": {"lateral_angstrom": [6, 8], "thickness_angstrom": [8]},
+    "scan": {"shape": [2, 3]},
+    "simulation": {"grid_shape": [60, 64]},
+    "detector": DETECTOR,
+}
+
+
+def assert_same(varied, entry, sample, by_hand) -> None:
+    """The same values in the configuration itself give the same sample."""
+    assert np.array_equal(simulate_entry(by_hand, MGO, entry).cbed, sample.cbed)
+    assert count_workload(varied, MGO, entry) == count_workload(by_hand, MGO, entry)
+
+
 def test_a_sample_is_simulated_with_its_own_values() -> None:
-    tree = {
-        "specimen": {"lateral_angstrom": [6, 8], "thickness_angstrom": [8]},
-        "scan": {"shape": [2, 3]},
-        "simulation": {"grid_shape": [60, 64]},
-        "detector": DETECTOR,
-    }
-    material = Material("MgO", "MgO", "Fm-3m", bulk("MgO", "rocksalt", 4.21, cubic=True), "test")
     variation = RANDOM | {"beam_tilt_mrad": [1, 3], "defocus_angstrom": [-20, 20]}
-    varied = SimulationConfig.model_validate(tree | {"variation": variation})
-    entry = build_entries(varied, [material])[2]
-    sample = simulate_entry(varied, material, entry)
+    varied = SimulationConfig.model_validate(TREE | {"variation": variation})
+    entry = build_entries(varied, [MGO])[2]
+    sample = simulate_entry(varied, MGO, entry)
     p, own = sample.provenance, entry.varied
     assert p["varied"] == own
     assert p["aberrations"]["C10"] == -own["defocus_angstrom"]
     assert p["specimen_tilt_mrad"] == own["specimen_tilt_mrad"]
     assert p["config_hash"] == varied.samples_hash()
-    # The same values in the configuration itself give the same sample.
-    y, x = own["beam_tilt_mrad"]
-    by_hand = SimulationConfig.model_validate(
-        tree
-        | {
-            "microscope": {
-                "aberrations": {"C10": -own["defocus_angstrom"]},
-                "beam_tilt_mrad": [y, x],
-                "specimen_tilt_mrad": own["specimen_tilt_mrad"],
-            },
-            "detector": DETECTOR | {"dose_electrons_per_angstrom2": own["dose_electrons_per_angstrom2"]},
-        }
-    )
-    assert np.array_equal(simulate_entry(by_hand, material, entry).cbed, sample.cbed)
-    assert 1 <= math.hypot(y, x) <= 3
-    assert count_workload(varied, material, entry) == count_workload(by_hand, material, entry)
+    assert 1 <= math.hypot(*own["beam_tilt_mrad"]) <= 3
+    microscope = {name: own[name] for name in ("beam_tilt_mrad", "specimen_tilt_mrad")}
+    microscope["aberrations"] = {"C10": -own["defocus_angstrom"]}
+    detector = DETECTOR | {"dose_electrons_per_angstrom2": own["dose_electrons_per_angstrom2"]}
+    by_hand = SimulationConfig.model_validate(TREE | {"microscope": microscope, "detector": detector})
+    assert_same(varied, entry, sample, by_hand)
 
 
 def test_a_lens_and_an_amplitude_of_its_own_are_those_of_a_configuration_with_them() -> None:
-    tree = {
-        "specimen": {
-            "lateral_angstrom": [6, 8],
-            "thickness_angstrom": [8],
-            "frozen_phonons": {"rms_angstrom": 0.05, "configurations": 2},
-        },
-        "scan": {"shape": [2, 3]},
-        "simulation": {"grid_shape": [60, 64]},
-        "detector": DETECTOR,
-    }
-    material = Material("MgO", "MgO", "Fm-3m", bulk("MgO", "rocksalt", 4.21, cubic=True), "test")
-    varied = SimulationConfig.model_validate(tree | {"variation": LENS | {"rms_displacement_angstrom": [0.06, 0.1]}})
-    entry = build_entries(varied, [material])[1]
+    def shaken(rms: float):
+        return TREE | {"specimen": TREE["specimen"] | {"frozen_phonons": {"rms_angstrom": rms, "configurations": 2}}}
+
+    variation = {"variation": LENS | {"rms_displacement_angstrom": [0.06, 0.1]}}
+    varied = SimulationConfig.model_validate(shaken(0.05) | variation)
+    entry = build_entries(varied, [MGO])[1]
     own = entry.varied
     aberrations = dict(zip(("C12", "phi12"), own["C12_angstrom"], strict=True))
     aberrations |= dict(zip(("C21", "phi21"), own["C21_angstrom"], strict=True)) | {"C30": own["C30_angstrom"]}
     coherence = {name: own[name] for name in ("source_size_angstrom", "focal_spread_angstrom")}
-    phonons = {"rms_angstrom": own["rms_displacement_angstrom"], "configurations": 2}
-    own = {"specimen": tree["specimen"] | {"frozen_phonons": phonons}}
-    own["microscope"] = {"aberrations": aberrations} | coherence
-    by_hand = SimulationConfig.model_validate(tree | own)
-    sample = simulate_entry(varied, material, entry)
-    assert np.array_equal(simulate_entry(by_hand, material, entry).cbed, sample.cbed)
+    microscope = {"aberrations": aberrations} | coherence
+    by_hand = SimulationConfig.model_validate(shaken(own["rms_displacement_angstrom"]) | {"microscope": microscope})
+    sample = simulate_entry(varied, MGO, entry)
     assert sample.provenance["aberrations"] == aberrations
-    assert count_workload(varied, material, entry) == count_workload(by_hand, material, entry)
+    assert_same(varied, entry, sample, by_hand)

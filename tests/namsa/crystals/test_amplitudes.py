@@ -6,40 +6,16 @@ import ase
 import ase.build
 import numpy as np
 import pytest
+from cif_files import HM, KEYS, anisotropic, cif, hexagonal
 
 import namsa
 from namsa.crystals.displacements import displace_atoms
 from namsa.errors import InputError
 
-CIF = """data_x
-_cell_length_a 4.0
-_cell_length_b 4.0
-_cell_length_c 6.0
-_cell_angle_alpha 90
-_cell_angle_beta 90
-_cell_angle_gamma 120
-_symmetry_space_group_name_H-M 'P 6 m m'
-loop_
-_atom_site_label
-_atom_site_type_symbol
-_atom_site_fract_x
-_atom_site_fract_y
-_atom_site_fract_z
-_atom_site_occupancy
-_atom_site_{column}
-Sr1 Sr2+ 0 0 0 0.5 {first}
-La1 La3+ 0 0 0 0.5 {second}
-O1 O2- 0.3333 0.6667 0.5 1 {third}
-loop_
-_atom_site_aniso_label
-_atom_site_aniso_U_11
-_atom_site_aniso_U_22
-_atom_site_aniso_U_33
-_atom_site_aniso_U_12
-_atom_site_aniso_U_13
-_atom_site_aniso_U_23
-O1 0.02 0.02 0.005 0.01 0 0
-"""
+SITES = "Sr1 Sr2+ 0 0 0 0.5 {first}\nLa1 La3+ 0 0 0 0.5 {second}\nO1 O2- 0.3333 0.6667 0.5 1 {third}"
+CIF = cif(hexagonal(4, 6), f"{HM} 'P 6 m m'", SITES, (*KEYS, "{column}")) + anisotropic(
+    "U", "O1 0.02 0.02 0.005 0.01 0 0"
+)
 
 
 def read(folder: Path, column: str, *values: str) -> dict[str, float]:
@@ -154,38 +130,13 @@ def test_a_specimen_of_turned_parts_vibrates_isotropically():
     np.testing.assert_allclose(made.atoms.arrays["rms_displacement_angstrom"], 0.1)
 
 
-ANISOTROPIC = """data_x
-_cell_length_a 5.0
-_cell_length_b 5.0
-_cell_length_c 7.0
-_cell_angle_alpha 90
-_cell_angle_beta 90
-_cell_angle_gamma 120
-_symmetry_space_group_name_H-M 'P 3'
-loop_
-_symmetry_equiv_pos_as_xyz
-x,y,z
--y,x-y,z
--x+y,-x,z
-loop_
-_atom_site_label
-_atom_site_type_symbol
-_atom_site_fract_x
-_atom_site_fract_y
-_atom_site_fract_z
-_atom_site_U_iso_or_equiv
-Si1 Si 0.30 0.10 0.25 0.02
-O1 O 0 0 0 0.01
-loop_
-_atom_site_aniso_label
-_atom_site_aniso_{name}_11
-_atom_site_aniso_{name}_22
-_atom_site_aniso_{name}_33
-_atom_site_aniso_{name}_12
-_atom_site_aniso_{name}_13
-_atom_site_aniso_{name}_23
-Si1 {values}
-"""
+THREEFOLD = f"{HM} 'P 3'\nloop_\n_symmetry_equiv_pos_as_xyz\nx,y,z\n-y,x-y,z\n-x+y,-x,z"
+ANISOTROPIC = cif(
+    hexagonal(5, 7),
+    THREEFOLD,
+    "Si1 Si 0.30 0.10 0.25 0.02\nO1 O 0 0 0 0.01",
+    (*KEYS[:5], "U_iso_or_equiv"),
+)
 U = np.array([[0.04, 0.015, 0.004], [0.015, 0.02, -0.003], [0.004, -0.003, 0.01]])
 
 
@@ -198,7 +149,7 @@ def test_anisotropic_displacements_of_a_file_give_its_debye_waller_factors(tmp_p
     scale = {"U": 1.0, "B": 8 * np.pi**2, "beta": 2 * np.pi**2 * np.outer(lengths, lengths)}[name]
     values = [(U * scale)[int(i) - 1, int(j) - 1] for i, j in ("11", "22", "33", "12", "13", "23")]
     path = tmp_path / "a.cif"
-    path.write_text(ANISOTROPIC.format(name=name, values=" ".join(f"{value:.6f}" for value in values)))
+    path.write_text(ANISOTROPIC + anisotropic(name, "Si1 " + " ".join(f"{value:.6f}" for value in values)))
     atoms = namsa.read_cif(path).atoms
     tensors = atoms.arrays["displacement_tensor_angstrom2"]
     assert np.isnan(tensors[atoms.symbols == "O"]).all()
@@ -223,7 +174,7 @@ def test_anisotropic_displacements_of_a_file_give_its_debye_waller_factors(tmp_p
 
 def test_a_tensor_that_is_no_mean_square_counts_as_not_given(tmp_path):
     path = tmp_path / "a.cif"
-    path.write_text(ANISOTROPIC.format(name="U", values="0.01 0.01 0.01 0.05 0 0"))
+    path.write_text(ANISOTROPIC + anisotropic("U", "Si1 0.01 0.01 0.01 0.05 0 0"))
     atoms = namsa.read_cif(path).atoms
     assert "displacement_tensor_angstrom2" not in atoms.arrays
     silicon = atoms.symbols == "Si"

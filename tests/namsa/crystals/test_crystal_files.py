@@ -6,40 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cif_files import HALL, HM, NUMBER, UNTYPED, cif, cubic, hexagonal, rhombohedral, tetragonal
 
 import namsa
 from namsa import InputError, SimulationWarning
-
-HM, HALL, NUMBER = "_space_group_name_H-M_alt", "_space_group_name_Hall", "_space_group_IT_number"
-KEYS = ("label", "type_symbol", "fract_x", "fract_y", "fract_z", "occupancy")
-
-
-def cubic(a: float) -> tuple[float, ...]:
-    return (a, a, a, 90, 90, 90)
-
-
-def tetragonal(a: float, c: float) -> tuple[float, ...]:
-    return (a, a, c, 90, 90, 90)
-
-
-def hexagonal(a: float, c: float) -> tuple[float, ...]:
-    return (a, a, c, 90, 90, 120)
-
-
-def rhombohedral(a: float, alpha: float) -> tuple[float, ...]:
-    return (a, a, a, alpha, alpha, alpha)
-
-
-def cif(cell: tuple[float, ...], symmetry: str, sites: str, keys: tuple[str, ...] = KEYS) -> str:
-    """Returns the text of a CIF; the rows of sites are as long as each other, and `keys` are as many or more."""
-    lengths = [
-        f"_cell_{key} {value}"
-        for key, value in zip(
-            ("length_a", "length_b", "length_c", "angle_alpha", "angle_beta", "angle_gamma"), cell, strict=True
-        )
-    ]
-    columns = [f"_atom_site_{key}" for key in keys[: len(sites.splitlines()[0].split())]]
-    return "\n".join(["data_made", *lengths, symmetry, "loop_", *columns, sites, ""])
 
 
 def read(folder: Path, text: str, name: str = "made.cif") -> namsa.Material:
@@ -243,46 +213,46 @@ HEAD = cif(cubic(4), f"{HM} 'P 1'", "{label} 0 0 0", ("label", "fract_x", "fract
 TYPED = cif(cubic(4), f"{HM} 'P 1'", "A1 {label} 0 0 0")
 
 
+NO_ELEMENTS = (
+    "T1", "Va", "Vac1", "DUM", "Bq", "Un1", "H2O", "T1(o)", "X1", "M1", "OH", "Wat", "NH4", "Al/Si", "Oa", "CA1", "CO",
+)  # fmt: skip
+NO_TYPES = ("T", "Va", "X", "Fe/Mg", "H2O", "OH-", "Uani", "M1")
+
+
 @pytest.mark.parametrize(
-    "label",
+    ("text", "named"),
     [
-        *("T1", "Va", "Vac1", "DUM", "Bq", "Un1", "H2O", "T1(o)", "X1", "M1", "OH", "Wat", "NH4"),
-        *("Al/Si", "Oa", "CA1", "CO"),
+        *((HEAD.format(label=label), rf"{re.escape(label)}: .*") for label in NO_ELEMENTS),
+        *((TYPED.format(label=symbol), f"A1: '{symbol}'") for symbol in NO_TYPES),
     ],
 )
-def test_a_label_that_names_no_element_or_several_is_refused_by_name(tmp_path: Path, label: str) -> None:
-    with pytest.raises(InputError, match=rf"atom site {re.escape(label)}: .* names no element"):
-        read(tmp_path, HEAD.format(label=label))
+def test_a_label_or_type_that_names_no_element_or_several_is_refused_by_name(
+    tmp_path: Path, text: str, named: str
+) -> None:
+    with pytest.raises(InputError, match=rf"atom site {named} names no element"):
+        read(tmp_path, text)
 
 
-@pytest.mark.parametrize("symbol", ["T", "Va", "X", "Fe/Mg", "H2O", "OH-", "Uani", "M1"])
-def test_a_type_that_names_no_element_is_refused(tmp_path: Path, symbol: str) -> None:
-    with pytest.raises(InputError, match=rf"atom site A1: '{symbol}' names no element"):
-        read(tmp_path, TYPED.format(label=symbol))
-
-
-@pytest.mark.parametrize(
-    ("label", "element"),
-    [("Fe1", "Fe"), ("O1A", "O"), ("SiT1", "Si"), ("OA", "O"), ("FE1", "Fe"), ("2H", "H"), ("D1", "H"), ("H2A", "H")],
-)
-def test_a_label_begins_with_its_element(tmp_path: Path, label: str, element: str) -> None:
-    assert read(tmp_path, HEAD.format(label=label)).atoms.symbols[0] == element
+LABELS = {"Fe1": "Fe", "O1A": "O", "SiT1": "Si", "OA": "O", "FE1": "Fe", "2H": "H", "D1": "H", "H2A": "H"}
+TYPES = {
+    "CA": "Ca", "AL": "Al", "NB": "Nb", "IN": "In", "fe": "Fe", "2H": "H", "7Li": "Li", "D": "H", "Cval": "C",
+    "Siva": "Si", "Fe3+": "Fe", "O2-": "O", "O-2": "O", "Na1": "Na",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("symbol", "element"),
-    [
-        *(("CA", "Ca"), ("AL", "Al"), ("NB", "Nb"), ("IN", "In"), ("fe", "Fe"), ("2H", "H"), ("7Li", "Li"), ("D", "H")),
-        *(("Cval", "C"), ("Siva", "Si"), ("Fe3+", "Fe"), ("O2-", "O"), ("O-2", "O"), ("Na1", "Na")),
-    ],
+    ("text", "label", "element"),
+    [*((HEAD, *pair) for pair in LABELS.items()), *((TYPED, *pair) for pair in TYPES.items())],
 )
-def test_a_type_is_an_element_in_any_letters_isotope_and_charge(tmp_path: Path, symbol: str, element: str) -> None:
-    assert read(tmp_path, TYPED.format(label=symbol)).atoms.symbols[0] == element
+def test_a_label_begins_with_its_element_and_a_type_is_one_in_any_letters_isotope_and_charge(
+    tmp_path: Path, text: str, label: str, element: str
+) -> None:
+    assert read(tmp_path, text.format(label=label)).atoms.symbols[0] == element
 
 
 def test_the_formula_decides_between_elements_of_one_and_two_letters(tmp_path: Path) -> None:
     for formula, element in (("C", "C"), ("CA", "Ca"), ("Ca1", "Ca")):
-        text = cif(cubic(4), f"{HM} 'P 1'\n_chemical_formula_sum {formula}", "CA1 0 0 0", ("label", *KEYS[2:]))
+        text = cif(cubic(4), f"{HM} 'P 1'\n_chemical_formula_sum {formula}", "CA1 0 0 0", UNTYPED)
         assert read(tmp_path, text).atoms.symbols[0] == element
 
 

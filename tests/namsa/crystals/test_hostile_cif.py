@@ -4,27 +4,13 @@ import time
 
 import numpy as np
 import pytest
+from cif_files import HM, cif, cubic
 from pymatgen.symmetry.groups import SpaceGroup
 
 from namsa import InputError, SimulationWarning
 from namsa.crystals.cif import read_cif
 
-CIF = """data_x
-_symmetry_space_group_name_H-M 'P 1'
-_cell_length_a 5.0
-_cell_length_b 5.0
-_cell_length_c 5.0
-_cell_angle_alpha 90
-_cell_angle_beta 90
-_cell_angle_gamma 90
-loop_
-_atom_site_label
-_atom_site_type_symbol
-_atom_site_fract_x
-_atom_site_fract_y
-_atom_site_fract_z
-Si1 Si 0 0 0
-"""
+CIF = cif(cubic(5.0), f"{HM} 'P 1'", "Si1 Si 0 0 0")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +30,7 @@ Si1 Si 0 0 0
             "100001 atoms; give a cell of 1 to 100000 atoms, which the specimen repeats",
         ),
         ("Si1 Si 0 0 0\n", "".join(f"Si{i} Si 0.{i:04} 0 0\n" for i in range(500)), "less than 0.5 Å³ for each"),
-        ("data_x", "#" * 2**24, "more than 16 MiB"),
+        ("data_made", "#" * 2**24, "more than 16 MiB"),
         ("Si1 Si", "Q1 " + "Q" * 5000, "names no element"),
     ],
     ids=range(12),
@@ -65,17 +51,10 @@ def test_hostile_cells_are_refused_at_once(tmp_path, old, new, message):
 
 def symmetric(sites: int, symbol: str, side: float) -> str:
     """Returns a CIF with sites in general positions of a space group."""
-    operations = "".join(f"'{operation.as_xyz_str()}'\n" for operation in SpaceGroup(symbol).symmetry_ops)
-    head, _, _ = CIF.replace("5.0", str(side)).partition("loop_")
-    keys = ("label", "type_symbol", "fract_x", "fract_y", "fract_z")
+    operations = "".join(f"\n'{operation.as_xyz_str()}'" for operation in SpaceGroup(symbol).symmetry_ops)
     coordinates = np.random.default_rng(1).uniform(0, 0.5, (sites, 3))
-    return "\n".join(
-        (
-            f"{head}loop_\n_symmetry_equiv_pos_as_xyz\n{operations}loop_",
-            *(f"_atom_site_{key}" for key in keys),
-            *(f"Si{i} Si {x:.5f} {y:.5f} {z:.5f}" for i, (x, y, z) in enumerate(coordinates)),
-        )
-    )
+    rows = "\n".join(f"Si{i} Si {x:.5f} {y:.5f} {z:.5f}" for i, (x, y, z) in enumerate(coordinates))
+    return cif(cubic(side), f"{HM} 'P 1'\nloop_\n_symmetry_equiv_pos_as_xyz{operations}", rows)
 
 
 def test_symmetry_that_makes_too_many_atoms_is_refused_before_they_are_compared(tmp_path):
@@ -88,16 +67,12 @@ def test_symmetry_that_makes_too_many_atoms_is_refused_before_they_are_compared(
         assert time.process_time() - started < 5
 
 
-def test_more_atoms_than_symmetry_is_searched_for_are_read_with_and_without_the_files_symmetry(tmp_path):
+def test_large_crystals_are_read_with_and_without_the_files_symmetry(tmp_path):
     path = tmp_path / "x.cif"
     path.write_text(symmetric(40, "Fm-3m", 900.0))
     with pytest.warns(SimulationWarning, match="symmetry is searched for in cells of up to 600"):
         crystal = read_cif(path)
     assert (len(crystal.atoms), crystal.space_group) == (40 * 192, "Fm-3m")
-
-
-def test_a_large_crystal_is_read(tmp_path):
-    path = tmp_path / "x.cif"
     path.write_text(symmetric(75, "P222", 60.0))
     started = time.process_time()
     crystal = read_cif(path)

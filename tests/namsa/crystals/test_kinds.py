@@ -80,19 +80,13 @@ def test_the_seed_alone_decides_a_specimen(kind: str) -> None:
     assert (kind == "crystal") == (one.parameters == other.parameters)
 
 
-def test_vacancies_are_the_share_of_their_element() -> None:
+def test_vacancies_are_the_share_of_their_element_and_in_few_columns() -> None:
     whole, holed = (specimen(kind, **more).atoms for kind, more in (("crystal", {}), ("vacancies", _holes("random"))))
     removed = {
         symbol: int(np.sum(whole.symbols == symbol) - np.sum(holed.symbols == symbol)) for symbol in whole.symbols
     }
     assert removed == {"Sr": 0, "Ti": 0, "O": round(0.1 * np.sum(whole.symbols == "O"))}
 
-
-def _holes(arrangement: str) -> dict[str, Any]:
-    return {"parameters": {"element": "O", "share": 0.1, "arrangement": arrangement}}
-
-
-def test_vacancies_in_columns_are_in_few_of_them() -> None:
     def columns_with_vacancies(arrangement: str) -> int:
         def columns(atoms: ase.Atoms) -> dict[tuple[float, ...], int]:
             places, counts = np.unique(atoms.positions[atoms.numbers == 8, :2].round(2), axis=0, return_counts=True)
@@ -102,6 +96,10 @@ def test_vacancies_in_columns_are_in_few_of_them() -> None:
         return sum(holed.get(place, 0) < count for place, count in whole.items())
 
     assert columns_with_vacancies("columns") < 0.6 * columns_with_vacancies("random")
+
+
+def _holes(arrangement: str) -> dict[str, Any]:
+    return {"parameters": {"element": "O", "share": 0.1, "arrangement": arrangement}}
 
 
 def test_substitution_changes_elements_and_no_positions() -> None:
@@ -171,15 +169,12 @@ def test_a_crystal_whose_mirror_images_are_itself_has_no_twin(monkeypatch: pytes
         specimen("twin")
 
 
-def test_a_surface_has_vacuum_where_it_says() -> None:
+def test_a_surface_and_a_step_have_vacuum_where_they_say() -> None:
     made = specimen("surface", parameters={"axis": "y", "start": 0.8, "vacuum": 0.4})
     fraction = made.atoms.positions[:, 1] / made.atoms.cell.lengths()[1]
     assert np.all((fraction >= 0.2 - 1e-9) & (fraction < 0.8))
     with pytest.raises(InputError, match="leaves no atom"):
         specimen("surface", parameters={"vacuum": 1.0})
-
-
-def test_a_step_is_at_the_exit_side() -> None:
     made, whole = (
         specimen("step", parameters={"axis": "x", "start": 0.5, "width": 0.5, "depth_angstrom": 12.0}),
         specimen("crystal"),

@@ -42,13 +42,13 @@ def many(prototypes: list[Material]) -> list[Material]:
     return substitute_ions(MANY, prototypes, 83)
 
 
-def test_no_two_crystals_have_the_same_formula_and_space_group(
-    many: list[Material], prototypes: list[Material]
-) -> None:
+def test_crystals_are_distinct_and_fewer_are_the_first(many: list[Material], prototypes: list[Material]) -> None:
     everything = [(material.formula, material.space_group) for material in [*many, *prototypes]]
     assert len(many) == 200
     assert len(set(everything)) == len(everything)
     assert len({material.name for material in many}) == len(many)
+    fewer = substitute_ions(MANY.model_copy(update={"limit": 40}), prototypes, 83)
+    assert [material.name for material in fewer] == [material.name for material in many[:40]]
 
 
 def test_prototypes_give_equally_many_and_whole_replacements_come_first(many: list[Material]) -> None:
@@ -62,7 +62,7 @@ def test_prototypes_give_equally_many_and_whole_replacements_come_first(many: li
     assert not all(map(all, mixed))
 
 
-def test_atoms_share_sites_and_keep_their_distance(many: list[Material]) -> None:
+def test_atoms_share_sites_keep_their_distance_and_make_the_formula(many: list[Material]) -> None:
     for material in many:
         check_crystal(material.atoms)  # sites hold at most one atom
         assert occupancies(material.atoms).min() >= 0.5
@@ -70,9 +70,6 @@ def test_atoms_share_sites_and_keep_their_distance(many: list[Material]) -> None
         apart = distance > 0.01
         touching = covalent_radii[material.atoms.numbers[first]] + covalent_radii[material.atoms.numbers[second]]
         assert np.all(distance[apart] >= SHORTEST_BOND * touching[apart]), material.name
-
-
-def test_the_formula_of_a_mixed_crystal_counts_its_occupancies(many: list[Material]) -> None:
     from pymatgen.core import Composition
 
     for material in many:
@@ -92,11 +89,6 @@ def test_named_crystals_are_the_same_as_among_all(many: list[Material], prototyp
         assert (material.formula, material.source) == (same.formula, same.source)
         assert np.array_equal(material.atoms.positions, same.atoms.positions)
         assert np.array_equal(material.atoms.numbers, same.atoms.numbers)
-
-
-def test_a_smaller_selection_is_part_of_a_larger_one(many: list[Material], prototypes: list[Material]) -> None:
-    fewer = substitute_ions(MANY.model_copy(update={"limit": 40}), prototypes, 83)
-    assert [material.name for material in fewer] == [material.name for material in many[:40]]
 
 
 def test_select_returns_the_named_materials_only() -> None:

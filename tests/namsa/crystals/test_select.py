@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import spglib
 from ase.neighborlist import neighbor_list
+from cif_files import HM, UNTYPED, cif, cubic
 from paths import DATA
 from pymatgen.core import Element
 
@@ -40,15 +41,10 @@ def density(material: Material) -> float:
     return float(material.atoms.get_masses() @ shares / material.atoms.get_volume() * DALTON)
 
 
-def cif(tmp_path: Path, sites: str, symmetry: str = "_space_group_name_H-M_alt 'P 1'", **cell: str) -> Path:
-    """A CIF with rows of label, x, y, z, occupancy in a cube of 4 Å."""
-    values = {f"length_{side}": "4" for side in "abc"} | {f"angle_{a}": "90" for a in ("alpha", "beta", "gamma")} | cell
-    loop = "\n".join(
-        ["loop_", *(f"_atom_site_{key}" for key in ("label", *(f"fract_{x}" for x in "xyz"), "occupancy"))]
-    )
+def made(tmp_path: Path, sites: str, symmetry: str = f"{HM} 'P 1'", cell: tuple[float, ...] = cubic(4)) -> Path:
+    """A CIF with rows of label, x, y, z, occupancy."""
     path = tmp_path / "made.cif"
-    tags = "\n".join(f"_cell_{key} {value}" for key, value in values.items())
-    path.write_text(f"data_made\n{tags}\n{symmetry}\n{loop}\n{sites}\n")
+    path.write_text(cif(cell, symmetry, sites, UNTYPED))
     return path
 
 
@@ -70,7 +66,7 @@ def test_builtin_materials_are_sorted_and_have_safe_names(library: dict[str, Mat
     assert {"NaCl-225-cF8", "CaTiO3-221-cP5", "Si-227-cF8", "C-194-hP4-bc", "C-194-hP4-f"} <= library.keys()
 
 
-def test_builtin_cells_are_conventional_and_have_the_named_space_group(library: dict[str, Material]) -> None:
+def test_builtin_cells_have_the_named_space_group_and_the_density_of_handbooks(library: dict[str, Material]) -> None:
     for name in ("NaCl-225-cF8", "Al2O3-167-hR10", "ZrO2-14-mP12", "Mg-194-hP2", "Bi-166-hR2", "PI2-2-aP6"):
         material = library[name]
         cell = (material.atoms.cell[:], material.atoms.get_scaled_positions(), material.atoms.numbers)
@@ -78,9 +74,6 @@ def test_builtin_cells_are_conventional_and_have_the_named_space_group(library: 
     assert len(library["NaCl-225-cF8"].atoms) == 8
     assert len(library["Al2O3-167-hR10"].atoms) == 30
     assert library["Al2O3-167-hR10"].atoms.cell.angles() == pytest.approx([90, 90, 120])
-
-
-def test_builtin_elements_have_the_density_of_the_handbooks(library: dict[str, Material]) -> None:
     states = [material for material in library.values() if material.source.startswith("ASE")]
     assert len(states) == 60
     for material in states:
@@ -89,14 +82,9 @@ def test_builtin_elements_have_the_density_of_the_handbooks(library: dict[str, M
             known = Element(material.formula).density_of_solid
         if known:
             assert density(material) == pytest.approx(known / 1000, rel=0.07), material.name
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("NaCl-225-cF8", 2.165), ("TiO2-136-tP6", 4.25), ("CaF2-225-cF12", 3.18), ("Al2O3-167-hR10", 3.99)],
-)
-def test_builtin_minerals_have_their_density(library: dict[str, Material], name: str, expected: float) -> None:
-    assert density(library[name]) == pytest.approx(expected, rel=0.02)
+    minerals = {"NaCl-225-cF8": 2.165, "TiO2-136-tP6": 4.25, "CaF2-225-cF12": 3.18, "Al2O3-167-hR10": 3.99}
+    for name, expected in minerals.items():
+        assert density(library[name]) == pytest.approx(expected, rel=0.02)
 
 
 def test_misprints_are_left_out(library: dict[str, Material]) -> None:
@@ -139,16 +127,13 @@ def test_a_mixed_site_becomes_several_atoms_at_one_position() -> None:
     assert material.formula == "Ba0.3Sr0.7Ti1O2.97"
 
 
-def test_ions_and_isotopes_of_one_element_become_one_atom(tmp_path: Path) -> None:
-    path = cif(tmp_path, "A Fe2+ 0 0 0 0.4\nB Fe3+ 0 0 0 0.6\nC D .5 .5 .5 1")
+def test_ions_isotopes_rounded_thirds_and_other_data_blocks_are_accepted(tmp_path: Path) -> None:
+    path = made(tmp_path, "A Fe2+ 0 0 0 0.4\nB Fe3+ 0 0 0 0.6\nC D .5 .5 .5 1")
     path.write_text(path.read_text().replace("_atom_site_label", "_atom_site_label\n_atom_site_type_symbol"))
     atoms = read_cif(path).atoms
     assert sorted(atoms.symbols) == ["Fe", "H"]
     assert "occupancy" not in atoms.arrays
-
-
-def test_rounded_thirds_and_other_data_blocks_are_accepted(tmp_path: Path) -> None:
-    path = cif(tmp_path, "Na1 0.3333 0.6667 0.2500(3) 0.3334\nK1 0.3333 0.6667 0.25 0.6667")
+    path = made(tmp_path, "Na1 0.3333 0.6667 0.2500(3) 0.3334\nK1 0.3333 0.6667 0.25 0.6667")
     path.write_text("\ufeffdata_global\n_journal_name ?\n\n" + path.read_text())
     atoms = read_cif(path).atoms
     assert atoms.get_scaled_positions() == pytest.approx(np.tile([1 / 3, 2 / 3, 1 / 4], (2, 1)))
@@ -183,17 +168,12 @@ SITES = "Na1 0 0 0 1\nCl1 .5 .5 .5 1"
 def test_an_ambiguous_cif_is_refused(
     tmp_path: Path, sites: str, symmetry: str | None, message: str, recwarn: pytest.WarningsRecorder
 ) -> None:
-    path = cif(tmp_path, sites) if symmetry is None else cif(tmp_path, sites, symmetry)
+    path = made(tmp_path, sites) if symmetry is None else made(tmp_path, sites, symmetry)
     with pytest.raises(InputError, match=message) as refused:
         read_cif(path)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
     assert not recwarn.list
-
-
-def test_a_cell_that_contradicts_the_symmetry_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="does not fit the cell"):
-        read_cif(cif(tmp_path, SITES, "_space_group_IT_number 221", length_b="4.3"))
 
 
 @pytest.mark.parametrize("content", [b"", b"not a crystal\n", b"\x00\xff\xfe\x93NUMPY", b"data_x\n_cell_length_a 4\n"])
@@ -204,15 +184,17 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
         read_cif(path)
 
 
-def test_broken_missing_and_double_files_are_refused_by_name(tmp_path: Path) -> None:
+def test_other_broken_missing_and_double_files_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"broken\.cif: a loop_ has too few"):
         read_cif(DATA / "broken.cif")
     with pytest.raises(InputError, match=r"absent\.cif: No such file"):
         read_cif(tmp_path / "absent.cif")
-    path = cif(tmp_path, SITES)
+    path = made(tmp_path, SITES)
     path.write_text(path.read_text() * 2)
     with pytest.raises(InputError, match="one structure with atom sites, not 2"):
         read_cif(path)
+    with pytest.raises(InputError, match="does not fit the cell"):
+        read_cif(made(tmp_path, SITES, "_space_group_IT_number 221", (4, 4.3, 4, 90, 90, 90)))
 
 
 @pytest.mark.usefixtures("built_once")

@@ -90,16 +90,13 @@ def test_a_function_runs_only_where_that_is_allowed(script: Path) -> None:
     assert not script.with_name("ran").exists()
 
 
-def test_a_functions_crystals_keep_their_own_cells(script: Path) -> None:
+def test_a_functions_crystals_keep_their_cells_and_mixed_sites_their_symmetry(script: Path) -> None:
     first, second = select_materials(generated(script, "alloys", count=2, seed=3), run_generator=True)
     assert (first.name, first.formula) == ("gold-silver-0", "AgAu3")
     assert (first.space_group, first.kind) == ("Pm-3m", "generator")
     assert first.source.endswith("crystals.py:alloys, number 0")
     assert np.array_equal(first.atoms.cell.lengths(), [4.08] * 3)
     assert second.name == "gold-silver-1"  # of the same structure: those of one generator are not compared
-
-
-def test_mixed_sites_have_the_symmetry_of_the_sites(script: Path) -> None:
     (mixed,) = select_materials(generated(script, "mixed"), run_generator=True)
     assert (mixed.space_group, len(mixed.atoms)) == ("Fm-3m", 8)
     assert Composition(mixed.formula).fractional_composition == Composition("CuNi3").fractional_composition
@@ -228,14 +225,12 @@ def test_mixed_sites_are_compared_by_their_occupancies() -> None:
     assert space_group(mixed.atoms) == mixed.space_group
 
 
-def test_the_builtin_library_has_no_duplicates(library: dict[str, Material], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_has_no_duplicates_and_merging_is_optional(
+    library: dict[str, Material], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("namsa.crystals.select.builtin_materials", lambda formulas=None: tuple(library.values()))
     assert [m.name for m in select_materials(Materials(builtin="all"))] == list(library)
     assert not any(m.merged for m in select_materials(Materials(builtin="all")))
-
-
-def test_merging_and_substituting_are_optional(library: dict[str, Material], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("namsa.crystals.select.builtin_materials", lambda formulas=None: tuple(library.values()))
     chosen = {"builtin": ("ZrO2-14-mP12", "NaCl-225-cF8"), "cif": (DATA / "baddeleyite.cif",)}
     assert [m.name for m in select_materials(Materials(**chosen))] == ["NaCl-225-cF8", "baddeleyite"]
     assert len(select_materials(Materials(**chosen, merge_duplicates=False))) == 3

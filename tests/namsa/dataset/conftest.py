@@ -7,14 +7,7 @@ import fake_samples
 import pytest
 
 from namsa.cli.parser import main
-from namsa.dataset import disk_space, listing
-
-
-@pytest.fixture
-def fake_materials(monkeypatch):
-    """The materials of `fake_samples`, whose size nobody samples: it is another than that of real ones."""
-    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
-    monkeypatch.setattr(disk_space, "SAMPLED", 0)
+from namsa.dataset import listing
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ def config(tmp_path, monkeypatch):
     return "c.yaml"
 
 
-def test_a_thickness_far_from_what_was_asked_draws_a_warning_with_both_and_the_period():
+def test_a_thickness_or_strain_far_from_what_was_asked_draws_a_warning():
     arguments = {"zone_axis": (3, 3, 5), "lateral_angstrom": (8, 8)}
     with pytest.warns(SimulationWarning, match=r"26\.56 Å thick and 10 Å was asked: along \[3 3 5\].* is 26\.56 Å"):
         cell = namsa.make_supercell(ALUMINIUM.atoms, thickness_angstrom=10, **arguments)
@@ -37,6 +37,12 @@ def test_a_thickness_far_from_what_was_asked_draws_a_warning_with_both_and_the_p
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         namsa.make_supercell(ALUMINIUM.atoms, thickness_angstrom=53, **arguments)
+    atoms = ALUMINIUM.atoms.copy()
+    cell = atoms.cell.array.copy()
+    cell[1, 0] = 0.1
+    atoms.set_cell(cell, scale_atoms=True)
+    with pytest.warns(SimulationWarning, match=r"strained by 1\.2\d% to make its cell right-angled"):
+        namsa.make_supercell(atoms, zone_axis=(0, 0, 1), lateral_angstrom=(4, 4), thickness_angstrom=8)
 
 
 def test_the_period_along_335_of_a_face_centred_crystal_is_that_of_its_cubic_cell():
@@ -46,15 +52,6 @@ def test_the_period_along_335_of_a_face_centred_crystal_is_that_of_its_cubic_cel
         moved = atoms.get_scaled_positions() + np.array([3, 3, 5]) / fraction
         offset = moved[:, None] - atoms.get_scaled_positions()[None]
         assert np.linalg.norm(offset - np.round(offset), axis=-1).min() > 0.1
-
-
-def test_a_strain_above_one_percent_draws_a_warning():
-    atoms = ALUMINIUM.atoms.copy()
-    cell = atoms.cell.array.copy()
-    cell[1, 0] = 0.1
-    atoms.set_cell(cell, scale_atoms=True)
-    with pytest.warns(SimulationWarning, match=r"strained by 1\.2\d% to make its cell right-angled"):
-        namsa.make_supercell(atoms, zone_axis=(0, 0, 1), lateral_angstrom=(4, 4), thickness_angstrom=8)
 
 
 def test_thickness_period_and_strain_are_printed_and_stored(config, capsys):
@@ -108,12 +105,9 @@ def test_a_dry_run_refuses_what_the_run_refuses(config, capsys, command, setting
         assert capsys.readouterr().err.splitlines()[-1] == refused.splitlines()[-1]
 
 
-def test_a_dry_run_of_what_can_be_simulated_ends_with_0(config):
+def test_a_dataset_of_which_samples_failed_says_why_and_ends_with_1_and_a_dry_run_with_0(config, capsys):
     assert main(["simulate", config, "--dry-run"]) == 0
     assert main(["dataset", config, "--out", "data", "--dry-run"]) == 0
-
-
-def test_a_dataset_of_which_samples_failed_says_why_and_ends_with_1(config, capsys):
     mixed = "materials={builtin: [Al-225-cF4, Cu-225-cF4]}"
     failing = ["--set", mixed, "--set", "specimen.frozen_phonons={rms_angstrom: {Al: 0.1}}"]
     for _ in range(2):  # also when nothing is tried again

@@ -52,9 +52,6 @@ def test_counts_are_those_of_the_sample():
     assert (workload.work.probes, workload.work.rows, workload.work.coherent) == (80, 8, provenance["coherent_probes"])
     assert workload.pattern_shape == (14, 12)
     assert workload.elements == 2
-
-
-def test_counts_distinct_slices_and_coherent_probes():
     thick, phonons = {"thickness_angstrom": [80]}, {"rms_angstrom": 0.08, "configurations": 3}
     perfect, shaken = (case(specimen=each)[0] for each in (thick, thick | {"frozen_phonons": phonons}))
     assert perfect.distinct_slices < 20 < shaken.distinct_slices

@@ -21,7 +21,7 @@ from namsa.files import write_text_atomic
 UNEVEN = Split(train=0.7, dev=0.1, test=0.2)
 
 
-def test_every_material_axis_and_thickness_is_listed_once():
+def test_every_material_axis_and_thickness_is_listed_once_with_a_seed_of_its_own():
     entries = build_entries(config(), MATERIALS)
     assert len(entries) == 12
     assert entries[0].id == "Cu-fcc-001-20A"
@@ -30,6 +30,9 @@ def test_every_material_axis_and_thickness_is_listed_once():
     assert entries[3].thickness_angstrom == 12.5
     assert len({entry.seed for entry in entries}) == 12
     assert all(entry.skipped is None for entry in entries)
+    one, more = build_entries(config(), MATERIALS[:1]), build_entries(config(), MATERIALS)
+    assert one == more[:4]
+    assert not {entry.seed for entry in build_entries(config(seed=1), MATERIALS)} & {entry.seed for entry in more}
 
 
 def test_some_of_all_thicknesses_are_spread_over_the_list():
@@ -43,13 +46,7 @@ def test_some_of_all_thicknesses_are_spread_over_the_list():
     assert [entry.thickness_angstrom for entry in spread_over_thicknesses(drawn, 4)] == [20, 30, 40, 50]
 
 
-def test_seeds_follow_from_the_seed_and_the_id_alone():
-    one, more = build_entries(config(), MATERIALS[:1]), build_entries(config(), MATERIALS)
-    assert one == more[:4]
-    assert not {entry.seed for entry in build_entries(config(seed=1), MATERIALS)} & {entry.seed for entry in more}
-
-
-def test_splits_are_by_formula_and_come_in_the_wanted_proportions():
+def test_splits_are_by_formula_however_it_is_named_and_come_in_the_wanted_proportions(monkeypatch):
     formulas = [f"X{number}" for number in range(4000)]
     splits = [split_of(formula, UNEVEN) for formula in formulas]
     for name in SPLITS:
@@ -57,18 +54,12 @@ def test_splits_are_by_formula_and_come_in_the_wanted_proportions():
     assert splits == [split_of(formula, UNEVEN) for formula in formulas]
     assert {split_of(formula, Split(train=0.9, dev=0.1, test=0)) for formula in formulas} == {"train", "dev"}
     assert {split_of(formula, Split(train=0, dev=0, test=1)) for formula in formulas} == {"test"}
-
-
-def test_rounding_puts_nothing_into_an_empty_split(monkeypatch):
-    monkeypatch.setattr("namsa.dataset.entry._sha256", lambda text: b"\xff" * 32)
-    assert split_of("X", Split(train=0.9, dev=0.1 - 1e-10, test=0)) == "dev"
-    assert split_of("X", UNEVEN) == "test"
-
-
-def test_no_formula_is_in_two_splits_however_it_is_named_or_cut():
     polymorphs = [replace(material, formula="SiC") for material in MATERIALS]
     entries = build_entries(config(split=UNEVEN.model_dump()), polymorphs)
     assert len({entry.split for entry in entries}) == 1
+    monkeypatch.setattr("namsa.dataset.entry._sha256", lambda text: b"\xff" * 32)
+    assert split_of("X", Split(train=0.9, dev=0.1 - 1e-10, test=0)) == "dev"
+    assert split_of("X", UNEVEN) == "test"
 
 
 def test_what_cannot_be_built_is_listed_with_its_reason_and_counted(tmp_path):
@@ -86,9 +77,6 @@ def test_what_cannot_be_built_is_listed_with_its_reason_and_counted(tmp_path):
     header = read_header(tmp_path)
     assert (header["entries"], header["samples"], header["skipped"]) == (9, 9 - len(skipped), len(skipped))
     assert header["splits"] == {"train": 9 - len(skipped), "dev": 0, "test": 0}
-
-
-def test_a_thickness_that_gives_the_specimen_of_another_is_skipped_with_its_reason():
     entries = build_entries(
         config(specimen={"thickness_angstrom": [20, 19, 12.5, 21, 1, 2]}), MATERIALS[:1]
     )  # a = 3.61 Å

@@ -202,15 +202,12 @@ def test_the_hash_follows_the_thickness_that_samples_are_cut_from():
     assert thicker.samples_hash() != settings().samples_hash()
 
 
-def test_matrices_that_do_not_fit_say_what_to_change(monkeypatch):
+def test_what_does_not_fit_into_memory_says_what_to_change(tmp_path, monkeypatch):
+    with pytest.raises(OutOfMemoryError, match="use fewer thicknesses or samples of a specimen"):
+        factory.produce(settings(), tmp_path, limits=factory.RunLimits(memory_bytes=1000))
     entries = build_entries(settings(), MATERIALS)[:3]
     monkeypatch.setattr(memory, "available_memory_bytes", lambda: 10**5)
     monkeypatch.setattr(sample_setup, "check_memory_for", lambda *_: None)
     monkeypatch.setattr("namsa.crystals.supercell.check_memory_for", lambda *_: None)
     with pytest.raises(OutOfMemoryError, match="3 depths .* use a smaller max_detected_mrad, fewer thicknesses"):
         simulate_entry.prepare_samples(settings(), MATERIALS[0], entries)
-
-
-def test_the_limits_of_the_machine_are_those_of_the_specimen(tmp_path):
-    with pytest.raises(OutOfMemoryError, match="use fewer thicknesses or samples of a specimen"):
-        factory.produce(settings(), tmp_path, limits=factory.RunLimits(memory_bytes=1000))

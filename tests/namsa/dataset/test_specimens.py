@@ -46,13 +46,17 @@ def with_kinds(kinds: dict[str, float], **more: object) -> SimulationConfig:
     )
 
 
-def test_kinds_occur_by_their_shares() -> None:
+def test_kinds_occur_by_their_shares_and_are_counted() -> None:
     entries = build_entries(with_kinds({"crystal": 3, "vacancies": 1}, per_zone_axis=200), SALTS[:1])
     assert len({entry.id for entry in entries}) == 200
     assert sum(entry.kind == "crystal" for entry in entries) == pytest.approx(150, abs=20)
     assert {entry.specimen for entry in entries} == {entry.id.removesuffix("-20A") for entry in entries}
     fewer = build_entries(with_kinds({"crystal": 3, "vacancies": 1}, per_zone_axis=3), SALTS[:1])
     assert [entry.id for entry in fewer] == [entry.id for entry in entries[:3]]
+    strata = count_strata(build_entries(with_kinds({"twin": 1, "step": 1}, per_zone_axis=5), SALTS))
+    assert set(strata["kinds"]) == {"twin", "step"}
+    assert sum(sum(counts.values()) for counts in strata["kinds"].values()) == 20
+    assert "twin: " in dict(table_rows(strata))["kinds"]
 
 
 def test_partners_are_of_the_same_split() -> None:
@@ -117,13 +121,6 @@ def test_a_sample_says_what_its_specimen_is(kind: str) -> None:
     assert workload.atoms >= 0.9 * len(atoms)
     assert workload.elements >= len(set(atoms.numbers))
     assert workload.distinct_slices == workload.work.slices or kind == "crystal"
-
-
-def test_kinds_are_counted() -> None:
-    strata = count_strata(build_entries(with_kinds({"twin": 1, "step": 1}, per_zone_axis=5), SALTS))
-    assert set(strata["kinds"]) == {"twin", "step"}
-    assert sum(sum(counts.values()) for counts in strata["kinds"].values()) == 20
-    assert "twin: " in dict(table_rows(strata))["kinds"]
 
 
 def test_amplitudes_of_a_file_change_the_dataset() -> None:

@@ -36,25 +36,23 @@ def reuse(setup):
 
 
 @pytest.mark.parametrize(
-    ("engine", "xp", "shape", "implementation"),
+    ("engine", "xp", "shape", "fits", "implementation"),
     [
-        ("plain", np, (40, 48), dispatch.PLAIN),
-        pytest.param("auto", np, (40, 48), dispatch.FUSED, marks=needs_fused),
-        pytest.param("fused", np, (40, 48), dispatch.FUSED, marks=needs_fused),
-        ("auto", np, (41, 48), dispatch.PLAIN),
-        ("auto", ON_DEVICE, (40, 48), dispatch.FUSED_GPU),
-        ("auto", ON_DEVICE, (41, 48), dispatch.PLAIN),
-        ("plain", ON_DEVICE, (40, 48), dispatch.PLAIN),
-        ("fused", ON_DEVICE, (40, 48), dispatch.FUSED_GPU),
+        ("plain", np, (40, 48), True, dispatch.PLAIN),
+        pytest.param("auto", np, (40, 48), True, dispatch.FUSED, marks=needs_fused),
+        pytest.param("fused", np, (40, 48), True, dispatch.FUSED, marks=needs_fused),
+        ("auto", np, (41, 48), True, dispatch.PLAIN),
+        ("auto", ON_DEVICE, (40, 48), True, dispatch.FUSED_GPU),
+        ("auto", ON_DEVICE, (41, 48), True, dispatch.PLAIN),
+        ("plain", ON_DEVICE, (40, 48), True, dispatch.PLAIN),
+        ("fused", ON_DEVICE, (40, 48), True, dispatch.FUSED_GPU),
+        ("auto", ON_DEVICE, (40, 48), False, dispatch.PLAIN),  # shared memory too small for the fused kernels
     ],
 )
-def test_the_engine_follows_from_the_request_the_array_module_and_the_grid(engine, xp, shape, implementation):
-    assert dispatch.choose_implementation(engine, xp, shape, np.complex64) is implementation
-
-
-def test_a_gpu_whose_shared_memory_is_too_small_for_the_fused_kernels_takes_the_plain_ones():
-    chosen = dispatch.choose_implementation("auto", ON_DEVICE, (40, 48), np.complex64, fits=False)
-    assert chosen is dispatch.PLAIN
+def test_the_engine_follows_from_the_request_the_array_module_the_grid_and_the_gpu(
+    engine, xp, shape, fits, implementation
+):
+    assert dispatch.choose_implementation(engine, xp, shape, np.complex64, fits=fits) is implementation
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,16 @@ def test_is_as_exact_as_the_plain_engine():
     assert quick < 1.5 * plain
 
 
-def test_one_slice_and_one_probe():
-    arguments, lens = specimen((40, 56), np.complex128, n_slices=1)
+@pytest.mark.parametrize(
+    ("shape", "n_slices", "probes", "wide"),
+    [((40, 56), 1, 1, False), ((48, 64), 7, 3, True)],
+    ids=["one slice and one probe", "a lens wider than the propagator"],
+)
+def test_equals_the_plain_engine_at_limits(shape, n_slices, probes, wide):
+    arguments, lens = specimen(shape, np.complex128, n_slices)
+    lens = np.random.default_rng(1).normal(size=lens.shape) + 0j if wide else lens
     engines = fused.FusedEngine, multislice.PlainEngine
-    patterns, expected = (engine(*arguments).prepare(lens).patterns(POSITIONS[:1]) for engine in engines)
+    patterns, expected = (engine(*arguments).prepare(lens).patterns(POSITIONS[:probes]) for engine in engines)
     assert close(patterns, expected, 1e-13)
 
 
@@ -78,14 +84,6 @@ def test_nothing_is_left_of_what_lies_beyond_the_band_limit():
     beyond = np.fft.fftshift(arguments[0].antialias() == 0)
     assert not patterns[:, beyond].any()
     assert patterns[:, ~beyond].all()
-
-
-def test_a_lens_wider_than_the_propagator_keeps_its_columns():
-    arguments, lens = specimen((48, 64), np.complex128)
-    wide = np.random.default_rng(1).normal(size=lens.shape) + 0j
-    engines = fused.FusedEngine, multislice.PlainEngine
-    patterns, expected = (engine(*arguments).prepare(wide).patterns(POSITIONS) for engine in engines)
-    assert close(patterns, expected, 1e-13)
 
 
 def test_lenses_share_a_specimen():

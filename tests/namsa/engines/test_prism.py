@@ -56,21 +56,19 @@ def close(patterns, expected, dtype):
     return errors.max() < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("positions", [RASTER, LIST, LIST[:1]], ids=["raster", "list", "one"])
-def test_equals_multislice(strong, positions):
+@pytest.mark.parametrize(
+    ("positions", "tilt"),
+    [(RASTER, (0.0, 0.0)), (LIST, (0.0, 0.0)), (LIST[:1], (0.0, 0.0)), (LIST, (4.0, -7.0))],
+    ids=["raster", "list", "one", "tilted"],
+)
+def test_equals_multislice(strong, positions, tilt):
     dtype = strong[2].dtype.type
-    wave = lens(strong[0], dtype)
+    wave = lens(strong[0], dtype, tilt)
     amplitude = np.abs(wave) / np.abs(wave).max()
     assert np.any((amplitude > 0) & (amplitude < 0.9))  # a soft edge
     expected = by_multislice(strong, wave, positions)
     assert expected.sum(axis=(1, 2)).max() < 0.95  # strong: some is scattered beyond the band limit
     assert close(by_reuse(strong, wave)(positions), expected, dtype)
-
-
-def test_equals_multislice_where_the_beam_is_tilted(strong):
-    dtype = strong[2].dtype.type
-    wave = lens(strong[0], dtype, (4.0, -7.0))
-    assert close(by_reuse(strong, wave)(LIST), by_multislice(strong, wave, LIST), dtype)
 
 
 def test_small_blocks_change_nothing_but_rounding(strong, monkeypatch):

@@ -194,41 +194,37 @@ def test_a_density_becomes_the_phase_of_its_element():
     np.testing.assert_allclose(found - found.mean(), expected - expected.mean(), atol=0.02 * np.ptp(expected))
 
 
+KNOWN = {"scan_step_angstrom": 1.0, "pixel_mrad": 1.0, "energy_ev": 1e5, "semiangle_mrad": 2.0}
+
+
+def scan_file(folder, stack):
+    with h5py.File(folder / "scan.h5", "w") as file:
+        file["scan"] = stack
+    return folder / "scan.h5"
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("known", "program", "changes", "message"),
     [
-        ({"pixel_mrad": (1.0, 1.1)}, "square ones"),
-        ({"density": "density.h5"}, "give --formula"),
-        ({"slices": 3}, "give --thickness-angstrom"),
-        ({"program": "tem"}, "ptyrad, phaser, py4dstem, quantem"),
-        ({"iterations": 0}, "iterations is 0"),
+        ({"pixel_mrad": (1.0, 1.1)}, "phaser", {}, "square ones"),
+        ({}, "phaser", {"density": "density.h5"}, "give --formula"),
+        ({}, "phaser", {"slices": 3}, "give --thickness-angstrom"),
+        ({}, "tem", {}, "ptyrad, phaser, py4dstem, quantem"),
+        ({}, "phaser", {"iterations": 0}, "iterations is 0"),
+        ({}, "ptyrad", {}, "8 × 10 pixels"),
     ],
 )
-def test_what_cannot_be_exported_is_refused(tmp_path, changes, message):
-    with h5py.File(tmp_path / "scan.h5", "w") as file:
-        file["scan"] = np.ones((2, 3, 8, 8), np.float32)
-    known = {"scan_step_angstrom": 1.0, "pixel_mrad": 1.0, "energy_ev": 1e5, "semiangle_mrad": 2.0}
-    program, pixel = changes.pop("program", "phaser"), changes.pop("pixel_mrad", 1.0)
-    overrides = CalibrationOverrides(**(known | {"pixel_mrad": pixel}))
+def test_what_cannot_be_exported_is_refused(tmp_path, known, program, changes, message):
+    scan = scan_file(tmp_path, np.ones((2, 3, 8, 10 if program == "ptyrad" else 8), np.float32))
     with pytest.raises(InputError, match=message):
-        export_ptychography(tmp_path / "scan.h5", program, tmp_path / "out", overrides=overrides, **changes)
-
-
-def test_ptyrad_takes_no_patterns_that_are_not_square(tmp_path):
-    with h5py.File(tmp_path / "scan.h5", "w") as file:
-        file["scan"] = np.ones((2, 3, 8, 10), np.float32)
-    overrides = CalibrationOverrides(scan_step_angstrom=1.0, pixel_mrad=1.0, energy_ev=1e5, semiangle_mrad=2.0)
-    with pytest.raises(InputError, match="8 × 10 pixels"):
-        export_ptychography(tmp_path / "scan.h5", "ptyrad", tmp_path / "out", overrides=overrides)
+        export_ptychography(scan, program, tmp_path / "out", overrides=CalibrationOverrides(**KNOWN | known), **changes)
 
 
 def test_patterns_are_copied_a_few_rows_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(export, "READ_BYTES", 1)
     stack = np.arange(3 * 4 * 5 * 5, dtype=np.uint16).reshape(3, 4, 5, 5)
-    with h5py.File(tmp_path / "scan.h5", "w") as file:
-        file["scan"] = stack
-    overrides = CalibrationOverrides(scan_step_angstrom=1.0, pixel_mrad=1.0, energy_ev=1e5, semiangle_mrad=2.0)
-    command = export_ptychography(tmp_path / "scan.h5", "phaser", tmp_path / "out", overrides=overrides)[0]
+    known = CalibrationOverrides(**KNOWN)
+    command = export_ptychography(scan_file(tmp_path, stack), "phaser", tmp_path / "out", overrides=known)[0]
     assert command == "phaser run phaser.yaml"
     with h5py.File(tmp_path / "out/patterns.h5") as file:
         np.testing.assert_array_equal(file["patterns"], stack)

@@ -55,13 +55,10 @@ def test_a_detector_that_ends_in_the_disk_has_no_dark_field_and_is_shown():
     assert sum(bool(ax.images) for ax in figure.axes) == 3 + 1 + 3
 
 
-def test_examples_are_the_strongest_the_median_and_the_weakest_dark_field():
+def test_examples_are_the_strongest_the_median_and_the_weakest_dark_field_and_of_equal_ones_the_middle():
     s = sample()
     found = example_probes(s.cbed, pattern_grid(s.provenance), 10.0, s.provenance["positions_angstrom"])
     assert found == (11, 6, 0)
-
-
-def test_of_equal_probes_the_middle_one_is_the_example():
     s = sample(scan=(5, 5))
     cbed = np.repeat(s.cbed[:1], 25, axis=0)
     assert example_probes(cbed, pattern_grid(s.provenance), 10.0, s.provenance["positions_angstrom"]) == (12,)

@@ -132,23 +132,9 @@ def test_the_command_writes_calibration_picture_and_page(tmp_path, overfocused, 
     np.save(data, scan.record(overfocused))
     words = ["inspect", str(data), "--energy-ev", "200e3", "--pixel-mrad", "1.25", "--scan-step-angstrom", "1.6", "1.4"]
     outputs = [tmp_path / name for name in ("c.json", "c.png", "c.html")]
-    assert (
-        main(
-            [
-                *words,
-                "--out",
-                str(outputs[0]),
-                "--png",
-                str(outputs[1]),
-                "--html",
-                str(outputs[2]),
-                "--json",
-                "--images",
-                str(tmp_path / "images"),
-            ]
-        )
-        == 0
-    )
+    for option, path in zip(("--out", "--png", "--html"), outputs, strict=True):
+        words += [option, str(path)]
+    assert main([*words, "--json", "--images", str(tmp_path / "images")]) == 0
     printed = json.loads(capsys.readouterr().out)
     file = read_calibration(outputs[0])
     assert file.value("semiangle_mrad") == pytest.approx(printed["semiangle_mrad"])

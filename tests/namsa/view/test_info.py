@@ -10,7 +10,6 @@ import pytest
 
 from namsa import Detector, InputError, WorkError, simulate
 from namsa.cli.parser import main
-from namsa.dataset import listing
 from namsa.io import hdf5
 from namsa.view import info_text
 from namsa.view.info import describe_dataset, describe_file
@@ -64,9 +63,7 @@ def test_words_have_units_and_only_what_was_set(tmp_path, sample):
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_a_dataset_is_described_by_its_manifest_and_first_sample(tmp_path, sample, monkeypatch, capsys):
-    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
-
+def test_a_dataset_is_described_by_its_manifest_and_first_sample(tmp_path, sample, fake_materials, capsys):
     def simulated(config, material, entry):
         own = {"id": entry.id, "formula": material.formula, "zone_axis": list(entry.zone_axis), "split": "train"}
         described = sample.provenance | own | {"config_hash": config.samples_hash()}
@@ -90,8 +87,7 @@ def test_a_dataset_is_described_by_its_manifest_and_first_sample(tmp_path, sampl
     assert "cbed: 2 × 3 × 10 × 12 float16" in text
 
 
-def test_an_empty_dataset_is_one_without_a_first_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
+def test_an_empty_dataset_is_one_without_a_first_sample(tmp_path, fake_materials):
     fake_samples.produce(tmp_path, limit=0)
     described = describe_dataset(tmp_path)
     assert (described.samples, described.first) == (0, None)
@@ -105,9 +101,7 @@ def test_a_place_that_is_no_dataset_is_said_to_be_none(tmp_path):
         describe_file(tmp_path / "none.h5")
 
 
-def test_what_could_not_be_made_is_counted_and_listed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
-
+def test_what_could_not_be_made_is_counted_and_listed(tmp_path, fake_materials, capsys):
     def nothing_works(config, material, entry):
         raise WorkError(f"no {material.formula} along {entry.zone_axis}")
 

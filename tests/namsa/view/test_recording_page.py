@@ -1,6 +1,5 @@
 """The page of measured patterns: what it holds, its size, and in headless Chromium its virtual detector and overlay."""
 
-import html
 import json
 import re
 import tracemalloc
@@ -8,7 +7,7 @@ import tracemalloc
 import h5py
 import numpy as np
 import pytest
-from browser import BROWSER, rendered
+from browser import BROWSER, reported
 from paths import ROOT
 
 import namsa
@@ -261,8 +260,8 @@ def test_a_ring_that_is_drawn_on_the_pattern_gives_the_image_that_numpy_gives(tm
     known = CALIBRATION | {"centre_pixels": (5.0, 8.5)}
     page = namsa.browse(file_of(tmp_path, patterns), overlay=density_file(tmp_path / "d.h5"), **known)
     (tmp_path / "page.html").write_text(page.text + SCRIPT, encoding="utf-8")
-    dom = rendered(f"file://{tmp_path}/page.html#position=9", tmp_path)
-    first, small, moved, ring, after, covered = json.loads(html.unescape(re.search(r'id="report">(.*?)</pre>', dom)[1]))
+    report = reported(f"file://{tmp_path}/page.html#position=9", tmp_path)
+    first, small, moved, ring, after, covered = json.loads(report)
     y, x = np.indices(DETECTOR) - np.array([5.0, 8.5])[:, None, None]
     for seen in (first, small, moved, ring):
         at = seen["detector"]
@@ -304,8 +303,7 @@ def test_a_notebook_shows_the_page_in_a_frame_without_a_server(tmp_path):
     )
     framed = type(page)(page.text + tell)._repr_html_()
     (tmp_path / "notebook.html").write_text(f"<!doctype html><body>{probe}{framed}</body>", encoding="utf-8")
-    dom = rendered(f"file://{tmp_path}/notebook.html", tmp_path)
-    report = html.unescape(re.search(r'id="report">(.*?)</pre>', dom)[1])
+    report = reported(f"file://{tmp_path}/notebook.html", tmp_path)
     assert report.startswith('a "quoted" <name> & morePosition 3: y 0.00 steps, x 3.00 steps')
 
 

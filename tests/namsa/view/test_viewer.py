@@ -9,7 +9,7 @@ import zlib
 import matplotlib
 import numpy as np
 import pytest
-from browser import BROWSER, rendered
+from browser import BROWSER, reported
 
 from namsa import Sample
 from namsa.cli.parser import main
@@ -203,8 +203,8 @@ ready.then(async () => {
 def test_a_browser_changes_scale_and_contrast_and_saves_pictures(tmp_path):
     s = sample()
     (tmp_path / "page.html").write_text(viewer.sample_page(s, "s").text + CONTRAST, encoding="utf-8")
-    dom = rendered(f"file://{tmp_path}/page.html#position=3&map=projected-potential", tmp_path, 20_000)
-    report = json.loads(html.unescape(re.search(r'id="report">(.*?)</pre>', dom)[1]))
+    address = f"file://{tmp_path}/page.html#position=3&map=projected-potential"
+    report = json.loads(reported(address, tmp_path, 20_000))
     level = np.clip(1 + np.log10(np.maximum(s.cbed[3] / 0.05, 1e-4)) / 4, 0, 1)  # the brightest is a tenth of 0.5
     pattern = np.reshape(report["pattern"], (*DETECTOR, 4))[..., :3]
     np.testing.assert_allclose(pattern, colours(np.round(255 * level).astype(int), PATTERN), atol=6)
@@ -228,7 +228,7 @@ def test_a_browser_shows_the_position_that_is_asked_for(tmp_path):
     s = sample()
     (tmp_path / "page.html").write_text(viewer.sample_page(s, "s").text + SCRIPT, encoding="utf-8")
     address = f"file://{tmp_path}/page.html#position=13&map=deflection-y"
-    report = json.loads(html.unescape(re.search(r'id="report">(.*?)</pre>', rendered(address, tmp_path))[1]))
+    report = json.loads(reported(address, tmp_path))
     numbers = [13, 19, 13, 16, 21, 21, 1]
     for number, seen in zip(numbers, report, strict=True):
         y, x = s.provenance["positions_angstrom"][number]

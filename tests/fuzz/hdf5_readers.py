@@ -1,0 +1,80 @@
+"""Stands in for the processes in which `namsa.io.safe_hdf5` reads HDF5 files, each of which starts Python.
+
+That takes most of the time of a case. Here each is forked from one that has imported h5py and no more (`fork_server`).
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any
+
+import launch
+
+from namsa.io import safe_hdf5
+
+
+@contextmanager
+def forked_readers() -> Iterator[None]:
+    """Lets `namsa.io.safe_hdf5` take its processes from a server, which runs as long as this process."""
+    launch.forked_python("namsa.io.hdf5_process")
+    own = safe_hdf5.subprocess
+    replaced = {name: getattr(own, name) for name in ("PIPE", "DEVNULL", "TimeoutExpired")}
+    safe_hdf5.subprocess = SimpleNamespace(Popen=ForkedReader, **replaced)
+    try:
+        yield
+    finally:
+        safe_hdf5.subprocess = own
+
+
+class ForkedReader:
+    """Stands in for the `subprocess.Popen` of `namsa.io.safe_hdf5`."""
+
+    def __init__(self, command: Sequence[str], pass_fds: Sequence[int], env: Mapping[str, str], **_: Any) -> None:
+        self._connection, self._received = socket.socket(socket.AF_UNIX), b""
+        self._connection.connect(os.environ["FORK_SERVER"])
+        requests, stdin = os.pipe()
+        stdout, replies = os.pipe()
+        files = {0: requests, 1: replies} | {number: number for number in pass_fds}
+        request = {"arguments": command[1:], "environment": dict(env), "directory": os.getcwd(), "files": list(files)}
+        text = json.dumps(request).encode() + b"\n"
+        self._connection.sendall(text[socket.send_fds(self._connection, [text], list(files.values())) :])
+        os.close(requests)
+        os.close(replies)
+        self.stdin, self.stdout = os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0)
+        self._pid, self._code = self._answer(), None
+
+    def _answer(self, timeout: float | None = None) -> int:
+        self._connection.settimeout(timeout)
+        while b"\n" not in self._received:
+            self._received += self._connection.recv(64) or b"9\n"
+        line, _, self._received = self._received.partition(b"\n")
+        return int(line)
+
+    def kill(self) -> None:
+        """Ends the process."""
+        if self._code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns the exit code, or minus the number of a signal."""
+        if self._code is None:
+            try:
+                self._code = os.waitstatus_to_exitcode(self._answer(timeout))
+            except TimeoutError:
+                raise subprocess.TimeoutExpired("reader", timeout or 0) from None
+        return self._code
+
+    def __enter__(self) -> "ForkedReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stdin.close()
+        self.stdout.close()
+        self.wait()
+        self._connection.close()
