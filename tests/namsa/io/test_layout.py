@@ -197,7 +197,7 @@ def test_a_recording_is_open_at_once_and_says_what_it_is(tmp_path):
         assert same is recording
         np.testing.assert_array_equal(same.read(slice(1, 2), slice(0, 4)), DATA[1:2])
     for read in (lambda: recording.read(slice(0, 1), slice(0, 1)), lambda: recording.data[:]):
-        with pytest.raises(InputError, match="the file is closed"):
+        with pytest.raises(namsa.InputError, match="the file is closed"):
             read()
 
 
