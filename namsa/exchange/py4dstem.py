@@ -1,6 +1,7 @@
 """py4DSTEM 0.14: patterns.h5, first_phase.npz and reconstruct.py, a script that can be changed.
 
-py4DSTEM's angle from the detector's frame to the scan's is namsa's, as is its exchange of axes.
+py4DSTEM's angle from the detector's frame to the scan's is namsa's, as is its exchange of axes. Its azimuths begin at
+the rows of the patterns as recorded (`ComplexProbe.polar_coordinates`), so that those of aberrations are turned.
 """
 
 import json
@@ -30,7 +31,7 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None, script
         "centre_pixels": list(task.scan.centre_pixels or [(n - 1) / 2 for n in task.scan.shape[2:]]),
         "rotation_deg": task.scan.rotation_deg,
         "transpose": task.scan.flip,
-        "aberrations": task.effective_aberrations,
+        "aberrations": aberrations(task),
         "slices": task.slices,
         "slice_thickness_angstrom": task.slice_thickness_angstrom,
         "iterations": task.iterations,
@@ -47,3 +48,14 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None, script
             step=np.asarray(phase.pixels.step),
             origin=np.asarray(phase.pixels.origin),
         )
+
+
+def aberrations(task: PtychographyTask) -> dict[str, float]:
+    """Returns Krivanek coefficients, Å and rad, with azimuths from the rows of the patterns as recorded."""
+
+    def turned(azimuth: float) -> float:
+        return azimuth if task.scan.flip else np.pi / 2 - azimuth
+
+    return {
+        name: turned(value) if name.startswith("phi") else value for name, value in task.detector_aberrations.items()
+    }

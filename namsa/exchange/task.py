@@ -123,12 +123,13 @@ class PtychographyTask:
         y, x = np.meshgrid(*angles, indexing="ij")
         alpha = np.hypot(y, x)
         inside = np.clip((self.scan.semiangle_mrad - 1e3 * alpha) / self.pixel_mrad + 0.5, 0, 1)
-        phase = optics.aberration_phase(alpha, np.arctan2(y, x), self.wavelength, self._turned_aberrations())
+        phase = optics.aberration_phase(alpha, np.arctan2(y, x), self.wavelength, self.detector_aberrations)
         wave = np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(inside * np.exp(-1j * phase))))
         return (wave / np.linalg.norm(wave)).astype(np.complex64)
 
-    def _turned_aberrations(self) -> dict[str, float]:
-        """Returns the aberrations with azimuths from the detector's x, which are known from the scan's."""
+    @property
+    def detector_aberrations(self) -> dict[str, float]:
+        """The effective aberrations with azimuths from the detector's x, which are known from the scan's."""
         angle = np.deg2rad(self.scan.rotation_deg)
         turned: dict[str, Any] = dict(self.effective_aberrations)
         return {name: value + angle if name.startswith("phi") else value for name, value in turned.items()}

@@ -6,6 +6,7 @@ The programs themselves are run by hand (docs/exchange.md says how, and what cam
 import json
 import re
 import warnings
+from dataclasses import replace
 
 import ase
 import h5py
@@ -16,9 +17,10 @@ import yaml
 import namsa
 from namsa import InputError
 from namsa.config.instrument import Detector
-from namsa.exchange import export
+from namsa.exchange import export, py4dstem
 from namsa.exchange.export import export_ptychography
 from namsa.exchange.first_object import conversion, phase_image
+from namsa.exchange.task import PtychographyTask
 from namsa.exchange.zspy import write_zspy
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
@@ -176,6 +178,25 @@ def test_py4dstem_and_quantem_get_namsas_own_numbers(exported, program):
     code = (folder / "reconstruct.py").read_text()
     assert f"import {program}" in code or f"from {program}" in code.lower()
     compile(code, "reconstruct.py", "exec")
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_py4dstem_and_quantem_count_azimuths_from_the_rows_of_recorded_patterns(flip):
+    """Their probe, A exp(−iχ) with the azimuth arctan2(column, row), is the wave that the patterns are of."""
+    known = {"scan_step_angstrom": STEP, "pixel_mrad": PIXEL, "energy_ev": ENERGY, "semiangle_mrad": SEMIANGLE}
+    scan = open_patterns(np.ones((2, 2, N, N)), CalibrationOverrides(**known, rotation_deg=TURN, flip=flip))
+    scan = replace(scan, centre_pixels=(N // 2, N // 2))
+    along_x = {"C10": -DEFOCUS, "C12": 40.0, "phi12": 0.0, "C21": 900.0, "phi21": 0.0}  # of the scan
+    task = PtychographyTask(scan, "a", along_x, thickness_angstrom=None, slices=1, iterations=1, electrons=1.0)
+    found = py4dstem.aberrations(task)
+    assert found["phi12"] == pytest.approx(np.deg2rad(TURN if flip else 90 - TURN))
+    wave = np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(task.probe())))
+    wave = wave.T if flip else wave
+    rows, columns = np.meshgrid(*2 * [(np.arange(N) - N // 2) * PIXEL * 1e-3], indexing="ij")
+    alpha = np.hypot(rows, columns)
+    phase = optics.aberration_phase(alpha, np.arctan2(columns, rows), WAVELENGTH, found)
+    inside = alpha < 0.95e-3 * SEMIANGLE
+    np.testing.assert_allclose(np.angle(wave * np.exp(1j * phase))[inside], 0, atol=1e-4)
 
 
 def test_a_density_becomes_the_phase_of_its_element():
