@@ -61,7 +61,7 @@ CHANGES = {
 # Packages that no test has: Python that imports them is read only.
 OTHERS = ("py4DSTEM", "hyperspy", "libertem", "torch", "grain")
 GUIDES = "index simulate datasets view exchange reading inspect reconstruct tasks live microscope networks "
-GUIDES += "tasks/classify tasks/depth tasks/embed tasks/estimate tasks/segment"
+GUIDES += "tasks/embed"
 RUN = ("README.md", *(f"docs/{name}.md" for name in GUIDES.split()))
 
 

@@ -72,7 +72,7 @@ class SampleSetup:
     def description(self) -> str:
         """Returns the thickness, made and asked, and the crystal's period and strain, for people."""
         return (
-            f"{self.thickness_angstrom:.2f} Å thick ({self.entry.thickness_angstrom:g} Å asked), period "
+            f"{self.thickness_angstrom:.2f} Å thick ({self.entry.thickness_angstrom:g} Å requested), period "
             f"{self.fit.period_angstrom:.2f} Å, strain {self.fit.strain:.2%}"
         )
 

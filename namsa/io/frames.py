@@ -229,7 +229,7 @@ def scan_of_frames(
     (before, after), total = options.skip_frames, frames.shape[0]
     count = total - before - after
     if count < 1:
-        raise InputError(f"{name} holds {total:,} frames, and --skip-frames says to skip {before + after:,}")
+        raise InputError(f"{name} holds {total:,} frames, and --skip-frames skips {before + after:,}")
     flyback = stated_flyback if options.flyback is None else options.flyback
     shape = options.scan_shape or stated or ((1, 1) if count == 1 else None)
     if shape is None:

@@ -158,6 +158,6 @@ def _chosen(
     count, what = stored.shape[axis], "counters" if counters else "scans"
     index = 0 if options.index is None and (counters or count == 1) else options.index
     if index is None or index >= count:
-        said = "" if index is None else f", and --index says {index}"
+        said = "" if index is None else f", and --index is {index}"
         raise InputError(f"{name} holds a series of {count} {what}{said}: choose one with --index, 0 to {count - 1}")
     return {axis: index}, [f"number {index} of {count} {what} is read (--index)"] if count > 1 else []

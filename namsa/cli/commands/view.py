@@ -41,8 +41,8 @@ def info(options: argparse.Namespace) -> None:
     if _is_folder_of_patterns(options.path) or (os.path.isfile(options.path) and not _has_samples(options.path)):
         described = _described_recording(options)
     else:
-        refuse_stated(options, options.path)
         described = describe_dataset(options.path) if options.path.is_dir() else describe_file(options.path)
+        refuse_stated(options, options.path)
     if options.ids and isinstance(described, RecordingInfo):
         raise InputError(f"--ids lists the samples of a dataset or of a file of namsa, which {options.path} is not")
     names = [] if isinstance(described, RecordingInfo) else described.ids
@@ -144,8 +144,8 @@ def show(options: argparse.Namespace) -> None:
     if _is_folder_of_patterns(options.sample) or (is_file and not holds_samples(options.sample)):
         _show_recording(options)
         return
-    refuse_stated(options, options.sample)
     name, sample = find_sample(options.sample)
+    refuse_stated(options, options.sample)
     own = options.sample.stem if is_file else check_name(name, "the sample", "name the picture with --out")
     out = options.out or Path(f"{own}.png")
     page = out.with_suffix(".html")

@@ -63,7 +63,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         header: Any = np.frombuffer(data, HEADER)[0]
         rows, columns, side = (int(header[name]) for name in ("rows", "columns", "side"))
         if int(header["magic"]) != MAGIC or not rows * columns * side:
-            raise InputError(f"{path} is damaged: it says {rows}x{columns} patterns of {side}x{side} pixels")
+            raise InputError(f"{path} is damaged: it states {rows}x{columns} patterns of {side}x{side} pixels")
         first, stride = int(header["frames_offset"]), side * side + MARK_BYTES
 
         def decode(data: npt.NDArray[np.uint8]) -> Array:

@@ -113,7 +113,7 @@ def _read_header(path: Path, file: BinaryIO) -> _Header:
     except (ValueError, IndexError):
         raise InputError(f"{path} is no file of Merlin: its first header is {shorten(fields[:8], 120)}") from None
     if not HEADER_BYTES[0] <= size <= HEADER_BYTES[1] or min(width, height) < 1:
-        raise InputError(f"{path} is damaged: its first header says {size} bytes and {height}x{width} pixels")
+        raise InputError(f"{path} is damaged: its first header states {size} bytes and {height}x{width} pixels")
     fields = data[:size].decode("ascii", "replace").rstrip("\0 ").split(",")
     return _Header(size, (height, width), kind, layout, _depth(fields), chips, fields)
 
@@ -146,7 +146,7 @@ def _layout(header: _Header, path: Path) -> tuple[tuple[int, int], np.dtype[Any]
             "chip and of 2x2 are read; save it as processed"
         )
     if width % 64 or (quad and width % QUAD):
-        raise InputError(f"{path} is damaged: it says raw rows of {width} pixels, not of whole words of 64")
+        raise InputError(f"{path} is damaged: it states raw rows of {width} pixels, not of whole words of 64")
     shape = (2 * height, width // 2) if quad else header.shape
 
     def decode(data: npt.NDArray[np.uint8]) -> Array:

@@ -45,7 +45,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         (extended,) = struct.unpack_from(f"{order}i", head, 92)
         if mode not in TYPES or min(columns, rows, sections) < 1 or extended < 0:
             raise InputError(
-                f"{path} is damaged or of another kind: it says {sections} frames of {rows}x{columns}, mode {mode}; "
+                f"{path} is damaged or of another kind: it states {sections} frames of {rows}x{columns}, mode {mode}; "
                 f"modes {', '.join(map(str, TYPES))} are read"
             )
         stamp, flags = struct.unpack_from(f"{order}2i", head, 152)

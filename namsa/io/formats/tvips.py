@@ -126,11 +126,11 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[Any, _Series]:
     own = FIRST_FRAME_HEADER if version == 1 else int(header["frame_header"])
     if int(header["size"]) != SERIES_BYTES or version not in (1, 2) or bits not in TYPES or not 0 < own <= 2**16:
         raise InputError(
-            f"{path} is no stream of TVIPS, or is damaged: its header of {header['size']} bytes says version "
+            f"{path} is no stream of TVIPS, or is damaged: its header of {header['size']} bytes states version "
             f"{version}, {bits} bits, and frame headers of {own} bytes"
         )
     if min(shape) < 1:
-        raise InputError(f"{path} is damaged: it says frames of {shape[0]}x{shape[1]} pixels")
+        raise InputError(f"{path} is damaged: it states frames of {shape[0]}x{shape[1]} pixels")
     return header, _Series(shape, np.dtype(TYPES[bits]), own, version)
 
 

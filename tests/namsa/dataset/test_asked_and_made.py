@@ -58,11 +58,11 @@ def test_thickness_period_and_strain_are_printed_and_stored(config, capsys):
     changed = [config, "--set", "specimen.zone_axes=[[1,1,2]]", "--set", "specimen.thickness_angstrom=[6]"]
     assert main(["simulate", *changed, "--dry-run"]) == 0
     said = capsys.readouterr()
-    assert "9.92 Å thick (6 Å asked), period 9.92 Å, strain 0.00%" in said.out
+    assert "9.92 Å thick (6 Å requested), period 9.92 Å, strain 0.00%" in said.out
     assert "warning: the specimen is 9.92 Å thick and 6 Å was asked" in said.err
     assert main(["simulate", *changed, "--out", "a.h5"]) == 0
     said = capsys.readouterr()
-    assert "9.92 Å thick (6 Å asked), period 9.92 Å, strain 0.00%" in said.err
+    assert "9.92 Å thick (6 Å requested), period 9.92 Å, strain 0.00%" in said.err
     assert any("6 Å was asked" in text for text in namsa.read_sample("a.h5").provenance["warnings"])
 
 

@@ -130,7 +130,7 @@ def test_a_series_of_scans_needs_the_choice_of_one(tmp_path):
         file["scan"] = series
     for data in (tmp_path / "a.npy", tmp_path / "a.npz", tmp_path / "a.h5", series):
         assert_refused("a series of 3 scans: choose one with --index, 0 to 2", data)
-        assert_refused("and --index says 3", data, index=3)
+        assert_refused("and --index is 3", data, index=3)
         np.testing.assert_array_equal(scan_of(data, index=2), DATA + 2)
         np.testing.assert_array_equal(scan_of(data, index=1, flyback=1), DATA[:, :3] + 1)
 

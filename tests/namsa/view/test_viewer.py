@@ -151,6 +151,8 @@ def test_options_for_files_of_patterns_are_refused_of_samples(tmp_path, monkeypa
     assert capsys.readouterr().err == (
         f"error: x.h5 holds samples of namsa, which say how they were made: leave out {option[0]}\n"
     )
+    assert main(["show", "y.mib", *option]) == 2
+    assert capsys.readouterr().err.startswith("error: there is no file y.mib")
 
 
 SCRIPT = """

@@ -58,7 +58,7 @@ def test_what_is_damaged_is_one_line(tmp_path):
     whole = path.read_bytes()
     for old, new, message in (
         (b"MQ1,000001,00384", b"MQ1,000001,09x84", "no file of Merlin"),
-        (b",00384,", b",00001,", "says 1 bytes"),
+        (b",00384,", b",00001,", "states 1 bytes"),
         (b",R64,", b",R99,", None),
         (b",6,\0", b",9,\0", "counter depth 9: read are"),
         (b",0128,0004,", b",0100,0004,", "not of whole words"),
