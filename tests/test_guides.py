@@ -1,7 +1,8 @@
 """Every block of README and of the documentation: commands are understood, and those of the guides run in order.
 
 Each page has a folder of its own, as empty as a fresh checkout. What takes hours or belongs to another machine is only
-parsed, with its configuration and overrides: the pages of benchmarks, and the commands of `CHANGES` with `skip`.
+parsed, with its configuration and overrides: the pages of benchmarks, of trainings whose samples alone take a minute
+(`docs/tasks` but embed), of clusters, and the commands of `CHANGES` with `skip`.
 """
 
 import ast
@@ -54,14 +55,13 @@ CHANGES = {
     "*configs/classify.yaml*": "skip",  # half an hour; and what is done with its network
     "* runs/classify *": "skip",
     "* models/classify *": "skip",
-    "namsa simulate configs/@(estimate|thickness|embed|segment).yaml *": "--set specimen.thickness_angstrom=[20]",
-    "*train configs/@(depth|embed|estimate|segment|thickness|potential_clusters).yaml*": "--set materials.limit=8 "
-    "--set split='{train: 0.5, dev: 0.25, test: 0.25}' --set training.epochs=1",
+    "namsa simulate configs/embed.yaml *": "--set specimen.thickness_angstrom=[20]",
+    "*train configs/embed.yaml*": "--set materials.limit=8 --set split='{train: 0.5, dev: 0.25, test: 0.25}' "
+    "--set training.epochs=1",
 }
 # Packages that no test has: Python that imports them is read only.
 OTHERS = ("py4DSTEM", "hyperspy", "libertem", "torch", "grain")
-GUIDES = "index simulate datasets view exchange reading inspect reconstruct tasks live microscope networks "
-GUIDES += "tasks/embed"
+GUIDES = "index simulate datasets view exchange reading inspect reconstruct tasks tasks/embed live microscope networks"
 RUN = ("README.md", *(f"docs/{name}.md" for name in GUIDES.split()))
 
 

@@ -104,7 +104,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[list[dict[str, Any]], npt.
     if kind != IMAGES:
         raise InputError(f"{path} holds spectra (type {kind:#x}), not images: patterns are needed")
     if not 0 < valid <= MAX_FRAMES or not 0 <= dimensions <= 8 or not 0 < table <= length - valid * width:
-        raise InputError(f"{path} is damaged or cut short: it states {valid} images, listed at byte {table} of {length}")
+        raise InputError(f"{path} is damaged or cut short: it states {valid} images at byte {table} of {length}")
     axes = []
     for _ in range(dimensions):
         size, _, step, _ = struct.unpack("<iddi", file.read(24))
