@@ -193,7 +193,7 @@ def test_a_series_that_is_damaged_is_one_line(tmp_path):
     whole = path.read_bytes()
     for data, message in (
         (whole[:15], "ends within its header"),
-        (whole[:-1], "listed at byte"),
+        (whole[:-1], "images at byte"),
         (whole[:18] + struct.pack("<i", 10**8) + whole[22:], "states 100000000 images"),
         (whole[:6] + struct.pack("<i", 0x4120) + whole[10:], "holds spectra"),
         (whole[:-8] + struct.pack("<q", 2**40), "is cut short"),
