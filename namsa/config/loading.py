@@ -22,17 +22,13 @@ DEEPEST_KEY = 16  # sections in the key of an override
 
 
 class Section(BaseModel):
-    """Base class of the sections of a configuration. Sections are frozen and refuse unknown keys.
+    """Base class of the sections of a configuration. Sections are frozen and refuse unknown keys."""
 
-    Attributes:
-        key_hints: For words that users may expect in the section's keys, what to write instead.
-        moved_keys: For former keys, and for the keys that they had as sections, what to write instead.
-        variants: The sections that may stand in for this one, by their key `kind`.
-    """
-
+    # For words that users may expect in the section's keys, what to write instead.
     key_hints: ClassVar[dict[str, str]] = {}
+    # For former keys, and for the keys that they had as sections, what to write instead.
     moved_keys: ClassVar[dict[str, str]] = {}
-    variants: ClassVar[dict[str, Any]] = {}
+    variants: ClassVar[dict[str, Any]] = {}  # the sections that may stand in for this one, by their key `kind`
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
 

@@ -82,7 +82,9 @@ def make_twisted_bilayer(
     units = sides / np.maximum(lengths, 1e-9)[:, None]
     handed = np.outer(units[:, 0], units[:, 1]) - np.outer(units[:, 1], units[:, 0])
     x, y = np.nonzero((np.abs(units @ units.T) <= 3 * max_strain) & (handed > 0))
-    x, y = _large_enough(x, y, lengths, lateral_angstrom, longest_angstrom)
+    fits = np.maximum(lengths[x], lengths[y]) <= longest_angstrom
+    fits &= (lengths[x] >= lateral_angstrom[1]) & (lengths[y] >= lateral_angstrom[0])
+    x, y = x[fits], y[fits]
     box = np.zeros((len(x), 2, 2))
     box[:, 0, 0], box[:, 1, 1] = lengths[x], lengths[y]
     strain_below, turn_below = _deformation(_rows(below, x, y), box)
@@ -131,14 +133,6 @@ def _vectors(cell: Floats, longest: float) -> Integers:
 def _rows(vectors: Floats, x: Integers, y: Integers) -> Floats:
     """Pairs of vectors as the rows of matrices, `(n, 2, 2)`."""
     return np.stack([vectors[x], vectors[y]], axis=1)
-
-
-def _large_enough(
-    x: Integers, y: Integers, lengths: Floats, lateral: tuple[float, float], longest: float
-) -> tuple[Integers, Integers]:
-    """The pairs whose sides are as long as asked for."""
-    keep = (lengths[x] >= lateral[1]) & (lengths[y] >= lateral[0]) & (np.maximum(lengths[x], lengths[y]) <= longest)
-    return x[keep], y[keep]
 
 
 def _deformation(old: Floats, new: Floats) -> tuple[Floats, Floats]:

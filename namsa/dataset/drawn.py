@@ -56,17 +56,11 @@ class DrawFailure:
 
 @dataclass(frozen=True)
 class SpecimenDraws:
-    """The draws of a configuration.
+    """The draws of a configuration."""
 
-    Attributes:
-        config: The configuration of the dataset.
-        materials: The crystals to draw from, by name.
-        axes: The materials' names and zone axes to draw from, sorted.
-    """
-
-    config: SimulationConfig
-    materials: Mapping[str, Material]
-    axes: tuple[tuple[str, ZoneAxis], ...]
+    config: SimulationConfig  # the configuration of the dataset
+    materials: Mapping[str, Material]  # the crystals to draw from, by name
+    axes: tuple[tuple[str, ZoneAxis], ...]  # the materials' names and zone axes to draw from, sorted
 
     @classmethod
     def of_list(

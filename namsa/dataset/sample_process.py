@@ -28,19 +28,12 @@ _IGNORED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")  # Windows has 
 
 @dataclass(frozen=True)
 class MadeSample:
-    """A sample that was simulated beside other work.
+    """A sample that was simulated beside other work."""
 
-    Attributes:
-        entry: The sample.
-        size: Bytes of its record.
-        seconds: Time of its simulation.
-        read: Returns its record, once, before the next sample is asked for.
-    """
-
-    entry: Entry
-    size: int
-    seconds: float
-    read: Callable[[], bytearray]
+    entry: Entry  # the sample
+    size: int  # bytes of its record
+    seconds: float  # time of its simulation
+    read: Callable[[], bytearray]  # returns its record, once, before the next sample is asked for
 
 
 Made = MadeSample | DrawFailure

@@ -40,36 +40,24 @@ AXES = {PATTERNS: (3, 4), POTENTIAL: (2, 3), STACK: (3,)}
 
 @dataclass(frozen=True)
 class StemdlSample:
-    """One sample, as it is stored.
+    """One sample, as it is stored."""
 
-    Attributes:
-        name: Its number in LMDB, the path of its group in HDF5.
-        patterns: Patterns (n, dy, dx), or (sy, sx, dy, dx) where an HDF5 file has them so.
-        potential: Projected potential (1, y, x), or as an HDF5 file has it; `None` in STEMDL's files.
-        attributes: Those of `ATTRIBUTES` that the group and its material have; empty for LMDB.
-    """
-
-    name: str
-    patterns: npt.NDArray[Any]
+    name: str  # its number in LMDB, the path of its group in HDF5
+    patterns: npt.NDArray[Any]  # patterns (n, dy, dx), or (sy, sx, dy, dx) where an HDF5 file has them so
+    # Projected potential (1, y, x), or as an HDF5 file has it; `None` in STEMDL's files.
     potential: npt.NDArray[Any] | None
-    attributes: dict[str, Value]
+    attributes: dict[str, Value]  # those of `ATTRIBUTES` that the group and its material have; empty for LMDB
 
 
 @dataclass(frozen=True)
 class StemdlFile:
-    """An open file.
+    """An open file."""
 
-    Attributes:
-        names: The samples' names: by number in LMDB, in the file's order in HDF5.
-        attributes: Returns the attributes of a sample by its name, without reading its arrays.
-        notes: What is left out, one line each.
-        read: Returns a sample by its name.
-    """
-
-    names: tuple[str, ...]
-    notes: tuple[str, ...]
+    names: tuple[str, ...]  # the samples' names: by number in LMDB, in the file's order in HDF5
+    notes: tuple[str, ...]  # what is left out, one line each
+    # Returns the attributes of a sample by its name, without reading its arrays.
     attributes: Callable[[str], dict[str, Value]]
-    read: Callable[[str], StemdlSample]
+    read: Callable[[str], StemdlSample]  # returns a sample by its name
 
 
 @contextmanager

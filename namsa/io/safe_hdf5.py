@@ -55,11 +55,19 @@ class DamagedFileError(InputError):
 
 
 @dataclass(frozen=True)
-class Hdf5Group:
-    """A group of an open file."""
+class _Hdf5Item:
+    """A group or a dataset of an open file."""
 
     file: "Hdf5File" = field(repr=False)  # the file
-    name: str  # path of the group, from the root
+    name: str  # its path, from the root
+
+    def attribute(self, name: str) -> Value | None:
+        """Returns an attribute; `None` if it is missing, empty, or no number or text."""
+        return self.file.value("attribute", path=self.name, name=name)
+
+
+class Hdf5Group(_Hdf5Item):
+    """A group of an open file."""
 
     def children(self) -> list[str]:
         """Returns the names in the group."""
@@ -77,17 +85,11 @@ class Hdf5Group:
         """Returns a group or a dataset by its path from here; `None` if there is none."""
         return self.file.find(f"{self.name.rstrip('/')}/{name}")
 
-    def attribute(self, name: str) -> Value | None:
-        """Returns an attribute; `None` if it is missing, empty, or no number or text."""
-        return self.file.value("attribute", path=self.name, name=name)
-
 
 @dataclass(frozen=True)
-class Hdf5Dataset:
+class Hdf5Dataset(_Hdf5Item):
     """A dataset of an open file, as far as NumPy arrays are like it."""
 
-    file: "Hdf5File" = field(repr=False)  # the file
-    name: str  # path of the dataset, from the root
     shape: tuple[int, ...]  # its shape
     dtype: np.dtype[Any]  # type of its numbers; that of nothing (kind "V") if it holds no plain numbers
     chunks: tuple[int, ...] | None  # shape of the pieces that it is stored in; `None` if it is stored as a whole
@@ -101,10 +103,6 @@ class Hdf5Dataset:
     def parent(self) -> Hdf5Group:
         """The group that holds the dataset."""
         return Hdf5Group(self.file, self.name.rpartition("/")[0] or "/")
-
-    def attribute(self, name: str) -> Value | None:
-        """Returns an attribute; `None` if it is missing, empty, or no number or text."""
-        return self.file.value("attribute", path=self.name, name=name)
 
     def value(self) -> Value | None:
         """Returns the whole of a small dataset; `None` if it is large, empty, or no number or text."""

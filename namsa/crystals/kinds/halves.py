@@ -14,7 +14,7 @@ from dataclasses import replace
 import ase
 import numpy as np
 
-from namsa.arrays import Floats, Integers
+from namsa.arrays import Floats
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.inclusions import PART
 from namsa.crystals.kinds.overlaps import join, pair_distances, worst_contact, wrapped
@@ -50,7 +50,8 @@ def low_index_cells(cells: RectangularCells, crystal: ase.Atoms, plane: int) -> 
     areas = np.unique(np.round(area[free] / area[free].min(), 4))
     wanted = areas[min(plane, len(areas) - 1)]
     chosen = free[np.round(area[free] / area[free].min(), 4) == wanted]
-    return _part(cells, chosen)
+    names = ("x", "y", "strain", "x_length", "y_length", "crystal_cells")
+    return replace(cells, **{name: getattr(cells, name)[chosen] for name in names})
 
 
 def twin(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atoms:
@@ -86,12 +87,6 @@ def boundary(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atoms:
 def draw_plane(draws: Draws) -> int:
     """Returns the area of the cell of a boundary, as `low_index_cells` takes it."""
     return int(draws.choice("plane", range(PLANES)))
-
-
-def _part(cells: RectangularCells, chosen: Integers) -> RectangularCells:
-    """Returns some of the rectangles."""
-    names = ("x", "y", "strain", "x_length", "y_length", "crystal_cells")
-    return replace(cells, **{name: getattr(cells, name)[chosen] for name in names})
 
 
 def _laue_class(crystal: ase.Atoms) -> Floats:

@@ -89,11 +89,9 @@ def _present(group: Hdf5Group) -> tuple[list[str], tuple[str, ...]]:
     """
     names = sorted(name for name in group.children() if name.startswith("data_"))
     missing = [name for name in names if group.leads_nowhere(name)]
-    if missing == names or missing != names[len(names) - len(missing) :]:
-        return names, ()  # whose reading says what is missing
-    if not missing:
-        return names, ()
     present = names[: len(names) - len(missing)]
+    if not missing or not present or present + missing != names:
+        return names, ()  # whose reading says what is missing, if anything is
     return present, (f"the acquisition was stopped: {len(missing)} of {len(names)} files of frames do not exist",)
 
 

@@ -65,11 +65,7 @@ class _Walker:
 
     def unpack(self, layout: str) -> tuple[Any, ...]:
         """Reads numbers."""
-        size = struct.calcsize(layout)
-        data = self.file.read(size)
-        if len(data) < size:
-            raise self.fault(f"it ends at byte {self.length}, within its tags")
-        return struct.unpack(layout, data)
+        return struct.unpack(layout, self.read(struct.calcsize(layout)))
 
     def count(self) -> int:
         """Reads a count."""
