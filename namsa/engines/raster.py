@@ -63,6 +63,8 @@ def source_average(
 
     Args:
         beams: Plane waves of the lens, (ny, nx), zero frequency first.
+        y: Rows (sy,) of the scan, Å.
+        x: Columns (sx,) of the scan, Å.
     """
     sides = []
     for axis, (scan, extent) in enumerate(zip((y, x), grid.extent_angstrom, strict=True)):

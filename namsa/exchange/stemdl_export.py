@@ -41,7 +41,7 @@ ROOM_BYTES = 2**26  # of the tree's pages, in the address space alone
 
 
 def standardised_patterns(sample: Sample, name: str) -> npt.NDArray[np.float16]:
-    """Returns patterns (n, dy, dx) less their means over their deviations. Raises InputError for a constant one."""
+    """Returns patterns (n, dy, dx), each less its mean, over its deviation. Raises InputError for a constant one."""
     cbed = sample.cbed.astype(np.float64)
     deviation = cbed.std((1, 2), keepdims=True)
     if wrong := np.flatnonzero(~(deviation > 0)).tolist():

@@ -164,6 +164,11 @@ def example_probes(
 
     A crystal has many probes that are equal to a percent. Of those, the one nearest to the middle of the scan is taken.
 
+    Args:
+        cbed: Patterns `(n, dy, dx)`.
+        angles: Their pixels, mrad.
+        positions_angstrom: Probe positions `(n, 2)`, Å.
+
     Returns:
         Indices of one to three probes.
     """

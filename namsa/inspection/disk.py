@@ -119,7 +119,10 @@ def distances(shape: tuple[int, ...], parameters: Floats) -> Floats:
 
 
 def first_guess(pattern: Floats) -> tuple[Pair, float]:
-    """Returns a disk's centre and radius at the threshold that matters least. Raises InputError without contrast."""
+    """Returns centre and radius of a disk in a pattern `(dy, dx)` without bad pixels, by the threshold of least effect.
+
+    Raises InputError without contrast.
+    """
     smooth = ndimage.median_filter(pattern, 3, mode="nearest")
     high, low = np.quantile(smooth, 0.995), np.quantile(smooth, 0.005)
     if not high > low:

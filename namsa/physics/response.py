@@ -58,7 +58,7 @@ def pattern_filter(
     plasmons: Plasmons | None,
     response: Response | None,
 ) -> PatternFilter | None:
-    """Returns the convolution by plasmons and modulation transfer, if any. Raises InputError for a wrong file."""
+    """Returns what plasmons and modulation transfer do to patterns, if anything. Raises InputError for a wrong file."""
     orders = thickness_angstrom / plasmons.mean_free_path_angstrom if plasmons else 0.0
     mtf_file = response.mtf_file if response else None
     if not orders and mtf_file is None:

@@ -93,6 +93,10 @@ def equal_slices(z: Floats, depth_angstrom: float, slice_thickness_angstrom: flo
     Atoms that thermal displacement moves across the faces of the cell stay in its first and last slice: the beam comes
     from vacuum and leaves into it.
 
+    Args:
+        z: Heights of the atoms (n,), Å.
+        slice_thickness_angstrom: Largest thickness of a slice, Å.
+
     Raises:
         InputError: As `slice_count`.
     """
