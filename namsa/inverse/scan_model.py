@@ -25,6 +25,7 @@ BAND = 0.9  # band limit of the box's waves, in units of the Nyquist frequency
 FINER = 1.25  # pixels of the box are finer than the detector's reach needs by this factor
 TAILS = 1.6  # of a probe, in units of λ/α
 SPARE = 6  # pixels of the object beyond the boxes, into which the fit may move positions
+LARGEST_BYTES = 2**30  # of waves that are kept for the gradient; more are computed twice
 BATCH = 64  # positions at a time
 DARK = 1e-6  # fraction of the beam that is added to each pixel: what no elastic model explains
 # The numbers of the microscope, in the order of arrays `(13,)`: the lens, Å, with C12 and C21 along x and at 45° or
@@ -111,7 +112,8 @@ class ScanModel:
         waves = _Waves(self, potential, microscope)
         simulated = np.empty_like(measured)
         parts = [slice(i, i + BATCH) for i in range(0, len(measured), BATCH)]
-        kept = [waves.forward(part, simulated) for part in parts]
+        held = 8 * len(measured) * self.slices * self.box.shape[0] ** 2 <= LARGEST_BYTES
+        kept = [passed if held else None for passed in (waves.forward(part, simulated) for part in parts)]
         blurred, spectrum = self._blurred(simulated, microscope[12])
         model, data = np.maximum(blurred, 0) + DARK, measured + DARK
         terms = (model - data + data * np.log(data / model)).sum(axis=(1, 2), dtype=np.float64)
@@ -122,7 +124,7 @@ class ScanModel:
         slope = np.where(used[:, None, None] & (blurred > 0), 1 - data / model, 0) / whole[used].sum()
         slope, by_source = self._blurred_back(slope.astype(np.float32), spectrum, microscope[12])
         for part, keep in zip(reversed(parts), reversed(kept), strict=True):
-            waves.backward(part, keep, slope)
+            waves.backward(part, keep or waves.forward(part, simulated), slope)
         by_potential, by_microscope = waves.gradient()
         by_microscope[12] = by_source
         used_sum, out_sum = (float(terms[each].sum() / max(whole[each].sum(), 1e-30)) for each in (used, out))
