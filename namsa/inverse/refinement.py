@@ -268,7 +268,7 @@ def _described(columns: _Columns, state: _State) -> dict[str, Any]:
         "scan_change": [[values["scan_yy"], values["scan_yx"]], [values["scan_xy"], values["scan_xx"]]],
         "displacement_angstrom": {str(z): float(u) for z, u in zip(columns.numbers, displacements, strict=True)},
         "amount": float(state.electrons.sum() / columns.electrons.sum()),
-        "columns": len(columns.electrons),
+        "atomic_columns": len(columns.electrons),
     }
 
 
