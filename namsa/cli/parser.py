@@ -28,9 +28,9 @@ def build_parser() -> CommandParser:
         prog="namsa",
         description="Multislice simulation of 4D-STEM and its datasets.",
         examples=(
-            "namsa simulate configs/quickstart.yaml --out cell.h5",
-            "namsa dataset configs/quickstart.yaml --out data/quickstart",
-            "namsa dataset --help",
+            "namsa init first-hour",
+            "namsa simulate first-hour/starter.yaml --crystal first-hour/SrTiO3.cif --out scan.h5",
+            "namsa show scan.h5 --html",
         ),
         notes=COMPLETION,
         elsewhere=("namsa-train", OF_NETWORKS),
@@ -96,8 +96,8 @@ def _add_simulation(parser: CommandParser) -> None:
         description="Takes the configuration's first material, zone axis and thickness. Patterns are written as they "
         "are simulated; run it again to continue an interrupted one.",
         examples=(
-            "namsa simulate configs/quickstart.yaml --out cell.h5",
-            "namsa simulate configs/quickstart.yaml --crystal my.cif --set microscope.energy_ev=80e3",
+            "namsa simulate first-hour/starter.yaml --crystal first-hour/SrTiO3.cif --out scan.h5",
+            "namsa simulate first-hour/starter.yaml --crystal my.cif --set microscope.energy_ev=80e3",
             "namsa simulate configs/quickstart.yaml --dry-run",
             "namsa simulate configs/quickstart.yaml --check",
         ),
