@@ -269,7 +269,7 @@ def open_in_place(path: Path) -> int:
             raise
     else:
         status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:  # 0: another process has removed it meanwhile
             return descriptor
         os.close(descriptor)
     raise WorkError(f"cannot write {path}: it is a link or no regular file: remove it")

@@ -80,6 +80,21 @@ def test_processes_that_lock_and_remove_the_file_in_turns_never_hold_it_together
     assert (failures.value, counter.value) == (0, 80)
 
 
+def test_a_lock_that_its_holder_removes_while_it_is_opened_is_taken_again(paths, monkeypatch):
+    openings = []
+
+    def open_and_remove(*arguments, real=os.open):
+        descriptor = real(*arguments)
+        if not openings:
+            paths[0].unlink()
+        openings.append(descriptor)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_and_remove)
+    with exclusive(*paths, "", wait_s=10):
+        assert paths[0].exists() and len(openings) == 2
+
+
 def test_a_file_system_without_locks_is_a_warning(paths, monkeypatch):
     def unsupported(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
