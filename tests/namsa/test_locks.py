@@ -92,7 +92,8 @@ def test_a_lock_that_its_holder_removes_while_it_is_opened_is_taken_again(paths,
 
     monkeypatch.setattr(os, "open", open_and_remove)
     with exclusive(*paths, "", wait_s=10):
-        assert paths[0].exists() and len(openings) == 2
+        assert paths[0].exists()
+        assert len(openings) == 2
 
 
 def test_a_file_system_without_locks_is_a_warning(paths, monkeypatch):
