@@ -267,7 +267,7 @@ def _read_header(path: Path) -> tuple[Header, str, str]:
     if header.pop("digest", None) != _digest(header, body):
         lines, listed = body.count("\n"), shorten(header.get("entries"))
         raise InputError(f"{path} was cut short or edited since it was written ({lines} entries of {listed}): {remedy}")
-    return parse_typed(Header, json.dumps(header), f"{path}, line 1", remedy), body, remedy
+    return parse_typed(Header, first, f"{path}, line 1", remedy), body, remedy
 
 
 def _digest(header: Mapping[str, Any], body: str) -> str:

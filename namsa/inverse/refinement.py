@@ -284,8 +284,7 @@ def _refined(
     """Returns the density of the columns, and of what they left as much as exceeds the stated uncertainty."""
     places = np.stack(np.meshgrid(*(np.arange(n) for n in density.shape), indexing="ij"), axis=-1) - margin
     stated = model.first + places.reshape(-1, 2) * known.step_angstrom
-    off = stated - model.nominal.mean(axis=0)
-    positions = stated + off @ state.microscope[8:12].reshape(2, 2).T
+    positions = model.moved(stated, state.microscope)
     found = columns.density(stated, columns.yx, columns.electrons, np.zeros(len(columns.numbers)))
     left, amount = density - found.reshape(density.shape), state.electrons.sum() / columns.electrons.sum()
     if uncertainty is not None:

@@ -94,10 +94,9 @@ class ScanModel:
             matrices.append((width * side / n) * (integrated @ np.exp(2j * np.pi * np.outer(m, wave) / n)).real)
         return matrices[0].astype(np.float32), np.ascontiguousarray(matrices[1].T, np.float32)
 
-    def positions(self, microscope: Floats) -> Floats:
-        """Returns the positions in the object, `(n, 2)` as (y, x), Å."""
-        off = self.nominal - self.nominal.mean(axis=0)
-        return self.nominal + off @ microscope[8:12].reshape(2, 2).T
+    def moved(self, positions: Floats, microscope: Floats) -> Floats:
+        """Returns positions, `(n, 2)` as (y, x), Å, after the affine change of the scan about its middle."""
+        return positions + (positions - self.nominal.mean(axis=0)) @ microscope[8:12].reshape(2, 2).T
 
     def misfit(self, potential: Floats, microscope: Floats, measured: Array, used: Array, known: Array) -> Misfit:
         """Compares the patterns with measured ones.
@@ -164,7 +163,7 @@ class _Waves:
         self.lens = lens.astype(np.complex64)
         self.transmission = np.exp(1j * self.sigma * potential).astype(np.complex64)
         pixel = self.box.sampling_angstrom[0]
-        positions = model.positions(microscope)
+        positions = model.moved(model.nominal, microscope)
         self.corners = np.round(positions / pixel).astype(int) - n // 2
         self.offsets = positions - self.corners * pixel
         self.patches = sliding_window_view(self.transmission, (n, n))

@@ -9,7 +9,7 @@ from namsa.arrays import Floats
 from namsa.errors import InputError
 from namsa.inverse import amount
 from namsa.inverse.amount import Amount, Known, Measurement
-from namsa.physics.optics import BeamSettings, wavelength_angstrom
+from namsa.physics.optics import BeamSettings
 from namsa.pixels import PixelGrid
 
 from .models import Model
@@ -33,12 +33,11 @@ def fit_amount(
     specimen: KnownSpecimen,
 ) -> Amount:
     """Fits amount and thickness of a density. Raises InputError as `namsa.inverse.amount.fit_amount`."""
-    conditions, target, detector = model.conditions, model.experiment.target, model.experiment.detector
+    conditions, detector = model.conditions, model.experiment.detector
     assert images.rings is not None
     assert detector
     beam = BeamSettings(conditions.energy_ev, conditions.semiangle_mrad, {})
-    max_q = target.max_q_per_angstrom or 2e-3 * beam.semiangle_mrad / wavelength_angstrom(beam.energy_ev)
-    measurement = Measurement(beam, detector, ring_masks(model), max_q)
+    measurement = Measurement(beam, detector, ring_masks(model), model.max_q)
     return amount.fit_amount(images.density, images.rings, pixels, measurement, known_amount(specimen))
 
 

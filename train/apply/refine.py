@@ -10,7 +10,7 @@ from rich.console import Console
 from namsa.arrays import Array
 from namsa.inverse.refinement import Experiment, refine
 from namsa.io.lost import filled
-from namsa.physics.optics import BeamSettings, wavelength_angstrom
+from namsa.physics.optics import BeamSettings
 
 from ..measure import telemetry
 from .pacbed import known_amount
@@ -73,7 +73,7 @@ def _experiment(
 
     C10 and C12 are those that its patterns show, or the middle of what was learnt. Coma is not: a tilt looks like it.
     """
-    conditions, target = network.conditions, scan.model.experiment.target
+    conditions = network.conditions
     thickness = specimen.thickness_angstrom
     assert thickness is not None
     measured: Mapping[str, float] = images.aberrations or {"C10": sum(network.learnt.limits[0]) / 2}
@@ -86,7 +86,7 @@ def _experiment(
         scan.plan.step_angstrom,
         thickness,
         known_amount(specimen).elements(float(density.mean()) / thickness),
-        target.max_q_per_angstrom or 2e-3 * beam.semiangle_mrad / wavelength_angstrom(beam.energy_ev),
+        scan.model.max_q,
         scan.model.experiment.simulation.form_factors,
     )
 

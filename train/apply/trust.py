@@ -24,7 +24,6 @@ from namsa.errors import InputError
 from namsa.inverse import consistency, mott_bethe
 from namsa.inverse.consistency import ScanSimulation
 from namsa.inverse.mott_bethe import DensityToPotential
-from namsa.physics.optics import wavelength_angstrom
 from namsa.text import shorten
 
 from .models import Model
@@ -145,16 +144,12 @@ def window_simulation(
 
 def _conversion(specimen: KnownSpecimen, model: Model) -> DensityToPotential:
     """Returns the conversion of the specimen's elements, or the one that was fitted to the training data."""
-    microscope, target = model.experiment.microscope, model.experiment.target
     fitted = model.folder / TRANSFER
     if (elements := specimen.elements()) is None:
         if not fitted.is_file():
             raise InputError(f"{model.folder} has no transfer.json: give --formula, or no --thickness-angstrom")
         return mott_bethe.read(fitted)
-    probe_limit = 2e-3 * microscope.semiangle_mrad / wavelength_angstrom(microscope.energy_ev)
-    return mott_bethe.from_elements(
-        elements, target.max_q_per_angstrom or probe_limit, model.experiment.simulation.form_factors
-    )
+    return mott_bethe.from_elements(elements, model.max_q, model.experiment.simulation.form_factors)
 
 
 def error_over_contrast(density: Array, uncertainty: Array) -> float | None:

@@ -196,7 +196,7 @@ def prepare(
     note(_uncertainty_note(network, model))
     if network.familiarity is None:
         note(f"familiarity: not measured, for {model.name} has no {familiarity.FILE}: run {PROGRAM} calibrate")
-    note(_trust_note(specimen, simulation, model, options))
+    note(_trust_line(specimen) if simulation else _no_trust_line(specimen, model, options))
     if options.refine_steps and network.whole_scan:
         raise InputError(f"{model.name} has no density at the scan's positions (layout detector), which --refine needs")
     if options.refine_steps:
@@ -274,21 +274,22 @@ def _with_trust(prepared: Prepared, images: BlendedImages, thickness_angstrom: f
     if not specimen.can_be_simulated(scan.model):
         return images
     simulation = window_simulation(specimen, scan.model, network.window, scan.plan.step_angstrom)
-    note(_trust_note(specimen, simulation, scan.model, ReconstructionOptions()))
+    note(_trust_line(specimen))
     with scan.bands(Console(quiet=True), "") as bands:
         return replace(images, trust=prepared.images().trust_in(images.density, bands, simulation))
 
 
-def _trust_note(
-    specimen: KnownSpecimen, simulation: WindowSimulation | None, model: Model, options: ReconstructionOptions
-) -> str:
-    """Returns a line about how trust is measured, or why it is not."""
-    if simulation:
-        formula = f" of {specimen.formula}" if specimen.formula else ""
-        return (
-            f"trust: 1 − R/R₀ of every window's simulation, for {specimen.thickness_angstrom:.4g} Å{formula}, the "
-            f"thickness {specimen.source}"
-        )
+def _trust_line(specimen: KnownSpecimen) -> str:
+    """Returns a line about how trust is measured."""
+    formula = f" of {specimen.formula}" if specimen.formula else ""
+    return (
+        f"trust: 1 − R/R₀ of every window's simulation, for {specimen.thickness_angstrom:.4g} Å{formula}, the "
+        f"thickness {specimen.source}"
+    )
+
+
+def _no_trust_line(specimen: KnownSpecimen, model: Model, options: ReconstructionOptions) -> str:
+    """Returns a line about why trust is not measured, or not yet."""
     if not options.trust:
         return "trust: not measured, as asked"
     if specimen.thickness_angstrom is None:
