@@ -1,7 +1,5 @@
 """Locks between processes."""
 
-import errno
-import fcntl
 import multiprocessing
 import os
 import signal
@@ -9,7 +7,7 @@ import time
 
 import pytest
 
-from namsa.errors import InputError, WorkError
+from namsa.errors import WorkError
 from namsa.locks import exclusive
 
 FORK = multiprocessing.get_context("fork")
@@ -38,13 +36,6 @@ def holder(paths):
     process.join()
 
 
-def test_a_second_process_is_refused_with_the_number_of_the_first(paths, holder):
-    expected = rf"^process {holder.pid} on {os.uname().nodename} is writing to {paths[1]}: wait for it$"
-    with pytest.raises(InputError, match=expected), exclusive(*paths, "wait for it", wait_s=0.2):
-        pass
-    assert holder.is_alive()
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_lock_of_a_process_that_died_is_free(paths, holder, number):
     os.kill(holder.pid, number)
@@ -53,12 +44,6 @@ def test_the_lock_of_a_process_that_died_is_free(paths, holder, number):
     with exclusive(*paths, "", wait_s=0):
         pass
     assert not paths[0].exists()
-
-
-def test_a_process_waits_for_one_that_ends(paths, holder):
-    FORK.Process(target=lambda: (time.sleep(0.3), os.kill(holder.pid, signal.SIGKILL))).start()
-    with exclusive(*paths, "", wait_s=10):
-        assert f"process {os.getpid()} on " in paths[0].read_text()
 
 
 def count_alone(paths, counter, failures):
@@ -94,16 +79,6 @@ def test_a_lock_that_its_holder_removes_while_it_is_opened_is_taken_again(paths,
     with exclusive(*paths, "", wait_s=10):
         assert paths[0].exists()
         assert len(openings) == 2
-
-
-def test_a_file_system_without_locks_is_a_warning(paths, monkeypatch):
-    def unsupported(*_):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", unsupported)
-    with pytest.warns(UserWarning, match="gives no locks .*start no second job"), exclusive(*paths, ""):
-        pass
-    assert not paths[0].exists()
 
 
 def test_a_folder_that_cannot_be_written_and_a_link_are_errors(tmp_path):

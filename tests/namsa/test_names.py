@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from namsa import InputError
-from namsa.crystals.builtin import builtin_materials
 from namsa.names import LONGEST, check_name, is_name
 from namsa.text import shorten
 
@@ -42,10 +41,6 @@ def test_a_file_of_a_name_lies_in_its_folder(tmp_path_factory, name):
         path = folder / f"{name}.png"
         assert path.resolve().parent == folder.resolve()
         assert len(path.name.encode()) <= LONGEST + 4
-
-
-def test_the_built_in_crystals_have_names():
-    assert all(is_name(material.name) for material in builtin_materials())
 
 
 @pytest.mark.parametrize(

@@ -45,15 +45,6 @@ def test_a_thickness_or_strain_far_from_what_was_asked_draws_a_warning():
         namsa.make_supercell(atoms, zone_axis=(0, 0, 1), lateral_angstrom=(4, 4), thickness_angstrom=8)
 
 
-def test_the_period_along_335_of_a_face_centred_crystal_is_that_of_its_cubic_cell():
-    """Half of [335] a is (3/2, 3/2, 5/2) a, which is no translation of the lattice: its points have an even sum."""
-    atoms = ALUMINIUM.atoms
-    for fraction in (2, 3, 4):
-        moved = atoms.get_scaled_positions() + np.array([3, 3, 5]) / fraction
-        offset = moved[:, None] - atoms.get_scaled_positions()[None]
-        assert np.linalg.norm(offset - np.round(offset), axis=-1).min() > 0.1
-
-
 def test_thickness_period_and_strain_are_printed_and_stored(config, capsys):
     changed = [config, "--set", "specimen.zone_axes=[[1,1,2]]", "--set", "specimen.thickness_angstrom=[6]"]
     assert main(["simulate", *changed, "--dry-run"]) == 0

@@ -196,6 +196,7 @@ def test_places_that_are_not_there_or_something_else(run, prepared, data, tmp_pa
         exit_code, _, stderr = run(*arguments)
         assert exit_code == code, (arguments, stderr)
         assert str(tmp_path) in stderr
+        assert "below" not in str(arguments) or "Not a directory" in stderr
     assert not nowhere.exists()
 
 

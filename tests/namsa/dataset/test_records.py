@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fake_samples import sample
+from fake_samples import raster_sample, sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -96,8 +96,9 @@ def test_decoding_copies_nothing():
     assert not np.shares_memory(record.copy().cbed, record.cbed)
 
 
-def test_every_changed_byte_is_noticed():
-    good = encode(sample())
+@pytest.mark.parametrize("tiles", [None, (1, 3, 1, 7)])
+def test_every_changed_byte_is_noticed(tiles):
+    good = encode(raster_sample((2, 3, 5, 7)), "float16", tiles)
     for place in (*range(64), *range(64, len(good), 37)):
         bad = bytearray(good)
         bad[place] ^= 1

@@ -132,6 +132,7 @@ def test_garbage_and_lies_in_a_file_do_no_harm(dataset, undisturbed):
 def test_samples_of_another_configuration_go_aside(dataset, undisturbed):
     with ShardWriter(shard_path(dataset, 0)) as writer:
         writer.put("stray", encode(fake_samples.sample(config_hash="another", id="stray")))
+    assert verify(dataset)["corrupt"] == ["stray"]
     assert repair(dataset)["shards"] == [{"shard": "shard-00000.lmdb", "damaged": False, "moved": ["stray"], "kept": 6}]
     assert contents(dataset) == undisturbed
 

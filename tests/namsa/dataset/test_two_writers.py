@@ -67,11 +67,3 @@ def test_a_second_command_that_waits_simulates_nothing_again(dataset, monkeypatc
     summary = fake_samples.produce(directory, settings=fake_samples.config(**SETTINGS), simulate=simulated.append)
     process.join(60)
     assert (summary["written"], summary["present"], summary["remaining"], simulated) == (0, 2, 0, [])
-
-
-def test_after_a_writer_was_killed_the_next_goes_on(dataset):
-    directory, _, process = dataset
-    process.kill()
-    process.join()
-    done = fake_samples.produce(directory, settings=fake_samples.config(**SETTINGS))
-    assert done["written"] + done["present"] == 2

@@ -138,12 +138,6 @@ def work(**changes):
     return usual._replace(**changes)
 
 
-def test_operations():
-    assert prism.propagation_operations(work(), 7) == 7 * 40 * 128**2 * (2 * 5 * 14 + 12)
-    assert prism.product_operations(work()) == 8 * 5700 * (32 * 200 + 1024 * 16)
-    assert prism.product_operations(work(coherent=3)) == 3 * prism.product_operations(work())
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

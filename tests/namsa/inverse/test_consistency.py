@@ -1,7 +1,5 @@
 """The conversion of density to potential, its simulation, and the scores of true and of false densities."""
 
-import errno
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,20 +171,3 @@ def test_samples_whose_provenance_namsa_did_not_write_are_fitted_by_no_transfer(
     changed_record = replace(sample_record, header=sample_record.header | {"provenance": changed})
     with pytest.raises(InputError, match=f"the provenance of sample Cu-1 has .*{key[:4]}"):
         mott_bethe.fit([changed_record])
-
-
-def test_a_transfer_that_cannot_be_written_leaves_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "transfer.json"
-    transfer = mott_bethe.from_elements({"Cu": 1}, MAX_Q)
-    mott_bethe.write(transfer, path)
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("namsa.files.os.fsync", full)
-    with pytest.raises(WorkError, match="No space left on device"):
-        mott_bethe.write(mott_bethe.from_elements({"Si": 1}, MAX_Q), path)
-    assert mott_bethe.read(path) == transfer
-    assert list(tmp_path.iterdir()) == [path]

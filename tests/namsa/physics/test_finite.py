@@ -171,11 +171,3 @@ def test_another_projection_is_refused():
     settings = BEAM | {"grid_shape": GRID.shape, "positions_angstrom": [[0, 0]], "projection": "finate"}
     with pytest.raises(InputError, match="'finate'"):
         namsa.simulate(atoms_of("O", [[1, 1, 1]]), **settings)
-
-
-def test_the_mean_inner_potential_is_shared_by_the_whole():
-    """∫v over the plane is (h²/2πm₀e) f(0), whichever slices it is spread over."""
-    slices = potentials(atoms_of("Si", [[3, 4, 5.9]]), 1.0)
-    area = np.prod(GRID.extent_angstrom)
-    forward = potential.POTENTIAL_CONSTANT * form_factors.electron(14, 0.0)
-    assert slices.mean(axis=(1, 2)).sum() * area == pytest.approx(forward, rel=1e-6)

@@ -129,13 +129,6 @@ def test_equal_columns_have_equal_peaks_wherever_they_lie():
     np.testing.assert_allclose((np.fft.fft2(still) * shift)[inside], np.fft.fft2(moved)[inside], atol=1e-7)
 
 
-def test_half_occupied_atoms_weigh_half():
-    whole = build(atoms_of("Cu", [[1, 2, 3]]))
-    half = build(atoms_of("Cu2", [[1, 2, 3], [1, 2, 3]], occupancy=[0.5, 0.5]))
-    np.testing.assert_allclose(half.projected_potential, whole.projected_potential, atol=1e-12)
-    np.testing.assert_allclose(half.density, whole.density, atol=1e-12)
-
-
 def test_repeated_slices_are_computed_once_and_counted_fully():
     z = 2.0 * np.arange(4) + 0.5
     column = build(atoms_of("Au4", [[3, 4, v] for v in z]))
