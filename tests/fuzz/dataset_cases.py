@@ -11,7 +11,7 @@ from pathlib import Path
 import fake_samples
 import values
 import xxhash
-from case import Command
+from values import Command
 
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material

@@ -11,9 +11,9 @@ import numpy as np
 import run_files
 import values
 import yaml
-from case import Command
 from configuration_cases import BASES
 from paths import DATA
+from values import Command
 
 # ---- Crystals -------------------------------------------------------------------------------------------------------
 

@@ -5,28 +5,25 @@ where it fails (warnings aside), and within its memory. Forking a process that h
 commands in it one after another, makes a case cost milliseconds instead of seconds.
 """
 
-import gc
-import json
 import math
+import multiprocessing
 import os
 import resource
-import select
 import signal
 import sys
-import threading
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 LONGEST_LINE = 1500  # characters; a message shortens the values that it repeats
 EXIT_CODES = (0, 1, 2, 130)
 MEMORY_MIB = 3072  # address space that a command may add
-GROWTH_MIB = 512  # resident memory that a process may keep from commands that have ended
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)
 LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_CORE, resource.RLIMIT_NOFILE)
 
@@ -70,12 +67,11 @@ def fault(outcome: Outcome, seconds: float = 10.0) -> str | None:  # noqa: PLR09
 class Runner:
     """A forked process that runs commands one after another, each in a folder of its own and with its own limits.
 
-    The process is replaced by a new one after a command that ended it, was killed, or left something behind: open
-    files, threads, processes, memory. What Python restores is restored after each command: streams, signal handlers,
-    environment, warnings, the working directory.
+    A command that ended the process, or was killed, is followed by a new one. What else a command may leave, but what
+    `restored` restores, is no fault of the next: a case that ends badly is judged alone.
 
     Args:
-        call: Runs a command, which is any JSON value, and returns its exit code.
+        call: Runs a command and returns its exit code.
         memory_mib: Address space that a command may add, in MiB.
     """
 
@@ -87,7 +83,8 @@ class Runner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.renew()
+        if self._child:
+            self._end()
 
     def run(self, command: Any, folder: Path, seconds: float = 10.0, patience: float = 1.0) -> Outcome:
         """Runs a command in `folder`; kills it when its time is over.
@@ -100,65 +97,37 @@ class Runner:
                 all cores, so that a busy machine makes no hang.
         """
         if not self._child:
-            self._fork()
-        errors = folder / "stderr.txt"
+            self._pipe, other = multiprocessing.Pipe()
+            self._child = os.fork()
+            if self._child == 0:
+                self._pipe.close()
+                _serve(self._call, other, self._memory_mib)
+            other.close()
+        errors, code = folder / "stderr.txt", None
         started = time.monotonic()
-        os.write(self._requests, json.dumps([command, str(folder), str(errors), seconds]).encode() + b"\n")
-        reply = self._receive(patience * seconds)
+        self._pipe.send((command, folder, errors, seconds))
+        with suppress(EOFError):  # it has ended
+            code = self._pipe.recv() if self._pipe.poll(patience * seconds) else None
         elapsed = time.monotonic() - started
-        if reply is None:
-            code = os.waitstatus_to_exitcode(self._end())
-        else:
-            code = reply["code"]
-            if reply["is_spent"]:
-                self.renew()
+        code = self._end() if code is None else code
         return Outcome(code, elapsed, errors.read_text(encoding="utf-8", errors="replace") if errors.exists() else "")
 
-    def renew(self) -> None:
-        """Ends the process; the next command gets a new one."""
-        if self._child:
-            self._kill()
-            self._end()
-
-    def _fork(self) -> None:
-        requests_read, self._requests = os.pipe()
-        self._replies, replies_write = os.pipe()
-        self._child = os.fork()
-        if self._child == 0:
-            os.close(self._requests)
-            os.close(self._replies)
-            _serve(self._call, requests_read, replies_write, self._memory_mib)
-        os.close(requests_read)
-        os.close(replies_write)
-
-    def _receive(self, seconds: float) -> dict[str, Any] | None:
-        """Returns the process' reply; None if it ended, or was killed because the time was over."""
-        poll = select.poll()
-        poll.register(self._replies, select.POLLIN)
-        if not poll.poll(1e3 * seconds):
-            self._kill()
-        line = os.read(self._replies, select.PIPE_BUF)
-        return json.loads(line) if line else None
-
-    def _kill(self) -> None:
+    def _end(self) -> int:
+        """Kills the process and what it started; returns its exit code, or minus the number of the signal."""
         for kill in (os.killpg, os.kill):  # it may not have made its group yet
             with suppress(ProcessLookupError):
                 kill(self._child, signal.SIGKILL)
-
-    def _end(self) -> int:
-        """Waits for the process, and returns its wait status."""
         _, status = os.waitpid(self._child, 0)
-        os.close(self._requests)
-        os.close(self._replies)
+        self._pipe.close()
         self._child = 0
-        return status
+        return os.waitstatus_to_exitcode(status)
 
 
 # ---- In the forked process ------------------------------------------------------------------------------------------
 
 
-def _serve(call: Callable[[Any], int], requests: int, replies: int, memory_mib: int) -> None:
-    """Runs commands until there are no more requests; nothing returns."""
+def _serve(call: Callable[[Any], int], pipe: Connection, memory_mib: int) -> None:
+    """Runs commands until there are no more; nothing returns."""
     try:
         os.setsid()
         os.environ["NAMSA_DEBUG"] = "1"
@@ -167,25 +136,21 @@ def _serve(call: Callable[[Any], int], requests: int, replies: int, memory_mib: 
             os.dup2(null, stream)
         os.close(null)
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", errors="backslashreplace")
-        with os.fdopen(requests) as lines:
-            files, kept_mib = _open_files(), _memory_mib("VmRSS") + GROWTH_MIB
-            for line in lines:
-                command, folder, errors, seconds = json.loads(line)
-                code = _run(call, command, folder, errors, seconds, memory_mib)
-                is_spent = _memory_mib("VmRSS") > kept_mib or _is_something_left(files)
-                os.write(replies, json.dumps({"code": code, "is_spent": is_spent}).encode())
+        while True:
+            pipe.send(_run(call, *pipe.recv(), memory_mib))
     finally:
         os._exit(1)
 
 
-def _run(call: Callable[[Any], int], command: Any, folder: str, errors: str, seconds: float, memory_mib: int) -> int:
+def _run(call: Callable[[Any], int], command: Any, folder: Path, errors: Path, seconds: float, memory_mib: int) -> int:
     """Runs a command and returns its exit code, as the interpreter would."""
     os.chdir(folder)
     opened = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(opened, 2)
     os.close(opened)
     with restored():
-        limit = int((_memory_mib("VmSize") + memory_mib) * 2**20)
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        limit = pages * resource.getpagesize() + memory_mib * 2**20
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
         processor = time.process_time() + seconds * len(os.sched_getaffinity(0))
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(processor), resource.RLIM_INFINITY))
@@ -220,29 +185,3 @@ def restored() -> Iterator[None]:
         if dict(os.environ) != environment:
             os.environ.clear()
             os.environ.update(environment)
-
-
-def _is_something_left(files: list[str]) -> bool:
-    """Returns whether the last command left open files, threads, or processes that run."""
-    if _open_files() != files:
-        gc.collect()  # objects in cycles may hold the files
-    return _open_files() != files or threading.active_count() > 1 or _has_child()
-
-
-def _has_child() -> bool:
-    """Returns whether a child process runs. Those that have ended are forgotten."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-        return True
-    return False
-
-
-def _open_files() -> list[str]:
-    return sorted(os.listdir("/proc/self/fd"))
-
-
-def _memory_mib(name: str) -> float:
-    """Returns the process' resident memory (VmRSS) or address space (VmSize)."""
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()
-    return int(pages[{"VmSize": 0, "VmRSS": 1}[name]]) * resource.getpagesize() / 2**20

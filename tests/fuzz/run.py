@@ -33,7 +33,7 @@ import harness
 import hdf5_readers
 import kinds
 import shortcuts
-from case import Kind
+from kinds import Kind
 
 # What each program imports, its main function's module first: a case is forked from a process that has imported them.
 PROGRAMS = {

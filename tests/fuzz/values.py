@@ -4,6 +4,8 @@ import random
 from copy import deepcopy
 from typing import Any
 
+Command = tuple[str, list[str]]  # a program and its arguments
+
 NUMBERS = (0, -1, 1, 2**31, 2**63, -(2**63), 10**30, 1e-30, 1e18, 1e30, 1e300, -1e300, 0.5, float("inf"), float("nan"))
 WORDS = (
     "", " ", "..", "../../evil", "/etc/passwd", "a" * 5000, "1e400", "-0", "null", "\u0000", "Å", "auto", "all",

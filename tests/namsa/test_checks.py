@@ -1,6 +1,7 @@
 """What is refused or warned of before the work starts, with numbers; thermal motion from B-factors."""
 
 import json
+import resource
 import threading
 import warnings
 
@@ -14,6 +15,7 @@ from namsa.config.instrument import FrozenPhonons, Microscope
 from namsa.config.simulation import load_config
 from namsa.crystals.displacements import displace_atoms
 from namsa.errors import stored_warnings
+from namsa.memory import available_memory_bytes, check_memory_for
 from namsa.physics import optics, potential, specimen
 from namsa.physics.grid import Grid
 
@@ -103,7 +105,6 @@ def test_patterns_that_do_not_fit_into_memory(monkeypatch):
     checks.check_memory(100, (64, 64), 4, available_bytes=100 * 64 * 64 * 4)
     with pytest.raises(InputError, match="1000 patterns of 512×512 pixels: 1.0 GB of memory, and 0.5 GB"):
         checks.check_memory(1000, (512, 512), 4, available_bytes=5 * 10**8)
-    assert 10**8 < checks.available_memory_bytes() < 10**14
     monkeypatch.setattr(checks, "available_memory_bytes", lambda: 60 * 72 * 4 - 1)
     with pytest.raises(InputError, match="1 pattern of 60×72 pixels: "):
         namsa.simulate(atom(), **ARGUMENTS)
@@ -193,3 +194,21 @@ def test_lengths_that_would_round_to_zero_are_refused(tmp_path, key):
     value = {"lateral_angstrom": "[5e-324, 10]", "thickness_angstrom": "[5e-324]"}[key.split(".")[1]]
     with pytest.raises(InputError, match=f"{key}.*greater than or equal to 0.001"):
         load_config(path, [f"{key}={value}"])
+
+
+# ---- Memory ---------------------------------------------------------------------------------------------------------
+
+
+def test_work_that_does_not_fit_is_refused_with_the_numbers():
+    check_memory_for(10**9, "a grid", "use a smaller one", available_bytes=10**9)
+    with pytest.raises(InputError, match=r"a grid: 2\.0 GB of memory, and 1\.0 GB are available: use a smaller one"):
+        check_memory_for(2 * 10**9, "a grid", "use a smaller one", available_bytes=10**9)
+    with pytest.raises(MemoryError):  # on a machine with more memory it can be done
+        check_memory_for(1e18, "a grid", "use a smaller one")
+
+
+def test_the_limit_on_the_address_space_counts(monkeypatch):
+    free = available_memory_bytes()
+    assert 10**8 < free < 10**14
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (10**6, 10**6))
+    assert available_memory_bytes() == 0

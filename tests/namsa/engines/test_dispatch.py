@@ -1,6 +1,8 @@
 """The choice of an engine, the shape that all engines share, and the sum over coherent probes."""
 
+import sys
 import types
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from namsa.config.instrument import Detector
 from namsa.engines import dispatch, fused, prism
 from namsa.errors import InputError
 from namsa.physics import detector, optics
+from namsa.physics.backend import free_device_memory, resolve_backend
 from namsa.physics.coherence import Mode
 from namsa.physics.grid import Grid
 from namsa.physics.potential import Slices
@@ -110,3 +113,18 @@ def test_progress_of_a_part_is_reported_as_that_of_the_whole():
     reports = []
     dispatch.part_of(lambda *report: reports.append(report), index=1, count=4)("probes", 3, 10)
     assert reports == [("probes", 13, 40)]
+
+
+# ---- Backends -------------------------------------------------------------------------------------------------------
+
+
+def test_cupy_without_a_device_is_left_alone(monkeypatch):
+    def no_device():
+        raise RuntimeError("CUDA driver version is insufficient")
+
+    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=SimpleNamespace(getDeviceCount=no_device)))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    free_device_memory()
+    assert resolve_backend("auto") is np
+    with pytest.raises(InputError, match=r"CuPy cannot use CUDA \(CUDA driver version is insufficient\): use backend"):
+        resolve_backend("cupy")

@@ -1,13 +1,21 @@
-"""Pictures: what they measure, and that every mark stands where the arrays say."""
+"""Pictures: what they measure, that every mark stands where the arrays say, and what a notebook shows of them."""
 
+import base64
+import io
+import re
 from dataclasses import replace
 
+import fake_samples
+import h5py
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.image import imread
 
-from namsa import Sample
+from namsa import Sample, sample_file
 from namsa.errors import InputError, WorkError
+from namsa.figures.interpolation import FINER, interpolated
+from namsa.figures.notebook import sample_html
 from namsa.figures.panels import image_panel, mark_probes, panels
 from namsa.figures.sample_figure import dark_field, example_probes, sample_figure, show
 from namsa.pixels import PixelGrid, pattern_grid
@@ -140,3 +148,113 @@ def test_a_picture_that_cannot_be_written_is_an_error(tmp_path, name, error, mes
 def test_a_notebook_that_has_not_imported_pyplot_gets_a_picture():
     figure, _ = panels(1.0)
     assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+# ---- Interpolation --------------------------------------------------------------------------------------------------
+
+
+def waves(y, x):
+    """Cosines that are even about the edges of 12 × 20 pixels, with frequencies up to those of the pixels."""
+    return (
+        3 + np.cos(np.pi * 11 * (y + 0.5) / 12)[:, None] * np.cos(np.pi * 4 * (x + 0.5) / 20)[None, :]
+        + 0.3 * np.cos(np.pi * 2 * (y + 0.5) / 12)[:, None] * np.cos(np.pi * 19 * (x + 0.5) / 20)[None, :]
+    )  # fmt: skip
+
+
+def finer(length):
+    """Centres of the finer pixels over the same area, in pixels."""
+    return (np.arange(FINER * length) + 0.5) / FINER - 0.5
+
+
+def test_what_the_pixels_hold_is_exact():
+    found = interpolated(waves(np.arange(12), np.arange(20)))
+    np.testing.assert_allclose(found, waves(finer(12), finer(20)), atol=1e-12)
+
+
+def test_atoms_keep_their_height_and_place_between_pixels():
+    """A Gaussian of σ = 1.2 pixels whose centre is at no pixel: the largest pixel is 13 % lower than its peak."""
+
+    def atom(y, x):
+        return np.exp(-((y - 9.5)[:, None] ** 2 + (x - 12.4)[None, :] ** 2) / (2 * 1.2**2))
+
+    coarse, found = atom(np.arange(18), np.arange(26)), interpolated(atom(np.arange(18), np.arange(26)))
+    assert coarse.max() < 0.87
+    np.testing.assert_allclose(found, atom(finer(18), finer(26)), atol=2e-3)
+
+
+def test_unknown_pixels_stay_unknown_and_change_no_others():
+    image = np.full((6, 9), 2.0)
+    image[2, 3:5] = np.nan
+    found = interpolated(image)
+    assert np.isnan(found[8:12, 12:20]).all()
+    assert np.isnan(found).sum() == 2 * FINER**2
+    np.testing.assert_allclose(found[~np.isnan(found)], 2)
+    assert np.isnan(interpolated(np.full((2, 3), np.nan))).all()
+
+
+# ---- In a notebook --------------------------------------------------------------------------------------------------
+
+
+def pictures(text):
+    for url in re.findall(r'src="data:image/png;base64,([^"]+)"', text):
+        yield np.round(255 * imread(io.BytesIO(base64.b64decode(url)))[..., :3])
+
+
+def test_the_html_holds_the_mean_pattern_and_the_density():
+    s = fake_samples.sample()
+    text = s._repr_html_()
+    assert "://" not in text
+    mean, density = pictures(text)
+    assert (mean.shape, density.shape) == ((5, 7, 3), (8, 12, 3))
+    average = s.cbed.mean(axis=0, dtype=np.float64)
+    level = np.round(255 * (average / average.max()) ** 0.3).astype(int)
+    np.testing.assert_array_equal(mean, matplotlib.colormaps["magma"](level, bytes=True)[..., :3])
+    low, high = s.density.min(), s.density.max()
+    level = np.round(255 * np.clip((interpolated(s.density) - low) / (high - low), 0, 1)).astype(int)
+    np.testing.assert_array_equal(density, matplotlib.colormaps["viridis"](level, bytes=True)[..., :3])
+
+
+def test_the_table_has_shapes_and_units():
+    text = sample_html(fake_samples.sample(material="<Cu>"))
+    arrays = ("6 × 5 × 7 float32, pixels of 2 × 1.5 mrad", "2 × 3 float32, e/Å²", "8 × 10 float32, V·Å")
+    for part in ("&lt;Cu&gt;", "200 keV", "4 mrad", "20.00 Å", "2 × 3 raster", *arrays, "10 × 10.5 mrad"):
+        assert part in text
+    assert "6 positions" in sample_html(fake_samples.sample(scan_shape=None))
+
+
+def test_a_density_without_pixels_is_left_out():
+    assert len(list(pictures(sample_html(fake_samples.sample(density_sampling_angstrom=[0.0, 0.25]))))) == 1
+
+
+def test_virtual_images_have_the_shape_of_the_scan():
+    s = fake_samples.sample()
+    assert s.bright_field().shape == (2, 3)
+    np.testing.assert_allclose(s.bright_field() + s.annular(4.0), s.cbed.sum(axis=(1, 2)).reshape(2, 3), rtol=1e-6)
+    assert s.centre_of_mass().shape == (2, 3, 2)
+    loose = fake_samples.sample(scan_shape=None)
+    assert (loose.annular(2.0, 5.0).shape, loose.centre_of_mass().shape) == ((6,), (6, 2))
+    np.testing.assert_array_equal(loose.bright_field(), s.bright_field().ravel())
+
+
+@pytest.mark.parametrize(("provenance", "name"), [({}, "sample"), ({"id": "Cu-001"}, "Cu-001")])
+def test_a_saved_sample_is_read_again(tmp_path, provenance, name):
+    s = fake_samples.sample(**provenance)
+    s.save(tmp_path / "file.h5")
+    with h5py.File(tmp_path / "file.h5") as file:
+        assert list(file) == [name]
+    found = sample_file.read_sample(tmp_path / "file.h5")
+    np.testing.assert_array_equal(found.cbed, s.cbed)
+    assert found.provenance == s.provenance
+
+
+def test_a_sample_shows_its_figure(tmp_path):
+    figure = fake_samples.sample(positions_angstrom=[[y, x] for y in range(2) for x in range(3)]).show(
+        str(tmp_path / "sample.svg")
+    )
+    assert figure.get_suptitle() == "20.0 Å thick  ·  200 keV, semiangle 4 mrad"
+    assert (tmp_path / "sample.svg").stat().st_size
+
+
+def test_the_representation_is_one_short_line():
+    s = fake_samples.sample(id="gold-001-20A")
+    assert repr(s) == "<Sample gold-001-20A: 2×3 patterns of 5×7 pixels, density of 2×3 pixels>"

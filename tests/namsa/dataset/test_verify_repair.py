@@ -1,14 +1,12 @@
-"""Repair: what is bad goes aside as it is, what is whole stays, and the next run makes the dataset whole."""
+"""Verify finds what is bad. Repair moves it aside as it is, and the next run makes the dataset whole."""
 
 import json
 import os
 import shutil
-
 import fake_samples
 import pytest
 from crashes import killed
 from fake_samples import contents, ids_of, simulate
-
 from namsa import WorkError
 from namsa.cli import parser as cli
 from namsa.dataset.records import encode
@@ -16,6 +14,10 @@ from namsa.dataset.repair import repair
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, Shard, shard_path
 from namsa.dataset.verify import verify
+from fake_samples import MATERIALS, config, produce, simulate
+from namsa.dataset import manifest
+from namsa.dataset.shards import Dataset, shard_path
+from namsa.dataset.sharing import share
 
 pytestmark = pytest.mark.usefixtures("fake_materials")
 
@@ -214,3 +216,59 @@ def test_a_folder_in_the_way_of_the_repaired_shard_is_named_with_the_remedy(data
     (dataset / ".shard-00001.lmdb.repaired").rmdir()
     repair(dataset)
     assert verify(dataset)["corrupt"] == []
+
+
+# ---- Verifying ------------------------------------------------------------------------------------------------------
+
+SOUND = {
+    "samples": 12, "corrupt": [], "missing": [], "repeated": [], "skipped": 0, "failed": 0, "failures": {}
+}  # fmt: skip
+
+
+
+
+@pytest.mark.parametrize("place", [0.0, 0.01, 0.2, 0.5, 0.9, 0.9999])
+def test_one_changed_bit_is_found(dataset, place):
+    entry = share(manifest.read(dataset), 1, 2)[3]
+    (material,) = (material for material in MATERIALS if material.name == entry.material)
+    record = bytes(encode(large(config(), material, entry)))
+    path = shard_path(dataset, 1)
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(record) + int(place * len(record))] ^= 1
+    path.write_bytes(whole)
+    assert verify(dataset) == SOUND | {"corrupt": [entry.id]}
+
+
+def test_a_shard_that_cannot_be_read_is_named_and_its_samples_are_missing(dataset):
+    path = shard_path(dataset, 0)
+    os.truncate(path, path.stat().st_size // 2)
+    lost = {entry.id for entry in share(manifest.read(dataset), 0, 2)}
+    result = verify(dataset)
+    assert (result["samples"], result["corrupt"]) == (6, ["shard-00000.lmdb"])
+    assert result["missing"] == [entry.id for entry in manifest.read(dataset) if entry.id in lost]
+
+
+def test_missing_and_failed_are_told_apart(tmp_path):
+    def fails(config, material, entry):
+        if entry.id == "Si-diamond-001-20A":
+            raise WorkError("no")
+        return simulate(config, material, entry)
+
+    fake_samples.produce(tmp_path, simulate=fails)
+    failures = {"Si-diamond-001-20A": "no"}
+    assert verify(tmp_path) == SOUND | {"samples": 11, "failed": 1, "failures": failures}
+    shard_path(tmp_path, 0).unlink()
+    result = verify(tmp_path)
+    assert (result["samples"], result["failed"], len(result["missing"])) == (0, 1, 11)
+
+
+def test_a_record_in_two_shards_is_listed_and_under_another_samples_id_found(dataset):
+    with Dataset(dataset) as data:
+        sample_id = data.ids[4]
+        record = data.read_bytes(sample_id)
+    with ShardWriter(shard_path(dataset, 7)) as writer:
+        writer.put(sample_id, record)
+    assert verify(dataset) == SOUND | {"repeated": [sample_id]}
+    with ShardWriter(shard_path(dataset, 7)) as writer:
+        writer.put("other", record)
+    assert verify(dataset)["corrupt"] == ["other"]
