@@ -117,24 +117,6 @@ def test_options_of_the_supervisor_need_it(capsys):
     ] * 2
 
 
-@pytest.mark.parametrize(
-    ("fault", "code", "line"),
-    [
-        (InputError("bad value"), 2, "error: bad value"),
-        (WorkError("no space"), 1, "error: no space"),
-        (FileNotFoundError(2, "No such file or directory", "a.h5"), 1, "error: a.h5: No such file or directory"),
-        (KeyboardInterrupt(), 130, "interrupted"),
-        (KeyboardInterrupt("stopped after step 3"), 130, "stopped after step 3"),
-    ],
-)
-def test_a_fault_is_one_line_and_its_exit_code(fault, code, line, capsys):
-    def work():
-        raise fault
-
-    assert exit_code(work) == code
-    assert capsys.readouterr().err == f"{line}\n"
-
-
 def unforeseen():
     return [].pop()
 
@@ -186,6 +168,8 @@ def test_an_unforeseen_error_is_one_line_without_a_place_for_its_traceback(capsy
         ),
         (ModuleNotFoundError("No module named 'x'", name="x"), "unexpected ModuleNotFoundError: No module named 'x'"),
         (InputError("no file 'a\nb\x1b[31m'"), r"no file 'a b\x1b[31m'"),
+        (FileNotFoundError(2, "No such file or directory", "a.h5"), "a.h5: No such file or directory"),
+        (WorkError("no space"), "no space"),
     ],
 )
 def test_every_error_is_one_line_of_bounded_length(fault, expected, capsys, monkeypatch):
@@ -200,10 +184,13 @@ def test_every_error_is_one_line_of_bounded_length(fault, expected, capsys, monk
     assert len(line) < 500
 
 
-def test_exit_codes_of_work_that_ends(capsys):
+@pytest.mark.parametrize("text", ["interrupted", "stopped after step 3"])
+def test_exit_codes_of_work_that_ends_or_is_interrupted(text, capsys):
     assert exit_code(lambda: None) == 0
     assert exit_code(lambda: 1) == 1
-    assert capsys.readouterr().err == ""
+    fault = KeyboardInterrupt(text) if text != "interrupted" else KeyboardInterrupt()
+    assert exit_code(lambda: (_ for _ in ()).throw(fault)) == 130
+    assert capsys.readouterr().err == f"{text}\n"
 
 
 def test_a_reader_that_leaves_is_no_fault():

@@ -84,11 +84,6 @@ def test_samples_hash_depends_on_what_determines_a_samples_bits(path):
     assert load_config(path, ["materials.limit=3", "data.directory=elsewhere"]).samples_hash() == base
 
 
-def test_validate_reports_the_section_of_a_nested_fault():
-    with pytest.raises(InputError, match=r"specimen\.zone_axes\.0"):
-        validate(SimulationConfig, {"simulation": {"grid_shape": [4, 4]}, "specimen": {"zone_axes": [[0, 0]]}}, "x")
-
-
 # ---- YAML of people -------------------------------------------------------------------------------------------------
 
 NINE_TO_THE_TENTH = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

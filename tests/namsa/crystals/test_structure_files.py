@@ -50,7 +50,7 @@ def test_a_crystal_is_the_same_in_every_format(tmp_path, name):
     ase.io.write(path, quartz(), format="proteindatabank" if name == "pdb" else name)
     material = read_crystal(path)
     assert (material.name, material.formula) == ("quartz", "SiO2")
-    assert (material.space_group, material.kind) == ("P3_121", "file")
+    assert (material.space_group, material.kind, material.snapshots) == ("P3_121", "file", ())
     found, expected = material.atoms, quartz()
     np.testing.assert_allclose(found.cell.cellpar(), expected.cell.cellpar(), atol=2e-3)
     for atom in expected:
@@ -281,13 +281,6 @@ def test_all_frames_of_a_trajectory_are_read(tmp_path, name):
         assert found.get_chemical_symbols() == expected.get_chemical_symbols()
         np.testing.assert_allclose(found.positions, expected.positions, atol=1e-6)
         np.testing.assert_allclose(found.cell.lengths(), [7.8, 3.9, 3.9], atol=1e-6)
-
-
-def test_extended_xyz_of_one_frame_is_a_crystal(tmp_path):
-    ase.io.write(tmp_path / "one.xyz", ase.build.bulk("Au", cubic=True), format="extxyz")
-    material = read_crystal(tmp_path / "one.xyz")
-    assert material.snapshots == ()
-    assert material.space_group == "Fm-3m"
 
 
 def test_trajectories_that_would_have_to_be_guessed_at_are_refused(tmp_path):

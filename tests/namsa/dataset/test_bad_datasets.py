@@ -95,6 +95,7 @@ def test_a_shard_of_another_configuration(run, prepared, data, tmp_path):
         assert "shard-00000.lmdb" in stderr
         assert "shard-00001.lmdb" in stderr
         assert "different configurations" in stderr
+        assert len(re.findall(r"\b[0-9a-f]{16} in shard-0000[01]\.lmdb", stderr)) == 2
     assert run("verify", data)[0] == 1
     assert run("repair", data)[0] == 0
     assert run("verify", data)[0] == 0

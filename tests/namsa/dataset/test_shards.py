@@ -61,14 +61,6 @@ def test_commits_come_every_few_samples_and_at_the_end(tmp_path):
     assert ids_of(path) == ("0", "1", "2", "3", "4")
 
 
-def test_an_exception_commits_what_was_put(tmp_path):
-    path = shard_path(tmp_path, 0)
-    with pytest.raises(KeyboardInterrupt), ShardWriter(path, samples_per_commit=100) as writer:  # noqa: PT012
-        writer.put("a", RECORD)
-        raise KeyboardInterrupt
-    assert ids_of(path) == ("a",)
-
-
 def test_the_map_grows_as_needed(tmp_path):
     path = shard_path(tmp_path, 0)
     with ShardWriter(path, samples_per_commit=7, map_size=2**15) as writer:
@@ -275,13 +267,6 @@ def test_an_empty_directory_is_a_dataset_without_samples(tmp_path):
     shard_path(tmp_path, 0).touch()  # a writer was killed before its first write
     with Dataset(tmp_path) as dataset:
         assert (len(dataset), dataset.ids, dataset.config_hash) == (0, (), None)
-
-
-def test_shards_of_different_configurations_do_not_mix(tmp_path):
-    fill(tmp_path, 0, config_hash="aaaa")
-    fill(tmp_path, 1, config_hash="bbbb")
-    with pytest.raises(InputError, match=r"aaaa in shard-00000\.lmdb, bbbb in shard-00001\.lmdb"):
-        Dataset(tmp_path)
 
 
 def test_a_shard_open_twice_is_an_error_and_closing_lets_it_be_opened_again(tmp_path):

@@ -13,7 +13,6 @@ import pytest
 from matplotlib.image import imread
 
 from namsa import Sample, sample_file
-from namsa.errors import InputError, WorkError
 from namsa.figures.interpolation import FINER, interpolated
 from namsa.figures.notebook import sample_html
 from namsa.figures.panels import image_panel, mark_probes, panels
@@ -130,19 +129,6 @@ def test_show_writes_the_picture_and_leaves_settings_alone(tmp_path):
     assert figure.axes
     assert (tmp_path / "sample.png").read_bytes().startswith(b"\x89PNG")
     assert dict(matplotlib.rcParams) == before
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "message"),
-    [
-        ("sample.nonsense", InputError, "does not end as a picture"),
-        ("no/folder/sample.png", WorkError, "cannot write the picture"),
-    ],
-)
-def test_a_picture_that_cannot_be_written_is_an_error(tmp_path, name, error, message):
-    (tmp_path / "no").touch()  # a file in place of the folder
-    with pytest.raises(error, match=message):
-        show(sample(), tmp_path / name)
 
 
 def test_a_notebook_that_has_not_imported_pyplot_gets_a_picture():

@@ -59,14 +59,7 @@ def test_target_is_band_limited_keeps_the_electrons_and_agrees_on_and_off_the_gr
     np.testing.assert_allclose(target.at_positions(coefficients, GRID, y, x), smooth[np.ix_([3, 10, 119], [0, 50])])
 
 
-def test_scans_fill_the_cell_or_keep_their_step():
-    rng = np.random.default_rng(2)
-    y, x = scan.positions(Scan(shape=(4, 5)), (8.0, 10.0), rng)
-    np.testing.assert_allclose(y, [0, 2, 4, 6])
-    np.testing.assert_allclose(x, [0, 2, 4, 6, 8])
-    stepped = Scan(shape=(3, 2), step_angstrom=(0.5, 0.4), origin_angstrom=(1.0, 2.0))
-    y, x = scan.positions(stepped, (8.0, 10.0), rng)
-    np.testing.assert_allclose(scan.raster(y, x)[:3], [[1.0, 2.0], [1.0, 2.4], [1.5, 2.0]])
+def test_the_origin_of_a_scan_may_be_drawn():
     drawn = Scan(shape=(3, 2), step_angstrom=(0.5, 0.4), origin_angstrom="random")
     first, again = (scan.positions(drawn, (8.0, 10.0), np.random.default_rng(5))[0] for _ in range(2))
     np.testing.assert_array_equal(first, again)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from measured_files import patterns, write_blo, write_mib
 
-from namsa import Detector, InputError, WorkError, simulate
+from namsa import Detector, WorkError, simulate
 from namsa.cli.parser import main
 from namsa.io import hdf5
 from namsa.view import info_text
@@ -95,13 +95,6 @@ def test_an_empty_dataset_is_one_without_a_first_sample(tmp_path, fake_materials
     described = describe_dataset(tmp_path)
     assert (described.samples, described.first) == (0, None)
     assert "0 of 12" in info_text.describe(described)
-
-
-def test_a_place_that_is_no_dataset_is_said_to_be_none(tmp_path):
-    with pytest.raises(InputError, match="namsa dataset"):
-        describe_dataset(tmp_path)
-    with pytest.raises(InputError, match="none.h5"):
-        describe_file(tmp_path / "none.h5")
 
 
 def test_what_could_not_be_made_is_counted_and_listed(tmp_path, fake_materials, capsys):

@@ -13,7 +13,6 @@ from browser import BROWSER, reported
 
 from namsa import Sample
 from namsa.cli.parser import main
-from namsa.errors import WorkError
 from namsa.figures.panels import PATTERN, PATTERN_POWER
 from namsa.figures.sample_figure import sample_signals
 from namsa.pixels import PixelGrid, pattern_grid
@@ -125,12 +124,6 @@ def test_too_many_patterns_are_thinned_along_the_raster_and_it_is_said(monkeypat
     assert data["raster"] == [2, 3]
     assert data["numbers"] == [0, 2, 4, 12, 14, 16]
     assert "6 of 24 positions are shown, one in 2 along y and x." in page
-
-
-def test_a_page_that_cannot_be_written_is_an_error(tmp_path):
-    (tmp_path / "no").touch()
-    with pytest.raises(WorkError, match="cannot write the page"):
-        viewer.sample_page(sample(), "s").save(tmp_path / "no" / "page.html")
 
 
 def test_command_writes_the_page_alone_or_beside_the_picture(tmp_path, monkeypatch, capsys):
