@@ -81,7 +81,6 @@ def _model(rng: random.Random, folder: Path) -> None:
 
 # ---- Paths ----------------------------------------------------------------------------------------------------------
 
-MODEL = "200kv-20mrad-fast"
 # X is the odd path; the other files are as a command wants them.
 READ = (
     "namsa simulate X --dry-run", "namsa simulate c.yaml --crystal X --dry-run",

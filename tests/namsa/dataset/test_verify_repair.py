@@ -3,21 +3,21 @@
 import json
 import os
 import shutil
+
 import fake_samples
 import pytest
 from crashes import killed
-from fake_samples import contents, ids_of, simulate
+from fake_samples import MATERIALS, config, contents, ids_of, simulate
+
 from namsa import WorkError
 from namsa.cli import parser as cli
+from namsa.dataset import manifest
 from namsa.dataset.records import encode
 from namsa.dataset.repair import repair
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, Shard, shard_path
-from namsa.dataset.verify import verify
-from fake_samples import MATERIALS, config, produce, simulate
-from namsa.dataset import manifest
-from namsa.dataset.shards import Dataset, shard_path
 from namsa.dataset.sharing import share
+from namsa.dataset.verify import verify
 
 pytestmark = pytest.mark.usefixtures("fake_materials")
 
@@ -223,8 +223,6 @@ def test_a_folder_in_the_way_of_the_repaired_shard_is_named_with_the_remedy(data
 SOUND = {
     "samples": 12, "corrupt": [], "missing": [], "repeated": [], "skipped": 0, "failed": 0, "failures": {}
 }  # fmt: skip
-
-
 
 
 @pytest.mark.parametrize("place", [0.0, 0.01, 0.2, 0.5, 0.9, 0.9999])

@@ -1,12 +1,13 @@
 """Merlin's .mib and Gatan's DM3 and DM4, by their descriptions and by files of real detectors."""
 
 import zipfile
+
 import numpy as np
 import pytest
-from measured_files import assert_refused, needs_measured, patterns, vendor, write_hdr, write_mib
+from measured_files import Dm, assert_refused, needs_measured, patterns, vendor, write_dm, write_hdr, write_mib
+
 import namsa
 from namsa import WorkError
-from measured_files import Dm, assert_refused, needs_measured, patterns, vendor, write_dm
 from namsa.physics.optics import wavelength_angstrom
 
 RAW_DETECTOR = (4, 128)  # whole words of 64 pixels, also in a quarter of it
