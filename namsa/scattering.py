@@ -38,6 +38,7 @@ from namsa.physics.form_factors import Table
 from namsa.physics.grid import Grid
 from namsa.physics.potential import Slices
 from namsa.physics.specimen import Projection
+from namsa.pixels import UNITS, PixelGrid
 from namsa.sample import Sample
 from namsa.scan import probe_positions
 from namsa.slicing import Image, Slicing, SlicingSettings, given_shape, plan_slices
@@ -76,6 +77,21 @@ class Scattering:
             f"<Scattering: {depths}; {len(matrix.beams)} plane waves within {self.max_angle_mrad:g} mrad, grid of "
             f"{ny}×{nx} pixels>"
         )
+
+    def _repr_html_(self) -> str:
+        """Returns the HTML that a notebook shows: the same line, and the projected potential and density."""
+        from namsa.figures.notebook import described_html  # Matplotlib is loaded where it is needed
+        from namsa.figures.page_images import PageImage
+
+        pixels = PixelGrid(self.grid.sampling_angstrom, (0.0, 0.0))
+        images = [
+            (PageImage(title, units, stack[-1], pixels), "Å")
+            for title, units, stack in (
+                ("Electron density", UNITS["density"], self.densities),
+                ("Projected potential", UNITS["projected_potential"], self.projected_potentials),
+            )
+        ]
+        return described_html("Scattering", repr(self)[1:-1].partition(": ")[2], images, ())
 
     @property
     def grid(self) -> Grid:

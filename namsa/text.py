@@ -1,4 +1,7 @@
-"""Counts, durations and values as text for people."""
+"""Counts, durations and values as text for people, and objects as HTML for notebooks."""
+
+import html
+from collections.abc import Iterable
 
 
 def plural(count: int, noun: str) -> str:
@@ -12,6 +15,23 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * unit:
             return f"{seconds / unit:.3g} {name}"
     return f"{seconds:.2g} s"
+
+
+def described(kind: str, text: str, rows: Iterable[tuple[str, str]], images: str = "") -> str:
+    """Returns the HTML of an object: what it is, a table of names and values, and HTML of images before the table.
+
+    It loads nothing and inherits the notebook's font and colours.
+    """
+    table = "".join(
+        f'<tr><th style="text-align:left">{html.escape(name)}</th>'
+        f'<td style="text-align:left">{html.escape(value)}</td></tr>'
+        for name, value in rows
+    )
+    return (
+        f'<div><p style="margin:0 0 .5em"><b>{html.escape(kind)}</b> {html.escape(text)}</p>'
+        f'<div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">{images}'
+        f'<table style="font-size:85%;margin:0">{table}</table></div></div>'
+    )
 
 
 def shorten(value: object, limit: int = 80) -> str:

@@ -9,7 +9,7 @@ from namsa.figures.page_images import PageImage, image_url, limits_text, pattern
 from namsa.figures.panels import MAX_ASPECT
 from namsa.figures.sample_figure import caption, check_drawable
 from namsa.pixels import UNITS, SampleArrays, density_grid, pattern_grid, sample_arrays
-from namsa.text import plural
+from namsa.text import described, plural
 
 IMAGE_HEIGHT = 160  # CSS pixels
 
@@ -33,21 +33,8 @@ def sample_html(sample: SampleArrays) -> str:
 def described_html(
     kind: str, text: str, images: Sequence[tuple[PageImage, str]], rows: Sequence[tuple[str, str]]
 ) -> str:
-    """Returns the HTML of an object: what it is, images with the units of their axes, and a table.
-
-    It loads nothing and inherits the notebook's font and colours.
-    """
-    table = "".join(
-        f'<tr><th style="text-align:left">{html.escape(name)}</th>'
-        f'<td style="text-align:left">{html.escape(value)}</td></tr>'
-        for name, value in rows
-    )
-    shown = "".join(_figure(image, units) for image, units in images)
-    return (
-        f'<div><p style="margin:0 0 .5em"><b>{html.escape(kind)}</b> {html.escape(text)}</p>'
-        f'<div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">{shown}'
-        f'<table style="font-size:85%;margin:0">{table}</table></div></div>'
-    )
+    """Returns the HTML of an object: what it is, images with the units of their axes, and a table."""
+    return described(kind, text, rows, "".join(_figure(image, units) for image, units in images))
 
 
 def _figure(image: PageImage, length_units: str) -> str:

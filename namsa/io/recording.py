@@ -16,6 +16,7 @@ import numpy.typing as npt
 from namsa.errors import InputError, WorkError
 from namsa.files import Closing
 from namsa.io.safe_hdf5 import DamagedFileError
+from namsa.text import described
 
 Pair = tuple[float, float]
 
@@ -168,12 +169,18 @@ class Recording(PatternScan):
 
     def __repr__(self) -> str:
         """Returns shape, type, step and pixel with their units, and the beam, in a line."""
-        return f"<Recording: {self.summary(', ')}>"
+        return f"<Recording: {', '.join(self.facts)}>"
 
-    def summary(self, separator: str) -> str:
-        """Returns what the recording is, in a line."""
+    def _repr_html_(self) -> str:
+        """Returns the HTML that a notebook shows: the same facts, and the notes. It reads no patterns."""
+        rows = [*(("", fact) for fact in self.facts), *(("note", note) for note in self.notes)]
+        return described("Recording", self.name, rows)
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What the recording is: format, shape, type, beam, step and pixel with their units."""
         sy, sx, dy, dx = self.shape
-        facts = (
+        return (
             self.format,
             f"{sy} × {sx} patterns of {dy} × {dx} pixels",
             str(self.dtype),
@@ -186,7 +193,6 @@ class Recording(PatternScan):
             if self.pixel_inverse_angstrom
             else "pixel unknown",
         )
-        return separator.join(facts)
 
 
 def _times(pair: Pair) -> str:

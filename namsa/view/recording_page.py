@@ -117,7 +117,7 @@ def _content(recording: Recording, name: str, overlay: Path | None, plan: TilePl
     ]
     return PageContent(
         title=name,
-        caption=recording.summary(" · "),
+        caption=" · ".join(recording.facts),
         note=" ".join(filter(None, notes)),
         units=units,
         tiles=tiles,

@@ -181,6 +181,9 @@ def test_a_scattering_takes_a_scan_and_is_one_short_line(crystal):
     assert stack.shape[:2] == (2, 3)
     assert repr(scattering).startswith("<Scattering: 4.05 Å; ")
     assert len(repr(scattering)) < 120
+    page, (ny, nx) = scattering._repr_html_(), scattering.grid.extent_angstrom
+    assert (page.count('src="data:image/png'), page.count(f"{ny:.4g} × {nx:.4g} Å")) == (2, 2)
+    assert f"to {scattering.densities.max():.3g} e/Å²" in page
 
 
 def test_the_stack_is_a_view_of_the_patterns_along_the_scan(sample):

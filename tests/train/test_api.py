@@ -79,7 +79,7 @@ def test_a_result_shows_itself(tmp_path, result):
     assert repr(result) == "<Reconstruction: 16 × 20 pixels of 0.4 × 0.4 Å, by 200kv-20mrad-fast>"
     assert "<b>Reconstruction</b> 16 × 20 pixels of 0.4 × 0.4 Å, by 200kv-20mrad-fast" in page
     assert 'src="data:image/png;base64,' in page
-    assert "<th>uncertainty</th>" in page
+    assert ">uncertainty</th>" in page
 
 
 @pytest.mark.parametrize(

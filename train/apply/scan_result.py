@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from rich.console import Console
 
 from namsa.arrays import Array
@@ -17,7 +18,7 @@ from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
 from namsa.io.calibration_file import with_calibration_file
 from namsa.pixels import PixelGrid
-from namsa.text import printable
+from namsa.text import described, printable
 
 from ..ranks.signals import Stopped
 
@@ -76,6 +77,22 @@ class ScanResult(ABC):
         if path is not None:
             write_figure(figure, Path(path))
         return figure
+
+    def _repr_html_(self) -> str:
+        """Returns the HTML that a notebook shows: the picture, the range of each map, and the notes."""
+        from ..reports.figures import data_uri
+
+        kind, _, text = repr(self)[1:-1].partition(": ")
+        picture = f'<img src="{data_uri(self.show(), "png")}" alt="" style="max-width:100%">'
+        rows = [
+            *(
+                (name, f"{np.nanmin(image):.4g} to {np.nanmax(image):.4g} {unit}")
+                for name, (image, unit) in self._maps().items()
+            ),
+            *(("result", line) for line in self.lines),
+            *(("note", line) for line in self.notes),
+        ]
+        return described(kind, text, rows, picture)
 
     @abstractmethod
     def _maps(self) -> Maps:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,28 +144,5 @@ class Reconstruction(ScanResult):
         return {name: (image, units) for name, (image, units) in images.items() if image is not None}
 
     def __repr__(self) -> str:
-        return f"<Reconstruction: {self._summary()}>"
-
-    def _summary(self) -> str:
-        """Returns one line about the density."""
         (ny, nx), (dy, dx) = self.density.shape, self.step_angstrom
-        return f"{ny} × {nx} pixels of {dy:.3g} × {dx:.3g} Å, by {self.provenance['model']}"
-
-    def _repr_html_(self) -> str:
-        """Returns the HTML that a notebook shows: the picture, a table of the images, and the notes."""
-        from ...reports.figures import data_uri
-
-        rows = "".join(
-            f"<tr><th>{name}</th><td>{np.nanmean(image):.4g}</td><td>{np.nanmin(image):.4g}</td>"
-            f"<td>{np.nanmax(image):.4g}</td>"
-            f"<td>{units}</td></tr>"
-            for name, (image, units) in self._maps().items()
-        )
-        notes = "".join(f"<li>{escape(line)}</li>" for line in self.notes)
-        return (
-            f'<div><p style="margin:0 0 .5em"><b>Reconstruction</b> {escape(self._summary())}</p>'
-            f'<img src="{data_uri(self.show(), "png")}" alt="" style="max-width:100%">'
-            f'<table style="font-size:85%"><tr><th></th><th>mean</th><th>minimum</th><th>maximum</th><th></th></tr>'
-            f'{rows}</table><details style="font-size:85%"><summary>What was done and assumed</summary>'
-            f"<ul>{notes}</ul></details></div>"
-        )
+        return f"<Reconstruction: {ny} × {nx} pixels of {dy:.3g} × {dx:.3g} Å, by {self.provenance['model']}>"

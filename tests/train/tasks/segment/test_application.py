@@ -62,6 +62,11 @@ def test_a_window_gives_what_the_network_itself_gives(tmp_path):
     logits = np.asarray(network(np.sqrt(16 * values.reshape(1, *WINDOW, 16)), training=False))[0].astype(float)
     expected = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(np.stack(list(found.probabilities.values()), axis=-1), expected, atol=1e-5)
+    share = (found.labels == 1).mean()
+    assert f" positions, matrix {(found.labels == 0).mean():.0%}, grain {share:.0%}, phase " in repr(found)
+    page = found._repr_html_()
+    assert f"<b>SegmentedScan</b> {repr(found).partition(': ')[2][:-1]}</p>" in page
+    assert ">probability_grain</th>" in page and 'src="data:image/png;base64,' in page
 
 
 def test_networks_of_other_tasks_and_scans_that_do_not_fit_are_named(tmp_path, run, capsys):
