@@ -6,6 +6,7 @@ there is no compiler, or it fails, namsa installs without: simulations then run 
 the same result. So they do on macOS and Windows, for which nothing is compiled.
 
 In a wheel the package `train` is `namsa_train`: `train` is the name of many people's own module. A checkout has both.
+The configurations go where `namsa init` finds them.
 """
 
 import os
@@ -32,7 +33,7 @@ class NamsaBuildHook(BuildHookInterface):
         self._built.mkdir(parents=True, exist_ok=True)
         included = build_data["force_include_editable" if version == "editable" else "force_include"]
         if version != "editable":
-            included["train"] = "namsa_train"
+            included |= {"train": "namsa_train", "configs": "namsa/cli/starter/configs"}
         if self._compile():
             included[str(self._built / LIBRARY)] = LIBRARY
             build_data["pure_python"] = False

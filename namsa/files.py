@@ -217,11 +217,11 @@ def open_folder(path: Path) -> Iterator[Path]:
         with system_errors(f"cannot write to {path}"):
             temporary.mkdir()
             yield temporary
-            files = sorted(temporary.iterdir())
-            for file in files:
-                with file.open("rb") as written:
-                    os.fsync(written.fileno())
-            for file in files:
+            for file in sorted(temporary.rglob("*")):
+                if file.is_file():
+                    with file.open("rb") as written:
+                        os.fsync(written.fileno())
+            for file in sorted(temporary.iterdir()):
                 file.replace(path / file.name)
             sync_folder(path)
     finally:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ def installed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("installed")
     for package, name in (("namsa", "namsa"), ("fcdensenet", "fcdensenet"), ("train", "namsa_train")):
         shutil.copytree(ROOT / package, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.npz"))
+    shutil.copytree(ROOT / "configs", folder / "namsa" / "cli" / "starter" / "configs")
     return folder
 
 
@@ -65,13 +67,20 @@ def test_an_installed_package_advises_no_file_of_a_checkout(installed):
 
 def test_help_and_messages_name_the_installed_package(installed, tmp_path):
     shown = run(installed, "-m", "namsa_train", "--help").stdout
-    assert "python -m namsa_train CONFIG" in shown
-    assert "python -m train" not in shown
+    assert "usage: namsa-train CONFIG" in shown
+    assert "python -m" not in shown.partition("Bash and zsh")[0]
     done = run(installed, "-m", "namsa_train", "describe", str(tmp_path / "missing.yaml"))
     assert (done.returncode, done.stdout) == (2, "")
-    assert run(installed, "-c", "from namsa_train.program import PROGRAM; print(PROGRAM)").stdout == (
-        "python -m namsa_train\n"
-    )
+    found = run(installed, "-c", "from namsa_train.program import PROGRAM; print(PROGRAM)")
+    assert found.stdout == "namsa-train\n"
+
+
+def test_a_new_folder_has_the_configurations_that_help_names(installed, tmp_path):
+    assert run(installed, "-m", "namsa", "init", str(tmp_path / "new")).returncode == 0
+    configs = tmp_path / "new" / "configs"
+    assert {file.name for file in configs.iterdir()} == {file.name for file in (ROOT / "configs").iterdir()}
+    (command,) = re.findall("-np 2 (.*)", (configs / "quickstart.yaml").read_text(encoding="utf-8"))
+    assert command == "namsa-train configs/quickstart.yaml"
 
 
 def test_a_checkout_has_the_installed_name_too():

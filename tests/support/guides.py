@@ -104,7 +104,7 @@ def recorded(log: Path) -> list[list[str]]:
 
 def installed(text: str) -> str:
     """Returns the commands of a block as a wheel has them."""
-    return text.replace("scripts/uv run ", "").replace("python -m train ", "python -m namsa_train ")
+    return text.replace("scripts/uv run ", "").replace("python -m train ", "namsa-train ")
 
 
 def main(folder: Path, pages: list[Path]) -> None:

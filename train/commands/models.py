@@ -18,14 +18,14 @@ def models(options: argparse.Namespace) -> None:
     from ..tasks.scan_command import commands_of
 
     table = Table(box=None)
-    for heading in ("name", "task", "used by", "energy", "semiangle", "scan step", "detector", "size"):
+    for heading in ("name", "task", "command", "energy", "semiangle", "scan step", "detector", "size"):
         table.add_column(heading, no_wrap=True)
     for model in shipped():
         trained, task = model.conditions, model.experiment.training.task
         table.add_row(
             model.name,
             task,
-            f"train {commands_of(task)[0].name}",
+            commands_of(task)[0].name,
             f"{trained.energy_ev / 1e3:g} keV",
             f"{trained.semiangle_mrad:g} mrad",
             f"{pair(trained.scan_step_angstrom)} Å",

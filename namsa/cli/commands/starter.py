@@ -1,14 +1,18 @@
-"""`namsa init`: a folder to start in, with a crystal, a configuration and a notebook."""
+"""`namsa init`: a folder to start in, with a crystal, a configuration, a notebook and configurations of trainings."""
 
 import argparse
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from namsa.cli.commands.output import print_line
 from namsa.errors import InputError
 from namsa.files import HIDDEN, new_folder, open_folder
+from namsa.installation import CHECKOUT
 
-NAMES = ("README.md", "SrTiO3.cif", "starter.yaml", "first_hour.ipynb")
+NAMES = ("README.md", "SrTiO3.cif", "starter.yaml", "first_hour.ipynb", "configs")
+STARTER = files("namsa.cli").joinpath("starter")
+CONFIGS = Path(__file__).parents[3] / "configs" if CHECKOUT else STARTER.joinpath("configs")  # hatch_build.py
 
 
 def init(options: argparse.Namespace) -> None:
@@ -19,7 +23,7 @@ def init(options: argparse.Namespace) -> None:
     folder: Path = options.folder
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a new folder")
-    if all((folder / name).is_file() for name in NAMES):
+    if all((folder / name).exists() for name in NAMES):
         print_line(f"{folder} has these files already, which stay as they are: {', '.join(NAMES)}")
     else:
         _write(folder)
@@ -38,5 +42,18 @@ def _write(folder: Path) -> None:
     # A folder that is there keeps its place: it may be the one in which the command runs.
     with open_folder(folder) if folder.exists() else new_folder(folder) as new:
         for name in NAMES:
-            (new / name).write_bytes(files("namsa.cli").joinpath("starter", name).read_bytes())
+            _copy(CONFIGS if name == "configs" else STARTER.joinpath(name), new / name)
     print_line(f"{folder}: {', '.join(NAMES)}")
+
+
+def _copy(source: Traversable, place: Path) -> None:
+    """Copies a file, or a folder with all that it has, with the commands of an installed package."""
+    if source.is_dir():
+        place.mkdir()
+        for part in source.iterdir():
+            _copy(part, place / part.name)
+    else:
+        text = source.read_text(encoding="utf-8")
+        if not CHECKOUT:
+            text = text.replace("scripts/uv run ", "").replace("python -m train ", "namsa-train ")
+        place.write_text(text, encoding="utf-8")

@@ -66,7 +66,8 @@ def test_a_window_gives_what_the_network_itself_gives(tmp_path):
     assert f" positions, matrix {(found.labels == 0).mean():.0%}, grain {share:.0%}, phase " in repr(found)
     page = found._repr_html_()
     assert f"<b>SegmentedScan</b> {repr(found).partition(': ')[2][:-1]}</p>" in page
-    assert ">probability_grain</th>" in page and 'src="data:image/png;base64,' in page
+    assert ">probability_grain</th>" in page
+    assert 'src="data:image/png;base64,' in page
 
 
 def test_networks_of_other_tasks_and_scans_that_do_not_fit_are_named(tmp_path, run, capsys):
