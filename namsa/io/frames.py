@@ -266,8 +266,8 @@ def _misfit(name: Path | str, count: int, shape: tuple[int, int], flyback: int, 
         complete = (count + flyback) // line
         rest = max(0, count - complete * line)
         skip = f" --skip-frames {before} {rest}" if rest else ""
-        fits = f"--scan-shape {complete}x{columns}{skip} for its complete rows, or " if complete else ""
-        return f"{message}give {fits}--scan-shape; {_suggestions(count, flyback)}"
+        fits = f"give --scan-shape {complete}x{columns}{skip} for its complete rows; " if complete else ""
+        return f"{message}{fits}{_suggestions(count, flyback)}"
     remedies = [
         f"--skip-frames {before + extra} if they were recorded before the scan",
         f"--skip-frames {before} {extra} if after it",

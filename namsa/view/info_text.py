@@ -129,7 +129,11 @@ def _aligned(rows: Sequence[Row], indent: int = 2) -> list[str]:
     for name, text in rows:
         start = f"{' ' * indent}{name:<{width}}  "
         wrapped = textwrap.wrap(
-            shorten(text, LONGEST_TEXT), WIDTH, initial_indent=start, subsequent_indent=" " * len(start)
+            shorten(text, LONGEST_TEXT),
+            WIDTH,
+            initial_indent=start,
+            subsequent_indent=" " * len(start),
+            break_on_hyphens=False,  # options keep their names
         )
         lines += wrapped or [start.rstrip()]
     return lines

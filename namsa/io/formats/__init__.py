@@ -101,6 +101,8 @@ def find_format(path: Path, options: ReadOptions) -> Format:
     if not os.path.isdir(path):
         with open_regular(path) as file:
             head = file.read(HEAD_BYTES)
+        if not head:
+            raise InputError(f"{path} is empty: it has 0 bytes")
     if options.is_raw:
         return raw
     for module in FORMATS:
@@ -112,6 +114,8 @@ def find_format(path: Path, options: ReadOptions) -> Format:
     named = [module for module in FORMATS if suffix in module.SUFFIXES]
     if named:  # its own reader says what is wrong with it
         return named[-1]
+    if path.is_dir():
+        raise InputError(f"{path} is a folder without a Zarr store: give a file, or '{path}/*' for frames in files")
     known = ", ".join(sorted({suffix for module in FORMATS for suffix in module.SUFFIXES}))
     raise InputError(
         f"{path} is of no known format ({known}): for plain numbers give --dtype, --detector-shape and --scan-shape"
