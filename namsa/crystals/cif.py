@@ -254,7 +254,7 @@ def _sites(tags: Tags, stated: Stated, cell: Floats) -> list[Site]:
     hydrogens = tags.get("_atom_site_attached_hydrogens", [])
     check_cell(cell, len(columns[0]))
     if not len(columns[0]) == len(columns[1]) == len(columns[2]) == len(labels):
-        raise InputError("labels and coordinates of the atom sites must stand in one loop_")
+        raise InputError("labels and coordinates of the atom sites must be in one loop_")
     amplitudes = read_amplitudes(tags, cell)
     numbers = [[read_number(text) for text in column] for column in columns]
     decimals = max((number.decimals for column in numbers for number in column if number), default=0)

@@ -49,9 +49,8 @@ class CellFit:
         if abs(made - thickness_angstrom) > NOTABLE_ROUNDING * thickness_angstrom:
             zone = " ".join(map(str, self.matrix[2] // np.gcd.reduce(self.matrix[2])))
             texts.append(
-                f"the specimen is {made:.2f} Å thick and {thickness_angstrom:g} Å was asked: along [{zone}] the "
-                f"period of the crystal's cell is {self.period_angstrom:.2f} Å, of which it has a whole number: ask "
-                "for a multiple"
+                f"the specimen is {made:.2f} Å thick and not {thickness_angstrom:g} Å: it is a multiple of the "
+                f"crystal's period along [{zone}], which is {self.period_angstrom:.2f} Å: give a multiple"
             )
         if self.strain > NOTABLE_STRAIN:
             texts.append(

@@ -61,7 +61,7 @@ def resolve_backend(backend: Backend) -> Any:
     if devices:
         return cupy
     if backend == "cupy":
-        raise InputError(f"backend 'cupy' was asked for, but {reason}: use backend 'cpu', or install the gpu extra")
+        raise InputError(f"backend 'cupy' is not available: {reason}: use backend 'cpu', or install the gpu extra")
     return np
 
 

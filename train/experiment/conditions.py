@@ -87,9 +87,16 @@ def describe_unchecked(config: SimulationConfig, inputs: Inputs, checked: Collec
         "defocus_angstrom": f"defocus {format_range(defocus_angstrom(config))} Å, ",
     }
     specimens = "".join(text for name, text in always.items() if name not in checked) + lens
-    return f"not in the file, so not checked: trained {'for ' if specimens else ''}{specimens}{noise}" + "".join(
-        f", {name.replace('_', ' ')} {limits}" for name, limits in ranges.items() if name not in checked
+    return f"not checked: trained {'for ' if specimens else ''}{specimens}{noise}" + "".join(
+        f", {_with_unit(name, limits)}" for name, limits in ranges.items() if name not in checked
     )
+
+
+def _with_unit(name: str, limits: str) -> str:
+    """Returns a quantity and its range as text, with the unit that its name ends in behind the range."""
+    quantity, _, unit = name.rpartition("_")
+    symbol = {"angstrom": "Å", "mrad": "mrad", "pixels": "pixels", "degrees": "°"}.get(unit)
+    return f"{(quantity if symbol else name).replace('_', ' ')} {limits}{f' {symbol}' if symbol else ''}"
 
 
 def thickness_angstrom(config: SimulationConfig) -> tuple[float, ...]:

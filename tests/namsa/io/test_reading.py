@@ -102,7 +102,11 @@ def test_content_precedes_the_suffix(tmp_path):
 def test_files_that_are_none(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty.mib").touch()
-    faults = {"none.mib": "no file", "folder": "a folder without a Zarr store: give a", "empty.mib": "is empty: it has 0"}
+    faults = {
+        "none.mib": "no file",
+        "folder": "a folder without a Zarr store",
+        "empty.mib": "is empty: it has 0",
+    }
     for name, message in faults.items():
         assert_refused(message, tmp_path / name)
     assert_refused("folder: Is a directory", tmp_path / "folder", dtype="u2", detector_shape=(6, 8), scan_shape=(3, 4))

@@ -311,7 +311,7 @@ def _uncertainty_note(network: ScanNetwork, model: Model) -> str:
     factor, two_sigma = model.calibration.uncertainty_factor, model.calibration.two_sigma_factor
     sources = ["the ensemble's standard deviation"] if network.members > 1 else []
     sources += ["the error that the network predicts"] if model.predicts_its_error else []
-    state = f"times {factor:g}, as calibrated" if factor else "not calibrated: a lower bound of the error"
+    state = f"times {factor:.3g}, as calibrated" if factor else "not calibrated: a lower bound of the error"
     beyond = f"; 95 % of the errors are within {two_sigma:.3g} times that" if two_sigma else ""
     return f"uncertainty: {' and '.join(sources)}, {state}{beyond}"
 
