@@ -1,4 +1,4 @@
-"""`python -m fcdensenet describe`: its output, its errors, and that it needs no TensorFlow."""
+"""`describe`, by `python -m fcdensenet` and by `train`: its output, its errors, and that it needs no TensorFlow."""
 
 import json
 import subprocess
@@ -9,8 +9,9 @@ import pytest
 from paths import CONFIGS
 
 from fcdensenet.__main__ import main
+from train.__main__ import main as train
 
-PAPER = CONFIGS / "paper.yaml"
+PAPER, NEIGHBOURS = CONFIGS / "paper.yaml", CONFIGS / "neighbours"
 NETWORK = "network:\n  input_shape: [6, 16, 24]\n  layers: [1, 2, 1]\n  growth: 4\n"
 
 
@@ -21,22 +22,26 @@ def experiment(tmp_path: Path) -> Path:
     return path
 
 
-def test_json_sums_its_layers(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["describe", str(experiment), "--json"]) == 0
+@pytest.mark.parametrize("path", sorted(NEIGHBOURS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_json_sums_its_layers(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(["describe", str(path), "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     layers = described["layers"]
-    assert described["convolutions"] == sum(layer["weights"] > 0 for layer in layers) == 8
-    assert described["conv_weights"] == sum(layer["weights"] for layer in layers)
-    assert described["parameters"] == sum(layer["parameters"] for layer in layers) > described["conv_weights"]
+    assert described["parameters"] == sum(layer["parameters"] for layer in layers) >= described["trainable"]
+    assert described["conv_weights"] == sum(layer["weights"] for layer in layers) > 0
     assert described["forward_flop"] == sum(layer["forward_flop"] for layer in layers)
     assert described["step_flop"] == 3 * described["forward_flop"]
+    assert described["memory_bytes"] > described["activation_bytes"]["float32"]
 
 
 def test_paper_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["describe", str(PAPER), "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
+    assert described["convolutions"] == sum(layer["weights"] > 0 for layer in described["layers"]) == 25
     assert described["conv_weights"] == 220_398_848
     assert described["forward_flop"] == 17_169_802_854_400
+    assert train(["describe", str(PAPER), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == described
 
 
 def test_table_shows_layers_and_sums(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,6 +50,11 @@ def test_table_shows_layers_and_sums(experiment: Path, capsys: pytest.CaptureFix
     assert "td1_conv" in shown
     assert "8 convolutions" in shown
     assert "…" not in shown  # nothing is cut off at 80 columns
+    assert main(["describe", str(NEIGHBOURS / "cosmoflow.yaml"), "--set", "network.input_shape=[1, 8, 8, 8]"]) == 0
+    shown = capsys.readouterr().out
+    assert "conv 3×3×3" in shown
+    assert "weights of 7 convolutions" in shown
+    assert "…" not in shown
 
 
 def test_set_overrides(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +69,7 @@ def test_set_overrides(experiment: Path, capsys: pytest.CaptureFixture[str]) -> 
         ("[1, 2]\n", "must hold a mapping"),
         ("network: {input_shape: [1, 8, 8], growht: 3}\n", "unknown key growht; did you mean growth?"),
         ("network: {input_shape: [1, 8, 9]}\n", "multiples of 8"),
+        ("network: {kind: resnet, input_shape: [1, 8, 8]}\n", "network.kind is resnet"),
         ("network: {growth: 3}\n", "input_shape: Field required"),
         ("network: {input_shape: [1, 8, 8]\n", "not valid YAML"),
     ],

@@ -1,70 +1,21 @@
-"""A divided sample is the whole one: parts in one process, against the network that knows of none."""
+"""Parts of a divided sample: what is counted, and their convolutions. `train/networks/test_divided` trains them."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from stacked_split import StackedSplit
 
-from fcdensenet import NetworkConfig, build, count
+from fcdensenet import NetworkConfig, count
 from fcdensenet.divided_layers import DividedConv2D
 from fcdensenet.keras_layers import Conv2D
 from fcdensenet.split import reach, transposed_reach
 
 SHAPE = (3, 32, 48)
-CASES = {
-    "2 ways": (2, 0, {}, False),
-    "4 ways of x, normalised": (4, 1, {"block_norm": True}, False),
-    "8 ways": (8, 0, {"kernel": 3}, False),
-    "strided, recomputed": (2, 0, {"transitions": "strided", "transition_up_kernel": 3}, True),
-    "even kernels": (4, 0, {"kernel": 4, "transition_up_kernel": 5, "transitions": "strided"}, False),
-}
 
 
 def config(**options):
     small = {"input_shape": SHAPE, "layers": (2, 1, 2), "growth": 4, "first_kernel": 3, "first_filters": 6}
     return NetworkConfig.model_validate(small | {"dropout": 0.0} | options)
-
-
-@pytest.fixture
-def float64():
-    before = keras.config.floatx(), keras.config.dtype_policy()
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    yield
-    keras.config.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
-
-
-def models(section, split, recompute):
-    """The whole network and that of a part, without the last layer, whose output is float32."""
-    for each in (None, split):
-        keras.utils.clear_session()
-        model = build(section, 1, recompute, each)
-        yield keras.Model(model.input, model.layers[-1].input)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_maps_statistics_and_gradients_are_those_of_the_whole_sample(name, float64):
-    ways, axis, options, recompute = CASES[name]
-    split, rng = StackedSplit(ways, axis), np.random.default_rng(0)
-    whole, part = models(config(**options), split, recompute)
-    assert [variable.path for variable in whole.variables] == [variable.path for variable in part.variables]
-    x, y = tf.constant(rng.normal(size=(2, *SHAPE[1:], 3))), tf.constant(rng.normal(size=(2, *SHAPE[1:], 1)))
-
-    def results(model, x, y):
-        with tf.GradientTape() as tape:
-            maps = model(x, training=True)
-            loss = tf.reduce_mean(tf.square(maps - y))
-        return maps, tape.gradient(loss, [weight.value for weight in model.trainable_variables])
-
-    maps, gradients = results(whole, x, y)
-    maps_of_parts, sums = results(part, split.stack(x, 1 + axis), split.stack(y, 1 + axis))
-    np.testing.assert_allclose(split.unstack(maps_of_parts, 1 + axis), maps, atol=1e-12)
-    for found, wanted in zip(sums, gradients, strict=True):
-        np.testing.assert_allclose(found, wanted, atol=1e-12)
-    for found, wanted in zip(part.non_trainable_variables, whole.non_trainable_variables, strict=True):
-        np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-12)
 
 
 def test_a_part_is_counted_as_a_fraction_with_halos():

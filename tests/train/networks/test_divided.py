@@ -39,13 +39,6 @@ def test_networks_with_layers_without_padding_are_refused():
         count(KINDS["resnet50"](input_shape=(2, 24, 33)), ways=2)
 
 
-def without_output(config, split):
-    """The network without its last layer, whose output is float32."""
-    keras.utils.clear_session()
-    model = build(config, 1, split=split)
-    return keras.Model(model.input, model.layers[-1].input)
-
-
 @pytest.fixture
 def float64(monkeypatch):
     """Of whose volumes TensorFlow pools none."""
@@ -57,22 +50,47 @@ def float64(monkeypatch):
     keras.config.set_dtype_policy("float32")
 
 
-@pytest.mark.parametrize(("ways", "axis"), [(4, 0), (32, 0), (6, 1)])
-def test_cosmoflow_gathers_maps_that_are_smaller_than_the_number_of_parts(ways, axis, float64):
-    """32 ways of an extent of 32: parts of one row, two of which are gathered before each halving."""
-    shape = {"input_shape": (1, 32, 24, 16), "filters": (2, 3, 4), "strides": (1, 2, 1), "dense": (5,), "outputs": 3}
-    config, rng, split = KINDS["cosmoflow"](**shape, dropout=0.0, norm=True), np.random.default_rng(0), None
-    x, y, found = tf.constant(rng.normal(size=(2, 32, 24, 16, 1))), tf.constant(rng.normal(size=(2, 3))), []
+DENSE = {"input_shape": (3, 32, 48), "layers": (2, 1, 2), "growth": 4, "first_kernel": 3, "first_filters": 6}
+STRIDED = {"transitions": "strided", "transition_up_kernel": 3}
+VOLUMES = {"filters": (2, 3, 4), "strides": (1, 2, 1), "dense": (5,), "outputs": 3, "norm": True}
+DENSENET = partial(KINDS["fcdensenet"], **DENSE, dropout=0.0)
+COSMOFLOW = KINDS["cosmoflow"](input_shape=(1, 32, 24, 16), dropout=0.0, **VOLUMES)
+CASES = {  # network, ways, axis, recompute
+    "2 ways": (DENSENET(), 2, 0, False),
+    "4 ways of x, normalised": (DENSENET(block_norm=True), 4, 1, False),
+    "8 ways": (DENSENET(kernel=3), 8, 0, False),
+    "strided, recomputed": (DENSENET(**STRIDED), 2, 0, True),
+    "even kernels": (DENSENET(**STRIDED | {"kernel": 4, "transition_up_kernel": 5}), 4, 0, False),
+    "gathered maps": (COSMOFLOW, 4, 0, False),
+    "gathered maps of one row": (COSMOFLOW, 32, 0, False),  # two parts before each halving
+    "gathered maps, 6 ways of x": (COSMOFLOW, 6, 1, False),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_statistics_and_gradients_are_those_of_the_whole_sample(name, float64):
+    config, ways, axis, recompute = CASES[name]
+    rng, wanted, results, paths = np.random.default_rng(0), None, [], []
+    x = tf.constant(rng.normal(size=(2, *config.input_shape[1:], config.input_shape[0])))
     for split in (None, StackedSplit(ways, axis)):
-        model, copies = without_output(config, split), split.ways if split else 1
+        keras.utils.clear_session()
+        model = build(config, 1, recompute, split=split)
+        model = keras.Model(model.input, model.layers[-1].input)  # the output is float32
+        paths.append([variable.path for variable in model.variables])
+        wanted = rng.normal(size=(2, *model.output_shape[1:])) if wanted is None else wanted
+        has_grid, copies = wanted.ndim == len(x.shape), ways if split else 1
+        y = split.stack(wanted, 1 + axis) if split and has_grid else np.tile(wanted, [copies] + [1] * (wanted.ndim - 1))
         with tf.GradientTape() as tape:
-            estimates = model(split.stack(x, 1 + axis) if split else x, training=True)
-            loss = tf.reduce_mean(tf.square(estimates - tf.tile(y, [copies, 1])))
+            outputs = model(split.stack(x, 1 + axis) if split else x, training=True)
+            loss = tf.reduce_mean(tf.square(outputs - y))
         gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
-        for each in tf.split(estimates, copies, 0):  # the same on all ranks
-            found.append([each, *gradients, *(variable.numpy() for variable in model.non_trainable_variables)])
-    for each in found[1:]:
-        for one, other in zip(each, found[0], strict=True):
+        if split and has_grid:
+            outputs, copies = split.unstack(outputs, 1 + axis), 1
+        for each in tf.split(outputs, copies, 0):  # without a grid, the same on all ranks
+            results.append([each, *gradients, *(variable.numpy() for variable in model.non_trainable_variables)])
+    assert paths[0] == paths[1]
+    for each in results[1:]:
+        for one, other in zip(each, results[0], strict=True):
             np.testing.assert_allclose(one, other, atol=1e-12)
 
 
