@@ -1,6 +1,7 @@
-"""Trust in true and in false densities, by their simulation."""
+"""Trust in true and in false densities, by their simulation; and the refinement of a whole scan in blocks."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import plane_of_atoms
@@ -10,7 +11,9 @@ from small_network import BEAM, experiment, patterns, write_run
 import namsa
 from namsa import InputError
 from namsa.inverse import mott_bethe
+from namsa.inverse.refinement import Refined
 from train.__main__ import main
+from train.apply import refine
 from train.apply.models import Model, ModelCalibration, load_model
 from train.apply.trust import (
     UNRESOLVED,
@@ -21,7 +24,7 @@ from train.apply.trust import (
     window_simulation,
 )
 from train.experiment.conditions import conditions
-from train.tasks.density.application import reconstruct
+from train.tasks.density.application import ReconstructionOptions, reconstruct
 from train.tasks.density.live import reconstruct_live
 
 THICKNESS = plane_of_atoms.THICKNESS
@@ -116,9 +119,7 @@ def test_the_line_names_the_ratio_and_its_limit():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    found = tmp_path_factory.mktemp("contrast")
-    write_run(found, experiment())
-    return found
+    return Path(write_run(tmp_path_factory.mktemp("small"), experiment()))
 
 
 @pytest.fixture
@@ -154,3 +155,34 @@ def test_a_live_reconstruction_says_it_once_at_the_end(model_with):
     assert sum("of the density's contrast" in line for line in last.result.notes) == 1
     assert last.result.notes[-1] == whole.notes[-1]
     assert all(update.result.outside for update in before)
+
+
+SPECIMEN, STEPS = KnownSpecimen(20.0, "Si"), ReconstructionOptions(refine_steps=2)
+
+
+def test_blocks_are_blended_and_lost_patterns_stay_lost(folder, monkeypatch):
+    values, calls = patterns((36, 80), seed=3), []
+    values[5, 7] = np.nan
+
+    def twice(density, uncertainty, measured, known, *, steps, on_step):
+        calls.append((density.shape, measured.shape[:2], bool(np.isfinite(density).all()), known, steps))
+        facts = {"steps": 2, "kept_out_divergence_before": 0.2, "kept_out_divergence": 0.1, "C10": -3.0, "C12": 1.0}
+        sizes = {"C21": 5.0, "source_size_angstrom": 0.5, "thickness_angstrom": 20.0, "tilt_mrad": [3.0, 4.0]}
+        return Refined(2 * density, facts | sizes | {"amount": 2.0, "atomic_columns": 9})
+
+    plain = reconstruct(values, folder, BEAM, beam_intensity=1.0)
+    monkeypatch.setattr(refine, "refine", twice)
+    found = reconstruct(values, folder, BEAM, beam_intensity=1.0, specimen=SPECIMEN, options=STEPS)
+    np.testing.assert_allclose(found.density, 2 * plain.density, rtol=1e-5)
+    assert np.isnan(found.density[5, 7])
+    assert [block["columns"] for block in found.provenance["refined"]["blocks"]] == [[0, 64], [16, 80]]
+    assert [call[:3] for call in calls] == [((36, 64), (36, 64), True)] * 2
+    assert calls[0][3].composition == {14: 1}
+    assert calls[0][4] == 2
+    assert any("falls from 0.2 to 0.1; C10 −3 Å" in line and "tilt 5.0 mrad" in line for line in found.notes)
+
+
+def test_a_density_of_a_network_that_learnt_nothing_is_refined_or_stays(folder):
+    found = reconstruct(patterns((24, 28)), folder, BEAM, beam_intensity=1.0, specimen=SPECIMEN, options=STEPS)
+    assert np.isfinite(found.density).all()
+    assert sum(line.startswith("refined: rows 0 to 23, columns 0 to 27") for line in found.notes) == 1

@@ -1,6 +1,7 @@
 """The preflight: what one rank lacks ends the job with one line, which names ranks, nodes and the remedy."""
 
 import json
+import re
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -79,67 +80,52 @@ def test_equal_faults_are_one_part_of_the_line(ranks):
     }
 
 
-def test_on_cpus_no_gpu_is_asked_for(ranks):
-    answers = {rank: {doctor._CUPY: None} for rank in range(4)}
-    assert ranks(answers=answers)[0] == 0
+FEWER = "materials.builtin=[Al-225-cF4, Si-227-cF8, Cu-225-cF4, NaCl-225-cF8]"
+ONE_FOLDER = ("data.directory={tmp}/shared", "data.source.node_local=true")
 
 
-def test_ranks_of_a_node_that_would_share_a_gpu_are_named(ranks):
-    code, _, stderr = ranks("--gpu", answers={1: {doctor._CUPY: cupy("0004:00:00.0")}})
-    assert code == 2
-    assert "ranks 0 and 1 on node00 have one GPU, 0004:00:00.0: start at most" in stderr
-
-
-def test_a_node_that_lists_fewer_crystals_ends_the_job(ranks):
-    fewer = ["materials.builtin=[Al-225-cF4, Si-227-cF8, Cu-225-cF4, NaCl-225-cF8]"]
-    code, _, stderr = ranks(overrides={3: fewer, 2: fewer})
-    assert code == 2
-    assert "the ranks list different samples (ranks 2 and 3 on node01: 4 materials; the others: 5 materials)" in stderr
-
-
-def test_a_step_that_a_gpu_does_not_hold_is_refused_with_its_parts(ranks):
-    code, _, stderr = ranks("--gpu", answers={1: {doctor._CUPY: cupy("0004:01:00.0", 0.5)}})
-    assert code == 2
-    assert "rank 1 on node00 without the memory for a step (0.537 GB for a rank, a step takes 1.2" in stderr
-    assert "libraries 1.07 GB): set training.batch_size lower" in stderr
+@pytest.mark.parametrize(
+    ("gpus", "overrides", "message"),
+    [
+        ({1: cupy("0004:00:00.0")}, {}, "ranks 0 and 1 on node00 have one GPU, 0004:00:00.0: start at most"),
+        (
+            {1: cupy("0004:01:00.0", 0.5)},
+            {},
+            r"rank 1 on node00 without the memory for a step \(0.537 GB for a rank, a step takes 1.2.*libraries 1.07 GB"
+            r"\): set training.batch_size lower",
+        ),
+        ({}, {2: [FEWER], 3: [FEWER]}, r"\(ranks 2 and 3 on node01: 4 materials; the others: 5 materials\)"),
+        ({}, dict.fromkeys(range(4), ONE_FOLDER), r"data.directory is one folder for 2 nodes \(node00, node01\)"),
+        ({}, {2: ["data.directory={tmp}/file/bb"]}, r"rank 2 on node01 without a folder .*cannot make .*/file/bb"),
+        ({}, dict.fromkeys(range(4), ("scan.shapes=[8, 12]",)), r"all 4 ranks without a valid configuration \("),
+    ],
+)
+def test_what_ranks_lack_or_have_otherwise_ends_the_job(ranks, tmp_path, gpus, overrides, message):
+    (tmp_path / "file").touch()
+    overrides = {rank: [each.replace("{tmp}", str(tmp_path)) for each in given] for rank, given in overrides.items()}
+    answers = {rank: {doctor._CUPY: answer} for rank, answer in gpus.items()}
+    options = ("--gpu",) if gpus else ()
+    code, stdout, stderr = ranks(*options, answers=answers, overrides=overrides)
+    assert (code, stdout) == (2, "")
+    assert re.match(rf"error: preflight: .*{message}.*\n$", stderr)
 
 
 def test_a_simulation_after_the_preflight_refuses_another_list(ranks, tmp_path):
-    assert ranks()[0] == 0
-    fewer = "materials.builtin=[Al-225-cF4, Si-227-cF8, Cu-225-cF4, NaCl-225-cF8]"
+    assert ranks(answers={rank: {doctor._CUPY: None} for rank in range(4)})[0] == 0  # on CPUs no GPU is asked for
     from namsa.cli.parser import main as namsa
 
     assert (
-        namsa(["dataset", str(CONFIG), "--out", str(tmp_path / "node01"), "--set", fewer, "--rank=3", "--size=4"]) == 2
+        namsa(["dataset", str(CONFIG), "--out", str(tmp_path / "node01"), "--set", FEWER, "--rank=3", "--size=4"]) == 2
     )
 
 
-def test_nodes_with_one_folder_for_their_own_disks_end_the_job(ranks, tmp_path):
-    one = [f"data.directory={tmp_path / 'shared'}", "data.source.node_local=true"]
-    code, _, stderr = ranks(overrides=dict.fromkeys(range(4), one))
-    assert code == 2
-    assert "data.directory is one folder for 2 nodes (node00, node01)" in stderr
-
-
-def test_a_disk_that_is_missing_or_full_ends_the_job(ranks, tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    code, _, stderr = ranks(overrides={2: [f"data.directory={tmp_path / 'file' / 'bb'}"]})
-    assert code == 2
-    assert f"rank 2 on node01 without a folder for samples (cannot make {tmp_path}/file/bb" in stderr
-    for report in (tmp_path / "exchange").rglob("*-0*.json"):
-        report.unlink()
+def test_a_disk_that_is_full_ends_the_job(ranks, monkeypatch):
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda path: usage)
     code, _, stderr = ranks()
     assert code == 2
     assert "all 4 ranks without room for samples (" in stderr
     assert "has 1e-06 GB free, a step's samples and checkpoints take" in stderr
-
-
-def test_a_configuration_that_is_not_valid_is_one_fault_of_all_ranks(ranks):
-    code, _, stderr = ranks(overrides={rank: ["scan.shapes=[8, 12]"] for rank in range(4)})
-    assert code == 2
-    assert stderr.startswith("error: preflight: all 4 ranks without a valid configuration (")
 
 
 @pytest.mark.parametrize(("off_s", "text"), [(60.0, "ahead of"), (-60.0, "behind")])

@@ -95,13 +95,6 @@ def test_the_rate_holds_at_every_number_of_ranks(training, ranks, highest):
     assert highest < HIGHEST_RATE
 
 
-def test_the_authors_own_rate_is_a_setting_away():
-    """N times 1e-6 and at most 1, in github.com/nlaanait/stemdl."""
-    words = ["training.optimizer.learning_rate=1e-6", "training.schedule.linear_up_to=100000"]
-    own = load(CONFIGS / "paper.yaml", words).training
-    assert learning_rate(own.schedule, own.optimizer.learning_rate, 27_600, 5) == pytest.approx(0.0276)
-
-
 def test_the_huber_loss_of_the_target_is_quadratic_at_first_and_linear_for_large_errors_at_the_end(training):
     mean, most = (value / training.inputs.density_scale_e_per_angstrom2 for value in FE_200_ANGSTROM)
     assert mean == pytest.approx(1, abs=0.5)

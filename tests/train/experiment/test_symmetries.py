@@ -130,16 +130,6 @@ def test_a_symmetry_of_a_simulation_is_the_simulation_of_the_moved_specimen():
         assert np.abs(turned_patterns - patterns).max() > 0.01 * patterns.max()
 
 
-def test_every_symmetry_keeps_what_is_there():
-    p = CASES["square"]
-    of = sample_symmetries(p, (4, 4), (6, 6))
-    patterns, image = experiment(p, ATOMS, (4, 4), (6, 6))
-    for symmetry in range(8):
-        turned, density = apply(symmetry, of, patterns, image)
-        np.testing.assert_array_equal(np.sort(turned, axis=None), np.sort(patterns, axis=None))
-        np.testing.assert_array_equal(np.sort(density, axis=None), np.sort(image, axis=None))
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

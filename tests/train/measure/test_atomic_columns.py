@@ -108,11 +108,6 @@ def test_each_fault_shows_in_its_own_number():
     assert far["column_rank"] is None
 
 
-def test_axes_are_not_swapped():
-    swapped = judged(image(COLUMNS[:, ::-1], ELECTRONS))
-    assert swapped["columns_found"] < 0.5
-
-
 def test_what_cannot_be_measured_is_none_and_json():
     outside = specimen(np.array([[20.0, 20.0]]), [6])
     assert judged(image(COLUMNS, ELECTRONS), outside)["columns_found"] is None

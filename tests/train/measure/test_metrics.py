@@ -30,14 +30,8 @@ def test_huber_is_the_training_loss():
     for limits in (None, (0.0, 0.01), (0.5, 0.01), (0.0, 3.0)):
         pair = [(image / 10).astype(np.float32)[None, ..., None] for image in (prediction, truth)]
         result = image_metrics(prediction, truth, huber_delta=1.0, density_scale=10.0, limits=limits)
-        assert result["huber"] == pytest.approx(float(huber(*pair, 1.0, limits)), rel=1e-5)
-
-
-def test_huber_is_in_the_trainings_units():
-    # Halved errors 0.25, 0.25, 0, 0.5, 0, 2: quadratic up to 1 and linear for the last.
-    result = image_metrics(TRUTH + ERROR, TRUTH, huber_delta=1.0, density_scale=2.0)
-    assert result["huber"] == pytest.approx((2 * 0.25**2 / 2 + 0.5**2 / 2 + 1.5) / 6)
-    assert result["mae"] == pytest.approx(1.0)
+        assert result["huber"] == pytest.approx(float(huber(*pair, 1.0, limits)), rel=1e-5)  # in the training's units
+        assert result["mae"] == pytest.approx(np.abs(prediction - truth).mean())
 
 
 def test_pearson_knows_sign_and_ignores_scale():
@@ -81,14 +75,8 @@ def test_constant_truth_is_defined_and_json(level, r_factor):
     result = image_metrics(t + 1, t, huber_delta=1.0)
     assert result == {"huber": 0.5, "mae": 1, "psnr": None, "ssim": None, "pearson": None, "r_factor": r_factor}
     json.dumps(result, allow_nan=False)
-
-
-def test_constant_prediction_has_no_correlation():
-    assert image_metrics(np.ones((3, 3)), np.eye(3), huber_delta=1.0)["pearson"] is None
-
-
-def test_image_too_small_for_a_window_has_no_ssim():
-    assert image_metrics(np.eye(2), 2 * np.eye(2), huber_delta=1.0)["ssim"] is None
+    assert image_metrics(np.ones((3, 3)), np.eye(3), huber_delta=1.0)["pearson"] is None  # of a constant prediction
+    assert image_metrics(np.eye(2), 2 * np.eye(2), huber_delta=1.0)["ssim"] is None  # of less than a window
 
 
 def test_mean_leaves_out_what_is_undefined():

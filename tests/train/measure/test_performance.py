@@ -94,12 +94,6 @@ def test_the_summary_is_the_median_over_time_of_the_mean_over_ranks():
     assert "peak_flop_per_s" not in result
 
 
-def test_too_few_steps_have_no_summary():
-    account = PerformanceAccount(flop=1, batch_size=1)
-    account.add(row(1.0))
-    assert account.summary(TwoRanks()) == {}
-
-
 def test_spread_is_the_median_and_the_central_68_percent():
     result = spread(np.random.default_rng(1).normal(5, 2, 100_000))
     assert result == pytest.approx({"median": 5, "low": 3.01, "high": 6.99}, abs=0.05)
@@ -142,15 +136,14 @@ def test_energy_of_a_gpu_counts_for_its_rank(tmp_path, monkeypatch):
     assert energy_meter(1, 2, tmp_path)() == (pytest.approx(4.0), 0)
 
 
-def test_without_meters_there_is_no_energy(tmp_path, monkeypatch):
+def test_energy_is_that_of_the_meters_there_are(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert energy_meter(0, 1, tmp_path) is None
     account = PerformanceAccount(flop=1, batch_size=1, energy=iter([Energy(None, 1.0), Energy(None, 4.0)]).__next__)
     assert [account.add(row(1.0))["energy_j"] for _ in range(2)] == [1.0, 3.0]
-    assert PerformanceAccount(flop=1, batch_size=1).add(row(1.0)).get("energy_j") is None
-
-
-def test_the_energy_of_the_gpu_has_a_column_of_its_own():
+    alone = PerformanceAccount(flop=1, batch_size=1)
+    assert alone.add(row(1.0)).get("energy_j") is None
+    assert alone.summary(TwoRanks()) == {}  # of one step
     account = PerformanceAccount(flop=1, batch_size=1, energy=iter([Energy(5.0, 1.0), Energy(25.0, 4.0)]).__next__)
-    rows = [account.add(row(1.0)) for _ in range(2)]
+    rows = [account.add(row(1.0)) for _ in range(2)]  # that of the GPU has a column of its own
     assert [(each["energy_j"], each["energy_gpu_j"]) for each in rows] == [(6.0, 5.0), (23.0, 20.0)]

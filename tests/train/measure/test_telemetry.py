@@ -62,11 +62,6 @@ def test_resuming_forgets_steps_after_the_checkpoint_and_a_torn_line(tmp_path):
     assert shown == [(step, 1.0 if step <= 5 else 2.0) for step in range(1, 9)]
 
 
-def test_forgetting_without_a_file_is_nothing(tmp_path):
-    drop_rows_after(tmp_path / "metrics.jsonl", 3)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(("end", "left"), [(math.inf, ["8 s", "4 s", None]), (5, ["2 s", None])])
 def test_away_from_a_terminal_an_epoch_is_one_plain_line_with_the_time_that_is_left(end, left):
     """A job that is resumed after its first epoch, steps of two seconds."""
@@ -92,6 +87,8 @@ def test_an_epochs_line_weighs_rates_by_time():
 
 @pytest.mark.parametrize("step", [0, 3])
 def test_a_fresh_run_in_a_used_directory_starts_its_lines_anew(tmp_path, step):
+    drop_rows_after(tmp_path / "metrics.jsonl", step)  # there is none
+    assert list(tmp_path.iterdir()) == []
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row(s)) + "\n" for s in range(1, 6)))
     drop_rows_after(tmp_path / "metrics.jsonl", step)
     assert len(lines(tmp_path / "metrics.jsonl")) == step

@@ -121,12 +121,6 @@ def test_a_broken_newest_falls_back_with_a_warning(tmp_path, capsys, damage):
     assert "step-000000010.npz is broken" in capsys.readouterr().err
 
 
-def test_only_broken_checkpoints_are_an_error(tmp_path):
-    save(tmp_path, TrainingPosition(5, 1), variables(), NETWORK, keep=3).write_bytes(b"no zip")
-    with pytest.raises(WorkError, match="every checkpoint"):
-        restore([tmp_path], variables(), NETWORK)
-
-
 def test_an_array_that_does_not_match_the_digest_is_broken(tmp_path):
     path = save(tmp_path, TrainingPosition(5, 1), variables(), NETWORK, keep=3)
     with np.load(path) as file:

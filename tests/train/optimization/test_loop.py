@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from namsa.errors import WorkError
-from train.experiment.sections import Optimizer, Schedule, Training
+from train.experiment.sections import Schedule, Training
 from train.optimization import precision
 from train.optimization.loop import EpochPlan, learning_rate, make_step, rate_factor, train_epoch
 from train.optimization.losses import kernels
@@ -152,21 +152,6 @@ def test_a_scale_that_cannot_fall_further_ends_the_job():
     config = training(precision={"compute": "mixed_float16", "initial_loss_scale": 1.0})
     with pytest.raises(WorkError, match="diverged at step 1"):
         run(config, 1, poison=0)
-
-
-def test_a_policy_ends_with_its_context():
-    before = keras.config.dtype_policy()
-    with precision.policy("mixed_bfloat16"):
-        layer = keras.layers.Dense(1)
-    assert (layer.compute_dtype, layer.variable_dtype) == ("bfloat16", "float32")
-    assert keras.config.dtype_policy() == before
-
-
-def test_float16_on_the_wire_needs_a_loss_scale_too():
-    plain = LarsAdam(Optimizer())
-    assert precision.with_loss_scale(plain, training()) is plain
-    wired = precision.with_loss_scale(plain, training(exchange={"compression": "fp16"}))
-    assert isinstance(wired, keras.optimizers.LossScaleOptimizer)
 
 
 def test_warms_up_linearly_from_one_rank_to_all_then_steps_down():

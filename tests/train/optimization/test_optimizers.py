@@ -47,10 +47,12 @@ def run(optimizer, weights, gradients):
 
 
 @pytest.mark.parametrize("layer_rates", ["lars", "larc"])
-@pytest.mark.parametrize("lars", ["before", "after", "none"])
-def test_follows_the_algorithm(lars, layer_rates):
+@pytest.mark.parametrize(
+    ("lars", "trust"), [("before", 0.3), ("before", 0.02), ("after", 0.3), ("after", 0.02), ("none", 1)]
+)
+def test_follows_the_algorithm(lars, trust, layer_rates):
     weights, gradients = problem()
-    config = Optimizer(learning_rate=0.05, lars=lars, lars_trust=0.3, layer_rates=layer_rates)
+    config = Optimizer(learning_rate=0.05, lars=lars, lars_trust=trust, layer_rates=layer_rates)
     result = run(LarsAdam(config), weights, gradients)
     for a, b in zip(result, reference(weights, gradients, config, 0.05), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=3e-6)  # 1 − β₂ᵗ in float32
@@ -64,38 +66,8 @@ def test_without_lars_is_keras_adam():
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_after_moves_a_layer_by_a_fixed_fraction_of_its_norm_and_a_bias_by_adam():
-    weights, gradients = problem()
-    moved = run(LarsAdam(Optimizer(learning_rate=0.1, lars="after", lars_trust=0.5)), weights, gradients[:1])
-    fractions = [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(moved, weights, strict=True)]
-    assert fractions[0] == pytest.approx(0.05, rel=1e-4)
-    assert fractions[2] == pytest.approx(0.05, rel=1e-4)
-    np.testing.assert_allclose(np.abs(moved[1] - weights[1]), 0.1, rtol=1e-3)
-
-
-def test_before_is_blind_to_the_scale_of_a_layers_gradient():
-    weights, gradients = problem()
-    config = Optimizer(learning_rate=0.05, lars="before")
-    spiked = [[1000 * g if k == 2 else g for g in step] for k, step in enumerate(gradients)]
-    for index in (0, 2):
-        a = run(LarsAdam(config), weights, gradients)[index]
-        b = run(LarsAdam(config), weights, spiked)[index]
-        np.testing.assert_allclose(a, b, rtol=1e-5)
-
-
 def relative_steps(weights, result):
     return [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(result, weights, strict=True)]
-
-
-def test_larc_after_moves_no_layer_further_than_adam_and_none_further_than_trust():
-    weights, gradients = problem()
-    adam = run(LarsAdam(Optimizer(learning_rate=0.1, lars="none")), weights, gradients[:1])
-    for trust in (0.02, 0.2, 20.0):
-        config = Optimizer(learning_rate=0.1, lars="after", lars_trust=trust, layer_rates="larc")
-        result = relative_steps(weights, run(LarsAdam(config), weights, gradients[:1]))
-        for index in (0, 2):
-            expected = min(trust, relative_steps(weights, adam)[index])
-            assert result[index] == pytest.approx(expected, rel=1e-4)
 
 
 def test_adam_cancels_what_stands_before_it_and_not_what_stands_behind():

@@ -1,4 +1,4 @@
-"""Loss scales and arithmetic with fewer bits, on optimizers alone; `test_loop` and `test_ranks` have them in a step."""
+"""Loss scales and arithmetic with fewer bits, on optimizers alone; in a step they are in `test_loop`."""
 
 import keras
 import numpy as np
@@ -95,10 +95,14 @@ def test_logmax_leaves_room_for_the_sum_of_many_ranks():
     assert float(precision.log_max_scale(statistics, 12.0)) == pytest.approx(2.0**15, rel=1e-3)
 
 
-def test_logmax_is_at_hand_only_where_gradients_are_float16():
-    training = Training.model_validate({"epochs": 1, "precision": {"loss_scaling": "logmax"}})
+@pytest.mark.parametrize("loss_scaling", ["backoff", "logmax"])
+def test_loss_scales_are_at_hand_only_where_gradients_are_float16_also_on_the_wire(loss_scaling):
+    given = {"epochs": 1, "precision": {"loss_scaling": loss_scaling}}
+    training = Training.model_validate(given)
     plain = LarsAdam(training.optimizer)
     assert precision.with_loss_scale(plain, training) is plain
+    wired = precision.with_loss_scale(plain, Training.model_validate(given | {"exchange": {"compression": "fp16"}}))
+    assert isinstance(wired, keras.optimizers.LossScaleOptimizer)
 
 
 def dense(policy):
@@ -111,7 +115,9 @@ def dense(policy):
 @pytest.mark.parametrize(("policy", "digits"), [("mixed_bfloat16", 8), ("mixed_float16", 11)])
 def test_master_weights_are_float32_and_computation_is_not(policy, digits):
     """A step far below the spacing of the short numbers is not lost; the network's answers have only their digits."""
+    before = keras.config.dtype_policy()
     exact, short = dense("float32"), dense(policy)
+    assert keras.config.dtype_policy() == before
     assert {variable.dtype for variable in short.variables} == {"float32"}
     assert short.layers[0].compute_dtype == policy.removeprefix("mixed_")
     x = np.random.default_rng(6).normal(size=(32, 7)).astype(np.float32)

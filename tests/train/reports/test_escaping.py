@@ -31,7 +31,8 @@ def check(text, scripts=0):
     page = Page(text)
     assert page.tags.count("script") == scripts
     assert not [name for name, _ in page.attributes if name.startswith("on")]
-    assert all(value.startswith("data:image/") for name, value in page.attributes if name in ("src", "href"))
+    assert "link" not in page.tags
+    assert all(address.startswith("data:image/") for address in page.addresses)
     assert HOSTILE in page.text
     return page
 
@@ -42,6 +43,10 @@ def test_the_report(tmp_path):
     write_json(tmp_path / "evaluation.json", EVALUATION)
     page = check(write_report(tmp_path).read_text(encoding="utf-8"))
     assert page.text.count("alert('1')") >= 10
+    assert page.addresses
+    assert "http" not in page.text
+    assert not page.open
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_the_page_of_a_sample():

@@ -25,7 +25,7 @@ SUMMARY = TIMES | {
     "sustained_flop_per_s": 16e9,
     "sustained_variance": 4e18,
     "flop_per_s": SPREAD,
-    "memory_mib_per_rank": 100.0,
+    "memory_mib_per_rank": 1234.0,
 }
 
 
@@ -71,6 +71,7 @@ def test_sustained_has_its_window_and_peak_needs_a_profile():
         "1.6e+10, standard deviation 2e+09, variance 4e+18, over 1,200 steps; with reading and checkpoints"
     )
     assert words["peak FLOP/s of the convolutions, all ranks"] == NOT_MEASURED
+    assert words["memory of rank 0"] == "1,234 MiB"
     fewer = SUMMARY | {"wall_s": {"mean": 0.5, "variance": 0.01, "steps": 999}}
     said = performance({"ranks": 4, "performance": fewer}, None)["sustained FLOP/s of the convolutions, all ranks"]
     assert "over 999 steps, fewer than the 1,000 of Laanait et al. (2019)" in said
@@ -90,7 +91,9 @@ def test_local_sgd_has_its_synchronisations_in_the_facts_and_in_the_picture():
     words = performance({"performance": local}, None)[label]
     assert words == "7 in these steps, 2 s, 68% between 1 and 3; 0.25 s per step (mean)"
     steps = columns(step=range(1, 5), step_s=[1.0] * 4, comm_s=[0.1] * 4, data_s=[0.2] * 4)
-    assert list(time_parts(steps)) == ["computing", "communication", "waiting for data"]
+    assert {name: part[0] for name, part in time_parts(steps).items()} == pytest.approx(
+        {"computing": 0.7, "communication": 0.1, "waiting for data": 0.2}
+    )
     steps["sync_s"] = np.array([0.0, 0.4, 0.0, 0.4])
     parts = time_parts(steps)
     assert parts["synchronisation"].tolist() == [0.0, 0.4, 0.0, 0.4]

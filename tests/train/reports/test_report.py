@@ -5,14 +5,12 @@ import re
 import numpy as np
 import pytest
 from paths import CONFIGS
-from run_files import NETWORK, RIVAL, SPREAD, TIMES, Page, evaluation, write_metrics, write_picture
+from run_files import NETWORK, RIVAL, Page, evaluation, write_metrics
 
 from namsa.errors import InputError
 from train.experiment.experiment import load
 from train.reports import card_sections, figures
-from train.reports.report import STEP_COLUMNS
 from train.reports.results import write_json
-from train.reports.runs import read_steps
 from train.tasks.density.figures import sample_figure
 from train.tasks.density.pictures import Picture
 from train.tasks.reporting import write_report
@@ -31,21 +29,6 @@ def run_dir(tmp_path):
     write_json(tmp_path / "evaluation.json", evaluation())
     write_metrics(tmp_path, range(1, 30))
     return tmp_path
-
-
-def test_page_is_self_contained_and_escaped(run_dir):
-    write_picture(run_dir)
-    page = page_of(run_dir)
-    assert (run_dir / "report.html").is_file()
-    assert "script" not in page.tags
-    assert "link" not in page.tags
-    assert page.addresses
-    assert all(address.startswith("data:image/") for address in page.addresses)
-    assert "http" not in page.text
-    assert not {"b", "i"} & set(page.tags)
-    assert "quick <i>" in page.text
-    assert "MgO<b>" in page.text
-    assert not list(run_dir.glob(".*"))
 
 
 def test_headline_and_tables_say_what_the_numbers_say(run_dir):
@@ -106,14 +89,6 @@ def test_a_damaged_file_is_an_error(run_dir, name):
         write_report(run_dir)
 
 
-def test_parts_of_the_time_sum_to_the_step(tmp_path):
-    write_metrics(tmp_path, range(1, 5))
-    steps = read_steps(tmp_path / "metrics.jsonl", STEP_COLUMNS)
-    parts = figures.time_parts(steps)
-    assert parts["computing"] == pytest.approx(0.07)
-    assert sum(parts.values()) == pytest.approx(steps["step_s"])
-
-
 def test_binning_keeps_means_and_marks_empty_runs():
     x = np.arange(10.0)
     middle, mean = figures.binned(x, np.where(x < 2, np.nan, x), 5)
@@ -153,13 +128,6 @@ def test_truth_and_reconstruction_share_a_scale_and_the_difference_is_symmetric(
     assert mean.get_clim()[0] <= 100 <= mean.get_clim()[1]  # a scale of its own, so that it does not saturate
     assert difference.get_clim() == pytest.approx((-3, 3))
     assert len(patterns) == 2
-
-
-def test_the_memory_per_rank_is_reported(run_dir):
-    rates = {"sustained_flop_per_s": 1e9, "peak_flop_per_s": 2e9, "samples_per_s": SPREAD, "step_s": SPREAD}
-    run = {"ranks": 4, "performance": TIMES | rates | {"memory_mib_per_rank": 1234.0}}
-    write_json(run_dir / "evaluation.json", evaluation() | {"run": run})
-    assert "1,234 MiB" in page_of(run_dir).text
 
 
 @pytest.mark.parametrize(

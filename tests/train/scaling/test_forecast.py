@@ -1,6 +1,7 @@
-"""Steps that take too long to be measured are measured on a smaller image; see also `tests/train/test_main.py`."""
+"""What is told of a job before it begins: steps that are measured on a smaller image, samples, and memory."""
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from train.networks.registry import KINDS
 from train.ranks import reduction
 from train.scaling import forecast
 from train.scaling.forecast import MOST_FLOP, measurable, synchronisations
+from train.scaling.memory import GPUS_GIB, largest_batch, step_memory
 
 
 def test_a_large_network_is_measured_on_a_part_of_its_image():
@@ -81,3 +83,58 @@ def test_interfaces_that_a_manifest_lists_are_told_with_their_partners(tmp_path,
     found = forecast.forecast(experiment)
     assert all(entry.partner for entry in estimate.sampled(listed))
     assert found["simulation"]["samples"] == sum(not entry.skipped for entry in listed)
+
+
+V100, V100_32 = GPUS_GIB.values()
+
+
+def test_a_v100_of_16_gb_holds_one_sample_of_the_paper_and_none_in_float32():
+    """ "can only accommodate a training batch size of 1 [...] even in a float16 implementation" (section 6.2)."""
+    paper = load(CONFIGS / "paper.yaml")
+    assert largest_batch(paper, 27_600, V100) == 1
+    assert largest_batch(paper, 27_600, V100_32) > 1
+    wide = load(CONFIGS / "paper.yaml", ["training.precision.compute=float32"])
+    assert largest_batch(wide, 27_600, V100) == 0
+
+
+def test_the_sum_has_what_a_step_does_not_compute():
+    paper = load(CONFIGS / "paper.yaml")
+    one, many = (step_memory(paper, ranks, on_gpu=True) for ranks in (1, 27_600))
+    parameters = 220.4e6
+    assert one.weights == pytest.approx(6 * parameters, rel=0.01)  # float32, and a copy in float16
+    assert one.moments == pytest.approx(8 * parameters, rel=0.01)
+    sample = 1024 * 512 * 512
+    assert one.read_ahead >= (2 + 2 + 4) * sample  # one that waits; one as it is stored, and in float32
+    assert one.communication == 0
+    assert many.communication == pytest.approx(8 * parameters + 128 * 2**20, rel=0.01)
+    assert many[:6] == one[:6]
+
+
+def test_accumulation_and_recomputing_change_what_they_should():
+    plain, summed, lean = (
+        step_memory(load(CONFIGS / "paper.yaml", words), 1, on_gpu=True)
+        for words in ([], ["training.accumulate=2"], ["training.recompute=true"])
+    )
+    assert summed.gradients - plain.gradients == pytest.approx(881.6e6, rel=0.01)
+    assert lean.maps < 0.9 * plain.maps
+
+
+MEASURED = {
+    "quickstart": ("training.batch_size=4",),
+    "segment": ("training.batch_size=4",),
+    "classify": (),  # a residual network
+    "benchmark": ("training.batch_size=1", "training.precision.compute=mixed_float16"),
+    "paper_tenth": ("training.batch_size=4", "network.data_format=channels_last"),  # of channels first XLA has a part
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_sum_is_what_tensorflow_counts(name):
+    pytest.importorskip("tensorflow")
+    from step_memory import compared
+
+    experiment = load(CONFIGS / f"{name}.yaml", MEASURED[name])
+    if experiment.training.precision.compute == "mixed_float16" and "_fp16" in Path("/proc/cpuinfo").read_text():
+        pytest.skip("oneDNN has convolutions of float16 on this processor")
+    assert compared(experiment)["ratio"] == pytest.approx(1, abs=0.15)

@@ -42,14 +42,11 @@ def test_accumulated_gradients_are_ready_in_the_last_pass() -> None:
         assert gradient.ready_s == pytest.approx(3 * 0.3 + alone.ready_s)
 
 
-def test_a_rank_alone_waits_for_nobody() -> None:
-    assert efficiency(SUMMIT, LOAD, published.BASELINE, 1) == 1
-
-
 @pytest.mark.parametrize("strategy", published.STRATEGIES.values(), ids=published.STRATEGIES)
 def test_efficiency_falls_with_ranks_and_stays_between_zero_and_one(strategy: Strategy) -> None:
     values = [efficiency(SUMMIT, published.PAPER_WORKLOAD, strategy, 6 * 4**power) for power in range(7)]
     assert all(0 < value <= 1 for value in values)
+    assert efficiency(SUMMIT, LOAD, strategy, 1) == 1  # a rank alone waits for nobody
     assert values == sorted(values, reverse=True)
 
 

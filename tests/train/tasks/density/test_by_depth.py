@@ -120,19 +120,6 @@ def test_samples_without_bins_are_refused(opened):
         task_of(experiment).statistic(Projected(), [entry])
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("network.output_channels=1", "target.depth_bins 4 needs 4"),
-        ("training.loss.likelihood=laplace", "depth_bins is 4: set likelihood to none"),
-        ("simulation.method=scatter", "simulation.method to auto"),
-    ],
-)
-def test_what_does_not_fit_is_named(config, setting, message):
-    with pytest.raises(InputError, match=message):
-        load(config, [setting])
-
-
 def test_reconstruct_writes_the_bins_with_an_axis(opened, run_dir, tmp_path):
     _, dataset, present = opened
     record = dataset.read(next(entry.id for entry in present if entry.split == "dev"))
@@ -216,21 +203,25 @@ def test_the_unet_trains_and_reconstructs(config, run_dir, tmp_path):  # on the 
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"),
+    ("job", "setting", "message"),
     [
-        ("training.inputs.layout=scan", "gives no image of densities"),
-        ("target.depth_bins=1", "set target.depth_bins above 1"),
-        ("network.output_channels=4", "a voxel has one density: set it to 1"),
-        ("specimen.thickness_angstrom=[16, 20]", "give one specimen.thickness_angstrom"),
-        ("training.inputs.channels=virtual", "layout depth refocuses detector pixels"),
+        ([], "network.output_channels=1", "target.depth_bins 4 needs 4"),
+        ([], "training.loss.likelihood=laplace", "depth_bins is 4: set likelihood to none"),
+        ([], "simulation.method=scatter", "simulation.method to auto"),
+        (UNET, "training.inputs.layout=scan", "gives no image of densities"),
+        (UNET, "target.depth_bins=1", "set target.depth_bins above 1"),
+        (UNET, "network.output_channels=4", "a voxel has one density: set it to 1"),
+        (UNET, "specimen.thickness_angstrom=[16, 20]", "give one specimen.thickness_angstrom"),
+        (UNET, "training.inputs.channels=virtual", "layout depth refocuses detector pixels"),
         pytest.param(
+            UNET,
             "training.split.ways=2",
             "does not divide samples of training.inputs.layout depth",
             marks=needs("parts", "division"),
         ),
-        ("target.depth_bins=8", r"the data give \[16, 8, 8, 12\]"),
+        (UNET, "target.depth_bins=8", r"the data give \[16, 8, 8, 12\]"),
     ],
 )
-def test_what_does_not_fit_a_volume_is_named(config, setting, message):
+def test_what_does_not_fit_is_named(config, job, setting, message):
     with pytest.raises(InputError, match=message):
-        load(config, [*UNET, setting])
+        load(config, [*job, setting])

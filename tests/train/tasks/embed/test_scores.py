@@ -118,16 +118,18 @@ def test_many_points_have_the_centres_of_a_part_of_them(monkeypatch):
     np.testing.assert_array_equal(labels, np.repeat([0, 1], [200, 100]))
 
 
-def test_agreement_knows_no_names_of_groups():
-    groups = np.array([0, 0, 1, 1, 2, 2])
-    assert normalised_mutual_information(groups, np.array(["c", "c", "a", "a", "b", "b"])) == pytest.approx(1)
-    assert normalised_mutual_information(groups, [5, 5, 7, 7, 6, 6]) == pytest.approx(1)
-
-
-def test_independent_groups_do_not_agree():
-    assert normalised_mutual_information([0, 0, 1, 1], [0, 1, 0, 1]) == pytest.approx(0, abs=1e-12)
-    assert normalised_mutual_information([0, 0, 1, 1], [4, 4, 4, 4]) == pytest.approx(0, abs=1e-12)
-    assert normalised_mutual_information([3, 3], [4, 4]) == 1
+@pytest.mark.parametrize(
+    ("one", "other", "agreement"),
+    [
+        ([0, 0, 1, 1, 2, 2], ["c", "c", "a", "a", "b", "b"], 1),  # names of groups do not matter
+        ([0, 0, 1, 1, 2, 2], [5, 5, 7, 7, 6, 6], 1),
+        ([0, 0, 1, 1], [0, 1, 0, 1], 0),
+        ([0, 0, 1, 1], [4, 4, 4, 4], 0),
+        ([3, 3], [4, 4], 1),
+    ],
+)
+def test_groups_agree_or_are_independent(one, other, agreement):
+    assert normalised_mutual_information(one, np.array(other)) == pytest.approx(agreement, abs=1e-12)
 
 
 def test_agreement_is_the_mutual_information_over_the_mean_entropy():
