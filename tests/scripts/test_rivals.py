@@ -37,6 +37,20 @@ def stack(name="one", scale=3.0):
     )
 
 
+def noisy(monkeypatch, noise_of, **axes):
+    """Images of a new method are the truth with noise of a size that settings say; returns the settings asked for."""
+    asked = []
+
+    def images(method, one, settings, options):
+        asked.append(settings)
+        noise = np.random.default_rng(1).normal(size=SHAPE) * noise_of(settings)
+        return {"images": [[one.truth["density"] + noise] * 2], "cpu_seconds": [1], "losses": []}
+
+    monkeypatch.setattr(search, "images", images)
+    monkeypatch.setitem(search.SEARCH, "new", axes)
+    return asked
+
+
 def test_an_object_is_sampled_where_the_target_is(monkeypatch):
     step, first = np.array([0.25, 0.3]), np.array([1.1, 2.3])
     y, x = (s * np.arange(n) - f for s, n, f in zip(step, (48, 50), first, strict=True))
@@ -70,12 +84,7 @@ def test_the_search_finds_settings_iterations_window_and_line(monkeypatch):
 
 
 def test_a_search_that_diverges_is_no_choice(monkeypatch):
-    def images(method, one, settings, options):
-        image = one.truth["density"] * (np.nan if settings["rate"] == 1 else 1)
-        return {"images": [[image, image]], "cpu_seconds": [1], "losses": []}
-
-    monkeypatch.setattr(search, "images", images)
-    monkeypatch.setitem(search.SEARCH, "new", {"rate": (1, 2)})
+    noisy(monkeypatch, lambda settings: np.nan if settings["rate"] == 1 else 0, rate=(1, 2))
     assert search.search("new", [stack()], "density", OPTIONS).settings == {"rate": 2}
 
 
@@ -91,15 +100,7 @@ def test_the_border_does_not_count():
 
 
 def test_a_search_begins_where_it_is_told_to_and_leaves_other_settings(monkeypatch):
-    asked = []
-
-    def images(method, one, settings, options):
-        asked.append(settings)
-        noise = np.random.default_rng(1).normal(size=SHAPE) * (settings["rate"] != 2)
-        return {"images": [[one.truth["density"] + noise] * 2], "cpu_seconds": [1], "losses": []}
-
-    monkeypatch.setattr(search, "images", images)
-    monkeypatch.setitem(search.SEARCH, "new", {"rate": (1, 2, 3), "object": ("a", "b")})
+    asked = noisy(monkeypatch, lambda settings: settings["rate"] != 2, rate=(1, 2, 3), object=("a", "b"))
     options, begin = argparse.Namespace(axes=["rate"]), {"rate": 3, "object": "b"}
     assert search.search("new", [stack()], "density", options, begin).settings == {"rate": 2, "object": "b"}
     assert {settings["object"] for settings in asked} == {"b"}
@@ -152,12 +153,7 @@ def test_a_case_tells_what_a_microscope_knows_and_no_more(tmp_path):
 
 
 def test_without_a_thickness_the_search_assumes_one(monkeypatch):
-    def images(method, one, settings, options):
-        noise = np.random.default_rng(1).normal(size=SHAPE) * (settings["thickness_angstrom"] != 25)
-        return {"images": [[one.truth["density"] + noise] * 2], "cpu_seconds": [1], "losses": []}
-
-    monkeypatch.setattr(search, "images", images)
-    monkeypatch.setitem(search.SEARCH, "new", {"rate": (1,)})
+    noisy(monkeypatch, lambda settings: settings["thickness_angstrom"] != 25, rate=(1,))
     untold = replace(stack(), provenance={})
     best = search.search("new", [untold], "density", OPTIONS).settings
     assert best == {"thickness_angstrom": 25, "rate": 1}

@@ -1,4 +1,4 @@
-"""Starting again, with jobs that take no time: small scripts that leave what a real one would."""
+"""Signals, and starting again: with jobs that take no time, small scripts that leave what a real one would."""
 
 import os
 import signal
@@ -10,6 +10,7 @@ import pytest
 from paths import ROOT
 
 from namsa.errors import InputError, WorkError
+from train.ranks.signals import STOPPING, listen
 from train.ranks.supervise import RestartPolicy, launcher_command, progress_marker, supervise, write_exit_code
 
 AT_ONCE = {"pause_s": 0.0}
@@ -144,3 +145,41 @@ def test_a_signal_reaches_the_job_once_and_ends_the_supervisor(tmp_path, launche
         os.killpg(process.pid, signal.SIGINT)
         assert process.communicate(timeout=20)[0] == f"{handed_on}\n"
     assert process.returncode == 130
+
+
+@pytest.fixture(params=STOPPING)
+def number(request):
+    """A signal with its default action: one that is ignored, as SIGHUP under nohup, stays so."""
+    before = signal.signal(request.param, signal.SIG_DFL)
+    yield request.param
+    signal.signal(request.param, before)
+
+
+def test_a_signal_interrupts_unless_it_is_deferred(number):
+    before = signal.getsignal(number)
+    with listen() as request:
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+        with request.deferred():
+            request.signal_name = None
+            os.kill(os.getpid(), number)
+        assert request.signal_name == number.name
+        with pytest.raises(KeyboardInterrupt):
+            request.check()
+        request.agreed = True
+        request.check()
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_ctrl_c_interrupts_always():
+    with listen() as request, request.deferred():
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_without_a_signal_nothing_is_requested():
+    with listen() as request:
+        request.check()
+        assert request.signal_name is None

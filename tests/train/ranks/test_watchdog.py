@@ -1,6 +1,5 @@
 """Which rank is named: by rules alone, by watchdogs in simulated time, on sockets, and in a job with a stopped rank."""
 
-import multiprocessing
 import os
 import socket
 import time
@@ -14,7 +13,7 @@ from simulated_network import Network
 from train.ranks.datagrams import FAILED, KEY_BYTES, LEFT, SIZE, Codec
 from train.ranks.protocol import Alone
 from train.ranks.stalls import IDLE, READING, STEPPING, WRITING, RankState, describe, most_telling, suspects
-from train.ranks.watchdog import SPARE_DATAGRAMS, Watchdog, watch
+from train.ranks.watchdog import SPARE_DATAGRAMS, watch
 
 KEY = bytes(range(KEY_BYTES))
 
@@ -272,6 +271,15 @@ def test_a_flood_neither_ends_nor_slows_a_job(network, pair, capsys):
     assert "rank 1 on b (silent since " in messages[0][0]
 
 
+def test_a_job_that_stalls_ends_though_a_flood_hides_its_other_ranks(network):
+    watchdogs, messages = network.watchdogs(2, 0.1)
+    flood(watchdogs)
+    network.advance_until(lambda: watchdogs[0].flooded)
+    watchdogs[0].enter(3, STEPPING)
+    network.advance_until(lambda: messages[0])
+    assert " in step 3 since " in messages[0][0]
+
+
 # ---- On sockets -----------------------------------------------------------------------------------------------------
 
 
@@ -291,31 +299,6 @@ def test_ranks_hear_each_other():
         return heard
 
     assert thread_ranks.run([[0, 1]], others) == [{1}, {0}]
-
-
-def test_a_job_that_stalls_ends_though_another_process_floods_it():
-    messages = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
-        own.bind(("127.0.0.1", 0))
-        watchdog = Watchdog(0, ["a", "b"], own, [own.getsockname()], KEY, 0.1, end=messages.append)
-        sender = multiprocessing.get_context("fork").Process(target=send_without_end, args=(own.getsockname(),))
-        sender.start()
-        try:
-            watchdog.start()
-            wait_for(lambda: watchdog.flooded)
-            watchdog.enter(3, STEPPING)
-            wait_for(lambda: messages)
-        finally:
-            sender.kill()
-            sender.join()
-            watchdog.close()
-    assert " in step 3 since " in messages[0]
-
-
-def send_without_end(address):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
-        for number in count():
-            udp_socket.sendto(bytes([number % 256]) * (SIZE if number % 3 else 1000), address)
 
 
 def test_steps_are_told_as_batches_are_taken():
