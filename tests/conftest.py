@@ -18,12 +18,8 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # channels first, on older 
 MOST_WORKERS = 4
 STARTS_JOBS = (
     "scripts/test_batch.py",
-    "train/strategies/source/memory/test_memory_job.py",
-    "train/test_paper_tenth.py",
-    "train/optimization/test_kills.py",
     "train/ranks/test_faults.py",
     "train/ranks/test_mpi.py",
-    "train/ranks/test_ranks.py",
     "train/ranks/test_reduction.py",
     "train/ranks/test_watchdog.py",
     "train/staging/test_stage.py",
@@ -33,6 +29,8 @@ STARTS_JOBS = (
     "train/strategies/exchange/local_sgd/test_local_sgd.py",
     "train/strategies/exchange/sharded/test_sharded.py",
     "train/strategies/exchange/test_restarts.py",
+    "train/strategies/source/test_jobs.py",
+    "train/test_jobs.py",
     "train/test_main.py",
 )
 

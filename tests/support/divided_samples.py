@@ -1,9 +1,7 @@
 """Samples of random numbers in a shard, and experiments that divide them over two ranks."""
 
-import numpy as np
 import synthetic
 
-from namsa import Sample
 from namsa.dataset import records
 from namsa.dataset.entry import Entry
 from namsa.dataset.shard_writer import ShardWriter
@@ -37,19 +35,9 @@ def experiment(layout, axis, tiles=None, data_format="channels_last", **inputs):
 
 def write(folder, job, tiles, count=4):
     """The entries of `count` samples in a shard."""
-    y, x = (np.arange(n) * length / n for n, length in zip(SCAN, (6.0, 9.0), strict=True))  # they fill the cell
-    positions = np.meshgrid(y, x, indexing="ij")
     with ShardWriter(shard_path(folder, 0)) as writer:
         for seed in range(count):
-            rng = np.random.default_rng(seed)
-            provenance = synthetic.sample(seed).provenance | {
-                "scan_shape": list(SCAN),
-                "positions_angstrom": np.stack(positions, -1).reshape(-1, 2).tolist(),
-                "config_hash": "0",
-            }
-            cbed = rng.exponential(1 / 96, (SCAN[0] * SCAN[1], *DETECTOR)).astype(np.float32)
-            density = rng.uniform(0, 4, job.sample_shapes()[1]).astype(np.float32)
-            sample = Sample(cbed, density, np.zeros((8, 12), np.float32), provenance)
+            sample = synthetic.sample(seed, SCAN, job.sample_shapes()[1], config_hash="0")
             writer.put(f"sample-{seed}", records.encode(sample, "float32", tiles))
     names = [f"sample-{seed}" for seed in range(count)]
     return [Entry(name, name, "X", "P1", (0, 0, 1), 20.0, seed, "train") for seed, name in enumerate(names)]

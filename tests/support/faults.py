@@ -15,6 +15,7 @@ from kills import CHANGES, Job
 from tiny import lines, rows, write_config
 
 from namsa.dataset import drawn, manifest
+from namsa.errors import WorkError
 from train.optimization import checkpoint
 from train.phases import connect, training
 
@@ -94,6 +95,26 @@ def not_finite_on_rank_1(rank):
     training.train_epoch = train_epoch
 
 
+def no_configuration_on_rank_1(rank):
+    whole = connect.load
+    connect.load = lambda path, overrides=(): whole(path.with_name("none.yaml") if rank else path, overrides)
+
+
+def on_fire_on_rank_1(rank):
+    whole = training.train_epoch
+
+    def train_epoch(step, batches, config, plan, **named):
+        def burning():
+            for index, batch in enumerate(batches):
+                if (rank, plan.epoch, index) == (1, 1, 2):
+                    raise WorkError("the disk is on fire")
+                yield batch
+
+        yield from whole(step, burning(), config, plan, **named)
+
+    training.train_epoch = train_epoch
+
+
 def main(out: Path) -> None:
     write_config(out, **CHANGES)
     stopped = out / "stopped"
@@ -104,6 +125,8 @@ def main(out: Path) -> None:
         "another network": job(out, "another", "network.growth=5", run_dir=stopped),
         "fewer ranks": job(out, "fewer", ranks=1, run_dir=stopped),
         "rows": rows(stopped),
+        "no configuration": job(out, "none", prepare=no_configuration_on_rank_1),
+        "on fire": job(out, "fire", prepare=on_fire_on_rank_1),
         "other configuration": job(out, "configuration", prepare=other_configuration),
         "other samples": job(out, "samples", prepare=other_samples),
         "killed": job(out, "killed", prepare=lambda rank: signal_rank_1(rank, signal.SIGKILL)),

@@ -125,7 +125,8 @@ def become(request: Request) -> None:
         sys.path[0], sys.argv = "", ["-c", *rest[1:]]
         exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
     else:
-        sys.path[0], sys.argv = os.path.dirname(os.path.abspath(kind)), arguments
+        sys.path.insert(0, os.path.dirname(os.path.abspath(kind)))  # before this folder, which tests have on their path
+        sys.argv = arguments
         runpy.run_path(kind, run_name="__main__")
     sys.exit()
 

@@ -19,9 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import tiny
 from horovod.runner.http.http_server import RendezvousServer
 from local_ranks import gloo_variables, slots
-from tiny import CONFIG, lines, newest, numbers, write_config
+from tiny import CONFIG, lines, numbers, write_config
 
 import train.main
 import train.optimization.checkpoint
@@ -107,15 +108,9 @@ class Job:
 
 
 def differences(run_dir: Path, undisturbed: Path) -> list[str]:
-    """What is not equal, bit for bit: steps' numbers, arrays of the last checkpoint, the evaluation."""
-    (name, found), (wanted_name, wanted) = newest(run_dir), newest(undisturbed)
-    differ = [f"checkpoint {name}"] * (name != wanted_name)
-    differ += [f"array {key}" for key in wanted if found[key].tobytes() != wanted[key].tobytes()]
-    steps = zip(numbers(run_dir), numbers(undisturbed), strict=False)
-    differ += [f"step {theirs['step']}: {ours} {theirs}" for ours, theirs in steps if ours != theirs]
-    differ += ["number of steps"] * (len(numbers(run_dir)) != len(numbers(undisturbed)))
+    """What is not equal, bit for bit, the evaluation included."""
     samples = [json.loads((path / "evaluation.json").read_text())["samples"] for path in (run_dir, undisturbed)]
-    return differ + ["evaluation"] * (samples[0] != samples[1])
+    return tiny.differences(run_dir, undisturbed) + ["evaluation"] * (samples[0] != samples[1])
 
 
 def disturb(job: Job, run_dir: Path, steps: int, duration_s: float, chance: random.Random) -> str | None:

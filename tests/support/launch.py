@@ -10,10 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from paths import ROOT
+from paths import ROOT, SUPPORT
 
 Ended = subprocess.CompletedProcess[str]
-SUPPORT = ROOT / "tests" / "support"
 
 
 @cache
@@ -54,14 +53,14 @@ def horovodrun(
 
 
 def on_ranks(name: str, out: Path, *arguments: object, ranks: int = 2) -> tuple[list[Any], str]:
-    """Runs a script of this folder on every rank; returns what each has written into OUT/RANK.json, and the output."""
+    """Runs a test or a script of this folder on every rank; returns what each wrote, OUT/RANK.json, and the output."""
     ended = horovodrun(SUPPORT / name, out, *arguments, ranks=ranks)
     assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(ranks)], ended.stdout
 
 
 def script(name: str, *arguments: object) -> str:
-    """Runs a script of this folder, which must end well. Returns what it prints."""
+    """Runs a test or a script of this folder, which must end well. Returns what it prints."""
     ended = run(forked_python(), SUPPORT / name, *arguments, timeout=400)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

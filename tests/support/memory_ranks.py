@@ -1,4 +1,4 @@
-"""A job whose samples the ranks keep in memory, and the same from the disk: OUT/RANK.json; `test_memory_job.py`.
+"""A job whose samples the ranks keep in memory, and the same from the disk: OUT/RANK.json; `test_jobs.py`.
 
     python tests/support/memory_ranks.py OUT WAYS [resumed] [hdf5]
 
@@ -11,10 +11,9 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import yaml
 from kernel_counts import read_counts
-from tiny import CONFIG, newest, numbers
+from tiny import CONFIG, differences, numbers
 
 import train.main
 from namsa.dataset import lmdb_structure, manifest
@@ -79,10 +78,7 @@ def main(out, ways, others):
     run("memory", memory)
     if reduction.rank() == 0:
         for name in (*others, "memory"):
-            (ours_name, ours), (theirs_name, theirs) = newest(out / name), newest(out / "disk")
-            same = ours_name == theirs_name and numbers(out / name) == numbers(out / "disk")
-            found["differ"] += [] if same else [f"{name} steps"]
-            found["differ"] += [f"{name} {key}" for key in theirs if not np.array_equal(ours[key], theirs[key])]
+            found["differ"] += [f"{name} {each}" for each in differences(out / name, out / "disk")]
         found["steps"] = len(numbers(out / "disk"))
     found["asked"] = [each.get("asked") for each in found["asked"]]
     (out / f"{reduction.rank()}.json").write_text(json.dumps(found))

@@ -6,4 +6,5 @@ ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "configs"
 BENCH = ROOT / "scripts" / "bench"
 DATA = ROOT / "tests" / "data"
+SUPPORT = ROOT / "tests" / "support"
 REFERENCE = ROOT / "tests" / "reference"

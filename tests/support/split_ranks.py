@@ -8,7 +8,6 @@ neighbours' networks, or all of them.
 
 import json
 import sys
-import time
 from functools import partial
 from itertools import islice, product
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from two_ranks import digest, metered
+from exchange_ranks import digest, metered
 
 from fcdensenet import keras_layers
 from fcdensenet.build import build
@@ -228,8 +227,8 @@ def main(out, ways, cases):
     sections = {"epochs": 1, "exchange": {"groups": 1}, "split": {"ways": ways}}
     reduction.start(Training.model_validate(sections))
     rank, groups, all_to_all = reduction.rank(), reduction.size() // ways, reduction.all_to_all
-    first, sent, names, started = cases[0], [], [], time.perf_counter()
-    found = {"digests": {}, "rows": {}, "seconds": {}}
+    first, sent, names = cases[0], [], []
+    found = {"digests": {}, "rows": {}}
     reduction.all_to_all = metered(sent, rank % ways, names)
     for name in cases:
         case = first if name == RESTART else name
@@ -257,7 +256,6 @@ def main(out, ways, cases):
             found["messages"] = [len(sent) / STEPS, len(names), len(set(names)), counts.exchanges]
         if rank == 0:
             np.savez(out / f"{name}.npz", **arrays)
-        found["seconds"][name] = round(time.perf_counter() - started, 1)
         (out / f"{rank}.json").write_text(json.dumps(found))
     reduction.stop()
 

@@ -45,14 +45,14 @@ def experiment(**training):
     return Experiment.model_validate(tree)
 
 
-def sample(seed):
+def sample(seed, scan=SCAN, target=TARGET, **more):
     """Random patterns and density; the scan fills the cell, so that mirrors are symmetries."""
     rng = np.random.default_rng(seed)
     extent = (6.0, 9.0)
-    y, x = (np.arange(n) * length / n for n, length in zip(SCAN, extent, strict=True))
+    y, x = (np.arange(n) * length / n for n, length in zip(scan, extent, strict=True))
     provenance = {
         "aberrations": {},
-        "scan_shape": list(SCAN),
+        "scan_shape": list(scan),
         "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2).tolist(),
         "extent_angstrom": list(extent),
         "grid_shape": list(TARGET),
@@ -61,8 +61,9 @@ def sample(seed):
         "density_sampling_angstrom": [length / n for length, n in zip(extent, TARGET, strict=True)],
         "density_origin_angstrom": [0.0, 0.0],
     }
-    patterns = rng.exponential(1 / 96, (6, *DETECTOR)).astype(np.float32)
-    return Sample(patterns, rng.uniform(0, 4, TARGET).astype(np.float32), np.zeros(TARGET, np.float32), provenance)
+    patterns = rng.exponential(1 / 96, (scan[0] * scan[1], *DETECTOR)).astype(np.float32)
+    density = rng.uniform(0, 4, target).astype(np.float32)
+    return Sample(patterns, density, np.zeros(TARGET, np.float32), provenance | more)
 
 
 def dataset(count):

@@ -35,8 +35,8 @@ def no_reports():
 
 @pytest.fixture(scope="session")
 def together(tmp_path_factory):
-    """(folder, what each of four ranks has found); see `four_ranks`. The tests that take it run on one worker."""
-    import four_ranks  # which imports Horovod, absent where JAX computes
+    """(folder, what each of four ranks has found); see `exchange_ranks`. The tests that take it run on one worker."""
+    import exchange_ranks  # which imports Horovod, absent where JAX computes
 
-    out = tmp_path_factory.mktemp("four_ranks")
-    return out, launch.on_ranks("four_ranks.py", out, ranks=four_ranks.RANKS)[0]
+    out = tmp_path_factory.mktemp("exchange_ranks")
+    return out, launch.on_ranks("exchange_ranks.py", out, ranks=exchange_ranks.RANKS)[0]

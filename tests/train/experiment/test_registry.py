@@ -50,6 +50,7 @@ def test_kinds_differ_in_the_hash_of_a_configuration_and_defaults_do_not():
         ({"lag": 1}, r"unknown key exchange\.lag; did you mean groups"),
         ({"kind": "ring"}, "exchange: kind 'ring' is none of allreduce, hybrid, lag, local_sgd, sharded"),
         ({"kind": "lag", "of": {"kind": "sharded"}}, "exchange.of: kind 'sharded' is none of allreduce, hybrid"),
+        ({"kind": "local_sgd"}, "exchange.synchronise: Field required"),
         ({"groups": -3}, r"exchange.groups: .* \(given -3\); groups is: number of gradient groups"),
         ("sharded", r"exchange: a section is needed, as {kind: allreduce} \(given 'sharded'\)"),
     ],
@@ -57,6 +58,58 @@ def test_kinds_differ_in_the_hash_of_a_configuration_and_defaults_do_not():
 def test_a_fault_is_told_with_the_path_and_the_keys_of_its_kind(exchange, message):
     with pytest.raises(InputError, match=message):
         training(exchange=exchange)
+
+
+LEAST = {"hybrid": {"node_ranks": 2, "leaders": 2}, "lag": {}, "local_sgd": {"synchronise": 2}, "sharded": {}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "sections", "message"),
+    [
+        ("hybrid", {}, {"split": {"ways": 2}}, r"split\.ways 2 does not go with exchange\.kind hybrid, .* of its own"),
+        ("hybrid", {"leaders": 3}, {}, "leaders 3 is more than the 2 ranks of a node"),
+        ("hybrid", {"hierarchical": True}, {}, "unknown key exchange.hierarchical"),
+        ("hybrid", {"groups": 0}, {}, "greater than or equal to 1"),
+        (
+            "lag",
+            {},
+            {"split": {"ways": 2}},
+            "ways 2 does not go with exchange.kind lag, .* gradients of different steps",
+        ),
+        (
+            "lag",
+            {},
+            {"checkpoints": {"every_steps": 2}},
+            "checkpoints.every_steps 2 does not go with exchange.kind lag",
+        ),
+        ("lag", {}, {"checkpoints": {"every_seconds": 9}}, "every_seconds 9.0 does not go .* set .* to None"),
+        ("lag", {"of": {"kind": "local_sgd"}}, {}, "kind 'local_sgd' is none of allreduce"),
+        ("local_sgd", {}, {"accumulate": 2}, "accumulate 2 does not go with exchange.kind local_sgd.* accumulate to 1"),
+        ("local_sgd", {}, {"precision": {"compute": "mixed_float16"}}, "compute mixed_float16 .* loss scales"),
+        ("local_sgd", {}, {"split": {"ways": 2}}, "split.ways 2 .* different weights"),
+        ("local_sgd", {}, {"checkpoints": {"every_steps": 2}}, "checkpoints.every_steps 2"),
+        ("local_sgd", {"average_moments": True, "precision": 16}, {}, "precision is 16"),
+        ("local_sgd", {"precision": "adaptive"}, {}, "8, 16, 24 or 32"),
+        ("local_sgd", {"compression": "fp16"}, {}, "unknown key exchange.compression"),
+        ("sharded", {"lag": 1}, {}, "unknown key exchange.lag"),
+        ("sharded", {"hierarchical": True}, {}, "unknown key exchange.hierarchical"),
+        ("sharded", {"contiguous": True}, {}, "unknown key exchange.contiguous"),
+        ("sharded", {"transfer": {"precision": "adaptive"}}, {}, "needs threshold"),
+        ("sharded", {"transfer": {"precision": 12}}, {}, "'adaptive', 8, 16, 24 or 32"),
+        ("sharded", {"transfer": {"bits": 8}}, {}, "unknown key exchange.transfer.bits"),
+        ("sharded", {}, {"precision": {"loss_scaling": "logmax", "compute": "mixed_float16"}}, ".* to backoff"),
+        ("sharded", {}, {"checkpoints": {"every_seconds": 9}}, "every_seconds 9.0 .* no clock in common"),
+    ],
+)
+def test_what_does_not_go_with_a_kind_is_refused(kind, changes, sections, message):
+    least = {"kind": kind} | LEAST[kind]
+    assert training(exchange=least).exchange.kind == kind
+    with pytest.raises(InputError, match=message):
+        training(exchange=least | changes, **sections)
+
+
+def test_local_steps_go_with_bfloat16_which_needs_no_loss_scale():
+    training(exchange={"kind": "local_sgd", "synchronise": 2}, precision={"compute": "mixed_bfloat16"})
 
 
 @pytest.mark.parametrize(

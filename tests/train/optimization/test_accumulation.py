@@ -1,6 +1,6 @@
 """Gradients of several batches before one update, against as many ranks and against one larger batch."""
 
-import four_ranks
+import exchange_ranks
 import keras
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction
 
-PARTS = four_ranks.RANKS
+PARTS = exchange_ranks.RANKS
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,17 +23,17 @@ def alone():
 
 
 def single_samples():
-    """The samples of `four_ranks.batches`, one by one."""
-    for x, y in four_ranks.batches():
+    """The samples of `exchange_ranks.batches`, one by one."""
+    for x, y in exchange_ranks.batches():
         yield from zip(tf.split(x, PARTS), tf.split(y, PARTS), strict=True)
 
 
 def configured(**sections):
-    tree = four_ranks.configured({}).model_dump()
+    tree = exchange_ranks.configured({}).model_dump()
     return Training.model_validate(tree | sections)
 
 
-def trained(config, model, batches, steps=four_ranks.STEPS):
+def trained(config, model, batches, steps=exchange_ranks.STEPS):
     """(rows, optimizer) after `steps` updates of `model`."""
     optimizer = precision.with_loss_scale(LarsAdam(config.optimizer), config)
     optimizer.build(model.trainable_variables)
@@ -51,16 +51,16 @@ def assert_same_weights(one, other, tolerance=2e-6):
 @pytest.mark.parametrize("exchange", [{}, pytest.param({"kind": "lag"}, marks=needs("lag"))])
 def test_four_batches_of_one_are_a_batch_of_four(exchange):
     """And so four ranks of one batch each, which `test_reduction` compares with a batch of four."""
-    parts, whole = four_ranks.small_model(seed=0), four_ranks.small_model(seed=0)
+    parts, whole = exchange_ranks.small_model(seed=0), exchange_ranks.small_model(seed=0)
     rows, _ = trained(configured(exchange=exchange, accumulate=PARTS), parts, single_samples())
-    wanted, _ = trained(configured(exchange=exchange), whole, four_ranks.batches())
+    wanted, _ = trained(configured(exchange=exchange), whole, exchange_ranks.batches())
     assert_same_weights(parts, whole)
     for key in ("huber", "l2", "grad_norm"):
         np.testing.assert_allclose([row[key] for row in rows], [row[key] for row in wanted], rtol=1e-5)
 
 
 def test_a_row_counts_all_batches_of_the_step():
-    rows, _ = trained(configured(accumulate=PARTS, batch_size=1), four_ranks.small_model(), single_samples())
+    rows, _ = trained(configured(accumulate=PARTS, batch_size=1), exchange_ranks.small_model(), single_samples())
     for number, row in enumerate(rows, start=1):
         assert row["step"] == number
         assert row["samples_per_s"] == pytest.approx(PARTS / row["step_s"])
@@ -69,8 +69,8 @@ def test_a_row_counts_all_batches_of_the_step():
 
 def test_the_rate_scales_as_with_as_many_ranks():
     schedule = {"warmup_epochs": 0}
-    rows, _ = trained(configured(accumulate=PARTS, schedule=schedule), four_ranks.small_model(), single_samples())
-    assert rows[0]["lr"] == pytest.approx(PARTS * four_ranks.RATE)
+    rows, _ = trained(configured(accumulate=PARTS, schedule=schedule), exchange_ranks.small_model(), single_samples())
+    assert rows[0]["lr"] == pytest.approx(PARTS * exchange_ranks.RATE)
 
 
 def test_moving_averages_are_those_of_as_many_ranks():
@@ -103,9 +103,9 @@ def test_a_batch_that_is_not_finite_skips_the_whole_update_and_no_other():
 
     # The model stays float32: a loss scale of a power of two changes no bit.
     config = configured(accumulate=PARTS, precision={"compute": "mixed_float16", "initial_loss_scale": 1024.0})
-    model, wanted = four_ranks.small_model(seed=0), four_ranks.small_model(seed=0)
+    model, wanted = exchange_ranks.small_model(seed=0), exchange_ranks.small_model(seed=0)
     rows, optimizer = trained(config, model, poisoned())
-    trained(config, wanted, without_the_second(), steps=four_ranks.STEPS - 1)
+    trained(config, wanted, without_the_second(), steps=exchange_ranks.STEPS - 1)
     assert [row["loss_scale"] for row in rows] == [1024, 1024, 512, 512, 512]
-    assert int(optimizer.iterations) == four_ranks.STEPS - 1
+    assert int(optimizer.iterations) == exchange_ranks.STEPS - 1
     assert_same_weights(model, wanted, tolerance=1e-7)

@@ -7,14 +7,14 @@ import sys
 
 import numpy as np
 import pytest
-from paths import ROOT
+from paths import ROOT, SUPPORT
 
 pytestmark = pytest.mark.gpu
 ON_PROCESSOR = {"JAX_PLATFORMS": "cpu"}
 
 
 def run(environment, *words):
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(ROOT), str(SUPPORT), os.environ.get("PYTHONPATH", "")])
     exact = {"KERAS_BACKEND": "jax", "JAX_DEFAULT_MATMUL_PRECISION": "highest", "PYTHONPATH": paths}
     given = os.environ | exact | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | environment
     done = subprocess.run(
@@ -41,7 +41,7 @@ def train(folder, environment, *changes):
 
 def test_numbers_on_a_gpu_are_those_on_a_processor(tmp_path):
     for name, environment in (("gpu", {}), ("cpu", ON_PROCESSOR)):
-        run(environment, ROOT / "tests/support/number_cases.py", tmp_path / f"{name}.npz")
+        run(environment, ROOT / "tests/train/test_backends.py", tmp_path / f"{name}.npz")
     with np.load(tmp_path / "gpu.npz") as found, np.load(tmp_path / "cpu.npz") as expected:
         assert set(found) == set(expected)
         for name in expected:

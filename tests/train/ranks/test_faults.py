@@ -20,6 +20,8 @@ def found(tmp_path_factory):
     ("fault", "code", "message"),
     [
         ("another network", 2, "is of a network with growth 4, the configuration says 5: use another --run-dir"),
+        ("no configuration", 2, "error: cannot read the configuration"),
+        ("on fire", 1, "error: the disk is on fire"),
         ("other configuration", 2, "error: the configuration's hash is "),
         ("other samples", 2, "error: the digest of the samples' ids is "),
         ("too few", 2, "error: 8 training samples are too few for 2 ranks with batches of 5"),

@@ -1,14 +1,16 @@
-"""Averages of gradients in groups, among four ranks and against the same written by hand for one."""
+"""Averages among two and four ranks, against the same written by hand for one, and what Horovod did for them."""
 
+import math
 import os
 
-import four_ranks
+import exchange_ranks
 import horovod.tensorflow
+import launch
 import numpy as np
 import pytest
 import tensorflow as tf
 import timelines
-from four_ranks import Alone, assert_close
+from exchange_ranks import Alone, assert_close
 
 from namsa import installation
 from namsa.errors import InputError
@@ -18,27 +20,113 @@ from train.experiment.sections import Training
 from train.ranks import reduction, wire
 
 
-@pytest.mark.slow
-def test_all_ranks_have_the_same_weights(together):
-    for name in four_ranks.TRAINED:
-        assert len({found["digest"][name] for found in together[1]}) == 1, name
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """(folder, what each of two ranks has found)."""
+    out = tmp_path_factory.mktemp("pair")
+    return out, launch.on_ranks("exchange_ranks.py", out)[0]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", four_ranks.GROUPED)
-def test_no_gradient_is_lost_or_misplaced(together, name):
-    assert [found["exact"][name] for found in together[1]] == [0.0] * four_ranks.RANKS
+@pytest.mark.parametrize("ranks", ["pair", "together"])
+def test_all_ranks_have_the_same_weights(request, ranks):
+    _, (first, *others) = request.getfixturevalue(ranks)
+    assert first["digest"].keys() == (exchange_ranks.OF_TWO if ranks == "pair" else exchange_ranks.TRAINED).keys()
+    for found in others:
+        assert found["digest"] == first["digest"]
 
 
 @pytest.mark.slow
-def test_four_ranks_are_one_with_four_times_the_batch(together):
+@pytest.mark.parametrize(
+    ("ranks", "name", "tolerance"),
+    [("pair", "grouped", 2e-6), ("pair", "single", 2e-6), ("pair", "fp16", 2e-3), ("together", "groups", 2e-6)],
+)
+def test_ranks_are_one_with_as_many_times_the_batch(request, ranks, name, tolerance):
+    out, of_ranks = request.getfixturevalue(ranks)
     alone, hubers = Alone(), []
-    for x, y in four_ranks.batches():
+    for x, y in exchange_ranks.batches(ranks=len(of_ranks)):
         alone.optimizer.apply(alone.gradients(x, y), alone.weights)
         hubers.append(alone.huber)
-    assert_close(together[0], "groups", alone.weights)
-    for found in together[1]:
-        np.testing.assert_allclose(found["huber"]["groups"], hubers, rtol=1e-5)
+    assert_close(out, name, alone.weights, tolerance)
+    for found in of_ranks:
+        np.testing.assert_allclose(found["huber"][name], hubers, rtol=max(1e-5, tolerance))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", exchange_ranks.GROUPED)
+def test_no_gradient_is_lost_or_misplaced(together, name):
+    assert [found["exact"][name] for found in together[1]] == [0.0] * exchange_ranks.RANKS
+
+
+@pytest.mark.slow
+def test_collectives(pair):
+    for rank, found in enumerate(pair[1]):
+        assert found["ranks"] == [rank, 2]
+        assert found["gathered"] == [{"rank": 0, "text": "Å"}, {"rank": 1, "text": "ÅÅÅÅ"}]
+        assert found["lowest"] == 6
+        assert found["total"] == [0.2, 1.0]
+
+
+@pytest.mark.slow
+def test_a_failure_is_told_by_one_rank_and_ends_all(pair):
+    first, second = pair[1]
+    for found in (first, second):
+        assert found["same"] is None
+        assert found["failed on none"] is None
+    assert first["differs"] == ["InputError", "the number is 0 on rank 0 and 1 on rank 1: start all ranks alike"]
+    assert second["differs"] == ["SystemExit", "2"]
+    assert (first["failed on 1"], second["failed on 1"]) == (["SystemExit", "2"], ["InputError", "bad"])
+    assert (first["failed on both"], second["failed on both"]) == (["WorkError", "zero"], ["SystemExit", "1"])
+
+
+@pytest.mark.slow
+def test_groups_change_no_bit(pair):
+    """Of two ranks: with more, a ring's order of summation depends on where a gradient lies in the buffer."""
+    digests = pair[1][0]["digest"]
+    assert len({digests[name] for name in ("single", "grouped", "layers", "contiguous")}) == 1
+
+
+@pytest.mark.slow
+def test_complete_groups_are_fused_and_never_split(pair):
+    operations = timelines.data_operations(*timelines.read(pair[0] / "timeline.json"))
+    groups = [{f"grad_g{number}_{member}of2" for member in (1, 2)} for number in range(exchange_ranks.AT_ONCE)]
+    for operation in operations:
+        assert operation == set().union(*(group for group in groups if group <= operation))
+    assert sum(len(operation) for operation in operations) == exchange_ranks.STEPS * 2 * exchange_ranks.AT_ONCE
+    assert len(operations) < exchange_ranks.STEPS * exchange_ranks.AT_ONCE
+
+
+@pytest.mark.slow
+def test_a_float16_sum_that_overflows_is_infinite_on_both_ranks(pair):
+    for found in pair[1]:
+        assert found["overflow"] == [[math.inf, 1.0], [0.0, 0.0]]
+
+
+@pytest.mark.slow
+def test_an_infinity_on_one_rank_is_skipped_by_both(pair):
+    first, second = (found["poisoned"] for found in pair[1])
+    assert first == second
+    assert first["scales"] == [1024, 1024, 1024, 512, 512]
+    assert first["iterations"] == exchange_ranks.STEPS - 1
+    assert first["finite"]
+
+
+@pytest.mark.slow
+def test_waiting_for_a_late_rank_is_communication(pair):
+    punctual, late = (found["comm_s"] for found in pair[1])
+    assert punctual[3] == pytest.approx(0.5, abs=0.2)
+    assert late[3] < 0.2
+
+
+@pytest.mark.slow
+def test_ranks_share_weights_and_moments_but_not_dropout(pair):
+    first, second = (found["whole network"] for found in pair[1])
+    assert first["weights"] == second["weights"]
+    assert first["moments"] == second["moments"]
+    assert first["statistics"] == second["statistics"]
+    for ours, theirs in zip(first["generators"], second["generators"], strict=True):
+        assert theirs == [ours[0] + 1, ours[1]]
+        assert ours[1] == exchange_ranks.STEPS
 
 
 # ---- What Horovod did, by its own record ----------------------------------------------------------------------------
@@ -48,15 +136,15 @@ def test_four_ranks_are_one_with_four_times_the_batch(together):
 def test_each_group_travels_by_itself_and_nothing_is_gathered_after_the_first_step(together):
     events, tensors = timelines.read(together[0] / "timeline.json")
     groups = [{"numbers_1of1"}]
-    for number, members in enumerate(four_ranks.BLOCKS):
+    for number, members in enumerate(exchange_ranks.BLOCKS):
         groups.append({f"grad_g{number}_{member}of{members}" for member in range(1, members + 1)})
     operations = timelines.data_operations(events, tensors)
-    assert len(operations) == four_ranks.STEPS * len(groups)
+    assert len(operations) == exchange_ranks.STEPS * len(groups)
     for group in groups:
-        assert operations.count(group) == four_ranks.STEPS
+        assert operations.count(group) == exchange_ranks.STEPS
     requests = [tensors[e["pid"]] for e in events if e["ph"] == "X" and e["name"] in {str(r) for r in range(4)}]
     for group in groups:  # a rank's request reaches rank 0 once, before the first reduction, and never again
-        assert all(requests.count(tensor) == four_ranks.RANKS for tensor in group)
+        assert all(requests.count(tensor) == exchange_ranks.RANKS for tensor in group)
 
 
 # ---- float16 on the wire, for ranks that are pretended ---------------------------------------------------------------

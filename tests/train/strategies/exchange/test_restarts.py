@@ -1,27 +1,83 @@
-"""Where ranks hold what is their own (late gradients, weights of local SGD), stops and restarts change no bit."""
+"""Two ranks with state of their own (late gradients, weights of local SGD): stops and restarts change no bit."""
 
 import json
 import math
+import shutil
+import sys
+from pathlib import Path
 
 import launch
 import pytest
-import restarts
+from faults import job, signal_rank_1
+from kills import CHANGES, differences
 from needs_kind import needs
+from tiny import lines, numbers, write_config
+
+from train.experiment.registry import kinds
 
 pytestmark = pytest.mark.slow
+WAYS = {
+    "lag": ["training.exchange={kind: lag}", "training.precision.initial_loss_scale=2e3"],  # it grows, then is halved
+    # Ranks average weights after steps 4, 8 and 12, and keep their own moments. A signal after 5 has to wait. They keep
+    # their own samples in memory (Yoginath et al. 2019).
+    "local": [
+        "training.exchange={kind: local_sgd, synchronise: epoch}",
+        "training.precision.compute=float32",
+        "data.source={kind: memory, of: {kind: fixed}}",
+    ],
+    "changes": [
+        "training.exchange={kind: local_sgd, synchronise: 7, precision: 8}",
+        "training.precision.compute=float32",
+    ],
+    # Every step counts, so that layers switch to two, three and four bytes after steps 3, 6 and 9.
+    "sharded": [
+        "training.exchange={kind: sharded, transfer: {precision: adaptive, threshold: 1.0, interval: 3}}",
+        "training.validation.every_epochs=1",
+        "training.precision.compute=float32",
+    ],
+}
+KINDS = {"lag": "lag", "local": "local_sgd", "changes": "local_sgd", "sharded": "sharded"}
+TRANSFERS = "transfer.jsonl"
+
+
+def stopped_and_left_alone(out: Path, name: str, overrides: list[str]) -> dict:
+    """Of the job left alone and of the other's two starts; "stood" are the steps after each of the latter."""
+    undisturbed, run_dir = out / f"{name}-undisturbed", out / f"{name}-stopped"
+    started, stood = [job(out, undisturbed.name, *overrides)], []
+    shutil.copytree(undisturbed, run_dir)
+    for later in sorted(run_dir.glob("checkpoints/step-*.npz"))[1:]:  # as if killed after the first epoch
+        later.unlink()
+    for prepare in ({"prepare": signal_rank_1}, {}):
+        started.append(job(out, run_dir.name, *overrides, **prepare))
+        stood.append(len(lines(run_dir)))
+    return {
+        "codes": [each["codes"] for each in started],
+        "out": [each["out"] for each in started],
+        "stood": stood,
+        "rows": numbers(undisturbed),
+        "differ": differences(run_dir, undisturbed),
+        "transfers": [path.read_text() for path in (undisturbed / TRANSFERS, run_dir / TRANSFERS) if path.exists()],
+    }
+
+
+def main(out: Path) -> None:
+    write_config(out, training=CHANGES["training"] | {"checkpoints": {}})  # after each epoch, and where it is stopped
+    ways = {name: overrides for name, overrides in WAYS.items() if KINDS[name] in kinds("exchange")}
+    found = {name: stopped_and_left_alone(out, name, overrides) for name, overrides in ways.items()}
+    (out / "restarts.json").write_text(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     out = tmp_path_factory.mktemp("restarts")
-    launch.script("restarts.py", out)
+    launch.script(__file__, out)
     return json.loads((out / "restarts.json").read_text())
 
 
 @pytest.mark.parametrize(
     ("way", "stood"),
     [
-        pytest.param(way, stood, marks=needs(restarts.KINDS[way]))
+        pytest.param(way, stood, marks=needs(KINDS[way]))
         for way, stood in (("lag", 6), ("local", 8), ("changes", 7), ("sharded", 6))
     ],
 )
@@ -50,3 +106,7 @@ def test_the_bits_of_layers_are_recorded_and_the_same_after_a_restart(found):
     assert all(len(each) == 1 for each in bits)  # every step of every layer counts
     assert max(bits[0]) < max(bits[2])
     assert rows[0]["sent_bytes"] < rows[2]["sent_bytes"]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

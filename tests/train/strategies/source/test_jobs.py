@@ -2,9 +2,10 @@
 
 import json
 
+import launch
 import pytest
 from needs_kind import needs
-from tiny import assert_same_bits, numbers, rows
+from tiny import differences, numbers, rows
 
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
@@ -29,7 +30,7 @@ def test_a_staged_dataset_whose_node_is_lost_gives_the_same_bits(undisturbed, co
         train(config, staged, local / "run", home=home)
         counts = json.loads((home / "staging.json").read_text())
         assert counts["ranks"][0]["read"] == counts["bytes"] == counts["ranks"][0]["written"]
-    assert_same_bits(home, undisturbed)
+    assert differences(home, undisturbed) == []
 
 
 @needs("drawn", "source")
@@ -70,3 +71,22 @@ def test_a_forecast_states_the_memory_of_the_samples(config, monkeypatch):
         InputError, match="of 8 samples on 2 ranks, for one of them: 1000000.0 GB of memory, and .* avail"
     ):
         forecast.forecast(job, ranks=2)
+
+
+@pytest.mark.slow
+@needs("memory", "source")
+def test_a_job_from_memory_has_the_bits_of_one_from_the_disk(tmp_path):
+    found, printed = launch.on_ranks("memory_ranks.py", tmp_path, 1)
+    assert "every rank keeps its samples in memory" in printed
+    assert found[0]["differ"] == []
+    for rank in found:
+        assert max(rank["asked"][:-1]) < 100  # bytes in the second and the third epoch; the counter itself is read
+    assert found[0]["steps"] == 3 * 4
+
+
+@pytest.mark.slow
+@needs("memory", "source")
+def test_a_job_with_parts_from_hdf5_has_the_bits_of_one_with_parts_from_the_dataset(tmp_path):
+    found, printed = launch.on_ranks("memory_ranks.py", tmp_path, 2, "hdf5")
+    assert "parts of samples are read from" in printed
+    assert found[0]["differ"] == []

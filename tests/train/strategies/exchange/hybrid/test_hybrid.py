@@ -1,19 +1,18 @@
 """The reduction by nodes and leaders: plans, what they send, and numbers, with pretended ranks and with Horovod's."""
 
 from collections import Counter
+from collections.abc import Iterable
 
-import four_ranks
+import exchange_ranks
 import numpy as np
 import pytest
 import tensorflow as tf
 import thread_ranks
-from four_ranks import assert_close
-from traffic import between_nodes, hybrid_traffic, ring_traffic
+from exchange_ranks import assert_close
 
 from namsa.errors import InputError
-from train.experiment.sections import Training
 from train.strategies.exchange.hybrid.exchange import Collectives, reduce_sum
-from train.strategies.exchange.hybrid.section import Hybrid, HybridPlan
+from train.strategies.exchange.hybrid.section import Hybrid, HybridPlan, Members
 
 # Ranks, those of a node, leaders.
 CASES = [(4, 2, 1), (4, 2, 2), (6, 3, 2), (6, 2, 2), (12, 6, 4), (8, 4, 3), (6, 6, 4), (3, 1, 1)]
@@ -76,7 +75,45 @@ def test_every_rank_has_the_sum_of_all_in_the_same_bits(case, length):
         np.testing.assert_array_equal(result, results[0])
 
 
-# ---- What travels ---------------------------------------------------------------------------------------------------
+# ---- What travels, derived from the published schemes ----------------------------------------------------------------
+
+Traffic = Counter[tuple[int, int]]  # values sent, by sender and receiver
+
+
+def ring_traffic(members: Members, length: int) -> Traffic:
+    """Returns what a ring allreduce sends: each rank passes on all parts but one of the buffer, twice."""
+    count = len(members)
+    base, longer = divmod(length, count)
+    parts = [base + (number < longer) for number in range(count)]
+    sent: Traffic = Counter()
+    for place, member in enumerate(members):
+        following = members[(place + 1) % count]
+        for kept in (place + 1, place + 2):  # in the reduction the part that it completes, then the one that it has
+            sent[member, following] += sum(parts) - parts[kept % count]
+    return sent
+
+
+def hybrid_traffic(plan: HybridPlan, length: int) -> Traffic:
+    """Returns what the hybrid reduction of `length` values sends, less the values that ranks send themselves."""
+    sent: Traffic = Counter()
+    shares = plan.shares(length)
+    for members in plan.nodes:
+        for leader, share in zip(members, shares, strict=True):
+            for other in members:
+                sent[other, leader] += share
+                sent[leader, other] += share
+    for leader, share in zip(plan.nodes[0], shares, strict=True):
+        if share:
+            sent += ring_traffic(plan.counterparts(leader), share)
+    return Counter({(sender, receiver): count for (sender, receiver), count in sent.items() if sender != receiver})
+
+
+def between_nodes(traffic: Traffic, nodes: Iterable[Members]) -> list[int]:
+    """Returns how many values of `traffic` leave each of the `nodes`."""
+    return [
+        sum(count for (sender, receiver), count in traffic.items() if sender in members and receiver not in members)
+        for members in nodes
+    ]
 
 
 def per_rank(traffic, ranks):
@@ -126,20 +163,6 @@ def test_nodes_with_different_numbers_of_ranks_are_refused():
     config.check_hosts([[0]])
 
 
-@pytest.mark.parametrize(
-    ("sections", "message"),
-    [
-        ({"split": {"ways": 2}}, r"split\.ways 2 does not go with exchange\.kind hybrid, .* groups of its own"),
-        ({"exchange": four_ranks.TWO_NODES | {"leaders": 3}}, "leaders 3 is more than the 2 ranks of a node"),
-        ({"exchange": four_ranks.TWO_NODES | {"hierarchical": True}}, "Extra inputs"),
-        ({"exchange": four_ranks.TWO_NODES | {"groups": 0}}, "greater than or equal to 1"),
-    ],
-)
-def test_what_does_not_go_with_it_is_refused(sections, message):
-    with pytest.raises(ValueError, match=message):
-        Training.model_validate({"epochs": 1, "exchange": four_ranks.TWO_NODES} | sections)
-
-
 # ---- Horovod's ranks ------------------------------------------------------------------------------------------------
 
 
@@ -147,21 +170,21 @@ def test_what_does_not_go_with_it_is_refused(sections, message):
 def test_by_nodes_and_leaders_the_sums_are_those_of_all_ranks(together):
     """Two nodes of two ranks, one and two leaders, lengths that do not divide."""
     for found in together[1]:
-        for name in four_ranks.HYBRID:
+        for name in exchange_ranks.HYBRID:
             assert max(found["float64"][name].values()) < 1e-12, name
     assert_close(together[0], "hybrid", np.load(together[0] / "groups.npz").values())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["flat", *four_ranks.HYBRID])
+@pytest.mark.parametrize("name", ["flat", *exchange_ranks.HYBRID])
 def test_between_nodes_travel_the_bytes_of_the_plan(together, name):
     """By the sockets' own counts. Horovod's agreements come on top."""
     nodes = ((0, 1), (2, 3))
     if name == "flat":
-        planned = ring_traffic((0, 1, 2, 3), four_ranks.COUNTED)
+        planned = ring_traffic((0, 1, 2, 3), exchange_ranks.COUNTED)
     else:
-        plan = four_ranks.configured(four_ranks.HYBRID[name]).exchange.plan(4)
-        planned = hybrid_traffic(plan, four_ranks.COUNTED)
+        plan = exchange_ranks.configured(exchange_ranks.HYBRID[name]).exchange.plan(4)
+        planned = hybrid_traffic(plan, exchange_ranks.COUNTED)
     sent = Counter(
         {(int(by), rank): n for rank, found in enumerate(together[1]) for by, n in found["received"][name].items()}
     )

@@ -2,11 +2,11 @@
 
 import time
 
-import four_ranks
+import exchange_ranks
 import numpy as np
 import pytest
 import timelines
-from four_ranks import Alone, assert_close
+from exchange_ranks import Alone, assert_close
 
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
@@ -22,25 +22,33 @@ LOCAL = {"kind": "local_sgd", "synchronise": 2}
 NETWORK = NetworkConfig(input_shape=(2, 8, 12), layers=(1, 1, 1), growth=4, kernel=3, first_kernel=3, first_filters=4)
 
 
+def averaged_by(average):
+    """The weights of ranks that train alone, and on which `average` acts after every second step and the last."""
+    ranks = [Alone() for _ in range(exchange_ranks.RANKS)]
+    for number, (x, y) in enumerate(exchange_ranks.batches(), start=1):
+        for rank, alone in enumerate(ranks):
+            alone.optimizer.apply(alone.gradients(x[rank : rank + 1], y[rank : rank + 1]), alone.weights)
+        if number in (2, 4, exchange_ranks.STEPS):
+            average(ranks)
+    return [weight.numpy() for weight in ranks[0].weights]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["local", "local_moments"])
 def test_local_steps_then_the_mean_of_weights_and_of_moments_if_wanted(together, name):
-    out, found = together
-    ranks = [Alone() for _ in range(four_ranks.RANKS)]
-    for number, (x, y) in enumerate(four_ranks.batches(), start=1):
-        for rank, alone in enumerate(ranks):
-            alone.optimizer.apply(alone.gradients(x[rank : rank + 1], y[rank : rank + 1]), alone.weights)
-        if number in (2, 4, four_ranks.STEPS):  # every second step, and the epoch's last
-            moments = name == "local_moments"
-            averaged = ([*alone.weights, *(alone.optimizer.moments if moments else [])] for alone in ranks)
-            for same in zip(*averaged, strict=True):
-                mean = np.mean([variable.numpy() for variable in same], axis=0)
-                for variable in same:
-                    variable.assign(mean)
-    assert_close(out, name, ranks[0].weights)
-    assert len({rank["moments"][name] for rank in found}) == (1 if name == "local_moments" else four_ranks.RANKS)
+    moments, found = name == "local_moments", together[1]
+
+    def average(ranks):
+        averaged = ([*alone.weights, *(alone.optimizer.moments if moments else [])] for alone in ranks)
+        for same in zip(*averaged, strict=True):
+            mean = np.mean([variable.numpy() for variable in same], axis=0)
+            for variable in same:
+                variable.assign(mean)
+
+    assert_close(together[0], name, averaged_by(average))
+    assert len({rank["moments"][name] for rank in found}) == (1 if moments else exchange_ranks.RANKS)
     losses_of_ranks = [rank["huber"][name] for rank in found]
-    assert len({row[0] for row in losses_of_ranks}) == four_ranks.RANKS  # between, each rank's own
+    assert len({row[0] for row in losses_of_ranks}) == exchange_ranks.RANKS  # between, each rank's own
     assert len({row[1] for row in losses_of_ranks}) == 1
 
 
@@ -54,30 +62,28 @@ def cut(values, size):
 @pytest.mark.parametrize("bits", [8, 16, 24])
 def test_changes_since_the_last_average_travel_in_fewer_bits(together, bits):
     """By the rule: the mean of changes that are cut off, itself cut off, is added to the last average."""
-    ranks = [Alone() for _ in range(four_ranks.RANKS)]
-    last = [weight.numpy() for weight in ranks[0].weights]
-    for number, (x, y) in enumerate(four_ranks.batches(), start=1):
-        for rank, alone in enumerate(ranks):
-            alone.optimizer.apply(alone.gradients(x[rank : rank + 1], y[rank : rank + 1]), alone.weights)
-        if number in (2, 4, four_ranks.STEPS):
-            for index, same in enumerate(zip(*(alone.weights for alone in ranks), strict=True)):
-                values = np.stack([variable.numpy() for variable in same])
-                if values.ndim > 2:  # kernels
-                    mean = cut(np.mean([cut(each - last[index], bits // 8) for each in values], axis=0), bits // 8)
-                    last[index] = last[index] + mean
-                else:
-                    last[index] = values.mean(axis=0)
-                for variable in same:
-                    variable.assign(last[index])
+    last = [weight.numpy() for weight in Alone().weights]
+
+    def average(ranks):
+        for index, same in enumerate(zip(*(alone.weights for alone in ranks), strict=True)):
+            values = np.stack([variable.numpy() for variable in same])
+            if values.ndim > 2:  # kernels
+                mean = cut(np.mean([cut(each - last[index], bits // 8) for each in values], axis=0), bits // 8)
+                last[index] = last[index] + mean
+            else:
+                last[index] = values.mean(axis=0)
+            for variable in same:
+                variable.assign(last[index])
+
+    wanted = averaged_by(average)
     with np.load(together[0] / f"local_{bits}.npz") as file:
-        found = list(file.values())
-    differences = np.concatenate([np.abs(a - b).ravel() for a, b in zip(found, last, strict=True)])
+        differences = np.concatenate([np.abs(file[key] - b).ravel() for key, b in zip(file, wanted, strict=True)])
     assert np.mean(differences > 2e-6) < 0.02  # rounding may bring a change over the edge where it is cut off
 
 
 @pytest.mark.slow
 def test_own_moments_return_to_their_ranks_from_the_arrays_of_a_checkpoint(together):
-    assert [found["moments_again"] for found in together[1]] == [[True] * 4] * four_ranks.RANKS
+    assert [found["moments_again"] for found in together[1]] == [[True] * 4] * exchange_ranks.RANKS
 
 
 @pytest.mark.slow
@@ -104,11 +110,11 @@ def test_with_local_sgd_the_time_of_a_synchronisation_is_not_in_the_rest(monkeyp
 
     reduction.start()
     monkeypatch.setattr(LocalSGDExchange, "synchronise", slow)
-    config, model = four_ranks.configured(LOCAL), four_ranks.small_model()
+    config, model = exchange_ranks.configured(LOCAL), exchange_ranks.small_model()
     optimizer, exchange = LarsAdam(config.optimizer), make_exchange(config.exchange)
     exchange.begin(model, optimizer)
     step = make_step(model, optimizer, config, exchange)
-    rows = list(train_epoch(step, four_ranks.batches(), config, EpochPlan(0, 1, 5, 1), exchange=exchange))
+    rows = list(train_epoch(step, exchange_ranks.batches(), config, EpochPlan(0, 1, 5, 1), exchange=exchange))
     keys = list(rows[0])
     assert keys[keys.index("compute_s") :] == ["compute_s", "sync_s", "misc_s", "samples_per_s"]
     for row, due in zip(rows, (False, True, False, True, True), strict=True):  # every second, and the epoch's last
@@ -145,25 +151,3 @@ def test_the_counted_bytes_are_those_of_the_built_network(choice):
     values = [sum(variable.numpy().size for variable in part) for part in (exchange.whole, exchange.changed)]
     told = exchange.config.synchronisations(count(NETWORK), moments=2)
     assert told == (2, 4 * values[0] + exchange.config.value_bytes * values[1])
-
-
-@pytest.mark.parametrize(
-    ("sections", "message"),
-    [
-        ({"accumulate": 2}, "accumulate 2 does not go with exchange.kind local_sgd.* set accumulate to 1"),
-        ({"precision": {"compute": "mixed_float16"}}, "precision.compute mixed_float16 .* loss scales"),
-        ({"split": {"ways": 2}}, "split.ways 2 .* different weights"),
-        ({"checkpoints": {"every_steps": 2}}, "checkpoints.every_steps 2"),
-        ({"exchange": LOCAL | {"average_moments": True, "precision": 16}}, "precision is 16"),
-        ({"exchange": LOCAL | {"precision": "adaptive"}}, "8, 16, 24 or 32"),
-        ({"exchange": LOCAL | {"compression": "fp16"}}, "Extra inputs"),
-        ({"exchange": {"kind": "local_sgd"}}, "Field required"),
-    ],
-)
-def test_what_does_not_go_with_local_steps_is_refused(sections, message):
-    with pytest.raises(ValueError, match=message):
-        Training.model_validate({"epochs": 1, "exchange": LOCAL} | sections)
-
-
-def test_local_steps_go_with_bfloat16_which_needs_no_loss_scale():
-    Training.model_validate({"epochs": 1, "exchange": LOCAL, "precision": {"compute": "mixed_bfloat16"}})

@@ -32,19 +32,20 @@ def test_layers_switch_by_themselves_after_the_steps_that_the_interval_says():
     assert steps == [5, 5]
 
 
-def test_a_rate_at_the_threshold_does_not_count():
-    config = Transfer(precision="adaptive", threshold=0.5, interval=1)
-    assert [bits for bits, *_ in after([[2.0], [3.0], [4.0]], config)] == [[8], [8], [16]]
+AT_THRESHOLD = Transfer(precision="adaptive", threshold=0.5, interval=1)
+FAST = Transfer(precision="adaptive", threshold=1.0, interval=1, start_bits=14, step_bits=12)
 
 
-def test_skipped_steps_and_layers_of_zeros_do_not_count():
-    trace = after([[1.0, 0.0]] * 4, updated=[True, False, False, True])
-    assert [counted for _, counted, *_ in trace] == [[0, 0], [0, 0], [0, 0], [1, 0]]
-
-
-def test_bits_end_at_those_of_float32():
-    config = Transfer(precision="adaptive", threshold=1.0, interval=1, start_bits=14, step_bits=12)
-    assert [bits for bits, *_ in after([[1.0]] * 5, config)] == [[14], [26], [32], [32], [32]]
+@pytest.mark.parametrize(
+    ("config", "norms", "updated", "column", "expected"),
+    [
+        (AT_THRESHOLD, [[2.0], [3.0], [4.0]], None, 0, [[8], [8], [16]]),  # a rate at the threshold does not count
+        (CONFIG, [[1.0, 0.0]] * 4, [True, False, False, True], 1, [[0, 0], [0, 0], [0, 0], [1, 0]]),
+        (FAST, [[1.0]] * 5, None, 0, [[14], [26], [32], [32], [32]]),  # bits end at those of float32
+    ],
+)
+def test_thresholds_skipped_steps_and_layers_of_zeros_do_not_count(config, norms, updated, column, expected):
+    assert [states[column] for states in after(norms, config, updated)] == expected
 
 
 def test_a_fixed_precision_stays_and_rates_are_summed():

@@ -1,19 +1,122 @@
-"""Sharded masters on two ranks against resident weights, and against each other."""
+"""Sharded masters on two ranks, which run this file (OUT/RANK.json), against resident weights and each other."""
 
+import json
+import sys
+from itertools import islice
+from pathlib import Path
+
+import keras
 import launch
 import numpy as np
 import pytest
-import sharded_ranks
-from sharded_ranks import Job
+import tensorflow as tf
+from exchange_ranks import batches, digest, metered
 
+from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
 from train.experiment.sections import Training
-from train.optimization import checkpoint
+from train.optimization import checkpoint, precision
+from train.optimization.loop import make_step
 from train.optimization.optimizers import make_optimizer
 from train.ranks import reduction
 from train.ranks.exchange import make_exchange
 
+STOP = 3
+NETWORK = NetworkConfig(input_shape=(2, 8, 8), layers=(1, 1, 1))  # for the headers of checkpoints
 SHARDED = {"kind": "sharded"}
+# All steps count, the first has no rate: two bytes after step 3, three after step 5.
+ADAPTIVE = {"precision": "adaptive", "threshold": 1.0, "interval": 2}
+CASES = {
+    "adam": ({}, {"exchange": {"groups": 2}}),
+    "adam, sharded": ({}, {"exchange": SHARDED | {"groups": 2}}),
+    # Each gradient is a group of its own, of which one rank owns nothing.
+    "adaptive": ({}, {"exchange": SHARDED | {"groups": 0, "transfer": ADAPTIVE}}),
+    "float16": (
+        {"kind": "momentum"},
+        {
+            "exchange": SHARDED | {"groups": 2, "compression": "fp16", "transfer": {"precision": 16}},
+            "precision": {"compute": "mixed_float16", "initial_loss_scale": 1024.0},
+        },
+    ),
+}
+
+
+def plain_model():
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    inner = [layers.Conv2D(filters, 3, padding="same", activation="relu") for filters in (5, 4, 3)]
+    return keras.Sequential([keras.Input((6, 8, 2)), *inner, layers.BatchNormalization(), layers.Conv2D(1, 1)])
+
+
+class Job:
+    """The network of a case, and what updates it, on this rank."""
+
+    def __init__(self, name):
+        optimizer, sections = CASES[name]
+        rate = {"learning_rate": 1e-2}
+        self.training = Training.model_validate({"epochs": 1, "optimizer": rate | optimizer} | sections)
+        with precision.policy(self.training.precision.compute):
+            self.model = plain_model()
+            self.optimizer = precision.with_loss_scale(make_optimizer(self.training.optimizer), self.training)
+            self.exchange = make_exchange(self.training.exchange, reduction.rank(), reduction.size())
+            self.exchange.begin(self.model, self.optimizer)
+        self.step = make_step(self.model, self.optimizer, self.training, self.exchange)
+
+    def start(self, folder=None):
+        """Begins, or goes on from the checkpoint in `folder`; returns the steps that were taken before."""
+        state = self.exchange.blank_state()
+        done = checkpoint.restore([folder], state, NETWORK).step if folder else 0
+        self.exchange.restore(state, [], resumed=done > 0)
+        return done
+
+    def save(self, folder, step):
+        whole = self.exchange.state()
+        if reduction.rank() == 0:
+            checkpoint.save(folder, checkpoint.TrainingPosition(step=step), whole, NETWORK, keep=9)
+
+    def arrays(self):
+        return [np.asarray(variable) for variable in self.model.variables if "float" in variable.dtype]
+
+
+def train(name, sent, poison=None, folder=None):
+    """(the job, its rows of numbers, [bits before the step, bytes sent in it]) after all steps."""
+    job, rank, rows, moved = Job(name), reduction.rank(), [], []
+    done = job.start(folder)
+    for index, (x, y) in islice(enumerate(batches(slice(rank, rank + 1), 2)), done, None):
+        factor = np.inf if (index, rank) == (poison, 1) else 1
+        bits = job.exchange.states.bits.numpy().tolist() if hasattr(job.exchange, "states") else []
+        sent.clear()
+        rows.append(job.step(factor * x, y, tf.constant(1e-2), tf.constant(2.0)).numpy().tolist())
+        moved.append([bits, sum(sent)])
+        if folder and index + 1 == STOP:
+            job.save(folder, STOP)
+    return job, rows, moved
+
+
+def main(out):
+    reduction.start()
+    rank, sent, found = reduction.rank(), [], {}
+    reduction.all_to_all = metered(sent, rank, [])
+    for name, folder, poison in (
+        ("adam", None, None),
+        ("adam, sharded", None, None),
+        ("adaptive", out / "checkpoints", None),
+        ("adaptive", out / "checkpoints", None),  # from the checkpoint of the one before
+        ("float16", None, 2),
+    ):
+        job, rows, moved = train(name, sent, poison, folder)
+        held = sum(each.value.shape.num_elements() for each in job.optimizer.variables if len(each.shape))
+        held += sum(each.value.shape.num_elements() for each in getattr(job.exchange, "masters", ()))
+        row = job.exchange.end_epoch(5, 0, whole=True)
+        said = {"digest": digest(job.arrays()), "rows": rows, "moved": moved, "held": held, "epoch": row}
+        found[name + ", again" * (name in found)] = said
+        if rank == 0:
+            np.savez(out / f"{name}.npz", *job.arrays())
+    (out / f"{rank}.json").write_text(json.dumps(found))
+    reduction.stop()
+
+
 KERNELS, VECTORS = [3 * 3 * 2 * 5, 3 * 3 * 5 * 4, 3 * 3 * 4 * 3, 3], [5, 4, 3, 3, 3, 1]  # 3 + 3 of the normalisation
 VALUES = sum(KERNELS) + sum(VECTORS)
 
@@ -22,7 +125,7 @@ VALUES = sum(KERNELS) + sum(VECTORS)
 def together(tmp_path_factory):
     """(folder, what each rank has found)."""
     out = tmp_path_factory.mktemp("sharded_ranks")
-    return out, launch.on_ranks("sharded_ranks.py", out)[0]
+    return out, launch.on_ranks(__file__, out)[0]
 
 
 def bytes_sent(bits, gradient_bytes=4):
@@ -80,7 +183,7 @@ def test_bits_switch_where_the_interval_says_and_a_restart_between_two_switches_
         assert set(whole["epoch"]["bits"].values()) == {24}
         assert again["digest"] == whole["digest"]
         assert again["epoch"] == whole["epoch"]
-        assert [row[0] for row in again["rows"]] == [row[0] for row in whole["rows"][sharded_ranks.STOP :]]
+        assert [row[0] for row in again["rows"]] == [row[0] for row in whole["rows"][STOP:]]
 
 
 @pytest.mark.slow
@@ -95,8 +198,8 @@ def test_a_checkpoint_of_two_ranks_is_one_of_one_rank(together, tmp_path):
     reduction.start()
     folder = together[0] / "checkpoints"
     job = Job("adaptive")
-    assert job.start(folder) == sharded_ranks.STOP
-    job.save(tmp_path, sharded_ranks.STOP)
+    assert job.start(folder) == STOP
+    job.save(tmp_path, STOP)
     (name,) = (path.name for path in folder.iterdir())
     (header, arrays), (own_header, own_arrays) = checkpoint.read(folder / name), checkpoint.read(tmp_path / name)
     assert own_header == header
@@ -108,25 +211,8 @@ def test_a_checkpoint_of_two_ranks_is_one_of_one_rank(together, tmp_path):
 def test_more_ranks_than_variables_are_refused():
     training = Training.model_validate({"epochs": 1, "exchange": SHARDED})
     with pytest.raises(InputError, match=r"11 ranks are more than the network's 10: start fewer ranks"):
-        make_exchange(training.exchange, 0, 11).begin(sharded_ranks.plain_model(), make_optimizer(training.optimizer))
+        make_exchange(training.exchange, 0, 11).begin(plain_model(), make_optimizer(training.optimizer))
 
 
-@pytest.mark.parametrize(
-    ("sections", "message"),
-    [
-        ({"exchange": SHARDED | {"lag": 1}}, "Extra inputs"),
-        ({"exchange": SHARDED | {"hierarchical": True}}, "Extra inputs"),
-        ({"exchange": SHARDED | {"contiguous": True}}, "Extra inputs"),
-        ({"exchange": SHARDED | {"transfer": {"precision": "adaptive"}}}, "needs threshold"),
-        ({"exchange": SHARDED | {"transfer": {"precision": 12}}}, "'adaptive', 8, 16, 24 or 32"),
-        ({"exchange": SHARDED | {"transfer": {"bits": 8}}}, "Extra inputs"),
-        (
-            {"precision": {"compute": "mixed_float16", "loss_scaling": "logmax"}},
-            "precision.loss_scaling logmax .* set precision.loss_scaling to backoff",
-        ),
-        ({"checkpoints": {"every_seconds": 9}}, "every_seconds 9.0 .* no clock in common"),
-    ],
-)
-def test_what_does_not_go_with_sharded_weights_is_refused(sections, message):
-    with pytest.raises(ValueError, match=message):
-        Training.model_validate({"epochs": 1, "exchange": SHARDED} | sections)
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,5 +1,8 @@
-"""What four ranks find out about the kinds of `training.exchange`, into OUT; `tests/train/conftest.py` starts it."""
+"""What ranks find out together, each into OUT/RANK.json: two of them about collectives and faults, four about the kinds
+of `training.exchange`. The weights of rank 0 go into OUT/NAME.npz.
+"""
 
+import hashlib
 import json
 import os
 import socket
@@ -8,6 +11,7 @@ import struct
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -15,13 +19,18 @@ import horovod.tensorflow as hvd
 import keras
 import numpy as np
 import tensorflow as tf
-from two_ranks import digest, training
 
+from fcdensenet.build import build
+from fcdensenet.config import NetworkConfig
+from namsa.errors import InputError, WorkError
+from namsa.launcher import rank_and_size
+from train.experiment.exchange import Allreduce
 from train.experiment.registry import kinds, strategy
-from train.optimization import losses
+from train.experiment.sections import Training
+from train.optimization import losses, precision
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
-from train.ranks import reduction
+from train.ranks import reduction, wire
 from train.ranks.exchange import make_exchange
 
 RANKS, STEPS, RATE = 4, 5, 1e-2
@@ -34,6 +43,16 @@ GROUPED = {
     "list": {"grouping": "list", "group_list": [["*/bias"], ["*down*/kernel", "*last/kernel"], ["*up*/kernel"]]},
     "contiguous": {"groups": 3, "contiguous": True},
 }
+
+
+OF_TWO = {  # choices of two ranks, whose sums no order of summation changes
+    "grouped": {"groups": 2},
+    "single": {"groups": 0},
+    "layers": {"grouping": "layer"},
+    "contiguous": {"groups": 2, "contiguous": True},
+    "fp16": {"groups": 3, "compression": "fp16"},
+}
+AT_ONCE = 6  # groups of two tensors that are ready at the same time
 
 
 def known(choices):
@@ -72,32 +91,52 @@ def small_model(seed=1):
     return keras.Sequential([keras.Input((6, 8, 2)), *convolutions, last])
 
 
-def batches(samples=slice(None)):
-    """STEPS batches of RANKS samples, or those of them that a rank has."""
+def batches(samples=slice(None), ranks=RANKS):
+    """STEPS batches of a sample for each rank, or those of them that a rank has."""
     rng = np.random.default_rng(4)
     for _ in range(STEPS):
-        x = rng.normal(size=(RANKS, 6, 8, 2)).astype(np.float32)
+        x = rng.normal(size=(ranks, 6, 8, 2)).astype(np.float32)
         yield tf.constant(x[samples]), tf.constant((x[..., :1] * x[..., 1:]).astype(np.float32)[samples])
 
 
-def configured(choice):
+def configured(choice, **sections):
     """A constant rate, and float32 throughout."""
     schedule = {"scale_with_ranks": False, "warmup_epochs": 0}
-    return training(optimizer={"learning_rate": RATE}, schedule=schedule, exchange=choice)
+    given = {"epochs": 1, "optimizer": {"learning_rate": RATE}, "schedule": schedule, "exchange": choice}
+    return Training.model_validate(given | sections)
 
 
-def train(choice, seed, samples):
-    """(weights, losses, the optimizer and the exchange) after STEPS steps."""
-    config, model = configured(choice), small_model(seed)
-    optimizer = LarsAdam(config.optimizer)
+def train(choice, model, read, **sections):
+    """(weights, rows, the optimizer and the exchange) after STEPS steps."""
+    config = configured(choice, **sections)
+    optimizer = precision.with_loss_scale(LarsAdam(config.optimizer), config)
     exchange = make_exchange(config.exchange, reduction.rank(), reduction.size())
     exchange.begin(model, optimizer)
     exchange.restore(exchange.blank_state(), [], resumed=False)
     step = make_step(model, optimizer, config, exchange)
     plan = EpochPlan(epoch=0, first_step=1, steps=STEPS, ranks=reduction.size())
-    rows = list(train_epoch(step, batches(samples), config, plan, exchange=exchange))
-    weights = [weight.numpy() for weight in model.trainable_variables]
-    return weights, [row["huber"] for row in rows], optimizer, exchange
+    rows = list(train_epoch(step, read, config, plan, exchange=exchange))
+    return [weight.numpy() for weight in model.trainable_variables], rows, optimizer, exchange
+
+
+def digest(arrays):
+    return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
+
+
+def metered(sent, own, names):
+    """`reduction.all_to_all` that adds to `sent` the bytes for ranks but number `own`, and to `names` the names."""
+    all_to_all = reduction.all_to_all
+
+    def add(values, size):
+        sent.append(int(values) * int(size))
+        return values
+
+    def exchange(flat, splits, name, *members):
+        names.append(name)
+        with tf.control_dependencies([tf.py_function(add, [tf.size(flat) - splits[own], flat.dtype.size], tf.int32)]):
+            return all_to_all(tf.identity(flat), splits, name, *members)
+
+    return exchange
 
 
 class Alone:
@@ -207,6 +246,58 @@ def sockets():
     return found
 
 
+def caught(work):
+    try:
+        work()
+    except (InputError, WorkError, SystemExit) as error:
+        return [type(error).__name__, str(error)]
+    return None
+
+
+def failing(on, rank):
+    with reduction.together():
+        if rank in on:
+            raise on[rank]
+
+
+def groups_at_once():
+    """STEPS reductions of AT_ONCE groups of two tensors that are ready at the same time."""
+    members = [[2 * number, 2 * number + 1] for number in range(AT_ONCE)]
+
+    @tf.function(autograph=False)
+    def means(start):
+        return make_exchange(Allreduce()).average([start + n for n in range(2 * AT_ONCE)], members)
+
+    for _ in range(STEPS):
+        means(tf.zeros(3))
+
+
+def overflowing(ranks):
+    """What the mean of float16 messages is if no gradient, but the sum of all of them is beyond float16."""
+    exchange = make_exchange(Allreduce(groups=1, compression="fp16"))
+    largest = 60000.0 * wire.wire_divisors(ranks)[0]
+
+    @tf.function(autograph=False)
+    def means(gradient):
+        return exchange.average([gradient, 0 * gradient], [[0, 1]])
+
+    return [mean.numpy().tolist() for mean in means(tf.constant([largest, 1.0]))]
+
+
+def whole_network(rank):
+    """Two ranks that see the same samples, and drop different maps."""
+    sizes = {"growth": 4, "kernel": 3, "first_kernel": 3, "first_filters": 4}
+    model = build(NetworkConfig(input_shape=(2, 8, 12), layers=(1, 1, 1), dropout=0.5, **sizes), seed=rank)
+    x, y = (np.random.default_rng(6).normal(size=(STEPS, 1, 8, 12, n)).astype(np.float32) for n in (2, 1))
+    weights, _, optimizer, _ = train({}, model, zip(tf.constant(x), tf.constant(y), strict=True))
+    return {
+        "weights": digest(weights),
+        "moments": digest(variable.numpy() for variable in optimizer.variables),
+        "statistics": digest(variable.numpy() for variable in model.non_trainable_weights),
+        "generators": [v.numpy().tolist() for v in model.variables if v.name == "seed_generator_state"],
+    }
+
+
 def moments_again(moments):
     """Whether moments that differ from rank to rank come back after they are lost, and only to as many ranks."""
     own_moments = strategy("exchange", "local_sgd", "exchange")
@@ -222,44 +313,75 @@ def moments_again(moments):
     return [refused, lost, taken, same]
 
 
-def synchronisations(path):
-    """Horovod's record of STEPS steps of local SGD, from the first on."""
-    hvd.start_timeline(str(path))
-    time.sleep(0.2)
-    train(TRAINED["local_moments"], 0, slice(0, 1))
-    hvd.stop_timeline()
-    time.sleep(0.2)
-
-
-def timeline(choice, path):
-    """Horovod's record of STEPS steps from the first on."""
-    config, model = configured(choice), small_model()
-    optimizer = LarsAdam(config.optimizer)
-    optimizer.build(model.trainable_variables)
-    step = make_step(model, optimizer, config)
+@contextmanager
+def recorded(path):
+    """Horovod's record of what is done within the context."""
     hvd.start_timeline(str(path))
     time.sleep(0.2)  # it begins at a cycle of its own
-    for x, y in batches():
-        step(x, y, tf.constant(RATE), tf.constant(2.0))
+    yield
     hvd.stop_timeline()
     time.sleep(0.2)
 
 
-def main(out):
-    os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
-    reduction.start(configured((TWO_NODES if HYBRID else {}) | {"fuse_groups": False}))  # the two ranks fuse groups
-    rank = reduction.rank()
-    timeline(GROUPED["block"], out / "timeline.json")
+def trained(choices, rank, ranks, out, found):
+    """Trains with each choice, from weights of the rank's own; yields name, optimizer and exchange."""
+    found |= {"digest": {}, "huber": {}}
+    for name, choice in choices.items():
+        weights, rows, optimizer, exchange = train(choice, small_model(rank), batches(slice(rank, rank + 1), ranks))
+        found["digest"][name], found["huber"][name] = digest(weights), [row["huber"] for row in rows]
+        if rank == 0:
+            np.savez(out / f"{name}.npz", *weights)
+        yield name, optimizer, exchange
+
+
+def of_two(rank, out):
+    with recorded(out / "timeline.json"):
+        groups_at_once()
+    found = {
+        "ranks": [rank, reduction.size()],
+        "gathered": reduction.gather_json({"rank": rank, "text": "Å" * (3 * rank + 1)}),
+        "lowest": reduction.minimum(7 - rank),
+        "total": reduction.total(np.array([0.1, rank])).tolist(),
+        "same": caught(lambda: reduction.check_same({"a": 1}, "it")),
+        "differs": caught(lambda: reduction.check_same(rank, "the number")),
+        "failed on 1": caught(lambda: failing({1: InputError("bad")}, rank)),
+        "failed on both": caught(lambda: failing({0: WorkError("zero"), 1: InputError("one")}, rank)),
+        "failed on none": caught(lambda: failing({}, rank)),
+        "overflow": overflowing(reduction.size()),
+        "whole network": whole_network(rank),
+    }
+    list(trained(OF_TWO, rank, 2, out, found))
+
+    def own(change):
+        for index, (x, y) in enumerate(batches(slice(rank, rank + 1), 2)):
+            yield change(index, x), y
+
+    poisoned = own(lambda index, x: x * np.inf if (index, rank) == (2, 1) else x)
+    scaled = {"compute": "mixed_float16", "initial_loss_scale": 1024.0}
+    with precision.policy("mixed_float16"):
+        model = small_model()
+    weights, rows, optimizer, _ = train({}, model, poisoned, precision=scaled)
+    found["poisoned"] = {
+        "scales": [row["loss_scale"] for row in rows],
+        "iterations": int(optimizer.iterations),
+        "digest": digest(weights),
+        "finite": bool(all(np.isfinite(weight).all() for weight in weights)),
+    }
+    late = own(lambda index, x: time.sleep(0.5 if (index, rank) == (3, 1) else 0) or x)
+    found["comm_s"] = [row["comm_s"] for row in train({}, small_model(), late)[1]]
+    return found
+
+
+def of_four(rank, out):
+    with recorded(out / "timeline.json"):
+        train(GROUPED["block"], small_model(), batches())
     if "local_moments" in TRAINED:
-        synchronisations(out / "synchronisations.json")
-    found = {"exact": {name: exact_means(choice, rank) for name, choice in GROUPED.items()}}
-    found["exact"] |= {name: exact_means(choice, rank) for name, choice in HYBRID.items()}
-    found |= {"digest": {}, "huber": {}, "moments": {}}
+        with recorded(out / "synchronisations.json"):
+            train(TRAINED["local_moments"], small_model(0), batches(slice(0, 1)))
+    found = {"exact": {name: exact_means(choice, rank) for name, choice in (GROUPED | HYBRID).items()}, "moments": {}}
     found["float64"] = {name: float64_sums(choice, rank) for name, choice in HYBRID.items()}
     found["received"] = {name: bytes_received(choice) for name, choice in ({"flat": {"groups": 1}} | HYBRID).items()}
-    for name, choice in TRAINED.items():
-        weights, found["huber"][name], optimizer, exchange = train(choice, rank, slice(rank, rank + 1))
-        found["digest"][name] = digest(weights)
+    for name, optimizer, exchange in trained(TRAINED, rank, RANKS, out, found):
         found["moments"][name] = digest(variable.numpy() for variable in optimizer.moments)
         if name == "local":
             found["moments_again"] = moments_again(exchange.own)
@@ -267,8 +389,15 @@ def main(out):
             found["waiting"] = [digest(variable.numpy() for variable in exchange.waiting)]
             exchange.end_epoch(STEPS, 0, whole=True)
             found["waiting"].append(digest(variable.numpy() for variable in exchange.waiting))
-        if rank == 0:
-            np.savez(out / f"{name}.npz", *weights)
+    return found
+
+
+def main(out):
+    os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
+    rank, ranks = rank_and_size()
+    # Two ranks fuse groups, four do not.
+    reduction.start(None if ranks == 2 else configured((TWO_NODES if HYBRID else {}) | {"fuse_groups": False}))
+    found = (of_two if ranks == 2 else of_four)(rank, out)
     (out / f"{rank}.json").write_text(json.dumps(found))
     reduction.stop()
 
