@@ -1,10 +1,16 @@
-"""The API pages name every public name, and links between the pages lead somewhere."""
+"""Public names are on the API pages and are imported when they are used; links between the pages lead somewhere."""
 
 import importlib
+import pkgutil
 import re
+import subprocess
+import sys
 
 import pytest
 from paths import ROOT
+
+import namsa
+import train
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "scripts/bench/README.md"])
@@ -32,3 +38,26 @@ def headings(text):
     """The anchors of a page's headings, as GitHub and MyST make them."""
     titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+# ---- Names of the packages ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("package", [namsa, train])
+def test_public_names_are_objects_with_documentation_that_no_module_hides(package):
+    """Importing a module of such a name would put it in the place of the function."""
+    for name in set(package.__all__) - {"__version__"}:
+        assert getattr(package, name).__doc__, name
+        assert name in dir(package)
+    assert not set(package.__all__) & {module.name for module in pkgutil.iter_modules(package.__path__)}
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="simulat"):
+        namsa.simulat  # noqa: B018 - the access is what is tested
+
+
+def test_the_package_alone_imports_no_library():
+    code = "import sys, namsa; print(sorted({'numpy', 'scipy', 'pydantic', 'matplotlib', 'ase'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "[]\n"

@@ -1,21 +1,170 @@
-"""Commands that are stopped at any of their file events lose nothing, and end well when they are run again."""
+"""Commands that are stopped at any of their file events lose nothing, and end well when they are run again.
+
+    PYTHONPATH=tests/support python tests/namsa/test_stops.py       # every event of every command, with every signal
+
+An event is the opening of a file for writing, or a change of a folder: what Python's audit hooks report. A command runs
+in a child of this process, which sends itself the signal just before its event.
+"""
 
 import argparse
+import contextlib
 import hashlib
 import importlib
+import os
+import shutil
+import signal
 import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import fake_samples
 import numpy as np
 import pytest
 import yaml
-from stops import SIGNALS, Command, faults
 
 from namsa.cli.commands import examples
 from namsa.cli.parser import main
 from namsa.config.simulation import load_config
 from namsa.crystals.select import select_materials
+
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"}
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+SIGNALS = ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line whose files are looked at.
+
+    Attributes:
+        words: The command's words.
+        prepare: Makes the inputs, and outputs of an earlier run, in a folder.
+        main: Runs words and returns the exit code.
+        outputs: Names, within the folder, of what it writes; whole, or as before, at any instant. Of a folder, each
+            file.
+    """
+
+    words: tuple[str, ...]
+    prepare: Callable[[Path], None]
+    main: Callable[[list[str]], int]
+    outputs: tuple[str, ...]
+
+
+def run(command: Command, folder: Path, stop_at: int | None = None, name: str = "SIGKILL") -> tuple[int, int]:
+    """Runs a command in a folder until an event.
+
+    Returns:
+        The exit code, negative for a signal, and the number of events up to the end.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        _be_child(command, folder, stop_at, signal.Signals[name], writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        events = len(pipe.read())
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), events
+
+
+def _be_child(command: Command, folder: Path, stop_at: int | None, number: int, writer: int) -> None:
+    code = 99
+    with contextlib.suppress(BaseException):
+        os.chdir(folder)
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+        for each in SIGNALS[1:]:
+            signal.signal(signal.Signals[each], signal.default_int_handler if each == "SIGINT" else signal.SIG_DFL)
+        count = 0
+
+        def hook(event: str, arguments: tuple) -> None:
+            nonlocal count
+            opens = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
+            place = os.fsdecode(arguments[0]) if arguments and isinstance(arguments[0], str | bytes) else ""
+            elsewhere = os.path.isabs(place) and not place.startswith(os.fspath(folder))
+            if (opens or event in CHANGES) and not elsewhere:
+                count += 1
+                os.write(writer, b".")
+                if count == stop_at:
+                    os.kill(os.getpid(), number)
+
+        sys.addaudithook(hook)
+        code = command.main(list(command.words))
+    os._exit(code)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Returns all files of a folder, by their paths within it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def faults(command: Command, name: str, events: Callable[[int], Iterator[int]]) -> Iterator[str]:
+    """Yields what is wrong after a stop.
+
+    Args:
+        command: The command.
+        name: The signal.
+        events: Returns the events to stop at, from 1 to their number.
+    """
+    with tempfile.TemporaryDirectory() as base:
+        start, whole = Path(base, "start"), Path(base, "whole")
+        start.mkdir()
+        command.prepare(start)
+        shutil.copytree(start, whole)
+        code, count = run(command, whole)
+        if code:
+            yield f"{command.words}: exit code {code} without a stop"
+            return
+        before, after = contents(start), contents(whole)
+        inputs = {path: data for path, data in before.items() if not _is_output(path, command)}
+        for event in events(count):
+            place = Path(base, "stopped")
+            shutil.copytree(start, place)
+            code, _ = run(command, place, event, name)
+            if not code:  # threads make other numbers of events
+                shutil.rmtree(place)
+                continue
+            described = f"{' '.join(command.words)}, {name} at event {event} of {count}"
+            left = contents(place)
+            yield from _faults(described, inputs, before, after, left, command)
+            code, _ = run(command, place)
+            again = contents(place)
+            if code:
+                yield f"{described}: the same command then ends with {code}"
+            elif lost := [path for path in after if _is_output(path, command) and path not in again]:
+                yield f"{described}: the same command then lacks {lost}"
+            shutil.rmtree(place)
+
+
+def _is_output(path: str, command: Command) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in command.outputs)
+
+
+def _faults(
+    described: str,
+    inputs: Mapping[str, bytes],
+    before: Mapping[str, bytes],
+    after: Mapping[str, bytes],
+    left: Mapping[str, bytes],
+    command: Command,
+) -> Iterator[str]:
+    for path, data in inputs.items():
+        if left.get(path) != data:
+            yield f"{described}: the input {path} is changed or gone"
+    for path, data in left.items():
+        hidden = any(part.startswith(".") for part in Path(path).parts) or path.endswith(".unfinished")
+        if hidden or path in inputs:
+            continue
+        if not _is_output(path, command):
+            yield f"{described}: {path} is left"
+        elif data != before.get(path) and len(data) < 0.9 * len(after.get(path, b"")):
+            yield f"{described}: {path} is half a file, {len(data)} of {len(after[path])} bytes"
+    for path in before:
+        if _is_output(path, command) and path not in left:
+            yield f"{described}: the earlier {path} is gone"
+
 
 BEAM = ["--energy-ev", "200e3", "--semiangle-mrad", "4", "--pixel-mrad", "1.5", "--scan-step-angstrom", "0.5"]
 SIMULATION = {
@@ -91,7 +240,6 @@ SLOW = ("simulate", "show", "zspy")  # import Matplotlib or Zarr in each child
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in COMMANDS])
 def test_a_stop_at_some_events_loses_nothing(name):
-    """A few events of each command; `python tests/namsa/test_stops.py` takes all of them."""
     rng = np.random.default_rng(len(name))
 
     def some(count: int) -> list[int]:

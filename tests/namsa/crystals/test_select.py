@@ -271,10 +271,10 @@ def test_hostile_cells_are_refused_at_once(tmp_path, old, new, message):
     path.write_text(CIF)
     assert read_cif(path).formula == "Si"
     path.write_text(CIF.replace(old, new))
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(InputError, match=message) as caught:
         read_cif(path)
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600

@@ -57,14 +57,6 @@ def test_thickness_period_and_strain_are_printed_and_stored(config, capsys):
     assert any("and not 6 Å" in text for text in namsa.read_sample("a.h5").provenance["warnings"])
 
 
-def test_pixels_and_thermal_configurations_that_are_given_are_judged(config, capsys):
-    given = ["--set", "simulation.accuracy=0.001", "--set", "specimen.frozen_phonons={rms_angstrom: 0.1}"]
-    assert main(["simulate", config, *given, "--out", "a.h5"]) == 0
-    said = capsys.readouterr().err
-    assert re.search(r"pixels of 0\.225 Å give patterns a relative error of about .*, and accuracy is 0\.1%", said)
-    assert re.search(r"of 1 thermal configuration, a statistical error of about .*, and accuracy is 0\.1%", said)
-
-
 @pytest.mark.parametrize("command", ["simulate", "dataset"])
 @pytest.mark.parametrize(
     ("settings", "message"),

@@ -346,14 +346,8 @@ def test_storing_waits_for_no_more_than_one_sample(tmp_path, monkeypatch):
     assert stored == simulated
 
 
-@pytest.mark.parametrize("devices", [1, None])
-def test_after_a_simulation_the_memory_of_a_gpu_is_free_for_training(tmp_path, monkeypatch, devices):
+def test_after_a_simulation_the_memory_of_a_gpu_is_free_for_training(tmp_path, monkeypatch):
     cupy = MagicMock()
-    if not devices:
-        cupy.cuda.runtime.getDeviceCount.side_effect = RuntimeError("insufficient driver")
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     produce(tmp_path, limit=1)
-    if devices:
-        cupy.get_default_memory_pool().free_all_blocks.assert_called_once()
-    else:
-        cupy.fft.config.get_plan_cache.assert_not_called()
+    cupy.get_default_memory_pool().free_all_blocks.assert_called_once()

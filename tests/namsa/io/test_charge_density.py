@@ -225,12 +225,6 @@ def test_a_specimen_that_is_not_the_densitys_cell_repeated_is_refused(atoms, mes
         namsa.simulate(atoms, charge_density=charged(None), **COARSE, **PROBES)
 
 
-def test_a_density_of_the_valence_alone_is_not_simulated():
-    valence = ChargeDensity(0.3 * independent_atoms(crystal()), crystal())
-    with pytest.raises(InputError, match="AECCAR0 and AECCAR2"):
-        namsa.simulate(crystal(), charge_density=valence, **COARSE, **PROBES)
-
-
 def test_slices_that_follow_layers_have_the_bonds_of_their_layers():
     atoms = crystal()
     atoms.positions[:, 2] = 1.0  # one layer every 3.9 Å: the change is as far above as below it
