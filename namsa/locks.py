@@ -66,7 +66,7 @@ def _try_lock(path: Path, place: Path) -> int | None:
         return None
     except OSError as error:
         warnings.warn(
-            f"the file system of {place} gives no locks ({error.strerror}): start no second job that writes there",
+            f"the file system of {place} has no locks ({error.strerror}): start no second job that writes there",
             stacklevel=4,
         )
     # The last holder removes the file, and a lock on a removed file keeps nobody out.

@@ -195,7 +195,7 @@ def find_parts(density: Floats, rings: Floats, pixels: PixelGrid, measurement: M
             parts.append(_cell(image, rings[view], grid, columns, least))
     parts = [part for part in parts if len(part.electrons) and (part.rings > 0).all()]
     if not parts:
-        raise InputError("pacbed: no part of the density has columns of atoms, and nothing says its amount")
+        raise InputError("pacbed: no part of the density has columns of atoms, which the amount is measured from")
     return parts
 
 

@@ -95,7 +95,7 @@ def test_file_systems_without_hard_links_flushed_folders_and_locks_will_do(tmp_p
     files.write_text_atomic(tmp_path / "new" / "a.txt", "first", replace=False)
     files.write_text_atomic(tmp_path / "new" / "a.txt", "second", replace=False)
     with (
-        pytest.warns(UserWarning, match="gives no locks .*start no second job"),
+        pytest.warns(UserWarning, match="has no locks .*start no second job"),
         locks.exclusive(tmp_path / ".lock", tmp_path, "wait"),
     ):
         files.append_line(tmp_path / "new" / "a.txt", "third")

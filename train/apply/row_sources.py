@@ -79,7 +79,9 @@ class GrowingFile:
                 else:
                     rows, columns = recording.shape[:2]
                     if columns != sx:
-                        raise InputError(f"{self.path} holds rows of {columns} patterns, not of {sx}: --scan-shape")
+                        raise InputError(
+                            f"{self.path} holds rows of {columns} patterns, not of {sx}: give another --scan-shape"
+                        )
                     if rows > row:
                         yield recording
                         return

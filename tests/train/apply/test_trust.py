@@ -92,7 +92,7 @@ def test_the_thickness_is_the_given_one_else_that_of_the_file_else_the_estimated
 def test_refinement_without_a_thickness_is_bad_input(tmp_path, capsys):
     words = ["reconstruct", "data.h5", "--checkpoint", "none", "--out", str(tmp_path / "out.h5"), "--refine-steps", "5"]
     assert main(words) == 2
-    assert "takes --thickness-angstrom, too" in capsys.readouterr().err
+    assert "--refine simulates the specimen: give --thickness-angstrom" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("contrast", "error", "ratio"), [(3.0, 4.0, 0.8), (1.0, 1.0, UNRESOLVED)])

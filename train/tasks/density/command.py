@@ -90,7 +90,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     from .application import ReconstructionOptions
 
     if options.refine_steps and options.thickness_angstrom is None:
-        raise InputError("--refine simulates the specimen, which takes --thickness-angstrom, too")
+        raise InputError("--refine simulates the specimen: give --thickness-angstrom")
     estimated = None
     if options.estimator:
         estimate = function_of("estimate", commands_of("estimate")[0])
