@@ -57,11 +57,6 @@ def test_table_shows_layers_and_sums(experiment: Path, capsys: pytest.CaptureFix
     assert "…" not in shown
 
 
-def test_set_overrides(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["describe", str(experiment), "--json", "--set", "network.layers=[3]"]) == 0
-    assert json.loads(capsys.readouterr().out)["convolutions"] == 5
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

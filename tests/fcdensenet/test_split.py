@@ -8,7 +8,6 @@ from stacked_split import StackedSplit
 from fcdensenet import NetworkConfig, count
 from fcdensenet.divided_layers import DividedConv2D
 from fcdensenet.keras_layers import Conv2D
-from fcdensenet.split import reach, transposed_reach
 
 SHAPE = (3, 32, 48)
 
@@ -43,12 +42,6 @@ def test_a_part_is_counted_as_a_fraction_with_halos():
 def test_parts_that_are_too_small_are_refused_with_what_would_fit(ways, options, message):
     with pytest.raises(ValueError, match=message):
         count(config(**options), ways=ways)
-
-
-def test_rows_that_a_part_needs():
-    assert [reach(5), reach(4), reach(7, stride=2), reach(1, stride=2)] == [(2, 2), (1, 2), (2, 3), (0, 0)]
-    assert reach(3, dilation=12) == (12, 12)
-    assert [transposed_reach(kernel) for kernel in (1, 2, 3, 4, 5)] == [(0, 0), (0, 0), (1, 0), (1, 1), (1, 1)]
 
 
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])

@@ -43,8 +43,6 @@ GROUPED = {
     "list": {"grouping": "list", "group_list": [["*/bias"], ["*down*/kernel", "*last/kernel"], ["*up*/kernel"]]},
     "contiguous": {"groups": 3, "contiguous": True},
 }
-
-
 OF_TWO = {  # choices of two ranks, whose sums no order of summation changes
     "grouped": {"groups": 2},
     "single": {"groups": 0},
@@ -121,22 +119,6 @@ def train(choice, model, read, **sections):
 
 def digest(arrays):
     return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
-
-
-def metered(sent, own, names):
-    """`reduction.all_to_all` that adds to `sent` the bytes for ranks but number `own`, and to `names` the names."""
-    all_to_all = reduction.all_to_all
-
-    def add(values, size):
-        sent.append(int(values) * int(size))
-        return values
-
-    def exchange(flat, splits, name, *members):
-        names.append(name)
-        with tf.control_dependencies([tf.py_function(add, [tf.size(flat) - splits[own], flat.dtype.size], tf.int32)]):
-            return all_to_all(tf.identity(flat), splits, name, *members)
-
-    return exchange
 
 
 class Alone:

@@ -15,7 +15,8 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from exchange_ranks import digest, metered
+from exchange_ranks import digest
+from timelines import metered
 
 from fcdensenet import keras_layers
 from fcdensenet.build import build

@@ -1,6 +1,10 @@
-"""Horovod's own record of what it did (HOROVOD_TIMELINE)."""
+"""What travels between ranks: Horovod's own record of what it did (HOROVOD_TIMELINE), and a count of bytes."""
 
 import json
+
+import tensorflow as tf
+
+from train.ranks import reduction
 
 
 def read(path):
@@ -21,3 +25,19 @@ def data_operations(events, tensors):
         elif event["ph"] == "E":
             open_now = None
     return operations
+
+
+def metered(sent, own, names):
+    """`reduction.all_to_all` that adds to `sent` the bytes for ranks but number `own`, and to `names` the names."""
+    all_to_all = reduction.all_to_all
+
+    def add(values, size):
+        sent.append(int(values) * int(size))
+        return values
+
+    def exchange(flat, splits, name, *members):
+        names.append(name)
+        with tf.control_dependencies([tf.py_function(add, [tf.size(flat) - splits[own], flat.dtype.size], tf.int32)]):
+            return all_to_all(tf.identity(flat), splits, name, *members)
+
+    return exchange

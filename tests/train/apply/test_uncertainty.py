@@ -5,30 +5,12 @@ import pytest
 from scipy import stats
 
 from namsa.errors import WorkError
-from train.__main__ import main
 from train.apply import uncertainty
 from train.apply.ensemble import Prediction
 from train.apply.familiarity import Familiarity
 from train.apply.uncertainty import WindowError, calibrate_uncertainty
 from train.measure.coverage import ONE_SIGMA, TWO_SIGMA, covering_factor
 from train.tasks.density import calibrate
-
-
-def spreads_and_errors(factor: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Gaussian errors `factor` times as wide as the spread says, which differs from pixel to pixel."""
-    rng = np.random.default_rng(seed)
-    spread = rng.uniform(0.5, 4, 40_000)
-    return abs(factor * spread * rng.normal(size=spread.size)), spread
-
-
-def test_factor_is_found_and_covers_what_it_was_not_chosen_on() -> None:
-    error, spread = spreads_and_errors(2.5, seed=1)
-    factor = covering_factor(error, spread)
-    assert factor == pytest.approx(2.5, rel=0.02)
-    error, spread = spreads_and_errors(2.5, seed=2)
-    covered = uncertainty.coverage(error, factor * spread)
-    assert covered["coverage_68"] == pytest.approx(0.683, abs=0.01)
-    assert covered["coverage_95"] == pytest.approx(0.954, abs=0.01)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -154,8 +136,3 @@ def test_wrong_windows_are_told_by_the_error_that_is_stated_over_their_contrast(
 def test_no_scores_are_added_where_a_run_was_not_evaluated(tmp_path) -> None:
     calibrate._add_scores(tmp_path / "evaluation.json", {}, tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_is_no_run_is_bad_input(tmp_path, capsys) -> None:
-    assert main(["calibrate", str(tmp_path / "none")]) == 2
-    assert "neither a run directory" in capsys.readouterr().err

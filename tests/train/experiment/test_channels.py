@@ -61,13 +61,6 @@ def test_a_constant_pattern_is_one_in_every_mean(kind, guess):
     np.testing.assert_allclose(flat[..., flat.shape[-1] - moments :], 0, atol=1e-4)
 
 
-def test_bins_are_means_of_squares():
-    channels = make("binned", "none", (2, 4), (16, 12))
-    patterns = random_patterns((2, 4), (16, 12))
-    expected = patterns.reshape(2, 4, 8, 2, 6, 2).mean(axis=(3, 5)).reshape(2, 4, 48) * 192
-    np.testing.assert_allclose(to_channels(in_a_row(patterns), channels, 1.0, 1.0), expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("shape", [(16, 12), (15, 17)])
 def test_every_pixel_lies_in_one_sector_and_one_ring(shape):
     for kind in ("polar", "virtual"):

@@ -92,12 +92,6 @@ def test_a_write_that_failed_behind_the_training_ends_it_at_the_next_step_or_che
         writer.start(full_disk)
 
 
-def test_no_checkpoint_leaves_the_variables(tmp_path):
-    fresh = variables()
-    assert restore([tmp_path / "checkpoints"], fresh, NETWORK) == TrainingPosition(0, 0)
-    np.testing.assert_array_equal(fresh[0].numpy(), variables()[0].numpy())
-
-
 def test_keeps_the_newest(tmp_path):
     for step in (5, 10, 15, 1000):
         save(tmp_path, TrainingPosition(step, step // 5), variables(step), NETWORK, keep=2)

@@ -6,7 +6,7 @@ from scipy import stats
 
 from train.experiment.sections import Loss, Training
 from train.optimization.gradients import differentiate
-from train.optimization.losses import huber, huber_delta, kernels, l2, negative_log_likelihood, split_output
+from train.optimization.losses import huber, kernels, l2, negative_log_likelihood, split_output
 
 LIMITS = (0.0, 0.01)
 
@@ -55,11 +55,6 @@ def test_a_window_with_hardly_any_contrast_counts_by_the_least_that_is_set():
         assert float(huber(target + error, target, tf.constant(1.0), limits)) == pytest.approx(
             float(huber(error / unit, 0 * error, tf.constant(1.0))), rel=1e-3
         )
-
-
-def test_delta_decays_by_epoch():
-    loss = Loss(huber_delta=8.0, huber_delta_decay=0.5)
-    assert [huber_delta(loss, epoch) for epoch in range(4)] == [8.0, 4.0, 2.0, 1.0]
 
 
 def test_l2_takes_convolution_kernels_only():

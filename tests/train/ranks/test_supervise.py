@@ -177,9 +177,3 @@ def test_a_second_ctrl_c_interrupts_always():
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
-
-
-def test_without_a_signal_nothing_is_requested():
-    with listen() as request:
-        request.check()
-        assert request.signal_name is None

@@ -134,17 +134,6 @@ def test_what_is_averaged_is_weights_statistics_and_moments_if_configured():
         assert exchange.changed == exchange.last == []
 
 
-@pytest.mark.parametrize(("bits", "size"), [(8, 1), (16, 2), (24, 3)])
-def test_changes_of_kernels_travel_in_fewer_bits_and_vectors_whole(bits, size):
-    model, _, exchange = begun(precision=bits)
-    kernels = [variable for variable in model.variables if variable.name == "kernel"]
-    assert [id(variable) for variable in exchange.changed] == [id(variable) for variable in kernels]
-    assert len(exchange.whole) == sum("float" in variable.dtype for variable in model.variables) - len(kernels)
-    for variable, last in zip(kernels, exchange.last, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), last.numpy())
-    assert exchange.config.value_bytes == size
-
-
 @pytest.mark.parametrize("choice", [{"precision": 8}, {"precision": 24}, {}, {"average_moments": True}])
 def test_the_counted_bytes_are_those_of_the_built_network(choice):
     _, _, exchange = begun(**choice)

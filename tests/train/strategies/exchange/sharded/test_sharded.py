@@ -10,7 +10,8 @@ import launch
 import numpy as np
 import pytest
 import tensorflow as tf
-from exchange_ranks import batches, digest, metered
+from exchange_ranks import batches, digest
+from timelines import metered
 
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
