@@ -19,6 +19,7 @@ from train.apply.models import load_model
 from train.apply.orientation import is_contradicted, orientation_facts, orientation_line
 from train.experiment.experiment import Experiment
 from train.tasks.density.application import reconstruct
+from train.tasks.density.live import next_row, reconstruct_live
 
 SCAN, DETECTOR, PIXEL_MRAD = (32, 40), (12, 12), 4.0
 BEAM = CalibrationOverrides(
@@ -185,3 +186,18 @@ def test_small_differences_contradict_no_orientation():
         assert not is_contradicted({"explained": told, "explained_otherwise": otherwise, "half_turn": 0.92})
     assert is_contradicted({"explained": 0.1, "explained_otherwise": 0.14, "otherwise": "mirrored"})
     assert "turned by 180°" in orientation_line({"explained": 0.5, "explained_otherwise": 0.2, "half_turn": 0.9})
+
+
+def test_a_live_reconstruction_says_the_same_at_the_end(scattering, model, tmp_path):
+    scan = patterns(scattering, C21=4000.0)
+    whole = reconstruct(scan, model, BEAM, beam_intensity=1.0)
+    state = tmp_path / "state.npz"
+    options = {"scan_shape": SCAN, "beam_intensity": 1.0, "state": state}
+    stream = reconstruct_live(iter(scan), model, BEAM, **options)
+    assert not {"aberrations", "orientation"} & next(stream).result.provenance.keys()
+    stream.close()  # interrupted after a strip
+    row = next_row(state)
+    *_, last = reconstruct_live(iter(scan[row:]), model, BEAM, first_row=row, **options)
+    for name in ("aberrations", "orientation"):
+        assert last.result.provenance[name] == whole.provenance[name]
+    assert sum("correct the lens" in line for line in last.result.notes) == 1
