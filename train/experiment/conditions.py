@@ -93,9 +93,9 @@ def describe_unchecked(config: SimulationConfig, inputs: Inputs, checked: Collec
 
 
 def _with_unit(name: str, limits: str) -> str:
-    """Returns a quantity and its range as text, with the unit that its name ends in behind the range."""
+    """Returns a quantity and its range as text, with the unit of a length or an angle behind the range."""
     quantity, _, unit = name.rpartition("_")
-    symbol = {"angstrom": "Å", "mrad": "mrad", "pixels": "pixels", "degrees": "°"}.get(unit)
+    symbol = {"angstrom": "Å", "mrad": "mrad"}.get(unit)
     return f"{(quantity if symbol else name).replace('_', ' ')} {limits}{f' {symbol}' if symbol else ''}"
 
 
