@@ -13,6 +13,7 @@ from typing import Any
 from paths import ROOT, SUPPORT
 
 Ended = subprocess.CompletedProcess[str]
+HOROVODRUN = Path(sys.executable).with_name("horovodrun")  # a script of Python
 
 
 @cache
@@ -23,7 +24,11 @@ def forked_python(*imports: str) -> str:
 
     What a test asserts about the start of Python or TensorFlow needs `sys.executable` instead.
     """
-    path = Path(tempfile.mkdtemp(prefix="fork_server"), "socket")
+    folder = Path(tempfile.mkdtemp(prefix="fork_server"))
+    path, command = folder / "socket", folder / "python"
+    # The python3 of PATH may be a script that changes PATH, as pyenv's.
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{SUPPORT / "forked_python"}" "$@"\n')
+    command.chmod(0o755)
     line = [sys.executable, SUPPORT / "fork_server.py", path, *imports]
     pipe = subprocess.PIPE
     server = subprocess.Popen(line, cwd=ROOT, stdin=pipe, stdout=pipe, start_new_session=True)
@@ -31,7 +36,7 @@ def forked_python(*imports: str) -> str:
     assert server.stdout.readline() == b"ready\n"
     _servers.append(server)
     os.environ["FORK_SERVER"] = str(path)
-    return str(SUPPORT / "forked_python")
+    return str(command)
 
 
 _servers: list[subprocess.Popen[bytes]] = []  # each ends when its standard input is closed, with this process
@@ -46,9 +51,11 @@ def run(*command: object, timeout: float = 240) -> Ended:
 def horovodrun(
     *command: object, ranks: int = 2, timeout: float = 240, more: Sequence[str] = (), python: str | None = None
 ) -> Ended:
-    """Runs `python` with `command` on every rank; `more` are the launcher's own arguments."""
-    launcher = Path(sys.executable).with_name("horovodrun")
-    line = [launcher, "-np", ranks, *more, "--gloo", python or forked_python(), *command]
+    """Runs `python` with `command` on every rank; `more` are the launcher's own arguments.
+
+    The launcher imports TensorFlow to know whether Horovod has Gloo, so it is forked, too.
+    """
+    line = [forked_python(), HOROVODRUN, "-np", ranks, *more, "--gloo", python or forked_python(), *command]
     return run(*line, timeout=timeout)
 
 
