@@ -1,7 +1,7 @@
 """Every block of README and of the documentation: commands are understood, and those of the guides run in order.
 
 Each page has a folder of its own, as empty as a fresh checkout. What takes hours or belongs to another machine is only
-parsed, with its configuration and overrides: pages of benchmarks and of clusters, and commands of `CHANGES` with `skip`.
+parsed, with its configuration and overrides: pages of benchmarks, pages of clusters, and commands with `skip`.
 """
 
 import ast

@@ -47,8 +47,9 @@ def scan(folder):
 
 
 def quickstart(folder, run):
-    """The words of ten steps of quickstart's training, which has few materials alone."""
-    changes = [f"data.directory={folder / 'quick'}", "materials.limit=8", f"training.steps={STEPS}"]
+    """The words of ten steps of quickstart's training, with few materials and a smaller network."""
+    changes = [f"data.directory={folder / 'quick'}", "materials.limit=4", f"training.steps={STEPS}"]
+    changes += ["network.layers=[1, 1, 1]", "network.growth=8"]
     return ["configs/quickstart.yaml", "--run-dir", str(folder / run), *(f"--set={change}" for change in changes)]
 
 
