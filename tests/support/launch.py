@@ -31,7 +31,8 @@ def forked_python(*imports: str) -> str:
     command.chmod(0o755)
     line = [sys.executable, SUPPORT / "fork_server.py", path, *imports]
     pipe = subprocess.PIPE
-    server = subprocess.Popen(line, cwd=ROOT, stdin=pipe, stdout=pipe, start_new_session=True)
+    quiet = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}  # whatever the test that comes first has set
+    server = subprocess.Popen(line, cwd=ROOT, stdin=pipe, stdout=pipe, env=quiet, start_new_session=True)
     assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
     _servers.append(server)

@@ -144,7 +144,7 @@ def test_evaluating_copies_no_samples_to_where_a_run_of_others_names(undisturbed
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_report")
+@pytest.mark.usefixtures("no_report", "undisturbed")  # which has simulated the samples, and warned of them
 def test_two_ranks_do_the_whole_job_and_one_rank_goes_on_with_it(config, monkeypatch):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")  # the job itself keeps TensorFlow quiet
     run_dir = config.parent / "two_ranks"
