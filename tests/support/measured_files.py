@@ -35,6 +35,18 @@ def scan_of(data, **options):
         return recording.read(slice(0, recording.shape[0]), slice(0, recording.shape[1]))
 
 
+def assert_reads(source, data, attributes=None, **options):
+    """`namsa.read` gives these patterns, whole and in parts, and a recording with these attributes."""
+    with namsa.read(source, **options) as recording:
+        assert recording.shape == data.shape
+        np.testing.assert_array_equal(recording.read(slice(0, data.shape[0]), slice(0, data.shape[1])), data)
+        np.testing.assert_array_equal(recording.read(slice(1, 2), slice(1, 3)), data[1:2, 1:3])
+        np.testing.assert_array_equal(recording.data[::2, 1:, 1:, ::3], data[::2, 1:, 1:, ::3])
+        for name, value in (attributes or {}).items():
+            found = getattr(recording, name)
+            assert found == value or found == pytest.approx(value), name
+
+
 def assert_refused(message, data, **options):
     """`namsa.read` refuses it with this message."""
     with pytest.raises(namsa.InputError, match=message):

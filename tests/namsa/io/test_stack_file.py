@@ -152,32 +152,23 @@ def test_a_file_that_a_crash_has_made_unreadable_is_begun_anew(tmp_path):
     assert_whole(tmp_path / "cell.h5")
 
 
-def test_the_file_of_another_simulation_is_kept(tmp_path):
-    interrupted(tmp_path / "cell.h5", 9)
+@pytest.mark.parametrize("array", ["positions", "rms_displacement_angstrom", "displacement_tensor_angstrom2"])
+def test_the_file_of_another_simulation_is_kept(tmp_path, array):
+    """Also of atoms that are displaced otherwise."""
+    atoms, phonons = arguments()["atoms"], FrozenPhonons(rms_angstrom="cif", configurations=1)
+    shape = {"rms_displacement_angstrom": (2,), "displacement_tensor_angstrom2": (2, 3, 3)}
+    if array in shape:
+        atoms.set_array(array, np.broadcast_to(0.08 * np.eye(3) if "tensor" in array else 0.08, shape[array]))
+    own = {"atoms": atoms, "frozen_phonons": phonons if array in shape else None}
+    interrupted(tmp_path / "cell.h5", 9, **own)
     before = (tmp_path / "cell.h5.unfinished").read_bytes()
-    with pytest.raises(InputError, match="what another simulation has left"):
-        to_file(tmp_path / "cell.h5", energy_ev=100e3)
-    moved = arguments()["atoms"]
-    moved.positions[0, 2] += 1e-9
-    with pytest.raises(InputError, match="what another simulation has left"):
-        to_file(tmp_path / "cell.h5", atoms=moved)
+    changed = atoms.copy()
+    changed.arrays[array] = changed.arrays[array] * (1 + 1e-9)
+    for other in ({"atoms": changed}, {"energy_ev": 100e3}):
+        with pytest.raises(InputError, match="what another simulation has left"):
+            to_file(tmp_path / "cell.h5", **own | other)
     assert (tmp_path / "cell.h5.unfinished").read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("array", "values"),
-    [("rms_displacement_angstrom", [0.08, 0.08]), ("displacement_tensor_angstrom2", [0.01 * np.eye(3)] * 2)],
-    ids=["amplitudes", "tensors"],
-)
-def test_other_thermal_displacements_of_the_atoms_are_another_simulation(tmp_path, array, values):
-    warm, phonons = arguments()["atoms"], FrozenPhonons(rms_angstrom="cif", configurations=1)
-    warm.set_array(array, np.array(values))
-    interrupted(tmp_path / "cell.h5", 9, atoms=warm, frozen_phonons=phonons)
-    warmer = warm.copy()
-    warmer.arrays[array] = warmer.arrays[array] * 1.01
-    with pytest.raises(InputError, match="what another simulation has left"):
-        to_file(tmp_path / "cell.h5", atoms=warmer, frozen_phonons=phonons)
-    assert to_file(tmp_path / "cell.h5", atoms=warm, frozen_phonons=phonons).continued > 0
+    assert to_file(tmp_path / "cell.h5", **own).continued > 0
 
 
 def test_a_changed_mtf_file_is_another_simulation(tmp_path):

@@ -5,10 +5,10 @@ import struct
 import numpy as np
 import pytest
 from measured_files import (
+    assert_reads,
     assert_refused,
     needs_measured,
     patterns,
-    scan_of,
     vendor,
     write_blo,
     write_empad,
@@ -33,18 +33,15 @@ XML = """<root><raw_file filename="/home/empad/{name}"/><scan_parameters mode="s
 def test_empad_is_128_of_130_rows_with_the_scan_of_its_xml(tmp_path):
     data = patterns("f4", detector=EMPAD)
     write_empad(tmp_path / "scan.raw", data, XML.format(name="scan.raw"))
+    known = {"format": "EMPAD", "energy_ev": 200e3, "pixel_mrad": (0.5, 0.5), "scan_step_angstrom": None}
     for name in ("scan.raw", "scan.xml"):
-        with namsa.read(tmp_path / name) as recording:
-            assert (recording.format, recording.shape) == ("EMPAD", (3, 4, *EMPAD))
-            np.testing.assert_array_equal(recording.read(*WHOLE), data)
-            assert (recording.energy_ev, recording.pixel_mrad) == (200e3, (0.5, 0.5))
-            assert recording.scan_step_angstrom is None
+        assert_reads(tmp_path / name, data, known)
 
 
 def test_empad_without_xml_has_the_scan_of_its_name(tmp_path):
     data = patterns("f4", detector=EMPAD)
     write_empad(tmp_path / "scan_x4_y3.raw", data)
-    np.testing.assert_array_equal(scan_of(tmp_path / "scan_x4_y3.raw"), data)
+    assert_reads(tmp_path / "scan_x4_y3.raw", data)
     (tmp_path / "scan_x4_y3.raw").rename(tmp_path / "other.raw")
     assert_refused(r"other\.raw holds 12 frames.*give --scan-shape SYxSX; 3x4", tmp_path / "other.raw")
 
@@ -99,12 +96,8 @@ def test_the_scan_of_real_xml(tmp_path, name, scan, pixel_mrad):
 def test_a_blockfile_says_its_scan_energy_and_step(tmp_path):
     data, path = patterns("u1", detector=(6, 6)), tmp_path / "a.blo"
     write_blo(path, data)
-    with namsa.read(path) as recording:
-        np.testing.assert_array_equal(recording.read(*WHOLE), data)
-        np.testing.assert_array_equal(recording.read(slice(1, 2), slice(1, 3)), data[1:2, 1:3])
-        assert recording.scan_step_angstrom == (25.0, 15.0)
-        assert recording.energy_ev == 200e3
-        assert recording.pixel_mrad == pytest.approx((0.8030838,) * 2)
+    known = {"scan_step_angstrom": (25.0, 15.0), "energy_ev": 200e3, "pixel_mrad": (0.8030838,) * 2}
+    assert_reads(path, data, known)
     whole = path.read_bytes()
     for size, message in ((30, "30 of 64 bytes"), (len(whole) - 1, "is cut short: it declares 12 frames")):
         path.write_bytes(whole[:size])
@@ -136,9 +129,8 @@ def test_real_blockfiles():
 def test_mrc_in_both_byte_orders(tmp_path, order, mode, dtype):
     data = patterns(dtype, largest=100)
     write_mrc(tmp_path / "a.mrc", data, order, mode, voltage=200e3)
-    with namsa.read(tmp_path / "a.mrc", scan_shape=(3, 4)) as recording:
-        assert (recording.format, recording.dtype, recording.energy_ev) == ("MRC", np.dtype(dtype), 200e3)
-        np.testing.assert_array_equal(recording.read(*WHOLE), data)
+    known = {"format": "MRC", "dtype": np.dtype(dtype), "energy_ev": 200e3}
+    assert_reads(tmp_path / "a.mrc", data, known, scan_shape=(3, 4))
 
 
 def test_mrc_that_is_damaged_is_one_line(tmp_path):
@@ -163,11 +155,7 @@ def test_mrc_that_is_damaged_is_one_line(tmp_path):
 def test_a_series_of_tia_has_its_scan_and_its_step(tmp_path, version):
     data, path = patterns(), tmp_path / "a_1.ser"
     write_ser(path, data, version)
-    with namsa.read(path) as recording:
-        assert recording.shape == data.shape
-        np.testing.assert_array_equal(recording.read(*WHOLE), data)
-        np.testing.assert_array_equal(recording.read(slice(2, 3), slice(1, 2)), data[2:3, 1:2])
-        assert recording.scan_step_angstrom == pytest.approx((20.0, 10.0))
+    assert_reads(path, data, {"scan_step_angstrom": (20.0, 10.0)})
     write_ser(path, data, version, valid=9)  # stopped
     assert_refused("holds 9 frames, and the file says 3x4.*--scan-shape 2x4 --skip-frames 0 1", path)
 
@@ -212,10 +200,7 @@ def test_numpy_arrays_are_read_lazily_in_both_orders(tmp_path, dtype):
     path = tmp_path / "a.npy"
     for array, options in ((data, {}), (np.asfortranarray(data), {}), (data.reshape(12, 6, 8), {"scan_shape": "3x4"})):
         np.save(path, array)
-        with namsa.read(path, **options) as recording:
-            assert recording.shape == data.shape
-            np.testing.assert_array_equal(recording.read(*WHOLE), data)
-            np.testing.assert_array_equal(recording.read(slice(1, 3), slice(2, 3)), data[1:3, 2:3])
+        assert_reads(path, data, **options)
 
 
 def test_numpy_files_that_hold_no_patterns_are_refused(tmp_path):
@@ -238,9 +223,7 @@ def test_a_file_without_a_format_is_what_the_caller_says(tmp_path, dtype, offset
     data = patterns("u2", scan=(3, 4 + flyback)).astype(dtype)
     (tmp_path / "a.bin").write_bytes(bytes(offset) + data.tobytes())
     options = {"dtype": dtype, "scan_shape": (3, 4), "offset_bytes": offset, "flyback": flyback}
-    with namsa.read(tmp_path / "a.bin", detector_shape="6x8", **options) as recording:
-        assert recording.format == "raw"
-        np.testing.assert_array_equal(recording.read(*WHOLE), data[:, :4])
+    assert_reads(tmp_path / "a.bin", data[:, :4], {"format": "raw"}, detector_shape="6x8", **options)
 
 
 @pytest.mark.parametrize(

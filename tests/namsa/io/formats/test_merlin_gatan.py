@@ -4,7 +4,17 @@ import zipfile
 
 import numpy as np
 import pytest
-from measured_files import Dm, assert_refused, needs_measured, patterns, vendor, write_dm, write_hdr, write_mib
+from measured_files import (
+    Dm,
+    assert_reads,
+    assert_refused,
+    needs_measured,
+    patterns,
+    vendor,
+    write_dm,
+    write_hdr,
+    write_mib,
+)
 
 import namsa
 from namsa import WorkError
@@ -17,10 +27,8 @@ RAW_DETECTOR = (4, 128)  # whole words of 64 pixels, also in a quarter of it
 def test_processed_frames_are_big_endian(tmp_path, kind, depth, dtype):
     data = patterns(dtype)
     write_mib(tmp_path / "a.mib", data, kind, depth)
+    assert_reads(tmp_path / "a.mib", data, {"format": "Merlin", "dtype": np.dtype(dtype)}, scan_shape=(3, 4))
     with namsa.read(tmp_path / "a.mib", scan_shape=(3, 4)) as recording:
-        assert (recording.format, recording.shape, recording.dtype) == ("Merlin", (3, 4, 6, 8), np.dtype(dtype))
-        np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), data)
-        np.testing.assert_array_equal(recording.read(slice(1, 3), slice(1, 3)), data[1:3, 1:3])
         assert recording.metadata["counter_depth"] == depth
         assert recording.metadata["exposure_s"] == 0.1
         assert recording.metadata["threshold_kev"] == 40
@@ -31,9 +39,7 @@ def test_processed_frames_are_big_endian(tmp_path, kind, depth, dtype):
 def test_raw_frames_are_unpacked(tmp_path, depth, quad):
     data = patterns("u4", detector=RAW_DETECTOR, largest=2**depth - 1)
     write_mib(tmp_path / "a.mib", data, "R64", depth, quad)
-    with namsa.read(tmp_path / "a.mib", scan_shape="3x4") as recording:
-        assert recording.shape == data.shape
-        np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), data)
+    assert_reads(tmp_path / "a.mib", data, scan_shape="3x4")
 
 
 def test_the_scan_is_the_hdrs_or_the_callers(tmp_path):
@@ -43,14 +49,10 @@ def test_the_scan_is_the_hdrs_or_the_callers(tmp_path):
     assert_refused(message, path)
     write_hdr(tmp_path / "a.hdr", **{"Frames in Acquisition (Number)": 12, "Frames per Trigger (Number)": 4})
     for name in ("a.mib", "a.hdr"):
-        with namsa.read(tmp_path / name) as recording:
-            assert recording.shape[:2] == (3, 4)
-            np.testing.assert_array_equal(recording.read(slice(2, 3), slice(0, 4)), data[2:3])
+        assert_reads(tmp_path / name, data)
     write_hdr(tmp_path / "a.hdr", ScanX=6, ScanY=2)
-    with namsa.read(path) as recording:
-        assert recording.shape[:2] == (2, 6)
-    with namsa.read(path, scan_shape=(4, 3)) as recording:
-        assert recording.shape[:2] == (4, 3)
+    assert_reads(path, data.reshape(2, 6, 6, 8))
+    assert_reads(path, data.reshape(4, 3, 6, 8), scan_shape=(4, 3))
 
 
 def test_what_is_damaged_is_one_line(tmp_path):
@@ -128,15 +130,9 @@ def test_a_scan_in_both_orders_of_its_axes(tmp_path, version, order, swapped):
     else:
         stored = np.ascontiguousarray(data.transpose(2, 3, 0, 1))
         write_dm(path, stored, SCAN_AXES + DETECTOR_AXES, version=version, order=order, swapped=swapped)
-    with namsa.read(path) as recording:
-        assert (recording.format, recording.shape, recording.dtype) == ("DigitalMicrograph", data.shape, np.int16)
-        np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), data)
-        np.testing.assert_array_equal(recording.read(slice(1, 2), slice(2, 4)), data[1:2, 2:4])
-        np.testing.assert_array_equal(recording.data[::2, 1:, 1:5, 2:], data[::2, 1:, 1:5, 2:])
-        assert recording.energy_ev == 300e3
-        assert recording.scan_step_angstrom == pytest.approx((4.0, 5.0))
-        assert recording.pixel_mrad == pytest.approx((0.2 * PIXEL, 0.1 * PIXEL))
-        assert recording.centre_pixels == pytest.approx((2.0, 4.0))
+    pixel = {"pixel_mrad": (0.2 * PIXEL, 0.1 * PIXEL), "centre_pixels": (2.0, 4.0)}
+    known = {"format": "DigitalMicrograph", "dtype": np.int16, "energy_ev": 300e3, "scan_step_angstrom": (4.0, 5.0)}
+    assert_reads(path, data, known | pixel)
 
 
 def test_of_a_plane_only_the_rows_are_read(tmp_path, monkeypatch):
@@ -151,10 +147,8 @@ def test_of_a_plane_only_the_rows_are_read(tmp_path, monkeypatch):
 def test_a_stack_and_an_image_are_frames(tmp_path):
     data = patterns("f4", largest=1000)
     write_dm(tmp_path / "stack.dm4", data.reshape(12, 6, 8), [*DETECTOR_AXES, (1.0, 0.0, "s")])
-    with namsa.read(tmp_path / "stack.dm4", scan_shape="3x4") as recording:
-        np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), data)
-        assert recording.pixel_mrad == pytest.approx((0.2 * PIXEL, 0.1 * PIXEL))
-        assert recording.scan_step_angstrom is None
+    known = {"pixel_mrad": (0.2 * PIXEL, 0.1 * PIXEL), "scan_step_angstrom": None}
+    assert_reads(tmp_path / "stack.dm4", data, known, scan_shape="3x4")
     write_dm(tmp_path / "image.dm4", data[1, 2], DETECTOR_AXES)
     with namsa.read(tmp_path / "image.dm4") as recording:
         np.testing.assert_array_equal(recording.read(slice(0, 1), slice(0, 1))[0, 0], data[1, 2])

@@ -7,7 +7,7 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
-from measured_files import assert_refused, patterns, scan_of, write_dm, write_empad, write_hdr, write_mib
+from measured_files import assert_reads, assert_refused, patterns, scan_of, write_dm, write_empad, write_hdr, write_mib
 from scipy import io
 
 import namsa
@@ -36,10 +36,9 @@ def write_velox(path, frames):
 def test_velox_counts_frames_along_the_last_axis(tmp_path):
     write_velox(tmp_path / "a.emd", DATA.reshape(12, 6, 8))
     assert_refused("holds 12 frames and does not state the scan's shape", tmp_path / "a.emd")
-    with namsa.read(tmp_path / "a.emd", scan_shape=(3, 4)) as recording:
-        assert (recording.format, recording.energy_ev, recording.semiangle_mrad) == ("Velox", 200e3, 20.5)
-        assert recording.pixel_mrad == pytest.approx((0.3 * INVERSE_NM, 0.2 * INVERSE_NM))
-        np.testing.assert_array_equal(recording.read(slice(0, 3), slice(1, 3)), DATA[:, 1:3])
+    known = {"format": "Velox", "energy_ev": 200e3, "semiangle_mrad": 20.5}
+    known["pixel_mrad"] = (0.3 * INVERSE_NM, 0.2 * INVERSE_NM)
+    assert_reads(tmp_path / "a.emd", DATA, known, scan_shape=(3, 4))
 
 
 # ---- MATLAB ---------------------------------------------------------------------------------------------------------
@@ -74,10 +73,9 @@ def test_matlab_7_3_is_hdf5_behind_a_user_block(tmp_path, of_matlab):
             file["cube"].attrs["MATLAB_class"] = np.bytes_("uint16")
     with path.open("r+b") as file:
         file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + struct.pack("<2H", 0x200, 0x4D49))
+    assert_reads(path, DATA, {"format": "HDF5"})
     with namsa.read(path) as recording:
-        assert recording.format == "HDF5"
         assert bool(recording.notes) == of_matlab
-        np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), DATA)
 
 
 # ---- NeXus and Nion Swift -------------------------------------------------------------------------------------------
@@ -129,13 +127,9 @@ def test_what_nion_swift_says_of_its_data_is_used(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.ndata1", "w") as archive:
         archive.write(tmp_path / "data.npy", "data.npy")
         archive.writestr("metadata.json", json.dumps(said))
+    known = {"scan_step_angstrom": (0.5, 0.4), "pixel_mrad": (2.0, 3.0), "centre_pixels": (3.0, 3.0), "energy_ev": 60e3}
     for name in ("a.h5", "a.ndata1"):
-        with namsa.read(tmp_path / name) as recording:
-            assert recording.scan_step_angstrom == pytest.approx((0.5, 0.4))
-            assert recording.pixel_mrad == pytest.approx((2.0, 3.0))
-            assert recording.centre_pixels == pytest.approx((3.0, 3.0))
-            assert recording.energy_ev == 60e3
-            np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), DATA)
+        assert_reads(tmp_path / name, DATA, known)
 
 
 # ---- TVIPS ----------------------------------------------------------------------------------------------------------
@@ -161,9 +155,8 @@ def write_tvips(folder, data, before=5, after=2, per_file=9, version=2):
 def test_a_stream_of_tvips_has_its_scan_by_the_scan_generator(tmp_path):
     write_tvips(tmp_path, DATA)
     for name in ("run_000.tvips", "run_002.tvips"):
+        assert_reads(tmp_path / name, DATA, {"format": "TVIPS", "energy_ev": 200e3})
         with namsa.read(tmp_path / name) as recording:
-            assert (recording.format, recording.shape, recording.energy_ev) == ("TVIPS", DATA.shape, 200e3)
-            np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), DATA)
             assert recording.notes[1:] == ("5 frames before the scan left out", "2 frames after the scan left out")
     (tmp_path / "run_001.tvips").unlink()
     assert_refused("of which run_001.tvips is missing", tmp_path / "run_000.tvips")
@@ -172,8 +165,7 @@ def test_a_stream_of_tvips_has_its_scan_by_the_scan_generator(tmp_path):
 def test_a_stream_of_version_1_needs_the_scan(tmp_path):
     write_tvips(tmp_path, DATA, version=1, per_file=99)
     assert_refused("19 frames and does not state", tmp_path / "run_000.tvips")
-    found = scan_of(tmp_path / "run_000.tvips", scan_shape=(3, 4), skip_frames=(5, 2))
-    np.testing.assert_array_equal(found, DATA)
+    assert_reads(tmp_path / "run_000.tvips", DATA, scan_shape=(3, 4), skip_frames=(5, 2))
 
 
 # ---- EMPAD-G2 -------------------------------------------------------------------------------------------------------
@@ -187,12 +179,10 @@ def test_empad_g2_is_128_rows_and_its_words_are_refused(tmp_path):
     data = patterns("f4", detector=(128, 128), largest=5000) - 3
     raw, xml = tmp_path / "scan_x4_y3.raw", tmp_path / "acquisition.xml"
     raw.write_bytes(data.astype("<f4").tobytes())
-    np.testing.assert_array_equal(scan_of(raw), data)  # by its name and size
+    assert_reads(raw, data)  # by its name and size
     xml.write_text(G2)
     for path in (raw, xml):
-        with namsa.read(path) as recording:
-            assert (recording.format, recording.shape[:2], recording.energy_ev) == ("EMPAD-G2", (3, 4), 300e3)
-            np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), data)
+        assert_reads(path, data, {"format": "EMPAD-G2", "energy_ev": 300e3})
     raw.write_bytes((np.arange(data.size, dtype="<u4") % 1000 | 1 << 30 | 1 << 29).tobytes())
     assert_refused("the words that EMPAD-G2 records", xml)
 
@@ -212,9 +202,7 @@ def test_frames_in_files_of_their_own(tmp_path, suffix):
             write_dm(path, frame, [(0.1, 4.0, "mrad"), (0.2, 2.0, "mrad")])
     for path in (folder, folder / f"frame*.{suffix}"):
         assert_refused("holds 12 frames and does not state the scan's shape", path)
-        with namsa.read(path, scan_shape=(3, 4)) as recording:
-            np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), DATA)
-            assert recording.pixel_mrad == (None if suffix == "mib" else pytest.approx((0.2, 0.1)))
+        assert_reads(path, DATA, {"pixel_mrad": None if suffix == "mib" else (0.2, 0.1)}, scan_shape=(3, 4))
     (folder / f"frame3.{suffix}").write_bytes(b"x")
     with namsa.read(folder, scan_shape=(3, 4)) as recording, pytest.raises(WorkError, match="frame3"):
         recording.read(slice(0, 3), slice(0, 4))
@@ -243,9 +231,8 @@ def test_rows_of_a_pixel_trigger_show_in_the_times_of_its_frames(tmp_path):
         ns = 1_000_000 * (number + 4 * (number // 4)) + 37 * number % 50_000
         whole = whole[:at] + f"2021-05-07T16:51:10.{ns:09d}".encode() + whole[ends:]
     (tmp_path / "a.mib").write_bytes(whole)
-    with namsa.read(tmp_path / "a.mib") as recording:
-        assert recording.shape[:2] == (3, 4)
-        assert recording.notes == ("scan of 3x4 by the frames' times, which pause after each row",)
+    said = ("scan of 3x4 by the frames' times, which pause after each row",)
+    assert_reads(tmp_path / "a.mib", DATA, {"notes": said})
 
 
 def test_complex_numbers_are_named(tmp_path):
@@ -271,10 +258,8 @@ def test_each_axis_has_its_own_units_and_units_say_which_is_the_scans(tmp_path, 
         write_dm(
             path, stored, [(0.05, 0.0, "nm"), (4e-5, 0.0, "µm"), (3.0, 0.0, "1/nm"), (2.0, 0.0, "1/nm")], swapped=True
         )
-    with namsa.read(path, energy_ev=200e3) as recording:
-        np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), DATA)
-        assert recording.scan_step_angstrom == pytest.approx((0.4, 0.5))
-        assert recording.pixel_mrad == pytest.approx((2 * INVERSE_NM, 3 * INVERSE_NM))
+    known = {"scan_step_angstrom": (0.4, 0.5), "pixel_mrad": (2 * INVERSE_NM, 3 * INVERSE_NM)}
+    assert_reads(path, DATA, known, energy_ev=200e3)
 
 
 def test_a_scan_of_digital_micrograph_whose_detector_is_listed_first_without_the_tag(tmp_path):
@@ -323,9 +308,7 @@ def test_a_master_file_whose_last_files_do_not_exist_is_an_acquisition_that_was_
         file["entry/instrument/detector/detectorSpecific/nimages"] = 4
     stopped = "the acquisition was stopped: 1 of 3 files of frames do not exist"
     assert_refused(f"give --scan-shape 2x4 for its complete rows.*{stopped}", tmp_path / "s_master.h5")
-    with namsa.read(tmp_path / "s_master.h5", scan_shape=(2, 4)) as recording:
-        np.testing.assert_array_equal(recording.read(slice(0, 2), slice(0, 4)), DATA[:2])
-        assert recording.notes == (stopped,)
+    assert_reads(tmp_path / "s_master.h5", DATA[:2], {"notes": (stopped,)}, scan_shape=(2, 4))
     (tmp_path / "s_data_000001.h5").unlink()
     assert_refused(
         "data_000001 is an external link to .*, which is no file beside it", tmp_path / "s_master.h5", scan_shape=(2, 4)
