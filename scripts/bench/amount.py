@@ -1,13 +1,15 @@
 """The size of reconstructed densities, with and without the mean pattern (`reconstruct --pacbed`), and the thickness.
 
     scripts/uv run python scripts/bench/amount.py [--checkpoint NAME ...] [--list checks] [--truth] [--json]
+        [--refine-steps N]
 
 `amount_cases.py` simulates crystals at converged pixels and slices, each under defocus, astigmatism, coma, spherical
 aberration, tilt, thermal vibration, a source and a dose of its own. Networks are told nothing of these, and nothing of
 the thickness. "network" is the size of their density: the factor of the true one that fits it best by least squares.
 The columns after it are that size, its stated error, and the thickness over the true one in brackets, after the fit of
 the amount with the formula, with formula and vibration, and with formula and thickness. "ratio" is the rms error of the
-network's size over that with the formula. With `--truth` the true density takes the place of the network's.
+network's size over that with the formula. With `--truth` the true density takes the place of the network's. With
+`--refine-steps` it is that of `reconstruct --refine`, which is told the formula and the nominal thickness.
 """
 
 import argparse
@@ -35,6 +37,7 @@ def main() -> int:
     parser.add_argument("--list", choices=LISTS, default="checks")
     parser.add_argument("--cases", nargs="+", metavar="FORMULA", help="some cases; by default all of the list")
     parser.add_argument("--truth", action="store_true", help="the true density in place of the network's")
+    parser.add_argument("--refine-steps", type=int, default=0, help="at most; 0 refines nothing")
     parser.add_argument("--work", type=Path, default=Path("data/amount-cases"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -45,11 +48,14 @@ def main() -> int:
         print(f"{name}: size over the true one (thickness over the true one)")
         for case in LISTS[options.list]:
             if not options.cases or case.formula in options.cases:
-                rows.append({"checkpoint": name} | evaluate(case, model, options.work, options.truth))
+                evaluated = evaluate(case, model, options.work, options.truth, options.refine_steps)
+                rows.append({"checkpoint": name} | evaluated)
                 print(line(rows[-1]), flush=True)
         own = [row for row in rows if row["checkpoint"] == name]
         errors = {key: rms([row[key][0] for row in own]) for key in ("network", *KNOWN)}
         errors["told"] = rms([row["formula"][0] for row in own if row["formula"][2]])
+        ssim = [row["ssim"] for row in own]
+        print(f"SSIM: mean {np.mean(ssim):.3f}, a tenth below {np.quantile(ssim, 0.1):.3f}, least {min(ssim):.3f}")
         print("rms error of the size: " + ", ".join(f"{key} {100 * value:.1f} %" for key, value in errors.items()))
         print(f"rms error of the thickness, formula: {100 * rms([row['formula'][1] for row in own]):.1f} %")
     if options.json:
@@ -72,7 +78,7 @@ def line(row: dict) -> str:
     return "  ".join(parts)
 
 
-def evaluate(case: Case, model: Model, folder: Path, true_density: bool = False) -> dict:
+def evaluate(case: Case, model: Model, folder: Path, true_density: bool = False, refine_steps: int = 0) -> dict:
     """Returns the sizes of a case."""
     conditions, target = model.conditions, model.experiment.target
     optics = Optics(
@@ -88,7 +94,9 @@ def evaluate(case: Case, model: Model, folder: Path, true_density: bool = False)
     with h5py.File(path) as file:
         group = file[path.stem]
         truth, patterns = group["density/data"][()], group["cbed/data"][()]
-    result = train.reconstruct(path, model, beam_intensity=1.0, options=train.ReconstructionOptions(trust=False))
+    how = train.ReconstructionOptions(refine_steps=refine_steps, trust=False)
+    known = train.KnownSpecimen(case.thickness, case.formula) if refine_steps else None
+    result = train.reconstruct(path, model, beam_intensity=1.0, specimen=known, options=how)
     density = truth if true_density else result.density
     size = float((density * truth).sum() / (truth**2).sum())
     thickness = case.true_thickness()
@@ -98,12 +106,12 @@ def evaluate(case: Case, model: Model, folder: Path, true_density: bool = False)
     rings = patterns.reshape(*patterns.shape[:2], -1) @ masks
     composition = elements(case.formula)
     measurement = amount.Measurement(beam, model.experiment.detector, masks, optics.max_q)
-    for key, known in (
+    for key, told in (
         (KNOWN[0], amount.Known(composition)),
         (KNOWN[1], amount.Known(composition, None, 0.05, case.vibration(), 0.005)),
         (KNOWN[2], amount.Known(composition, thickness)),
     ):
-        one = amount.fit_amount(density, rings, result.pixels, measurement, known)
+        one = amount.fit_amount(density, rings, result.pixels, measurement, told)
         row[key] = (size * one.scale, one.thickness_angstrom / thickness, one.told, one.scale_error)
     return row
 

@@ -65,7 +65,7 @@ Reconstruct = Callable[[Stack], tuple[Image, Image | None]]  # to an image and i
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad-reality"], metavar="NAME")
+    parser.add_argument("--checkpoint", nargs="*", default=["200kv-20mrad-reality"], metavar="NAME")
     parser.add_argument("--crystals", nargs="+", metavar="FORMULA", default=[each.formula for each in CRYSTALS])
     parser.add_argument("--doses", nargs="+", type=float, default=[1e4, 1e5, 1e6], help="e/Å²")
     parser.add_argument("--iterations", nargs="+", type=int, default=[], help="of ptychography; none without it")

@@ -20,7 +20,7 @@ import namsa
 
 LATERAL, GAP = 11.5, 2.0  # Å: least side of a cell, free above the surface
 THICKNESSES = (20.0, 60.0)  # Å
-CONFIGURATIONS = 2
+CONFIGURATIONS = 8
 ACCURACY = 0.03
 KINDS = ("vacancy", "dopant", "adatom", "adatom on a column")
 FACE = ((0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (0.5, 0.5))  # translations of a projected cell
