@@ -139,9 +139,10 @@ def training_limits(experiment: Experiment) -> Iterator[str]:
         yield "- Training saw perfect, periodic crystals: no defects, surfaces, interfaces or amorphous specimens."
     elif unlearnt:
         yield f"- Kinds of specimens that training did not see: {', '.join(unlearnt)}."
+    last = "The last training" if experiment.training.start_from else "Training"
     yield (
-        f"- Training saw {seen}. Nothing is known of thicker or much thinner specimens. Data files do not state the "
-        "thickness."
+        f"- {last} saw {seen}. Nothing is known of specimens that are thicker or much thinner than these and those of "
+        "the scores. Data files do not state the thickness."
     )
 
 

@@ -124,7 +124,7 @@ def test_the_card_says_what_was_measured(calibrated, tmp_path):
     assert f"| all | {len([r for r in evaluation['samples'] if r['split'] == evaluation['split']])} |" in card
     assert f"{mean['ssim']:.3f} ({rival['ssim']:.3f})" in card
     assert f"{mean['mae']:.2f} ({rival['mae']:.2f})" in card
-    for part in ("100 keV", "15 mrad", "thermal vibration", "[0 0 1]", facts.weights["sha256"]):
+    for part in ("100 keV", "15 mrad", "thermal vibration", "[0 0 1]", "Training saw", facts.weights["sha256"]):
         assert part in card
     assert checkpoint.read(tmp_path / "small/weights.npz")[0]["digest"] in card
     thickness = facts.measured.doses[0]["thickness_angstrom"]
