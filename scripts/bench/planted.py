@@ -65,7 +65,7 @@ Reconstruct = Callable[[Stack], tuple[Image, Image | None]]  # to an image and i
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--checkpoint", nargs="*", default=["200kv-20mrad-reality"], metavar="NAME")
+    parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad-reality"], metavar="NAME")
     parser.add_argument("--crystals", nargs="+", metavar="FORMULA", default=[each.formula for each in CRYSTALS])
     parser.add_argument("--doses", nargs="+", type=float, default=[1e4, 1e5, 1e6], help="e/Å²")
     parser.add_argument("--iterations", nargs="+", type=int, default=[], help="of ptychography; none without it")
@@ -180,7 +180,8 @@ def methods(options: argparse.Namespace) -> Iterator[tuple[str, Reconstruct]]:
         yield checkpoint, network(checkpoint)
     if options.iterations:
         install("py4dstem", options.work)
-        options.programs = Programs(options.work, 1, 1)
+        options.threads = 1
+        options.programs = Programs(options.work, 1, options.threads)
         yield PTYCHOGRAPHY, lambda stack: (images(PTYCHOGRAPHY, stack, SETTINGS, options)["images"][-1][1], None)
         options.programs.stop()
 
