@@ -8,7 +8,7 @@ written out, and costs two and a half times the patterns.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -44,6 +44,15 @@ class Misfit(NamedTuple):
     residual: float  # R of `namsa.inverse.consistency` at the others
     potential: Floats  # gradient of `used` by the potential, `(ny, nx)`, 1/(V·Å)
     microscope: Floats  # gradient of `used` by the numbers of the microscope, `(13,)`
+
+
+class _Between(Grid):
+    """A grid whose waves are moved by half their distance: they change sign from one period to the next."""
+
+    def frequencies(self) -> tuple[Floats, Floats]:
+        """Returns the frequencies (ky, kx), shapes (ny, 1) and (1, nx), 1/Å, the least positive one first."""
+        ky, kx = super().frequencies()
+        return ky + 0.5 / self.extent_angstrom[0], kx + 0.5 / self.extent_angstrom[1]
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,7 @@ class ScanModel:
     def recorded(self) -> tuple[Array, Array]:
         """Matrices (Wy, Wx) with Wy @ |ψ|² @ Wx = the pattern, for |ψ|² with zero frequency first."""
         side, n = self.box.extent_angstrom[0], self.box.shape[0]
-        m, wave = np.arange(-(n // 2), n // 2 + 1), np.fft.fftfreq(n, 1 / n)
+        m, wave = np.arange(-(n // 2), n // 2 + 1), self.box.frequencies()[1][0] * side
         ends = np.where(abs(m) == n // 2, 0.5, 1.0)  # both are the Nyquist frequency
         matrices = []
         for angles, pixel in zip(self.detector.coordinates(self.detector_shape), self.detector.step, strict=True):
@@ -98,54 +107,89 @@ class ScanModel:
         """Returns positions, `(n, 2)` as (y, x), Å, after the affine change of the scan about its middle."""
         return positions + (positions - self.nominal.mean(axis=0)) @ microscope[8:12].reshape(2, 2).T
 
-    def misfit(self, potential: Floats, microscope: Floats, measured: Array, used: Array, known: Array) -> Misfit:
-        """Compares the patterns with measured ones.
+    def patterns(self, potential: Floats, microscope: Floats, at: Array) -> Array:
+        """Returns the patterns of a point source at some positions, by their indices `(n,)`: `(n, dy, dx)`."""
+        waves, simulated = _Waves(self, potential, microscope), np.empty((len(at), *self.detector_shape), np.float32)
+        for i in range(0, len(at), BATCH):
+            simulated[i : i + BATCH] = waves.forward(at[i : i + BATCH])[0]
+        return simulated
 
-        Args:
-            potential: Of the whole thickness, `(ny, nx)`, V·Å.
-            microscope: Its numbers, `(13,)`; see `NAMES`.
-            measured: `(n, dy, dx)`, fractions of the beam.
-            used: Whether a position counts for the gradient, `(n,)`.
-            known: Whether a position's pattern was recorded, `(n,)`.
-        """
-        waves = _Waves(self, potential, microscope)
-        simulated = np.empty_like(measured)
-        parts = [slice(i, i + BATCH) for i in range(0, len(measured), BATCH)]
-        held = 8 * len(measured) * self.slices * self.box.shape[0] ** 2 <= LARGEST_BYTES
-        kept = [passed if held else None for passed in (waves.forward(part, simulated) for part in parts)]
-        blurred, spectrum = self._blurred(simulated, microscope[12])
-        model, data = np.maximum(blurred, 0) + DARK, measured + DARK
-        terms = (model - data + data * np.log(data / model)).sum(axis=(1, 2), dtype=np.float64)
+    def misfit(
+        self,
+        potential: Floats,  # of the whole thickness, `(ny, nx)`, V·Å
+        microscope: Floats,  # its numbers, `(13,)`; see `NAMES`
+        measured: Array,  # `(n, dy, dx)`, fractions of the beam
+        used: Array,  # whether a position counts for the gradient, `(n,)`
+        known: Array,  # whether a position's pattern was recorded, `(n,)`
+        added: Array | float = 0.0,  # to the patterns of a point source, in the shape of `measured`
+    ) -> Misfit:
+        """Compares the patterns with measured ones."""
+        waves, positions = _Waves(self, potential, microscope), np.arange(len(measured))
+        parts = [positions[i : i + BATCH] for i in range(0, len(measured), BATCH)]
+        held = 16 * len(measured) * self.slices * self.box.shape[0] ** 2 <= LARGEST_BYTES
+        point, kept = np.empty_like(measured), list[_Passed | None]()
+        for part in parts:
+            point[part], passed = waves.forward(part)
+            kept.append(passed if held else None)
+        point += added
+        simulated = self.blurred(point, microscope[12])
+        model, data = np.maximum(simulated, 0) + DARK, measured + DARK
+        ratio = data / model
+        terms = (model - data + data * np.log(ratio)).sum(axis=(1, 2), dtype=np.float64)
         whole = measured.sum(axis=(1, 2), dtype=np.float64)
         used, out = used & known, known & ~used
         roots = np.sqrt(measured[out])
         residual = abs(np.sqrt(model[out] - DARK) - roots).sum(dtype=np.float64) / max(float(roots.sum()), 1e-30)
-        slope = np.where(used[:, None, None] & (blurred > 0), 1 - data / model, 0) / whole[used].sum()
-        slope, by_source = self._blurred_back(slope.astype(np.float32), spectrum, microscope[12])
+        slope = np.where(used[:, None, None] & (simulated > 0), 1 - ratio, 0) / whole[used].sum()
+        slope = slope.astype(np.float32)
+        by_source = float(np.vdot(slope, self.by_variance(point, microscope[12])))
+        along_y, along_x = self._blur(microscope[12])
+        slope = self._along(along_y.T, along_x.T, slope)
         for part, keep in zip(reversed(parts), reversed(kept), strict=True):
-            waves.backward(part, keep or waves.forward(part, simulated), slope)
+            waves.backward(part, keep or waves.forward(part)[1], slope[part])
         by_potential, by_microscope = waves.gradient()
         by_microscope[12] = by_source
         used_sum, out_sum = (float(terms[each].sum() / max(whole[each].sum(), 1e-30)) for each in (used, out))
         return Misfit(used_sum, out_sum, float(residual), by_potential, by_microscope)
 
-    @cached_property
-    def _squared_frequency(self) -> Array:
-        """q² of the scan's cosines, `(sy, sx, 1)`, 1/Å²."""
-        y, x = (np.arange(n) / (2 * n * step) for n, step in zip(self.scan, self.step_angstrom, strict=True))
-        return (y[:, None] ** 2 + x**2)[..., None].astype(np.float32)
+    def blurred(self, patterns: Array, variance: float) -> Array:
+        """Returns the patterns of a source of some variance, Å², from those of a point, `(n, dy, dx)`.
 
-    def _blurred(self, patterns: Array, variance: float) -> tuple[Array, Array]:
-        """Returns patterns of a source of some variance, Å², and the cosines of those of a point."""
-        spectrum = fft.dctn(patterns.reshape(*self.scan, -1), axes=(0, 1), norm="ortho")
-        damped = spectrum * np.exp(-2 * np.pi**2 * variance * self._squared_frequency).astype(np.float32)
-        return fft.idctn(damped, axes=(0, 1), norm="ortho").reshape(patterns.shape), spectrum
+        Along each axis, patterns are continued beyond the scan as its ends and what is odd about them: a straight line
+        stays one. (If they were mirrored, positions near the edges would seem to lie further out.)
+        """
+        return self._along(*self._blur(variance), patterns)
 
-    def _blurred_back(self, slope: Array, spectrum: Array, variance: float) -> tuple[Array, float]:
-        """Returns the slopes by the patterns of a point, and by the variance."""
-        blurred, own = self._blurred(slope, variance)
-        damped = own * np.exp(-2 * np.pi**2 * variance * self._squared_frequency)
-        return blurred, float((damped * spectrum * (-2 * np.pi**2 * self._squared_frequency)).sum(dtype=np.float64))
+    def by_variance(self, patterns: Array, variance: float) -> Array:
+        """Returns the derivative of what `blurred` returns by the variance."""
+        (y, x), (of_y, of_x) = self._blur(variance), self._blur(variance, 1)
+        return self._along(of_y, x, patterns) + self._along(y, of_x, patterns)
+
+    def _along(self, y: Array, x: Array, patterns: Array) -> Array:
+        """Returns patterns after matrices along the rows and columns of the scan."""
+        rows = (y @ patterns.reshape(self.scan[0], -1)).reshape(*self.scan, -1)
+        return (x @ rows).reshape(patterns.shape)
+
+    def _blur(self, variance: float, power: int = 0) -> tuple[Array, Array]:
+        """Returns the matrices of the blur along both axes, or those of its derivative by the variance."""
+        matrices = []
+        for n, step in zip(self.scan, self.step_angstrom, strict=True):
+            k, place = np.arange(1, n - 1), np.linspace(0, 1, n)
+            line = np.zeros((n, n))
+            line[:, 0] += 1 - place
+            line[:, -1] += place
+            sines = np.sqrt(2 / max(n - 1, 1)) * np.sin(np.pi * (n - 1) * np.outer(place, k) / max(n - 1, 1))
+            decay = -2 * np.pi**2 * (k / (2 * max(n - 1, 1) * step)) ** 2
+            damped = (sines * decay**power * np.exp(decay * variance)) @ sines.T @ (np.eye(n) - line)
+            matrices.append((damped if power else damped + line).astype(np.float32))
+        return matrices[0], matrices[1]
+
+
+class _Passed(NamedTuple):
+    """Waves of some positions, by slice: entering it in space, leaving it in reciprocal space."""
+
+    entering: list[Array]
+    leaving: list[Array]
 
 
 class _Waves:
@@ -158,8 +202,10 @@ class _Waves:
         self.sigma = optics.interaction_constant(model.beam.energy_ev) / model.slices
         fresnel = -np.pi * model.beam.wavelength * self.box.squared_frequency()
         self.path = fresnel + 2 * np.pi * (self.ky * microscope[6] + self.kx * microscope[7])  # phase per Å
+        # A slice's potential acts in its middle: the probe comes by half a slice before the first.
         self.propagator = (self.box.antialias() * np.exp(1j * self.distance * self.path)).astype(np.complex64)
-        lens = optics.lens(self.box, model.beam) * np.exp(-1j * np.tensordot(microscope[:5], model.phases, 1))
+        phase = self.distance / 2 * self.path - np.tensordot(microscope[:5], model.phases, 1)
+        lens = optics.lens(self.box, model.beam) * np.exp(1j * phase)
         self.lens = lens.astype(np.complex64)
         self.transmission = np.exp(1j * self.sigma * potential).astype(np.complex64)
         pixel = self.box.sampling_angstrom[0]
@@ -170,29 +216,31 @@ class _Waves:
         self.by_transmission, self.by_lens = np.zeros_like(self.transmission), np.zeros((n, n), np.complex128)
         self.by_path, self.by_position = np.zeros((n, n)), np.zeros_like(positions)
 
-    def forward(self, part: slice, simulated: Array) -> tuple[list[Array], Array]:
-        """Sets the patterns of some positions; returns the waves at each slice, in space, and at the detector."""
-        wave, patches, entering = self.lens * self._ramp(part), self.patches[tuple(self.corners[part].T)], []
+    def forward(self, part: Array) -> tuple[Array, _Passed]:
+        """Returns the patterns of some positions, by their indices, and the waves on the way."""
+        wave, patches, passed = self.lens * self._ramp(part), self.patches[tuple(self.corners[part].T)], _Passed([], [])
         for _ in range(self.model.slices):
-            entering.append(fft.ifft2(wave, overwrite_x=True))
-            wave = fft.fft2(entering[-1] * patches, overwrite_x=True)
+            passed.entering.append(fft.ifft2(wave))
+            wave = fft.fft2(passed.entering[-1] * patches, overwrite_x=True)
             wave *= self.propagator
+            passed.leaving.append(wave)
         rows, columns = self.model.recorded
-        simulated[part] = rows @ (wave.real**2 + wave.imag**2) @ columns
-        return entering, wave
+        return rows @ (wave.real**2 + wave.imag**2) @ columns, passed
 
-    def backward(self, part: slice, kept: tuple[list[Array], Array], slope: Array) -> None:
+    def backward(self, part: Array, passed: _Passed, slope: Array) -> None:
         """Adds the gradients of some positions, by the slope of their patterns."""
-        (entering, wave), n = kept, self.box.shape[0]
+        n, conjugate = self.box.shape[0], self.propagator.conj()
         rows, columns = self.model.recorded
-        back, patches = 2 * wave * (rows.T @ slope[part] @ columns.T), self.patches[tuple(self.corners[part].T)].conj()
+        back = 2 * passed.leaving[-1] * (rows.T @ slope @ columns.T)
+        patches = self.patches[tuple(self.corners[part].T)].conj()
         added = np.zeros_like(patches)
-        for number in range(self.model.slices - 1, -1, -1):
-            self.by_path += (back.imag * wave.real - back.real * wave.imag).sum(axis=0, dtype=np.float64)
-            back = fft.ifft2(back * self.propagator.conj(), overwrite_x=True, norm="forward")
-            added += back * entering[number].conj()
-            back = fft.fft2(back * patches, overwrite_x=True, norm="forward")
-            wave = fft.fft2(entering[number]) if number else wave
+        for entering, leaving in zip(reversed(passed.entering), reversed(passed.leaving), strict=True):
+            self.by_path += (back.imag * leaving.real - back.real * leaving.imag).sum(axis=0)
+            back *= conjugate
+            back = fft.ifft2(back, overwrite_x=True, norm="forward")
+            added += back * entering.conj()
+            back *= patches
+            back = fft.fft2(back, overwrite_x=True, norm="forward")
         for (y, x), values in zip(self.corners[part], added, strict=True):
             self.by_transmission[y : y + n, x : x + n] += values
         at_lens = back * self._ramp(part).conj()
@@ -204,17 +252,19 @@ class _Waves:
         """Returns the sums: by the potential, and by the microscope but for the source."""
         model = self.model
         off = model.nominal - model.nominal.mean(axis=0)
-        of_lens = np.tensordot(model.phases, (self.by_lens.conj() * self.lens).imag, 2)
-        turned = 2 * np.pi * self.distance * self.by_path
+        at_lens = (self.by_lens.conj() * self.lens).imag
+        of_lens = np.tensordot(model.phases, at_lens, 2)
+        by_path = self.by_path - at_lens / 2
+        turned = 2 * np.pi * self.distance * by_path
         propagation = (
-            (self.by_path * self.path).sum() / model.slices,
+            (by_path * self.path).sum() / model.slices,
             (turned * self.ky).sum(),
             (turned * self.kx).sum(),
         )
         microscope = np.concatenate([of_lens, propagation, (self.by_position.T @ off).ravel(), [0.0]])
         return -self.sigma * (self.by_transmission.conj() * self.transmission).imag, microscope
 
-    def _ramp(self, part: slice) -> Array:
+    def _ramp(self, part: Array) -> Array:
         """Returns the phases that move a probe from the corner of its box, `(n, ny, nx)`."""
         y, x = self.offsets[part].T[:, :, None, None]
         rows, columns = np.exp(-2j * np.pi * y * self.ky), np.exp(-2j * np.pi * x * self.kx)
@@ -229,23 +279,26 @@ def scan_model(
     step_angstrom: tuple[float, float],  # between positions, (y, x)
     slices: int,  # of equal thickness
     reach_angstrom: float,  # how far a probe's intensity reaches from its middle, at any depth
+    wider: int = 0,  # by how many times λ/h the box is wider than needed, for a detector pixel of h rad
 ) -> ScanModel:
     """Returns the model of a scan, with a box that holds the probes and the tails of the aperture.
 
-    If the optic axis is between pixels, the box is an even number of times λ/h, so that it has waves at their middles:
-    the disk's sharp edge would ring between them.
+    The box has waves at the middles of the detector's pixels, for the disk's sharp edge would ring between them: if the
+    optic axis is between pixels, the waves are moved by half their distance.
     """
     pixel, between = max(detector.step) * 1e-3, bool(np.rint(2 * detector.origin[0] / detector.step[0]) % 2)
-    held = 2 * reach_angstrom + TAILS * beam.wavelength / (1e-3 * beam.semiangle_mrad)
-    multiple = math.ceil(held * pixel / beam.wavelength)
-    side = beam.wavelength / pixel * (multiple + multiple % 2 * between)
+    held = (2 * reach_angstrom + TAILS * beam.wavelength / (1e-3 * beam.semiangle_mrad)) * pixel / beam.wavelength
+    multiple = max(1, round(held)) + wider
+    between = between and multiple % 2 == 1
+    side = beam.wavelength / pixel * multiple
     reach = max(float(abs(each).max()) for each in detector.coordinates(detector_shape)) * 1e-3 + pixel / 2
     angle = max(reach, 1.25e-3 * beam.semiangle_mrad)  # 1.25: the aperture's soft edge
-    box = Grid(fast_shape((side, side), BAND * beam.wavelength / (2 * angle * FINER)), (side, side), BAND)
+    kind = _Between if between else Grid
+    box = kind(fast_shape((side, side), BAND * beam.wavelength / (2 * angle * FINER)), (side, side), BAND)
     sampling, n = box.sampling_angstrom[0], box.shape[0]
     sizes = [
         fft.next_fast_len(math.ceil((k - 1) * d / sampling) + n + 2 * SPARE)
         for k, d in zip(scan, step_angstrom, strict=True)
     ]
-    grid = replace(box, shape=(sizes[0], sizes[1]), extent_angstrom=(sizes[0] * sampling, sizes[1] * sampling))
+    grid = Grid((sizes[0], sizes[1]), (sizes[0] * sampling, sizes[1] * sampling), BAND)
     return ScanModel(beam, detector, detector_shape, scan, step_angstrom, slices, box, grid)

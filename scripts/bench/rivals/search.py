@@ -71,7 +71,7 @@ def focused(stack: Stack, focuses: Sequence[float], options: argparse.Namespace)
     Best: by the loss of `FOCUS_BY` after the first of the iterations, with the settings that a search begins with.
     """
     short = argparse.Namespace(**vars(options) | {"iterations": options.iterations[:1]})
-    settings = first(axes_of(FOCUS_BY, stack), options)
+    settings = first(axes_of(FOCUS_BY, stack), argparse.Namespace(begin={}))  # `--begin` is for the method's own
     found = {c10: images(FOCUS_BY, replace(stack, c10=c10), settings, short) for c10 in focuses}
     loss = {c10: np.nan_to_num(answer["losses"][-1], nan=np.inf) for c10, answer in found.items()}
     seconds = sum(answer["cpu_seconds"][-1] for answer in found.values())

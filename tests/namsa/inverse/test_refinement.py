@@ -55,9 +55,11 @@ def error(density: np.ndarray, truth: np.ndarray) -> float:
     return float(np.sqrt(np.mean((density[inner] - truth[inner]) ** 2)) / truth[inner].std())
 
 
-def test_the_slope_is_that_of_the_misfit(monkeypatch):
+@pytest.mark.parametrize("first", [0.0, 1.5], ids=["axis in a pixel", "axis between pixels"])
+def test_the_slope_is_that_of_the_misfit(monkeypatch, first):
     rng, scan = np.random.default_rng(0), (4, 5)
-    model = scan_model(BeamSettings(200e3, 20.0, {"C30": 1e4}), PIXELS, DETECTOR, scan, STEP, 3, 3.0)
+    pixels = PixelGrid(PIXELS.step, (PIXELS.origin[0] + first, PIXELS.origin[1] + first))
+    model = scan_model(BeamSettings(200e3, 20.0, {"C30": 1e4}), pixels, DETECTOR, scan, STEP, 3, 3.0)
     y, x = (np.arange(n) / n for n in model.grid.shape)
     field = 60 * (1 + np.sin(6 * np.pi * y)[:, None] * np.cos(4 * np.pi * x))
     numbers = np.array([9.0, 3, -4, 90, 50, 18, 2e-3, -3e-3, 2e-3, 1e-3, -1e-3, 3e-3, 0.02])
@@ -118,3 +120,15 @@ def test_a_density_without_columns_is_not_refined(silicon):
     smooth = np.add.outer(np.linspace(1, 2, SCAN[0]), np.linspace(0, 9, SCAN[1]))
     assert refinement.refine(smooth, None, silicon[1], experiment(LENS), steps=3) is None
     assert refinement.refine(silicon[0], None, np.nan * silicon[1], experiment(LENS), steps=3) is None
+
+
+def test_a_source_leaves_what_changes_evenly_along_the_scan():
+    model = scan_model(BeamSettings(200e3, 20.0, {}), PIXELS, DETECTOR, SCAN, STEP, 2, 3.0)
+    y, x = np.indices(SCAN)
+    even = ((2 * y - 3 * x + 100)[..., None, None] * np.ones((2, 3))).astype(np.float32).reshape(-1, 2, 3)
+    np.testing.assert_allclose(model.blurred(even, 0.3), even, rtol=1e-5)
+    k = 2 * np.pi * 0.31  # 1/Å
+    wave = np.cos(k * STEP[0] * y)[..., None, None].astype(np.float32).reshape(-1, 1, 1)
+    inner = np.s_[8:-8]
+    expected = np.exp(-0.3 * k**2 / 2) * wave
+    np.testing.assert_allclose(model.blurred(wave, 0.3).reshape(SCAN)[inner], expected.reshape(SCAN)[inner], atol=2e-3)
