@@ -170,7 +170,7 @@ def test_a_defocus_is_estimated_by_the_fit_to_the_patterns(monkeypatch):
     options = argparse.Namespace(axes=None, begin={"slice_angstrom": 10.0}, iterations=[3, 6])
     begun, seconds = search.focused(stack(), [-50, 0, 50], options)
     assert (begun.c10, seconds) == (0, 6.0)
-    assert asked == [(search.FOCUS_BY, [3], 10.0)] * 3
+    assert asked == [(search.FOCUS_BY, [3], 20.0)] * 3  # `begin` is for the settings of the method that is searched
     assert options.iterations == [3, 6]
 
 

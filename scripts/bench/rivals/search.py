@@ -68,10 +68,11 @@ def first(axes: dict[str, tuple[Any, ...]], options: argparse.Namespace) -> Sett
 def focused(stack: Stack, focuses: Sequence[float], options: argparse.Namespace) -> tuple[Stack, float]:
     """The stack with that `c10` of `focuses` under which its patterns fit best, and the CPU seconds to find it.
 
-    Best: by the loss of `FOCUS_BY` after the first of the iterations, with the settings that a search begins with.
+    Best: by the loss of `FOCUS_BY` after the first of the iterations, with the first of its settings. (`--begin` is for
+    the method that is judged, whose rates are others.)
     """
     short = argparse.Namespace(**vars(options) | {"iterations": options.iterations[:1]})
-    settings = first(axes_of(FOCUS_BY, stack), argparse.Namespace(begin={}))  # `--begin` is for the method's own
+    settings = first(axes_of(FOCUS_BY, stack), argparse.Namespace(begin={}))
     found = {c10: images(FOCUS_BY, replace(stack, c10=c10), settings, short) for c10 in focuses}
     loss = {c10: np.nan_to_num(answer["losses"][-1], nan=np.inf) for c10, answer in found.items()}
     seconds = sum(answer["cpu_seconds"][-1] for answer in found.values())
