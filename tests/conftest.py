@@ -55,13 +55,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileSch
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what has the mark `slow`, unless -m says what to take, and begins with the longest group."""
+    """Leaves out what has the mark `slow`, unless -m says what to take, and begins with the two longest groups."""
     if not config.option.markexpr:
         left_out = [item for item in items if item.get_closest_marker("slow")]
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=left_out)
     here = Path(__file__).parent
-    items.sort(key=lambda item: item.path.relative_to(here).as_posix() not in STARTS_JOBS)
+    files = {item: item.path.relative_to(here).as_posix() for item in items}
+    items.sort(key=lambda item: (files[item] not in STARTS_JOBS, files[item] != "test_guides.py"))
 
 
 @pytest.fixture(scope="session", autouse=True)
