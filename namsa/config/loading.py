@@ -51,7 +51,7 @@ def read_yaml(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]
     tree = parse_yaml(read_text(Path(path), largest_bytes=LARGEST_FILE_BYTES, kind="the configuration"), str(path))
     if not isinstance(tree, dict):
         held = "nothing" if tree is None else shorten(tree)
-        raise InputError(f"{path} must hold sections such as `microscope:`, and holds {held}")
+        raise InputError(f"{path} must hold named sections, and holds {held}")
     given = [_override(override) for override in overrides]
     chosen = {"stage": tree.pop("stage", 1)} | {key: value for key, value, _ in given if key == "stage"}
     of_stages = [(str(key), value, f"{path}: {key}") for key, value in _stage_settings(tree, chosen["stage"], path)]

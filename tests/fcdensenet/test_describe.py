@@ -61,7 +61,7 @@ def test_table_shows_layers_and_sums(experiment: Path, capsys: pytest.CaptureFix
     ("text", "message"),
     [
         ("name: x\n", "no section 'network'"),
-        ("[1, 2]\n", "must hold a mapping"),
+        ("[1, 2]\n", "must hold named sections, and holds [1, 2]"),
         ("network: {input_shape: [1, 8, 8], growht: 3}\n", "unknown key growht; did you mean growth?"),
         ("network: {input_shape: [1, 8, 9]}\n", "multiples of 8"),
         ("network: {kind: resnet, input_shape: [1, 8, 8]}\n", "network.kind is resnet"),

@@ -49,8 +49,8 @@ def test_models_are_found_by_path_and_by_name(tmp_path, run, monkeypatch, capsys
     assert "(gold for density)" in error
     assert main(["models"]) == 0
     head, line = capsys.readouterr().out.splitlines()
-    assert head.split()[:4] == ["name", "task", "used", "by"]
-    assert line.split()[:4] == ["gold", "density", "train", "reconstruct"]
+    assert head.split()[:3] == ["name", "task", "command"]
+    assert line.split()[:3] == ["gold", "density", "reconstruct"]
     assert main(["reconstruct", "a.h5", "--checkpoint", "gold", "--out", str(tmp_path / "o.h5")]) == 2
     assert capsys.readouterr().err == "error: there is no file a.h5\n"
 

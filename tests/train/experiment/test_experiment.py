@@ -159,10 +159,10 @@ def test_varied_conditions_are_described_by_their_magnitudes():
     drawn = load(CONFIGS / "quickstart.yaml", [*base, f"variation={{rule: random, configurations: 2, {ranges}}}"])
     line = describe_unchecked(drawn, drawn.training.inputs)
     assert "thickness 15 to 60 Å, defocus 0 Å" in line
-    assert line.endswith("without noise, specimen tilt mrad 0 to 10, C12 angstrom 0 to 30")
+    assert line.endswith("without noise, specimen tilt 0 to 10 mrad, C12 0 to 30 Å")
     lists = "thickness_angstrom: [20, 40], C12_angstrom: [[5, 1], [30, -2]], beam_tilt_mrad: [[0, 0], [3, -4]]"
     base.append("training.inputs.augment=false")
     listed = load(CONFIGS / "quickstart.yaml", [*base, f"variation={{rule: grid, {lists}}}"])
     line = describe_unchecked(listed, listed.training.inputs)
     assert "thickness 20 to 40 Å" in line
-    assert line.endswith("without noise, beam tilt mrad 0 to 5, C12 angstrom 5 to 30")
+    assert line.endswith("without noise, beam tilt 0 to 5 mrad, C12 5 to 30 Å")
