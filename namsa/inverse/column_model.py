@@ -17,10 +17,10 @@ from namsa.physics.form_factors import Table, electron
 from namsa.physics.potential import POTENTIAL_CONSTANT
 from namsa.pixels import PixelGrid
 
-# Priors: standard deviations. Of the columns, then of `NAMES` in units of the same; thickness is relative.
+# Priors: standard deviations. Of the columns, then of `NAMES` but for the thickness, in units of the same.
 POSITION_ANGSTROM, LOG_ELECTRONS, LOG_AMOUNT = 0.05, 0.1, 0.3
 DISPLACEMENT, DISPLACEMENT_ERROR = 0.07**2, 0.07**2  # mean square along one axis, Å²
-ERRORS = np.array([20.0, 10.0, 10.0, 200.0, 200.0, 0.03, 3e-3, 3e-3, *[3e-3] * 4, 0.03])
+ERRORS = np.array([20.0, 10.0, 10.0, 200.0, 200.0, np.nan, 3e-3, 3e-3, *[3e-3] * 4, 0.03])
 SOURCE = 0.03  # variance that the fit begins with, Å²: 0.4 Å full width at half maximum
 LARGEST_SCAN_CHANGE = 0.02
 _RADII = np.linspace(0, 5, 500)  # Å
@@ -102,9 +102,9 @@ class State(NamedTuple):
 class Unknowns:
     """The unknowns as a vector in units of their priors' standard deviations, about the priors' middles."""
 
-    def __init__(self, columns: Columns, microscope: Floats) -> None:
+    def __init__(self, columns: Columns, microscope: Floats, thickness_error: float) -> None:
         self.columns, self.microscope = columns, microscope
-        self.errors = np.where(np.array(NAMES) == "thickness", microscope * ERRORS, ERRORS)
+        self.errors = np.where(np.array(NAMES) == "thickness", microscope * thickness_error, ERRORS)
         self.count, self.elements = len(columns.electrons), len(columns.numbers)
         self.size = 3 * self.count + self.elements + len(NAMES) + 1
         low, high = np.full(self.size, -np.inf), np.full(self.size, np.inf)

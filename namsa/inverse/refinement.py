@@ -50,6 +50,7 @@ class Experiment:
     composition: Mapping[int, float]  # number of atoms of each atomic number
     max_q: float  # where the window of the density ends, 1/Å
     form_factors: Table = "lobato"
+    thickness_error: float = 0.03  # relative standard deviation
 
 
 class Refined(NamedTuple):
@@ -87,7 +88,7 @@ def refine(
     used = (3 * row + column) % KEPT_OUT != 0
     if not columns.left < MOST_LEFT or not (used & recorded).any():
         return None
-    unknowns = Unknowns(columns, _microscope(known))
+    unknowns = Unknowns(columns, _microscope(known), known.thickness_error)
     whole, middle = (
         _Window(
             known,

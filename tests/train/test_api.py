@@ -98,7 +98,7 @@ def test_an_array_without_a_valid_calibration_is_refused(array, changes, message
 
 def test_refinement_without_a_specimen_is_refused(patterns):
     options = train.ReconstructionOptions(refine_steps=5)
-    with pytest.raises(namsa.InputError, match="refine_steps is 5"):
+    with pytest.raises(namsa.InputError, match="refine_steps is 5, and no thickness of the specimen is known"):
         train.reconstruct(patterns, "200kv-20mrad-fast", CALIBRATION, options=options)
 
 

@@ -88,6 +88,7 @@ def _experiment(
         known_amount(specimen).elements(float(density.mean()) / thickness),
         scan.model.max_q,
         scan.model.experiment.simulation.form_factors,
+        max(Experiment.thickness_error, specimen.thickness_error),
     )
 
 

@@ -12,7 +12,6 @@ import namsa
 from namsa import InputError
 from namsa.inverse import mott_bethe
 from namsa.inverse.refinement import Refined
-from train.__main__ import main
 from train.apply import refine
 from train.apply.models import Model, ModelCalibration, load_model
 from train.apply.trust import (
@@ -87,12 +86,6 @@ def test_the_thickness_is_the_given_one_else_that_of_the_file_else_the_estimated
     assert (estimated.thickness_angstrom, estimated.thickness_error, estimated.source) == (80.0, 0.1, "as estimated")
     assert KnownSpecimen().with_thickness(None, None) == KnownSpecimen()
     assert not estimated.can_be_simulated(model(tmp_path))  # without a formula or a transfer.json
-
-
-def test_refinement_without_a_thickness_is_bad_input(tmp_path, capsys):
-    words = ["reconstruct", "data.h5", "--checkpoint", "none", "--out", str(tmp_path / "out.h5"), "--refine-steps", "5"]
-    assert main(words) == 2
-    assert "--refine simulates the specimen: give --thickness-angstrom" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("contrast", "error", "ratio"), [(3.0, 4.0, 0.8), (1.0, 1.0, UNRESOLVED)])

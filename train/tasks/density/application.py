@@ -55,7 +55,7 @@ class ReconstructionOptions:
     Attributes:
         passes: Predictions with dropout per symmetry. `None` takes none if there are several symmetries, otherwise
             eight if the network has dropout.
-        refine_steps: Steps of `train.apply.refine`, at most; 0 refines nothing. They need a known thickness.
+        refine_steps: Steps of `train.apply.refine`, at most; 0 refines nothing. They take a thickness, as trust does.
         pacbed: Whether the density is scaled by what the mean pattern says of its amount (`namsa.inverse.amount`).
         halves: Whether the halves of the scan are reconstructed, too, and compared (`train.tasks.density.halves`).
         trust: Whether trust is measured if a thickness is known: as given, else as in the file, as estimated, or as
@@ -125,17 +125,20 @@ def reconstruct(
         prepared = prepare(scan, specimen, options, note, compared)
         with scan.bands(note.console, prepared.lost) as bands:
             images = windows.predict_images(bands, prepared.images(), note)
-        found = None
+        found, known = None, prepared.specimen
         if prepared.masks is not None:
-            found = pacbed.fit_amount(images, scan.pixels, model, prepared.specimen)
+            found = pacbed.fit_amount(images, scan.pixels, model, known)
             images = pacbed.scaled(images, found)
             note(found.line())
-            if options.trust and prepared.specimen.thickness_angstrom is None:
-                images = _with_trust(prepared, images, found.thickness_angstrom, note)
+            if known.thickness_angstrom is None:
+                thickness, error = found.thickness_angstrom, found.thickness_error
+                known = replace(known, thickness_angstrom=thickness, thickness_error=error, source="as pacbed fits it")
+                images = _with_trust(prepared, images, known, note) if options.trust else images
         refinement = None
         if options.refine_steps:
+            note(f"refined: begins with {known.thickness_angstrom:.4g} Å, the thickness {known.source}")
             images, refinement, lines = refined_images(
-                images, scan, prepared.network, prepared.specimen, options.refine_steps, note.console
+                images, scan, prepared.network, known, options.refine_steps, note.console
             )
             for line in lines:
                 note(line)
@@ -182,7 +185,7 @@ def prepare(
     """Loads the network of a scan. Raises InputError if the data do not fit the network."""
     model, plan, given = scan.model, scan.plan, specimen
     specimen = (given or KnownSpecimen()).with_thickness(
-        scan.data.thickness_angstrom if options.trust else None, compared
+        scan.data.thickness_angstrom if options.trust or options.refine_steps else None, compared
     )
     known = None if specimen.thickness_error else specimen.thickness_angstrom
     network = windows.prepare_network(model, plan, options.passes, note, known)
@@ -199,6 +202,11 @@ def prepare(
     note(_trust_line(specimen) if simulation else _no_trust_line(specimen, model, options))
     if options.refine_steps and network.whole_scan:
         raise InputError(f"{model.name} has no density at the scan's positions (layout detector), which --refine needs")
+    if options.refine_steps and specimen.thickness_angstrom is None and not options.pacbed:
+        raise InputError(
+            f"refine_steps is {options.refine_steps}, and no thickness of the specimen is known: give "
+            "--thickness-angstrom, or --pacbed or --estimator to find it"
+        )
     if options.refine_steps:
         note("refined: trust and uncertainty are those of the network's own density")
     masks = pacbed.ring_masks(model) if options.pacbed else None
@@ -254,7 +262,7 @@ def check_layout(model: Model) -> None:
 
 
 def check_arguments(specimen: KnownSpecimen | None, options: ReconstructionOptions) -> None:
-    """Checks that all numbers are finite and in their ranges, and that they go together."""
+    """Checks that all numbers are finite and in their ranges."""
     arguments: dict[str, float | None] = {
         "thickness_angstrom": None if specimen is None else specimen.thickness_angstrom,
         "passes": options.passes,
@@ -263,13 +271,10 @@ def check_arguments(specimen: KnownSpecimen | None, options: ReconstructionOptio
     }
     for name, value in arguments.items():
         check_number(name, value, LIMITS[name])
-    if options.refine_steps and (specimen is None or specimen.thickness_angstrom is None):
-        raise InputError(f"refine_steps is {options.refine_steps}: refinement needs the specimen's thickness, too")
 
 
-def _with_trust(prepared: Prepared, images: BlendedImages, thickness_angstrom: float, note: AddNote) -> BlendedImages:
+def _with_trust(prepared: Prepared, images: BlendedImages, specimen: KnownSpecimen, note: AddNote) -> BlendedImages:
     """Returns the images with the trust in their density for a thickness that was fitted. The file is read again."""
-    specimen = replace(prepared.specimen, thickness_angstrom=thickness_angstrom, source="as pacbed fits it")
     scan, network = prepared.scan, prepared.network
     if not specimen.can_be_simulated(scan.model):
         return images

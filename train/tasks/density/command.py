@@ -67,8 +67,8 @@ def _add_reconstruct(parser: CommandParser) -> None:
         action="store_const",
         const=REFINE_STEPS,
         default=0,
-        help="refine columns of atoms, lens, source, thickness and tilt against the patterns; needs a thickness; give "
-        "--formula",
+        help="refine columns of atoms, lens, source, thickness and tilt against the patterns; takes the thickness "
+        "as trust does; give --formula",
     )
     parser.add_argument(
         "--refine-steps",
@@ -89,8 +89,6 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     from ...apply.scan_result import scan_arguments
     from .application import ReconstructionOptions
 
-    if options.refine_steps and options.thickness_angstrom is None:
-        raise InputError("--refine simulates the specimen: give --thickness-angstrom")
     estimated = None
     if options.estimator:
         estimate = function_of("estimate", commands_of("estimate")[0])

@@ -274,11 +274,16 @@ def test_the_density_is_scaled_by_an_amount_that_the_rings_tell(tmp_path, run, m
         seen.append((images.rings, specimen.formula))
         return Amount(1.5, 0.05, 40.0, 0.1, 0.07, 0.02, 0.1, told)
 
+    def refined(images, scan, network, specimen, steps, console):
+        seen.append((specimen, steps))
+        return images, {}, []
+
+    monkeypatch.setattr(reconstruct, "refined_images", refined)
     monkeypatch.setattr(reconstruct.pacbed, "ring_masks", lambda model: np.eye(16)[:, 2:4])
     monkeypatch.setattr(reconstruct.pacbed, "fit_amount", fit)
     monkeypatch.setattr(reconstruct, "window_simulation", simulation)
     values = patterns(SCAN)
-    how, specimen = reconstruct.ReconstructionOptions(pacbed=True), KnownSpecimen(formula="Au")
+    how, specimen = reconstruct.ReconstructionOptions(pacbed=True, refine_steps=3), KnownSpecimen(formula="Au")
     data = stored(tmp_path / "scan.h5", values)
     plain = reconstruct.reconstruct(data, run, BEAM, beam_intensity=1)
     found = reconstruct.reconstruct(data, run, BEAM, beam_intensity=1, specimen=specimen, options=how)
@@ -289,9 +294,11 @@ def test_the_density_is_scaled_by_an_amount_that_the_rings_tell(tmp_path, run, m
     np.testing.assert_array_equal(found.trust, 0.25)  # for the thickness that was fitted
     assert thicknesses == [40.0]
     assert any("for 40 Å of Au, the thickness as pacbed fits it" in line for line in found.notes)
-    ((rings, formula),) = seen
+    (rings, formula), (known, steps) = seen
     np.testing.assert_allclose(rings, values.reshape(*SCAN, 16)[..., 2:4], rtol=1e-5)
     assert formula == "Au"
+    assert (known, steps) == (KnownSpecimen(40.0, "Au", None, 0.1, "as pacbed fits it"), 3)
+    assert any("refined: begins with 40 Å, the thickness as pacbed fits it" in line for line in found.notes)
 
 
 def test_options_of_the_amount_that_do_not_fit_are_one_line(tmp_path, run, capsys):
