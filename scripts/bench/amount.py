@@ -9,7 +9,8 @@ the thickness. "network" is the size of their density: the factor of the true on
 The columns after it are that size, its stated error, and the thickness over the true one in brackets, after the fit of
 the amount with the formula, with formula and vibration, and with formula and thickness. "ratio" is the rms error of the
 network's size over that with the formula. With `--truth` the true density takes the place of the network's. With
-`--refine-steps` it is that of `reconstruct --refine`, which is told the formula and the nominal thickness.
+`--refine-steps` it is that of `reconstruct --refine`, which is told the formula and the nominal thickness. "SSIM" is
+that of densities as `reconstruct --pacbed` gives them, which are scaled where the rings determine the amount.
 """
 
 import argparse
@@ -54,8 +55,10 @@ def main() -> int:
         own = [row for row in rows if row["checkpoint"] == name]
         errors = {key: rms([row[key][0] for row in own]) for key in ("network", *KNOWN)}
         errors["told"] = rms([row["formula"][0] for row in own if row["formula"][2]])
-        ssim = [row["ssim"] for row in own]
-        print(f"SSIM: mean {np.mean(ssim):.3f}, a tenth below {np.quantile(ssim, 0.1):.3f}, least {min(ssim):.3f}")
+        for key in ("network", *KNOWN):
+            ssim = [row["ssim"][key] for row in own]
+            tenth, least = np.quantile(ssim, 0.1), min(ssim)
+            print(f"SSIM, {key}: mean {np.mean(ssim):.3f}, a tenth below {tenth:.3f}, least {least:.3f}")
         print("rms error of the size: " + ", ".join(f"{key} {100 * value:.1f} %" for key, value in errors.items()))
         print(f"rms error of the thickness, formula: {100 * rms([row['formula'][1] for row in own]):.1f} %")
     if options.json:
@@ -71,7 +74,7 @@ def rms(ratios: list[float]) -> float:
 
 
 def line(row: dict) -> str:
-    parts = [f"{row['case']:18s} network {row['network'][0]:.3f} ssim {row['ssim']:.3f}"]
+    parts = [f"{row['case']:18s} network {row['network'][0]:.3f} ssim {row['ssim']['network']:.3f}"]
     parts += [
         f"{key} {row[key][0]:.3f} ± {row[key][3]:.2f} ({row[key][1]:.2f})" + " told" * row[key][2] for key in KNOWN
     ]
@@ -100,7 +103,7 @@ def evaluate(case: Case, model: Model, folder: Path, true_density: bool = False,
     density = truth if true_density else result.density
     size = float((density * truth).sum() / (truth**2).sum())
     thickness = case.true_thickness()
-    row = {"case": path.stem, "network": (size, None), "ssim": _ssim(density, truth)}
+    row = {"case": path.stem, "network": (size, None), "ssim": {"network": _ssim(density, truth)}}
     row["mean"] = float(density.mean() / truth.mean())
     masks, beam = pacbed.ring_masks(model), BeamSettings(optics.energy_ev, optics.semiangle_mrad, {})
     rings = patterns.reshape(*patterns.shape[:2], -1) @ masks
@@ -113,6 +116,7 @@ def evaluate(case: Case, model: Model, folder: Path, true_density: bool = False,
     ):
         one = amount.fit_amount(density, rings, result.pixels, measurement, told)
         row[key] = (size * one.scale, one.thickness_angstrom / thickness, one.told, one.scale_error)
+        row["ssim"][key] = _ssim(density * (one.scale if one.told else 1.0), truth)
     return row
 
 
