@@ -1,11 +1,10 @@
-"""Columns of atoms as a potential and as a density, and the vector of all that refinement fits.
+"""Columns of atoms as a density and as a potential, and the vector of all that refinement fits.
 
 The potential is that of atoms, spread along the beam, which is never negative: unlike a potential of free pixels it has
 a density, for the elements of each column are known.
 """
 
 from collections.abc import Mapping
-from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +25,8 @@ LARGEST_SCAN_CHANGE = 0.02
 _RADII = np.linspace(0, 5, 500)  # Å
 
 
-class Columns:
-    """Columns of atoms: their potential on a model's grid, with its gradient, and their density."""
+class ColumnDensity:
+    """Columns of atoms that were found in a density, and the density that they have elsewhere."""
 
     def __init__(
         self,
@@ -35,28 +34,35 @@ class Columns:
         pixels: PixelGrid,  # its places, Å from the first position of the scan
         composition: Mapping[int, float],  # number of atoms of each atomic number
         max_q: float,  # where the window of the density ends, 1/Å
-        form_factors: Table,
     ) -> None:
-        self.ky, self.kx, self.q2, self.factors = (np.zeros(0),) * 4  # of the grid that `on` sets
-        self.shift: Floats = np.zeros(2)  # from the scan's first position to the grid's origin, Å
-        found = find_columns(density, pixels, composition, max_q)
-        self.inside = np.ones(len(found.yx), bool)  # whether each is within the grid
-        self.max_q, self.form_factors = max_q, form_factors
-        self.yx, self.electrons, self.left = found.yx, found.electrons, found.left
+        self.max_q, (self.yx, self.electrons, self.left) = max_q, find_columns(density, pixels, composition, max_q)
         self.numbers = sorted(composition, reverse=True)
         shares = share_out(self.electrons, composition) if len(self.electrons) else {}
         self.shares = np.array([shares.get(z, np.zeros(0)) for z in self.numbers]) / np.maximum(self.electrons, 1e-9)
 
-    def on(self, model: ScanModel, start: Floats) -> "Columns":
-        """Returns the columns within the grid of a model, whose first position is at `start`, Å."""
-        new, grid = copy(self), model.grid
-        new.q2, new.shift = grid.squared_frequency(), model.first - start
-        factors = [electron(z, new.q2, self.form_factors) / z for z in self.numbers]
-        new.factors = POTENTIAL_CONSTANT * np.stack(factors) / np.prod(grid.sampling_angstrom)
-        new.ky, new.kx = grid.frequencies()
-        new.inside = ((self.yx + new.shift >= 0) & (self.yx + new.shift < grid.extent_angstrom)).all(axis=1)
-        new.shares = self.shares * new.inside
-        return new
+    def density(self, positions: Floats, yx: Floats, electrons: Floats, displacements: Floats) -> Floats:
+        """Returns the density of the columns at positions `(n, 2)`, `(n,)`, e/Å²."""
+        distance = np.hypot(*(positions[:, None] - yx).transpose(2, 0, 1))
+        total = np.zeros(len(positions))
+        for z, share, squared in zip(self.numbers, self.shares, displacements, strict=True):
+            of_atom = atom_density(_RADII, z, self.max_q, float(np.sqrt(squared)))
+            total += np.interp(distance, _RADII, of_atom, right=0.0) @ (share * electrons)
+        return total
+
+
+class ColumnPotential:
+    """The potential of columns on a model's grid, with its gradient."""
+
+    def __init__(self, columns: ColumnDensity, model: ScanModel, start: Floats, form_factors: Table) -> None:
+        """Takes the columns within the grid, whose first position is at `start`, Å from that of the scan."""
+        grid = model.grid
+        self.shift, self.q2 = model.first - start, grid.squared_frequency()
+        factors = [electron(z, self.q2, form_factors) / z for z in columns.numbers]
+        self.factors = POTENTIAL_CONSTANT * np.stack(factors) / np.prod(grid.sampling_angstrom)
+        self.ky, self.kx = grid.frequencies()
+        places = columns.yx + self.shift
+        self.inside = ((places >= 0) & (places < grid.extent_angstrom)).all(axis=1)
+        self.shares = columns.shares * self.inside
 
     def potential(self, yx: Floats, electrons: Floats, displacements: Floats) -> tuple[Floats, tuple[Any, ...]]:
         """Returns the projected potential, V·Å, and what `gradient` needs; mean square displacements by element, Å²."""
@@ -80,15 +86,6 @@ class Columns:
         by_displacement = (-2 * np.pi**2 * self.q2 * (by_structure * structure).real).sum(axis=(1, 2))
         return by_yx, by_electrons, by_displacement
 
-    def density(self, positions: Floats, yx: Floats, electrons: Floats, displacements: Floats) -> Floats:
-        """Returns the density of the columns at positions `(n, 2)`, `(n,)`, e/Å²."""
-        distance = np.hypot(*(positions[:, None] - yx).transpose(2, 0, 1))
-        total = np.zeros(len(positions))
-        for z, share, squared in zip(self.numbers, self.shares, displacements, strict=True):
-            of_atom = atom_density(_RADII, z, self.max_q, float(np.sqrt(squared)))
-            total += np.interp(distance, _RADII, of_atom, right=0.0) @ (share * electrons)
-        return total
-
 
 class State(NamedTuple):
     """Values of the unknowns."""
@@ -102,7 +99,7 @@ class State(NamedTuple):
 class Unknowns:
     """The unknowns as a vector in units of their priors' standard deviations, about the priors' middles."""
 
-    def __init__(self, columns: Columns, microscope: Floats, thickness_error: float) -> None:
+    def __init__(self, columns: ColumnDensity, microscope: Floats, thickness_error: float) -> None:
         self.columns, self.microscope = columns, microscope
         self.errors = np.where(np.array(NAMES) == "thickness", microscope * thickness_error, ERRORS)
         self.count, self.elements = len(columns.electrons), len(columns.numbers)

@@ -22,8 +22,8 @@ from scipy.ndimage import gaussian_filter
 from scipy.optimize import minimize
 
 from namsa.arrays import Array, Floats
-from namsa.inverse.column_model import SOURCE, Columns, State, Unknowns
-from namsa.inverse.scan_model import DARK, NAMES, Misfit, ScanModel, scan_model
+from namsa.inverse.column_model import SOURCE, ColumnDensity, ColumnPotential, State, Unknowns
+from namsa.inverse.scan_model import DARK, NAMES, Misfit, ScanModel, divergences, scan_model
 from namsa.physics import optics
 from namsa.physics.coherence import FWHM
 from namsa.physics.form_factors import Table
@@ -80,7 +80,7 @@ def refine(
     reach = optics.probe_diameter_angstrom(focus, known.thickness_angstrom) / 2
     margin = [min(int(np.ceil(reach / d)), n // 4) for d, n in zip(known.step_angstrom, density.shape, strict=True)]
     pixels = PixelGrid(known.step_angstrom, tuple(-np.multiply(margin, known.step_angstrom)))
-    columns = Columns(density, pixels, known.composition, known.max_q, known.form_factors)
+    columns = ColumnDensity(density, pixels, known.composition, known.max_q)
     part = patterns[tuple(slice(m, n - m) for m, n in zip(margin, density.shape, strict=True))]
     recorded = np.isfinite(part).all(axis=(2, 3))
     measured = np.where(recorded[..., None, None], np.maximum(part, 0), 0).astype(np.float32)
@@ -89,28 +89,18 @@ def refine(
     if not columns.left < MOST_LEFT or not (used & recorded).any():
         return None
     unknowns = Unknowns(columns, _microscope(known), known.thickness_error)
-    whole, middle = (
-        _Window(
-            known,
-            reach,
-            unknowns,
-            measured,
-            used,
-            recorded,
-            [(n - m) // 2 for n, m in zip(row.shape, size, strict=True)],
-        )
-        for size in (row.shape, [n if n < SMALLEST else max(n // 2, SMALLEST) for n in row.shape])
-    )
+    begins = [0 if n < SMALLEST else (n - max(n // 2, SMALLEST)) // 2 for n in row.shape]
+    whole, middle = (_Window(known, reach, unknowns, measured, used, recorded, start) for start in ([0, 0], begins))
     path = _fit(whole, middle, steps, on_step)
     best = min(path, key=_kept_out)
-    state, before = unknowns.state(best.x), path[0].misfit
+    state, before = unknowns.state(best.x), path[0]
     facts = {
         "steps": best.steps,
         "steps_tried": path[-1].steps,
         "kept_out_residual_before": before.residual,
-        "kept_out_residual": best.misfit.residual,
+        "kept_out_residual": best.residual,
         "kept_out_divergence_before": before.kept_out,
-        "kept_out_divergence": best.misfit.kept_out,
+        "kept_out_divergence": best.kept_out,
         **_described(columns, state),
     }
     if best.steps == 0:
@@ -122,7 +112,8 @@ class _Reached(NamedTuple):
     """A state of a fit."""
 
     x: Floats  # as `Unknowns` has it
-    misfit: Misfit
+    kept_out: float  # as of `Misfit`
+    residual: float
     steps: int  # before it
 
 
@@ -150,7 +141,8 @@ class _Window:
             scan_model(beam, known.detector, detector, (scan[0], scan[1]), known.step_angstrom, count, reach, wider)
             for count, wider in ((slices, 0), (2 * slices, 0), (slices, 1))
         ]
-        self.columns = [unknowns.columns.on(each, np.multiply(start, known.step_angstrom)) for each in self.models]
+        place = np.multiply(start, known.step_angstrom)
+        self.columns = [ColumnPotential(unknowns.columns, each, place, known.form_factors) for each in self.models]
         disk = np.pi * beam.semiangle_mrad**2 / np.prod(known.detector.step)
         self.numbers = float((self.used & self.recorded).sum() * max(disk, 1.0))
 
@@ -167,6 +159,12 @@ class _Window:
         """
         coarse, thinner, wider = (self.patterns(x, np.arange(len(self.measured)), model) for model in range(3))
         return coarse, wider - coarse + 4 / 3 * (thinner - coarse)
+
+    def reached(self, x: Floats, point: Array, steps: int) -> _Reached:
+        """Returns a state, with the patterns of a point source that it has."""
+        simulated = self.models[0].blurred(point, self.unknowns.state(x).microscope[12])
+        _, kept_out, residual = divergences(simulated, self.measured, self.used, self.recorded)
+        return _Reached(x, kept_out, residual, steps)
 
     def objective(self, x: Floats, added: Array) -> tuple[Misfit, float, Floats]:
         """Returns the misfit, the objective and its gradient."""
@@ -199,25 +197,25 @@ def _fit(whole: _Window, middle: _Window, steps: int, on_step: Callable[[int, in
     What all positions share is known from few of them.
     """
     begin = np.zeros(whole.unknowns.size)
-    path = [_Reached(begin, whole.objective(begin, whole.finer(begin)[1])[0], 0)]
+    before = whole.reached(begin, np.add(*whole.finer(begin)), 0)
     way = _descend(middle, begin, steps // 2, lambda count: on_step(count, steps))
     done, first = way[-1].steps, min(way, key=_kept_out).x
     way = _descend(whole, first, steps - steps // 2, lambda count: on_step(done + count, steps))
-    last = min(way, key=_kept_out)
-    misfit = whole.objective(last.x, whole.finer(last.x)[1])[0]
-    return [*path, _Reached(first, way[0].misfit, done), _Reached(last.x, misfit, done + way[-1].steps)]
+    last = min(way, key=_kept_out).x
+    after = whole.reached(last, np.add(*whole.finer(last)), done + way[-1].steps)
+    return [before, way[0]._replace(steps=done), after]
 
 
 def _kept_out(reached: _Reached) -> float:
     """Returns the divergence of the patterns kept out."""
-    return reached.misfit.kept_out
+    return reached.kept_out
 
 
 def _descend(window: _Window, begin: Floats, steps: int, on_step: Callable[[int], None]) -> list[_Reached]:
     """Returns the states after 0, 1, ... steps of L-BFGS in coordinates in which the curvature is about one."""
     point, added = window.finer(begin)
     first, _, slope = window.objective(begin, added)
-    path, evaluated = [_Reached(begin, first, 0)], dict[bytes, Misfit]()
+    path, evaluated = [_Reached(begin, first.kept_out, first.residual, 0)], dict[bytes, Misfit]()
     if not steps:
         return path
     scales = window.unknowns.scales(window.curvature(begin, point, first), window.columns[0].inside)
@@ -230,9 +228,10 @@ def _descend(window: _Window, begin: Floats, steps: int, on_step: Callable[[int]
         return value, scales.back(slope)
 
     def after_step(u: Floats) -> None:
-        path.append(_Reached(begin + scales.to(u), evaluated[u.tobytes()], len(path)))
+        misfit = evaluated[u.tobytes()]
+        path.append(_Reached(begin + scales.to(u), misfit.kept_out, misfit.residual, len(path)))
         on_step(len(path) - 1)
-        kept_out = [reached.misfit.kept_out for reached in path]
+        kept_out = [reached.kept_out for reached in path]
         if len(path) > PATIENCE and min(kept_out[-PATIENCE:]) > (1 - GAIN) * min(kept_out[:-PATIENCE]):
             raise StopIteration  # ends the fit
 
@@ -254,7 +253,7 @@ def _microscope(known: Experiment) -> Floats:
     return np.array([lens.get("C10", 0.0), *turned, known.thickness_angstrom, *[0.0] * 6, SOURCE])
 
 
-def _described(columns: Columns, state: State) -> dict[str, Any]:
+def _described(columns: ColumnDensity, state: State) -> dict[str, Any]:
     """Returns the fitted numbers as a result's file holds them: Å, rad, mrad."""
     values = dict(zip(NAMES, state.microscope.tolist(), strict=True))
     lens = {"C10": values["C10"]}
@@ -276,7 +275,7 @@ def _described(columns: Columns, state: State) -> dict[str, Any]:
 def _refined(
     density: Floats,
     uncertainty: Floats | None,
-    columns: Columns,
+    columns: ColumnDensity,
     state: State,
     model: ScanModel,
     known: Experiment,

@@ -55,6 +55,17 @@ class _Between(Grid):
         return ky + 0.5 / self.extent_angstrom[0], kx + 0.5 / self.extent_angstrom[1]
 
 
+def divergences(simulated: Array, measured: Array, used: Array, known: Array) -> tuple[float, float, float]:
+    """Returns the first three numbers of `Misfit`, of patterns `(n, dy, dx)`; see `ScanModel.misfit`."""
+    model, data = np.maximum(simulated, 0) + DARK, measured + DARK
+    terms = (model - data + data * np.log(data / model)).sum(axis=(1, 2), dtype=np.float64)
+    whole, out = measured.sum(axis=(1, 2), dtype=np.float64), known & ~used
+    roots = np.sqrt(measured[out])
+    residual = abs(np.sqrt(model[out] - DARK) - roots).sum(dtype=np.float64) / max(float(roots.sum()), 1e-30)
+    of_used, of_out = (float(terms[each].sum() / max(whole[each].sum(), 1e-30)) for each in (used & known, out))
+    return of_used, of_out, float(residual)
+
+
 @dataclass(frozen=True)
 class ScanModel:
     """A raster of positions over an object."""
@@ -133,14 +144,9 @@ class ScanModel:
             kept.append(passed if held else None)
         point += added
         simulated = self.blurred(point, microscope[12])
-        model, data = np.maximum(simulated, 0) + DARK, measured + DARK
-        ratio = data / model
-        terms = (model - data + data * np.log(ratio)).sum(axis=(1, 2), dtype=np.float64)
-        whole = measured.sum(axis=(1, 2), dtype=np.float64)
-        used, out = used & known, known & ~used
-        roots = np.sqrt(measured[out])
-        residual = abs(np.sqrt(model[out] - DARK) - roots).sum(dtype=np.float64) / max(float(roots.sum()), 1e-30)
-        slope = np.where(used[:, None, None] & (simulated > 0), 1 - ratio, 0) / whole[used].sum()
+        ratio, counts = (measured + DARK) / (np.maximum(simulated, 0) + DARK), used & known
+        whole = measured.sum(axis=(1, 2), dtype=np.float64)[counts].sum()
+        slope = np.where(counts[:, None, None] & (simulated > 0), 1 - ratio, 0) / whole
         slope = slope.astype(np.float32)
         by_source = float(np.vdot(slope, self.by_variance(point, microscope[12])))
         along_y, along_x = self._blur(microscope[12])
@@ -149,8 +155,7 @@ class ScanModel:
             waves.backward(part, keep or waves.forward(part)[1], slope[part])
         by_potential, by_microscope = waves.gradient()
         by_microscope[12] = by_source
-        used_sum, out_sum = (float(terms[each].sum() / max(whole[each].sum(), 1e-30)) for each in (used, out))
-        return Misfit(used_sum, out_sum, float(residual), by_potential, by_microscope)
+        return Misfit(*divergences(simulated, measured, used, known), by_potential, by_microscope)
 
     def blurred(self, patterns: Array, variance: float) -> Array:
         """Returns the patterns of a source of some variance, Å², from those of a point, `(n, dy, dx)`.

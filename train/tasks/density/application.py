@@ -39,6 +39,7 @@ from ...program import PROGRAM
 from .halves import check_halves, measure_halves
 from .result import Reconstruction
 
+GIVE_THICKNESS = "give --thickness-angstrom, or --pacbed or --estimator to find it"
 # The smallest and the largest number of each argument.
 LIMITS = {
     "thickness_angstrom": THICKNESS_ANGSTROM,
@@ -204,8 +205,7 @@ def prepare(
         raise InputError(f"{model.name} has no density at the scan's positions (layout detector), which --refine needs")
     if options.refine_steps and specimen.thickness_angstrom is None and not options.pacbed:
         raise InputError(
-            f"refine_steps is {options.refine_steps}, and no thickness of the specimen is known: give "
-            "--thickness-angstrom, or --pacbed or --estimator to find it"
+            f"refine_steps is {options.refine_steps}, and no thickness of the specimen is known: {GIVE_THICKNESS}"
         )
     if options.refine_steps:
         note("refined: trust and uncertainty are those of the network's own density")
@@ -300,10 +300,7 @@ def _no_trust_line(specimen: KnownSpecimen, model: Model, options: Reconstructio
     if specimen.thickness_angstrom is None:
         if options.pacbed:
             return "trust: measured after the amount, for the thickness that is found"
-        return (
-            "trust: not measured, which takes the specimen's thickness: give --thickness-angstrom, or --pacbed or "
-            "--estimator to find it"
-        )
+        return f"trust: not measured, which takes the specimen's thickness: {GIVE_THICKNESS}"
     if specimen.can_be_simulated(model):
         return "trust: not measured, for a network of layout detector has no windows"
     return f"trust: not measured, for {model.name} has no {TRANSFER}: give --formula"
