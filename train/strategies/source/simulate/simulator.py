@@ -30,11 +30,12 @@ class Simulator:
         for thread in self._threads:
             thread.start()
 
-    def numbers(self) -> tuple[int, float]:
-        """Returns the samples that were made since the last call, and the time of all workers together, s."""
+    def numbers(self, reset: bool = True) -> tuple[int, float]:
+        """Returns the samples that were made since the last reset, and the time of all workers together, s."""
         with self._lock:
-            made, self._made = self._made, 0
-            seconds, self._seconds = self._seconds, 0.0
+            made, seconds = self._made, self._seconds
+            if reset:
+                self._made, self._seconds = 0, 0.0
         return made, seconds / len(self.makers)
 
     def close(self) -> None:

@@ -129,7 +129,7 @@ class Source(SimulatedSource):
         )
         with ranks.together():
             self._ring.wait_for_block()
-        made, seconds = self._simulator.numbers()
+        made, seconds = self._simulator.numbers(reset=False)  # the first step's row has these samples, too
         return f"the first window is simulated, {made / max(seconds, 1e-9):.3g} samples/s"
 
     def _specimen_draws(self) -> SpecimenDraws:
