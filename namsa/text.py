@@ -14,7 +14,7 @@ def duration(seconds: float) -> str:
     for unit, name in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:.3g} {name}"
-    return f"{seconds:.2g} s"
+    return f"{seconds:.2g} s" if seconds < 100 else f"{seconds:.0f} s"
 
 
 def described(kind: str, text: str, rows: Iterable[tuple[str, str]], images: str = "") -> str:

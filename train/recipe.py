@@ -22,7 +22,7 @@ from .experiment.experiment import Experiment, load
 from .main import train
 from .measure import telemetry
 from .optimization import checkpoint
-from .phases.connect import start_settings
+from .phases.connect import load_connected
 from .ranks import reduction
 from .scaling.forecast import Samples, count_samples, forecast
 from .tasks import registry
@@ -48,6 +48,15 @@ class Stage:
             return False
         return bool(run["epochs"] >= training.epochs or (training.steps and run["steps"] >= training.steps))
 
+    def check_start(self) -> None:
+        """Raises InputError if the weights to start from are missing, before samples are simulated."""
+        start = self.experiment.training.start_from
+        if start and not any((folder / "checkpoints").is_dir() for folder in (self.run_dir, self.home) if folder):
+            try:
+                load_model(start)
+            except InputError as error:
+                raise InputError(f"training.start_from: {error}") from None
+
 
 def run(
     config: Path,  # the experiment's YAML file; this and the following as of `train.main.train`
@@ -64,14 +73,16 @@ def run(
         WorkError
         Stopped
     """
-    reduction.start(start_settings(config, overrides))
+    experiment = load_connected(config, overrides)
     with reduction.together():
-        stages = stages_of(config, overrides, run_dir, home)
+        stages = stages_of(config, overrides, experiment, run_dir, home)
         done = [stage.number for stage in stages if len(stages) > 1 and stage.is_done()]
     done = reduction.gather_json(done)[0]  # the others may not see the run directories
     left = [stage for stage in stages if stage.number not in done]
     console = Console(quiet=reduction.rank() != 0, markup=False)
     with reduction.together():
+        if reduction.rank() == 0 and left:
+            left[0].check_start()
         for line in expected(left, reduction.size()) if len(stages) > 1 else ():
             console.print(line, highlight=False, soft_wrap=True)
     for stage in left:
@@ -81,18 +92,27 @@ def run(
             console.print(f"the model: {finish(stages[-1], console)}", highlight=False, soft_wrap=True)
 
 
-def stages_of(config: Path, overrides: Sequence[str], run_dir: Path | None, home: Path | None = None) -> list[Stage]:
-    """Returns a configuration's jobs, one if `overrides` choose one. Raises InputError if one is not valid."""
-    whole = load(config, overrides)
-    folder, count = run_dir or Path("runs") / whole.name, 1 + len(whole.stages)
-    if count == 1 or any(override.partition("=")[0].strip() == "stage" for override in overrides):
-        return [Stage(1, overrides, whole, folder, home)]
+def stages_of(
+    config: Path, overrides: Sequence[str], experiment: Experiment, run_dir: Path | None, home: Path | None = None
+) -> list[Stage]:
+    """Returns a configuration's jobs. Raises InputError if one is not valid.
+
+    A stage that `overrides` choose is the only one, and has its run directory and its start as in the whole recipe,
+    unless `run_dir` and `overrides` say otherwise.
+
+    Args:
+        experiment: The configuration with `overrides`.
+    """
+    given = {key.strip(): value for key, _, value in (override.partition("=") for override in overrides)}
+    chosen, count = int(given.get("stage", 0)), 1 + len(experiment.stages)
+    whole = Path("runs") / experiment.name if chosen or not run_dir else run_dir
     stages: list[Stage] = []
-    for number in range(1, count + 1):
-        own, part = [f"stage={number}", *overrides], Path("stages", str(number)) if number < count else Path()
-        if stages and "training.start_from" not in whole.stages[number - 2]:
-            own.append(f"training.start_from={stages[-1].run_dir}")
-        stages.append(Stage(number, own, load(config, own), folder / part, home / part if home else None))
+    for number in [chosen] if chosen else range(1, count + 1):
+        part, own = Path("stages", str(number)) if number < count else Path(), [f"stage={number}", *overrides]
+        if number > 1 and "training.start_from" not in {*experiment.stages[number - 2], *(given if chosen else ())}:
+            own.append(f"training.start_from={whole / 'stages' / str(number - 1)}")
+        folder = run_dir if chosen and run_dir else whole / part
+        stages.append(Stage(number, own, load(config, own), folder, home / part if home and not chosen else home))
     return stages
 
 

@@ -11,9 +11,11 @@ from tiny import write_config
 from namsa.config.loading import read_yaml
 from namsa.errors import InputError
 from train import recipe
+from train.__main__ import main
 from train.apply.models import load_model
 from train.experiment.experiment import load
 from train.optimization import checkpoint
+from train.tasks.reporting import read_results
 
 STAGES = [{"training.epochs": 2, "training.optimizer": {"learning_rate": 1e-4}}, {"training.inputs.augment": False}]
 
@@ -40,15 +42,26 @@ def test_a_stage_keeps_what_those_before_it_have_set_and_the_command_line_goes_b
 
 def test_stages_start_from_the_one_before_each_in_a_folder_of_its_own():
     path, run = CONFIGS / "reality.yaml", Path("runs/200kv-20mrad-reality")
-    *earlier, last = stages = recipe.stages_of(path, ["training.batch_size=8"], None)
+    *earlier, last = stages = stages_of(path, ["training.batch_size=8"])
     assert [stage.run_dir for stage in earlier] == [run / "stages" / str(n + 1) for n in range(len(earlier))]
     assert last.run_dir == run
     starts = [stage.experiment.training.start_from for stage in stages]
     assert starts == [None, *(str(stage.run_dir) for stage in earlier)]
     assert {stage.experiment.training.batch_size for stage in stages} == {8}
-    (alone,) = recipe.stages_of(path, ["stage=3", "training.start_from=200kv-20mrad-reality"], None)
-    assert alone.run_dir == run
-    assert alone.experiment.training.start_from == "200kv-20mrad-reality"
+    (alone,) = stages_of(path, ["stage=3"])
+    assert (alone.run_dir, alone.experiment) == (earlier[2].run_dir, stages_of(path, [])[2].experiment)
+    (alone,) = stages_of(path, ["stage=3", "training.start_from=200kv-20mrad-reality"], Path("own"))
+    assert (alone.run_dir, alone.experiment.training.start_from) == (Path("own"), "200kv-20mrad-reality")
+
+
+def stages_of(path, overrides, run_dir=None):
+    return recipe.stages_of(path, overrides, load(path, overrides), run_dir)
+
+
+def test_weights_to_start_from_that_are_missing_are_said_before_samples_are_simulated(config, capsys, tmp_path):
+    assert main([str(config), "--set", "stage=2", "--run-dir", str(tmp_path / "run")]) == 2
+    assert "training.start_from: runs/tiny/stages/1 is neither a run directory" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.usefixtures("no_report")
@@ -70,7 +83,11 @@ def test_what_is_done_is_not_done_again(config, tmp_path, monkeypatch, capsys):
     assert f"variables start from {run}/stages/1/checkpoints" in said
     model = run / "model/tiny"
     assert load_model(model).calibration.uncertainty_factor
-    assert (model / "CARD.md").is_file()
+    before = read_results(run / "stages/1")["run"]
+    card = (model / "CARD.md").read_text(encoding="utf-8")
+    assert (
+        f"| started from | 3 epochs, {before['steps']} steps, {before['training_samples']} samples, from random" in card
+    )
 
     packed = (model / "weights.npz").stat().st_mtime_ns
     recipe.run(config, run_dir=run)

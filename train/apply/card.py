@@ -66,6 +66,7 @@ class CardFacts:
     experiment: Experiment  # configuration of the run
     evaluation: Evaluation  # results on held-out samples
     training_s: float  # time in the training steps up to these weights, s
+    before: Sequence[str]  # trainings before, and what the first of them started from (`pack.trainings_before`)
     strata: Strata  # counts of samples by split
     weights: WeightsFile  # facts about the weights file
     rounding: Rounding  # what rounding the weights has changed
@@ -85,19 +86,15 @@ class TaskCard(ABC):
 
     def sections(self, facts: CardFacts) -> Iterable[Iterable[str]]:
         """Returns the lines of the sections about scores."""
-        return (self.scores(facts.evaluation),)
+        return (self.scores(facts),)
 
-    def scores(self, evaluation: Evaluation) -> Iterator[str]:
+    def scores(self, facts: CardFacts) -> Iterator[str]:
         """Returns the lines of the section with the scores."""
         raise NotImplementedError
 
+    @abstractmethod
     def limits(self, facts: CardFacts) -> Iterator[str]:
         """Returns the limits that follow from the task and the scores, one line each."""
-        return self.score_limits(facts.evaluation)
-
-    def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
-        """Returns the limits that follow from the task and the scores, one line each."""
-        raise NotImplementedError
 
     def dev_error(self, evaluation: Evaluation) -> float | None:
         """Returns the error of the dev split, as validation measures it. `None` without samples.
@@ -144,9 +141,10 @@ def write_card(name: str, task: TaskCard, facts: CardFacts) -> str:
     """Returns a model card as Markdown."""
     experiment, usage = facts.experiment, task.usage(facts.experiment)
     weights = card_sections.weights_rows(facts.weights, facts.rounding.words, usage.command)
+    before = [f"earlier weights of {name}" if start == name else start for start in facts.before]
     limits = (
         *card_sections.training_limits(experiment),
-        *card_sections.unseen_elements(facts.strata),
+        *card_sections.unseen(experiment, facts.strata),
         *task.limits(facts),
     )
     sections = (
@@ -154,7 +152,7 @@ def write_card(name: str, task: TaskCard, facts: CardFacts) -> str:
         *task.sections(facts),
         limits,
         card_sections.data(experiment, facts.strata),
-        card_sections.training(experiment, facts.evaluation["run"], facts.training_s, weights, facts.chosen),
+        card_sections.training(experiment, facts.evaluation["run"], facts.training_s, before, weights, facts.chosen),
     )
     return "\n\n".join(filter(None, ("\n".join(lines) for lines in sections))) + "\n"
 

@@ -14,7 +14,7 @@ train/models/ comes with the package and is found by its name.
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from namsa.json_files import read_json
 from namsa.text import shorten
 
 from ..experiment.data import Data
-from ..experiment.experiment import Experiment
+from ..experiment.experiment import Experiment, load
 from ..input.selection import limit
 from ..measure import rows
 from ..measure.results import RunFacts
@@ -89,6 +89,7 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
             experiment,
             evaluation,
             float(np.nansum(times["step_s"][times["step"] <= header["step"]])),
+            list(trainings_before(experiment)),
             strata.count_strata(entries),
             weights,
             rounding,
@@ -97,6 +98,18 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
         )
         write_text_atomic(partial / "CARD.md", write_card(out.resolve().name, card, card_facts))
     return card_facts
+
+
+def trainings_before(experiment: Experiment) -> Iterator[str]:
+    """Yields the trainings whose weights a run has started from, newest first, and what is known of the first's start.
+
+    They are known as far as `training.start_from` is a run directory that is still there.
+    """
+    while (start := experiment.training.start_from) and (Path(start) / "evaluation.json").is_file():
+        run = read_results(Path(start))["run"]
+        yield f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples"
+        experiment = load(Path(start) / "config.yaml")
+    yield start or "random weights"
 
 
 def _read_run(newest: Model, card: TaskCard) -> tuple[Mapping[str, Any], RunFacts, Mapping[str, Any]]:

@@ -81,7 +81,7 @@ def _dry_run(options: argparse.Namespace) -> int:
         from ..scaling import forecast
 
         ranks, console = options.ranks or reduction.size(), Console(markup=False, quiet=reduction.rank() != 0)
-        stages = recipe.stages_of(options.config, options.overrides, options.run_dir)
+        stages = recipe.stages_of(options.config, options.overrides, experiment, options.run_dir)
         if len(stages) > 1 and not options.json:
             for line in recipe.expected(stages, ranks):
                 console.print(line, highlight=False, soft_wrap=True)

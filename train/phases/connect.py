@@ -11,7 +11,6 @@ from namsa.errors import InputError
 
 from ..execution import backend
 from ..experiment.experiment import Experiment, load
-from ..experiment.sections import Training
 from ..input.division import RankDivision, division_of
 from ..ranks import reduction, signals
 from ..ranks.signals import StopRequest
@@ -59,11 +58,10 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
     """
     started = time.perf_counter()
     with signals.listen() as stop_request:
-        reduction.start(start_settings(config, overrides))
+        experiment = load_connected(config, overrides)
         rank, ranks = reduction.rank(), reduction.size()
         device = backend.execution().claim(reduction.local_rank(), reduction.local_size())
         with reduction.together():
-            experiment = load(config, overrides)
             if evaluate_only:
                 experiment = experiment.model_copy(update={"data": experiment.data.as_it_lies()})
             device += _order_of_axes(experiment)
@@ -91,9 +89,18 @@ def _order_of_axes(experiment: Experiment) -> str:
     return ", channels first by XLA"
 
 
-def start_settings(config: Path, overrides: Sequence[str]) -> Training | None:
-    """Returns what Horovod needs to start. A configuration that is not valid is reported afterwards."""
+def load_connected(config: Path, overrides: Sequence[str]) -> Experiment:
+    """Returns a configuration once the ranks are connected as it says. Collective.
+
+    Raises InputError if it is not valid, which ends the other ranks, too.
+    """
+    fault: InputError | None = None
     try:
-        return load(config, overrides).training
-    except InputError:
-        return None
+        experiment = load(config, overrides)
+    except InputError as error:
+        fault = error
+    reduction.start(None if fault else experiment.training)
+    with reduction.together():
+        if fault:
+            raise fault
+    return experiment

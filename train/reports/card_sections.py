@@ -125,7 +125,6 @@ def training_limits(experiment: Experiment) -> Iterator[str]:
         ", ".join(f"{t:g}" for t in specimen.thickness_angstrom) + " Å" if listed else describe_thickness(experiment)
     )
     seen = "films of one to three layers" if has_films_alone(experiment) else f"thicknesses of {thicknesses}"
-    unlearnt = [kind.replace("_", " ") for kind in KINDS if kind not in _shares(experiment)]
     yield "## Limits"
     yield ""
     yield "- The network was trained on simulations only. It has not been tried on measured data."
@@ -137,17 +136,26 @@ def training_limits(experiment: Experiment) -> Iterator[str]:
         yield f"- Specimen and beam were not tilted: crystals were on a zone axis, {axes}."
     if list(_shares(experiment)) == ["crystal"]:
         yield "- Training saw perfect, periodic crystals: no defects, surfaces, interfaces or amorphous specimens."
-    elif unlearnt:
-        yield f"- Kinds of specimens that training did not see: {', '.join(unlearnt)}."
-    last = "The last training" if experiment.training.start_from else "Training"
     yield (
-        f"- {last} saw {seen}. Nothing is known of specimens that are thicker or much thinner than these and those of "
-        "the scores. Data files do not state the thickness."
+        f"- {_last_training(experiment)} saw {seen}. Nothing is known of specimens that are thicker or much thinner "
+        "than these and those of the scores. Data files do not state the thickness."
     )
 
 
-def unseen_elements(strata: Strata) -> Iterator[str]:
-    """Elements of held-out samples that training did not see, as one of the limits."""
+def undrawn(experiment: Experiment) -> str:
+    """Returns what scores on samples as they are stored leave out, if training draws it: the end of a phrase."""
+    inputs = experiment.training.inputs
+    drawn = (("noise", inputs.dose_electrons_per_pattern), ("imperfections", inputs.imperfections))
+    names = " and ".join(name for name, settings in drawn if settings)
+    return f", without the {names} that training draws" if names else ""
+
+
+def unseen(experiment: Experiment, strata: Strata) -> Iterator[str]:
+    """Kinds of specimens, and elements of held-out samples, of which there was no training sample, as limits."""
+    seen = [kind for kind, counts in strata.get("kinds", {}).items() if counts["train"]] or ["crystal"]
+    missing = [kind.replace("_", " ") for kind in KINDS if kind not in seen]
+    if list(_shares(experiment)) != ["crystal"]:
+        yield f"- {_last_training(experiment)} had no sample of these kinds of specimens: {', '.join(missing)}."
     if missing := strata["elements_not_in_train"]:
         yield f"- Elements that are held out and not in the training samples: {', '.join(map(plain, missing))}."
 
@@ -184,15 +192,20 @@ def slices(simulation: Simulation) -> str:
 
 
 def training(
-    experiment: Experiment, run: RunFacts, training_s: float, weights: Sequence[tuple[str, str]], chosen: str = ""
+    experiment: Experiment,
+    run: RunFacts,
+    training_s: float,
+    before: Sequence[str],
+    weights: Sequence[tuple[str, str]],
+    chosen: str = "",
 ) -> Iterator[str]:
-    """The run, its weights, and which these are, if not the last."""
+    """The run, the trainings before it, newest first, its weights, and which these are, if not the last."""
     network = NETWORKS[experiment.network.kind]
     machine = f" of {plain(run['machine'])}" if run.get("machine") else ""
     rows = [
         ("network", f"{network}, {run['parameters']:,} parameters, {experiment.training.inputs.channel_summary()}"),
         ("trained", f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples{chosen}"),
-        ("started from", plain(experiment.training.start_from or "random weights")),
+        ("started from", plain(", from ".join(before))),
         ("time in steps", duration(training_s)),
         ("on", f"{plural(run['ranks'], 'rank')}, each on {plain(run['device'])}{machine}"),
         ("versions", ", ".join(f"{plain(name)} {plain(number)}" for name, number in run["versions"].items())),
@@ -208,6 +221,11 @@ def weights_rows(weights: WeightsFile, rounding: str, command: str) -> tuple[tup
         ("SHA-256", f"`{weights['sha256']}`"),
         ("digest", f"`{weights['digest']}`, which `{command}` writes into its results"),
     )
+
+
+def _last_training(experiment: Experiment) -> str:
+    """What the limits call the training of which the samples are known."""
+    return "The last training" if experiment.training.start_from else "Training"
 
 
 def _shares(experiment: Experiment) -> Mapping[str, float]:

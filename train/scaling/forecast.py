@@ -27,7 +27,7 @@ from namsa.dataset import estimate, manifest
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry, materials_named
 from namsa.dataset.shards import Dataset, shard_paths
-from namsa.errors import InputError
+from namsa.errors import InputError, stored_warnings
 from namsa.memory import check_memory_for
 from namsa.text import duration, plural
 
@@ -146,7 +146,8 @@ def count_samples(experiment: Experiment, ranks: int) -> Samples:
         task_of(experiment).check_listed(entries)
     if not missing or not experiment.data.source.simulates:
         return Samples(training, len(wanted) - training, None)
-    whole = estimate.estimate_dataset(experiment, materials, ranks, listed)
+    with stored_warnings():  # of single samples, which their simulation repeats
+        whole = estimate.estimate_dataset(experiment, materials, ranks, listed)
     number, seconds = round(each * missing), each * missing / len(entries) * whole.seconds_per_rank
     if limit_s is not None and seconds > limit_s:  # a sample that has begun is finished
         number, seconds = min(number, math.ceil(limit_s / seconds * number / ranks) * ranks), limit_s

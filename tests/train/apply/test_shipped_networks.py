@@ -18,13 +18,16 @@ from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import assign
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.io.calibration import CalibrationOverrides
+from train.apply.card import card_of
 from train.apply.models import shipped
 from train.apply.orientation import is_contradicted
 from train.experiment.conditions import has_films_alone
 from train.measure.metrics import image_metrics
+from train.reports import card_sections
+from train.reports.calibration_results import read_calibration
 from train.tasks.density.application import reconstruct
 from train.tasks.density.calibrate import trained_ensemble
-from train.tasks.density.card import mean_predictions
+from train.tasks.density.card import _random_conditions, _uncertainty, mean_predictions
 from train.tasks.scan_command import commands_of
 
 CRYSTAL = DATA / "mixed_perovskite.cif"  # in no library
@@ -41,6 +44,23 @@ def test_a_card_is_of_the_weights_beside_it(name):
     assert hashlib.sha256(model.weights.read_bytes()).hexdigest() in card
     command, *_ = commands_of(model.experiment.training.task)
     assert f"python -m train {command.name} DATA.h5 --checkpoint {name} --out " in card
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_card_says_what_follows_from_configuration_and_calibration(name):
+    model = MODELS[name]
+    card, experiment = (model.folder / "CARD.md").read_text(encoding="utf-8"), model.experiment
+    usage = card_of(experiment.training.task).usage(experiment)
+    assert "\n".join(card_sections.purpose(name, experiment, usage)) in card
+    assert "\n".join(card_sections.training_limits(experiment)) in card
+    assert ("that training draws" in card) == bool(card_sections.undrawn(experiment))
+    if name in DENSITIES:
+        calibration = read_calibration(model.folder / "calibration.json")
+        assert "\n".join(_uncertainty(calibration)) in card
+        conditions = list(_random_conditions(calibration))
+        scores = [line for line in conditions if line.startswith("| ")]  # rounded twice, those of the file once more
+        assert "\n".join(line for line in conditions if line not in scores[1:]).rstrip() in card
+        assert card.index(conditions[0]) < card.index("## Scores on materials")
 
 
 @pytest.mark.parametrize("name", DENSITIES)

@@ -9,11 +9,11 @@ import numpy.typing as npt
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 
-from ...apply.card import Evaluation, Rounding, TaskCard, share_that_differs
+from ...apply.card import CardFacts, Evaluation, Rounding, TaskCard, share_that_differs
 from ...apply.models import Model
 from ...apply.weights import build_loaded
 from ...experiment.experiment import Experiment
-from ...reports.card_sections import Usage
+from ...reports.card_sections import Usage, undrawn
 from ...reports.markdown import number, plain, section, table
 from ..pattern_images import patterns
 from ..splits import dev, last
@@ -42,14 +42,16 @@ class ClassCard(TaskCard):
             "classify",
             "CLASSES.h5",
             by_pattern=True,
+            checks={"thickness_angstrom": "what it answers"} if config.label == "thickness" else {},
         )
 
-    def scores(self, evaluation: Evaluation) -> Iterator[str]:
+    def scores(self, facts: CardFacts) -> Iterator[str]:
         """The balanced accuracies by split, and who is taken for whom."""
+        evaluation = facts.evaluation
         blocks: list[str | Iterator[str]] = [
             "Balanced accuracy, the mean over classes of the fraction that is right, of patterns and of scans by the "
-            "vote of their patterns, without the noise and imperfections that training draws. The baseline is the "
-            "class with the nearest mean radial profile. Chance is that of an answer that is always the same.",
+            f"vote of their patterns{undrawn(facts.experiment)}. The baseline is the class with the nearest mean "
+            "radial profile. Chance is that of an answer that is always the same.",
             score_table(evaluation).markdown(),
         ]
         names, split = evaluation["classes"], last(evaluation["by_split"])[0]
@@ -64,7 +66,8 @@ class ClassCard(TaskCard):
             ]
         return section(f"Scores: {plain(in_words(evaluation['label']))}", *blocks)
 
-    def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
+    def limits(self, facts: CardFacts) -> Iterator[str]:
+        evaluation = facts.evaluation
         row = last(evaluation["by_split"])[1]
         yield (
             f"- Every pattern gets one of the {len(evaluation['classes'])} classes, also one of vacuum "

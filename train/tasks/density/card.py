@@ -30,7 +30,7 @@ from ...measure.groups import group_labels, title
 from ...measure.groups import measured as measured_fact
 from ...measure.metrics import image_metrics, mean_metrics
 from ...reports.calibration_results import Calibration, read_calibration
-from ...reports.card_sections import Usage
+from ...reports.card_sections import Usage, undrawn
 from ...reports.markdown import number, plain, section, table
 from .calibrate import trained_ensemble
 from .results import ComparedScores, DoseRow, Evaluation, MetricName, SampleRow
@@ -51,7 +51,7 @@ class Measured(NamedTuple):
 # ---- Sections -------------------------------------------------------------------------------------------------------
 
 
-def _scores(evaluation: Evaluation) -> Iterator[str]:
+def _scores(evaluation: Evaluation, experiment: Experiment) -> Iterator[str]:
     """Scores on held-out samples, by condition, and the worst of them."""
     split, ranked = evaluation["split"], worst_first(evaluation)
     materials = len({row["material"] for row in ranked})
@@ -76,9 +76,9 @@ def _scores(evaluation: Evaluation) -> Iterator[str]:
         ]
     return section(
         f"Scores on materials that training never saw ({plain(split)} split, as simulated)",
-        f"{plural(len(ranked), 'sample')} of {plural(materials, 'material')}, one pass of the network, without "
-        "the noise and imperfections that training draws. In brackets: the mean image of the training samples, which "
-        "does not depend on the patterns. “Least” is the least SSIM of a sample.",
+        f"{plural(len(ranked), 'sample')} of {plural(materials, 'material')}, one pass of the network"
+        f"{undrawn(experiment)}. In brackets: the mean image of the training samples, which does not depend on the "
+        "patterns. “Least” is the least SSIM of a sample.",
         table(("", "", "samples", "SSIM", "least", "Pearson", "MAE, e/Å²", "R"), cells),
         *quantiles,
         "The worst samples:",
@@ -128,23 +128,30 @@ def _random_conditions(calibration: Calibration) -> Iterator[str]:
     groups = calibration.get("groups", [])
     if not groups:
         return
+    ssims = {"ssim": "SSIM", "tenth_ssim": "tenth", "least_ssim": "least"}
+    ssims = {key: words for key, words in ssims.items() if any(key in row for row in groups)}
     rows = [
         (
             plain(title(row["by"])),
             plain(row["group"].replace("_", " ")),
             str(row["windows"]),
-            *map(number, (row.get("ssim"), row.get("tenth_ssim"), row.get("least_ssim"))),
+            *(number(cast(Mapping[str, float], row).get(key)) for key in ssims),
             *(f"{row[key]:.2f}" for key in ("coverage_68", "coverage_95", "least_68")),
         )
         for row in sorted(groups, key=lambda row: row["by"] != "window")
     ]
-    yield from section(
-        f"Scores under random conditions ({plain(calibration.get('groups_split', 'dev'))} split)",
+    explained = (
         "Windows of materials that training never saw, the mean of the symmetries, as `reconstruct` computes it. “As "
-        "in training” has the drawn dose and imperfections, “as simulated” neither; the other rows have both. “Tenth” "
-        "is the SSIM that a tenth of the windows are below, “least” that of one window. σ is the stated uncertainty: "
-        "one should cover 0.68 of the errors, two 0.95.",
-        table(("", "", "windows", "SSIM", "tenth", "least", "one σ", "two σ", "least, one σ"), rows),
+        "in training” has the drawn dose and imperfections, “as simulated” neither. Rows of dose and imperfections "
+        "have the former windows, all others both.",
+        "“Tenth” is the SSIM that a tenth of the windows are below." if "tenth_ssim" in ssims else "",
+        "“Least” is that of one window. σ is the stated uncertainty: one should cover 0.68 of the errors, two 0.95.",
+    )
+    yield from section(
+        f"Scores under random conditions ({plain(calibration.get('groups_split', 'dev'))} "
+        f"split{_of_dataset(calibration)})",
+        " ".join(filter(None, explained)),
+        table(("", "", "windows", *ssims.values(), "one σ", "two σ", "least, one σ"), rows),
     )
 
 
@@ -152,23 +159,19 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
     """How the uncertainty was calibrated, and what it covers."""
     yield "## Uncertainty"
     yield ""
-    source = f" of {plain(calibration['data'])}" if "data" in calibration else ""
+    two = calibration.get("two_sigma_factor")
     text = (
         f"One standard deviation is {calibration['scale']:.3g} times the spread of {plain(calibration['method'])}. "
-        f"The factor was chosen on {plural(calibration['samples'], 'window')} of the dev split{source}, so that the "
-        f"errors of {calibration['coverage_68']:.1%} of the pixels are within one standard deviation; "
-        f"{calibration['coverage_95']:.1%} are within two"
+        f"The factor was chosen on {plural(calibration['samples'], 'window')} of the dev "
+        f"split{_of_dataset(calibration)}, so that the errors of {calibration['coverage_68']:.1%} of the pixels "
+        f"are within one standard deviation; {calibration['coverage_95']:.1%} are within "
+        f"{f'{two:.3g} of them, which “two σ” stands for, since the errors are not Gaussian' if two else 'two'}"
     )
     if test := calibration.get("test"):
         text += f". On the test split, the fractions are {test['coverage_68']:.1%} and {test['coverage_95']:.1%}"
     yield text + ". These are means over pixels: the coverage of a single pixel is not known."
     if windows := calibration.get("windows_68"):
         yield "In two of three windows, between {:.0%} and {:.0%} of the errors are within one.".format(*windows)
-    if factor := calibration.get("two_sigma_factor"):
-        yield (
-            f"Two standard deviations stand for {factor:.3g} times the uncertainty: within that are 95.45% of the "
-            "errors of the dev split, which are not Gaussian."
-        )
     if (flagged := calibration.get("test_flagged")) is not None:
         yield ""
         yield (
@@ -190,8 +193,18 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
         )
 
 
-def _limits(experiment: Experiment, evaluation: Evaluation) -> Iterator[str]:
+def _of_dataset(calibration: Calibration) -> str:
+    """Names the dataset of a calibration, if it is not the run's: the end of a phrase."""
+    return f" of {plain(calibration['data'])}, not of the run's samples" if "data" in calibration else ""
+
+
+def _limits(experiment: Experiment, evaluation: Evaluation, calibration: Calibration) -> Iterator[str]:
     """Where the network must not be trusted."""
+    flagged = f"{outside['flagged_outside']:.0%}" if (outside := calibration.get("outside")) else "an unknown share"
+    yield (
+        f"- Of windows with one quantity beyond its range, familiarity flags {flagged}: a scan that it does not flag "
+        "may be outside."
+    )
     ssim, mean_image_ssim = evaluation["mean"]["ssim"], evaluation["mean_predictor"]["ssim"]
     yield (
         f"- The density is band-limited at {experiment.target.max_q_per_angstrom or 'the probe’s limit'} 1/Å and is "
@@ -232,13 +245,16 @@ class DensityCard(TaskCard):
         return Usage(answer, "reconstruct", "DENSITY.h5", checks=checks, other_checks="by familiarity, all together")
 
     def sections(self, facts: CardFacts) -> Iterable[Iterable[str]]:
-        evaluation: Evaluation = cast(Evaluation, facts.evaluation)
-        by_dose = _scores_by_dose(facts.measured, facts.experiment)
-        calibration = facts.measured.calibration
-        return _random_conditions(calibration), _scores(evaluation), by_dose, _uncertainty(calibration)
+        calibration, experiment = facts.measured.calibration, facts.experiment
+        return (
+            _random_conditions(calibration),
+            _scores(cast(Evaluation, facts.evaluation), experiment),
+            _scores_by_dose(facts.measured, experiment),
+            _uncertainty(calibration),
+        )
 
     def limits(self, facts: CardFacts) -> Iterator[str]:
-        return _limits(facts.experiment, cast(Evaluation, facts.evaluation))
+        return _limits(facts.experiment, cast(Evaluation, facts.evaluation), facts.measured.calibration)
 
     def answers(self, model: Model, dataset: Dataset, entries: Sequence[Entry]) -> Array:
         """Returns the errors of the mean predictions, `(n, h, w)`, e/Å²."""

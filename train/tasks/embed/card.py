@@ -10,12 +10,12 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.text import plural
 
-from ...apply.card import Evaluation, Rounding, TaskCard
+from ...apply.card import CardFacts, Evaluation, Rounding, TaskCard
 from ...apply.models import Model
 from ...apply.weights import build_loaded
 from ...experiment.experiment import Experiment
 from ...networks.cvae import CVAEConfig
-from ...reports.card_sections import Usage
+from ...reports.card_sections import Usage, undrawn
 from ...reports.markdown import section
 from ..pattern_images import patterns
 from ..splits import dev, last
@@ -38,19 +38,20 @@ class EmbedCard(TaskCard):
             by_pattern=True,
         )
 
-    def scores(self, evaluation: Evaluation) -> Iterator[str]:
+    def scores(self, facts: CardFacts) -> Iterator[str]:
         """Errors of the decoded patterns, and agreements of clusters with materials, by split."""
+        evaluation = facts.evaluation
         return section(
             f"Scores: {plural(evaluation['latent'], 'latent number')}",
-            "Root mean square error of the decoded patterns, in units of the network's input, without the noise and "
-            "imperfections that training draws; and the normalised mutual information (NMI) of clusters of the latent "
+            "Root mean square error of the decoded patterns, in units of the network's input"
+            f"{undrawn(facts.experiment)}; and the normalised mutual information (NMI) of clusters of the latent "
             "numbers with the materials of composite scans. The baseline is as many principal components of the "
             "training patterns.",
             score_table(evaluation).markdown(),
         )
 
-    def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
-        row = last(evaluation["by_split"])[1]
+    def limits(self, facts: CardFacts) -> Iterator[str]:
+        row = last(facts.evaluation["by_split"])[1]
         if row["rmse"] >= row["baseline_rmse"]:
             yield (
                 f"- **As many principal components describe patterns of unseen materials better**: rms error "

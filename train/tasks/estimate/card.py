@@ -15,7 +15,7 @@ from ...apply.models import Model
 from ...apply.weights import build_loaded
 from ...experiment.experiment import Experiment
 from ...input.windows import middle
-from ...reports.card_sections import Usage
+from ...reports.card_sections import Usage, undrawn
 from ...reports.markdown import number, plain, section, table
 from ..splits import last
 from .calibrate import EstimateCalibration, calibrate_estimates
@@ -31,27 +31,29 @@ class EstimateCard(TaskCard):
         titles = [QUANTITIES[name].title for name in experiment.training.estimate.quantities]
         listed = f"{', '.join(titles[:-1])} and {titles[-1]}" if titles[1:] else titles[0]
         answer = f"From a 4D-STEM scan to its {listed}, with their errors."
-        return Usage(answer, "estimate", "ESTIMATES.h5", windows="in windows side by side")
+        quantities = experiment.training.estimate.quantities
+        checks = dict.fromkeys((QUANTITIES[name].varied for name in quantities), "what it answers")
+        return Usage(answer, "estimate", "ESTIMATES.h5", windows="in windows side by side", checks=checks)
 
     def sections(self, facts: CardFacts) -> Iterable[Iterable[str]]:
         """Scores, and what the errors cover."""
-        return self.scores(facts.evaluation), _errors(facts.measured)
+        return self.scores(facts), _errors(facts.measured)
 
-    def scores(self, evaluation: Evaluation) -> Iterator[str]:
+    def scores(self, facts: CardFacts) -> Iterator[str]:
         """Errors of each quantity beside those of the median, by split."""
         return section(
             "Scores: mean absolute errors",
-            "Of the middle windows of samples that training never saw, without the noise and imperfections that "
-            "training draws. The baseline is the median of the training samples.",
-            score_table(evaluation).markdown(),
+            f"Of the middle windows of samples that training never saw{undrawn(facts.experiment)}. The baseline is "
+            "the median of the training samples.",
+            score_table(facts.evaluation).markdown(),
         )
 
-    def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
+    def limits(self, facts: CardFacts) -> Iterator[str]:
         yield (
             "- Of a scan whose thickness, defocus or tilt is beyond these ranges it gives values within them or near: "
             "it does not tell that a scan is beyond."
         )
-        split, scores = last(evaluation["by_split"])
+        split, scores = last(facts.evaluation["by_split"])
         poor = [QUANTITIES[name].title for name, row in scores.items() if row["mae"] >= row["baseline_mae"]]
         if poor:
             yield (

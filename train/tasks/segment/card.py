@@ -9,11 +9,11 @@ import numpy.typing as npt
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 
-from ...apply.card import Evaluation, Rounding, TaskCard, share_that_differs
+from ...apply.card import CardFacts, Evaluation, Rounding, TaskCard, share_that_differs
 from ...apply.models import Model
 from ...apply.weights import build_loaded
 from ...experiment.experiment import Experiment
-from ...reports.card_sections import Usage
+from ...reports.card_sections import Usage, undrawn
 from ...reports.markdown import plain, section
 from .report import score_table
 from .scores import SegmentScores
@@ -34,17 +34,17 @@ class SegmentCard(TaskCard):
         classes = ", ".join(WORDS[name] for name in experiment.training.segment.classes)
         return Usage(f"From a 4D-STEM scan to the class of each position: {classes}.", "segment", "LABELS.h5")
 
-    def scores(self, evaluation: Evaluation) -> Iterator[str]:
+    def scores(self, facts: CardFacts) -> Iterator[str]:
         """Intersections over unions, by kind of scan and split."""
         return section(
             "Scores: intersection over union",
             "Intersection over union (IoU), TP/(TP+FP+FN), of each class, and of how many positions it is the class; "
-            "from the sum over all scans, without the noise and imperfections that training draws. The baseline calls "
-            "every position matrix.",
-            score_table(evaluation).markdown(),
+            f"from the sum over all scans{undrawn(facts.experiment)}. The baseline calls every position matrix.",
+            score_table(facts.evaluation).markdown(),
         )
 
-    def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
+    def limits(self, facts: CardFacts) -> Iterator[str]:
+        evaluation = facts.evaluation
         yield (
             f"- In training {evaluation['expected_fractions'][0]:.1%} of the positions are matrix, on average. Of "
             "scans where the matrix is not the largest part, nothing has been measured."

@@ -3,6 +3,7 @@
 import json
 import re
 from contextlib import closing
+from types import SimpleNamespace
 
 import h5py
 import keras
@@ -264,7 +265,11 @@ def test_a_packed_run_classifies_without_its_dataset(run_dir, evaluation, tmp_pa
     assert error.endswith("asked for: give another --checkpoint, or use python -m train classify\n")
 
 
-def test_names_of_classes_are_neither_markdown_nor_html(evaluation):
-    lines = "\n".join(CARD.scores(evaluation | {"classes": ["<b>|x", "`y`"]}))
+def test_names_of_classes_are_neither_markdown_nor_html(run_dir, evaluation):
+    facts = SimpleNamespace(
+        evaluation=evaluation | {"classes": ["<b>|x", "`y`"]}, experiment=load(run_dir / "config.yaml")
+    )
+    lines = "\n".join(CARD.scores(facts))
     assert "&lt;b&gt;\\|x" in lines
     assert "<" not in lines
+    assert "that training draws" not in lines  # neither noise nor imperfections

@@ -1,6 +1,7 @@
 """The job of the task embed on small crystals: training, scores beside the baseline, the report, and its resumption."""
 
 import base64
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -149,7 +150,7 @@ def test_a_card_says_where_principal_components_are_better(evaluation):
     worse = evaluation | {
         "by_split": {"dev": row | {"rmse": 2.0, "baseline_rmse": 1.0, "nmi": 0.5, "baseline_nmi": 0.4}}
     }
-    limits = list(CARD.score_limits(worse))
+    limits = list(CARD.limits(SimpleNamespace(evaluation=worse)))
     assert limits[0].endswith("rms error 1, the network's 2.")
     assert not any("NMI" in line for line in limits)
     rounding = CARD.rounding(np.zeros((2, 4)), np.full((2, 4), 0.5), worse)
