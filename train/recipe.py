@@ -89,7 +89,8 @@ def run(
         train(config, stage.overrides, stage.run_dir, False, stage.home, lock_wait_s, force)
     with reduction.together():
         if reduction.rank() == 0 and stages[-1].experiment.finish:
-            console.print(f"the model: {finish(stages[-1], console)}", highlight=False, soft_wrap=True)
+            model = finish(stages[-1], console)
+            console.print(f"the model, for --checkpoint: {model}", highlight=False, soft_wrap=True)
 
 
 def stages_of(

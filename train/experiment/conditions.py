@@ -87,7 +87,7 @@ def describe_unchecked(config: SimulationConfig, inputs: Inputs, checked: Collec
         "defocus_angstrom": f"defocus {format_range(defocus_angstrom(config))} Å, ",
     }
     specimens = "".join(text for name, text in always.items() if name not in checked) + lens
-    return f"not checked: trained {'for ' if specimens else ''}{specimens}{noise}" + "".join(
+    return f"not compared: trained {'for ' if specimens else ''}{specimens}{noise}" + "".join(
         f", {_with_unit(name, limits)}" for name, limits in ranges.items() if name not in checked
     )
 

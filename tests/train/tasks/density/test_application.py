@@ -56,7 +56,7 @@ def test_the_file_has_axes_units_and_provenance(tmp_path, run):
         assert "trust" not in group  # there is no specimen
         provenance = json.loads(group.attrs["provenance"])
     assert provenance["weights_digest"] == checkpoint.read(Path(provenance["weights"]))[0]["digest"]
-    assert any("not checked: trained for thickness 20 Å" in line for line in provenance["said"])
+    assert any("not compared: trained for thickness 20 Å" in line for line in provenance["said"])
 
 
 def test_one_window_gives_the_prediction_of_the_network_itself(tmp_path, run):

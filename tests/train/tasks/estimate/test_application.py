@@ -119,7 +119,7 @@ def test_a_reconstruction_says_what_lies_outside(tmp_path, run, capsys):
     assert main([*arguments, "--estimator", run]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "Å lies outside of −5000 Å that the network learnt" in printed
-    assert "not checked: trained for thickness 20 Å, without noise" in printed
+    assert "not compared: trained for thickness 20 Å, without noise" in printed
     with h5py.File(out) as file:
         provenance = json.loads(file["reconstruction"].attrs["provenance"])
     facts = provenance["estimated"]
