@@ -7,7 +7,7 @@ what the formula holds, those that are alike in equal parts. It is exact for SrT
 30 and 8 electrons.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,6 +89,12 @@ def average_over_lattice(image: Floats, pixels: PixelGrid) -> Floats:
         image: `(ny, nx)`.
         pixels: Its pixels, Å.
     """
+    moved = [translated(image, pixels, vector) for vector in repeating_translations(image, pixels)]
+    return np.asarray(np.nanmean([image, *moved], axis=0))
+
+
+def repeating_translations(image: Floats, pixels: PixelGrid) -> Floats:
+    """Returns the translations that repeat an image `(ny, nx)`, by at most half of it: `(n, 2)` as (y, x), Å."""
     shape = image.shape
     padded, half = (2 * shape[0], 2 * shape[1]), [n // 2 for n in shape]
     products, pairs = (
@@ -99,13 +105,14 @@ def average_over_lattice(image: Floats, pixels: PixelGrid) -> Floats:
     correlation = products[view] / pairs[view] / image.var()
     around = PixelGrid(pixels.step, [-reach * step for reach, step in zip(half, pixels.step, strict=True)])
     vectors, heights = local_maxima(correlation, around)
-    places, total, count = np.indices(shape).astype(np.float64), np.zeros(shape), np.zeros(shape)
-    for vector in (np.zeros(2), *vectors[(heights > REPEATS) & (np.hypot(*vectors.T) > RADIUS_ANGSTROM)]):
-        at = places + (vector / pixels.step)[:, None, None]
-        inside = np.all((at >= 0) & (at <= np.reshape(shape, (2, 1, 1)) - 1), axis=0)
-        total += np.where(inside, map_coordinates(image, at, order=5, mode="mirror"), 0)
-        count += inside
-    return np.asarray(total / count)
+    return np.asarray(vectors[(heights > REPEATS) & (np.hypot(*vectors.T) > RADIUS_ANGSTROM)])
+
+
+def translated(image: Floats, pixels: PixelGrid, vector: Sequence[float]) -> Floats:
+    """Returns what an image has at the distance `vector`, (y, x), Å, from each pixel; NaN beyond its edges."""
+    at = np.indices(image.shape) + np.divide(vector, pixels.step)[:, None, None]
+    inside = np.all((at >= 0) & (at <= np.reshape(image.shape, (2, 1, 1)) - 1), axis=0)
+    return np.where(inside, map_coordinates(image, at, order=5, mode="mirror"), np.nan)
 
 
 def atom_density(r: Floats, number: int, max_q: float, rms_displacement_angstrom: float = 0.0) -> Floats:

@@ -2,6 +2,7 @@
 
     residual(density, patterns, experiment, thickness_angstrom, transfer,
              *, positions_angstrom=None, extent_angstrom=None) -> (score, map)
+    kept_out(density, patterns, simulation, transfer, used) -> (score of the used patterns, score of the others)
 
 The score is R = Σ|√I_sim − √I| / Σ√I over the pixels of all positions whose probe stays within the known density. The
 map holds the same for each position. 0 is perfect. The score is not an error of the density in e/Å²:
@@ -141,6 +142,24 @@ def check(
     map_ = np.reshape(misfit(simulated, measured, axis=(1, 2)), shape)
     inner, truth, vacuum = (part[simulation.inside] for part in (simulated, measured, empty))
     return Consistency(float(misfit(inner, truth)), map_, float(misfit(vacuum, truth)), float(scale))
+
+
+def kept_out(
+    density: npt.NDArray[Any],
+    patterns: npt.ArrayLike,  # of all positions, as for `residual`; NaN where a pattern is lost
+    simulation: ScanSimulation,
+    transfer: DensityToPotential,
+    used: npt.NDArray[np.bool_],  # positions whose patterns the density was made from, of the scan's shape or `(n,)`
+) -> tuple[float, float]:
+    """Returns the mean R of the patterns that a density was made from, and that of the others.
+
+    The potential's scale is fitted to the former alone.
+    """
+    measured = _stack(patterns, len(simulation.positions))
+    known = simulation.inside & np.isfinite(measured).all(axis=(1, 2))
+    own = replace(simulation, inside=known & np.ravel(used))
+    found = check(density, measured, own, transfer).map.ravel()
+    return float(found[own.inside].mean()), float(found[known & ~own.inside].mean())
 
 
 def fit_scale(

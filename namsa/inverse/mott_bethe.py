@@ -28,6 +28,7 @@ from namsa.json_files import read_json
 from namsa.physics import density_target
 from namsa.physics.form_factors import Table, electron, xray
 from namsa.physics.grid import Grid, hann_window
+from namsa.physics.optics import interaction_constant
 from namsa.physics.potential import POTENTIAL_CONSTANT
 from namsa.pixels import density_grid
 from namsa.provenance_values import fault, value
@@ -36,6 +37,7 @@ Array = npt.NDArray[np.float64]
 
 BINS = 12  # of the curve, from 0 to the end of the band
 LARGEST, LARGEST_EXPONENT = 1e9, 10.0  # of the numbers of a stored conversion
+PHASE_SPREAD = 0.2  # rms of the logarithm of a phase's scale, which depends on the method
 RESTORED = 0.05  # value of the window below which it is no longer inverted
 
 
@@ -160,6 +162,12 @@ def from_elements(
     ratio = sum(n * v * rho for n, v, rho in factors) / sum(n * rho * rho for n, _, rho in factors)
     error = sum(n * (v - ratio * rho) ** 2 for n, v, rho in factors) / sum(n * v * v for n, v, _ in factors)
     return DensityToPotential(tuple(q), tuple(ratio), tuple(np.sqrt(error)), 1.0, 0.0, 0.0, max_q_per_angstrom)
+
+
+def of_phase(energy_ev: float) -> DensityToPotential:
+    """Returns the conversion of a phase (rad), as ptychography yields it, in place of a density."""
+    ratio = 1 / interaction_constant(energy_ev)
+    return DensityToPotential((0.0,), (ratio,), (0.0,), 1.0, 0.0, PHASE_SPREAD, LARGEST)  # no window is undone
 
 
 def write(transfer: DensityToPotential, path: Path) -> None:

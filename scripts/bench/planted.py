@@ -8,10 +8,9 @@ dopant, and an adatom between columns and on one, in each of ten crystals, under
 vibration that no network is told. Each scan is counted at each dose, in e/Å²; all methods see the same counts.
 `--iterations` adds py4DSTEM's multislice ptychography. It is told the defocus and the thickness.
 
-The excess of a place is the electrons by which it differs from the places that the lattice makes equal to it. The
-median over these is taken off the image, and at each position the profile of an atom in the band is fitted by least
-squares, with a constant. "by spread" divides it by its spread in the scan (1.48 times the median of its magnitude),
-"by error" by the error that the network states, as if errors within an atom were all alike. The score of a scan is
+The excess of a place (`namsa.inverse.excess`) is the electrons by which it differs from the places that the lattice
+makes equal to it. "by spread" divides it by its spread in the scan (1.48 times the median of its magnitude), "by error"
+by the error that the network states, as if errors within an atom were all alike. The score of a scan is
 the largest magnitude at a position at least 1.2 Å from the edge. A defect is found if the score is above a threshold
 and its position within 0.8 Å. A scan without a defect whose score is above it is a false alarm. "area" is the area
 under the curve of finds over false alarms, "found" the share found with false alarms in at most 5 % of the scans,
@@ -31,7 +30,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -45,16 +44,14 @@ from rivals.methods import Programs, images, install
 from rivals.results import Results
 from rivals.stacks import TOLD, Image, Stack
 from rivals.stacks import case as read_case
-from scipy.ndimage import correlate, map_coordinates
+from scipy.ndimage import correlate
 
-from namsa.inverse.columns import atom_density
+from namsa.inverse.excess import Excess, atom_filter, find_excess
 from namsa.io.calibration import CalibrationOverrides
 from namsa.physics.detector import add_poisson_noise
-from namsa.pixels import PixelGrid
 
 OPTICS = Optics(200e3, 20.0, 33, 3.0, 1.25)
-REACH, BORDER, NEAR = 1.6, 1.2, 0.8  # Å: of the profile, of the edge that is left out, of a find from the defect
-VIBRATION = 0.07  # Å, of the profile
+NEAR = 0.8  # Å, of a find from the defect
 FALSE_ALARMS = 0.05
 MEASURES = ("spread", "error")
 PTYCHOGRAPHY = "py4DSTEM, multislice"
@@ -85,51 +82,19 @@ def main() -> int:
     return 0
 
 
-class Excess(NamedTuple):
-    """What differs from equal places."""
+def scores(found: Excess, error: Image | None, weights: Image, site: tuple[float, float]) -> dict[str, Any]:
+    """Returns the score of a scan by each measure, whether its place is near a site, and the excess there.
 
-    electrons: Image  # `(sy, sx)`; NaN near the edge
-    stated: Image | None  # its stated error
-
-
-def excess(
-    image: Image,  # `(sy, sx)`, e/Å², or any unit
-    error: Image | None,  # its stated error, likewise
-    pixels: PixelGrid,
-    vectors: list[tuple[float, float]],  # from a place to those that are equal to it, (y, x), Å
-    number: int,  # atomic number of the profile
-) -> Excess:
-    """Returns by how many electrons each position differs from the median of its equal places."""
-    places = np.indices(image.shape).astype(float)
-    shifted = []
-    for vector in vectors:
-        at = places + np.divide(vector, pixels.step)[:, None, None]
-        inside = np.all([(row >= 0) & (row <= n - 1) for row, n in zip(at, image.shape, strict=True)], axis=0)
-        if inside.any():
-            shifted.append(np.where(inside, map_coordinates(image, at, order=5, mode="mirror"), np.nan))
-    left = image - np.nanmedian(shifted, axis=0)
-    half = [int(REACH / step) for step in pixels.step]
-    y, x = (step * np.arange(-n, n + 1) for n, step in zip(half, pixels.step, strict=True))
-    profile = atom_density(np.hypot(y[:, None], x).ravel(), number, OPTICS.max_q, VIBRATION)
-    near = np.hypot(y[:, None], x).ravel() <= REACH
-    weights = np.zeros_like(profile)
-    weights[near] = np.linalg.pinv(np.stack([profile[near], np.ones(near.sum())], axis=1))[0]
-    weights = weights.reshape(len(y), len(x))
-    border = [int(np.ceil(BORDER / step)) for step in pixels.step]
-    inner = np.full(image.shape, np.nan)
-    inner[border[0] : -border[0], border[1] : -border[1]] = 0.0
-    stated = None if error is None else correlate(error, np.abs(weights), mode="mirror") + inner
-    return Excess(correlate(left, weights, mode="mirror") + inner, stated)
-
-
-def scores(found: Excess, pixels: PixelGrid, site: tuple[float, float]) -> dict[str, Any]:
-    """Returns the score of a scan by each measure, whether its place is near a site, and the excess there."""
-    spread = 1.4826 * float(np.nanmedian(np.abs(found.electrons)))
-    by = {"spread": found.electrons / max(spread, 1e-30)}
-    if found.stated is not None:
-        by["error"] = found.electrons / found.stated
+    Args:
+        error: The image's stated error, `(sy, sx)`.
+        weights: Those that the excess is fitted with.
+        site: Of the defect, (y, x), Å.
+    """
+    by = {"spread": found.spreads}
+    if error is not None:
+        by["error"] = found.amount / correlate(error, np.abs(weights), mode="mirror")
     row: dict[str, Any] = {}
-    y, x = pixels.coordinates(found.electrons.shape)
+    y, x = found.pixels.coordinates(found.amount.shape)
     distance = np.hypot(y[:, None] - site[0], x - site[1])
     for name, ratio in by.items():
         magnitude = np.abs(ratio)
@@ -137,22 +102,9 @@ def scores(found: Excess, pixels: PixelGrid, site: tuple[float, float]) -> dict[
         row[name] = {"score": float(magnitude[place]), "near": bool(distance[place] <= NEAR)}
         row[name]["at_site"] = float(np.nanmax(np.where(distance <= NEAR, magnitude, np.nan)))
         row[name]["beyond_2"] = float(np.mean(magnitude[np.isfinite(magnitude)] > 2))
-    near = np.where(distance <= NEAR, found.electrons, np.nan)
+    near = np.where(distance <= NEAR, found.amount, np.nan)
     row["electrons"] = float(near.flat[np.nanargmax(np.abs(near))])
     return row
-
-
-def translations(case: Case, step: tuple[float, float], shape: tuple[int, ...]) -> list[tuple[float, float]]:
-    """Returns the vectors (y, x) between equal places of a scan, Å, without zero."""
-    lx, ly, _ = case.crystal.make().cell.lengths()
-    reach = [int(np.ceil(n * d / side)) for n, d, side in zip(shape, step, (ly, lx), strict=True)]
-    places = [
-        (i + fy, j + fx)
-        for i in range(-reach[0], reach[0] + 1)
-        for j in range(-reach[1], reach[1] + 1)
-        for fy, fx in case.crystal.equal
-    ]
-    return [(ly * y, lx * x) for y, x in places if (y, x) != (0, 0)]
 
 
 def curve(planted: list[dict], without: list[dict], measure: str) -> dict[str, float]:
@@ -227,10 +179,11 @@ def measure(options: argparse.Namespace, results: Results) -> None:
                     stack = counted(case, options.work, dose)
                     image, error = reconstruct(stack)
                     number = atomic_numbers[crystal.host]
-                    found = excess(image, error, stack.frame, translations(case, stack.frame.step, image.shape), number)
+                    found = find_excess(image, stack.frame, number, crystal.basis(), OPTICS.max_q)
+                    weights = atom_filter(stack.frame, number, OPTICS.max_q)
                     facts = {"kind": case.kind, "planted": case.planted, "thickness": case.thickness, "dose": dose}
                     row = {"method": name, "case": key, "true": case.electrons, "crystal": crystal.formula}
-                    results.add(row | facts | scores(found, stack.frame, case.site))
+                    results.add(row | facts | scores(found, error, weights, case.site))
 
 
 def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -23,8 +23,7 @@ THICKNESSES = (20.0, 60.0)  # Å
 CONFIGURATIONS = 8
 ACCURACY = 0.03
 KINDS = ("vacancy", "dopant", "adatom", "adatom on a column")
-FACE = ((0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (0.5, 0.5))  # translations of a projected cell
-BODY, SIMPLE = ((0.0, 0.0), (0.5, 0.5)), ((0.0, 0.0),)
+FACE, BODY, SIMPLE = ((0.5, 0.0), (0.0, 0.5)), ((0.5, 0.5), (0.5, -0.5)), ((1.0, 0.0), (0.0, 1.0))
 
 
 class Crystal(NamedTuple):
@@ -32,11 +31,16 @@ class Crystal(NamedTuple):
 
     formula: str
     make: Callable[[], ase.Atoms]
-    equal: tuple[tuple[float, float], ...]  # places (y, x) that are equal in projection, in units of the cell
+    equal: tuple[tuple[float, float], ...]  # basis (y, x) of the places that are equal in projection, in cells
     host: str  # the element of which an atom is missing or replaced
     dopant: str
     adatom: str
     hollow: tuple[float, float]  # (y, x) between the columns, in units of the cell
+
+    def basis(self) -> list[tuple[float, float]]:
+        """Returns the vectors (y, x) between equal places, Å."""
+        lx, ly, _ = self.make().cell.lengths()
+        return [(ly * y, lx * x) for y, x in self.equal]
 
 
 def _cubic(formula: str, structure: str, edge: float) -> Callable[[], ase.Atoms]:

@@ -14,7 +14,7 @@ from paths import ROOT
 from rehearsal import watchdog
 
 from fcdensenet.count import count
-from namsa.inverse.columns import atom_density
+from namsa.inverse.excess import Excess
 from namsa.pixels import PixelGrid
 from train.experiment.experiment import load
 from train.optimization.loop import learning_rate
@@ -60,38 +60,17 @@ def test_the_error_of_the_mean_is_over_materials_of_the_reported_split():
     assert data_curve.standard_error({"split": "dev", "by_material": rows}, "mae") == 0
 
 
-EDGE, ATOMS, STRONTIUM = 3.9, 5, 38
-PIXELS = PixelGrid((0.39, 0.41), (0.0, 0.0))
-SHAPE = (30, 34)
-SITE = (3 * EDGE / 2, 3 * EDGE / 2)
-
-
-def lattice(missing: float) -> np.ndarray:
-    """Columns of five atoms of strontium, one of which has lost some; e/Å²."""
-    y, x = PIXELS.coordinates(SHAPE)
-    r = np.linspace(0, 8, 800)
-    profile = STRONTIUM * atom_density(r, STRONTIUM, planted.OPTICS.max_q, planted.VIBRATION)
-    image = np.zeros(SHAPE)
-    for i in np.arange(-2, 6):
-        for j in np.arange(-2, 6):
-            distance = np.hypot(y[:, None] - EDGE * (i + 0.5), x - EDGE * (j + 0.5))
-            atoms = ATOMS - missing * ((i, j) == (1, 1))
-            image += atoms * np.interp(distance, r, profile, right=0.0)
-    return image
-
-
-def test_the_excess_of_a_vacancy_is_minus_its_electrons_at_its_place():
-    vectors = [(EDGE * i, EDGE * j) for i in range(-3, 4) for j in range(-3, 4) if (i, j) != (0, 0)]
-    error = np.full(SHAPE, 20.0)
-    found = planted.excess(lattice(1.0), error, PIXELS, vectors, STRONTIUM)
-    row = planted.scores(found, PIXELS, SITE)
-    assert row["electrons"] == pytest.approx(-STRONTIUM, rel=0.1)
-    assert row["spread"]["near"]
-    assert row["error"]["near"]
-    twice = planted.scores(planted.excess(lattice(1.0), 2 * error, PIXELS, vectors, STRONTIUM), PIXELS, SITE)
-    assert twice["error"]["score"] == pytest.approx(row["error"]["score"] / 2)
-    none = planted.excess(lattice(0.0), None, PIXELS, vectors, STRONTIUM)
-    assert np.nanmax(np.abs(none.electrons)) < 0.02 * STRONTIUM
+def test_a_find_is_the_largest_excess_near_the_defect_over_its_error():
+    pixels, weights, amount = PixelGrid((0.4, 0.5), (0.0, 0.0)), np.full((3, 3), 1 / 3), np.ones((20, 18))
+    amount[5, 8] = -7.0
+    found, error = Excess(amount, amount / 2, pixels), np.full((20, 18), 4.0)
+    row = planted.scores(found, error, weights, (2.0, 4.4))
+    assert row["electrons"] == -7.0
+    assert row["spread"] == {"score": 3.5, "near": True, "at_site": 3.5, "beyond_2": pytest.approx(1 / 360)}
+    assert row["error"]["score"] == pytest.approx(7 / 12)  # of nine pixels alike, with a third each
+    far = planted.scores(found, None, weights, (6.0, 4.4))
+    assert not far["spread"]["near"]
+    assert far["electrons"] == 1.0
 
 
 def test_the_area_counts_a_find_at_the_wrong_place_as_missed():

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import ase
+import documented
 import numpy as np
 import pytest
 from plane_of_atoms import EXPERIMENT, MAX_Q, SCAN, STEP, THICKNESS, crystal, sample
@@ -11,7 +12,7 @@ from plane_of_atoms import EXPERIMENT, MAX_Q, SCAN, STEP, THICKNESS, crystal, sa
 from namsa.dataset import records
 from namsa.errors import InputError, WorkError
 from namsa.inverse import consistency, mott_bethe
-from namsa.physics import density_target
+from namsa.physics import density_target, optics
 from namsa.physics.grid import Grid
 from namsa.sample import Sample
 
@@ -125,6 +126,30 @@ def test_truth_scores_better_than_what_is_false(silicon: tuple[Sample, np.ndarra
     assert truth < 0.1
     for name, image in false.items():
         assert consistency.residual(image, simulated.cbed, EXPERIMENT, THICKNESS, transfer)[0] > 1.2 * truth, name
+
+
+def test_patterns_that_are_kept_out_do_not_change_what_is_fitted(silicon: tuple[Sample, np.ndarray]) -> None:
+    """The scale of a phase is open: it is fitted to the patterns that were used, so that the others tell nothing."""
+    simulated, _ = silicon
+    grid, (y, x) = Grid((40, 48), (7.6, 8.8)), (step * np.arange(n) + 0.9 for n, step in zip(SCAN, STEP, strict=True))
+    whole = optics.interaction_constant(200e3) * simulated.projected_potential.astype(float)
+    seen = density_target.at_positions(density_target.band_limited(whole, grid, MAX_Q), grid, y, x)
+    simulation, of_phase = consistency.scan_simulation(EXPERIMENT, THICKNESS, SCAN), mott_bethe.of_phase(200e3)
+    used = np.add.outer(*map(np.arange, SCAN)) % 2 == 0
+    patterns = simulated.cbed.copy()
+    patterns[40] = np.nan  # lost
+    known = {"experiment": EXPERIMENT, "phase": seen, "patterns": patterns}
+    exec(documented.code("reconstruct.md", "kept_out"), known)
+    own, other = consistency.kept_out(seen, patterns, simulation, of_phase, used)
+    assert (known["own"], known["others"]) == (own, other)
+    assert own == pytest.approx(other, rel=0.2)
+    assert other < 0.15
+    for phase in (0.8 * seen, 1.3 * seen + 2):  # as another method may have it
+        assert consistency.kept_out(phase, patterns, simulation, of_phase, used)[0] == pytest.approx(own, rel=0.1)
+    patterns[~used.ravel()] = patterns[~used.ravel()].mean(axis=0)
+    again, worse = consistency.kept_out(seen, patterns, simulation, of_phase, used)
+    assert again == own
+    assert worse > 1.5 * other
 
 
 def test_map_shows_where_the_density_is_false(silicon: tuple[Sample, np.ndarray]) -> None:

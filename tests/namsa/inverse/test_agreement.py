@@ -1,11 +1,14 @@
 """Ring correlation and columns of two reconstructions: against what noise of known size gives."""
 
+from types import SimpleNamespace
+
+import documented
 import numpy as np
 import pytest
 
 from namsa.errors import InputError
+from namsa.inverse.agreement import column_errors, ring_correlation
 from namsa.pixels import PixelGrid
-from train.tasks.density.halves import column_errors, ring_correlation
 
 PIXELS = PixelGrid((0.2, 0.25), (0.0, 0.0))
 SHAPE = (240, 200)
@@ -24,6 +27,14 @@ def test_white_noise_gives_the_analytic_correlation():
     assert np.abs(found.correlation[5:] - expected).max() < 0.15
     assert np.median(found.snr) == pytest.approx(4 / (1.5**2 / 2), rel=0.1)
     assert found.resolution_angstrom == pytest.approx(1 / found.q_per_angstrom[-1])
+
+
+def test_the_documented_noise_is_what_the_documented_code_finds():
+    """Noise of 5 in each of two equal images of a white signal of 10: 100/(100 + 25)."""
+    known = {"result": SimpleNamespace(density=white(0, 10.0)[:90, :80])}
+    exec(documented.code("reconstruct.md", "ring_correlation"), known)
+    assert np.mean(known["found"].correlation[5:]) == pytest.approx(0.8, abs=0.05)
+    assert known["columns"].shift_angstrom == pytest.approx((0, 0), abs=0.05)
 
 
 def test_noise_alone_does_not_correlate_and_equal_images_do():
@@ -46,26 +57,39 @@ def test_columns_that_move_have_the_error_of_their_mean():
     y, x = PIXELS.coordinates(SHAPE)
     sites = np.stack(np.meshgrid(np.arange(2, 46, 3.0), np.arange(2, 48, 3.0), indexing="ij"), -1).reshape(-1, 2)
 
-    def image(seed: int) -> np.ndarray:
+    def image(seed: int, shift: float = 0.0) -> np.ndarray:
         rng = np.random.default_rng(seed)
-        places = sites + 0.05 * rng.standard_normal(sites.shape)
+        places = sites + 0.05 * rng.standard_normal(sites.shape) + (0.0, shift)
         heights = 1 + 0.1 * rng.standard_normal(len(sites))
         return sum(
             height * np.exp(-((y[:, None] - b) ** 2 + (x - a) ** 2) / (2 * 0.4**2))
             for (b, a), height in zip(places, heights, strict=True)
         )
 
-    found = column_errors(image(1), image(2), PIXELS)
+    first, second = image(1), image(2, 0.1)
+    found = column_errors(first, second, PIXELS)
     assert found is not None
     assert found.columns == len(sites)
     assert found.unmatched == 0
     assert found.position_angstrom == pytest.approx(0.05 / np.sqrt(2), rel=0.1)
     assert found.intensity == pytest.approx(0.1 / np.sqrt(2), rel=0.15)
-    assert column_errors(np.ones(SHAPE), image(1), PIXELS) is None
+    assert found.shift_angstrom == pytest.approx((0.0, -0.1), abs=0.01)
+    phase = column_errors(first + 7, second - 3, PIXELS)  # it is known but for a constant
+    assert phase is not None
+    assert phase[:4] == pytest.approx(found[:4])
+    apart = np.zeros(SHAPE)
+    apart[107, 14] = 1  # 2 Å from the columns
+    assert column_errors(apart, first, PIXELS) is None
 
 
-def test_what_cannot_be_compared_is_refused():
-    with pytest.raises(InputError, match="give two of one shape"):
-        ring_correlation(white(0), white(0)[1:], PIXELS)
-    with pytest.raises(InputError, match="finite and not constant"):
-        ring_correlation(white(0), np.full(SHAPE, 3.0), PIXELS)
+@pytest.mark.parametrize("compare", [ring_correlation, column_errors])
+def test_what_cannot_be_compared_is_refused(compare):
+    for other, message in (
+        (white(0)[1:], "give two of one shape"),
+        (np.stack([white(0)] * 2), "add slices up"),
+        (np.full(SHAPE, 3.0), "finite and not constant"),
+        (np.where(white(0) > 3, np.nan, white(0)), "finite and not constant"),
+        (np.exp(1j * white(0)), "complex: give phases"),
+    ):
+        with pytest.raises(InputError, match=message):
+            compare(white(0), other, PIXELS)
