@@ -21,11 +21,16 @@ def interrupt_after(_work):
     raise KeyboardInterrupt
 
 
-def test_an_exception_leaves_what_was_there(tmp_path):
+def test_what_is_not_written_to_its_end_leaves_what_was_there(tmp_path):
     path = tmp_path / "out.bin"
     path.write_bytes(b"earlier")
     with pytest.raises(KeyboardInterrupt), files.open_atomic(path) as file:
         interrupt_after(file.write(b"half"))
+    with pytest.raises(UnicodeEncodeError):
+        files.write_text_atomic(path, "\ud800")
+    files.write_text_atomic(path, "other", replace=False)
+    with pytest.raises(WorkError, match="cannot write .*nowhere.*No such file"):
+        files.write_text_atomic(tmp_path / "nowhere" / "file", "text")
     assert (path.read_bytes(), names(tmp_path)) == (b"earlier", ["out.bin"])
 
 

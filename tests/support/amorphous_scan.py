@@ -21,19 +21,23 @@ def simulate(c10: float, seed: int = 0, c12: float = 0.0, phi12: float = 0.0) ->
     rng = np.random.default_rng(seed)
     size = np.array([44.0, 42.0, 3.0])  # x, y, z
     atoms = ase.Atoms("C80Au12", rng.random((92, 3)) * size, cell=size, pbc=True)
-    y, x = (np.arange(n) * step + 2 for n, step in zip(SCAN, STEP, strict=True))
-    positions = np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
-    sample = namsa.simulate(
-        atoms,
-        energy_ev=ENERGY_EV,
-        semiangle_mrad=SEMIANGLE_MRAD,
-        grid_shape=(180, 192),
-        positions_angstrom=positions,
-        scan_shape=SCAN,
-        slice_thickness_angstrom=3.0,
-        aberrations={"C10": c10, "C12": c12, "phi12": phi12},
-        detector=Detector(shape=(SOURCE, SOURCE), pixel_mrad=PIXEL_MRAD),
-    )
+    return patterns(atoms, 2.0, STEP, (180, 192), 3.0, {"C10": c10, "C12": c12, "phi12": phi12})
+
+
+def patterns(
+    atoms: ase.Atoms,
+    start: float,
+    step: tuple[float, float],
+    grid_shape: tuple[int, int],
+    slice_thickness_angstrom: float,
+    aberrations: dict[str, float],
+) -> np.ndarray:
+    """Returns patterns `(sy, sx, SOURCE, SOURCE)` of a scan that starts at (start, start), Å."""
+    scan = namsa.Scan(shape=SCAN, step_angstrom=step, origin_angstrom=(start, start))
+    detector = Detector(shape=(SOURCE, SOURCE), pixel_mrad=PIXEL_MRAD)
+    lens = {"semiangle_mrad": SEMIANGLE_MRAD, "aberrations": aberrations}
+    slices = {"grid_shape": grid_shape, "slice_thickness_angstrom": slice_thickness_angstrom}
+    sample = namsa.simulate(atoms, energy_ev=ENERGY_EV, scan=scan, detector=detector, **lens, **slices)
     return sample.cbed.reshape(*SCAN, SOURCE, SOURCE)
 
 

@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+import struct
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import xxhash
 from ase.build import bulk
 
 from namsa import Sample
@@ -62,6 +65,24 @@ def sample(seed: int = 0, **provenance) -> Sample:
     )
 
 
+def raster_provenance(scan, detector, extent, grid, pixel_mrad) -> dict:
+    """Returns what a sample of 20 Å says whose scan fills the cell, with the axis in the middle of its detector."""
+    y, x = (np.arange(n) * length / n for n, length in zip(scan, extent, strict=True))
+    return {
+        "scan_shape": list(scan),
+        "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2).tolist(),
+        "extent_angstrom": list(extent),
+        "grid_shape": list(grid),
+        "detector_sampling_mrad": [pixel_mrad, pixel_mrad],
+        "detector_origin_mrad": [-(n - 1) / 2 * pixel_mrad for n in detector],
+        "density_sampling_angstrom": [length / n for length, n in zip(extent, grid, strict=True)],
+        "density_origin_angstrom": [0.0, 0.0],
+        "energy_ev": 200e3,
+        "semiangle_mrad": 10.0,
+        "thickness_angstrom": 20.0,
+    }
+
+
 def raster_sample(raster: tuple[int, int, int, int], seed: int = 0) -> Sample:
     """Returns patterns (sy, sx, dy, dx) with a density of the detector's shape."""
     rng, small = np.random.default_rng(seed), sample(seed)
@@ -87,6 +108,26 @@ def contents(directory: Path) -> dict[str, str]:
             text = json.dumps(record.header).encode() + b"".join(array.tobytes() for array in arrays)
             digests[sample_id] = hashlib.sha256(text).hexdigest()
     return digests
+
+
+def change_a_bit(path: Path, sample_id: str) -> None:
+    """Changes a bit in the middle of a record of a shard, also where pages that were given up hold it."""
+    with Shard(path) as shard:
+        record = shard.read_bytes(sample_id)
+    whole, place = bytearray(path.read_bytes()), -1
+    while (place := whole.find(record, place + 1)) >= 0:
+        whole[place + len(record) // 2] ^= 1
+    path.write_bytes(whole)
+
+
+def signed(record: bytes, change: Callable[[dict], dict | None], version: int = 1) -> bytes:
+    """Returns a record whose header is changed in place, or replaced by what `change` returns; its digest fits."""
+    length = int.from_bytes(record[12:16], "little")
+    header = json.loads(record[32 : 32 + length])
+    text = json.dumps(change(header) or header).encode()
+    prefix = b"NAMSA4D\n" + struct.pack("<II", version, len(text))
+    rest = text + bytes(-(32 + len(text)) % 64) + record[-(-(32 + length) // 64) * 64 :]
+    return prefix + xxhash.xxh3_128_digest(prefix + rest) + rest
 
 
 def ids_of(path: Path) -> tuple[str, ...]:

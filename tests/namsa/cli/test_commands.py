@@ -76,13 +76,11 @@ def test_a_poscar_is_simulated(config, tmp_path):
         (["export", "scan.h5", "--to", "phaser", "--out", "x", "--pixel-mrad", "1", "2", "3"], "3 numbers"),
     ],
 )
-def test_bad_input_is_one_line(config, tmp_path, arguments, message, capsys):
+def test_bad_input_is_one_line(config, tmp_path, arguments, message, run):
     with h5py.File(tmp_path / "scan.h5", "w") as file:
         file["scan"] = np.ones((2, 2, 4, 4))
-    assert main(arguments) == 2
-    error = capsys.readouterr().err.strip()
-    assert message in error
-    assert "\n" not in error
+    code, line = run(arguments)
+    assert (code, message in line) == (2, True), line
     assert not (tmp_path / "x").exists()
 
 

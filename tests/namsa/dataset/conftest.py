@@ -1,4 +1,4 @@
-"""A small dataset for tests to damage, and its commands."""
+"""A small dataset for tests to damage."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import fake_samples
 import pytest
 
-from namsa.cli.parser import main
 from namsa.dataset import listing
 
 
@@ -25,18 +24,3 @@ def d(whole, tmp_path, monkeypatch):
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     return Path(shutil.copytree(whole, "d"))
-
-
-@pytest.fixture
-def run(capsys):
-    """Runs a command; returns its exit code and what it wrote to stderr, at most one line of bounded length."""
-
-    def run(words):
-        capsys.readouterr()
-        code = main(words)
-        line = capsys.readouterr().err
-        assert len(line.splitlines()) <= 1
-        assert len(line) < 1000
-        return code, line
-
-    return run

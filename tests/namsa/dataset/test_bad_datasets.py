@@ -4,12 +4,11 @@ import json
 import os
 import re
 import shutil
-import struct
 import subprocess
 
 import ase.io
+import fake_samples
 import pytest
-import xxhash
 import yaml
 from ase.build import bulk
 
@@ -68,9 +67,16 @@ def simulate(prepared, data, *more):
     [
         (lambda text: text.replace('"thickness_angstrom": 8', '"thickness_angstrom": 9'), "cut short or edited"),
         (lambda text: text[: len(text) * 2 // 3], "cut short or edited"),
+        (lambda text: text.partition("\n")[0] + "\n", "cut short or edited .* of 2.*delete it"),
+        (lambda text: text + text.splitlines()[-1] + "\n", "cut short or edited"),
+        (lambda text: "".join(text.splitlines(keepends=True)[place] for place in (0, 2, 1)), "cut short or edited"),
+        (lambda text: text.replace('"train": 2', '"train": 3'), "cut short or edited"),
         (lambda text: text.replace('"version": 1', '"version": 99'), "version 99, this namsa reads up to .*update"),
         (lambda text: "", "is not a manifest"),
         (lambda text: "PK\x03\x04", "is not a manifest"),
+        (lambda text: "{}\n", "is not a manifest"),
+        (lambda text: "[1]\n", "is not a manifest"),
+        (lambda text: '{"format": "else", "version": 1, "digest": ""}\n', "is not a manifest"),
     ],
 )
 def test_a_manifest_that_was_touched(run, prepared, data, command, change, message):
@@ -78,8 +84,7 @@ def test_a_manifest_that_was_touched(run, prepared, data, command, change, messa
     path.write_text(change(path.read_text()))
     code, _, stderr = run(*(simulate(prepared, data) if command == "dataset" else (command, data)))
     assert code == 2
-    assert re.search(message, stderr)
-    assert "manifest.jsonl" in stderr
+    assert re.search(f"manifest.jsonl.*{message}", stderr)
 
 
 def test_a_shard_of_another_configuration(run, prepared, data, tmp_path):
@@ -123,11 +128,7 @@ def test_a_record_of_a_later_version(run, prepared, data, tmp_path, command):
     """It is neither damaged, nor moved aside, nor simulated again."""
     with Shard(shard_path(data, 0)) as shard:
         sample_id = shard.ids[0]
-        record = bytearray(shard.read_bytes(sample_id))
-    record[8:12] = struct.pack("<I", VERSION + 1)
-    digest = xxhash.xxh3_128(record[:16])
-    digest.update(record[32:])
-    record[16:32] = digest.digest()
+        record = fake_samples.signed(shard.read_bytes(sample_id), lambda header: header, VERSION + 1)
     shard_path(data, 0).unlink()
     with ShardWriter(shard_path(data, 0)) as writer:
         writer.put(sample_id, record)
@@ -138,8 +139,9 @@ def test_a_record_of_a_later_version(run, prepared, data, tmp_path, command):
     assert not list(data.glob("quarantine*"))
 
 
-def test_a_damaged_shard_stops_the_simulation_until_it_is_repaired(run, prepared, data):
+def test_a_damaged_shard_stops_the_simulation_of_any_rank_until_it_is_repaired(run, prepared, data):
     os.truncate(shard_path(data, 0), 20_000)
+    shard_path(data, 0).rename(shard_path(data, 1))  # of another rank
     code, _, stderr = run(*simulate(prepared, data))
     assert code == 1
     assert f"namsa repair {data}" in stderr

@@ -1,5 +1,6 @@
-"""The short version of `crashes.py`: see there for what is checked after each crash."""
+"""Crashes of the factory: `crashes.py` says what is checked after each. CRASHES=10 makes ten times as many."""
 
+import os
 import shutil
 import subprocess
 
@@ -10,6 +11,7 @@ from namsa import WorkError
 from namsa.dataset import disk_space, listing
 
 pytestmark = pytest.mark.slow  # kills
+TIMES = int(os.environ.get("CRASHES", "1"))
 
 
 @pytest.fixture
@@ -28,14 +30,14 @@ def log(tmp_path_factory):
 
 
 def test_killed_at_any_instant_nothing_is_lost_and_nothing_made_twice(reference, tmp_path):
-    done = crashes.kill_many(reference, tmp_path, kills=40, seed=1)
+    done = crashes.kill_many(reference, tmp_path, kills=40 * TIMES, seed=1)
     assert done["at points"] > 5
     assert done["at times"] > 2
 
 
 def test_cut_off_from_power_nothing_is_lost_and_nothing_made_twice(reference, log, tmp_path):
     assert {event[0] for event in log} >= set("CWSDFLR")
-    kept = crashes.cut_many(reference, log, tmp_path, cuts=60, seed=1)
+    kept = crashes.cut_many(reference, log, tmp_path, cuts=60 * TIMES, seed=1)
     assert min(kept) == 0
     assert max(kept) == 10
 
@@ -53,7 +55,7 @@ def test_a_disk_that_syncs_nothing_is_noticed(reference, log, tmp_path):
 
 
 def test_files_that_may_not_grow_end_a_run_with_what_was_committed(reference, tmp_path):
-    assert crashes.fill_many(reference, tmp_path, runs=8, seed=1) > 2
+    assert crashes.fill_many(reference, tmp_path, runs=8 * TIMES, seed=1) > 2
 
 
 def test_a_full_disk_ends_a_run_with_what_was_committed(reference, tmp_path):
@@ -63,4 +65,4 @@ def test_a_full_disk_ends_a_run_with_what_was_committed(reference, tmp_path):
         crashes.memory_disk(tmp_path / "try", 0)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("mounting a small disk needs root")
-    assert crashes.fill_many(reference, tmp_path, runs=8, seed=1, disk=crashes.memory_disk) > 2
+    assert crashes.fill_many(reference, tmp_path, runs=8 * TIMES, seed=1, disk=crashes.memory_disk) > 2

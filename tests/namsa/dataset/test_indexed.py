@@ -1,6 +1,5 @@
 """Samples by number, as PyTorch and Grain ask for them. Both are in an environment of `scripts/other_programs.sh`."""
 
-import multiprocessing
 import pickle
 
 import fake_samples
@@ -49,23 +48,6 @@ def test_items_are_the_stored_numbers_of_the_split_in_the_order_of_the_manifest(
                 samples[len(samples)]
     assert sorted(seen) == sorted(stored)
     assert len(set(seen)) == 12
-
-
-def numbers(samples, order, results):
-    results.put([(number, samples[number]["density"].sum()) for number in order])
-
-
-def test_a_fork_reads_the_same(folder):
-    context = multiprocessing.get_context("fork")
-    with namsa.IndexedSamples(folder) as samples:
-        results = context.SimpleQueue()
-        workers = [context.Process(target=numbers, args=(samples, [n, 0], results)) for n in (1, 2)]
-        for worker in workers:
-            worker.start()
-        found = dict(pair for _ in workers for pair in results.get())
-        for worker in workers:
-            worker.join()
-        assert found == {number: samples[number]["density"].sum() for number in (0, 1, 2)}
 
 
 def test_a_copy_has_the_samples_of_the_first(folder):

@@ -49,14 +49,6 @@ def test_float16_loses_nothing_above_2_to_the_minus_39_of_the_maximum(cbed, expo
     assert np.all(np.abs(patterns - cbed) <= np.maximum(cbed * 2.0**-11, peak * 2.0**-39))
 
 
-@settings(deadline=None)  # times on a busy machine say nothing
-@given(arrays.arrays(np.float32, shapes, elements=intensities))
-def test_float16_is_rounded_to_nearest_below_its_normal_numbers_too(cbed):
-    record = decode(encode(with_patterns(cbed)))
-    scale = np.float32(record.header["arrays"]["cbed"]["scale"])
-    np.testing.assert_array_equal(record.cbed, (cbed * scale).astype(np.float16))
-
-
 def test_the_scale_is_a_power_of_two_and_float16_cannot_overflow():
     for peak in (1e-30, 0.3, 1.0, 2.0**15 - 1, 65504.0, 1e30):
         record = decode(encode(with_patterns(np.full((1, 2, 3), peak, np.float32))))
@@ -122,8 +114,9 @@ def test_a_version_in_which_one_bit_has_changed_is_damage():
         decode(newer)
 
 
+@pytest.mark.filterwarnings("error")
 def test_labels_are_optional():
-    labels = np.arange(sample().density.size, dtype=np.uint8).reshape(sample().density.shape)
+    labels = 1 + np.arange(sample().density.size, dtype=np.uint8).reshape(sample().density.shape)  # none is 0
     plain, labelled = encode(sample()), encode(replace(sample(), labels=labels))
     assert decode(plain, check=True).labels is None
     record = decode(labelled, check=True)
@@ -131,12 +124,6 @@ def test_labels_are_optional():
         np.testing.assert_array_equal(found, labels)
     np.testing.assert_array_equal(record.density, decode(plain).density)
     assert record.header["arrays"]["labels"]["axes"] == record.header["arrays"]["density"]["axes"]
-
-
-@pytest.mark.filterwarnings("error")
-def test_labels_without_a_zero_are_stored_without_a_warning():
-    labels = np.full(sample().density.shape, 2, np.uint8)
-    assert (decode(encode(replace(sample(), labels=labels))).labels == 2).all()
 
 
 def test_the_density_by_depth_is_optional_and_goes_with_labels():

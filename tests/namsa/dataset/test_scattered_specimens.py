@@ -184,6 +184,7 @@ def test_what_fails_for_the_specimen_fails_its_samples_and_one_sample_only_itsel
     ("change", "message"),
     [
         ({"simulation": TREE["simulation"] | {"method": "auto"}}, "simulation.method must be scatter"),
+        ({"target": {"depth_bins": 2}}, r"target.depth_bins is 2.*method to auto"),
         ({"specimen": TREE["specimen"] | {"thickness_angstrom": [12]}}, "up to 16 Å, so give specimen.thickness"),
         ({"specimen": TREE["specimen"] | {"thickness_angstrom": [12, 17]}}, "a larger one, alone"),
         (

@@ -2,14 +2,13 @@
 
 import multiprocessing
 import os
-import resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lmdb
 import numpy as np
 import pytest
-from fake_samples import contents, ids_of, sample
+from fake_samples import change_a_bit, contents, ids_of, sample
 
 from namsa import InputError, WorkError
 from namsa.dataset.records import encode
@@ -184,16 +183,6 @@ def test_a_shard_cut_short_is_an_error_that_names_it(tmp_path, left):
         Dataset(tmp_path)
 
 
-@pytest.mark.parametrize("what", [b"\0" * 50_000, b"no database at all " * 3000])
-def test_garbage_is_an_error_that_names_it(tmp_path, what):
-    path = shard_path(tmp_path, 3)
-    path.write_bytes(what)
-    with pytest.raises(WorkError, match=r"shard-00003\.lmdb is damaged"):
-        Dataset(tmp_path)
-    with pytest.raises(WorkError, match=r"shard-00003\.lmdb is damaged"):
-        ShardWriter(path)
-
-
 @pytest.mark.parametrize(("place", "damage"), [(10, b"\x01"), (12, b"\xff\xff"), (12, b"\x10\0"), (16, b"\xff" * 40)])
 def test_a_damaged_page_is_an_error_and_no_crash(tmp_path, place, damage):
     path = fill(tmp_path, 0, 60)
@@ -219,38 +208,11 @@ def read_or_refuse(path: Path) -> None:
 
 def test_a_changed_record_is_named_with_its_shard(tmp_path):
     path = fill(tmp_path)
-    whole = path.read_bytes()
-    place = whole.index(encode(sample(2))[-500:])
-    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    change_a_bit(path, "s0-2")
     with Dataset(tmp_path) as dataset:
         with pytest.raises(WorkError, match=r"s0-2 in .*shard-00000\.lmdb: .*checksum"):
             dataset.read("s0-2")
         dataset.read("s0-1")
-
-
-def fill_up(path: Path, answers) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-    with ShardWriter(path, samples_per_commit=2) as writer:
-        try:
-            for number in range(10_000):
-                writer.put(f"{number:05d}", RECORD)
-        except WorkError as error:
-            answers.put((number, str(error)))
-
-
-def test_a_full_disk_is_an_error_with_a_remedy_and_what_was_committed_stays(tmp_path):
-    path, answers = shard_path(tmp_path, 0), fork.Queue()
-    writer = fork.Process(target=fill_up, args=(path, answers))
-    writer.start()
-    failed_at, message = answers.get(timeout=20)
-    writer.join()
-    assert "shard-00000.lmdb" in message
-    assert "GiB free" in message
-    assert "what was committed is kept" in message
-    assert len(ids_of(path)) == failed_at - 1
-    with ShardWriter(path) as again:
-        again.put("more", RECORD)
-    assert len(ids_of(path)) == failed_at
 
 
 def test_places_that_cannot_be_written_or_read_are_named(tmp_path):
