@@ -1,4 +1,4 @@
-"""Hostile configurations, overrides and crystals, also of odd YAML: anchors, tags, merges, documents, encodings."""
+"""Hostile configurations and overrides, also of odd YAML: anchors, tags, merges, documents, encodings."""
 
 import json
 import random
@@ -98,43 +98,6 @@ def extreme(rng: random.Random, folder: Path) -> Command:
     )
 
 
-def override(rng: random.Random, folder: Path) -> Command:
-    """`--set` with odd keys and values."""
-    tree = rng.choice(BASES)
-    (folder / "c.yaml").write_text(yaml.safe_dump(tree))
-    paths = [".".join(map(str, path)) for path in values.places(tree) if path and not isinstance(path[-1], int)]
-    words = [
-        "2024-13-45", "2001-12-14t21:59:43.10-05:00", "9" * 5000, "[" * 2000, "{a: " * 500,
-        "!!python/object:os.system x", "!!binary x", "&a [*a]", "1e400", ".inf", ".nan", "'", "\x00",
-        "<<: 1", "? x", "0x" + "f" * 5000, "=", "!!set {a}",
-    ]  # fmt: skip
-    value = rng.choice(words) if rng.random() < 0.6 else json.dumps(values.odd(rng))
-    key = rng.choice(paths) if rng.random() < 0.8 else rng.choice(values.WORDS)
-    return "namsa", ["simulate", "c.yaml", "--dry-run", "--set", f"{key}={value}".replace("\x00", "\\0")]
-
-
-CIFS = [path.read_bytes() for path in sorted(DATA.glob("*.cif"))]
-
-
-def cif(rng: random.Random, folder: Path) -> Command:
-    """A CIF with damaged bytes, or with an odd number in place of one of its own."""
-    data = rng.choice(CIFS)
-    if rng.random() < 0.5:
-        words = data.split(b" ")
-        numbers = [i for i, word in enumerate(words) if word.strip().replace(b".", b"").replace(b"-", b"").isdigit()]
-        for _ in range(rng.choice((1, 2))):
-            odd = rng.choice(
-                (b"0", b"-1", b"0.05", b"1e-9", b"1e9", b"1e400", b"nan", b"?", b".", b"90", b"180", b"1(2")
-            )
-            words[rng.choice(numbers)] = odd + rng.choice((b"", b"\n"))
-        data = b" ".join(words)
-    else:
-        data = values.damaged(data, rng)
-    (folder / "x.cif").write_bytes(data)
-    (folder / "c.yaml").write_text(yaml.safe_dump(BASES[2]))
-    return "namsa", ["simulate", "c.yaml", "--crystal", "x.cif", "--dry-run"]
-
-
 # ---- YAML and overrides ---------------------------------------------------------------------------------------------
 
 PREFIXES = (
@@ -184,8 +147,15 @@ def yaml_text(rng: random.Random, folder: Path) -> Command:
     return "namsa", ["simulate", "c.yaml", "--dry-run", *rng.choice(((), ("--json",)))]
 
 
+ODD_VALUES = (
+    "2024-13-45", "2001-12-14t21:59:43.10-05:00", "9" * 5000, "[" * 2000, "{a: " * 500,
+    "!!python/object:os.system x", "!!binary x", "&a [*a]", "1e400", ".inf", ".nan", "'", "\x00",
+    "<<: 1", "? x", "0x" + "f" * 5000, "=", "!!set {a}",
+)  # fmt: skip
+
+
 def overrides(rng: random.Random, folder: Path) -> Command:
-    """Several `--set` of lists, of sections as a whole, and of what is in them."""
+    """One `--set` or several with odd keys and values: of lists, of sections as a whole, and of what is in them."""
     tree = rng.choice(BASES)
     (folder / "c.yaml").write_text(yaml.safe_dump(tree))
     paths = [path for path in values.places(tree) if path]
@@ -195,7 +165,8 @@ def overrides(rng: random.Random, folder: Path) -> Command:
         value = values.at(tree, path)
         if rng.random() < 0.6:
             value = values.changed_tree(value, rng) if isinstance(value, dict | list) else values.odd(rng)
-        key = rng.choice(KEYS) if rng.random() < 0.3 else ".".join(map(str, path))
+        key = rng.choice((*KEYS, *values.WORDS)) if rng.random() < 0.3 else ".".join(map(str, path))
         text = json.dumps(value) if rng.random() < 0.7 else yaml.safe_dump(value, default_flow_style=rng.random() < 0.5)
+        text = rng.choice(ODD_VALUES) if rng.random() < 0.3 else text
         words += ["--set", f"{key}={text}".replace("\x00", "\\0")]
     return "namsa", ["simulate", "c.yaml", "--dry-run", *words]

@@ -3,16 +3,17 @@
 import json
 import random
 import shutil
-import struct
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fake_samples
 import values
 import xxhash
 from values import Command
 
+from namsa.cli.parser import main as namsa
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.dataset import other_nodes
@@ -28,6 +29,11 @@ ODD_IDS = (
     "../../evil", "/tmp/evil", "a/b", ".", "..", "x" * 400, "a\nb", "\u202e", "<script>", "CON", "-rf", "\x1b[2J",
 )  # fmt: skip
 
+COMMANDS = (
+    "verify d", "verify d --json", "info d", "info d --json", "repair d", "repair d", "show d", "show d --html",
+    "export d --out o.h5", "merge d --out m",
+)  # fmt: skip
+
 
 def simulate_complete(config: SimulationConfig, material: Material, entry: Entry) -> Sample:
     """Returns a fake sample with all that the views of a sample read."""
@@ -41,6 +47,14 @@ def simulate_complete(config: SimulationConfig, material: Material, entry: Entry
         "beam_tilt_mrad": [0.0, 1.0],
     }  # fmt: skip
     return replace(sample, provenance=sample.provenance | own)
+
+
+def main(words: list[str]) -> int:
+    """The program that repairs a dataset and then verifies it: after a repair no damage is left."""
+    code = namsa(["repair", *words])
+    if code == 0:
+        assert namsa(["verify", *words]) == 0, "damage is left after the repair"
+    return code
 
 
 def digest(sample: Sample) -> bytes:
@@ -138,40 +152,27 @@ class Datasets:
 
     def _odd_record(self, record: bytes, sample_id: str, rng: random.Random) -> bytes:
         """Returns a record with a right digest whose header or numbers are not those that namsa writes."""
-        header_length = int.from_bytes(record[12:16], "little")
-        header, body = json.loads(record[32 : 32 + header_length]), record[-(-(32 + header_length) // 64) * 64 :]
+
+        def change(header: Any) -> Any:
+            if rng.random() < 0.2:
+                for key in rng.sample(sorted(header["provenance"]), 3):
+                    del header["provenance"][key]
+            part = rng.choice(("arrays", "provenance", "provenance", ""))
+            if part:
+                header[part] = values.changed_tree(header[part], rng)
+            else:
+                header = values.changed_tree(header, rng)
+            if rng.random() < 0.5 and isinstance(header, dict) and isinstance(header.get("provenance"), dict):
+                header["provenance"]["id"] = sample_id
+            return header
+
         if rng.random() < 0.2:
-            for key in rng.sample(sorted(header["provenance"]), 3):
-                del header["provenance"][key]
-        part = rng.choice(("arrays", "provenance", "provenance", ""))
-        if part:
-            header[part] = values.changed_tree(header[part], rng)
-        else:
-            header = values.changed_tree(header, rng)
-        if rng.random() < 0.2:
-            body = bytes(rng.randrange(256) for _ in range(len(body)))
-        if rng.random() < 0.5 and isinstance(header, dict) and isinstance(header.get("provenance"), dict):
-            header["provenance"]["id"] = sample_id
+            body = -(-(32 + int.from_bytes(record[12:16], "little")) // 64) * 64
+            record = record[:body] + rng.randbytes(len(record) - body)
         with suppress(ValueError):  # Python writes no number of thousands of digits
-            text = json.dumps(header).encode()
-            prefix = b"NAMSA4D\n" + struct.pack("<II", 1, len(text))
-            rest = text + bytes(-(32 + len(text)) % 64) + body
-            return prefix + xxhash.xxh3_128_digest(prefix + rest) + rest
+            return fake_samples.signed(record, change)
         return record
 
     def _command(self, rng: random.Random) -> Command:
-        return rng.choice(
-            (
-                ("namsa", ["verify", "d"]),
-                ("namsa", ["verify", "d", "--json"]),
-                ("namsa", ["info", "d"]),
-                ("namsa", ["info", "d", "--json"]),
-                ("namsa", ["repair", "d"]),
-                ("namsa", ["repair", "d"]),
-                ("namsa", ["show", "d"]),
-                ("namsa", ["show", "d", "--html"]),
-                ("namsa", ["show", f"d/{rng.choice((*self._ids, *ODD_IDS))}".replace("\n", "")]),
-                ("namsa", ["export", "d", "--out", "o.h5"]),
-                ("namsa", ["merge", "d", "--out", "m"]),
-            )
-        )
+        shown = "show d/" + rng.choice((*self._ids, *ODD_IDS)).replace("\n", "")
+        return "namsa", rng.choice((*COMMANDS, shown)).split(" ")

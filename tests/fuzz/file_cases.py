@@ -17,27 +17,7 @@ from values import Command
 
 # ---- Crystals -------------------------------------------------------------------------------------------------------
 
-CIF = b"""data_x
-_cell_length_a 4.2
-_cell_length_b 4.2
-_cell_length_c 4.2
-_cell_angle_alpha 90
-_cell_angle_beta 90
-_cell_angle_gamma 90
-_symmetry_space_group_name_H-M 'P 1'
-loop_
-_symmetry_equiv_pos_as_xyz
-'x, y, z'
-loop_
-_atom_site_label
-_atom_site_type_symbol
-_atom_site_fract_x
-_atom_site_fract_y
-_atom_site_fract_z
-_atom_site_occupancy
-Mg Mg 0 0 0 1
-O O 0.5 0.5 0.5 1
-"""
+CIFS = [path.read_bytes() for path in sorted(DATA.glob("*.cif"))]
 CIF_LINES = (
     b"loop_", b"data_y", b"data_", b"_cell_length_a", b"_cell_length_a 4(99999999999)", b"_cell_angle_alpha 179.9999",
     b";text\nfield\n;", b";\nno end", b"'x+1/0, y, z'", b"'x*1e9, y, z'", b"'__import__(\"os\"), y, z'", b"'-x, -y'",
@@ -50,23 +30,36 @@ CIF_LINES = (
 )  # fmt: skip
 
 
+CIF_NUMBERS = (b"0", b"-1", b"0.05", b"1e-9", b"1e9", b"1e400", b"nan", b"?", b".", b"90", b"180", b"1(2")
+
+
 def crystal(rng: random.Random, folder: Path) -> Command:
-    """A CIF with odd lines, or a changed answer of the Materials Project."""
+    """A CIF with odd lines, odd numbers or damaged bytes, or a changed answer of the Materials Project."""
     (folder / "c.yaml").write_text(yaml.safe_dump(BASES[2]))
-    if rng.random() < 0.4:
+    data, action = rng.choice(CIFS), rng.randrange(4)
+    if action == 0:
         text = (DATA / "materials_project.json").read_text()
-        tree = values.changed_tree(json.loads(text), rng)
         with suppress(RecursionError, ValueError):
-            text = json.dumps(tree)
+            text = json.dumps(values.changed_tree(json.loads(text), rng))
         data = text.encode() if rng.random() < 0.8 else values.damaged(text.encode(), rng)
         (folder / "x.json").write_bytes(data)
         section = "materials={materials_project: {file: x.json, limit: 3}}"
         return "namsa", ["simulate", "c.yaml", "--dry-run", "--set", section]
-    lines = CIF.splitlines()
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        at = rng.randrange(len(lines))
-        lines[at : at + rng.randrange(3)] = rng.sample(CIF_LINES, 1)
-    (folder / "x.cif").write_bytes(rng.choice((b"\n", b"\n", b"\r\n", b"\r", b"\n\n")).join(lines))
+    if action == 1:
+        lines = data.splitlines()
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            at = rng.randrange(len(lines))
+            lines[at : at + rng.randrange(3)] = rng.sample(CIF_LINES, 1)
+        data = rng.choice((b"\n", b"\n", b"\r\n", b"\r", b"\n\n")).join(lines)
+    elif action == 2:
+        words = data.split(b" ")
+        numbers = [i for i, word in enumerate(words) if word.strip().replace(b".", b"").replace(b"-", b"").isdigit()]
+        for _ in range(rng.choice((1, 2))):
+            words[rng.choice(numbers)] = rng.choice(CIF_NUMBERS) + rng.choice((b"", b"\n"))
+        data = b" ".join(words)
+    else:
+        data = values.damaged(data, rng)
+    (folder / "x.cif").write_bytes(data)
     return "namsa", ["simulate", "c.yaml", "--crystal", "x.cif", "--dry-run"]
 
 
@@ -109,6 +102,12 @@ def positions(rng: random.Random, folder: Path) -> Command:
 # ---- Run directories ------------------------------------------------------------------------------------------------
 
 
+OF_RUNS = (
+    *("report r",) * 3, "scaling --compare r s", "scaling --compare r --json", "calibrate r", "pack r --out m",
+    "scaling c.yaml --run r --samples 100 --json", "reconstruct r/predictions.npz --checkpoint r --out o.h5",
+)  # fmt: skip
+
+
 class Runs:
     """Run directories of which one or two files are odd."""
 
@@ -129,19 +128,7 @@ class Runs:
             ("config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz"), rng.choice((1, 1, 2))
         ):
             _damage(folder / "r" / name, rng)
-        return rng.choice(
-            (
-                ("train", ["report", "r"]),
-                ("train", ["report", "r"]),
-                ("train", ["report", "r"]),
-                ("train", ["scaling", "--compare", "r", "s"]),
-                ("train", ["scaling", "--compare", "r", "--json"]),
-                ("train", ["scaling", "c.yaml", "--run", "r", "--samples", "100", "--json"]),
-                ("train", ["calibrate", "r"]),
-                ("train", ["pack", "r", "--out", "m"]),
-                ("train", ["reconstruct", "r/predictions.npz", "--checkpoint", "r", "--out", "o.h5"]),
-            )
-        )
+        return "train", rng.choice(OF_RUNS).split()
 
 
 def _damage(path: Path, rng: random.Random) -> None:

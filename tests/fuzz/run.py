@@ -1,6 +1,6 @@
 """Attacks the public commands with hostile input and counts how they end.
 
-    scripts/uv run python tests/fuzz/run.py [--kinds cif override] [--cases 1000] [--seed 0] [--workers 8] [--keep DIR]
+    scripts/uv run python tests/fuzz/run.py [--kinds crystals yaml] [--cases 1000] [--seed 0] [--workers 8] [--keep DIR]
 
 A case is determined by its kind, the seed and its number: `--first N --cases 1` makes it again, and `--keep` keeps its
 files. A long run is `--cases 100000 --workers CORES`. Exit code 1 if any command ended badly.
@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import multiprocessing
+import operator
 import os
 import random
 import subprocess
@@ -18,8 +19,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TypedDict
@@ -29,11 +31,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import configuration_cases
 import dataset_cases
+import file_cases
 import harness
 import hdf5_readers
-import kinds
+import measured_cases
 import shortcuts
-from kinds import Kind
+from argument_cases import Arguments, Paths
+from values import Command
 
 # What each program imports, its main function's module first: a case is forked from a process that has imported them.
 PROGRAMS = {
@@ -56,7 +60,7 @@ PROGRAMS = {
         "matplotlib.backends.backend_agg",
         "rich._emoji_codes",
     ),
-    "repaired": ("repaired", "namsa.cli.commands.integrity"),
+    "repaired": ("dataset_cases", "namsa.cli.commands.integrity"),
 }
 CHUNK = 25  # cases that run one after another in one process
 PATIENCE = 6.0  # wall time of a case that is judged alone, on a machine that may be busy
@@ -78,6 +82,43 @@ class Chunk(TypedDict):
 
     seconds: float
     faults: list[Fault]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of input.
+
+    Attributes:
+        name: Its name on the command line.
+        case: Writes the files of one case into a folder and returns the program and its arguments.
+        programs: The programs that it may return.
+        seconds: Wall time that a case may take.
+    """
+
+    name: str
+    case: Callable[[random.Random, Path], Command]
+    programs: tuple[str, ...] = ("namsa",)
+    seconds: float = 10.0
+
+
+def kinds(folder: Path) -> Iterator[Kind]:
+    """Returns all kinds; `folder` holds what they share."""
+    datasets, arguments = dataset_cases.Datasets(folder), Arguments(folder)
+    yield Kind("configuration", configuration_cases.configuration, ("namsa", "fcdensenet"))
+    yield Kind("extreme", configuration_cases.extreme, ("namsa", "fcdensenet"))
+    yield Kind("hdf5-bytes", measured_cases.hdf5_bytes, ("namsa", "train"))
+    yield Kind("hdf5-structure", measured_cases.hdf5_structure, ("namsa", "train"))
+    yield Kind("measured", measured_cases.measured)
+    yield Kind("side-files", datasets.side_files)
+    yield Kind("records", datasets.records)
+    yield Kind("repaired", datasets.repaired, ("repaired",))
+    yield Kind("arguments", arguments.case, ("train",))
+    yield Kind("yaml", configuration_cases.yaml_text, ("namsa", "fcdensenet"))
+    yield Kind("overrides", configuration_cases.overrides)
+    yield Kind("crystals", file_cases.crystal)
+    yield Kind("positions", file_cases.positions)
+    yield Kind("runs", file_cases.Runs(folder).case, ("train",))
+    yield Kind("paths", Paths(folder).case, ("namsa", "fcdensenet", "train"))
 
 
 @cache
@@ -152,7 +193,7 @@ def main() -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=MEMORY) as shared, hdf5_readers.forked_readers():
         folder = Path(shared)
-        chosen = [kind for kind in kinds.kinds(folder) if not options.kinds or kind.name in options.kinds]
+        chosen = [kind for kind in kinds(folder) if not options.kinds or kind.name in options.kinds]
         if missing := set(options.kinds or ()) - {kind.name for kind in chosen}:
             parser.error(f"there is no kind {', '.join(sorted(missing))}")
         shortcuts.install(dataset_cases.undamaged(folder))
@@ -181,23 +222,13 @@ def main() -> int:
     return 1 if faults else 0
 
 
-Task = Callable[[], Chunk]
-_tasks: Sequence[Task]  # of the forked workers, since closures cannot be sent to them
-
-
-def run_tasks(tasks: Sequence[Task], workers: int) -> Generator[Chunk, None, None]:
+def run_tasks(tasks: Sequence[Callable[[], Chunk]], workers: int) -> Generator[Chunk, None, None]:
     """Yields the results of tasks in their order, done by forked workers if there are several."""
-    global _tasks  # noqa: PLW0603
-    _tasks = tasks
     if workers == 1:
-        yield from map(_run_task, range(len(tasks)))
+        yield from map(operator.call, tasks)
         return
     with multiprocessing.get_context("fork").Pool(workers) as pool:
-        yield from pool.imap(_run_task, range(len(tasks)))
-
-
-def _run_task(index: int) -> Chunk:
-    return _tasks[index]()
+        yield from pool.imap(operator.call, tasks)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import namsa.cli.parser
 import train.__main__
 from namsa.cli.commands import view
 from namsa.crystals import select
-from namsa.crystals.material import Material
 from namsa.dataset import estimate, rates
 from namsa.dataset.workload import Workload
 from namsa.sample import Sample
@@ -25,15 +24,7 @@ def install(undamaged: Collection[bytes]) -> None:
     Args:
         undamaged: Digests of the samples that are not drawn.
     """
-    crystals: dict[frozenset[str] | None, tuple[Material, ...]] = {}
-    read = select.builtin_materials
-
-    def builtin_materials(formulas: Collection[str] | None = None) -> tuple[Material, ...]:
-        key = None if formulas is None else frozenset(formulas)
-        if key not in crystals:
-            crystals[key] = tuple(read(formulas))
-        return crystals[key]
-
+    read = cache(select.builtin_materials)
     measured: dict[tuple[object, ...], rates.Rates] = {}
     rates._mean_seconds = _seconds
 
@@ -49,7 +40,7 @@ def install(undamaged: Collection[bytes]) -> None:
         if dataset_cases.digest(sample) not in undamaged:
             draw(sample, path)
 
-    select.builtin_materials = builtin_materials
+    select.builtin_materials = lambda formulas=None: read(None if formulas is None else frozenset(formulas))
     estimate.measure_rates = estimate.measure_rates = measure_rates
     view.show_sample = show_sample
     for parser in (namsa.cli.parser, train.__main__):

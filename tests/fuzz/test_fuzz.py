@@ -1,9 +1,6 @@
 """The fuzzer finds every fault, and a case is determined by its number. CI runs thousands with `run.py`."""
 
-import os
-import signal
 import sys
-import time
 from pathlib import Path
 
 import launch
@@ -17,7 +14,7 @@ RUN = Path(__file__).with_name("run.py")
 # A kind of which some cases have a fault of one sort each; the others end well.
 PLANTED = f"""
 import sys; sys.path[:0] = [{str(RUN.parent)!r}]
-import os, time, run
+import os, signal, time, run
 
 def planted(words):
     match int(words[0]):
@@ -28,15 +25,17 @@ def planted(words):
         case 17: open("../../evil", "w").close()
         case 18: open(".half", "w").close()
         case 20: print("one", "two", sep=chr(10), file=sys.stderr); return 1
-        case 21: os.environ["LEFT"] = "1"
-        case 22: return int("LEFT" in os.environ)
+        case 21: os.environ["LEFT"] = "1"; os.chdir("/"); signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        case 22:
+            left = "LEFT" in os.environ, os.getcwd() == "/", signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+            return int(any(left))  # with no line, a fault
     return 0
 
-def kinds(folder, own=run.kinds.kinds):
+def kinds(folder, own=run.kinds):
     list(own(folder))
     yield run.Kind("planted", lambda rng, folder: ("planted", [folder.name[8:]]), ("planted",), 0.5)
 
-run.kinds.kinds, run.main_function, run.warm_up = kinds, lambda program: planted, lambda folder: None
+run.kinds, run.main_function, run.warm_up = kinds, lambda program: planted, lambda folder: None
 sys.exit(run.main())
 """
 
@@ -50,8 +49,8 @@ def test_a_case_is_determined_by_its_number():
     )
     outputs = []
     for options in (("--cases", 12, "--workers", 2), ("--first", 8, "--cases", 4)):
-        ended = launch.run(launch.forked_python(), "-c", code, "--kinds", "override", *options)
-        outputs.append([line for line in ended.stdout.splitlines() if line.startswith("override ")])
+        ended = launch.run(launch.forked_python(), "-c", code, "--kinds", "overrides", *options)
+        outputs.append([line for line in ended.stdout.splitlines() if line.startswith("overrides ")])
     assert len(outputs[0]) == 12
     assert outputs[0][8:] == outputs[1]
 
@@ -91,15 +90,6 @@ def raises(error):
     return command
 
 
-def allocates():
-    return len(bytearray(2**30)) and 0
-
-
-def ignores_the_end():
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    time.sleep(60)
-
-
 @pytest.mark.parametrize(
     ("command", "fault"),
     [
@@ -108,43 +98,15 @@ def ignores_the_end():
         (ends(1, "warning: odd: warning: odder\nerror: full\n"), None),
         (raises(SystemExit("usage")), None),
         (ends(2), "exit code 2 with 0 lines on stderr"),
-        (ends(1, "a\nb\n"), "exit code 1 with 2 lines on stderr"),
         (ends(3, "a\n"), "exit code 3"),
         (ends(2, "x" * 2000), "a line of 2000 characters"),
-        (raises(KeyError("x")), "traceback, ending in \"KeyError: 'x'\""),
         (ends(1, "error: unexpected KeyError: 'x'\n"), "traceback, ending in"),
         (ends(1, "error: not enough memory: use less\n"), "needs more memory than it may have"),
-        (allocates, "traceback, ending in 'MemoryError'"),
-        (lambda: os.kill(os.getpid(), signal.SIGUSR1), "ended by SIGUSR1"),
-        (ignores_the_end, "hangs for 0.5 s"),
     ],
 )
 def test_the_harness_finds_what_is_wrong(command, fault, tmp_path):
-    seconds = 0.5 if command is ignores_the_end else 20
-    with harness.Runner(lambda _: command(), memory_mib=512) as runner:
-        found = harness.fault(runner.run(None, tmp_path, seconds), seconds)
+    """What else it finds is planted above."""
+    with harness.Runner(lambda _: command()) as runner:
+        found = harness.fault(runner.run(None, tmp_path, 20))
     assert (found is None) == (fault is None), found
     assert not fault or found.startswith(fault)
-
-
-def changes_what_is_restored():
-    os.environ["FUZZ_LEFT"] = "1"
-    os.chdir("/")
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.stdout.write("unread")
-
-
-@pytest.mark.parametrize("command", [changes_what_is_restored, lambda: os.kill(os.getpid(), signal.SIGKILL)])
-def test_a_command_finds_nothing_of_the_one_before(command, tmp_path):
-    def call(name):
-        if name == "command":
-            command()
-        else:
-            term = signal.getsignal(signal.SIGTERM)
-            print(os.getpid(), "FUZZ_LEFT" in os.environ, os.getcwd(), term == signal.SIG_DFL, file=sys.stderr)
-        return 0
-
-    with harness.Runner(call) as runner:
-        before, _, after = (runner.run(name, tmp_path).stderr.split() for name in ("say", "command", "say"))
-    assert before[1:] == after[1:] == ["False", str(tmp_path), "True"]
-    assert (before[0] == after[0]) == (command is changes_what_is_restored)
