@@ -32,12 +32,10 @@ def save(folder, sampling=SAMPLING):
 
 def check(recording):
     np.testing.assert_array_equal(recording.read(slice(0, 4), slice(0, 5)), PATTERNS)
-    assert recording.scan_step_angstrom == (0.5, 0.7)
-    assert recording.scan_origin_angstrom == (1.0, 2.0)
+    assert recording.scan_step_angstrom == pytest.approx((0.5, 0.7))
     assert recording.pixel_mrad == (1.5, 1.5)
     assert recording.centre_pixels == (8.0, 9.0)
     assert (recording.rotation_deg, recording.flip) == (25.0, True)
-    assert recording.energy_ev is None
 
 
 def test_what_it_saves_is_a_scan(tmp_path):
@@ -46,6 +44,7 @@ def test_what_it_saves_is_a_scan(tmp_path):
     for name in ("saved", "saved.zip"):
         with namsa.read(tmp_path / name) as recording:
             check(recording)
+            assert (recording.scan_origin_angstrom, recording.energy_ev) == ((1.0, 2.0), None)
 
 
 def test_axes_of_another_number_are_damage(tmp_path):
@@ -71,7 +70,4 @@ def test_quantem_itself_reads_the_export_and_saves_a_scan(tmp_path):
     assert len(losses) == 3
     assert losses[-1] < losses[0]
     with namsa.read(tmp_path / "q/dataset.zip") as recording:
-        np.testing.assert_array_equal(recording.read(slice(0, 4), slice(0, 5)), PATTERNS)
-        assert recording.scan_step_angstrom == pytest.approx((0.5, 0.7))
-        assert (recording.pixel_mrad, recording.centre_pixels) == ((1.5, 1.5), (8.0, 9.0))
-        assert (recording.rotation_deg, recording.flip) == (25.0, True)
+        check(recording)

@@ -8,9 +8,8 @@ import h5py
 import lmdb
 import numpy as np
 import pytest
-import stemdl_files
 from scipy.ndimage import gaussian_filter
-from stemdl_files import numbers, write_db
+from stemdl_files import PATTERNS, POTENTIALS, numbers, write_db
 
 from namsa import InputError
 from namsa.cli.parser import main
@@ -18,8 +17,6 @@ from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.exchange.stemdl import open_stemdl
 from namsa.exchange.stemdl_export import covered_part, standardised_patterns, standardised_potential
-
-PATTERNS, POTENTIALS = stemdl_files.PATTERNS, stemdl_files.POTENTIALS
 
 
 @pytest.mark.parametrize("output", [b"2d_potential_", b"potential_"])

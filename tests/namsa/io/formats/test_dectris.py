@@ -14,7 +14,7 @@ from namsa import WorkError
 WHOLE = (slice(0, 3), slice(0, 4))
 
 
-def write_master(folder, data, *, triggers=1, images=12, files=(5, 7), link="scan_data_{:06d}.h5"):
+def write_master(folder, data, *, triggers=1, images=12, files=(5, 7), link="scan_data_{:06d}.h5", masked=1):
     """Writes a master file and the files of frames beside it."""
     frames = data.reshape(-1, *data.shape[2:])
     with h5py.File(folder / "scan_master.h5", "w") as file:
@@ -36,7 +36,7 @@ def write_master(folder, data, *, triggers=1, images=12, files=(5, 7), link="sca
         specific = detector.create_group("detectorSpecific")
         specific["ntrigger"], specific["nimages"], specific["photon_energy"] = triggers, images, 300e3
         mask = np.zeros(data.shape[2:], "u4")
-        mask[2, 3] = 1
+        mask[2, 3] = masked
         specific["pixel_mask"] = mask
     return folder / "scan_master.h5"
 
@@ -65,6 +65,16 @@ def test_the_scan_of_a_master_file_is_the_callers_where_it_does_not_say_it(tmp_p
     with namsa.read(path, scan_shape=(2, 4), flyback=2) as recording:
         found = recording.read(slice(0, 2), slice(0, 4))
         np.testing.assert_array_equal(found[..., 3:, :], data.reshape(2, 6, 6, 8)[:, :4, 3:])
+
+
+def test_a_master_file_whose_last_files_do_not_exist_is_an_acquisition_that_was_stopped(tmp_path):
+    path = write_master(tmp_path, patterns("u4"), triggers=3, images=4, files=(4, 4, 4), masked=0)
+    (tmp_path / "scan_data_000003.h5").unlink()
+    stopped = "the acquisition was stopped: 1 of 3 files of frames do not exist"
+    assert_refused(f"give --scan-shape 2x4 for its complete rows.*{stopped}", path)
+    assert_reads(path, patterns("u4")[:2], {"notes": (stopped,)}, scan_shape=(2, 4))
+    (tmp_path / "scan_data_000001.h5").unlink()
+    assert_refused("data_000001 is an external link to .*, which is no file beside it", path, scan_shape=(2, 4))
 
 
 def test_links_lead_only_to_files_beside_the_master(tmp_path):

@@ -30,12 +30,15 @@ XML = """<root><raw_file filename="/home/empad/{name}"/><scan_parameters mode="s
 # ---- EMPAD ----------------------------------------------------------------------------------------------------------
 
 
-def test_empad_is_128_of_130_rows_with_the_scan_of_its_xml(tmp_path):
+def test_empad_is_128_of_130_rows_with_the_scan_of_its_xml_and_cut_short_says_so(tmp_path):
     data = patterns("f4", detector=EMPAD)
     write_empad(tmp_path / "scan.raw", data, XML.format(name="scan.raw"))
     known = {"format": "EMPAD", "energy_ev": 200e3, "pixel_mrad": (0.5, 0.5), "scan_step_angstrom": None}
     for name in ("scan.raw", "scan.xml"):
         assert_reads(tmp_path / name, data, known)
+    with (tmp_path / "scan.raw").open("r+b") as file:
+        file.truncate(500_000)
+    assert_refused("500000 bytes, which are no whole frames", tmp_path / "scan.raw")
 
 
 def test_empad_without_xml_has_the_scan_of_its_name(tmp_path):
@@ -59,13 +62,6 @@ def test_empad_without_xml_has_the_scan_of_its_name(tmp_path):
 def test_an_xml_that_does_not_fit_is_one_line(tmp_path, xml, message):
     write_empad(tmp_path / "scan.raw", patterns("f4", detector=EMPAD), xml)
     assert_refused(message, tmp_path / "scan.xml")
-
-
-def test_an_empad_file_that_is_cut_short_says_so(tmp_path):
-    write_empad(tmp_path / "scan.raw", patterns("f4", detector=EMPAD), XML.format(name="scan.raw"))
-    with (tmp_path / "scan.raw").open("r+b") as file:
-        file.truncate(500_000)
-    assert_refused("500000 bytes, which are no whole frames", tmp_path / "scan.raw")
 
 
 @needs_measured
@@ -249,8 +245,3 @@ def test_a_file_without_a_format_is_what_the_caller_says(tmp_path, dtype, offset
 def test_what_does_not_fit_is_said_with_its_option(tmp_path, options, message):
     (tmp_path / "a.bin").write_bytes(patterns().tobytes())
     assert_refused(message, tmp_path / "a.bin", **options)
-
-
-def test_a_file_of_no_known_format_says_what_to_give(tmp_path):
-    (tmp_path / "a.xyz").write_text("text")
-    assert_refused("of no known format.*for plain numbers give --dtype", tmp_path / "a.xyz")

@@ -235,12 +235,6 @@ def test_rows_of_a_pixel_trigger_show_in_the_times_of_its_frames(tmp_path):
     assert_reads(tmp_path / "a.mib", DATA, {"notes": said})
 
 
-def test_complex_numbers_are_named(tmp_path):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["waves"] = DATA.astype(complex)
-    assert_refused(r"/waves holds complex numbers: store the intensity, \|ψ\|²", tmp_path / "a.h5")
-
-
 @pytest.mark.parametrize("kind", ["hspy", "dm4"])
 def test_each_axis_has_its_own_units_and_units_say_which_is_the_scans(tmp_path, kind):
     """A transposed signal of HyperSpy, and a scan of DigitalMicrograph that says nothing of its order."""
@@ -294,22 +288,3 @@ def test_spellings_of_a_reciprocal_length(units):
 
     assert inverse_angstrom_per_unit(units) == 1.0
     assert angstrom_per_unit(units) is None
-
-
-def test_a_master_file_whose_last_files_do_not_exist_is_an_acquisition_that_was_stopped(tmp_path):
-    with h5py.File(tmp_path / "s_master.h5", "w") as file:
-        for number in (1, 2, 3):
-            name = f"s_data_{number:06d}.h5"
-            file[f"entry/data/data_{number:06d}"] = h5py.ExternalLink(name, "/entry/data/data")
-            if number < 3:
-                with h5py.File(tmp_path / name, "w") as part:
-                    part["entry/data/data"] = DATA.reshape(12, 6, 8)[4 * number - 4 : 4 * number]
-        file["entry/instrument/detector/detectorSpecific/ntrigger"] = 3
-        file["entry/instrument/detector/detectorSpecific/nimages"] = 4
-    stopped = "the acquisition was stopped: 1 of 3 files of frames do not exist"
-    assert_refused(f"give --scan-shape 2x4 for its complete rows.*{stopped}", tmp_path / "s_master.h5")
-    assert_reads(tmp_path / "s_master.h5", DATA[:2], {"notes": (stopped,)}, scan_shape=(2, 4))
-    (tmp_path / "s_data_000001.h5").unlink()
-    assert_refused(
-        "data_000001 is an external link to .*, which is no file beside it", tmp_path / "s_master.h5", scan_shape=(2, 4)
-    )
