@@ -168,16 +168,23 @@ def test_the_focal_spread_is_given_once():
     [
         ({"grid_shape": (2**15 + 2, 60)}, "32768 pixels or fewer"),
         ({"slice_thickness_angstrom": 1e-9}, "slice_thickness_angstrom is 1e-09; it must lie within 0.01 to 100000"),
+        ({"energy_ev": 200.0}, "energy_ev is 200"),
+        ({"energy_ev": 1.1e6}, "energy_ev is 1.1e"),
+        ({"energy_ev": float("nan")}, "energy_ev is nan"),
         ({"semiangle_mrad": 1e30}, "semiangle_mrad is 1e.30; it must lie within 0 to 200"),
         ({"semiangle_mrad": -5e-324}, "semiangle_mrad is -5e-324; it must lie within 0 to 200"),
         ({"beam_tilt_mrad": (0.0, float("nan"))}, "beam_tilt_mrad is .*; it must lie within -200 to 200"),
+        ({"specimen_tilt_mrad": (80.0, 60.0)}, "specimen_tilt_mrad.*turn the atoms"),
+        ({"specimen_tilt_mrad": (float("nan"), 0.0)}, "specimen_tilt_mrad"),
+        ({"projection": "finate"}, "'finate'"),
         ({"source_size_angstrom": 1e9}, "source_size_angstrom"),
         ({"aberrations": {"C11": 1.0}}, "unknown aberration 'C11'; did you mean"),
+        ({"aberrations": {"C30": float("nan")}}, "finite"),
         ({"aberrations": {"C10": 1e300}}, r"aberration C10 is 1e\+300 Å; it must be within ±1e\+06 Å"),
         ({"aberrations": {"phi12": 1e300}}, r"aberration phi12 is 1e\+300 rad; it must be within ±6.2832 rad"),
         ({"positions_angstrom": [[0.0, 0.0], [1e30, 0.0]]}, r"positions_angstrom\[1\]"),
     ],
-    ids=range(10),
+    ids=range(17),
 )
 def test_values_out_of_range_are_refused_before_any_work(settings, message):
     def on_progress(stage, done, total):

@@ -9,7 +9,7 @@ import pytest
 
 import namsa
 from namsa.cli.parser import main
-from namsa.errors import InputError, SimulationWarning
+from namsa.errors import SimulationWarning
 from namsa.physics import optics, potential
 from namsa.physics.form_factors import electron
 from namsa.physics.grid import Grid
@@ -129,5 +129,3 @@ def test_vacuum_has_no_crystal(tmp_path, capsys):
     (tmp_path / "c.yaml").write_text(CONFIG)
     assert main(["simulate", str(tmp_path / "c.yaml"), "--vacuum", "--crystal", "a.cif"]) == 2
     assert "--vacuum, --crystal and --charge-density each say what the specimen is" in capsys.readouterr().err
-    with pytest.raises(InputError, match="semiangle_mrad is -1"):
-        namsa.simulate(EMPTY, semiangle_mrad=-1, positions_angstrom=[[0, 0]], **SHARED)

@@ -86,14 +86,6 @@ def test_nothing_is_left_of_what_lies_beyond_the_band_limit():
     assert patterns[:, ~beyond].all()
 
 
-def test_lenses_share_a_specimen():
-    arguments, lens = specimen((48, 64), np.complex128)
-    engine = fused.FusedEngine(*arguments)
-    first = engine.prepare(lens).patterns(POSITIONS)
-    assert not close(engine.prepare(lens**2).patterns(POSITIONS), first, 0.1)
-    np.testing.assert_array_equal(engine.prepare(lens).patterns(POSITIONS), first)
-
-
 def test_threads_share_an_engine_and_batches_do_not_matter():
     arguments, lens = specimen((64, 80), np.complex64)
     patterns = fused.FusedEngine(*arguments).prepare(lens).patterns

@@ -93,13 +93,6 @@ def test_transposing_the_world_transposes_the_patterns():
     np.testing.assert_allclose(b.density.T, a.density, rtol=1e-9, atol=1e-9)
 
 
-def test_positions_outside_the_cell_wrap():
-    ly, lx = GRID.extent_angstrom
-    inside = namsa.simulate(gold_column(3), **MICROSCOPE, positions_angstrom=[[4.0, 8.5]])
-    outside = namsa.simulate(gold_column(3), **MICROSCOPE, positions_angstrom=[[4.0 - ly, 8.5 + 2 * lx]])
-    np.testing.assert_allclose(outside.cbed, inside.cbed, atol=1e-14)
-
-
 def test_thinner_slices_converge():
     """Atoms at irregular heights: the error falls at least in proportion to the slices."""
     atoms = gold_column(12)
@@ -155,14 +148,6 @@ def test_beam_tilt_shifts_the_pattern_in_vacuum():
     np.testing.assert_allclose(centre * PIXEL_MRAD, tilt, atol=0.06)  # of a soft-edged disc 15 pixels wide
 
 
-def test_a_tilted_probe_enters_where_an_upright_one_does():
-    at = np.array([[6.0, 8.1]])
-    tilts = ((0.0, 0.0), tuple(np.array([4, -3]) * PIXEL_MRAD))
-    lenses = (optics.lens(GRID, optics.BeamSettings(ENERGY, 12.0, {"C10": -300.0}, tilt)) for tilt in tilts)
-    upright, tilted = (np.abs(np.fft.ifft2(optics.probes(lens, GRID, at))[0]) for lens in lenses)
-    np.testing.assert_allclose(tilted, upright, atol=1e-12)
-
-
 def test_a_tilted_aperture_must_fit_the_band_limit():
     limit = GRID.band_limit * WAVELENGTH * 1e3
     optics.lens(GRID, optics.BeamSettings(ENERGY, 20.0, {}, (0.0, limit - 23)))
@@ -198,10 +183,3 @@ def test_tilting_the_specimen_is_tilting_the_beam_the_other_way():
     upright = namsa.simulate(columns(), **ARGUMENTS).cbed
     assert difference(np.roll(beam, -pixels, axis=(1, 2)), specimen) < 6e-3
     assert difference(upright, specimen) > 0.15
-
-
-def test_large_specimen_tilts_are_refused():
-    with pytest.raises(InputError, match="turn the atoms"):
-        namsa.simulate(columns(2), **ARGUMENTS, specimen_tilt_mrad=(80.0, 60.0))
-    with pytest.raises(InputError, match="specimen_tilt_mrad"):
-        namsa.simulate(columns(2), **ARGUMENTS, specimen_tilt_mrad=(float("nan"), 0.0))

@@ -105,8 +105,3 @@ def test_files_and_their_descriptions_carry_the_bins(stored, tmp_path):
     axis = described.arrays["density_by_depth"].axes[0]
     assert (axis.name, axis.units) == ("depth", "Å")
     assert "the density is its sum" in sample_html(stored)
-
-
-def test_scattering_matrices_have_no_bins():
-    with pytest.raises(ValueError, match=r"target.depth_bins is 2.*method to auto"):
-        config(simulation={"grid_shape": [8, 10], "method": "scatter"}, target={"depth_bins": 2})

@@ -7,7 +7,6 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import namsa
-from namsa import InputError
 from namsa.physics import finite, form_factors, potential, specimen
 from namsa.physics.grid import Grid
 
@@ -69,20 +68,6 @@ def test_slices_sum_to_the_infinite_projection(thickness, table):
 def test_one_slice_is_the_infinite_projection():
     atoms = atoms_of("SrO", [[1, 2, 3.0], [4.4, 5.5, 11.95]])
     np.testing.assert_allclose(potentials(atoms, 12.0), potentials(atoms, 12.0, "infinite"), atol=1e-5)
-
-
-def test_an_atom_on_a_face_is_shared_equally_and_one_in_the_middle_symmetrically():
-    on_face, inside = (potentials(atoms_of("Sr", [[3, 4, z]]), 1.5) for z in (6.0, 5.25))
-    np.testing.assert_allclose(on_face, on_face[::-1], atol=finite.TOLERANCE * on_face.max())
-    np.testing.assert_allclose(inside[:7], inside[:7][::-1], atol=0.2)  # remainders stay in the middle
-    peak = inside.max(axis=(1, 2))
-    assert peak.argmax() == 3
-    assert peak[3] > 10 * peak[2] > 10 * peak[1]
-
-
-def test_an_atom_moved_by_a_slice_moves_its_slices():
-    upper, lower = (potentials(atoms_of("Ti", [[3, 4, z]]), 1.0) for z in (5.3, 6.3))
-    np.testing.assert_allclose(lower[1:], upper[:-1], atol=1e-5)
 
 
 def test_crystals_repeat_their_slices():
@@ -165,9 +150,3 @@ def test_projection_changes_neither_density_nor_projected_potential():
     ]
     np.testing.assert_array_equal(built[0].density, built[1].density)
     np.testing.assert_array_equal(built[0].projected_potential, built[1].projected_potential)
-
-
-def test_another_projection_is_refused():
-    settings = BEAM | {"grid_shape": GRID.shape, "positions_angstrom": [[0, 0]], "projection": "finate"}
-    with pytest.raises(InputError, match="'finate'"):
-        namsa.simulate(atoms_of("O", [[1, 1, 1]]), **settings)
