@@ -51,23 +51,16 @@ def test_every_command_has_a_description_a_function_and_examples_that_parse(prog
         assert config is None or config.parent == Path() or (ROOT / config).exists() or made.exists()
 
 
-@pytest.mark.parametrize("program", PARSERS)
-def test_help_lists_all_commands_with_examples(program, capsys):
+@pytest.mark.parametrize(("program", "main"), zip(PARSERS, (parser.main, train), strict=True))
+@pytest.mark.parametrize("words", [[], ["--help"]])
+def test_help_lists_all_commands_with_examples_and_is_what_a_program_alone_prints(program, main, words, capsys):
     with pytest.raises(SystemExit) as ended:
-        PARSERS[program]().parse_args(["--help"])
+        main(words)
     assert ended.value.code == 0
     text = capsys.readouterr().out
     assert all(f"\n    {name}" in text for name in PARSERS[program]().commands)
     assert "examples:\n" in text
     assert "register-python-argcomplete" in text
-
-
-@pytest.mark.parametrize("main", [parser.main, train])
-def test_a_program_alone_prints_its_help(main, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main([])
-    assert ended.value.code == 0
-    assert "examples:\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -203,14 +196,6 @@ def test_a_reader_that_leaves_is_no_fault():
     other = code.replace("print('x' * 10**6)", "(_ for _ in ()).throw(BrokenPipeError(32, 'Broken pipe'))")
     done = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "error: the system: Broken pipe\n")
-
-
-def test_warnings_are_one_line():
-    code = (
-        "import warnings; from namsa.cli import command_line as c; c.warn_in_one_line(); warnings.warn('thick slices')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == "warning: thick slices\n"
 
 
 def test_numbers_of_1_or_more():

@@ -3,8 +3,6 @@
 import importlib
 import pkgutil
 import re
-import subprocess
-import sys
 
 import pytest
 from paths import ROOT
@@ -55,9 +53,3 @@ def test_public_names_are_objects_with_documentation_that_no_module_hides(packag
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="simulat"):
         namsa.simulat  # noqa: B018 - the access is what is tested
-
-
-def test_the_package_alone_imports_no_library():
-    code = "import sys, namsa; print(sorted({'numpy', 'scipy', 'pydantic', 'matplotlib', 'ase'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout == "[]\n"

@@ -106,16 +106,10 @@ def test_extent_aspect_and_distance_follow_from_step_and_origin():
     assert distance[0, 4] == pytest.approx(np.hypot(2, 6))
 
 
-def test_only_a_raster_has_a_scan_grid():
+def test_grids_follow_from_the_provenance_and_only_a_raster_has_one():
     assert scan_grid(PROVENANCE) == PixelGrid([2.0, 2.5], [1.0, -1.0])
     assert scan_grid(PROVENANCE | {"scan_shape": None}) is None
     assert scan_grid(PROVENANCE | {"scan_shape": [1, 12]}) is None
-
-
-def test_whether_a_scan_fills_the_cell():
     assert fills_cell(scan_grid(PROVENANCE), PROVENANCE)
     assert not fills_cell(scan_grid(PROVENANCE), PROVENANCE | {"extent_angstrom": [6.0, 10.1]})
-
-
-def test_the_potential_grid_covers_the_cell():
     assert potential_grid(PROVENANCE) == PixelGrid([0.25, 0.2], (0.0, 0.0))

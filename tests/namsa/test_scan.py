@@ -3,6 +3,7 @@
 import os
 import sys
 import types
+from unittest.mock import Mock
 
 import ase.build
 import numpy as np
@@ -133,13 +134,10 @@ def sample(crystal):
     return namsa.simulate(crystal, **BEAM, scan=(2, 3), sampling=0.2)
 
 
-def test_a_scan_of_rows_and_columns_fills_the_cell(sample):
+def test_a_scan_of_rows_and_columns_fills_the_cell_and_sampling_is_the_largest_pixel(sample):
     assert sample.provenance["scan_shape"] == [2, 3]
     expected = [[y, x] for y in (0, 4.05 / 2) for x in (0, 8.1 / 3, 8.1 * 2 / 3)]
     np.testing.assert_allclose(sample.provenance["positions_angstrom"], expected)
-
-
-def test_sampling_is_the_largest_pixel(sample):
     (ny, nx), (ly, lx) = sample.provenance["grid_shape"], sample.provenance["extent_angstrom"]
     assert 0.15 < ly / ny <= 0.2
     assert 0.15 < lx / nx <= 0.2
@@ -218,10 +216,7 @@ def test_hyperspy_gets_calibrated_axes(sample, monkeypatch):
 
 
 def test_a_library_that_is_missing_is_named(sample, monkeypatch):
-    monkeypatch.setattr(labelled.importlib, "import_module", lambda name: (_ for _ in ()).throw(missing(name)))
+    missing = ModuleNotFoundError("No module named 'hyperspy.api'", name="hyperspy")
+    monkeypatch.setattr(labelled.importlib, "import_module", Mock(side_effect=missing))
     with pytest.raises(namsa.InputError, match="hyperspy is not installed: pip install hyperspy"):
         sample.to_hyperspy()
-
-
-def missing(name):
-    return ModuleNotFoundError(f"No module named {name!r}", name=name.partition(".")[0])

@@ -1,9 +1,18 @@
-"""Texts of CIF files: cells, symmetry and rows of sites."""
+"""Texts of CIF files: cells, symmetry and rows of sites; the density of what is read."""
+
+import ase
+import numpy as np
 
 HM, HALL, NUMBER = "_space_group_name_H-M_alt", "_space_group_name_Hall", "_space_group_IT_number"
 CELL_KEYS = ("length_a", "length_b", "length_c", "angle_alpha", "angle_beta", "angle_gamma")
 KEYS = ("label", "type_symbol", "fract_x", "fract_y", "fract_z", "occupancy")
 UNTYPED = (KEYS[0], *KEYS[2:])
+
+
+def density(atoms: ase.Atoms) -> float:
+    """Returns g/cm³."""
+    shares = atoms.arrays.get("occupancy", np.ones(len(atoms)))
+    return float(atoms.get_masses() @ shares) * 1.66053907 / atoms.cell.volume
 
 
 def cubic(a: float) -> tuple[float, ...]:

@@ -55,7 +55,8 @@ def test_each_atom_moves_by_its_own_amplitude(tmp_path: Path) -> None:
     size = {"zone_axis": (0, 0, 1), "lateral_angstrom": (30, 30), "thickness_angstrom": 30}
     for kind in ("crystal", "vacancies", "boundary", "amorphous_layer"):
         atoms = namsa.make_specimen(crystal, kind, **size).atoms
-        moved = displace_atoms(atoms, namsa.FrozenPhonons(rms_angstrom="cif").displacement_angstrom(), _rng())
+        phonons = namsa.FrozenPhonons(rms_angstrom="cif")
+        moved = displace_atoms(atoms, phonons.displacement_angstrom(), np.random.default_rng(1))
         sides = atoms.cell.lengths()
         offset = moved.positions - atoms.positions
         offset -= sides * np.round(offset / sides)
@@ -63,10 +64,6 @@ def test_each_atom_moves_by_its_own_amplitude(tmp_path: Path) -> None:
         assert np.sqrt(np.mean(offset[oxygen] ** 2)) == pytest.approx(np.sqrt(0.015), rel=0.1)  # by its tensor
         heavy = (atoms.symbols == "Sr") & (atoms.positions[:, 2] > 15)
         assert np.sqrt(np.mean(offset[heavy] ** 2)) == pytest.approx(0.2, rel=0.1)
-
-
-def _rng() -> np.random.Generator:
-    return np.random.default_rng(1)
 
 
 def _vibrating() -> ase.Atoms:

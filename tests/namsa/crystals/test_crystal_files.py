@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cif_files import HALL, HM, NUMBER, UNTYPED, cif, cubic, hexagonal, rhombohedral, tetragonal
+from cif_files import HALL, HM, NUMBER, UNTYPED, cif, cubic, density, hexagonal, rhombohedral, tetragonal
 
 import namsa
 from namsa import InputError, SimulationWarning
@@ -18,12 +18,6 @@ def read(folder: Path, text: str, name: str = "made.cif") -> namsa.Material:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SimulationWarning)
         return namsa.read_crystal(path)
-
-
-def density(atoms) -> float:
-    """Returns g/cm³."""
-    shares = atoms.arrays.get("occupancy", np.ones(len(atoms)))
-    return float(atoms.get_masses() @ shares) * 1.66053907 / atoms.cell.volume
 
 
 BADDELEYITE = (5.1505, 5.2116, 5.3173, 90, 99.23, 90)

@@ -130,15 +130,6 @@ def test_an_interface_keeps_all_planes_of_both_crystals() -> None:
     assert set(map(len, oxygen.query_ball_point(titanium, 2.2))) == {6}
 
 
-def test_an_interface_needs_a_partner_that_fits() -> None:
-    with pytest.raises(InputError, match="does not fit"):
-        specimen("interface", partner=perovskite("Ba", 4.35))
-    with pytest.raises(InputError, match="needs a second crystal"):
-        specimen("interface", partner=None)
-    with pytest.raises(InputError, match="has no partner"):
-        specimen("twin", partner=PARTNER)
-
-
 def test_a_twin_of_gold_along_110_is_the_coherent_one() -> None:
     twin = specimen("twin", GOLD, (1, 1, 0), parameters={"position": 0.25})
     atoms, (first, second) = twin.atoms, twin.parameters["planes_angstrom"]
@@ -239,16 +230,25 @@ def test_a_mixed_site_stays_whole() -> None:
         assert places[0] == places[1]
 
 
-def test_parameters_are_checked() -> None:
-    for kind, parameters, message in (
-        ("vacancies", {"shares": 0.1}, "not known"),
-        ("vacancies", {"share": 1.5}, "number of 0 to 1"),
-        ("vacancies", {"element": "Xx"}, "one of any, O, Ti, Sr"),
-        ("amorphous", {"composition": "glass"}, "one of own"),
+@pytest.mark.parametrize(
+    ("kind", "more", "message"),
+    [
+        ("vacancies", {"parameters": {"shares": 0.1}}, "not known"),
+        ("vacancies", {"parameters": {"share": 1.5}}, "number of 0 to 1"),
+        ("vacancies", {"parameters": {"element": "Xx"}}, "one of any, O, Ti, Sr"),
+        ("amorphous", {"parameters": {"composition": "glass"}}, "one of own"),
         ("crystals", {}, "kind is crystals"),
-    ):
-        with pytest.raises(InputError, match=message):
-            specimen(kind, parameters=parameters)
+        ("interface", {"partner": perovskite("Ba", 4.35)}, "does not fit"),
+        ("interface", {"partner": None}, "needs a second crystal"),
+        ("twin", {"partner": PARTNER}, "has no partner"),
+        ("stack", {"partner": bulk("W", "sc", 5.2)}, "does not fit"),
+        ("cap", {"parameters": {"side": "entrance", "part": 0.0}}, "without an atom"),
+        ("doped_layer", {"parameters": {"top": 0.3, "part": 0.0}}, "no atom lies"),
+    ],
+)
+def test_parameters_and_partners_are_checked(kind: str, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        specimen(kind, **more)
 
 
 # ---- Kinds that vary along the beam ---------------------------------------------------------------------------------
@@ -305,12 +305,3 @@ def test_vacuum_is_above_and_below():
     assert (depth.min(), depth.max()) == (pytest.approx(0.3), pytest.approx(0.75))
     with pytest.raises(InputError, match="no atom"):
         made("vacuum", above=0.6, below=0.6)
-
-
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(InputError, match="does not fit"):
-        made("stack", partner=bulk("W", "sc", 5.2))
-    with pytest.raises(InputError, match="without an atom"):
-        made("cap", side="entrance", part=0.0)
-    with pytest.raises(InputError, match="no atom lies"):
-        made("doped_layer", top=0.3, part=0.0)

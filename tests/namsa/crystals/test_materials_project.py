@@ -91,7 +91,9 @@ def test_a_limit_chooses_by_hash_and_limits_the_requested_structures(tmp_path, s
     assert chosen == sorted(server.requests[1]["material_ids"].split(","))
 
 
-def test_errors_without_a_key_or_an_answer_name_the_remedy(tmp_path, server, monkeypatch) -> None:
+def test_errors_without_criteria_a_key_or_an_answer_name_the_remedy(tmp_path, server, monkeypatch) -> None:
+    with pytest.raises(ValueError, match="200,000 crystals"):  # without criteria
+        query(tmp_path, elements=[])
     with pytest.raises(InputError, match="no crystal of .*Xe.*ask for less"):
         fetch(query(tmp_path, elements=["Xe"]))
     with pytest.raises(InputError, match="no folder .*absent"):
@@ -142,8 +144,3 @@ def test_the_command_fetches_the_configurations_query(tmp_path, server, monkeypa
     assert capsys.readouterr().out == "mp.json: 3 crystals\n"
     assert main(["fetch", str(config), "--set", "materials.materials_project=null"]) == 2
     assert "nothing to ask" in capsys.readouterr().err
-
-
-def test_a_query_without_criteria_is_refused(tmp_path) -> None:
-    with pytest.raises(ValueError, match="200,000 crystals"):
-        query(tmp_path, elements=[])

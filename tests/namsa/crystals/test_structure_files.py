@@ -61,10 +61,12 @@ def test_a_crystal_is_the_same_in_every_format(tmp_path, name):
         assert abs(offsets - np.round(offsets)).max(axis=1).min() < 1e-3
 
 
-def test_vasp_files_are_known_by_their_names(tmp_path):
+def test_vasp_files_are_known_by_their_names_also_in_a_configuration(tmp_path):
     for name in ("POSCAR", "CONTCAR_relaxed", "SrTiO3.poscar"):
         (tmp_path / name).write_text(POSCAR)
-        assert read_crystal(tmp_path / name).space_group == "Pm-3m"
+        config = Materials(files=(tmp_path / name,))
+        assert [(each.formula, each.space_group) for each in select_materials(config)] == [("SrTiO3", "Pm-3m")]
+        assert source_files(config) == [tmp_path / name]
 
 
 def test_occupancies_are_taken(tmp_path):
@@ -74,13 +76,6 @@ def test_occupancies_are_taken(tmp_path):
     material = read_crystal(tmp_path / "alloy.xyz")
     assert material.atoms.arrays["occupancy"].tolist() == [0.25, 0.75]
     assert material.formula == "Cu0.75Au0.25"
-
-
-def test_a_configuration_takes_files(tmp_path):
-    (tmp_path / "POSCAR").write_text(POSCAR)
-    config = Materials(files=(tmp_path / "POSCAR",))
-    assert [material.formula for material in select_materials(config)] == ["SrTiO3"]
-    assert source_files(config) == [tmp_path / "POSCAR"]
 
 
 @pytest.mark.parametrize(

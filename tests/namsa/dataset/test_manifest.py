@@ -102,11 +102,6 @@ def test_an_empty_split_is_told_when_the_list_is_written(tmp_path):
         ensure(tmp_path, few, MATERIALS)  # it exists already
 
 
-def test_the_header_names_what_was_merged(tmp_path):
-    ensure(tmp_path, config(), (replace(MATERIALS[0], merged=("copper (cu.cif)",)), *MATERIALS[1:]))
-    assert read_header(tmp_path)["merged"] == {"Cu-fcc": ["copper (cu.cif)"]}
-
-
 def test_the_time_of_a_list_of_tens_of_thousands_is_linear_in_its_length():
     """A ratio, since a busy machine takes several times as long."""
     many = [replace(MATERIALS[0], name=f"m{number}") for number in range(100)]
@@ -121,8 +116,9 @@ def test_the_time_of_a_list_of_tens_of_thousands_is_linear_in_its_length():
     assert cpu_seconds(many) < 10 * 3 * cpu_seconds(many[:10])
 
 
-def test_what_is_written_is_read_and_not_built_again(tmp_path, monkeypatch):
-    written = ensure(tmp_path, config(), MATERIALS)
+def test_what_is_written_is_read_and_not_built_again_and_the_header_names_what_was_merged(tmp_path, monkeypatch):
+    written = ensure(tmp_path, config(), (replace(MATERIALS[0], merged=("copper (cu.cif)",)), *MATERIALS[1:]))
+    assert read_header(tmp_path)["merged"] == {"Cu-fcc": ["copper (cu.cif)"]}
     assert read(tmp_path) == written == build_entries(config(), MATERIALS)
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.jsonl"]
     monkeypatch.setattr("namsa.dataset.manifest.build_entries", None)

@@ -143,24 +143,13 @@ def test_the_layout_is_given_by_options(tmp_path, capsys):
     assert "holds 12 frames and does not state the scan's shape: give --scan-shape SYxSX" in capsys.readouterr().err
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "3x4"]) == 0
     assert "3 × 4 of 6 × 8 pixels" in capsys.readouterr().out
+    assert main(["show", str(tmp_path / "a.mib"), "--scan-shape", "3x4", "--out", str(tmp_path / "p.html")]) == 0
+    assert "<html" in (tmp_path / "p.html").read_text()[:500]
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "2x4", "--flyback", "2"]) == 0
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "3x4", "--ids"]) == 2
     raw = ["--dtype", ">u2", "--detector-shape", "6x8", "--offset-bytes", "384", "--scan-shape", "7x8"]
     assert main(["info", str(tmp_path / "a.mib"), *raw]) == 0  # a header is as long as four frames
     assert "format    raw" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", ["a.mib", "a.zarr"])
-def test_a_page_shows_any_file(tmp_path, capsys, name):
-    if name == "a.zarr":
-        import zarr
-
-        zarr.open_group(str(tmp_path / name), mode="w").create_array("scan", data=patterns())
-    else:
-        write_mib(tmp_path / name, patterns())
-    words = ["--scan-shape", "3x4", "--energy-ev", "2e5", "--scan-step-angstrom", "1", "--pixel-mrad", "1"]
-    assert main(["show", str(tmp_path / name), "--out", str(tmp_path / "p.html"), *words]) == 0
-    assert "<html" in (tmp_path / "p.html").read_text()[:500]
 
 
 def test_an_archive_of_other_files_is_no_store(tmp_path, capsys):

@@ -7,13 +7,12 @@ import tracemalloc
 import h5py
 import numpy as np
 import pytest
-from browser import BROWSER, reported
+from browser import BROWSER, report_of, reported
 from paths import ROOT
 
 import namsa
 from namsa.cli.parser import main
 from namsa.errors import InputError
-from namsa.figures.page_images import PageImage
 from namsa.io.hdf5 import write_images
 from namsa.io.recording import ArrayPatterns, Recording
 from namsa.pixels import PixelGrid
@@ -166,26 +165,6 @@ def test_overlay_of_another_scan_or_without_a_step_is_refused(tmp_path):
         namsa.browse(counts(), overlay=file_of(tmp_path, counts()), **CALIBRATION)
 
 
-def test_unknown_pixels_of_an_image_are_transparent():
-    grid = PixelGrid((1, 1), (0, 0))
-    from namsa.figures.page_images import image_url
-
-    known = image_url(PageImage("", "", np.array([[0.0, 1.0]]), grid))
-    unknown = image_url(PageImage("", "", np.array([[np.nan, 1.0]]), grid))
-    assert pixels_of(known)[0, 0, 3] == pixels_of(unknown)[0, 1, 3] == 1
-    assert pixels_of(unknown)[0, 0, 3] == 0
-
-
-def pixels_of(url):
-    import base64
-    import io
-
-    from matplotlib.image import imread
-
-    image = imread(io.BytesIO(base64.b64decode(url.removeprefix("data:image/png;base64,"))))
-    return image if image.shape[-1] == 4 else np.dstack([image, np.ones(image.shape[:2])])
-
-
 # ---- Command --------------------------------------------------------------------------------------------------------
 
 
@@ -221,9 +200,7 @@ def test_commands_know_the_file_of_a_reconstruction(tmp_path, monkeypatch, capsy
 # ---- In a browser ---------------------------------------------------------------------------------------------------
 
 SCRIPT = """
-<script>
-const drawn = () => new Promise(resolve => setTimeout(resolve, 20));
-ready.then(async () => {
+  const drawn = () => new Promise(resolve => setTimeout(resolve, 20));
   const report = [], mean = byId("mean"), box = () => mean.getBoundingClientRect();
   const note = () => report.push({ detector: { ...detector }, virtual: [...virtual], map: button.dataset.key,
     bar: byId("map-bar").textContent, where: byId("where").textContent,
@@ -247,10 +224,6 @@ ready.then(async () => {
   await pointer("pointermove", 0, 0); note();                       // after the drag nothing moves
   buttons.find(one => one.dataset.key === "intensity").click();
   byId("overlay").value = "density"; byId("overlay").dispatchEvent(new Event("input")); note();
-  const answer = Object.assign(document.createElement("pre"), { id: "report", textContent: JSON.stringify(report) });
-  document.body.append(answer);
-});
-</script>
 """
 
 
@@ -259,9 +232,7 @@ def test_a_ring_that_is_drawn_on_the_pattern_gives_the_image_that_numpy_gives(tm
     patterns = counts()
     known = CALIBRATION | {"centre_pixels": (5.0, 8.5)}
     page = namsa.browse(file_of(tmp_path, patterns), overlay=density_file(tmp_path / "d.h5"), **known)
-    (tmp_path / "page.html").write_text(page.text + SCRIPT, encoding="utf-8")
-    report = reported(f"file://{tmp_path}/page.html#position=9", tmp_path)
-    first, small, moved, ring, after, covered = json.loads(report)
+    first, small, moved, ring, after, covered = report_of(page.text, SCRIPT, tmp_path, "#position=9")
     y, x = np.indices(DETECTOR) - np.array([5.0, 8.5])[:, None, None]
     for seen in (first, small, moved, ring):
         at = seen["detector"]

@@ -6,10 +6,11 @@ import json
 import re
 import zlib
 
+import fake_samples
 import matplotlib
 import numpy as np
 import pytest
-from browser import BROWSER, reported
+from browser import BROWSER, report_of
 
 from namsa import Sample
 from namsa.cli.parser import main
@@ -24,21 +25,7 @@ SCAN, DETECTOR, CELL = (4, 6), (10, 14), (8.0, 15.0)
 def sample(scan=SCAN, detector=DETECTOR, **provenance):
     """Pattern number i has one bright pixel, at the i-th pixel of the detector, and a faint rest."""
     n = scan[0] * scan[1]
-    step = [length / count for length, count in zip(CELL, scan, strict=True)]
-    y, x = (s * np.arange(count) for s, count in zip(step, scan, strict=True))
-    p = {
-        "scan_shape": list(scan),
-        "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2).tolist(),
-        "extent_angstrom": list(CELL),
-        "grid_shape": [16, 30],
-        "detector_sampling_mrad": [3.0, 3.0],
-        "detector_origin_mrad": [-(count - 1) * 1.5 for count in detector],
-        "density_sampling_angstrom": [0.5, 0.5],
-        "density_origin_angstrom": [0.0, 0.0],
-        "energy_ev": 200e3,
-        "semiangle_mrad": 10.0,
-        "thickness_angstrom": 20.0,
-    }
+    p = fake_samples.raster_provenance(scan, detector, CELL, (16, 30), 3.0)
     cbed = np.full((n, *detector), 1e-4, np.float32)
     cbed.reshape(n, -1)[np.arange(n), np.arange(n) % cbed[0].size] = 0.5
     potential = np.random.default_rng(0).random((16, 30))
@@ -149,8 +136,6 @@ def test_options_for_files_of_patterns_are_refused_of_samples(tmp_path, monkeypa
 
 
 SCRIPT = """
-<script>
-ready.then(() => {
   const report = [], note = () => report.push({
     where: byId("where").textContent, title: byId("map-title").textContent, slider: byId("slider").value,
     pressed: buttons.filter(one => one.getAttribute("aria-pressed") === "true").map(one => one.dataset.key),
@@ -168,16 +153,10 @@ ready.then(() => {
   key("ArrowDown"); key("ArrowDown"); key("ArrowLeft"); note();
   buttons.find(one => one.dataset.key === "projected-potential").click(); note();
   byId("slider").value = 1; byId("slider").dispatchEvent(new Event("input")); note();
-  const answer = Object.assign(document.createElement("pre"), { id: "report", textContent: JSON.stringify(report) });
-  document.body.append(answer);
-});
-</script>
 """
 
 
 CONTRAST = """
-<script>
-ready.then(async () => {
   const set = (id, value) => { byId(id).value = value; byId(id).dispatchEvent(new Event("input")); };
   const saved = [], report = { view: getComputedStyle(document.querySelector(".detector svg")).overflow, saved };
   HTMLAnchorElement.prototype.click = function () { saved.push([this.download, this.href.slice(0, 22)]); };
@@ -187,19 +166,14 @@ ready.then(async () => {
   report.map = [...(await pixelsOf(byId("map-image").src)).image.data];
   report.ends = [...byId("map-bar").querySelectorAll(".bar > span")].map(end => end.textContent);
   byId("save-pattern").click(); await saveMap();
-  const answer = Object.assign(document.createElement("pre"), { id: "report", textContent: JSON.stringify(report) });
-  document.body.append(answer);
-});
-</script>
 """
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
 def test_a_browser_changes_scale_and_contrast_and_saves_pictures(tmp_path):
     s = sample()
-    (tmp_path / "page.html").write_text(viewer.sample_page(s, "s").text + CONTRAST, encoding="utf-8")
-    address = f"file://{tmp_path}/page.html#position=3&map=projected-potential"
-    report = json.loads(reported(address, tmp_path, 20_000))
+    page = viewer.sample_page(s, "s").text
+    report = report_of(page, CONTRAST, tmp_path, "#position=3&map=projected-potential", 20_000)
     level = np.clip(1 + np.log10(np.maximum(s.cbed[3] / 0.05, 1e-4)) / 4, 0, 1)  # the brightest is a tenth of 0.5
     pattern = np.reshape(report["pattern"], (*DETECTOR, 4))[..., :3]
     np.testing.assert_allclose(pattern, colours(np.round(255 * level).astype(int), PATTERN), atol=6)
@@ -221,9 +195,7 @@ def test_a_browser_changes_scale_and_contrast_and_saves_pictures(tmp_path):
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
 def test_a_browser_shows_the_position_that_is_asked_for(tmp_path):
     s = sample()
-    (tmp_path / "page.html").write_text(viewer.sample_page(s, "s").text + SCRIPT, encoding="utf-8")
-    address = f"file://{tmp_path}/page.html#position=13&map=deflection-y"
-    report = json.loads(reported(address, tmp_path))
+    report = report_of(viewer.sample_page(s, "s").text, SCRIPT, tmp_path, "#position=13&map=deflection-y")
     numbers = [13, 19, 13, 16, 21, 21, 1]
     for number, seen in zip(numbers, report, strict=True):
         y, x = s.provenance["positions_angstrom"][number]
