@@ -1,4 +1,4 @@
-"""Crashes of the factory: `crashes.py` says what is checked after each. CRASHES=10 makes ten times as many."""
+"""Crashes of the factory: `crashes.py` says what is checked after each. CRASHES=5 makes five times as many."""
 
 import os
 import shutil
