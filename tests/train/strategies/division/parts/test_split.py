@@ -22,15 +22,9 @@ JOBS = {"x, recomputed": 2, "pooled": 4}  # ranks of each case; two ways
 def job(request, tmp_path_factory):
     """(case, groups, folder, what each rank has found)."""
     name, ranks, out = request.param, JOBS[request.param], tmp_path_factory.mktemp("split_ranks")
-    more = ["restart", "networks"] if ranks == 2 else []
-    found, _ = launch.on_ranks("split_ranks.py", out, 2, name, "float64", *more, ranks=ranks)
+    more = ["restart", *split_ranks.NETWORKS] if ranks == 2 else ["fcdensenet"]
+    found, _ = launch.on_ranks("split_ranks.py", out, 2, name, *more, ranks=ranks)
     return name, ranks // 2, out, found
-
-
-def differences(file, wanted):
-    with np.load(file) as arrays:
-        assert arrays.keys() == wanted.keys()
-        return np.concatenate([np.abs(arrays[path] - array).ravel() for path, array in wanted.items()])
 
 
 @pytest.mark.slow
@@ -38,7 +32,9 @@ def test_parts_train_as_whole_samples(job):
     name, groups, out, found = job
     reduction.start()
     wanted, rows, _ = split_ranks.train(name, 2, groups)
-    found_differences = differences(out / f"{name}.npz", wanted)
+    with np.load(out / f"{name}.npz") as arrays:
+        assert arrays.keys() == wanted.keys()
+        found_differences = np.concatenate([np.abs(arrays[path] - array).ravel() for path, array in wanted.items()])
     # Adam divides a gradient by its own size: where it nearly cancels, rounding moves the weight by a part of the rate.
     assert np.quantile(found_differences, 0.995) < 2e-6
     assert found_differences.max() < 2e-5
@@ -47,10 +43,11 @@ def test_parts_train_as_whole_samples(job):
 
 
 @pytest.mark.slow
-def test_parts_train_as_whole_samples_to_rounding_of_float64(job):
-    _, groups, out, _ = job
-    reduction.start()
-    assert differences(out / "float64.npz", split_ranks.in_float64(2, groups)).max() < 1e-12
+def test_parts_of_every_network_of_local_layers_train_as_whole_samples_to_rounding_of_float64(job):
+    _, groups, _, found = job
+    for rank in found:
+        assert set(rank["float64"]) == (set(split_ranks.NETWORKS) if groups == 1 else {"fcdensenet"})
+        assert max(rank["float64"].values()) < 1e-12
 
 
 @pytest.mark.slow
@@ -98,7 +95,7 @@ def test_parts_that_do_not_fit_are_refused_with_what_would(split, source, messag
 @pytest.mark.parametrize("ways", [4, 8])
 def test_cosmoflow_over_more_ranks_than_rows_of_its_last_maps_is_the_whole_network(ways, tmp_path):
     found, _ = launch.on_ranks("split_ranks.py", tmp_path, ways, "cosmoflow", ranks=ways)
-    assert max(rank["networks"]["cosmoflow"] for rank in found) < 1e-12
+    assert max(rank["float64"]["cosmoflow"] for rank in found) < 1e-12
 
 
 @pytest.mark.slow
@@ -130,12 +127,3 @@ def test_a_job_of_volumes_in_parts_is_that_of_whole_ones(tmp_path):
     whole, parts = (json.loads((tmp_path / run / "evaluation.json").read_text()) for run in ("whole", "parts"))
     for one, other in zip(whole["samples"], parts["samples"], strict=True):
         assert other["estimate"] == pytest.approx(one["estimate"], rel=1e-4)
-
-
-@pytest.mark.slow
-def test_every_network_of_local_layers_is_the_whole_one_in_parts_to_rounding_of_float64(job):
-    name, _, _, found = job
-    if name == "x, recomputed":  # the job of two ranks
-        for rank in found:
-            assert set(rank["networks"]) == set(split_ranks.NEIGHBOURS)
-            assert max(rank["networks"].values()) < 1e-12
