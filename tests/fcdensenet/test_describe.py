@@ -1,8 +1,9 @@
-"""`describe`, by `python -m fcdensenet` and by `train`: its output, its errors, and that it needs no TensorFlow."""
+"""The package without TensorFlow: its public names, and `describe`, by `python -m fcdensenet` and by `train`."""
 
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_paper_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     described = json.loads(capsys.readouterr().out)
     assert described["convolutions"] == sum(layer["weights"] > 0 for layer in described["layers"]) == 25
     assert described["conv_weights"] == 220_398_848
-    assert described["forward_flop"] == 17_169_802_854_400
+    assert described["forward_flop"] == 17_169_802_854_400  # three times as many in a step: 5.151e13
     assert train(["describe", str(PAPER), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == described
 
@@ -115,3 +116,33 @@ def test_describing_imports_no_framework(experiment: Path) -> None:
         [sys.executable, "-c", script, "describe", str(experiment)], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+SCRIPT = """
+import json, sys
+{first}
+import fcdensenet
+import fcdensenet.build, fcdensenet.count
+config = fcdensenet.NetworkConfig(input_shape=(6, 16, 24), layers=(1, 2, 1), growth=4)
+facts = {{
+    "build": type(fcdensenet.build).__name__,
+    "convolutions": fcdensenet.count(config).convolutions,
+    "version": fcdensenet.__version__,
+    "frameworks": sorted({{"keras", "namsa", "tensorflow"}} & set(sys.modules)),
+}}
+print(json.dumps(facts))
+"""
+
+
+@pytest.mark.parametrize(
+    "first", ["", "import fcdensenet.build", "from fcdensenet.count import count", "import fcdensenet.describe"]
+)
+def test_public_names_are_functions_whatever_was_imported_before(first: str) -> None:
+    command = [sys.executable, "-c", SCRIPT.format(first=first)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {
+        "build": "function",
+        "convolutions": 8,
+        "version": version("namsa"),
+        "frameworks": [],
+    }

@@ -20,6 +20,8 @@ import pytest
 from keras import ops
 from paths import DATA, ROOT, SUPPORT
 
+from fcdensenet.build import build
+from fcdensenet.config import NetworkConfig
 from fcdensenet.keras_layers import Dropout, HeNormal
 from train.experiment.channels import make_channels
 from train.experiment.experiment import load
@@ -154,6 +156,19 @@ def initial_weights() -> Arrays:
     return {"kernel": HeNormal(2**31 - 5)((3, 3, 5, 7)), "dense": HeNormal(12, 1.5)((33, 70))}
 
 
+@case
+def networks() -> Arrays:
+    """An FC-DenseNet whose stacks are recomputed, in both orders of axes."""
+    found, draw = {}, rng()
+    for first, shape in ((False, (2, 16, 24, 6)), (True, (2, 6, 16, 24))):
+        order = "channels_first" if first else "channels_last"
+        small = {"input_shape": (6, 16, 24), "layers": (1, 2, 1), "growth": 4, "first_filters": 5, "kernel": 3}
+        model = build(NetworkConfig(**small, data_format=order), 3, recompute=True)
+        model.set_weights([draw.random(w.shape, np.float32) - (w.ndim > 1) / 2 for w in model.get_weights()])
+        found[order] = model(draw.random(shape, np.float32))
+    return found
+
+
 # ---- Input ----------------------------------------------------------------------------------------------------------
 
 
@@ -204,7 +219,7 @@ def under_jax(tmp_path_factory):
 
 
 # Of the largest number in an array. A scale is 2 to the power of a float32.
-DIGITS = {"loss_scales": 3e-5}
+DIGITS = {"loss_scales": 3e-5, "networks": 1e-5}
 
 
 @pytest.mark.slow

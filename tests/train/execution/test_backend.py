@@ -18,15 +18,6 @@ from train.execution.tensorflow import convolves
 from train.networks import build
 from train.optimization.precision import policy
 
-NETWORK = {
-    "input_shape": (6, 16, 24),
-    "layers": (1, 2, 1),
-    "growth": 8,
-    "first_filters": 8,
-    "kernel": 3,
-    "dropout": 0.0,
-}
-
 
 @pytest.fixture(params=[["tensorflow", "jax"], ["jax"], []], ids=["both", "jax", "none"])
 def there(request, monkeypatch):
@@ -84,10 +75,12 @@ def test_tensorflow_is_imported_without_notes_that_mean_nothing(tmp_path, level,
 @pytest.mark.slow
 def test_channels_first_in_float16_is_channels_last_in_another_order() -> None:
     patterns, found = np.random.default_rng(3).random((2, 6, 16, 24), np.float32), []
+    sizes = {"growth": 8, "first_filters": 8, "kernel": 3, "dropout": 0.0}
     for data_format, axes in (("channels_first", (0, 1, 2, 3)), ("channels_last", (0, 2, 3, 1))):
         keras.utils.clear_session()
         with policy("mixed_float16"):
-            network = build(NetworkConfig.model_validate(NETWORK | {"data_format": data_format}), 1, recompute=True)
+            config = {"input_shape": (6, 16, 24), "layers": (1, 2, 1), "data_format": data_format} | sizes
+            network = build(NetworkConfig.model_validate(config), 1, recompute=True)
 
         @tf.function
         def differentiated(x: tf.Tensor, network: keras.Model = network) -> tuple[tf.Tensor, list[tf.Tensor]]:

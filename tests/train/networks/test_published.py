@@ -39,9 +39,12 @@ def test_cvae_of_yoginath():
 
 
 def test_tiramisu_of_kurth():
-    counted = count(network("tiramisu"))
-    assert counted.parameters == 7_504_835
-    assert counted.step_flop == pytest.approx(4.1878e12, rel=1e-5)
+    """They publish the FLOP (figure 2); the parameters follow from their text and code. Then of 4 of 16 channels."""
+    of_four = ("network.input_shape=[4, 768, 1152]", "network.first_filters=48")
+    for overrides, parameters, step_flop in (((), 7_504_835, 4.1878e12), (of_four, 7_134_211, 3.7026e12)):
+        counted = count(network("tiramisu", *overrides))
+        assert counted.parameters == counted.trainable_parameters == parameters
+        assert counted.step_flop == pytest.approx(step_flop, rel=2e-5)
 
 
 def test_deeplabv3plus_of_kurth():
