@@ -89,23 +89,6 @@ def test_deflection_and_phase_are_namsa_virtuals_in_their_units():
     np.testing.assert_allclose(computed[..., -1], 10 * phase, rtol=1e-4, atol=1e-4)
 
 
-def test_the_guess_finds_the_phase_whose_gradient_deflects():
-    scan, detector, wavelength = (32, 48), (16, 12), wavelength_angstrom(200e3)
-    channels = make("pixels", "dpc", scan, detector)
-    y, x = np.meshgrid((np.arange(32) + 0.5) / 32, (np.arange(48) + 0.5) / 48, indexing="ij")
-    phase = 0.3 * np.cos(np.pi * y) + 0.2 * np.cos(2 * np.pi * y) * np.cos(np.pi * x)
-    gradient = np.stack(np.gradient(phase, 0.3, 0.5), axis=-1)
-    deflection = gradient * wavelength / (2e-3 * np.pi)
-    # A pattern of two pixels' widths, whose mean angle is that deflection.
-    patterns = np.full((*scan, *detector), 1.0)
-    moment = (np.arange(16) - 7.5)[:, None] * 4, (np.arange(12) - 5.5)[None, :] * 4
-    for axis, angle in enumerate(moment):
-        patterns += deflection[..., axis, None, None] * angle / (angle**2).mean()
-    assert patterns.min() > 0
-    computed = to_channels(in_a_row(patterns / 192), channels, 1.0, 1.0)[..., -1] / 10
-    np.testing.assert_allclose(computed[2:-2, 2:-2], (phase - phase.mean())[2:-2, 2:-2], atol=0.01)
-
-
 @pytest.mark.parametrize(("kind", "guess"), KINDS)
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
 def test_averages_of_a_batch_are_products_with_the_patterns(kind, guess, data_format):
@@ -147,21 +130,6 @@ def test_a_symmetry_exchanges_channels(kind, guess, detector, symmetry):
     assert sorted(mirror.order) == list(range(straight.shape[-1]))
     exchanged = mirror.inputs(straight, -1)
     np.testing.assert_allclose(exchanged, computed(mirrored), rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["training.inputs.layout=detector", "training.inputs.channels=polar"], "set training.inputs.layout=scan"),
-        (["training.inputs.channels=polar"], r"layout scan, channels polar.*set it to \[\d+, 24, 24\]"),
-        (["training.inputs.channels=binned"], r"channels binned by 2.*set it to \[64, 24, 24\]"),
-        (["training.inputs.guess=dpc"], r"layout scan, guess dpc.*set it to \[257, 24, 24\]"),
-        (["training.inputs.channels=binned", "training.inputs.bin_pixels=3"], "3 does not divide the detector's 16×16"),
-    ],
-)
-def test_what_does_not_fit_is_told_with_the_remedy(overrides, message):
-    with pytest.raises(InputError, match=message):
-        load(QUICKSTART, overrides)
 
 
 def test_channels_of_a_logarithm_and_of_standardised_patterns_are_those_of_averages():

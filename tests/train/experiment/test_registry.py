@@ -52,6 +52,10 @@ def test_kinds_differ_in_the_hash_of_a_configuration_and_defaults_do_not():
         ({"kind": "lag", "of": {"kind": "sharded"}}, "exchange.of: kind 'sharded' is none of allreduce, hybrid"),
         ({"kind": "local_sgd"}, "exchange.synchronise: Field required"),
         ({"groups": -3}, r"exchange.groups: .* \(given -3\); groups is: number of gradient groups"),
+        ({"grouping": "list"}, "go together"),
+        ({"group_list": [["*"]]}, "go together"),
+        ({"groups": 0, "grouping": "layer"}, "tensor by tensor"),
+        ({"groups": 0, "contiguous": True}, "tensor by tensor"),
         ("sharded", r"exchange: a section is needed, as {kind: allreduce} \(given 'sharded'\)"),
     ],
 )

@@ -26,10 +26,6 @@ def provenance(extent=(6.0, 8.0), scan=(3, 4), detector=(4, 6), density=(6, 12),
     } | more
 
 
-def points(count, origin, step):
-    return origin + step * np.arange(count)
-
-
 def experiment(p, atoms, detector, density):
     """Patterns (sy, sx, dy, dx) and density of `atoms` (n, 2): both are made of scalar products, and so turn along."""
     extent = np.array(p["extent_angstrom"])
@@ -40,7 +36,8 @@ def experiment(p, atoms, detector, density):
 
     def raster(shape, name, unit):
         origin, sampling = p[f"{name}_origin_{unit}"], p[f"{name}_sampling_{unit}"]
-        return np.stack(np.meshgrid(*map(points, shape, origin, sampling), indexing="ij"), -1)
+        axes = (o + s * np.arange(n) for n, o, s in zip(shape, origin, sampling, strict=True))
+        return np.stack(np.meshgrid(*axes, indexing="ij"), -1)
 
     k, s = raster(detector, "detector", "mrad"), raster(density, "density", "angstrom")
     r = np.array(p["positions_angstrom"]).reshape(*p["scan_shape"], 2)

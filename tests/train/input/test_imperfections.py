@@ -152,15 +152,6 @@ def test_a_quantity_is_present_with_the_probability_given_independently_of_the_o
     assert all(drawn.scan_order == always.scan_order for drawn, always in pairs)
 
 
-def test_refuses_ranges_that_fall_or_leave_their_bounds():
-    with pytest.raises(ValueError, match=r"give \[least, most\], not \[0.9, 0.2\]"):
-        Imperfections(source_size_angstrom=(0.9, 0.2))
-    with pytest.raises(ValueError, match="less than or equal to 0.2"):
-        Imperfections(hot_pixels=(0, 0.5))
-    with pytest.raises(ValueError, match="source_angstrom"):
-        Imperfections.model_validate({"source_angstrom": (0, 1)})
-
-
 def test_plasmons_are_those_of_a_simulation(patterns):
     plasmons = namsa.Plasmons(mean_free_path_angstrom=20, energy_loss_ev=18)
     expected = simulated(plasmons=plasmons)

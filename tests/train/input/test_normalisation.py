@@ -49,11 +49,6 @@ def test_each_pattern_is_standardised_by_its_own_mean_and_deviation_in_every_lay
     assert not normalise(flat, Inputs(layout=layout, normalisation="standardised"), data_format)[0].any()
 
 
-def test_a_power_without_effect_is_refused():
-    with pytest.raises(ValueError, match="power 1 is for normalisation power, not log"):
-        Inputs(normalisation="log", power=1.0)
-
-
 def test_pixels_of_a_volume_are_binned_and_the_columns_of_the_scan_stay_channels():
     record = make_record()
     x, _ = normalise(record, Inputs(layout="volume", power=1.0))

@@ -15,7 +15,6 @@ from exchange_ranks import Alone, assert_close
 from namsa import installation
 from namsa.errors import InputError
 from train.experiment import registry
-from train.experiment.exchange import Allreduce
 from train.experiment.sections import Training
 from train.ranks import reduction, wire
 
@@ -245,17 +244,3 @@ def test_every_strategy_of_the_exchange_says_that_it_needs_horovod(kind, monkeyp
         reduction.start(section)
     with pytest.raises(InputError, match="ways 2 needs Horovod, which exchanges no tensors of JAX: set it to 1"):
         reduction.start(training(split={"ways": 2}))
-
-
-@pytest.mark.parametrize(
-    ("choice", "message"),
-    [
-        ({"grouping": "list"}, "go together"),
-        ({"group_list": [["*"]]}, "go together"),
-        ({"groups": 0, "grouping": "layer"}, "tensor by tensor"),
-        ({"groups": 0, "contiguous": True}, "tensor by tensor"),
-    ],
-)
-def test_choices_that_do_not_go_together(choice, message):
-    with pytest.raises(ValueError, match=message):
-        Allreduce.model_validate(choice)
