@@ -28,6 +28,7 @@ from train.experiment.exchange import Allreduce
 from train.experiment.registry import kinds, strategy
 from train.experiment.sections import Training
 from train.optimization import losses, precision
+from train.optimization.gradients import Accumulation
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction, wire
@@ -104,16 +105,17 @@ def configured(choice, **sections):
     return Training.model_validate(given | sections)
 
 
-def train(choice, model, read, **sections):
-    """(weights, rows, the optimizer and the exchange) after STEPS steps."""
+def train(choice, model, read, steps=STEPS, **sections):
+    """(weights, rows, the optimizer and the exchange) after some steps."""
     config = configured(choice, **sections)
     optimizer = precision.with_loss_scale(LarsAdam(config.optimizer), config)
     exchange = make_exchange(config.exchange, reduction.rank(), reduction.size())
     exchange.begin(model, optimizer)
     exchange.restore(exchange.blank_state(), [], resumed=False)
-    step = make_step(model, optimizer, config, exchange)
-    plan = EpochPlan(epoch=0, first_step=1, steps=STEPS, ranks=reduction.size())
-    rows = list(train_epoch(step, read, config, plan, exchange=exchange))
+    accumulation = Accumulation(model, optimizer, config) if config.accumulate > 1 else None
+    step = make_step(model, optimizer, config, exchange, accumulation)
+    plan = EpochPlan(epoch=0, first_step=1, steps=steps, ranks=reduction.size())
+    rows = list(train_epoch(step, read, config, plan, exchange=exchange, accumulation=accumulation))
     return [weight.numpy() for weight in model.trainable_variables], rows, optimizer, exchange
 
 

@@ -7,10 +7,8 @@ import pytest
 import tensorflow as tf
 from needs_kind import needs
 
-from train.experiment.sections import Training
-from train.optimization import precision
 from train.optimization.gradients import Accumulation
-from train.optimization.loop import EpochPlan, make_step, train_epoch
+from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction
 
@@ -28,21 +26,6 @@ def single_samples():
         yield from zip(tf.split(x, PARTS), tf.split(y, PARTS), strict=True)
 
 
-def configured(**sections):
-    tree = exchange_ranks.configured({}).model_dump()
-    return Training.model_validate(tree | sections)
-
-
-def trained(config, model, batches, steps=exchange_ranks.STEPS):
-    """(rows, optimizer) after `steps` updates of `model`."""
-    optimizer = precision.with_loss_scale(LarsAdam(config.optimizer), config)
-    optimizer.build(model.trainable_variables)
-    accumulation = Accumulation(model, optimizer, config) if config.accumulate > 1 else None
-    step = make_step(model, optimizer, config, accumulation=accumulation)
-    plan = EpochPlan(epoch=0, first_step=1, steps=steps, ranks=1)
-    return list(train_epoch(step, batches, config, plan, accumulation=accumulation)), optimizer
-
-
 def assert_same_weights(one, other, tolerance=2e-6):
     for ours, theirs in zip(one.trainable_variables, other.trainable_variables, strict=True):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=tolerance)
@@ -52,32 +35,28 @@ def assert_same_weights(one, other, tolerance=2e-6):
 def test_four_batches_of_one_are_a_batch_of_four(exchange):
     """And so four ranks of one batch each, which `test_reduction` compares with a batch of four."""
     parts, whole = exchange_ranks.small_model(seed=0), exchange_ranks.small_model(seed=0)
-    rows, _ = trained(configured(exchange=exchange, accumulate=PARTS), parts, single_samples())
-    wanted, _ = trained(configured(exchange=exchange), whole, exchange_ranks.batches())
+    _, rows, *_ = exchange_ranks.train(exchange, parts, single_samples(), accumulate=PARTS)
+    _, wanted, *_ = exchange_ranks.train(exchange, whole, exchange_ranks.batches())
     assert_same_weights(parts, whole)
     for key in ("huber", "l2", "grad_norm"):
         np.testing.assert_allclose([row[key] for row in rows], [row[key] for row in wanted], rtol=1e-5)
 
 
-def test_a_row_counts_all_batches_of_the_step():
-    rows, _ = trained(configured(accumulate=PARTS, batch_size=1), exchange_ranks.small_model(), single_samples())
+def test_a_row_counts_all_batches_of_the_step_and_the_rate_is_that_of_as_many_ranks():
+    sections = {"accumulate": PARTS, "batch_size": 1, "schedule": {"warmup_epochs": 0}}
+    _, rows, *_ = exchange_ranks.train({}, exchange_ranks.small_model(), single_samples(), **sections)
     for number, row in enumerate(rows, start=1):
         assert row["step"] == number
+        assert row["lr"] == pytest.approx(PARTS * exchange_ranks.RATE)
         assert row["samples_per_s"] == pytest.approx(PARTS / row["step_s"])
         assert row["data_s"] + row["compute_s"] < row["step_s"]
-
-
-def test_the_rate_scales_as_with_as_many_ranks():
-    schedule = {"warmup_epochs": 0}
-    rows, _ = trained(configured(accumulate=PARTS, schedule=schedule), exchange_ranks.small_model(), single_samples())
-    assert rows[0]["lr"] == pytest.approx(PARTS * exchange_ranks.RATE)
 
 
 def test_moving_averages_are_those_of_as_many_ranks():
     """Ranks start from the same average, and average what each makes of it."""
     layers = [keras.layers.BatchNormalization(momentum=0.8), keras.layers.Conv2D(1, 1)]
     model = keras.Sequential([keras.Input((6, 8, 2)), *layers])
-    config = configured(accumulate=2)
+    config = exchange_ranks.configured({}, accumulate=2)
     optimizer = LarsAdam(config.optimizer)
     optimizer.build(model.trainable_variables)
     accumulation = Accumulation(model, optimizer, config)
@@ -102,10 +81,10 @@ def test_a_batch_that_is_not_finite_skips_the_whole_update_and_no_other():
                 yield pair
 
     # The model stays float32: a loss scale of a power of two changes no bit.
-    config = configured(accumulate=PARTS, precision={"compute": "mixed_float16", "initial_loss_scale": 1024.0})
+    scaled = {"accumulate": PARTS, "precision": {"compute": "mixed_float16", "initial_loss_scale": 1024.0}}
     model, wanted = exchange_ranks.small_model(seed=0), exchange_ranks.small_model(seed=0)
-    rows, optimizer = trained(config, model, poisoned())
-    trained(config, wanted, without_the_second(), steps=exchange_ranks.STEPS - 1)
+    _, rows, optimizer, _ = exchange_ranks.train({}, model, poisoned(), **scaled)
+    exchange_ranks.train({}, wanted, without_the_second(), steps=exchange_ranks.STEPS - 1, **scaled)
     assert [row["loss_scale"] for row in rows] == [1024, 1024, 512, 512, 512]
     assert int(optimizer.iterations) == exchange_ranks.STEPS - 1
     assert_same_weights(model, wanted, tolerance=1e-7)

@@ -30,14 +30,6 @@ def reference(weights, gradients, config, rate):
     return weights
 
 
-def problem():
-    rng = np.random.default_rng(7)
-    shapes = [(3, 3, 2, 4), (4,), (5, 2)]
-    weights = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
-    gradients = [[10.0**k * rng.normal(size=shape).astype(np.float32) for shape in shapes] for k in (-2, 0, 3, 1)]
-    return weights, gradients
-
-
 def run(optimizer, weights, gradients):
     variables = [keras.Variable(w) for w in weights]
     optimizer.build(variables)
@@ -51,36 +43,13 @@ def run(optimizer, weights, gradients):
     ("lars", "trust"), [("before", 0.3), ("before", 0.02), ("after", 0.3), ("after", 0.02), ("none", 1)]
 )
 def test_follows_the_algorithm(lars, trust, layer_rates):
-    weights, gradients = problem()
+    rng, shapes = np.random.default_rng(7), [(3, 3, 2, 4), (4,), (5, 2)]
+    weights = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    gradients = [[10.0**k * rng.normal(size=shape).astype(np.float32) for shape in shapes] for k in (-2, 0, 3, 1)]
     config = Optimizer(learning_rate=0.05, lars=lars, lars_trust=trust, layer_rates=layer_rates)
     result = run(LarsAdam(config), weights, gradients)
     for a, b in zip(result, reference(weights, gradients, config, 0.05), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=3e-6)  # 1 − β₂ᵗ in float32
-
-
-def test_without_lars_is_keras_adam():
-    weights, gradients = problem()
-    result = run(LarsAdam(Optimizer(learning_rate=0.01, lars="none", epsilon=1e-12)), weights, gradients)
-    adam = run(keras.optimizers.Adam(0.01, 0.9, 0.999, 1e-12), weights, gradients)
-    for a, b in zip(result, adam, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-
-
-def relative_steps(weights, result):
-    return [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(result, weights, strict=True)]
-
-
-def test_adam_cancels_what_stands_before_it_and_not_what_stands_behind():
-    """A trust ten times smaller: behind Adam a step ten times shorter, before Adam the same step."""
-    weights, gradients = problem()
-
-    def steps(lars, trust):
-        config = Optimizer(learning_rate=0.1, lars=lars, lars_trust=trust)
-        return relative_steps(weights, run(LarsAdam(config), weights, gradients))
-
-    for index in (0, 2):
-        assert steps("before", 0.01)[index] == pytest.approx(steps("before", 0.1)[index], rel=1e-3)
-        assert steps("after", 0.01)[index] == pytest.approx(0.1 * steps("after", 0.1)[index], rel=0.05)
 
 
 @pytest.mark.parametrize("lars", ["before", "after"])

@@ -12,7 +12,6 @@ from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from train.experiment.sections import Training
-from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction
 from train.ranks.exchange import make_exchange
@@ -110,11 +109,7 @@ def test_with_local_sgd_the_time_of_a_synchronisation_is_not_in_the_rest(monkeyp
 
     reduction.start()
     monkeypatch.setattr(LocalSGDExchange, "synchronise", slow)
-    config, model = exchange_ranks.configured(LOCAL), exchange_ranks.small_model()
-    optimizer, exchange = LarsAdam(config.optimizer), make_exchange(config.exchange)
-    exchange.begin(model, optimizer)
-    step = make_step(model, optimizer, config, exchange)
-    rows = list(train_epoch(step, exchange_ranks.batches(), config, EpochPlan(0, 1, 5, 1), exchange=exchange))
+    _, rows, *_ = exchange_ranks.train(LOCAL, exchange_ranks.small_model(), exchange_ranks.batches())
     keys = list(rows[0])
     assert keys[keys.index("compute_s") :] == ["compute_s", "sync_s", "misc_s", "samples_per_s"]
     for row, due in zip(rows, (False, True, False, True, True), strict=True):  # every second, and the epoch's last
