@@ -11,13 +11,12 @@ from tiny import lines
 
 CORE = (
     "input/test_batches.py",
-    "input/test_selection.py",
     "optimization/test_accumulation.py",
     "optimization/test_loop.py",
     "ranks/test_grouping.py",
     "ranks/test_reduction.py",
     "scaling/test_division.py",
-    "scaling/test_strategy.py",
+    "scaling/test_model.py",
     "staging/test_stage.py",
 )
 

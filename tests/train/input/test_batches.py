@@ -1,5 +1,7 @@
-"""Batches: their order, augmentation and noise, what is read ahead, and samples that are refused."""
+"""Batches: their order, augmentation and noise, what is read ahead, samples that are refused, and shares of ranks."""
 
+import gc
+import threading
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,10 +17,13 @@ from namsa.dataset import listing, records
 from namsa.dataset.indexed import IndexedSamples
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
+from train.execution.tensorflow import host_tensor
 from train.experiment import symmetries
 from train.experiment.experiment import Experiment
 from train.input.batches import batches, kept_window_bytes, read_batch
 from train.input.normalisation import normalise, record_symmetries
+from train.input.readahead import Buffers, ahead
+from train.input.selection import epoch_share, limit
 from train.input.views import ReadCache, mean_target
 from train.optimization import precision
 
@@ -35,12 +40,6 @@ class Watched(Memory):
     def view(self, sample_id, check=False):
         self.opened.append((sample_id, check))
         return super().view(sample_id, check)
-
-
-def mirrored(record, symmetry):
-    cbed = record.cbed.reshape(*SCAN, *DETECTOR)
-    patterns, density = symmetries.apply(symmetry, record_symmetries(record), cbed, record.density)
-    return replace(record, cbed=patterns.reshape(record.cbed.shape), density=density)
 
 
 def test_batches_come_in_order_whole_and_as_loaded():
@@ -90,7 +89,10 @@ def test_augmented_batches_are_symmetries_of_the_sample():
     data, entries = dataset(1)
     job = experiment(inputs={"augment": True})
     with data.view(entries[0].id) as record:
-        expected = [normalise(mirrored(record, symmetry), job.training.inputs) for symmetry in range(4)]
+        of, cbed = record_symmetries(record), record.cbed.reshape(*SCAN, *DETECTOR)
+        turned = [symmetries.apply(symmetry, of, cbed, record.density) for symmetry in range(4)]
+        mirrored = [replace(record, cbed=x.reshape(record.cbed.shape), density=y) for x, y in turned]
+        expected = [normalise(each, job.training.inputs) for each in mirrored]
     drawn = set()
     for epoch in range(16):
         ((x, y),) = batches(data, entries, job, epoch)
@@ -133,12 +135,13 @@ def test_refuses_samples_of_another_shape_or_more_digits():
         list(batches(Memory({"sample-00": bytes(records.encode(other))}), entries, experiment(), epoch=0))
 
 
-def test_refuses_to_draw_noise_on_noise():
+@pytest.mark.parametrize("name", ["electrons_per_pattern", "dose_electrons_per_angstrom2"])
+def test_refuses_to_draw_noise_on_noise(name):
     noisy = sample(0)
-    noisy.provenance["detector"] = {"electrons_per_pattern": 800.0}
+    noisy.provenance["detector"] = {"shape": [50, 60], name: 800.0}
     data, entries = Memory({"sample-00": bytes(records.encode(noisy, "float32"))}), dataset(1)[1]
     assert len(list(batches(data, entries, experiment(), epoch=0))) == 1
-    with pytest.raises(InputError, match="have the noise of detector.electrons_per_pattern=800 already"):
+    with pytest.raises(InputError, match=f"have the noise of detector.{name}=800 already.*unset"):
         list(batches(data, entries, experiment(inputs={"dose_electrons_per_pattern": 400.0}), epoch=0))
 
 
@@ -222,3 +225,130 @@ def test_a_batch_has_the_bytes_of_samples_by_number(tmp_path, monkeypatch):
         batch = read_batch(data, entries, job, 0, ReadCache())
         for name, stacked in {"cbed": batch.patterns, "scale": batch.scale, "density": batch.density}.items():
             assert np.stack([item[name] for item in items]).tobytes() == stacked.tobytes()
+
+
+# ---- What is read ahead ----------------------------------------------------------------------------------------------
+
+
+def test_a_tensor_is_the_arrays_memory_and_keeps_it():
+    buffers = Buffers()
+    array = buffers.empty((3, 5), np.float16)
+    array[...] = 1.5
+    tensor = host_tensor(array)
+    array[1, 2] = 7
+    assert tensor.numpy()[1, 2] == 7
+    del array
+    others = [buffers.empty((3, 5), np.float16) for _ in range(4)]
+    for other in others:
+        other[...] = 0
+    assert tensor.numpy()[1, 2] == 7
+
+
+def test_memory_goes_round_once_its_tensor_is_gone():
+    buffers = Buffers()
+    first, other = buffers.empty((7, 11), np.float32), buffers.empty((7, 11), np.float32)
+    address, taken = first.ctypes.data, other.ctypes.data
+    assert address != taken
+    assert address % 64 == taken % 64 == 0
+    tensor = host_tensor(first)
+    del first
+    assert buffers.empty((7, 11), np.float32).ctypes.data != address
+    del tensor
+    gc.collect()
+    again = [buffers.empty((11, 7), np.float32) for _ in range(2)]
+    assert address in [array.ctypes.data for array in again]
+    assert taken not in [array.ctypes.data for array in again]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_results_come_in_order_and_no_more_is_begun_than_may_wait(threads):
+    begun, taken = [], []
+
+    def work(item):
+        begun.append(item)
+        assert item < len(taken) + 1 + 4
+        return -item
+
+    for result in ahead(work, range(20), threads, waiting=4):
+        taken.append(result)
+    assert taken == [-item for item in range(20)]
+    assert sorted(begun) == list(range(20))
+
+
+def test_an_error_comes_in_its_turn():
+    def work(item):
+        if item == 2:
+            raise OSError("unreadable")
+        return item
+
+    results = ahead(work, range(9), 2, 3)
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(OSError, match="unreadable"):
+        next(results)
+
+
+def test_closing_leaves_no_thread_at_work():
+    begun, go_on = [], threading.Event()
+
+    def work(item):
+        begun.append(item)
+        assert go_on.wait(10)
+        return item
+
+    results = ahead(work, range(100), 2, 8)
+    threading.Timer(0.1, go_on.set).start()
+    next(results)
+    results.close()
+    done = len(begun)
+    assert done <= 9
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
+
+
+# ---- Shares of an epoch ----------------------------------------------------------------------------------------------
+
+
+def test_shares_cover_an_epoch_once_in_an_order_of_its_own():
+    entries = dataset(13)[1]
+    shares = [epoch_share(entries, 7, 2, rank, 3, 4) for rank in range(3)]
+    ids = [entry.id for share in shares for entry in share]
+    assert [len(share) for share in shares] == [4, 4, 4]
+    assert len(set(ids)) == 12
+    assert shares[1] == epoch_share(entries, 7, 2, 1, 3, 4)
+    assert shares[1] != epoch_share(entries, 7, 3, 1, 3, 4)
+    assert shares[1] != epoch_share(entries, 8, 2, 1, 3, 4)
+    left_out = set()
+    for epoch in range(12):
+        taken = {entry.id for rank in range(3) for entry in epoch_share(entries, 7, epoch, rank, 3, 4)}
+        left_out |= {entry.id for entry in entries} - taken
+    assert len(left_out) > 3
+
+
+def test_fewer_samples_are_among_more_in_their_order():
+    _, entries = dataset(12)
+    chosen = [limit(entries, count) for count in (3, 6, 12, None)]
+    assert [len(each) for each in chosen] == [3, 6, 12, 12]
+    assert {entry.id for entry in chosen[0]} < {entry.id for entry in chosen[1]}
+    for each in chosen:
+        assert each == [entry for entry in entries if entry in each]
+    assert chosen[0] == limit(entries[::-1], 3)[::-1]  # whatever the order of the list
+    assert chosen[1] not in (entries[:6], entries[6:])
+
+
+def test_two_ranks_take_together_what_one_takes_alone():
+    entries = dataset(8)[1]
+    alone = epoch_share(entries, 1, 0, 0, 1, 8)
+    first, second = (epoch_share(entries, 1, 0, rank, 2, 4) for rank in (0, 1))
+    assert [entry for pair in zip(first, second, strict=True) for entry in pair] == alone
+
+
+def test_ranks_that_take_over_an_epoch_take_what_is_left_of_it():
+    entries = list("abcdefghijklm")
+    before = [epoch_share(entries, 3, 1, rank, 2, 6) for rank in range(2)]  # two ranks, batches of two, one step
+    taken = [entry for share in before for entry in share[:2]]
+    after = [epoch_share(entries, 3, 1, rank, 3, 3, len(taken)) for rank in range(3)]
+    left = [entry for share in after for entry in share]
+    assert len(left) == 9
+    assert not set(taken) & set(left)
+    assert set(taken) | set(left) == set(entries)
+    again = [epoch_share(entries, 3, 1, rank, 2, 4, len(taken)) for rank in range(2)]
+    assert again == [share[2:] for share in before]

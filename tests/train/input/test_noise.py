@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from namsa.errors import InputError
 from train.input import fast_noise, noise
 
 
@@ -49,12 +48,6 @@ def test_a_dose_is_itself_or_even_in_the_logarithm():
     assert drawn.max() <= 5
     assert np.histogram(drawn, 4, (1, 5))[0] == pytest.approx(500, abs=100)
     assert noise.draw_electrons((10.0, 1e5), 1, 0) != noise.draw_electrons((10.0, 1e5), 1, 1)
-
-
-@pytest.mark.parametrize("name", ["electrons_per_pattern", "dose_electrons_per_angstrom2"])
-def test_refuses_patterns_that_are_noisy_already(name):
-    with pytest.raises(InputError, match=f"have the noise of detector.{name}=800 already.*unset"):
-        noise.check_noiseless({"detector": {"shape": [50, 60], name: 800.0}})
 
 
 @pytest.mark.parametrize("mean", [0.003, 0.11, 0.7, 2.505, 3.999, 4.001, 6.0, 12.0, 150.0])

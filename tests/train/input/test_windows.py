@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from synthetic import Memory, dataset, experiment
+from synthetic import Memory
 
 from namsa import Sample
-from namsa.config.loading import config_hash
 from namsa.dataset import records
 from namsa.dataset.entry import Entry
 from namsa.pixels import density_grid, scan_grid
@@ -132,16 +131,6 @@ def test_imperfections_come_before_the_noise_and_depend_on_sample_and_epoch():
     np.testing.assert_allclose(counts, np.round(counts), atol=1e-3)
     clean = expected.sum() * 1000
     assert abs(counts.sum() - clean) < 5 * np.sqrt(clean)
-
-
-def test_without_the_section_nothing_changes():
-    assert config_hash(job((12, 12))) == config_hash(job((12, 12), imperfections=None))
-    data, entries = dataset(2)
-    for inputs in ({"augment": True}, {"dose_electrons_per_pattern": 50.0}):
-        one = list(batches(data, entries, experiment(inputs=inputs), 1))
-        none_drawn = list(batches(data, entries, experiment(inputs=inputs | {"imperfections": None}), 1))
-        for a, b in zip(one, none_drawn, strict=True):
-            np.testing.assert_array_equal(a[0], b[0])
 
 
 def test_refuses_imperfections_without_margins_or_on_noise():

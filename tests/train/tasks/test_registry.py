@@ -1,7 +1,11 @@
-"""What the registry says of each task."""
+"""What the registry says of each task, and networks of one that are taken for those of another."""
 
+import re
+
+import numpy as np
 import pytest
 
+from train.__main__ import main
 from train.apply.card import TaskCard, card_of
 from train.tasks import registry
 from train.tasks.registry import TASKS
@@ -14,6 +18,23 @@ def test_networks_of_every_task_are_reported_packed_and_applied(task):
     assert isinstance(report_of(task), RunReport)
     assert isinstance(card_of(task), TaskCard)
     assert all(callable(function_of(task, command)) for command in commands_of(task))
+
+
+@pytest.mark.parametrize(
+    ("asked", "network", "message"),
+    [
+        ("reconstruct", "5mrad-segment", "segment, and a density is asked for: .*, or use python -m train segment"),
+        ("classify", "20mrad-fast", "density, and classes are asked for: .*, or use python -m train reconstruct"),
+        ("segment", "5mrad-classify", "classify, and classes of positions are asked for: .* python -m train classify"),
+        ("embed", "20mrad-fast", "density, and latent numbers are asked for"),
+        ("estimate", "8mrad-embed", "embed, and estimates are asked for"),
+    ],
+)
+def test_a_network_of_another_task_is_refused(asked, network, message, tmp_path, capsys):
+    np.save(tmp_path / "scan.npy", np.zeros((2, 2, 8, 8)))
+    files = [str(tmp_path / "scan.npy"), "--out", str(tmp_path / "out.h5")]
+    assert main([asked, *files, "--checkpoint", f"200kv-{network}"]) == 2
+    assert re.search(f"is a network for training.task {message}", capsys.readouterr().err)
 
 
 def test_what_a_task_lacks_is_none():

@@ -2,7 +2,7 @@
 
 import json
 import re
-from contextlib import closing
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 
 import h5py
@@ -29,7 +29,7 @@ from train.tasks import task_of
 from train.tasks.classify.application import classify
 from train.tasks.classify.card import CARD
 from train.tasks.classify.figure import class_figure
-from train.tasks.classify.potential_clusters import Clusters
+from train.tasks.classify.potential_clusters import WIDTHS_ANGSTROM, Clusters, find_clusters, surroundings
 from train.tasks.classify.report import REPORT
 
 NETWORK = {"kind": "resnet50", "input_shape": [1, 32, 48], "classes": 2, "units": [1, 1], "width": 4}
@@ -98,13 +98,6 @@ def test_a_resumed_job_validates_to_the_same_bits_and_stops_where_the_other_does
     for _ in range(2):  # a job that is started again has nothing left to train
         train(config, ["training.validation.stop_at=1"], stopped)
         assert [row["step"] for row in rows(stopped)] == [1, 2, 3, 4]
-
-
-def test_a_feed_forward_network_learns_the_classes_of_patterns(config):
-    network = "{kind: vgg, input_shape: [1, 32, 48], classes: 2, filters: [[4], [4, 8]], kernels: [3, 3], dense: [8]}"
-    train(config, [f"network={network}", "training.epochs=6"], config.parent / "vgg")
-    losses = [row["cross_entropy"] for row in rows(config.parent / "vgg")]
-    assert np.mean(losses[-4:]) < np.mean(losses[:4])
 
 
 def test_held_out_positions_are_never_trained_on(run_dir, config):
@@ -225,19 +218,12 @@ def test_many_classes_are_drawn_and_reported(tmp_path, evaluation):
     assert "The most frequent errors, dev" in REPORT.part(tmp_path).results
 
 
-def test_a_network_of_densities_classifies_nothing(tmp_path, capsys):
-    scan, out = tmp_path / "scan.npy", tmp_path / "classes.h5"
-    np.save(scan, np.zeros((2, 2, 8, 8)))
-    assert command(["classify", str(scan), "--checkpoint", "200kv-20mrad-fast", "--out", str(out)]) == 2
-    assert "is a network for training.task density, and classes are asked for" in capsys.readouterr().err
-
-
 def test_a_network_of_classes_reconstructs_nothing(run_dir, config, capsys):
     assert command(["calibrate", str(run_dir)]) == 2
     assert "is a network for training.task classify, and a density is asked for" in capsys.readouterr().err
 
 
-def test_a_packed_run_classifies_without_its_dataset(run_dir, evaluation, tmp_path, capsys):
+def test_a_packed_run_classifies_without_its_dataset(run_dir, evaluation, tmp_path):
     model, card, weights = pack_run(run_dir, tmp_path / "net", "error")
     assert model.experiment.training.classify.classes == ("4", "8")
     assert "to the thickness in Å at each position, and of the scan by their vote: one of 4, 8." in card
@@ -257,12 +243,6 @@ def test_a_packed_run_classifies_without_its_dataset(run_dir, evaluation, tmp_pa
     for split, row in evaluation["by_split"].items():  # the baseline does not depend on the weights
         assert f"| {split} | " in card
         assert f"| {row['baseline_balanced_accuracy']:.3f} |" in card
-    np.save(tmp_path / "scan.npy", patterns)
-    capsys.readouterr()
-    out = str(tmp_path / "out.h5")
-    assert command(["segment", str(tmp_path / "scan.npy"), "--checkpoint", str(tmp_path / "net"), "--out", out]) == 2
-    error = capsys.readouterr().err
-    assert error.endswith("asked for: give another --checkpoint, or use python -m train classify\n")
 
 
 def test_names_of_classes_are_neither_markdown_nor_html(run_dir, evaluation):
@@ -273,3 +253,71 @@ def test_names_of_classes_are_neither_markdown_nor_html(run_dir, evaluation):
     assert "&lt;b&gt;\\|x" in lines
     assert "<" not in lines
     assert "that training draws" not in lines  # neither noise nor imperfections
+
+
+# ---- Clusters of the potential around the probe ----------------------------------------------------------------------
+
+EXTENT, SHAPE = (6.0, 8.0), (40, 64)
+PIXEL = np.divide(EXTENT, SHAPE)
+
+
+def record(potential, positions):
+    provenance = {"extent_angstrom": list(EXTENT), "grid_shape": list(SHAPE), "scan_shape": [1, len(positions)]}
+    positions = np.array(positions, float)
+    header = {"provenance": provenance}
+    return SimpleNamespace(header=header, projected_potential=potential, positions_angstrom=positions)
+
+
+def gaussian(centre, width):
+    """A periodic Gaussian of integral 100 V·Å³ on the grid."""
+    axes = []
+    for n, pixel, extent, at in zip(SHAPE, PIXEL, EXTENT, centre, strict=True):
+        distance = np.arange(n)[:, None] * pixel - at + extent * np.arange(-8, 9)
+        axes.append(np.exp(-(distance**2) / (2 * width**2)).sum(axis=1) / (width * np.sqrt(2 * np.pi)))
+    return (100 * np.outer(*axes)).astype(np.float32)
+
+
+def test_a_blurred_gaussian_is_a_wider_one_across_the_cells_borders():
+    probes = np.array([(0.0, 0.0), (5.7, 0.25), (3.0, 4.0)])  # on pixels
+    found = surroundings(record(gaussian((0.3, 0.5), 0.4), probes))
+    row, column = (probes / PIXEL).round().astype(int).T
+    for index, width in enumerate(WIDTHS_ANGSTROM):
+        expected = gaussian((0.3, 0.5), np.hypot(0.4, width))[row, column]
+        np.testing.assert_allclose(found[:, index], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_a_mirrored_specimen_has_the_same_surroundings():
+    potential = gaussian((1.5, 2.0), 0.3) + 2 * gaussian((3.0, 5.0), 0.3)
+    mirrored = np.roll(potential[::-1], 1, axis=0)  # y becomes −y
+    positions = np.array([(1.2, 2.25), (4.5, 0.5)])
+    expected = surroundings(record(potential, positions))
+    np.testing.assert_allclose(surroundings(record(mirrored, positions * (-1, 1))), expected, atol=1e-6)
+
+
+class Samples:
+    """An atom of a strength in each sample, with positions on it and far from it."""
+
+    def __init__(self, strengths):
+        positions = [(3.0, 4.0), (3.0, 4.05), (0.0, 0.0), (0.1, 0.0)]
+        self.records = {str(n): record(s * gaussian((3, 4), 0.3), positions) for n, s in enumerate(strengths)}
+        self.entries = [SimpleNamespace(id=name) for name in self.records]
+
+    @contextmanager
+    def view(self, sample_id, check=False):
+        yield self.records[sample_id]
+
+
+def test_clusters_are_in_the_order_of_the_potential_at_the_probe():
+    samples = Samples([1, 2, 4])
+    found = find_clusters(samples, samples.entries, 6, seed=1)
+    classes = np.array([found.nearest(each) for each in samples.records.values()])
+    assert classes[:, 0].tolist() == classes[:, 1].tolist() == [3, 4, 5]
+    assert sorted(classes[:, 2].tolist()) == sorted(classes[:, 3].tolist()) == [0, 1, 2]
+    np.testing.assert_array_equal(find_clusters(samples, samples.entries, 6, seed=1).centres, found.centres)
+
+
+@pytest.mark.parametrize(("strengths", "clusters"), [([1, 2], 9), ([0, 0, 0], 2), ([], 2)])
+def test_surroundings_that_do_not_form_the_clusters_are_refused(strengths, clusters):
+    samples = Samples(strengths)
+    with pytest.raises(InputError, match=f"do not form {clusters} clusters: lower network.classes"):
+        find_clusters(samples, samples.entries, clusters, seed=1)

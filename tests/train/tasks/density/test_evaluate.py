@@ -7,12 +7,13 @@ import ase
 import numpy as np
 import pytest
 import thread_ranks
+from synthetic import DETECTOR, sample
+from synthetic import TARGET as SHAPE
 
 from namsa.config.instrument import Target
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import decode, encode
 from namsa.pixels import PixelGrid
-from namsa.sample import Sample
 from train.experiment.inputs import Inputs
 from train.experiment.sections import Loss
 from train.measure import atomic_columns
@@ -20,8 +21,8 @@ from train.measure.metrics import NAMES, image_metrics
 from train.ranks.protocol import Alone
 from train.tasks.density.evaluate import HeldOut, evaluate, predictor
 from train.tasks.density.pictures import read_predictions
+from train.tasks.density.summary import PICTURES, by_condition, choose, summarise
 
-SHAPE, DETECTOR, PROBES = (8, 12), (6, 10), 4
 TRAINING = SimpleNamespace(
     batch_size=2,
     inputs=Inputs(density_scale_e_per_angstrom2=4.0),
@@ -40,23 +41,11 @@ ENTRIES = [entry(m, t, s) for m, s in (("MgO", "test"), ("Si", "dev"), ("Cu", "t
 
 
 def record(of):
-    rng = np.random.default_rng(len(of.id) + int(of.thickness_angstrom) + ord(of.material[0]))
-    provenance = {
-        "split": "train",  # of the manifest at the time of simulation
-        "thickness_angstrom": of.thickness_angstrom + 0.5,
-        "energy_ev": 200e3,
-        "semiangle_mrad": 3.0,
-        "extent_angstrom": [8.0, 12.0],
-        "positions_angstrom": [[float(n), 0.0] for n in range(PROBES)],
-        "scan_shape": [2, 2],
-        "detector_sampling_mrad": [1.0, 1.0],
-        "detector_origin_mrad": [-2.5, -4.5],
-        "grid_shape": list(SHAPE),
-        "density_sampling_angstrom": [1.0, 1.0],
-        "density_origin_angstrom": [0.0, 0.0],
-    }
-    cbed, density = rng.random((PROBES, *DETECTOR)).astype("f4"), rng.random(SHAPE).astype("f4") * 5
-    return decode(encode(Sample(cbed, density, density, provenance), "float32"))
+    """Of four probes; its split is that of the manifest at the time of simulation."""
+    seed = len(of.id) + int(of.thickness_angstrom) + ord(of.material[0])
+    beam = {"energy_ev": 200e3, "semiangle_mrad": 3.0}
+    made = sample(seed, (2, 2), SHAPE, split="train", thickness_angstrom=of.thickness_angstrom + 0.5, **beam)
+    return decode(encode(made, "float32"))
 
 
 class Dataset:
@@ -138,9 +127,9 @@ def test_predictions_hold_arrays_and_facts_without_pickles(tmp_path):
         assert np.array_equal(picture.truth, stored.density)
         assert np.array_equal(picture.prediction, stored.density / 2)
         assert np.allclose(picture.position_averaged, stored.cbed.mean(axis=0))
-        probes = [int(y) for y, _ in picture.facts["probes_angstrom"]]
+        probes = [2 * (y > 0) + (x > 0) for y, x in picture.facts["probes_angstrom"]]
         assert np.array_equal(picture.patterns, stored.cbed[probes])
-        assert picture.facts["density_frame"] == ([1.0, 1.0], [0.0, 0.0])
+        assert picture.facts["density_frame"] == ([0.75, 0.75], [0.0, 0.0])
         assert picture.facts["r_factor"] == pytest.approx(0.5)
     assert not list(tmp_path.glob(".*"))
 
@@ -152,7 +141,7 @@ def test_predictor_undoes_the_normalisation_and_drops_nothing_out(data_format):
 
     stored = record(ENTRIES[0])
     axis = 3 if data_format == "channels_last" else 1
-    x = keras.Input((*DETECTOR, PROBES) if axis == 3 else (PROBES, *DETECTOR))
+    x = keras.Input((*DETECTOR, 4) if axis == 3 else (4, *DETECTOR))
     y = keras.layers.Lambda(lambda x: keras.ops.mean(x, axis=axis, keepdims=True))(keras.layers.Dropout(0.9)(x))
     inputs = Inputs(layout="detector", power=1.0, density_scale_e_per_angstrom2=3.0)
     densities = predictor(keras.Model(x, y), inputs, data_format)([stored, stored])
@@ -165,9 +154,9 @@ def test_columns_are_measured_where_the_atoms_are_known(tmp_path):
         """One column at a maximum of the density, for all materials but one."""
         if of.material == "Si":
             return None
-        places, _ = atomic_columns.local_maxima(record(of).density, PixelGrid((1.0, 1.0), (0.0, 0.0)))
-        y, x = min(places, key=lambda place: np.hypot(*(place - (4, 6))))
-        return ase.Atoms("Cu", positions=[(x, y, 0)], cell=(12, 8, 5), pbc=True)
+        places, _ = atomic_columns.local_maxima(record(of).density, PixelGrid((0.75, 0.75), (0.0, 0.0)))
+        y, x = min(places, key=lambda place: np.hypot(*(place - (3, 4.5))))
+        return ase.Atoms("Cu", positions=[(x, y, 0)], cell=(9, 6, 5), pbc=True)
 
     result = run(ENTRIES, tmp_path, atoms_of=atoms_of)
     for row in result["samples"]:
@@ -180,3 +169,77 @@ def test_columns_are_measured_where_the_atoms_are_known(tmp_path):
     assert result["mean_predictor"]["columns_found"] == 0
     assert set(result["mean"]) == {*NAMES, *atomic_columns.NAMES}
     assert set(run(ENTRIES, tmp_path)["mean"]) == set(NAMES)
+
+
+# ---- Means over groups, and the samples that are shown --------------------------------------------------------------
+
+
+def scored(number, material, ssim, split="test", kind="crystal"):
+    return {"id": f"{number:03}", "material": material, "ssim": ssim, "split": split, "conditions": {"kind": kind}}
+
+
+def test_pictures_are_the_worst_the_median_the_best_and_of_many_kinds_and_materials():
+    samples = [scored(n, "common", n / 100) for n in range(60)]
+    samples += [scored(60 + n, f"rare-{n}", 0.7 + n / 100) for n in range(4)]
+    samples += [scored(70 + n, "common", 0.8 + n / 100, kind="twin") for n in range(3)]
+    samples += [scored(90, "dev", 0.0, "dev"), scored(91, "flat", None)]
+    chosen = choose(samples)
+    assert len(chosen) == PICTURES
+    assert chosen[0] == "091"  # an undefined SSIM is worst
+    assert chosen[1] == "000"
+    assert "060" in chosen  # the third material that the worst are of
+    assert "033" in chosen  # rank 34 of 0 ... 67
+    assert chosen[-1] == "072"  # the best
+    assert {"061", "062", "063"} <= set(chosen)
+    assert "090" not in chosen
+    ssims = {row["id"]: row["ssim"] or 0 for row in samples}
+    assert sorted(chosen, key=lambda id: (ssims[id], id != "091")) == chosen
+
+
+def test_the_worst_of_each_kind_is_shown():
+    samples = [scored(n, "common", n / 100) for n in range(60)]
+    samples += [scored(60 + n, "common", 0.4 + n / 1000, kind=f"kind-{n // 4}") for n in range(20)]
+    assert {"060", "064", "068", "072", "076"} <= set(choose(samples))
+
+
+def test_few_samples_are_all_chosen_once():
+    samples = [scored(n, "one", n / 10) for n in range(5)]
+    assert choose(samples) == ["000", "001", "002", "003", "004"]
+    assert choose([]) == []
+
+
+def test_scores_are_told_by_kind_and_by_ranges_of_thickness_and_defocus():
+    rows = []
+    for n in range(30):
+        conditions = {"kind": "twin" if n % 3 else "crystal", "thickness_angstrom": 20.0, "defocus_angstrom": n - 10.0}
+        scores = dict.fromkeys(NAMES, n / 30)
+        facts = {"id": f"{n}", "split": "test", "wanted_thickness_angstrom": 20.0 + n, "conditions": conditions}
+        rows.append(facts | scores | {"mean_predictor": dict.fromkeys(NAMES, 0.0)})
+    ignored = rows[0] | {"split": "dev"}
+    found = by_condition({"split": "test", "samples": [ignored, *rows]})
+    assert [(row["by"], row["group"], row["samples"]) for row in found] == [
+        ("kind", "crystal", 10),
+        ("kind", "twin", 20),
+        ("defocus_angstrom", "-10 to -1", 10),
+        ("defocus_angstrom", "0 to 9", 10),
+        ("defocus_angstrom", "10 to 19", 10),
+    ]  # all have one thickness
+    assert found[2]["ssim"] == pytest.approx(4.5 / 30)
+    assert [row["least_ssim"] for row in found[2:]] == pytest.approx([0, 1 / 3, 2 / 3])
+    earlier = [{name: value for name, value in row.items() if name != "conditions"} for row in rows]
+    assert [row["group"] for row in by_condition({"split": "test", "samples": earlier})] == [
+        "20 to 29",
+        "30 to 39",
+        "40 to 49",
+    ]
+
+
+def test_means_leave_undefined_numbers_out():
+    rows = [
+        {"material": "A", "formula": "A", "space_group": "P1", "split": "test", "wanted_thickness_angstrom": 20.0}
+        | dict.fromkeys(NAMES, value)
+        | {"mean_predictor": dict.fromkeys(NAMES, 1.0)}
+        for value in (2.0, None)
+    ]
+    assert summarise(rows)["mean"] == dict.fromkeys(NAMES, 2.0)
+    assert summarise(rows[1:])["mean"] == dict.fromkeys(NAMES)

@@ -27,6 +27,7 @@ from train.tasks.density.live import next_row, reconstruct_live
 
 SCAN = (52, 36)
 KNOWN = {"beam_intensity": 900.0, "specimen": KnownSpecimen(20.0, "SrTiO3")}
+RAW = {"dtype": "u2", "detector_shape": (4, 4)}
 IMAGES = ("density", "uncertainty", "trust", "bright_field", "mean_pattern")
 
 
@@ -49,10 +50,6 @@ def assert_equal(result, expected, rtol=0.0):
     for name in IMAGES:
         np.testing.assert_allclose(getattr(result, name), getattr(expected, name), rtol=rtol, err_msg=name)
     assert result.pixels == expected.pixels
-
-
-def raw_options(detector=(4, 4)):
-    return {"dtype": "u2", "detector_shape": detector}
 
 
 # ---- Streams --------------------------------------------------------------------------------------------------------
@@ -157,7 +154,7 @@ def test_a_state_of_other_data_or_arguments_is_refused(model, tmp_path):
 
 def test_another_scan_in_the_place_of_an_interrupted_one_is_refused(model, tmp_path):
     state, path = tmp_path / "state.npz", tmp_path / "scan.raw"
-    given = {"scan_shape": SCAN, "state": state, "layout": raw_options(), "wait_s": 0.0, **KNOWN}
+    given = {"scan_shape": SCAN, "state": state, "layout": RAW, "wait_s": 0.0, **KNOWN}
     path.write_bytes(counts().tobytes())
     next(reconstruct_live(path, model, BEAM, **given))
     for row in (0, 14):  # the first one, and one of those that are read again
@@ -185,7 +182,7 @@ def test_a_growing_raw_file_gives_what_the_whole_scan_gives(model, whole, tmp_pa
 
     writer = threading.Thread(target=write)
     writer.start()
-    updates = list(reconstruct_live(path, model, BEAM, scan_shape=SCAN, wait_s=20.0, layout=raw_options(), **KNOWN))
+    updates = list(reconstruct_live(path, model, BEAM, scan_shape=SCAN, wait_s=20.0, layout=RAW, **KNOWN))
     writer.join()
     assert_equal(updates[-1].result, whole)
 
@@ -209,12 +206,12 @@ def test_a_growing_hdf5_file_is_read_while_it_is_written(tmp_path):
 
 def test_a_file_that_stops_growing_is_an_error_that_says_what_to_do(tmp_path):
     counts()[:3].tofile(tmp_path / "scan.raw")
-    source = GrowingFile(tmp_path / "scan.raw", SCAN, BEAM, raw_options(), wait_s=1.0, sleep=lambda _: None)
+    source = GrowingFile(tmp_path / "scan.raw", SCAN, BEAM, RAW, wait_s=1.0, sleep=lambda _: None)
     blocks = source.rows(0)
     assert next(blocks).shape == (3, 36, 4, 4)
     with pytest.raises(WorkError, match="holds 3 of 52 rows, and none was added for 1 s: run the same command again"):
         next(blocks)
-    missing = GrowingFile(tmp_path / "none.raw", SCAN, BEAM, raw_options(), wait_s=1.0, sleep=lambda _: None)
+    missing = GrowingFile(tmp_path / "none.raw", SCAN, BEAM, RAW, wait_s=1.0, sleep=lambda _: None)
     with pytest.raises(InputError, match="there is no file"):
         missing.describe()
 

@@ -1,14 +1,14 @@
 """Embedding of files with an autoencoder of random weights."""
 
 import json
+from dataclasses import replace
 
 import h5py
 import numpy as np
 import pytest
+import small_network
 from small_network import stored, write_run
 
-from namsa import InputError
-from namsa.io.calibration import CalibrationOverrides
 from train.__main__ import main
 from train.apply.models import load_model
 from train.apply.weights import build_loaded
@@ -18,13 +18,7 @@ from train.tasks.embed import application as module
 from train.tasks.embed.application import embed
 
 SCAN, DETECTOR = (5, 7), (4, 6)
-BEAM = CalibrationOverrides(
-    energy_ev=200e3,
-    semiangle_mrad=20.0,
-    scan_step_angstrom=(0.7, 1.3),
-    pixel_mrad=(8.0, 8.0),
-    centre_pixels=(1.5, 2.5),
-)
+BEAM = replace(small_network.BEAM, scan_step_angstrom=(0.7, 1.3), centre_pixels=(1.5, 2.5))
 OPTIONS = (
     "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.7 1.3 --pixel-mrad 8 --centre-pixels 1.5 2.5 "
     "--beam-intensity 1"
@@ -32,18 +26,11 @@ OPTIONS = (
 
 
 def experiment():
-    return Experiment.model_validate(
-        {
-            "name": "small",
-            "microscope": {"energy_ev": 200e3, "semiangle_mrad": 20.0},
-            "scan": {"shape": (6, 6), "step_angstrom": (0.4, 0.4)},
-            "simulation": {"sampling_angstrom": 0.2},
-            "detector": {"shape": DETECTOR, "pixel_mrad": 8.0},
-            "target": {"at": "scan"},
-            "network": {"kind": "cvae", "input_shape": (1, *DETECTOR), "filters": (3,), "hidden": 8, "latent": 3},
-            "training": {"task": "embed", "epochs": 1, "inputs": {"layout": "pattern"}},
-        }
-    )
+    tree = small_network.experiment().model_dump(mode="json", exclude_unset=True)
+    tree["detector"]["shape"] = DETECTOR
+    tree["network"] = {"kind": "cvae", "input_shape": (1, *DETECTOR), "filters": (3,), "hidden": 8, "latent": 3}
+    tree["training"] = {"task": "embed", "epochs": 1, "inputs": {"layout": "pattern"}}
+    return Experiment.model_validate(tree)
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +109,3 @@ def test_what_does_not_fit_is_one_line(run, scan, tmp_path, capsys, options, mes
     assert line.startswith("error: ")
     assert message in line
     assert not (tmp_path / "out.h5").exists()
-
-
-def test_a_network_of_densities_embeds_nothing():
-    with pytest.raises(InputError, match="network for training.task density, and latent numbers are asked for"):
-        embed(np.ones((2, 2, 4, 6)), "200kv-20mrad-fast", BEAM)
