@@ -102,19 +102,8 @@ def test_the_watchdog_of_27600_ranks_says_nothing_false_and_names_the_one_that_i
 
 @pytest.mark.slow
 def test_what_rank_0_does_grows_no_faster_than_the_number_of_ranks(capsys, monkeypatch):
-    arguments = [
-        "rehearse.py",
-        "--json",
-        "--ranks",
-        "6",
-        "1536",
-        "--parts",
-        "start",
-        "agreement",
-        "signal",
-        "preflight",
-    ]
-    monkeypatch.setattr("sys.argv", arguments)
+    parts = ["start", "agreement", "signal", "preflight"]
+    monkeypatch.setattr("sys.argv", ["rehearse.py", "--json", "--ranks", "6", "1536", "--parts", *parts])
     rehearse.main()
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["too_fast"] == []

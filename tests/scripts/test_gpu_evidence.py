@@ -11,15 +11,11 @@ import pytest
 from paths import ROOT
 
 
-def evidence(*words, folder):
-    environment = os.environ | {"PYTHON": sys.executable, "WHEELS": str(folder / "none")}
-    command = ["scripts/gpu_evidence.sh", *words, "--out", folder]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.slow
 def test_a_machine_without_a_gpu_is_described(tmp_path):
-    done = evidence("--parts", "machine", "--rehearse", folder=tmp_path)
+    environment = os.environ | {"PYTHON": sys.executable, "WHEELS": str(tmp_path / "none")}
+    command = ["scripts/gpu_evidence.sh", "--parts", "machine", "--rehearse", "--out", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     machine = json.loads((tmp_path / "gpu.json").read_text())["machine"]
     assert machine["ended"] == "well"

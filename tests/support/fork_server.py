@@ -21,7 +21,7 @@ import socket
 import sys
 import tempfile
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 IMPORTS = ("horovod.tensorflow", "matplotlib.pyplot", "namsa.cli.parser", "train.__main__", "train.main")
 MOST_FILES = 64
@@ -29,28 +29,16 @@ REQUEST_BYTES = 2**20
 SPARE_FD = 200  # above every file descriptor that a command expects
 
 
-class Request(NamedTuple):
-    """A command of `forked_python`.
+def receive(connection: socket.socket) -> dict[str, Any]:
+    """A command of `forked_python`: what follows `python` and all variables, the working directory, and open files.
 
-    Attributes:
-        arguments: What follows `python`.
-        environment: All variables.
-        directory: The working directory.
-        files: The file descriptors received, by the number that each must have.
+    `files` are the descriptors received, by the number that each must have.
     """
-
-    arguments: list[str]
-    environment: dict[str, str]
-    directory: str
-    files: dict[int, int]
-
-
-def receive(connection: socket.socket) -> Request:
     text, descriptors, _, _ = socket.recv_fds(connection, REQUEST_BYTES, MOST_FILES)
     while not text.endswith(b"\n"):
         text += connection.recv(REQUEST_BYTES)
-    values: dict[str, Any] = json.loads(text)
-    return Request(**values | {"files": dict(zip(values["files"], descriptors, strict=True))})
+    request: dict[str, Any] = json.loads(text)
+    return request | {"files": dict(zip(request["files"], descriptors, strict=True))}
 
 
 def serve(listener: socket.socket) -> None:
@@ -74,7 +62,7 @@ def serve(listener: socket.socket) -> None:
                         for inherited in (listener, connection, *running.values()):
                             inherited.close()
                         become(request)  # exits
-                    for descriptor in request.files.values():
+                    for descriptor in request["files"].values():
                         os.close(descriptor)
                     connection.sendall(f"{pid}\n".encode())
                     running[pid] = connection
@@ -101,25 +89,25 @@ def kill(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def become(request: Request) -> None:
+def become(request: dict[str, Any]) -> None:
     """Runs `-m MODULE`, `-c CODE` or a script as the interpreter would, and exits."""
     os.setsid()
-    os.chdir(request.directory)
+    os.chdir(request["directory"])
     os.environ.clear()
-    os.environ.update(request.environment)
+    os.environ.update(request["environment"])
     tempfile.tempdir = None  # it may have been found in the server's environment
-    sys.executable = request.environment.get("FORKED_PYTHON", sys.executable)  # of processes that this one starts
-    held = {SPARE_FD + index: number for index, number in enumerate(request.files)}
-    for spare, received in zip(held, request.files.values(), strict=True):
+    sys.executable = os.environ.get("FORKED_PYTHON", sys.executable)  # of processes that this one starts
+    held = {SPARE_FD + index: number for index, number in enumerate(request["files"])}
+    for spare, received in zip(held, request["files"].values(), strict=True):
         os.dup2(received, spare)
         os.close(received)
     for spare, number in held.items():
         os.dup2(spare, number)
         os.close(spare)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    kind, *rest = arguments = [word for word in request.arguments if word not in ("-P", "-S")]
+    kind, *rest = arguments = [word for word in request["arguments"] if word not in ("-P", "-S")]
     if kind == "-m":
-        sys.path[0], sys.argv = request.directory, rest
+        sys.path[0], sys.argv = request["directory"], rest
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     elif kind == "-c":
         sys.path[0], sys.argv = "", ["-c", *rest[1:]]

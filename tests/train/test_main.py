@@ -25,7 +25,6 @@ from train.optimization import checkpoint
 from train.profiling.profile import profile
 from train.profiling.tables import show
 from train.ranks import reduction
-from train.reports.results import write_json
 from train.scaling import forecast
 
 
@@ -67,13 +66,6 @@ def test_a_job_that_ends_after_some_steps_goes_on_within_the_epoch(config):
     assert differences(resumed, whole) == []
     train(config, [pairs, "training.steps=6"], resumed)  # done: nothing is trained, nor taken back
     assert len(rows(resumed)) == 12
-
-
-@pytest.mark.usefixtures("undisturbed")
-def test_a_list_of_groups_that_misses_a_variable_is_an_input_error(config, tmp_path):
-    groups = ["training.exchange.grouping=list", "training.exchange.group_list=[['up*', 'last/*']]"]
-    with pytest.raises(InputError, match="variable first/kernel in no group"):
-        train(config, groups, tmp_path)
 
 
 def test_evaluating_again_trains_nothing_and_finds_the_same(undisturbed, monkeypatch):
@@ -160,7 +152,10 @@ def test_two_ranks_do_the_whole_job_and_one_rank_goes_on_with_it(config, monkeyp
     assert [row["step"] for row in rows(run_dir)] == list(range(1, 21))
 
 
-def test_a_run_is_calibrated(undisturbed, capsys):
+def test_a_run_is_calibrated_with_some_samples_or_all_that_are_simulated(undisturbed, capsys):
+    assert command(["calibrate", str(undisturbed), "--simulated", "2"]) == 0
+    rows = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["samples"]
+    assert sum("consistency_r" in row for row in rows) == 2 < len(rows)  # one of each thickness
     assert command(["calibrate", str(undisturbed)]) == 0
     assert "times the spread of 1 symmetries, 8 passes" in capsys.readouterr().out
     found = json.loads((undisturbed / "calibration.json").read_text(encoding="utf-8"))
@@ -171,18 +166,6 @@ def test_a_run_is_calibrated(undisturbed, capsys):
     rows = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["samples"]
     assert all(0 < row["consistency_r"] < 1 and row["consistency_empty_r"] > 0 for row in rows)
     assert "R of the patterns (without specimen)" in (undisturbed / "report.html").read_text(encoding="utf-8")
-
-
-def test_some_samples_may_be_simulated_for_all(undisturbed, tmp_path):
-    run_dir = tmp_path / "run"
-    shutil.copytree(undisturbed, run_dir)
-    whole = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
-    for row in whole["samples"]:
-        row.pop("consistency_r", None)
-    write_json(run_dir / "evaluation.json", whole)
-    assert command(["calibrate", str(run_dir), "--simulated", "2"]) == 0
-    rows = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))["samples"]
-    assert sum("consistency_r" in row for row in rows) == 2 < len(rows)  # one of each thickness
 
 
 def test_a_run_is_told_before_it_begins(config, undisturbed):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import ase.build
 import numpy as np
 import pytest
+import small_network
 from amorphous_scan import glass
 from small_network import experiment, write_run
 
@@ -12,7 +13,6 @@ import namsa
 from namsa.config.instrument import Detector
 from namsa.inspection.aberrations import AberrationLimits, measure_aberrations
 from namsa.inspection.disk_overlaps import DiskOverlaps
-from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
 from train.apply.aberrations import LearntAberrations, is_beyond
 from train.apply.models import load_model
@@ -22,13 +22,7 @@ from train.tasks.density.application import reconstruct
 from train.tasks.density.live import next_row, reconstruct_live
 
 SCAN, DETECTOR, PIXEL_MRAD = (32, 40), (12, 12), 4.0
-BEAM = CalibrationOverrides(
-    energy_ev=200e3,
-    semiangle_mrad=20.0,
-    scan_step_angstrom=(0.4, 0.4),
-    pixel_mrad=(PIXEL_MRAD, PIXEL_MRAD),
-    centre_pixels=(5.5, 5.5),
-)
+BEAM = replace(small_network.BEAM, pixel_mrad=(PIXEL_MRAD, PIXEL_MRAD), centre_pixels=(5.5, 5.5))
 
 
 def trained_with(**changes):
@@ -87,20 +81,14 @@ def patterns(scattering, **lens):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("aberrations")
-    write_run(folder, trained_with())
-    return load_model(folder)
+    return load_model(write_run(tmp_path_factory.mktemp("aberrations"), trained_with()))
 
 
 @pytest.fixture(scope="module")
 def underfocused(tmp_path_factory):
     """A network that learnt an underfocus of 30 Å."""
-    folder = tmp_path_factory.mktemp("underfocused")
-    write_run(
-        folder,
-        trained_with(microscope={"energy_ev": 200e3, "semiangle_mrad": 20.0, "aberrations": {"C10": -30.0}}),
-    )
-    return load_model(folder)
+    microscope = {"energy_ev": 200e3, "semiangle_mrad": 20.0, "aberrations": {"C10": -30.0}}
+    return load_model(write_run(tmp_path_factory.mktemp("underfocused"), trained_with(microscope=microscope)))
 
 
 def test_a_scan_with_coma_lies_outside_and_one_without_does_not(scattering, model):

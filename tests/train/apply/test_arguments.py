@@ -37,10 +37,10 @@ def data(tmp_path):
     return tmp_path / "x.h5"
 
 
-def refusal(data, capsys, *words, out="o.h5", checkpoint=MODEL, code=2):
+def refusal(data, capsys, *words, out="o.h5"):
     """Returns the one line on stderr, after a check that DATA is what it was."""
     before = data.read_bytes()
-    assert main(["reconstruct", str(data), "--checkpoint", str(checkpoint), "--out", str(out), *words]) == code
+    assert main(["reconstruct", str(data), "--checkpoint", str(MODEL), "--out", str(out), *words]) == 2
     assert data.read_bytes() == before
     error = capsys.readouterr().err
     assert error.count("\n") == 1
@@ -101,11 +101,9 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(data, capsy
         (folder / "o.h5", "o.png is a folder"),
         (folder / "p.png", "the picture is written beside it"),
         (data / "o.h5", "x.h5 is no folder that can be written to"),
-        ("/proc/new/o.h5", "cannot write|no folder that can be written to"),
         (folder / ("a" * 250), "a file's name of 1 to 200 bytes"),
     ):
-        error = refusal(data, capsys, out=out, code=2) if "proc" not in str(out) else message
-        assert any(part in error for part in message.split("|"))
+        assert message in refusal(data, capsys, out=out)
 
 
 @pytest.fixture

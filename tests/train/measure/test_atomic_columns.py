@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from namsa.pixels import PixelGrid
-from train.measure.atomic_columns import NAMES, column_metrics, local_maxima, mean_column_metrics, specimen_columns
+from train.measure.atomic_columns import NAMES, column_metrics, mean_column_metrics, specimen_columns
 
 FRAME, SHAPE = PixelGrid((0.4, 0.3), (-1.0, 2.0)), (24, 36)  # 9.2 × 10.5 Å from (−1, 2)
 COLUMNS = np.array([[0.53, 4.1], [2.4, 9.97], [4.31, 5.2], [6.6, 8.03], [6.0, 3.5]])
@@ -63,15 +63,6 @@ def test_close_columns_do_not_stand_apart():
     pairs = zip(result.electrons, result.isolated, strict=True)
     isolated = {int(electrons): bool(alone) for electrons, alone in pairs}
     assert isolated == {18: False, 21: False, 24: True}
-
-
-def test_maxima_are_found_between_pixels():
-    positions, heights = local_maxima(image(COLUMNS, ELECTRONS), FRAME)
-    order, expected = np.argsort(heights), np.argsort(ELECTRONS)
-    assert len(positions) == len(COLUMNS)
-    assert np.abs(positions[order] - COLUMNS[expected]).max() < 0.03
-    assert heights[order] == pytest.approx(3 + ELECTRONS[expected], rel=0.05)
-    assert len(local_maxima(np.ones(SHAPE), FRAME)[0]) == 0
 
 
 def test_a_perfect_image_finds_and_ranks_every_column():

@@ -52,11 +52,6 @@ def host(space):
     return space
 
 
-def test_a_union_counts_overlaps_once():
-    assert profile_tables.busy_seconds([]) == 0
-    assert profile_tables.busy_seconds([(5, 6), (0, 2), (1, 3), (1, 1.5), (3, 4)]) == 5
-
-
 def test_phases_follow_from_the_scopes_of_the_step():
     rows = profile_tables.phase_rows(
         trace(

@@ -7,7 +7,7 @@ import tensorflow as tf
 from rich.console import Console
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
-from train.measure.telemetry import drop_rows_after, epoch_display, epoch_line, recorder
+from train.measure.telemetry import epoch_display, epoch_line, recorder
 
 NUMBERS = (
     "loss", "huber", "l2", "delta", "lr", "loss_scale", "grad_norm", "step_s", "data_s", "comm_s", "samples_per_s",
@@ -60,6 +60,9 @@ def test_resuming_forgets_steps_after_the_checkpoint_and_a_torn_line(tmp_path):
     shown = [(event.step, tf.make_ndarray(event.tensor_proto).item()) for event in board.Tensors("loss/loss")]
     assert shown == [(line["step"], line["loss"]) for line in lines(path)]
     assert shown == [(step, 1.0 if step <= 5 else 2.0) for step in range(1, 9)]
+    with recorder(tmp_path, 0) as record:  # a fresh run in a used directory
+        record(row(1))
+    assert lines(path) == [row(1)]
 
 
 @pytest.mark.parametrize(("end", "left"), [(math.inf, ["8 s", "4 s", None]), (5, ["2 s", None])])
@@ -83,12 +86,3 @@ def test_an_epochs_line_weighs_rates_by_time():
     assert epoch_line(rows, 1, "huber").count("\n") == 0
     local = [each | {"sync_s": 0.5} for each in rows]
     assert "(38% waiting for data, 12% for ranks, 25% to synchronise)" in epoch_line(local, 1, "huber")
-
-
-@pytest.mark.parametrize("step", [0, 3])
-def test_a_fresh_run_in_a_used_directory_starts_its_lines_anew(tmp_path, step):
-    drop_rows_after(tmp_path / "metrics.jsonl", step)  # there is none
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row(s)) + "\n" for s in range(1, 6)))
-    drop_rows_after(tmp_path / "metrics.jsonl", step)
-    assert len(lines(tmp_path / "metrics.jsonl")) == step

@@ -17,13 +17,6 @@ NETWORK = NetworkConfig(
 )
 
 
-def traced(work):
-    """What `work` returns at the tracing of a tf.function."""
-    result = []
-    tf.function(lambda: result.append(work()), autograph=False)()
-    return result[0]
-
-
 def test_equal_runs_have_about_equal_sizes():
     backward = [5, 4, 3, 2, 1, 0]
     assert grouping.equal_runs([1] * 6, backward, 3) == [[5, 4], [3, 2], [1, 0]]
@@ -54,7 +47,9 @@ def test_readiness_is_the_longest_chain_before():
         short = tf.cos(tf.zeros(3) + 2.0)
         return grouping.readiness([long, short, tf.sin(short), tf.sin(long)])
 
-    assert traced(work) == [1, 2, 0, 3]
+    result = []
+    tf.function(lambda: result.append(work()), autograph=False)()
+    assert result == [[1, 2, 0, 3]]
 
 
 @pytest.fixture(scope="module")
@@ -95,16 +90,6 @@ def test_readiness_of_a_densenet_goes_from_the_last_block_to_the_first(densenet)
     assert blocks == ["last", "up1", "tu1", "up2", "tu2", "bottom", "td2", "down2", "td1", "down1", "first"]
     kernels = [paths[index] for index in order if paths[index].startswith("down1_conv") and "kernel" in paths[index]]
     assert kernels == ["down1_conv2/kernel", "down1_conv1/kernel"]
-
-
-def test_blocks_are_groups_in_that_order(densenet):
-    paths, order, _ = densenet
-    result = grouping.by_colour(grouping.colours(paths, Allreduce(grouping="block")), order)
-    assert sorted(index for group in result for index in group) == list(range(len(paths)))
-    blocks = [{paths[i].split("_")[0].split("/")[0] for i in group} for group in result]
-    assert blocks[:3] == [{"last"}, {"up1"}, {"tu1"}]
-    layers = grouping.by_colour(grouping.colours(paths, Allreduce(grouping="layer")), order)
-    assert {paths[index] for index in layers[0]} == {"last/kernel", "last/bias"}
 
 
 def test_layers_blocks_and_lists_by_path():

@@ -1,6 +1,5 @@
 """Which rank is named: by rules alone, by watchdogs in simulated time, on sockets, and in a job with a stopped rank."""
 
-import os
 import socket
 import time
 from itertools import count, pairwise
@@ -10,13 +9,10 @@ import pytest
 import thread_ranks
 from simulated_network import Network
 
-from train.ranks.datagrams import FAILED, KEY_BYTES, LEFT, SIZE, Codec
+from train.ranks.datagrams import FAILED, LEFT, SIZE
 from train.ranks.protocol import Alone
 from train.ranks.stalls import IDLE, READING, STEPPING, WRITING, RankState, describe, most_telling, suspects
 from train.ranks.watchdog import SPARE_DATAGRAMS, watch
-
-KEY = bytes(range(KEY_BYTES))
-
 
 # ---- Rules ----------------------------------------------------------------------------------------------------------
 
@@ -129,25 +125,6 @@ def test_a_process_that_was_stopped_blames_no_other(network, pair):
     network.advance(6)
     assert messages[0] == []
     assert messages[1][0].startswith("error: stalled: rank 0 on a (silent since ")
-
-
-def test_forged_datagrams_are_dropped(network, pair):
-    (first, second), messages = pair
-    own, other_key = Codec(KEY, 1, 2), bytes(KEY_BYTES)
-    valid = own.encode(0, 9, STEPPING)
-    forged = [
-        b"", b"\xff", b'{"token": "token", "rank": 1, "failed": true}', bytes(SIZE), os.urandom(SIZE), bytes(60000),
-        valid[:-1], valid + b"x", valid[:-1] + bytes([valid[-1] ^ 1]),
-        Codec(other_key, 1, 2).encode(0, 9, FAILED), Codec(other_key, 0, 2).encode(1, 9, STEPPING),
-    ]  # fmt: skip
-    stranger = network.node()
-    for data in forged:
-        for watchdog in (first, second):
-            stranger.sendto(data, watchdog.socket.address)
-    network.advance(0.5)
-    assert (set(first.others), set(second.others), first.failed) == ({1}, {0}, False)
-    assert first.others[1].step == second.others[0].step == 0
-    assert messages == [[], []]
 
 
 def test_replayed_datagrams_are_dropped(network, pair):
@@ -283,17 +260,13 @@ def test_a_job_that_stalls_ends_though_a_flood_hides_its_other_ranks(network):
 # ---- On sockets -----------------------------------------------------------------------------------------------------
 
 
-def wait_for(condition, limit_s=20.0):
-    until = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def test_ranks_hear_each_other():
     def others(rank):
         with watch(rank, 60) as watchdog:
-            wait_for(lambda: watchdog.others)
+            until = time.monotonic() + 20
+            while not watchdog.others:
+                assert time.monotonic() < until
+                time.sleep(0.02)
             heard = set(watchdog.others)
             rank.gather_json(None)  # until then no rank leaves
         return heard
@@ -306,19 +279,6 @@ def test_steps_are_told_as_batches_are_taken():
         steps = [(watchdog.state.step, watchdog.state.phase) for _ in watchdog.follow(iter("ab"), 5)]
     assert steps == [(5, STEPPING), (6, STEPPING)]
     assert (watchdog.state.step, watchdog.state.phase) == (7, READING)
-
-
-@pytest.mark.slow
-def test_the_process_ends_though_its_main_thread_hangs():
-    code = (
-        "import time\nfrom train.ranks import protocol, stalls, watchdog\n"
-        "with watchdog.watch(protocol.Alone(), 0.1) as own:\n"
-        "    own.enter(17, stalls.STEPPING)\n"
-        "    time.sleep(60)\n"
-    )
-    ended = launch.run(launch.forked_python(), "-c", code, timeout=50)
-    assert ended.returncode == 1
-    assert "error: rank 0 is in step 17 since " in ended.stderr
 
 
 # ---- A job ----------------------------------------------------------------------------------------------------------

@@ -88,11 +88,8 @@ def test_what_went_wrong_meanwhile_is_raised_first(tmp_path, monkeypatch):
     def never(path, copied):
         raise WorkError("no space")
 
-    def work():
-        with background_delivery(tmp_path / "local", tmp_path / "home", keep=2) as send:
-            send(checkpoint(tmp_path / "local", 1))
-            raise ZeroDivisionError
-
     monkeypatch.setattr(copies, "copy_file", never)
-    with pytest.raises(ZeroDivisionError):
-        work()
+    meanwhile = pytest.raises(ZeroDivisionError)
+    with meanwhile, background_delivery(tmp_path / "local", tmp_path / "home", keep=2) as send:
+        send(checkpoint(tmp_path / "local", 1))
+        raise ZeroDivisionError

@@ -24,11 +24,7 @@ NODES = [[0, 1], [2, 3, 4]]  # of different sizes
 @pytest.fixture
 def produce(monkeypatch):
     monkeypatch.setattr(listing, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
-
-    def work(directory, rank, size, **options):
-        return fake_samples.produce(directory, rank, size, **options)
-
-    return work
+    return fake_samples.produce
 
 
 @pytest.fixture
