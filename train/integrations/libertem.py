@@ -189,9 +189,9 @@ class GrowingDensity:
         if images.strips == len(images.rows):
             lost = [(int(y), int(x)) for y, x in np.argwhere(np.isnan(rows[..., 0]))]
             self._prepared.scan.losses.add(Losses(lost, *map(int, replaced)))
+            note_findings(images, self._blended, self._note)
             for line in self._prepared.scan.losses.lines(self._prepared.lost):
                 self._note(line)
-            note_findings(images, self._blended, self._note)
 
     def result(self) -> Reconstruction:
         """Returns the reconstruction so far; its images are NaN where nothing is known yet."""
