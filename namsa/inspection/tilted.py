@@ -23,6 +23,9 @@ from namsa.inspection.virtual_images import VirtualImages
 
 MOST_APART = 4  # patches
 STEPS = 60  # of the fit
+# Of the agreement of the shifted images, over the scatter of that of noise. In 40 simulated scans of vacuum and noise the
+# best agreement that a search finds was 2.8 to 9.8; a film of carbon at 10,000 electrons per pattern has 35.
+LEAST_SIGNIFICANCE = 15.0
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,6 @@ class ShiftFit:
 
     matrix: Floats  # M, (y, x), in scan steps per pixel of the detector, `(2, 2)`
     covariance: Floats  # of M's four numbers, row by row, `(4, 4)`
-    coherence: float  # share of the patches' variance that all of them have in common
 
 
 def fit_shifts(images: VirtualImages) -> ShiftFit | None:
@@ -59,8 +61,10 @@ def fit_shifts(images: VirtualImages) -> ShiftFit | None:
         chosen = [
             (images.pitch @ apart, spectrum) for apart, (spectrum, _) in cross.items() if max(map(abs, apart)) <= most
         ]
-        matrix, covariance = _ascend(matrix, chosen, weights, ky, kx, groups)
-    return ShiftFit(matrix, covariance, float((weights * common).sum() / max((weights * total).sum(), 1e-300)))
+        matrix, covariance, agreement = _ascend(matrix, chosen, weights, ky, kx, groups)
+    # Without anything in common, a sum of n cross spectra of power T has the variance n T².
+    scatter = float(np.sqrt(sum(pairs for _, pairs in cross.values()) * ((weights * total) ** 2).sum()))
+    return ShiftFit(matrix, covariance) if agreement > LEAST_SIGNIFICANCE * scatter else None
 
 
 def _cross_spectra(images: VirtualImages) -> tuple[dict[tuple[int, int], tuple[npt.NDArray[Any], int]], Floats]:
@@ -103,8 +107,8 @@ def _ascend(
     ky: Floats,
     kx: Floats,
     groups: npt.NDArray[np.intp],
-) -> tuple[Floats, Floats]:
-    """Returns the M with the largest Σ w Re[G exp(2πi k·MΔ)], by damped Newton steps, and its covariance."""
+) -> tuple[Floats, Floats, float]:
+    """Returns the M with the largest Σ w Re[G exp(2πi k·MΔ)], by damped Newton steps, its covariance, and the sum."""
     k = np.stack([ky + 0 * kx, kx + 0 * ky])
 
     def evaluate(m: Floats) -> tuple[float, Floats, Floats]:
@@ -134,7 +138,7 @@ def _ascend(
             damping *= 5
             if damping > 1e6:
                 break
-    return matrix, sandwich(hessian, slopes.reshape(len(slopes), 4))
+    return matrix, sandwich(hessian, slopes.reshape(len(slopes), 4)), value
 
 
 def corrected_bright_field(images: VirtualImages, matrix: Floats) -> Floats:

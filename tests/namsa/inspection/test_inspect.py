@@ -106,6 +106,16 @@ def test_what_a_file_lacks_is_noted_and_not_made_up(overfocused):
     assert any("no contrast" in note for note in nothing.calibration.notes)
 
 
+@pytest.mark.parametrize(("shape", "electrons"), [((20, 24), 3), ((48, 40), 30)])
+def test_counting_noise_of_vacuum_tells_no_rotation(shape, electrons):
+    disk = np.hypot(np.arange(32)[:, None] - 15.5, np.arange(34) - 16.2) < 10
+    counts = np.random.default_rng(2).poisson(electrons * disk, (*shape, *disk.shape)).astype(np.uint16)
+    found = namsa.inspect(counts, semiangle_mrad=20, **STATED)
+    assert found.disk.radius == pytest.approx(10, abs=0.3)
+    assert not {"rotation_deg", "mirrored", "defocus_angstrom"} & found.as_json().keys()
+    assert any(note.startswith("rotation and mirror: not determined") for note in found.calibration.notes)
+
+
 def test_the_command_writes_calibration_picture_and_page(tmp_path, overfocused, capsys):
     data = tmp_path / "scan.npy"
     np.save(data, scan.record(overfocused))
