@@ -297,7 +297,14 @@ def append_line(path: Path, line: str) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Creates a folder and its parents where they are missing. Raises WorkError if a folder cannot be created."""
+    """Creates a folder and its parents where they are missing.
+
+    Raises:
+        InputError: If the path is a file.
+        WorkError: If a folder cannot be created.
+    """
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is no folder: name another one")
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     with system_errors(f"cannot make {path}"):
         path.mkdir(parents=True, exist_ok=True)

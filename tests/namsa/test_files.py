@@ -48,6 +48,12 @@ def test_files_of_a_folder_appear_together_and_others_stay(tmp_path):
     assert (tmp_path / "a.txt").read_text() == "whole"
 
 
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
+    (tmp_path / "a").touch()
+    with pytest.raises(InputError, match="a is no folder"):
+        files.make_folder(tmp_path / "a")
+
+
 def test_a_new_folder_replaces_an_empty_one_only(tmp_path):
     (tmp_path / "empty").mkdir()
     with files.new_folder(tmp_path / "empty") as new:

@@ -6,7 +6,7 @@ their frame is read, and what the first one says of the calibration stands for a
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 from namsa.errors import InputError, WorkError
 from namsa.files import open_regular
 from namsa.io.formats import gatan, merlin
-from namsa.io.frames import Array
+from namsa.io.frames import Array, UnknownScanShapeError
 from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
@@ -107,5 +107,10 @@ def _open(path: Path) -> Iterator[Recording]:
         head = file.read(64)
     if not module.recognises(path, head):
         raise InputError(f"{path} is no file of {module.NAME}")
-    with module.open_recording(path, ReadOptions(scan_shape=(1, 1))) as recording:
+    with ExitStack() as stack:
+        recording = None
+        with suppress(UnknownScanShapeError):
+            recording = stack.enter_context(module.open_recording(path, ReadOptions()))
+        if recording is None or recording.shape[:2] != (1, 1):
+            raise InputError(f"{path} has more than one frame, and each file of a folder is one: name the file itself")
         yield recording

@@ -208,6 +208,12 @@ def test_frames_in_files_of_their_own(tmp_path, suffix):
         recording.read(slice(0, 3), slice(0, 4))
 
 
+@pytest.mark.parametrize("shape", [{}, {"scan_shape": (3, 4)}])
+def test_a_whole_scan_in_a_folder_is_to_be_named_itself(tmp_path, shape):
+    write_mib(tmp_path / "scan.mib", DATA)
+    assert_refused("scan.mib has more than one frame.* name the file itself", tmp_path, **shape)
+
+
 # ---- What else files may say ----------------------------------------------------------------------------------------
 
 
