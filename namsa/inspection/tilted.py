@@ -23,8 +23,8 @@ from namsa.inspection.virtual_images import VirtualImages
 
 MOST_APART = 4  # patches
 STEPS = 60  # of the fit
-# Of the agreement of the shifted images, over the scatter of that of noise. In 40 simulated scans of vacuum and noise the
-# best agreement that a search finds was 2.8 to 9.8; a film of carbon at 10,000 electrons per pattern has 35.
+# Of the agreement of the shifted images, over the scatter of that of noise. In 40 simulated scans of vacuum and noise
+# the best agreement that a search finds was 2.8 to 9.8; a film of carbon at 10,000 electrons per pattern has 35.
 LEAST_SIGNIFICANCE = 15.0
 
 
