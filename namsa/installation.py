@@ -12,6 +12,11 @@ HOROVOD = (
 )
 
 
+def as_installed(text: str) -> str:
+    """Returns commands of a checkout as an installed package has them."""
+    return text.replace("scripts/uv run ", "").replace("python -m train ", "namsa-train ")
+
+
 def command(package: str) -> str:
     """Returns the command that installs a package."""
     if CHECKOUT:

@@ -66,17 +66,20 @@ class Scattering:
     densities: Image
     projected_potentials: Image
 
-    def __repr__(self) -> str:
-        """Returns thicknesses, pixels and plane waves."""
+    @property
+    def _summary(self) -> str:
+        """Thicknesses, pixels and plane waves."""
         first, last = self.thicknesses_angstrom[0], self.thicknesses_angstrom[-1]
         depths = (
             f"{first:.4g} Å" if len(self.depths) == 1 else f"{len(self.depths)} depths, {first:.4g} to {last:.4g} Å"
         )
         matrix, (ny, nx) = self.matrices[0][0], self.grid.shape
         return (
-            f"<Scattering: {depths}; {len(matrix.beams)} plane waves within {self.max_angle_mrad:g} mrad, grid of "
-            f"{ny}×{nx} pixels>"
+            f"{depths}; {len(matrix.beams)} plane waves within {self.max_angle_mrad:g} mrad, grid of {ny}×{nx} pixels"
         )
+
+    def __repr__(self) -> str:
+        return f"<Scattering: {self._summary}>"
 
     def _repr_html_(self) -> str:
         """Returns the HTML that a notebook shows: the same line, and the projected potential and density."""
@@ -91,7 +94,7 @@ class Scattering:
                 ("Projected potential", UNITS["projected_potential"], self.projected_potentials),
             )
         ]
-        return described_html("Scattering", repr(self)[1:-1].partition(": ")[2], images, ())
+        return described_html("Scattering", self._summary, images, ())
 
     @property
     def grid(self) -> Grid:

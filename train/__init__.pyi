@@ -7,11 +7,11 @@ from .apply.trust import KnownSpecimen as KnownSpecimen
 from .evaluation import evaluate as evaluate
 from .tasks.classify.application import ClassifiedScan as ClassifiedScan
 from .tasks.classify.application import classify as classify
-from .tasks.density.application import ReconstructionOptions as ReconstructionOptions
 from .tasks.density.application import reconstruct as reconstruct
 from .tasks.density.live import LiveUpdate as LiveUpdate
 from .tasks.density.live import next_row as next_row
 from .tasks.density.live import reconstruct_live as reconstruct_live
+from .tasks.density.preparation import ReconstructionOptions as ReconstructionOptions
 from .tasks.density.result import Reconstruction as Reconstruction
 from .tasks.embed.application import EmbeddedScan as EmbeddedScan
 from .tasks.embed.application import embed as embed

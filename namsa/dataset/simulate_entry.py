@@ -35,7 +35,7 @@ from namsa.io.charge_density import ChargeDensity
 from namsa.physics import density_target
 from namsa.physics import detector as detectors
 from namsa.physics.grid import Grid
-from namsa.physics.optics import BeamSettings, is_parallel, wavelength_angstrom
+from namsa.physics.optics import BeamSettings, is_parallel, probe_limit, wavelength_angstrom
 from namsa.sample import Sample
 from namsa.scattering import scatter
 from namsa.simulation import simulate
@@ -287,8 +287,9 @@ def _density_target(setup: SampleSetup) -> tuple[Callable[[npt.NDArray[Any]], np
     config, grid, axes = setup.config, setup.grid, setup.scan_axes
     microscope = config.microscope
     beam = BeamSettings(microscope.energy_ev, microscope.semiangle_mrad, {})
-    probe_limit = 2e-3 * beam.semiangle_mrad / beam.wavelength
-    max_q = config.target.max_q_per_angstrom or (grid.band_limit if is_parallel(grid, beam) else probe_limit)
+    max_q = config.target.max_q_per_angstrom or (
+        grid.band_limit if is_parallel(grid, beam) else probe_limit(beam.energy_ev, beam.semiangle_mrad)
+    )
     at_scan = axes if config.target.at == "scan" else None
     if at_scan:
         step = [float(axis[1] - axis[0]) if len(axis) > 1 else 0.0 for axis in at_scan]

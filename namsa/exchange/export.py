@@ -18,6 +18,7 @@ from namsa.files import check_outputs, make_folder, open_folder
 from namsa.io.calibration import CalibrationOverrides, FourDData
 from namsa.io.reading import open_patterns
 from namsa.locks import exclusive
+from namsa.physics.optics import probe_limit
 from namsa.pixels import PixelGrid
 from namsa.provenance_values import value
 
@@ -115,8 +116,8 @@ def _first_phase(task: PtychographyTask, path: Path, formula: str) -> PhaseImage
     """Returns the phase of the density in a file, in the scan's frame from its first position."""
     density, pixels = read_density(path)
     known = _simulated(path) or {}
-    probe_limit = 2e-3 * task.scan.semiangle_mrad / task.wavelength
-    limit = float(value(known, "density_max_q_per_angstrom", probe_limit))
+    of_probe = probe_limit(task.scan.energy_ev, task.scan.semiangle_mrad)
+    limit = float(value(known, "density_max_q_per_angstrom", of_probe))
     first = task.scan.scan_origin_angstrom
     origin = [own - other for own, other in zip(pixels.origin, first, strict=True)]
     return phase_image(density, PixelGrid(pixels.step, origin), conversion(formula, limit), task.scan.energy_ev)

@@ -45,11 +45,12 @@ def disk_quantities(
         centre, error, method = descan.centre, descan.centre_error, "plane through the disk's centres over the scan"
         found["centre_slope_pixels"] = Quantity(_tuples(descan.slope), _tuples(descan.slope_error), method)
     found["centre_pixels"] = Quantity(_tuples(centre), _tuples(error), f"{method}, in the middle of the scan")
-    if disk.ratio > ELLIPTIC and disk.ratio - 1 > CERTAIN * disk.ratio_error:
+    pixel, semiangle = value_of(known, "pixel_mrad"), value_of(known, "semiangle_mrad")
+    by_pixels = pixel is not None and pixel[0] != pixel[1] and _distortion(disk, pixel) < _error(disk, ELLIPTIC - 1)
+    if disk.ratio > ELLIPTIC and disk.ratio - 1 > CERTAIN * disk.ratio_error and not by_pixels:
         axis_error = float(np.rad2deg(disk.ratio_error / (2 * (disk.ratio - 1))))
         found["ellipse_ratio"] = Quantity(disk.ratio, disk.ratio_error, "ellipse fitted to the disk's edge")
         found["ellipse_axis_deg"] = Quantity(disk.axis_deg, axis_error, "ellipse fitted to the disk's edge")
-    pixel, semiangle = value_of(known, "pixel_mrad"), value_of(known, "semiangle_mrad")
     relative = float(disk.errors[2]) / disk.radius
     if pixel is not None:
         mean = float(np.sqrt(pixel[0] * pixel[1]))
@@ -78,13 +79,23 @@ def disk_quantities(
 
 def _note_shape(disk: Disk, pixel_mrad: tuple[float, float], notes: list[str]) -> None:
     """Notes that pixels which are not square do not make the disk a circle, as they would without distortion."""
-    a, b = disk.parameters[3:5]
-    apart = 2 * float(np.hypot(a - np.log(pixel_mrad[1] / pixel_mrad[0]) / 2, b))
-    if pixel_mrad[0] != pixel_mrad[1] and apart > max(DISAGREE, CERTAIN * disk.ratio_error / disk.ratio):
+    apart = _distortion(disk, pixel_mrad)
+    if pixel_mrad[0] != pixel_mrad[1] and apart > _error(disk, DISAGREE):
         notes.append(
             f"by the stated pixels of {pixel_mrad[0]:.4g} × {pixel_mrad[1]:.4g} mrad (y, x) the disk is an ellipse of "
             f"ratio {np.exp(apart):.3f}: they or the lens distort, and the semiangle is by their geometric mean"
         )
+
+
+def _distortion(disk: Disk, pixel_mrad: tuple[float, float]) -> float:
+    """Returns the logarithm of the disk's ratio in angles, by the stated pixels."""
+    a, b = disk.parameters[3:5]
+    return 2 * float(np.hypot(a - np.log(pixel_mrad[1] / pixel_mrad[0]) / 2, b))
+
+
+def _error(disk: Disk, least: float) -> float:
+    """Returns what the logarithm of the disk's ratio may be off by, and `least` at least."""
+    return max(least, CERTAIN * disk.ratio_error / disk.ratio)
 
 
 def orientation_quantities(orientation: Orientation, recording: Recording) -> dict[str, Quantity]:

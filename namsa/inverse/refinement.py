@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 
 from namsa.arrays import Array, Floats
 from namsa.inverse.column_model import SOURCE, ColumnDensity, ColumnPotential, State, Unknowns
-from namsa.inverse.scan_model import DARK, NAMES, Misfit, ScanModel, divergences, scan_model
+from namsa.inverse.scan_model import DARK, NAMES, VARIANCE, Misfit, ScanModel, divergences, scan_model
 from namsa.physics import optics
 from namsa.physics.coherence import FWHM
 from namsa.physics.form_factors import Table
@@ -162,7 +162,7 @@ class _Window:
 
     def reached(self, x: Floats, point: Array, steps: int) -> _Reached:
         """Returns a state, with the patterns of a point source that it has."""
-        simulated = self.models[0].blurred(point, self.unknowns.state(x).microscope[12])
+        simulated = self.models[0].blurred(point, self.unknowns.state(x).microscope[VARIANCE])
         _, kept_out, residual = divergences(simulated, self.measured, self.used, self.recorded)
         return _Reached(x, kept_out, residual, steps)
 
@@ -185,7 +185,7 @@ class _Window:
         at = np.flatnonzero(np.outer(rows, columns))
         base = point[at]
         changes = [(self.patterns(x + DIFFERENCE * each, at) - base) / DIFFERENCE for each in directions]
-        by_variance = model.by_variance(point, self.unknowns.state(x).microscope[12])
+        by_variance = model.by_variance(point, self.unknowns.state(x).microscope[VARIANCE])
         changes[-2] = by_variance[at] * self.unknowns.errors[12]
         jacobian = np.stack(changes).reshape(len(changes), -1) / np.sqrt(np.maximum(base, 0) + DARK).ravel()
         return (jacobian @ jacobian.T).astype(np.float64) / base.sum() * self.numbers / 2 / misfit.used

@@ -34,6 +34,7 @@ NAMES = (
     *("C10", "C12_x", "C12_y", "C21_x", "C21_y"),
     *("thickness", "tilt_y", "tilt_x", "scan_yy", "scan_yx", "scan_xy", "scan_xx", "source"),
 )
+LENS, THICKNESS, TILT_Y, TILT_X, SCAN, VARIANCE = slice(0, 5), 5, 6, 7, slice(8, 12), 12  # their places
 
 
 class Misfit(NamedTuple):
@@ -116,7 +117,7 @@ class ScanModel:
 
     def moved(self, positions: Floats, microscope: Floats) -> Floats:
         """Returns positions, `(n, 2)` as (y, x), Å, after the affine change of the scan about its middle."""
-        return positions + (positions - self.nominal.mean(axis=0)) @ microscope[8:12].reshape(2, 2).T
+        return positions + (positions - self.nominal.mean(axis=0)) @ microscope[SCAN].reshape(2, 2).T
 
     def patterns(self, potential: Floats, microscope: Floats, at: Array) -> Array:
         """Returns the patterns of a point source at some positions, by their indices `(n,)`: `(n, dy, dx)`."""
@@ -143,18 +144,18 @@ class ScanModel:
             point[part], passed = waves.forward(part)
             kept.append(passed if held else None)
         point += added
-        simulated = self.blurred(point, microscope[12])
+        simulated = self.blurred(point, microscope[VARIANCE])
         ratio, counts = (measured + DARK) / (np.maximum(simulated, 0) + DARK), used & known
         whole = measured.sum(axis=(1, 2), dtype=np.float64)[counts].sum()
         slope = np.where(counts[:, None, None] & (simulated > 0), 1 - ratio, 0) / whole
         slope = slope.astype(np.float32)
-        by_source = float(np.vdot(slope, self.by_variance(point, microscope[12])))
-        along_y, along_x = self._blur(microscope[12])
+        by_source = float(np.vdot(slope, self.by_variance(point, microscope[VARIANCE])))
+        along_y, along_x = self._blur(microscope[VARIANCE])
         slope = self._along(along_y.T, along_x.T, slope)
         for part, keep in zip(reversed(parts), reversed(kept), strict=True):
             waves.backward(part, keep or waves.forward(part)[1], slope[part])
         by_potential, by_microscope = waves.gradient()
-        by_microscope[12] = by_source
+        by_microscope[VARIANCE] = by_source
         return Misfit(*divergences(simulated, measured, used, known), by_potential, by_microscope)
 
     def blurred(self, patterns: Array, variance: float) -> Array:
@@ -203,13 +204,13 @@ class _Waves:
     def __init__(self, model: ScanModel, potential: Floats, microscope: Floats) -> None:
         self.model, self.box, n = model, model.box, model.box.shape[0]
         self.ky, self.kx = self.box.frequencies()
-        self.distance = microscope[5] / model.slices
+        self.distance = microscope[THICKNESS] / model.slices
         self.sigma = optics.interaction_constant(model.beam.energy_ev) / model.slices
         fresnel = -np.pi * model.beam.wavelength * self.box.squared_frequency()
-        self.path = fresnel + 2 * np.pi * (self.ky * microscope[6] + self.kx * microscope[7])  # phase per Å
+        self.path = fresnel + 2 * np.pi * (self.ky * microscope[TILT_Y] + self.kx * microscope[TILT_X])  # phase per Å
         # A slice's potential acts in its middle: the probe comes by half a slice before the first.
         self.propagator = (self.box.antialias() * np.exp(1j * self.distance * self.path)).astype(np.complex64)
-        phase = self.distance / 2 * self.path - np.tensordot(microscope[:5], model.phases, 1)
+        phase = self.distance / 2 * self.path - np.tensordot(microscope[LENS], model.phases, 1)
         lens = optics.lens(self.box, model.beam) * np.exp(1j * phase)
         self.lens = lens.astype(np.complex64)
         self.transmission = np.exp(1j * self.sigma * potential).astype(np.complex64)

@@ -55,6 +55,11 @@ def wavelength_angstrom(energy_ev: float) -> float:
     return float(hc / np.sqrt(energy_ev * (2 * _REST_ENERGY_EV + energy_ev)))
 
 
+def probe_limit(energy_ev: float, semiangle_mrad: float) -> float:
+    """Returns the highest frequency of the intensity of a probe of semi-angle α, 2α/λ, 1/Å."""
+    return 2e-3 * semiangle_mrad / wavelength_angstrom(energy_ev)
+
+
 def interaction_constant(energy_ev: float) -> float:
     """Returns the interaction constant σ = 2πmeλ/h² with the relativistic mass m, rad/(V·Å)."""
     mass = constants.m_e * (1 + energy_ev / _REST_ENERGY_EV)

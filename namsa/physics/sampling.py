@@ -44,14 +44,14 @@ _LAYER_PHASE = 0.2  # rad, of an atom that lies half of `layer_extent` away from
 _LAYER_LIMITS_ANGSTROM = (0.02, 1.0)
 
 
-class Columns(NamedTuple):
+class ColumnStrength(NamedTuple):
     """How strongly the atoms of a specimen scatter."""
 
     strength: float  # largest Σ_columns (Σ Z/t)² / area of any region, 1/Å⁴
     thickness_angstrom: float  # thickness t between the first and the last atom, Å
 
 
-def measure_columns(atoms: AtomList, extent_angstrom: tuple[float, float]) -> Columns:
+def measure_columns(atoms: AtomList, extent_angstrom: tuple[float, float]) -> ColumnStrength:
     """Finds the columns of atoms in a periodic cell of sides (Ly, Lx), Å.
 
     With ρ the atoms as Gaussians of rms w, Σ (Σ Z)² is 4πw² ∫ρ²: the overlap of atoms above each other.
@@ -60,7 +60,7 @@ def measure_columns(atoms: AtomList, extent_angstrom: tuple[float, float]) -> Co
     density = _smoothed(density, [_COLUMN_ANGSTROM / size for size in pixel])
     squared = _smoothed(density**2, _region(extent_angstrom, pixel))
     thickness = float(np.ptp(atoms.z)) + _THINNEST_ANGSTROM if len(atoms.z) else _THINNEST_ANGSTROM
-    return Columns(float(4 * np.pi * _COLUMN_ANGSTROM**2 * squared.max() / thickness**2), thickness)
+    return ColumnStrength(float(4 * np.pi * _COLUMN_ANGSTROM**2 * squared.max() / thickness**2), thickness)
 
 
 def density_of_region(atoms: AtomList, weights: npt.NDArray[np.float64], extent_angstrom: tuple[float, float]) -> float:
@@ -111,7 +111,7 @@ def reach_of_interest(reach_mrad: float | None, semiangle_mrad: float) -> float:
     return max(reach_mrad or DEFAULT_REACH_MRAD, 1.25 * semiangle_mrad)
 
 
-def largest_pixel(columns: Columns, energy_ev: float, reach_mrad: float, accuracy: float) -> float:
+def largest_pixel(columns: ColumnStrength, energy_ev: float, reach_mrad: float, accuracy: float) -> float:
     """Returns the largest pixel for an accuracy, Å, for a grid whose band is the whole Nyquist frequency.
 
     Args:
@@ -125,7 +125,7 @@ def largest_pixel(columns: Columns, energy_ev: float, reach_mrad: float, accurac
     return float(_STEP ** np.floor(np.log(pixel) / np.log(_STEP) + 1e-6))
 
 
-def expected_error(columns: Columns, energy_ev: float, grid: Grid) -> float:
+def expected_error(columns: ColumnStrength, energy_ev: float, grid: Grid) -> float:
     """Returns the relative L2 error that patterns on a grid are expected to have, within a factor of about two."""
     pixel = max(grid.sampling_angstrom) * (CONVENTIONAL if grid.band <= CONVENTIONAL_BAND else 1.0)
     ratio = pixel / _pixel_of_one_percent(columns, energy_ev)
@@ -141,7 +141,7 @@ def layer_extent(energy_ev: float, reach_mrad: float) -> float:
     return float(np.clip(extent, *_LAYER_LIMITS_ANGSTROM))
 
 
-def _pixel_of_one_percent(columns: Columns, energy_ev: float) -> float:
+def _pixel_of_one_percent(columns: ColumnStrength, energy_ev: float) -> float:
     """Returns the pixel at which the error is expected to be 1 %, Å."""
     factor, by_strength, by_thickness = _FIT
     coupling = interaction_constant(energy_ev) ** 2 * columns.strength / wavelength_angstrom(energy_ev)

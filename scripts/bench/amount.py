@@ -28,8 +28,8 @@ from amount_cases import LISTS, Case, Optics, elements, write_case
 import train
 from namsa.inverse import amount
 from namsa.physics.optics import BeamSettings
-from train.apply import pacbed
 from train.apply.models import Model
+from train.tasks.density import pacbed
 
 
 def main() -> int:

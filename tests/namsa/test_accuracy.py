@@ -87,14 +87,30 @@ def test_chosen_pixels_meet_the_accuracy(atoms, energy_ev, semiangle_mrad, reach
     assert provenance["warnings"] == []
 
 
-def test_values_at_chosen_pixels_are_those_of_the_revision_in_the_hash():
-    """Whoever changes them raises REVISION, so that no dataset is continued with others."""
+PHONONS = FrozenPhonons(rms_angstrom=0.1, configurations=2)
+
+
+@pytest.mark.filterwarnings("ignore::namsa.SimulationWarning")  # few pixels and configurations
+@pytest.mark.parametrize(
+    ("settings", "slices", "rings"),
+    [
+        ({"reach_mrad": 60}, 12, [0.56893, 0.20241, 0.02673]),
+        (
+            {"grid_shape": (54, 108), "slice_thickness_angstrom": 2.0, "seed": 3, "frozen_phonons": PHONONS},
+            13,
+            [0.54936, 0.27405, 0.04555],
+        ),
+    ],
+    ids=["chosen pixels", "displaced atoms"],
+)
+def test_values_are_those_of_the_revision_in_the_hash(settings, slices, rings):
     gold = bulk("Au", "fcc", a=4.078, cubic=True) * (2, 1, 6)
-    shown = {"energy_ev": 200e3, "semiangle_mrad": 20, "positions_angstrom": [(0, 0), (1.1, 0.7)], "reach_mrad": 60}
-    made = namsa.simulate(gold, **shown)
-    rings = [float(made.annular(inner, inner + 20).mean()) for inner in (0, 20, 40)]
-    assert (REVISION, made.cbed.shape[1:], made.provenance["slices"]) == (2, (54, 108), 12)
-    np.testing.assert_allclose(rings, [0.56893, 0.20241, 0.02673], rtol=2e-4)
+    shown = {"energy_ev": 200e3, "semiangle_mrad": 20, "positions_angstrom": [(0, 0), (1.1, 0.7)]}
+    made = namsa.simulate(gold, **shown, **settings)
+    changed = "other values of the same settings: raise REVISION, so that no dataset is continued with them"
+    assert (REVISION, made.cbed.shape[1:], made.provenance["slices"]) == (2, (54, 108), slices), changed
+    found = [float(made.annular(inner, inner + 20).mean()) for inner in (0, 20, 40)]
+    np.testing.assert_allclose(found, rings, rtol=2e-4, err_msg=changed)
 
 
 def test_the_rings_of_magnesium_oxide_are_those_of_finer_pixels_and_other_slices():

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from namsa.installation import as_installed
+
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(__file__).with_name("guide_command")
 # Programs of namsa, and those that are recorded alone.
@@ -102,16 +104,11 @@ def recorded(log: Path) -> list[list[str]]:
     return [record.split("\x1f")[:-1] for record in records]
 
 
-def installed(text: str) -> str:
-    """Returns the commands of a block as a wheel has them."""
-    return text.replace("scripts/uv run ", "").replace("python -m train ", "namsa-train ")
-
-
 def main(folder: Path, pages: list[Path]) -> None:
     """Runs the blocks of pages with what is installed; the first failure ends it."""
     for page in pages:
         for block in blocks(page):
-            line = {"bash": ["bash", "-euc", installed(block.text)], "python": [sys.executable, "-c", block.text]}
+            line = {"bash": ["bash", "-euc", as_installed(block.text)], "python": [sys.executable, "-c", block.text]}
             if block.language in line:
                 print(f"{page}:{block.line}\n{block.text}", flush=True)
                 subprocess.run(line[block.language], cwd=folder, check=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
 from namsa.json_files import read_json
-from namsa.physics.optics import wavelength_angstrom
+from namsa.physics.optics import probe_limit
 from namsa.text import shorten
 
 from ..experiment.conditions import Conditions
@@ -94,8 +94,9 @@ class Model:
     @property
     def max_q(self) -> float:
         """Where the window of the network's densities ends, 1/Å: the configured limit, or that of the probe."""
-        energy_ev, semiangle_mrad = self.conditions.energy_ev, self.conditions.semiangle_mrad
-        return self.experiment.target.max_q_per_angstrom or 2e-3 * semiangle_mrad / wavelength_angstrom(energy_ev)
+        conditions = self.conditions
+        of_probe = probe_limit(conditions.energy_ev, conditions.semiangle_mrad)
+        return self.experiment.target.max_q_per_angstrom or of_probe
 
     @property
     def predicts_its_error(self) -> bool:

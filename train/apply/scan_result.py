@@ -82,7 +82,6 @@ class ScanResult(ABC):
         """Returns the HTML that a notebook shows: the picture, the range of each map, and the notes."""
         from ..reports.figures import data_uri
 
-        kind, _, text = repr(self)[1:-1].partition(": ")
         picture = f'<img src="{data_uri(self.show(), "png")}" alt="" style="max-width:100%">'
         rows = [
             *(
@@ -92,7 +91,15 @@ class ScanResult(ABC):
             *(("result", line) for line in self.lines),
             *(("note", line) for line in self.notes),
         ]
-        return described(kind, text, rows, picture)
+        return described(type(self).__name__, self._summary, rows, picture)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._summary}>"
+
+    @property
+    @abstractmethod
+    def _summary(self) -> str:
+        """What was found in which scan, in a line."""
 
     @abstractmethod
     def _maps(self) -> Maps:

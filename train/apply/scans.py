@@ -6,7 +6,7 @@ The scan is checked and measured, and it is planned how it is brought onto the n
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from ..experiment.conditions import Conditions, describe_unchecked
 from ..measure import telemetry
 from . import reading, resampling
 from .models import Model, load_model
-from .reading import AddNote
 from .resampling import ResamplingPlan
 from .weights import weights_digest
 
@@ -90,7 +89,7 @@ class FittedScan:
     scale: float  # factor from intensities to fractions of the beam
     plan: ResamplingPlan  # how the scan is resampled
     weights_digest: str  # digest of the network's weights
-    note: AddNote  # called with a line about each thing that is done or assumed
+    note: Notes  # what was done to it or assumed about it
     losses: Losses = field(default_factory=Losses)  # what was not recorded, as far as the scan was read
 
     @property
@@ -119,7 +118,7 @@ class FittedScan:
         """Yields the bands of `train.apply.reading.read_bands`, prints how many rows were read, and notes what is lost.
 
         Args:
-            lost: What becomes of lost patterns, for the note; empty where they were noted before.
+            lost: What becomes of lost patterns, for the note.
         """
         rows = self.data.shape[0]
         with (
@@ -129,8 +128,12 @@ class FittedScan:
             ) as bands,
         ):
             yield bands
-        for line in self.losses.lines(lost) if lost else ():
+        for line in self.losses.lines(lost):
             self.note(line)
+
+    def bands_again(self) -> AbstractContextManager[Iterator[Array]]:
+        """Yields `bands` once more. What is lost was noted before."""
+        return closing(reading.read_bands(self.data, self.plan, self.scale, lambda row: None, Losses()))
 
     @contextmanager
     def patterns(self, console: Console) -> Iterator[Iterator[Array]]:
@@ -171,7 +174,7 @@ def open_scan(
     data: str | Path | npt.ArrayLike,  # path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`
     model: Model,
     calibration: CalibrationOverrides,  # what the file does not state, or states wrongly
-    note: AddNote,  # called with a line about each thing that is done or assumed
+    note: Notes,  # takes a line about each thing that is done or assumed
     *,
     # Sum of a pattern without a specimen, in the data's units; `None` if it is not known.
     beam_intensity: float | None = None,
@@ -224,7 +227,7 @@ def fit_scan(
     name: str,  # name of the scan in error messages
     origin: str,  # where the data are from, for the provenance
     beam_intensity: float | None,  # sum of a pattern without a specimen, in the data's units; `None` if it is not known
-    note: AddNote,  # called with a line about each thing that is done or assumed
+    note: Notes,  # takes a line about each thing that is done or assumed
     *,
     keeps_positions: bool = False,  # whether the network sees one pattern at a time, so that the scan may have any step
     estimated: Collection[str] = (),  # settings that are estimated from the data

@@ -1,6 +1,6 @@
 """From strips of patterns to images: predicts every window of the scan and blends the predictions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,8 +48,6 @@ class BlendedImages:
     bright_field: Array  # fraction of the beam in the bright disk
     # Density of each bin along the beam, `(bins, ny, nx)`, e/Å². `None` of a projected density.
     by_depth: Array | None = None
-    # Sums of the patterns over the rings of `namsa.inverse.amount`, `(sy, sx, rings)`. `None` if not asked for.
-    rings: Array | None = None
     # What the patterns of the whole scan show (`train.apply.aberrations`). `None` before the last strip, or if they
     # show nothing.
     aberrations: dict[str, Any] | None = None
@@ -161,7 +159,6 @@ class ScanImages:
         distances: Of some windows from the training data, as told and with the detector turned by half a turn,
             `(n, 2)`; NaN of those that were not added.
         aberrations: What the patterns show of the probe's aberrations.
-        rings: Sums over rings; NaN as the bright field. `None` if they were not asked for.
         bright_field: Fraction of the beam in the bright disk; NaN where no strip was added or a pattern is lost.
         intensity: Sums of the negative intensity, as a positive number, and of all.
     """
@@ -171,13 +168,11 @@ class ScanImages:
         plan: ResamplingPlan,
         network: ScanNetwork,
         simulation: WindowSimulation | None,
-        masks: Array | None = None,
     ) -> None:
         """Starts with no strip.
 
         Args:
             simulation: Simulation of a window, by which trust is measured. `None` measures none.
-            masks: Pixels of the rings that are summed, `(network's pixels, rings)`. `None` sums none.
         """
         self._network, self._simulation = network, simulation
         self.plan, scan = plan, plan.scan_shape
@@ -198,8 +193,6 @@ class ScanImages:
         self.distances = np.full((len(self._turned) if self._statistics else 0, 2), np.nan)
         self.aberrations = AberrationsOfScan(network.learnt, network.conditions, network.window, windows)
         self.bright_field = np.full(scan, np.nan, np.float32)
-        self._masks = masks
-        self.rings = None if masks is None else np.full((*scan, masks.shape[1]), np.nan, np.float32)
         self.intensity = np.zeros(2)
         self.strips = 0
         self._disk = in_bright_disk(network.conditions)
@@ -216,8 +209,6 @@ class ScanImages:
         row, columns, simulation = self.rows[self.strips], self._columns, self._simulation
         patterns = nonnegative_patterns(strip, self._network.conditions.detector_shape, self.intensity)
         self.bright_field[row] = strip[..., self._disk].sum(axis=-1)
-        if self.rings is not None:
-            self.rings[row] = strip @ self._masks
         for x, window_patterns, prediction in _predictions(patterns, columns, self._network.predict):
             predictions = prediction.density
             self.aberrations.add(self.strips, x, window_patterns)
@@ -285,9 +276,7 @@ class ScanImages:
             for image in (density, uncertainty, familiarity, trust, bins):
                 if image is not None:
                     image[..., np.isnan(self.bright_field)] = np.nan
-        images = BlendedImages(
-            density, uncertainty, familiarity, flagged, trust, self.bright_field.copy(), bins, self.rings
-        )
+        images = BlendedImages(density, uncertainty, familiarity, flagged, trust, self.bright_field.copy(), bins)
         if self.strips < len(self.rows):
             return images
         found = self.aberrations
@@ -296,18 +285,17 @@ class ScanImages:
         return replace(images, aberrations=found.facts(measured), orientation=orientation)
 
 
-def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) -> BlendedImages:
-    """Predicts the images of a scan from all its windows.
-
-    Args:
-        bands: The scan's rows, from `train.apply.reading.read_bands`.
-        images: The images before the first strip.
-
-    Raises:
-        InputError: If too much of the intensity is negative.
-    """
-    for strip in tiles.strips(bands, images.plan.along_y, images.rows):
+def predict_images(
+    bands: Iterator[Array],  # the scan's rows, from `train.apply.reading.read_bands`
+    images: ScanImages,  # before the first strip
+    note: AddNote,
+    observers: Sequence[Callable[[slice, Array], None]] = (),  # are given the rows of each strip, and the strip
+) -> BlendedImages:
+    """Predicts the images of a scan from all windows. Raises InputError if too much of the intensity is negative."""
+    for rows, strip in zip(images.rows, tiles.strips(bands, images.plan.along_y, images.rows), strict=True):
         images.add(strip)
+        for observe in observers:
+            observe(rows, strip)
     blended = images.blended()
     note_findings(images, blended, note)
     return blended

@@ -27,7 +27,7 @@ from namsa.arrays import Array
 from namsa.config.response import Plasmons
 from namsa.errors import InputError
 from namsa.physics.coherence import FWHM
-from namsa.physics.optics import wavelength_angstrom
+from namsa.physics.optics import probe_limit, wavelength_angstrom
 from namsa.physics.response import pattern_filter
 from namsa.pixels import fills_cell, pattern_grid, scan_grid
 from namsa.provenance_values import value
@@ -227,7 +227,7 @@ def _along_scan(patterns: Array, drawn: Drawn, geometry: Geometry, corner: Corne
     step, scan = geometry.step_angstrom, (patterns.shape[0], patterns.shape[1])
     error = drawn.displacements(shape) if displaced else np.zeros((2, *shape))
     y, x = ((np.indices(shape)[axis] + corner[axis] + error[axis] / step[axis]).ravel() for axis in (0, 1))
-    diameter = 2e-3 * geometry.semiangle_mrad / wavelength_angstrom(geometry.energy_ev)
+    diameter = probe_limit(geometry.energy_ev, geometry.semiangle_mrad)
     along_y, along_x = (
         interpolation.weights(interpolation.scan_spectrum(diameter * d), drawn.source_size_angstrom / FWHM / d, n)
         for d, n in zip(step, scan, strict=True)

@@ -21,17 +21,11 @@ from namsa.io.recording import ArrayPatterns, Recording
 from ..apply import reading, resampling, tiles
 from ..apply.aberrations import MEASURED
 from ..apply.models import Model
-from ..apply.scans import BEAM_INTENSITY, Notes, check_number, fit_scan, network_for
+from ..apply.scans import Notes, fit_scan
 from ..apply.trust import KnownSpecimen
 from ..apply.windows import note_findings
-from ..tasks.density.application import (
-    Prepared,
-    ReconstructionOptions,
-    assemble,
-    check_arguments,
-    check_layout,
-    prepare,
-)
+from ..tasks.density.application import assemble, checked_network
+from ..tasks.density.preparation import Prepared, ReconstructionOptions, prepare
 from ..tasks.density.result import Reconstruction
 
 try:
@@ -73,12 +67,8 @@ class DensityUDF(UDF):
         Raises:
             InputError: If the scan does not fit the network or into memory, or its calibration is not complete.
         """
-        model, note = network_for("density", model), Notes(None)
-        check_layout(model)
-        check_number("beam_intensity", beam_intensity, BEAM_INTENSITY)
-        check_arguments(specimen, options)
-        if options.pacbed or options.halves:
-            raise InputError("pacbed and halves need the whole scan: use train.reconstruct")
+        model = checked_network(model, beam_intensity, specimen, options, whole_scan=False)
+        note = Notes(None)
         if calibration.bad_pixels or calibration.centre_slope is not None:
             raise InputError("bad_pixels and centre_slope are corrected in LiberTEM, as corrections of run_udf")
         shape = (*dataset.shape.nav, *dataset.shape.sig)
@@ -98,7 +88,7 @@ class DensityUDF(UDF):
         reading.check_pattern(pattern, name)
         note(f"{name}: {'×'.join(map(str, shape))}, {scan.data.dtype}")
         fitted = fit_scan(scan, model, pattern, name, "LiberTEM", beam_intensity, note, estimated=MEASURED)
-        density = GrowingDensity(prepare(fitted, specimen, options, note), note)
+        density = GrowingDensity(prepare(fitted, specimen, options))
         return cls(reading.scaled_binning(fitted.plan, fitted.scale), shape[1], positions, density)
 
     @property
@@ -158,8 +148,8 @@ class GrowingDensity:
         shape: Shape (ny, nx) of the density.
     """
 
-    def __init__(self, prepared: Prepared, note: Notes) -> None:
-        self._prepared, self._note = prepared, note
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared, self._note = prepared, prepared.scan.note
         self._images = prepared.images()
         self._blended = self._images.blended()
         self._rows: Array = np.zeros((0, 0, 0), np.float32)
@@ -195,7 +185,7 @@ class GrowingDensity:
 
     def result(self) -> Reconstruction:
         """Returns the reconstruction so far; its images are NaN where nothing is known yet."""
-        return assemble(self._prepared, self._blended, self._prepared.scan.pattern, self._note.lines)
+        return assemble(self._prepared, self._blended, self._prepared.scan.pattern)
 
     def _bands(self) -> Iterator[Array]:
         """Yields row after row, at the network's positions along x."""

@@ -73,18 +73,14 @@ class DividedJob:
     def _activations(self) -> WireType:
         return "float32" if self.training.precision.compute == "float32" else "float16"
 
-    def counted(self, ways: int) -> NetworkCount:
-        """Returns the layers of a part. Raises InputError if samples cannot be divided so."""
-        try:
-            return count(self.network, self.training.recompute, ways, self._axis)
-        except ValueError as error:
-            raise InputError(f"{ways} ways along {self.training.split.axis}: {error}") from None
-
-    def step(self, ways: int) -> DividedStep:
-        """Returns the step of a rank."""
-        self.counted(ways)
+    def step(self, ways: int) -> tuple[DividedStep, NetworkCount]:
+        """Returns the step of a rank, and the layers of its part. Raises InputError if samples cannot be divided so."""
         training = self.training
-        return divided_step(
+        try:
+            counted = count(self.network, training.recompute, ways, self._axis)
+        except ValueError as error:
+            raise InputError(f"{ways} ways along {training.split.axis}: {error}") from None
+        step = divided_step(
             self.network,
             self.wire_type,
             self.compute_s,
@@ -95,12 +91,13 @@ class DividedJob:
             training.accumulate,
             self._activations,
         )
+        return step, counted
 
     def rows(self, numbers: Sequence[int], groups: int) -> list[DivisionRow]:
         """Returns the rows of `ScalingReport.division`."""
         rows: list[DivisionRow] = []
         for ways in numbers:
-            part, counted = self.step(ways), self.counted(ways)
+            part, counted = self.step(ways)
             step_s = estimate_step(self.machine, part.work, self.strategy, groups * ways).seconds
             passes, samples = self.training.accumulate, self.training.batch_size
             sent = samples * counted.halo_bytes(self._activations) + counted.moment_bytes(ways)
@@ -145,7 +142,8 @@ def report(
     """
     name, network, training, found_samples = _sections(config, overrides)
     hardware = validate(Machine, read_yaml(machine), str(machine)) if machine else SUMMIT
-    whole_flop = training.batch_size * training.accumulate * count(network).step_flop
+    whole = count(network)
+    whole_flop = training.batch_size * training.accumulate * whole.step_flop
     compute_s = measured_compute_s(run_dir) if run_dir else whole_flop / hardware.sustained_flop_per_s
     wire_type: WireType = "float16" if training.exchange.sends_float16 else "float32"
     work = workload(network, wire_type, compute_s, training.accumulate)
@@ -155,8 +153,8 @@ def report(
     parts = DividedJob(network, wire_type, compute_s, hardware, strategy, training)
     step_flop = whole_flop
     if training.split.ways > 1:
-        work = parts.step(training.split.ways).work
-        step_flop = training.batch_size * training.accumulate * parts.counted(training.split.ways).step_flop
+        divided, part = parts.step(training.split.ways)
+        work, step_flop = divided.work, training.batch_size * training.accumulate * part.step_flop
     job = _Job(
         hardware,
         work,
@@ -165,7 +163,7 @@ def report(
         step_flop,
         step_flop / peak if peak else None,
         samples if samples is not None else found_samples,
-        4 * (1 + training.optimizer.moments) * count(network).parameters,
+        4 * (1 + training.optimizer.moments) * whole.parameters,
     )
     if job.strategy.synchronise == "epoch" and job.samples is None:
         raise InputError(

@@ -1,6 +1,7 @@
 """`namsa init`: a folder to start in, with a crystal, a configuration, a notebook and configurations of trainings."""
 
 import argparse
+from collections.abc import Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -8,9 +9,10 @@ from pathlib import Path
 from namsa.cli.commands.output import print_line
 from namsa.errors import InputError
 from namsa.files import HIDDEN, new_folder, open_folder
-from namsa.installation import CHECKOUT
+from namsa.installation import CHECKOUT, as_installed
 
 NAMES = ("README.md", "SrTiO3.cif", "starter.yaml", "first_hour.ipynb", "configs")
+OWN = NAMES[1:4]  # by which a folder is one of `namsa init`
 STARTER = files("namsa.cli").joinpath("starter")
 CONFIGS = Path(__file__).parents[3] / "configs" if CHECKOUT else STARTER.joinpath("configs")  # hatch_build.py
 
@@ -18,15 +20,16 @@ CONFIGS = Path(__file__).parents[3] / "configs" if CHECKOUT else STARTER.joinpat
 def init(options: argparse.Namespace) -> None:
     """Writes the starter's files into a new or empty folder, and with `--simulate` the patterns of its crystal.
 
-    A folder that has all of them stays as it is.
+    A folder of an earlier version, or of a run that was stopped, gets those that it lacks; the others stay as they are.
     """
     folder: Path = options.folder
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: name a new folder")
-    if all((folder / name).exists() for name in NAMES):
-        print_line(f"{folder} has these files already, which stay as they are: {', '.join(NAMES)}")
-    else:
-        _write(folder)
+    there = [name for name in NAMES if (folder / name).exists()]
+    if len(there) < len(NAMES):
+        _write(folder, [name for name in NAMES if name not in there])
+    if there:
+        print_line(f"{folder} has these files already, which stay as they are: {', '.join(there)}")
     if options.simulate:
         from namsa.cli.commands.simulate import simulate
         from namsa.cli.parser import build_parser
@@ -35,15 +38,16 @@ def init(options: argparse.Namespace) -> None:
         simulate(build_parser().parse_args(["simulate", config, "--crystal", crystal, "--out", out]))
 
 
-def _write(folder: Path) -> None:
-    """Writes the starter's files."""
-    if folder.exists() and any(not path.name.startswith(HIDDEN) for path in folder.iterdir()):
+def _write(folder: Path, names: Sequence[str]) -> None:
+    """Writes some of the starter's files."""
+    others = folder.exists() and any(not path.name.startswith(HIDDEN) for path in folder.iterdir())
+    if others and set(OWN) <= set(names):
         raise InputError(f"{folder} is not empty: name a new folder, or empty this one")
     # A folder that is there keeps its place: it may be the one in which the command runs.
     with open_folder(folder) if folder.exists() else new_folder(folder) as new:
-        for name in NAMES:
+        for name in names:
             _copy(CONFIGS if name == "configs" else STARTER.joinpath(name), new / name)
-    print_line(f"{folder}: {', '.join(NAMES)}")
+    print_line(f"{folder}: {', '.join(names)}")
 
 
 def _copy(source: Traversable, place: Path) -> None:
@@ -54,6 +58,4 @@ def _copy(source: Traversable, place: Path) -> None:
             _copy(part, place / part.name)
     else:
         text = source.read_text(encoding="utf-8")
-        if not CHECKOUT:
-            text = text.replace("scripts/uv run ", "").replace("python -m train ", "namsa-train ")
-        place.write_text(text, encoding="utf-8")
+        place.write_text(text if CHECKOUT else as_installed(text), encoding="utf-8")

@@ -1,6 +1,7 @@
 """Commands that begin a folder of one's own, that write for other programs, and that take their crystals."""
 
 import json
+import shutil
 
 import h5py
 import numpy as np
@@ -97,8 +98,10 @@ def test_the_folder_has_a_configuration_for_its_crystal_and_a_notebook_without_o
     (path,) = config.materials.cif
     assert namsa.read_cif(path).atoms.get_chemical_formula() == "O3SrTi"
     (folder / "starter.yaml").write_text("name: mine\nsimulation: {sampling_angstrom: auto}\n")
+    shutil.rmtree("configs")  # which a folder of 0.1 lacks
     assert parser.main(["init", "."]) == 0  # again: nothing is replaced
     assert load_config("starter.yaml").name == "mine"
+    assert (folder / "configs" / "quickstart.yaml").is_file()
     cells = json.loads((folder / "first_hour.ipynb").read_text(encoding="utf-8"))["cells"]
     assert not any(cell.get("outputs") for cell in cells)
 

@@ -67,6 +67,7 @@ def test_pixels_that_are_not_square_must_make_the_disk_a_circle(across, noted):
     found = disk_quantities(disk, None, {"pixel_mrad": Quantity((1.0, 1.2), None, "stated")}, notes)
     assert found["semiangle_mrad"].value == pytest.approx(12, rel=0.01)
     assert any("ellipse of ratio 1.2" in note for note in notes) is noted
+    assert not {"ellipse_ratio", "pixel_mrad"} & set(found)  # the pixels stay as stated
 
 
 def image(step, turn_deg=17.0, shape=(40, 52), seed=0):

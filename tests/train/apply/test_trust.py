@@ -12,7 +12,6 @@ import namsa
 from namsa import InputError
 from namsa.inverse import mott_bethe
 from namsa.inverse.refinement import Refined
-from train.apply import refine
 from train.apply.models import Model, ModelCalibration, load_model
 from train.apply.trust import (
     UNRESOLVED,
@@ -22,6 +21,7 @@ from train.apply.trust import (
     window_simulation,
 )
 from train.experiment.conditions import conditions
+from train.tasks.density import refine
 from train.tasks.density.application import ReconstructionOptions, reconstruct
 from train.tasks.density.live import reconstruct_live
 
@@ -162,6 +162,8 @@ def test_blocks_are_blended_and_lost_patterns_stay_lost(folder, monkeypatch):
     found = reconstruct(values, folder, BEAM, beam_intensity=1.0, specimen=SPECIMEN, options=STEPS)
     np.testing.assert_allclose(found.density, 2 * plain.density, rtol=1e-5)
     assert np.isnan(found.density[5, 7])
+    assert found.provenance["lost_patterns"] == [[5, 7]]  # once, though the scan is read twice
+    assert sum("not recorded" in line for line in found.notes) == 1
     assert [block["columns"] for block in found.provenance["refined"]["blocks"]] == [[0, 64], [16, 80]]
     assert [call[:3] for call in calls] == [((36, 64), (36, 64), True)] * 2
     assert calls[0][3].composition == {14: 1}

@@ -84,9 +84,10 @@ class ClassifiedScan(ScanResult):
 
         return class_figure(self.probabilities, self.classes, in_words(self.label), self.pixels, title)
 
-    def __repr__(self) -> str:
+    @property
+    def _summary(self) -> str:
         _, sy, sx = self.probabilities.shape
-        return f"<ClassifiedScan: {self.label} of {sy} × {sx} patterns, by vote {self.vote}>"
+        return f"{self.label} of {sy} × {sx} patterns, by vote {self.vote}"
 
 
 def classify(

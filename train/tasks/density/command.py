@@ -87,7 +87,7 @@ def _add_live(parser: CommandParser) -> None:
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the keywords of `train.reconstruct`. The estimate of `--estimator` is made before the density."""
     from ...apply.scan_result import scan_arguments
-    from .application import ReconstructionOptions
+    from .preparation import ReconstructionOptions
 
     estimated = None
     if options.estimator:

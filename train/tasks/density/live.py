@@ -37,13 +37,14 @@ from ...apply.models import Model
 from ...apply.row_sources import ArrayStream, GrowingFile, RowSource
 from ...apply.scan_result import beam_intensity as given_intensity
 from ...apply.scan_result import picture_beside
-from ...apply.scans import BEAM_INTENSITY, Notes, check_number, fit_scan, network_for
+from ...apply.scans import Notes, fit_scan
 from ...apply.trust import KnownSpecimen
 from ...apply.windows import note_findings
 from ...ranks.signals import Stopped
-from .application import Prepared, ReconstructionOptions, assemble, check_arguments, check_layout, prepare
+from .application import assemble, checked_network
 from .command import known_specimen
 from .live_state import LiveState, image_arrays, read_state, write_state
+from .preparation import Prepared, ReconstructionOptions, prepare
 from .result import Reconstruction
 
 UNLIKE = ("data", "notes", "opened")  # of a scan, from one look at its file to the next
@@ -110,12 +111,7 @@ def reconstruct_live(
         InputError: If the data do not fit the network, or if `state` belongs to other data.
         WorkError: If the data end before the scan does.
     """
-    model = network_for("density", model)
-    check_layout(model)
-    check_number("beam_intensity", beam_intensity, BEAM_INTENSITY)
-    check_arguments(specimen, options)
-    if options.pacbed or options.halves:
-        raise InputError("pacbed and halves need the whole scan: use reconstruct when the file is complete")
+    model = checked_network(model, beam_intensity, specimen, options, whole_scan=False)
     source: RowSource
     if isinstance(data, str | Path):
         in_file = {"dataset": calibration.dataset, **(layout or {})}
@@ -204,7 +200,7 @@ class _Session:
                     self._note(line)
                 note_findings(images, blended, self._note)
             mean = self._survey_sum / (max(1, self._survey_rows) * self._scan.shape[1])
-            result = assemble(prepared, blended, mean, self._note.lines)
+            result = assemble(prepared, blended, mean)
             seconds = time.perf_counter() - started
             next_row = 0 if is_last else tiles.source_rows(along_y, rows[images.strips]).start
             arrays = {**image_arrays(images), "pattern": pattern, "survey_sum": self._survey_sum}
@@ -218,7 +214,7 @@ class _Session:
         self._note(f"{self._name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {self._scan.data.dtype}, as they come")
         described = self._name, self._origin, self._beam_intensity
         scan = fit_scan(self._scan, self._model, pattern, *described, self._note, estimated=MEASURED)
-        prepared = prepare(scan, self._specimen, self._options, self._note)
+        prepared = prepare(scan, self._specimen, self._options)
         if self._scan.centre_pixels is None or not (self._beam_intensity or self._scan.normalised):
             self._note(f"the mean pattern of the above is that of the first {min(FIRST_ROWS, sy)} rows")
         return prepared

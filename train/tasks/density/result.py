@@ -143,6 +143,7 @@ class Reconstruction(ScanResult):
         }
         return {name: (image, units) for name, (image, units) in images.items() if image is not None}
 
-    def __repr__(self) -> str:
+    @property
+    def _summary(self) -> str:
         (ny, nx), (dy, dx) = self.density.shape, self.step_angstrom
-        return f"<Reconstruction: {ny} × {nx} pixels of {dy:.3g} × {dx:.3g} Å, by {self.provenance['model']}>"
+        return f"{ny} × {nx} pixels of {dy:.3g} × {dx:.3g} Å, by {self.provenance['model']}"

@@ -91,10 +91,11 @@ class EmbeddedScan(ScanResult):
 
         return embedding_figure(self.latents, self.clusters, self.rmse, self.pixels, self.decode, title)
 
-    def __repr__(self) -> str:
+    @property
+    def _summary(self) -> str:
         sy, sx, latent = self.latents.shape
         clusters = plural(len(self.centres), "cluster")
-        return f"<EmbeddedScan: {plural(latent, 'latent number')} of {sy} × {sx} patterns, {clusters}>"
+        return f"{plural(latent, 'latent number')} of {sy} × {sx} patterns, {clusters}"
 
 
 def embed(

@@ -109,8 +109,9 @@ class EstimatedScan(ScanResult):
         facts = {key: self.provenance[key] for key in ("model", "weights_digest")}
         return Comparison(said, outside, checked, facts | self._facts() | {"outside": outside})
 
-    def __repr__(self) -> str:
-        return f"<EstimatedScan: {', '.join(map(str, self.quantities))}>"
+    @property
+    def _summary(self) -> str:
+        return ", ".join(map(str, self.quantities))
 
 
 def _described(limits: Range, name: str) -> str:

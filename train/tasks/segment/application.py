@@ -62,11 +62,12 @@ class SegmentedScan(ScanResult):
 
         return segments_figure(self.bright_field, self.labels, self.probabilities, self.pixels, title)
 
-    def __repr__(self) -> str:
+    @property
+    def _summary(self) -> str:
         fractions = np.bincount(self.labels.ravel(), minlength=len(self.probabilities)) / self.labels.size
         shares = ", ".join(f"{name} {part:.0%}" for name, part in zip(self.probabilities, fractions, strict=True))
         sy, sx = self.labels.shape
-        return f"<SegmentedScan: {sy} × {sx} positions, {shares}>"
+        return f"{sy} × {sx} positions, {shares}"
 
 
 def segment(

@@ -21,6 +21,7 @@ from train.apply.trust import KnownSpecimen
 from train.experiment.conditions import conditions
 from train.optimization import checkpoint
 from train.tasks.density import application as reconstruct
+from train.tasks.density import pacbed, preparation, refine
 
 SCAN = (28, 36)
 
@@ -164,7 +165,7 @@ def test_trust_is_measured_once_at_every_position(tmp_path, run, monkeypatch):
         calls.append((density.copy(), patterns.copy()))
         return 0.1 * len(calls)
 
-    monkeypatch.setattr(reconstruct, "window_simulation", lambda *_: SimpleNamespace(trust=trust))
+    monkeypatch.setattr(preparation, "window_simulation", lambda *_: SimpleNamespace(trust=trust))
     values = patterns((28, 60))  # windows at 0 and 4, and at 0, 12, 24 and 36
     data = stored(tmp_path / "scan.h5", values)
     specimen = KnownSpecimen(20.0, "Au")
@@ -270,18 +271,17 @@ def test_the_density_is_scaled_by_an_amount_that_the_rings_tell(tmp_path, run, m
         thicknesses.append(specimen.thickness_angstrom)
         return SimpleNamespace(trust=lambda density, patterns: 0.25)
 
-    def fit(images, pixels, model, specimen):
-        seen.append((images.rings, specimen.formula))
+    def fit(density, rings, pixels, measurement, known):
+        seen.append((rings, known.composition))
         return Amount(1.5, 0.05, 40.0, 0.1, 0.07, 0.02, 0.1, told)
 
-    def refined(images, scan, network, specimen, steps, console):
-        seen.append((specimen, steps))
-        return images, {}, []
+    def refined(density, uncertainty, measured, known, *, steps, on_step):
+        seen.append((known.thickness_angstrom, known.thickness_error, steps))
 
-    monkeypatch.setattr(reconstruct, "refined_images", refined)
-    monkeypatch.setattr(reconstruct.pacbed, "ring_masks", lambda model: np.eye(16)[:, 2:4])
-    monkeypatch.setattr(reconstruct.pacbed, "fit_amount", fit)
-    monkeypatch.setattr(reconstruct, "window_simulation", simulation)
+    monkeypatch.setattr(refine, "refine", refined)
+    monkeypatch.setattr(pacbed, "ring_masks", lambda model: np.eye(16)[:, 2:4])
+    monkeypatch.setattr(pacbed.amount, "fit_amount", fit)
+    monkeypatch.setattr(pacbed, "window_simulation", simulation)
     values = patterns(SCAN)
     how, specimen = reconstruct.ReconstructionOptions(pacbed=True, refine_steps=3), KnownSpecimen(formula="Au")
     data = stored(tmp_path / "scan.h5", values)
@@ -294,10 +294,10 @@ def test_the_density_is_scaled_by_an_amount_that_the_rings_tell(tmp_path, run, m
     np.testing.assert_array_equal(found.trust, 0.25)  # for the thickness that was fitted
     assert thicknesses == [40.0]
     assert any("for 40 Å of Au, the thickness as pacbed fits it" in line for line in found.notes)
-    (rings, formula), (known, steps) = seen
+    (rings, composition), of_refinement = seen
     np.testing.assert_allclose(rings, values.reshape(*SCAN, 16)[..., 2:4], rtol=1e-5)
-    assert formula == "Au"
-    assert (known, steps) == (KnownSpecimen(40.0, "Au", None, 0.1, "as pacbed fits it"), 3)
+    assert composition == {79: 1}
+    assert of_refinement == (40.0, 0.1, 3)
     assert any("refined: begins with 40 Å, the thickness as pacbed fits it" in line for line in found.notes)
 
 
