@@ -22,7 +22,7 @@ from namsa.text import shorten
 
 LARGEST_FILE_BYTES = 2**28
 DEEPEST = 64  # levels of objects and lists
-_LARGEST_INTEGER = 2**64  # beyond it, numbers of NumPy and of record headers overflow
+LARGEST_INTEGER = 2**64  # beyond it, numbers of NumPy and of record headers overflow
 
 
 def read_json(path: Path, *, largest_bytes: int = LARGEST_FILE_BYTES) -> Any:
@@ -105,7 +105,7 @@ def _finite(text: str) -> float:
 
 def _bounded(text: str) -> int:
     # Compared by length first: the conversion of many digits takes quadratic time, or fails.
-    if len(text) > 21 or abs(int(text)) >= _LARGEST_INTEGER:
+    if len(text) > 21 or abs(int(text)) >= LARGEST_INTEGER:
         raise ValueError(f"integer {shorten(text)} has more than 64 bits")
     return int(text)
 

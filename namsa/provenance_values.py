@@ -45,8 +45,7 @@ def _is_text(value: Any) -> bool:
 
 def _is_detector(value: Any) -> bool:
     return isinstance(value, Mapping) and all(
-        isinstance(value.get(dose), int | float | None) and abs(value.get(dose) or 0) <= _LARGEST_DOSE
-        for dose in _DOSES
+        isinstance(value.get(dose), int | float | None) and abs(value.get(dose) or 0) <= _LARGEST_DOSE for dose in DOSES
     )
 
 
@@ -86,7 +85,7 @@ _REQUIRED_KINDS = {
     "density_sampling_angstrom": _PAIR_FROM_0,
     "density_origin_angstrom": _PAIR,
 }
-_DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
+DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
 _OPTIONAL_KINDS = {
     "scan_shape": _or_none(_SHAPE),
     "density_max_q_per_angstrom": _POSITIVE,

@@ -27,6 +27,7 @@ from namsa.config.bounds import (
 )
 from namsa.config.instrument import Displacement
 from namsa.config.loading import Section
+from namsa.provenance_values import DOSES
 
 VariedValues = dict[str, Any]  # the value of each varied quantity, by its name
 
@@ -162,8 +163,7 @@ class GridVariation(_Variation):
 
 _QUANTITIES = tuple(name for name in GridVariation.model_fields if name != "rule")
 OF_SPECIMEN = ("specimen_tilt_mrad", "rms_displacement_angstrom")  # change how a specimen scatters
-_DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
-_ALWAYS_DRAWN = ("thickness_angstrom", *_DOSES)
+_ALWAYS_DRAWN = ("thickness_angstrom", *DOSES)
 _AZIMUTHS = {"C12_angstrom": math.pi, "C21_angstrom": 2 * math.pi}  # period of the azimuth, rad
 
 
@@ -219,7 +219,7 @@ def _values_at(ranges: dict[str, tuple[Any, ...]], coordinates: Iterator[float])
     """The values at one point of the unit cube, whose coordinates are used in order."""
     values: VariedValues = {}
     for name, (least, most) in ranges.items():
-        if name in _DOSES:
+        if name in DOSES:
             values[name] = float(f"{least * (most / least) ** next(coordinates):.4g}")
         elif name.endswith("tilt_mrad"):
             magnitude = math.sqrt(least**2 + (most**2 - least**2) * next(coordinates))

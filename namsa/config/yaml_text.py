@@ -10,12 +10,12 @@ import yaml
 from yaml.reader import ReaderError
 
 from namsa.errors import InputError
+from namsa.json_files import LARGEST_INTEGER
 from namsa.text import shorten
 
 DEEPEST = 32  # levels of mappings and lists
 MOST_VALUES = 20_000  # keys and values; what an alias names counts again
 LONGEST_TEXT = 4096  # characters of one value, as of a path
-_LARGEST_INTEGER = 2**64
 _TAG = "tag:yaml.org,2002:"
 _MERGE = f"{_TAG}merge"  # the key <<
 _REMEDIES = {
@@ -117,7 +117,7 @@ class _Loader(yaml.SafeLoader):
                     return node.value
                 case "int":
                     # Compared by length first: many digits are slow to convert, or refused by Python.
-                    if len(node.value) > 80 or abs(value := self.construct_yaml_int(node)) >= _LARGEST_INTEGER:
+                    if len(node.value) > 80 or abs(value := self.construct_yaml_int(node)) >= LARGEST_INTEGER:
                         _refuse(f"integer {shorten(node.value)} has more than 64 bits", node.start_mark)
                     return value
                 case "float":

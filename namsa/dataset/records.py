@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from namsa.arrays import Buffer
 from namsa.dataset.record_header import (
     LARGEST_EXPONENT,
     OPTIONAL_TYPES,
@@ -45,7 +46,6 @@ from namsa.errors import WorkError
 from namsa.pixels import OPTIONAL_UNITS, UNITS, image_plane, raster_shape
 from namsa.sample import Sample
 
-Buffer = bytes | bytearray | memoryview
 VERSION = 1
 _MAGIC = b"NAMSA4D\n"
 _PREFIX = struct.Struct("<8sII16s")

@@ -37,6 +37,7 @@ from namsa.physics.coherence import Mode
 from namsa.physics.grid import Grid
 from namsa.physics.optics import wavelength_angstrom
 from namsa.physics.slice_plan import SlicePlan, equal_slices
+from namsa.provenance_values import DOSES
 from namsa.slicing import thermal_deviation, with_number
 from namsa.text import plural
 
@@ -45,7 +46,6 @@ _MATRIX_BYTES = 32  # per element of a matrix from the grid to a detector that i
 _POSITION_BYTES = 100  # per position, with its copies
 
 _OCCUPATIONS = 4  # index of the random stream among those of a seed
-_DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def with_varied_values(config: SimulationConfig, entry: Entry) -> SimulationConf
     varied = dict(entry.varied)
     if not varied:
         return config
-    dose: VariedValues = {name: varied.pop(name) for name in _DOSES if name in varied}
+    dose: VariedValues = {name: varied.pop(name) for name in DOSES if name in varied}
     aberrations = dict(config.microscope.aberrations)
     if "defocus_angstrom" in varied:
         aberrations["C10"] = -varied.pop("defocus_angstrom")

@@ -19,12 +19,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Integers
+from namsa.arrays import Booleans, Integers
 from namsa.engines.interface import BatchedProbes, PlaneWaves, waves_per_batch
 from namsa.physics.backend import array_module, run_in_batches, to_host
 from namsa.physics.grid import Array, Grid
 
-Booleans = npt.NDArray[np.bool_]
 MethodName = Literal["auto", "multislice", "prism"]
 
 LARGEST_MATRIX_BYTES = 2**31

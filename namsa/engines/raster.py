@@ -15,15 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from namsa.arrays import Floats
+from namsa.arrays import Booleans, Floats
 from namsa.engines.prism import ScatteringMatrix
 from namsa.physics.backend import array_module, run_in_batches, to_host
 from namsa.physics.coherence import FWHM
 from namsa.physics.grid import Array, Grid
-
-Booleans = npt.NDArray[np.bool_]
 
 _SOURCE_POINTS = 16  # coherent probes per position that a source takes, at least, if it is sampled
 _PIXELS = (256, 4096)  # host, device: pixels per product

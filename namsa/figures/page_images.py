@@ -3,18 +3,17 @@
 import base64
 import html
 import io
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
 import numpy.typing as npt
 import PIL.Image
 
+from namsa.arrays import Array
 from namsa.figures.interpolation import FINE, interpolated
 from namsa.figures.panels import PATTERN, PATTERN_POWER, REAL_SPACE
 from namsa.pixels import UNITS, PixelGrid
-
-Image = npt.NDArray[Any]
 
 
 class PageImage(NamedTuple):
@@ -22,7 +21,7 @@ class PageImage(NamedTuple):
 
     title: str  # title
     units: str  # units of the values
-    image: Image  # `(..., ny, nx)`
+    image: Array  # `(..., ny, nx)`
     grid: PixelGrid  # its pixels
     colours: str = REAL_SPACE  # name of the colour map
     low: float | None = None  # value of the first colour; `None` for the least one
@@ -31,7 +30,7 @@ class PageImage(NamedTuple):
     smooth: bool = False  # draw it with band-limited interpolation, unless its pixels are fine anyway
 
 
-def pattern_image(image: Image, grid: PixelGrid, title: str, units: str = UNITS["cbed"]) -> PageImage:
+def pattern_image(image: Array, grid: PixelGrid, title: str, units: str = UNITS["cbed"]) -> PageImage:
     """Returns a pattern, or a stack of patterns, on the power scale of all figures."""
     return PageImage(title, units, image, grid, PATTERN, 0.0, None, PATTERN_POWER)
 

@@ -24,12 +24,11 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogFormatterSciNotation
 from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
+from namsa.arrays import Array
 from namsa.errors import InputError, WorkError
 from namsa.figures.interpolation import FINE, FINER, interpolated
 from namsa.files import open_atomic
 from namsa.pixels import PixelGrid
-
-Image = npt.NDArray[Any]
 
 STYLE = {
     "font.size": 8.5,
@@ -107,7 +106,7 @@ def large_and_small(aspect: float, small: int) -> tuple[Figure, Axes, list[Axes]
 
 def pattern_panel(
     ax: Axes,
-    pattern: Image,  # `(dy, dx)`, fraction of the beam
+    pattern: Array,  # `(dy, dx)`, fraction of the beam
     angles: PixelGrid,  # its pixels, mrad
     title: str,
     *,
@@ -132,7 +131,7 @@ def pattern_panel(
 
 def image_panel(
     ax: Axes,
-    image: Image,  # `(ny, nx)`
+    image: Array,  # `(ny, nx)`
     grid: PixelGrid,  # its pixels, Å
     title: str,
     unit: str,
@@ -208,7 +207,7 @@ def mark_probes(ax: Axes, positions_angstrom: npt.ArrayLike, period_angstrom: Se
 
 def _draw(
     ax: Axes,
-    image: Image,
+    image: Array,
     grid: PixelGrid,
     title: str,
     units: tuple[str, str],

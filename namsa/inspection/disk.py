@@ -18,10 +18,8 @@ from scipy.optimize import least_squares
 from scipy.special import erfc, erfcx
 from threadpoolctl import threadpool_limits
 
-from namsa.arrays import Floats
+from namsa.arrays import Floats, Pair
 from namsa.errors import InputError
-
-Pair = tuple[float, float]
 
 INSIDE, OUTSIDE = 3, 1  # terms of the polynomials: a plane inside, a constant outside
 SECTORS = 24  # of azimuth, within which residuals are correlated

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
 from namsa import scan
+from namsa.arrays import Floats
 from namsa.config.simulation import SimulationConfig
 from namsa.dataset.sample_setup import coherent_modes
 from namsa.engines import dispatch
@@ -30,8 +31,6 @@ from namsa.inverse.mott_bethe import DensityToPotential
 from namsa.physics import density_target, optics, potential, slice_plan
 from namsa.physics import detector as detectors
 from namsa.physics.grid import Grid, fast_shape
-
-Array = npt.NDArray[np.float64]
 
 SEAM_ANGSTROM = 2.0  # beyond the probes' reach: the continued density fades to its mean there
 FITTED_PROBES = 144  # positions that the potential's scale is fitted to
@@ -45,11 +44,11 @@ class ScanSimulation:
     experiment: SimulationConfig  # microscope, detector, scan and settings of the simulation
     thickness_angstrom: float  # thickness of the specimen, Å
     grid: Grid  # the periodic cell
-    positions: Array  # probe positions in the cell, `(n, 2)` as (y, x), Å
+    positions: Floats  # probe positions in the cell, `(n, 2)` as (y, x), Å
     inside: npt.NDArray[np.bool_]  # whether each probe stays within the known density, `(n,)`
     # Rows and columns of the density in the cell, Å, if it is known at the scan's positions. `None` if it is known on
     # the grid.
-    raster: tuple[Array, Array] | None = None
+    raster: tuple[Floats, Floats] | None = None
 
     @property
     def slice_count(self) -> int:
@@ -57,7 +56,7 @@ class ScanSimulation:
         given = self.experiment.simulation.slice_thickness_angstrom
         return slice_plan.slice_count(self.thickness_angstrom, 2.0 if given == "auto" else given)
 
-    def on_grid(self, density: npt.NDArray[Any]) -> Array:
+    def on_grid(self, density: npt.NDArray[Any]) -> Floats:
         """Returns a density on the grid, `(ny, nx)`, e/Å².
 
         Beyond the scan's edges the density is continued by reflection; towards the cell's edges it fades to its mean.
@@ -82,7 +81,7 @@ class ScanSimulation:
         mean = float(known.mean())
         return mean + np.multiply.outer(*fades) * (continued - mean)
 
-    def on_target(self, field: npt.ArrayLike) -> Array:
+    def on_target(self, field: npt.ArrayLike) -> Floats:
         """Returns a field on the grid, `(ny, nx)`, at the pixels of the density."""
         values = np.asarray(field, np.float64)
         if self.raster is None:
@@ -94,7 +93,7 @@ class Consistency(NamedTuple):
     """How well a density explains its patterns."""
 
     score: float  # r over the positions whose probe stays within the known density
-    map: Array  # r of each position, `(sy, sx)`
+    map: Floats  # r of each position, `(sy, sx)`
     empty: float  # r of an empty specimen
     scale: float  # fitted scale of the potential
 
@@ -110,7 +109,7 @@ def residual(
     # Probe positions `(n, 2)` as (y, x), Å, for a density on the grid. Not needed if the scan fills the cell.
     positions_angstrom: npt.ArrayLike | None = None,
     extent_angstrom: tuple[float, float] | None = None,  # size (y, x) of the cell, Å, likewise
-) -> tuple[float, Array]:
+) -> tuple[float, Floats]:
     """Returns the score of a reconstruction and its map: R, and R of each position, `(sy, sx)`.
 
     Raises:
@@ -163,7 +162,7 @@ def kept_out(
 
 
 def fit_scale(
-    projected_potential: Array,  # `(ny, nx)`, V·Å
+    projected_potential: Floats,  # `(ny, nx)`, V·Å
     expected: float,
     spread: float,  # rms of the logarithm of the scale. If 0, `expected` is returned
     measured: npt.NDArray[Any],  # patterns of all positions, `(n, dy, dx)`
@@ -237,7 +236,7 @@ def scan_simulation(
     return ScanSimulation(experiment, thickness_angstrom, grid, scan.raster(rows, columns), inside, (rows, columns))
 
 
-def simulate(projected_potential: Array, simulation: ScanSimulation) -> npt.NDArray[np.float32]:
+def simulate(projected_potential: Floats, simulation: ScanSimulation) -> npt.NDArray[np.float32]:
     """Simulates the patterns of a projected potential that is cut into equal slices.
 
     Args:
@@ -300,7 +299,7 @@ def _stack(patterns: npt.ArrayLike, count: int) -> npt.NDArray[np.float32]:
     return stack
 
 
-def misfit(simulated: npt.NDArray[Any], measured: npt.NDArray[Any], axis: tuple[int, ...] | None = None) -> Array:
+def misfit(simulated: npt.NDArray[Any], measured: npt.NDArray[Any], axis: tuple[int, ...] | None = None) -> Floats:
     """Returns R = Σ|√I_sim − √I| / Σ√I.
 
     Args:
@@ -308,5 +307,5 @@ def misfit(simulated: npt.NDArray[Any], measured: npt.NDArray[Any], axis: tuple[
         axis: Axes to sum over; default all.
     """
     root_simulated, root_measured = np.sqrt(simulated), np.sqrt(measured)
-    r: Array = np.abs(root_simulated - root_measured).sum(axis) / root_measured.sum(axis)
+    r: Floats = np.abs(root_simulated - root_measured).sum(axis) / root_measured.sum(axis)
     return r

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from ase.data import atomic_numbers
 
+from namsa.arrays import Floats
 from namsa.dataset.records import Record
 from namsa.errors import InputError, WorkError
 from namsa.files import write_text_atomic
@@ -32,8 +33,6 @@ from namsa.physics.optics import interaction_constant
 from namsa.physics.potential import POTENTIAL_CONSTANT
 from namsa.pixels import density_grid
 from namsa.provenance_values import fault, value
-
-Array = npt.NDArray[np.float64]
 
 BINS = 12  # of the curve, from 0 to the end of the band
 LARGEST, LARGEST_EXPONENT = 1e9, 10.0  # of the numbers of a stored conversion
@@ -58,11 +57,11 @@ class DensityToPotential:
         mean = max(float(np.mean(density)) / thickness_angstrom, 1e-3)
         return float((mean / self.middle_density) ** self.exponent)
 
-    def curve(self, q: npt.NDArray[Any]) -> Array:
+    def curve(self, q: npt.NDArray[Any]) -> Floats:
         """Returns V/ρ at scale 1, V·Å³/e, for q in 1/Å."""
         return np.exp(np.interp(q, self.q_per_angstrom, np.log(self.ratio)))
 
-    def potential(self, density: npt.NDArray[Any], grid: Grid, scale: float = 1.0) -> Array:
+    def potential(self, density: npt.NDArray[Any], grid: Grid, scale: float = 1.0) -> Floats:
         """Returns the projected potential of a density, `(ny, nx)`, V·Å.
 
         Args:
@@ -74,7 +73,7 @@ class DensityToPotential:
         spectrum = np.fft.fft2(np.asarray(density, np.float64)) * (scale * self.curve(q) * restored)
         return np.fft.ifft2(spectrum).real
 
-    def density(self, potential: npt.NDArray[Any], grid: Grid, scale: float = 1.0) -> Array:
+    def density(self, potential: npt.NDArray[Any], grid: Grid, scale: float = 1.0) -> Floats:
         """Returns the density of a potential: band-limited density, `(ny, nx)`, e/Å².
 
         Args:
@@ -89,7 +88,7 @@ class _SampleSpectra(NamedTuple):
 
     v: npt.NDArray[Any]
     rho: npt.NDArray[Any]
-    q: Array
+    q: Floats
     max_q: float
     mean_density: float
 
@@ -214,7 +213,7 @@ def _is_valid(transfer: DensityToPotential) -> bool:
     )
 
 
-def potential_like_density(record: Record) -> Array:
+def potential_like_density(record: Record) -> Floats:
     """Returns the projected potential of a sample at the pixels and in the band of its density, (ty, tx), V·Å."""
     p = record.header["provenance"]
     grid = Grid(tuple(value(p, "grid_shape")), tuple(value(p, "extent_angstrom")))

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Pair
 from namsa.config.bounds import RANGES
 from namsa.errors import InputError
 from namsa.io.corrections import CorrectedPatterns, Slope
-from namsa.io.recording import Opened, Pair, PatternArray, PatternScan, Recording
+from namsa.io.recording import Opened, PatternArray, PatternScan, Recording
 from namsa.physics.optics import wavelength_angstrom
 from namsa.text import shorten
 

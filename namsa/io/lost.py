@@ -12,11 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage, sparse
 
-from namsa.arrays import Array
+from namsa.arrays import Array, Booleans
 from namsa.io.corrections import ChangedPatterns, repair, repair_matrix
 from namsa.text import plural
-
-Flags = npt.NDArray[np.bool_]
 
 SMALL_SHARE = 0.02  # of the sum of the neighbouring patterns
 CHANCE = 1e-3  # patterns of a scan that may have as few counts by chance, at most, for one to count as lost
@@ -66,7 +64,7 @@ class Mended:
     """Patterns of a part of a scan whose single missing values are replaced."""
 
     patterns: Array  # `(rows, columns, dy, dx)`, float32 or float64. Lost ones are as they were recorded
-    lost: Flags  # which patterns are lost, `(rows, columns)`
+    lost: Booleans  # which patterns are lost, `(rows, columns)`
     values: int  # number of values that were replaced
     patterns_with_values: int  # number of patterns that had some of them
     # Number of patterns in which each pixel was not finite, `(dy, dx)`; lost ones do not count.
@@ -101,7 +99,7 @@ def mend(stored: Array, positions: int) -> Mended:
     return Mended(patterns, lost | lost_patterns(patterns, positions), values, with_values, missing)
 
 
-def lost_patterns(patterns: Array, positions: int) -> Flags:
+def lost_patterns(patterns: Array, positions: int) -> Booleans:
     """Returns which patterns of finite numbers `(rows, columns, dy, dx)` are lost, `(rows, columns)`."""
     flat = patterns.reshape(*patterns.shape[:2], -1)
     sums = flat.sum(axis=-1, dtype=np.float64)
@@ -119,7 +117,7 @@ def lost_patterns(patterns: Array, positions: int) -> Flags:
     return np.asarray(empty | dark | (constant & (constant.mean() <= 0.5) & (sums != 0)))
 
 
-def filled(block: Array, lost: Flags) -> Array:
+def filled(block: Array, lost: Booleans) -> Array:
     """Returns a part of a scan, `(rows, columns, ...)`, with the mean of the nearest patterns in place of lost ones."""
     if not lost.any() or lost.all():
         return np.nan_to_num(block) if lost.any() else block
@@ -141,7 +139,7 @@ class MendedPatterns(ChangedPatterns):
         lost: Which of them are lost, `(sy, sx)`; the mean of the nearest ones is in their place.
     """
 
-    lost: Flags
+    lost: Booleans
 
     def __getitem__(self, index: Sequence[slice]) -> Array:
         """Returns a part."""

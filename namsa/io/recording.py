@@ -13,12 +13,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Pair
 from namsa.errors import InputError, WorkError
 from namsa.files import Closing
 from namsa.io.safe_hdf5 import DamagedFileError
 from namsa.text import described
-
-Pair = tuple[float, float]
 
 
 class PatternArray(Protocol):

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from namsa.arrays import Pair
 from namsa.errors import InputError
-from namsa.io.recording import Pair
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, Value
 from namsa.io.units import angstrom_per_unit, as_number, inverse_angstrom_per_unit, mrad_per_unit, positive
 from namsa.json_files import parse_json

@@ -9,19 +9,15 @@ the deflection is therefore the phase convolved with the probe; Lazić, Bosch & 
 """
 
 import warnings
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from namsa.arrays import Floats
+from namsa.arrays import Array, Floats
 from namsa.errors import InputError, SimulationWarning
 from namsa.pixels import PixelGrid
 
-Image = npt.NDArray[Any]
 
-
-def annular(patterns: Image, angles: PixelGrid, inner_mrad: float, outer_mrad: float) -> Floats:
+def annular(patterns: Array, angles: PixelGrid, inner_mrad: float, outer_mrad: float) -> Floats:
     """Returns the fraction of the beam scattered into a ring: a dark field, or with `inner_mrad` 0 a bright field.
 
     A pixel belongs to the ring if its centre does.
@@ -67,7 +63,7 @@ def annular(patterns: Image, angles: PixelGrid, inner_mrad: float, outer_mrad: f
     )  # one pattern at a time: no copy of the stack
 
 
-def bright_field(patterns: Image, angles: PixelGrid, semiangle_mrad: float) -> Floats:
+def bright_field(patterns: Array, angles: PixelGrid, semiangle_mrad: float) -> Floats:
     """Returns the fraction of the beam in the aperture's disk, (n,); arguments as `annular`.
 
     The disk of parallel illumination is the pixel of the direct beam.
@@ -75,7 +71,7 @@ def bright_field(patterns: Image, angles: PixelGrid, semiangle_mrad: float) -> F
     return annular(patterns, angles, 0, max(semiangle_mrad, 0.71 * max(np.abs(angles.step))))
 
 
-def centre_of_mass(patterns: Image, angles: PixelGrid) -> Floats:
+def centre_of_mass(patterns: Array, angles: PixelGrid) -> Floats:
     """Returns the mean angle (y, x) of the electrons on the detector.
 
     Args:

@@ -9,9 +9,7 @@ from namsa.provenance_values import value
 from namsa.text import plural, shorten
 from namsa.view import recording_info
 from namsa.view.info import ArrayInfo, DatasetInfo, FileInfo, SampleInfo
-from namsa.view.recording_info import RecordingInfo
-
-Row = tuple[str, str]  # name and value
+from namsa.view.recording_info import RecordingInfo, Row
 
 MAX_NAMES = 5  # names and failures that are listed; `namsa info --ids` and `namsa verify` list all
 WIDTH = 120

@@ -5,10 +5,8 @@ import html
 import io
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import PIL.Image
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
@@ -29,8 +27,6 @@ from namsa.inspection.curl import rotated
 from namsa.inspection.inspect import Inspection
 from namsa.io.calibration_file import readable
 from namsa.pixels import PixelGrid, detector_grid
-
-Image = npt.NDArray[Any]
 
 CLIPPED = 0.005  # share of the pixels that are darker than the first colour, and brighter than the last
 

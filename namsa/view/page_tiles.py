@@ -9,15 +9,14 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.pixels import PixelGrid, binned
-
-Image = npt.NDArray[Any]
 
 MAX_TILE_PIXELS = 128  # of a pattern, along an axis
 MIN_TILE_PIXELS = 24  # below this, positions are left out in place of finer pixels
@@ -66,7 +65,7 @@ def incompressible(_: int) -> float:
     return PIXEL_BYTES
 
 
-def sampled_pixel_bytes(patterns: Image) -> PixelBytes:
+def sampled_pixel_bytes(patterns: Array) -> PixelBytes:
     """Returns the bytes of a page per pixel, from how well some patterns `(k, dy, dx)` can be compressed."""
 
     def pixel_bytes(binning: int) -> float:

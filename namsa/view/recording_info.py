@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from namsa.arrays import Pair
 from namsa.io.calibration import LIMITS, REQUIRED
-from namsa.io.recording import Pair, Recording
+from namsa.io.recording import Recording
 
 Row = tuple[str, str]  # name and value
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.figures.page_images import pattern_image
 from namsa.figures.sample_figure import DARK_FIELD_FROM, Signal, dark_field_title
@@ -21,7 +22,6 @@ from namsa.view.page import Page, PageContent, PageUnits, render
 from namsa.view.page_overlay import read_images, read_overlays
 from namsa.view.page_tiles import (
     MAX_PAGE_BYTES,
-    Image,
     TilePlan,
     Tiles,
     as_halves,
@@ -182,7 +182,7 @@ def read_sums(recording: Recording, plan: TilePlan) -> ScanSums:
     )
 
 
-def _sample(recording: Recording) -> Image:
+def _sample(recording: Recording) -> Array:
     """Reads some patterns `(k, dy, dx)` from the first, the middle and the last rows of a scan."""
     sy, sx, dy, dx = recording.shape
     width = min(sx, max(1, SAMPLE_BYTES // (dy * dx * recording.dtype.itemsize)))
@@ -209,7 +209,7 @@ def _pieces(recording: Recording, every: int) -> list[tuple[slice, slice]]:
 # ---- Numbers --------------------------------------------------------------------------------------------------------
 
 
-def _centre(recording: Recording, mean: Image) -> tuple[tuple[float, float], str]:
+def _centre(recording: Recording, mean: Array) -> tuple[tuple[float, float], str]:
     """Returns the optic axis (y, x), pixels, and a line about where it comes from."""
     if recording.centre_pixels is not None:
         return recording.centre_pixels, ""
@@ -221,7 +221,7 @@ def _centre(recording: Recording, mean: Image) -> tuple[tuple[float, float], str
     return (y, x), f"The optic axis is taken at pixel ({y:.2f}, {x:.2f}), the mean pattern's centre of mass."
 
 
-def disk_radius(mean: Image, angles: PixelGrid) -> float:
+def disk_radius(mean: Array, angles: PixelGrid) -> float:
     """Returns the radius of the even disk whose second moment about the axis the mean pattern has."""
     weights = np.clip(mean, 0, None)
     if not weights.sum() > 0:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.figures.page_images import PageImage, limits, pattern_image
 from namsa.figures.panels import PATTERN_POWER, VIRTUAL
 from namsa.figures.sample_figure import Signal, caption, check_drawable, sample_signals
@@ -29,7 +30,6 @@ from namsa.view.page import Page, PageContent, PageUnits, render
 from namsa.view.page_overlay import read_overlays
 from namsa.view.page_tiles import (
     MAX_PAGE_BYTES,
-    Image,
     TilePlan,
     Tiles,
     as_halves,
@@ -131,7 +131,7 @@ def signal_maps(
     ]
 
 
-def sample_tiles(cbed: Image, numbers: npt.NDArray[np.intp], angles: PixelGrid, plan: TilePlan) -> Tiles:
+def sample_tiles(cbed: Array, numbers: npt.NDArray[np.intp], angles: PixelGrid, plan: TilePlan) -> Tiles:
     """Returns patterns `(n, dy, dx)` of a sample as its page shows them.
 
     Args:

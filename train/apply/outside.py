@@ -32,6 +32,7 @@ from ..experiment.imperfections import Imperfections
 from ..input.views import Readable
 from .known_windows import KnownWindow, known_windows
 from .mirrors import mirrored_images
+from .orientation import HALF_TURN
 
 BEYOND = (1.5, 4.0)  # times the largest magnitude that was learnt
 LEAST_DOSE = (1 / 30, 1 / 3)  # times the smallest dose that was learnt
@@ -44,7 +45,6 @@ _FRACTIONS = (
     *("hot_pixels", "dead_pixels", "counting_loss"),
 )
 _LARGEST_FRACTION = 0.2  # that is multiplied, so that fractions stay below 1
-_HALF_TURN = 3  # mirrored in y and in x
 _VALUES = 8  # stream of random numbers, beside those of `train.input`
 
 
@@ -139,7 +139,7 @@ def _misoriented(entries: Sequence[Entry], experiment: Experiment) -> Iterator[O
     (dy, dx), (y, x) = conditions.detector_shape, conditions.pixel_mrad
     numbers = range(1, 8 if dy == dx and np.isclose(y, x) else 4)
     for number in numbers:
-        count = ORIENTED if number == _HALF_TURN else ORIENTED // (len(numbers) - 1)
+        count = ORIENTED if number == HALF_TURN else ORIENTED // (len(numbers) - 1)
         if chosen := entries[number :: len(numbers) + 1][:count]:
             yield OutsideSamples(chosen, experiment, orientation=number)
 

@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from namsa.arrays import Pair
 from namsa.errors import InputError
 from namsa.io.calibration import FourDData, circle_from_ellipse
 
 from ..experiment.conditions import Conditions
-
-Pair = tuple[float, float]
 
 # Relative deviations: accepted ones of energy and semiangle, and the one below which sampling counts as the same.
 ENERGY, SEMIANGLE, SAME = 0.02, 0.05, 0.02

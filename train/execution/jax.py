@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from namsa.arrays import Tensor
+
 # JAX reads it when it starts a GPU. A simulator may use the same card.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
@@ -14,8 +16,6 @@ import numpy.typing as npt
 
 from namsa.launcher import usable_cores
 from namsa.text import plural
-
-Tensor = Any
 
 
 def claim(local_rank: int, local_size: int) -> str:

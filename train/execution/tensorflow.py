@@ -7,11 +7,10 @@ import keras
 import numpy.typing as npt
 import tensorflow as tf
 
+from namsa.arrays import Tensor
 from namsa.launcher import bind_to_share
 
 from .quiet import without_notes
-
-Tensor = Any
 
 
 def claim(local_rank: int, local_size: int) -> str:

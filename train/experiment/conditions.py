@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from namsa.arrays import Pair
 from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import magnitude
 from namsa.physics.optics import wavelength_angstrom
@@ -10,8 +11,6 @@ from namsa.pixels import PixelGrid
 
 from .inputs import Inputs
 from .symmetries import broken_by
-
-Pair = tuple[float, float]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
+from namsa.arrays import Tensor
 from namsa.dataset.entry import Entry
 
 from ..execution import backend
@@ -34,7 +35,6 @@ from .normalisation import Batch, Normalisation, normaliser
 from .readahead import ahead, read_ahead
 from .views import Compose, KeptWindow, Readable, ReadCache, SampleView, find_view
 
-Tensor = Any
 Result = TypeVar("Result")
 Target = Callable[[Sequence[Entry], Tensor, Tensor], Tensor]  # from the entries of a batch, x, and its densities
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fcdensenet.split import Split
+from namsa.arrays import Tensor
 from namsa.dataset.entry import Entry
 from namsa.dataset.slabs import SampleSlab
 from namsa.dataset.tiles import Slab
@@ -15,8 +16,6 @@ from namsa.dataset.tiles import Slab
 from ..experiment import registry
 from ..experiment.division import DivisionSection
 from ..experiment.experiment import Experiment
-
-Tensor = Any
 
 
 class OwnPart(Protocol):

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy import special
 from scipy.linalg import toeplitz
 
-from namsa.arrays import Array
+from namsa.arrays import Array, Pair
 from namsa.config.response import Plasmons
 from namsa.errors import InputError
 from namsa.physics.coherence import FWHM
@@ -34,9 +34,8 @@ from namsa.provenance_values import value
 
 from ..experiment.imperfections import DRAWN_LATER, QUANTITIES, Imperfections
 from . import interpolation
+from .windows import Corner
 
-Pair = tuple[float, float]
-Corner = tuple[int, int]
 Empty = Callable[[tuple[int, ...], Any], Array]
 
 # Streams of random numbers, beside those of `train.input.noise`, `train.input.windows` and `train.input.fast_noise`.

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
+from namsa.arrays import Tensor
 from namsa.dataset.records import Record
 from namsa.pixels import raster_shape
 
@@ -30,8 +31,6 @@ from ..execution import backend
 from ..experiment import symmetries
 from ..experiment.channels import TENTHS, Channels, image_coordinates, refocused
 from ..experiment.inputs import Inputs
-
-Tensor = Any
 
 DARKEST = 17.0  # −ln of the part of the beam below which all pixels are alike
 _SAME = 1e-6  # deviation of a pattern from its mean that is rounding

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Tensor
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.errors import WorkError
@@ -20,7 +21,6 @@ from .normalisation import Batch, record_symmetries
 from .readahead import Buffers
 from .source import fault_of_sample
 
-Tensor = Any
 # From a sample's entry, the epoch and what finds the view of a stored sample, to what the epoch takes in its place.
 Compose = Callable[[Entry, int, Callable[[str], "SampleView"]], "SampleView"]
 

@@ -3,12 +3,10 @@
 A network has many small variables, and an operation on one of them takes less time than to start it.
 """
 
-from typing import Any
-
 import keras
 import tensorflow as tf
 
-Tensor = Any
+from namsa.arrays import Tensor
 
 
 def half_square(tensor: Tensor) -> Tensor:

@@ -6,16 +6,16 @@ batch whose gradients are not finite makes the mean not finite, so that a loss s
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import keras
 import tensorflow as tf
 
+from namsa.arrays import Tensor
+
 from ..experiment.sections import Training
 from . import losses, precision
 from .losses import Differentiated, Objective
-
-Tensor = Any
 
 
 def differentiate(

@@ -18,12 +18,12 @@ import keras
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from namsa.arrays import Tensor
+
 from ..experiment.sections import Training
 from ..ranks.exchange import Exchange
 from . import losses, precision
 from .losses import Differentiated, Objective
-
-Tensor = Any
 
 
 class _State(NamedTuple):

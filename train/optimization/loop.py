@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from namsa.arrays import Tensor
 from namsa.errors import WorkError
 
 from ..execution import backend
@@ -22,7 +23,6 @@ from ..ranks.signals import StopRequest
 from . import losses
 from .losses import Objective
 
-Tensor = Any
 Step = Callable[..., Tensor]
 
 # A step returns the first term of the objective, these, the other terms, and the loss of this rank's own batch.

@@ -17,17 +17,17 @@ A window of vacuum or glass has hardly any contrast. `least_contrast` keeps such
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import keras
 from keras import ops
 
 from fcdensenet.split import Split
+from namsa.arrays import Tensor
 
 from ..experiment.sections import Loss
 from .updates import half_square
 
-Tensor = Any
 ContrastLimits = tuple[float, float]
 
 LARGEST_LOG_SCALE = 7.0  # L

@@ -19,6 +19,7 @@ import keras
 from keras import ops
 
 from fcdensenet.split import Split
+from namsa.arrays import Tensor
 
 from ..experiment.sections import Optimizer, Training
 from ..networks import Network, build
@@ -27,8 +28,6 @@ from . import precision
 from .loop import step_module
 from .losses import Objective
 from .updates import adam_update, half_square, momentum_update, update_moments
-
-Tensor = Any
 
 
 def trust_ratios(

@@ -13,10 +13,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from namsa.arrays import Tensor
+
 from ..experiment.sections import Training
 from ..ranks.wire import wire_divisors
-
-Tensor = Any
 
 # LogMax, with the numbers of OpenSeq2Seq (Kuchaiev et al. 2018): the logarithms of the largest gradients are assumed to
 # be normally distributed, and one in a thousand may overflow.

@@ -1,18 +1,17 @@
 """The training step as a graph of TensorFlow, on one rank of one or more."""
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import tensorflow as tf
+
+from namsa.arrays import Tensor
 
 from ..experiment.sections import Training
 from ..ranks.exchange import Exchange
 from . import precision
 from .gradients import Accumulation, differentiate, time_after, time_before
 from .losses import Objective
-
-Tensor = Any
 
 
 def make_step(

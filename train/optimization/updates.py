@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-Tensor = Any
+from namsa.arrays import Tensor
 
 __all__ = ["adam_update", "half_square", "momentum_update", "update_moments"]
 

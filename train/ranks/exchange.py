@@ -13,12 +13,12 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Tensor
+
 from ..experiment.exchange import Allreduce, ExchangeSection, GradientGroups
 from ..experiment.registry import strategy
 from . import grouping, reduction
 from .wire import from_wire, to_wire
-
-Tensor = Any
 
 
 class Exchange(ABC):

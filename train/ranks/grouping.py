@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from namsa.arrays import Tensor
 from namsa.errors import InputError
 
 from ..experiment.exchange import GradientGroups
-
-Tensor = Any
 
 
 def groups(gradients: Sequence[Tensor], paths: Sequence[str], config: GradientGroups) -> list[list[int]]:

@@ -19,12 +19,11 @@ from contextlib import suppress
 
 import xxhash
 
+from namsa.arrays import Buffer
 from namsa.errors import InputError, WorkError
 
 from .datagrams import look_up, outgoing_address
 from .protocol import Ranks
-
-Buffer = bytes | bytearray | memoryview
 
 _KEY_BYTES = 32
 _HANDSHAKE_S = 10.0

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa import installation
+from namsa.arrays import Tensor
 from namsa.errors import InputError
 from namsa.launcher import rank_and_size
 
@@ -29,7 +30,6 @@ from ..experiment.exchange import Allreduce
 from ..experiment.sections import Training
 from . import signals
 
-Tensor = Any
 Members = tuple[int, ...]  # ranks, in order
 hvd: Any = None  # horovod.tensorflow, once `start` has found that ranks exchange something
 _process_sets: dict[Members, Any] = {}  # of some of the ranks, as `start` declared them to Horovod

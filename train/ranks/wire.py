@@ -1,11 +1,10 @@
 """Gradients as float16 on the network, scaled so that neither small ones nor large sums are lost."""
 
 import math
-from typing import Any
 
 from keras import ops
 
-Tensor = Any
+from namsa.arrays import Tensor
 
 
 def wire_divisors(ranks: int) -> tuple[float, float]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 
-from namsa.arrays import Floats
+from namsa.arrays import Floats, Tensor
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.errors import WorkError
@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
 
 Row = dict[str, Any]  # of JSON types
 Score = Callable[[Sequence[Entry]], list[Row]]
-Tensor = Any
 
 
 @dataclass(frozen=True)

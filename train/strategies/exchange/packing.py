@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from namsa.arrays import Tensor
+
 from ...ranks import reduction
 
 MESSAGE_BYTES = 32 * 2**20  # at once
-Tensor = Any
 
 
 def byte_count(bits: Any) -> Any:

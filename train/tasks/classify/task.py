@@ -23,7 +23,7 @@ import numpy.typing as npt
 from keras import ops
 from scipy import special
 
-from namsa.arrays import Floats
+from namsa.arrays import Floats, Tensor
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
@@ -42,7 +42,6 @@ from .potential_clusters import Clusters, nearest
 from .scores import ClassEvaluation, ClassRow, counts, scores, summarise
 from .section import Classify
 
-Tensor = Any
 Classes = npt.NDArray[np.int64]
 NUMBERS = ("error", "balanced_accuracy", "macro_f1", "vote_balanced_accuracy", "cross_entropy")
 Logits = Callable[[npt.NDArray[np.float32]], Floats]

@@ -69,7 +69,7 @@ def reconstruct(
         WorkError: If the file is damaged.
     """
     note, model = Notes(console), checked_network(model, beam_intensity, specimen, options)
-    asked = [measure for measure in MEASURES if getattr(options, measure.option)]
+    asked = _asked(options)
     compared = estimated.compared_with(model.experiment) if estimated else None
     with open_scan(
         data,
@@ -122,10 +122,17 @@ def checked_network(
     arguments = vars(specimen or KnownSpecimen()) | vars(options)
     for name, limits in LIMITS.items():
         check_number(name, arguments[name], limits)
-    asked = [measure.option for measure in MEASURES if getattr(options, measure.option)]
+    asked = _asked(options)
     if asked and not whole_scan:
-        raise InputError(f"{' and '.join(asked)} need the whole scan: use reconstruct when it is complete")
+        named = " and ".join(measure.option for measure in asked)
+        raise InputError(f"{named} need the whole scan: use reconstruct when it is complete")
+    for measure in asked:
+        measure.check(model)
     return model
+
+
+def _asked(options: ReconstructionOptions) -> list[type[Measure]]:
+    return [measure for measure in MEASURES if getattr(options, measure.option)]
 
 
 def assemble(prepared: Prepared, images: BlendedImages, pattern: Array) -> Reconstruction:

@@ -32,6 +32,7 @@ from namsa.pixels import scan_positions
 from namsa.provenance_values import value
 
 from ...apply import familiarity
+from ...apply.card import OnSample
 from ...apply.ensemble import Predict, Prediction, Views, choose_views, ensemble_predictor
 from ...apply.familiarity import Familiarity, PatternStatistics, window_features
 from ...apply.known_windows import KnownWindow, known_windows
@@ -48,8 +49,6 @@ from ...reports.calibration_results import Calibration
 from ...reports.results import write_json
 from ..reporting import write_report
 from .results import read_evaluation
-
-OnSample = Callable[[int, int], None]
 
 # A sample is read, and two windows of it are predicted in eight views: thousands would take many minutes.
 TRAINING_SAMPLES = 1000

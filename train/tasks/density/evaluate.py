@@ -8,7 +8,7 @@ targets. A network that scores no better has learned nothing from the patterns. 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import ase
 import numpy as np
@@ -25,6 +25,7 @@ from ...experiment.experiment import Experiment
 from ...experiment.inputs import Inputs
 from ...experiment.sections import Training
 from ...input import windows
+from ...input.normalisation import DataFormat
 from ...measure.atomic_columns import column_metrics, specimen_columns
 from ...measure.groups import sample_facts
 from ...measure.metrics import image_metrics
@@ -42,7 +43,6 @@ if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
 Array = npt.NDArray[np.float32]
 Predict = Callable[[Sequence[Record]], Array]
 AtomsOf = Callable[[Entry], ase.Atoms | None]
-DataFormat = Literal["channels_last", "channels_first"]
 
 
 @dataclass(frozen=True)

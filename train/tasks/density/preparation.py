@@ -83,8 +83,12 @@ class Measure(ABC):
     takes_thickness: ClassVar[bool] = False  # whether it takes the specimen's thickness
     finds_thickness: ClassVar[bool] = False  # whether it finds the thickness, if it is not known
 
+    @staticmethod
+    def check(model: Model) -> None:
+        """Raises InputError if it cannot be done with a network."""
+
     def __init__(self, prepared: Prepared) -> None:
-        """Raises InputError if it cannot be done."""
+        """Raises InputError if it cannot be done with a scan."""
         self.prepared, self.scan, self.note = prepared, prepared.scan, prepared.scan.note
 
     def see(self, rows: slice, strip: Array) -> None:  # noqa: B027 - most measures need nothing of it

@@ -12,6 +12,7 @@ from namsa.inverse.refinement import Experiment, refine
 from namsa.io.lost import filled
 from namsa.physics.optics import BeamSettings
 
+from ...apply.models import Model
 from ...apply.scans import FittedScan
 from ...apply.tiles import Blend, strips, window_slices
 from ...apply.trust import KnownSpecimen
@@ -29,14 +30,17 @@ class Refinement(Measure):
     option = "refine_steps"
     takes_thickness = True
 
-    def __init__(self, prepared: Prepared) -> None:
-        """Raises InputError if there is no projected density at the scan's positions, or no thickness."""
-        super().__init__(prepared)
-        model, steps = prepared.scan.model, prepared.options.refine_steps
+    @staticmethod
+    def check(model: Model) -> None:
         if model.experiment.bins_shape():
             raise InputError(
                 f"refine_steps refines a projected density, and {model.name} predicts it by depth: set it to 0"
             )
+
+    def __init__(self, prepared: Prepared) -> None:
+        """Raises InputError if there is no density at the scan's positions, or no thickness."""
+        super().__init__(prepared)
+        model, steps = prepared.scan.model, prepared.options.refine_steps
         if prepared.network.whole_scan:
             raise InputError(
                 f"{model.name} has no density at the scan's positions (layout detector), which --refine needs"

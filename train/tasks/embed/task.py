@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Floats
+from namsa.arrays import Floats, Tensor
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.figures.panels import write_figure
@@ -39,7 +39,6 @@ from .principal_components import PrincipalComponents
 from .report import PICTURE
 from .scores import EmbedEvaluation, EmbedRow, choose_composites, means, score_composites, summarise
 
-Tensor = Any
 Images = npt.NDArray[np.float32]
 Autoencode = Callable[[Images], tuple[Images, Floats, Floats]]
 

@@ -18,6 +18,7 @@ from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 from namsa.json_files import read_typed
 
+from ...apply.card import OnSample
 from ...apply.known_windows import known_windows
 from ...apply.models import CALIBRATION, LARGEST_FACTOR, Model, load_model
 from ...apply.weights import build_loaded
@@ -28,8 +29,6 @@ from ...reports.results import write_json
 from .quantities import QUANTITIES, sample_value
 from .scores import QuantityCalibration, calibrate, coverage
 from .task import Predict, predictor
-
-OnSample = Callable[[int, int], None]
 
 AGAIN = f"run {PROGRAM} calibrate again"
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
-from namsa.arrays import Floats
+from namsa.arrays import Floats, Tensor
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
@@ -42,7 +42,6 @@ from .scores import EstimateEvaluation, EstimateRow, errors, summarise
 if TYPE_CHECKING:  # it needs Horovod, which an application does not
     from ...input.division import RankDivision
 
-Tensor = Any
 Predict = Callable[[npt.NDArray[np.float32]], tuple[Floats, Floats]]
 
 SCANS_AT_ONCE = 16  # in the forward pass of an evaluation

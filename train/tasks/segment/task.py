@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
-from namsa.arrays import Floats
+from namsa.arrays import Floats, Tensor
 from namsa.dataset import manifest
 from namsa.dataset.entry import Entry
 from namsa.dataset.labels import LABEL_NAMES
@@ -40,7 +40,6 @@ from .pictures import FILE_NAME, Examples, write_examples
 from .scores import SegmentEvaluation, SegmentRow, confusion, scores, summarise
 from .section import Segment
 
-Tensor = Any
 Predict = Callable[[npt.NDArray[Any], float], npt.NDArray[np.float32]]
 
 MOST_SHOWN = 4  # scans in the report

@@ -19,6 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from namsa.arrays import Tensor
 from namsa.dataset.entry import Entry
 from namsa.dataset.slabs import SampleSlab
 from namsa.dataset.tiles import Slab
@@ -29,8 +30,6 @@ from ....input.division import OwnPart
 from ....input.source import SampleSource, fault_of_sample
 from ....ranks import reduction
 from .section import SampleSplit
-
-Tensor = Any
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ move half the bytes of an allreduce within the node and are kept in Horovod's re
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
+
+from namsa.arrays import Tensor
 
 from ....ranks import reduction
 from ....ranks.exchange import AllreduceExchange
 from .section import Hybrid, HybridPlan, Members
-
-Tensor = Any
 
 
 class HybridExchange(AllreduceExchange):

@@ -5,17 +5,16 @@ They are part of the job's state: at the end of an epoch, and where ranks agree 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from namsa.arrays import Tensor
+
 from ....ranks import reduction
 from ....ranks.exchange import AllreduceExchange, Exchange, make_exchange
 from .section import Lag
-
-Tensor = Any
 
 
 class LagExchange(Exchange):

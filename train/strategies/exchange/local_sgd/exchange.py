@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from namsa.arrays import Tensor
+
 from ....ranks import reduction
 from ....ranks.exchange import Exchange
 from .. import packing
@@ -28,7 +30,6 @@ from ..packing import deliver
 from .section import LocalSGD
 
 Moments = npt.NDArray[np.float32]
-Tensor = Any
 
 
 class LocalSGDExchange(Exchange):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from namsa.arrays import Tensor
 from namsa.errors import InputError
 
 from ....optimization.checkpoint import HostVariable
@@ -25,8 +26,6 @@ from ..packing import deliver
 from .ownership import Ownership, balanced_owners, wire_bytes
 from .precision import FLOAT_BITS, LayerStates, initial_states, next_states
 from .section import Sharded
-
-Tensor = Any
 
 MASTER = "master"
 

@@ -7,13 +7,12 @@ with an entry in the response cache.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import tensorflow as tf
 
-from ....ranks import reduction
+from namsa.arrays import Tensor
 
-Tensor = Any
+from ....ranks import reduction
 
 
 def balanced_owners(sizes: Sequence[int], ranks: int) -> tuple[int, ...]:

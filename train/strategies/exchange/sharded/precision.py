@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from .section import Transfer
+from namsa.arrays import Tensor
 
-Tensor = Any
+from .section import Transfer
 
 FLOAT_BITS = 32
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from namsa.arrays import Buffer
 from namsa.dataset import records
 from namsa.dataset.slabs import SampleSlab
 from namsa.dataset.tiles import Slab
@@ -28,8 +29,6 @@ from namsa.memory import check_memory_for
 from ....input.source import LayeredSource, TrainingSet
 from ....ranks.peers import Peers
 from ....ranks.protocol import Ranks
-
-Buffer = bytes | bytearray | memoryview
 
 _FAILURES = (InputError, WorkError, MemoryError, OSError)
 

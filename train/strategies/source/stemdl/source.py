@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from namsa.dataset import manifest, records
 from namsa.dataset.entry import UNKNOWN, Entry, SplitName, seed_of, split_of
@@ -37,8 +36,6 @@ from ....input.source import OnProgress, Preparation, SampleSource
 from ....reports.markdown import times
 
 PER_COMMIT = 16  # samples
-
-Array = npt.NDArray[Any]
 
 
 class StoredSample(NamedTuple):
