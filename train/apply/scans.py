@@ -114,7 +114,7 @@ class FittedScan:
         return {name: getattr(self.model.conditions, name) for name in ("energy_ev", "semiangle_mrad")}
 
     @contextmanager
-    def bands(self, console: Console, lost: str = "the mean of their neighbours is used") -> Iterator[Iterator[Array]]:
+    def bands(self, lost: str = "the mean of their neighbours is used") -> Iterator[Iterator[Array]]:
         """Yields the bands of `train.apply.reading.read_bands`, prints how many rows were read, and notes what is lost.
 
         Args:
@@ -122,7 +122,7 @@ class FittedScan:
         """
         rows = self.data.shape[0]
         with (
-            telemetry.counter(console, "scan rows") as count,
+            telemetry.counter(self.note.console, "scan rows") as count,
             closing(
                 reading.read_bands(self.data, self.plan, self.scale, lambda row: count(row, rows), self.losses)
             ) as bands,
@@ -136,10 +136,10 @@ class FittedScan:
         return closing(reading.read_bands(self.data, self.plan, self.scale, lambda row: None, Losses()))
 
     @contextmanager
-    def patterns(self, console: Console) -> Iterator[Iterator[Array]]:
+    def patterns(self) -> Iterator[Iterator[Array]]:
         """Yields `bands` as patterns, `(rows, positions along x, dy, dx)`; see `nonnegative_patterns`."""
         detector, intensity = self.model.conditions.detector_shape, np.zeros(2)
-        with self.bands(console) as bands:
+        with self.bands() as bands:
             yield (nonnegative_patterns(band, detector, intensity) for band in bands)
 
 

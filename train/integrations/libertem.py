@@ -23,8 +23,7 @@ from ..apply.aberrations import MEASURED
 from ..apply.models import Model
 from ..apply.scans import Notes, fit_scan
 from ..apply.trust import KnownSpecimen
-from ..apply.windows import note_findings
-from ..tasks.density.application import assemble, checked_network
+from ..tasks.density.application import checked_network, so_far
 from ..tasks.density.preparation import Prepared, ReconstructionOptions, prepare
 from ..tasks.density.result import Reconstruction
 
@@ -94,7 +93,8 @@ class DensityUDF(UDF):
     @property
     def reconstruction(self) -> Reconstruction:
         """The reconstruction, as far as LiberTEM has asked for its results."""
-        return self.params.density.result()
+        found: Reconstruction = self.params.density.result
+        return found
 
     def get_preferred_input_dtype(self) -> Any:
         return self.USE_NATIVE_DTYPE
@@ -133,7 +133,7 @@ class DensityUDF(UDF):
         rows = self.results.patterns.reshape(-1, columns, self.params.binning.shape[0])
         incomplete = np.flatnonzero(~self.results.read.reshape(-1, columns).all(axis=1))
         self.params.density.add(rows, int(incomplete[0]) if incomplete.size else len(rows), self.results.replaced)
-        result = self.params.density.result()
+        result = self.params.density.result
         nothing = np.full_like(result.density, np.nan)
         return {
             "density": result.density,
@@ -145,16 +145,16 @@ class GrowingDensity:
     """A reconstruction whose rows come one after the other. It stays in the process that made it: its copies are empty.
 
     Attributes:
+        result: The reconstruction so far; its images are NaN where nothing is known yet.
         shape: Shape (ny, nx) of the density.
     """
 
     def __init__(self, prepared: Prepared) -> None:
-        self._prepared, self._note = prepared, prepared.scan.note
-        self._images = prepared.images()
-        self._blended = self._images.blended()
+        self._prepared, self._images = prepared, prepared.images()
+        self.result = so_far(prepared, self._images, prepared.scan.pattern)
         self._rows: Array = np.zeros((0, 0, 0), np.float32)
         self._strips = tiles.strips(self._bands(), prepared.scan.plan.along_y, self._images.rows)
-        self.shape: tuple[int, ...] = self._blended.density.shape
+        self.shape: tuple[int, ...] = self.result.density.shape
 
     def __getstate__(self) -> dict[str, Any]:
         return {"shape": self.shape}
@@ -175,17 +175,10 @@ class GrowingDensity:
             images.add(next(self._strips))
         if images.strips == added:
             return
-        self._blended = images.blended()
         if images.strips == len(images.rows):
             lost = [(int(y), int(x)) for y, x in np.argwhere(np.isnan(rows[..., 0]))]
             self._prepared.scan.losses.add(Losses(lost, *map(int, replaced)))
-            note_findings(images, self._blended, self._note)
-            for line in self._prepared.scan.losses.lines(self._prepared.lost):
-                self._note(line)
-
-    def result(self) -> Reconstruction:
-        """Returns the reconstruction so far; its images are NaN where nothing is known yet."""
-        return assemble(self._prepared, self._blended, self._prepared.scan.pattern)
+        self.result = so_far(self._prepared, images, self._prepared.scan.pattern)
 
     def _bands(self) -> Iterator[Array]:
         """Yields row after row, at the network's positions along x."""

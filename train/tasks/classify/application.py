@@ -124,7 +124,7 @@ def classify(
         open_scan(
             data, model, calibration, note, beam_intensity=beam_intensity, layout=layout, keeps_positions=True
         ) as scan,
-        scan.patterns(note.console) as bands,
+        scan.patterns() as bands,
     ):
         logits = [logits_of(images(model.experiment, band.reshape(-1, *detector))) for band in bands]
     probabilities = special.softmax(np.concatenate(logits), axis=1).T.reshape(-1, *scan.plan.scan_shape)

@@ -23,7 +23,7 @@ from ...apply.aberrations import MEASURED
 from ...apply.models import Model
 from ...apply.scans import BEAM_INTENSITY, FittedScan, Notes, check_number, network_for, open_scan
 from ...apply.trust import THICKNESS_ANGSTROM, Estimated, KnownSpecimen
-from ...apply.windows import BlendedImages
+from ...apply.windows import BlendedImages, ScanImages
 from .halves import Halves
 from .pacbed import AmountByPatterns
 from .preparation import Found, Measure, Prepared, ReconstructionOptions, prepare
@@ -83,7 +83,7 @@ def reconstruct(
     ) as scan:
         prepared = prepare(scan, specimen, options, compared, asked)
         measures = [measure(prepared) for measure in asked]
-        with scan.bands(note.console, prepared.lost) as bands:
+        with scan.bands(prepared.lost) as bands:
             images = windows.predict_images(bands, prepared.images(), note, [measure.see for measure in measures])
         found = Found(images, prepared.specimen, {})
         for measure in measures:
@@ -133,6 +133,16 @@ def checked_network(
 
 def _asked(options: ReconstructionOptions) -> list[type[Measure]]:
     return [measure for measure in MEASURES if getattr(options, measure.option)]
+
+
+def so_far(prepared: Prepared, images: ScanImages, pattern: Array) -> Reconstruction:
+    """Returns the reconstruction by the strips that were added; after the last one it notes what all of them show."""
+    blended, note = images.blended(), prepared.scan.note
+    if images.strips == len(images.rows):  # in the order of `reconstruct`
+        windows.note_findings(images, blended, note)
+        for line in prepared.scan.losses.lines(prepared.lost):
+            note(line)
+    return assemble(prepared, blended, pattern)
 
 
 def assemble(prepared: Prepared, images: BlendedImages, pattern: Array) -> Reconstruction:

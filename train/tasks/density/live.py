@@ -39,9 +39,8 @@ from ...apply.scan_result import beam_intensity as given_intensity
 from ...apply.scan_result import picture_beside
 from ...apply.scans import Notes, fit_scan
 from ...apply.trust import KnownSpecimen
-from ...apply.windows import note_findings
 from ...ranks.signals import Stopped
-from .application import assemble, checked_network
+from .application import checked_network, so_far
 from .command import known_specimen
 from .live_state import LiveState, image_arrays, read_state, write_state
 from .preparation import Prepared, ReconstructionOptions, prepare
@@ -194,13 +193,9 @@ class _Session:
         for strip in tiles.strips(bands, along_y, rows[images.strips :], self._row):
             started = time.perf_counter()
             images.add(strip)
-            is_last, blended = images.strips == len(rows), images.blended()
-            if is_last:
-                for line in prepared.scan.losses.lines(prepared.lost):
-                    self._note(line)
-                note_findings(images, blended, self._note)
+            is_last = images.strips == len(rows)
             mean = self._survey_sum / (max(1, self._survey_rows) * self._scan.shape[1])
-            result = assemble(prepared, blended, mean)
+            result = so_far(prepared, images, mean)
             seconds = time.perf_counter() - started
             next_row = 0 if is_last else tiles.source_rows(along_y, rows[images.strips]).start
             arrays = {**image_arrays(images), "pattern": pattern, "survey_sum": self._survey_sum}

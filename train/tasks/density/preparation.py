@@ -83,7 +83,7 @@ class Measure(ABC):
     takes_thickness: ClassVar[bool] = False  # whether it takes the specimen's thickness
     finds_thickness: ClassVar[bool] = False  # whether it finds the thickness, if it is not known
 
-    @staticmethod
+    @staticmethod  # noqa: B027 - most go with any
     def check(model: Model) -> None:
         """Raises InputError if it cannot be done with a network."""
 

@@ -133,7 +133,7 @@ def embed(
         open_scan(
             data, model, calibration, note, beam_intensity=beam_intensity, layout=layout, keeps_positions=True
         ) as scan,
-        scan.patterns(note.console) as bands,
+        scan.patterns() as bands,
     ):
         latents, rmse = _encode(bands, model, keras_model)
     centres, labels = cluster(latents.reshape(-1, network.latent), clusters)

@@ -66,7 +66,7 @@ def estimate(
         note(f"{model.name}: {len(rows)}×{len(columns)} windows of {'×'.join(map(str, trained.scan_shape))} positions")
         if measured is None:
             note(f"errors: not calibrated, for {model.name} has no calibration.json: run {PROGRAM} calibrate")
-        values, deviations = _estimate_windows(scan, rows, columns, note)
+        values, deviations = _estimate_windows(scan, rows, columns)
     factors = dict.fromkeys(ranges, (1.0, 2.0))
     if measured:
         known = measured["quantities"]
@@ -81,14 +81,12 @@ def estimate(
     )
 
 
-def _estimate_windows(
-    scan: FittedScan, rows: Sequence[slice], columns: Sequence[slice], note: Notes
-) -> tuple[Array, Array]:
+def _estimate_windows(scan: FittedScan, rows: Sequence[slice], columns: Sequence[slice]) -> tuple[Array, Array]:
     """Returns the quantities of each window and the deviations of their errors, `(ny, nx, quantities)` each."""
     model, intensity = scan.model, np.zeros(2)
     predict = predictor(model.experiment, build_loaded(model, model.experiment.network))
     found = []
-    with scan.bands(note.console) as bands:
+    with scan.bands() as bands:
         for strip in tiles.strips(bands, scan.plan.along_y, rows):
             patterns = nonnegative_patterns(strip, model.conditions.detector_shape, intensity)
             found.append(predict(np.stack([patterns[:, column] for column in columns])))

@@ -104,7 +104,7 @@ def segment(
         note(f"{model.name}: windows of {window[0]}×{window[1]} positions")
         predict = predictor(model.experiment, load_network(model, (window[0], window[1]), config))
         images = _SegmentImages(plan.scan_shape, (window[0], window[1]), multiple, model)
-        with scan.bands(note.console) as bands:
+        with scan.bands() as bands:
             for strip in tiles.strips(bands, plan.along_y, images.rows):
                 images.add(strip, predict)
         probabilities = images.blend.mean()
