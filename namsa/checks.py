@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.config.bounds import LARGEST_EXTENT, RANGES
 from namsa.config.instrument import Detector
 from namsa.errors import InputError, warn_of_sample
@@ -20,9 +21,7 @@ from namsa.text import plural
 THICK_SLICE_ANGSTROM = 4.0  # two layers of atoms in most crystals
 
 
-def check_positions(
-    positions_angstrom: npt.ArrayLike, scan_shape: tuple[int, int] | None = None
-) -> npt.NDArray[np.float64]:
+def check_positions(positions_angstrom: npt.ArrayLike, scan_shape: tuple[int, int] | None = None) -> Floats:
     """Returns probe positions as an array, (n, 2).
 
     Args:
@@ -105,7 +104,7 @@ def warn(
     # Actual thickness of each slice, Å; `None` if slices follow the layers of atoms.
     slice_thickness_angstrom: float | None,
     detector: Detector | None,  # the detector, or `None`
-    positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
+    positions: Floats,  # probe positions (n, 2) as (y, x), Å
     error: str | None = None,  # says that the pixels are too large for the accuracy; `None` if they are not
 ) -> list[str]:
     """Warns of a cell, slices and pixels that do not suffice and of negative positions; returns the texts."""
@@ -181,7 +180,7 @@ def _slice_thickness(
         )
 
 
-def _negative_positions(positions: npt.NDArray[np.float64]) -> Iterator[str]:
+def _negative_positions(positions: Floats) -> Iterator[str]:
     """Yields a warning if positions are negative."""
     negative = int(np.count_nonzero((positions < 0).any(axis=1)))
     if negative:

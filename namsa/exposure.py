@@ -3,12 +3,11 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from namsa import checks
+from namsa.arrays import Array, Booleans, Floats
 from namsa.config.instrument import Detector
 from namsa.config.response import PRESETS, Plasmons, Response
 from namsa.engines import dispatch
@@ -40,9 +39,9 @@ class ExposureSettings:
 class Exposure:
     """What prepares and finishes a stack of patterns."""
 
-    positions: npt.NDArray[np.float64]  # probe positions (n, 2) as (y, x), Å
+    positions: Floats  # probe positions (n, 2) as (y, x), Å
     setup: dispatch.OpticalSetup  # lenses, propagator, detector and engine
-    beams: npt.NDArray[np.bool_]  # plane waves of the lens, (ny, nx), zero frequency first
+    beams: Booleans  # plane waves of the lens, (ny, nx), zero frequency first
     # Rows and columns of a raster that is averaged over the source when all patterns are there. `None` if coherent
     # probes sample the source.
     averaged_scan: tuple[int, int] | None
@@ -53,7 +52,7 @@ class Exposure:
     pattern_shape: tuple[int, int]  # pixels (dy, dx) of a pattern
     seed: int  # seed of the noise
 
-    def finish(self, patterns: npt.NDArray[Any], first: int = 0, *, configurations: int) -> npt.NDArray[Any]:
+    def finish(self, patterns: Array, first: int = 0, *, configurations: int) -> Array:
         """Returns the patterns as the detector counts them.
 
         Args:
@@ -78,7 +77,7 @@ class Exposure:
 
 def expose(
     slicing: Slicing,  # how the specimen is sliced
-    positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
+    positions: Floats,  # probe positions (n, 2) as (y, x), Å
     settings: ExposureSettings,  # lens, source, detector and noise
     thickness_angstrom: float | None = None,  # thickness of the specimen, Å; by default all that is sliced
 ) -> Exposure:

@@ -8,9 +8,9 @@ from typing import Any
 
 import ase
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel
 
+from namsa.arrays import Floats
 from namsa.crystals.sites import SITE_ARRAYS
 from namsa.physics.detector import sampling_and_origin
 from namsa.physics.grid import Grid
@@ -29,7 +29,7 @@ def describe(
     *,
     wavelength: float,  # electron wavelength, Å
     atoms: Mapping[str, int],  # number of atoms, and of snapshots if there are several, by name
-    positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
+    positions: Floats,  # probe positions (n, 2) as (y, x), Å
     thickness_angstrom: float,  # thickness of the specimen, Å
     slices: int,
     coherent_probes: int,  # coherent probes per position
@@ -58,9 +58,7 @@ def describe(
     }
 
 
-def fingerprint(
-    settings: Mapping[str, Any], snapshots: Sequence[ase.Atoms], positions: npt.NDArray[np.float64], backend: str
-) -> str:
+def fingerprint(settings: Mapping[str, Any], snapshots: Sequence[ase.Atoms], positions: Floats, backend: str) -> str:
     """Returns a digest of everything that the bits of a simulation's patterns depend on.
 
     Of a file of the detector's modulation transfer it is the numbers that count.

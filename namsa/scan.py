@@ -4,12 +4,12 @@ import io
 import math
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from namsa import checks
+from namsa.arrays import Array, Floats
 from namsa.config.instrument import Scan
 from namsa.config.loading import validate
 from namsa.config.simulation import LARGEST_SCAN_FILE_BYTES as LARGEST_FILE_BYTES
@@ -20,9 +20,7 @@ from namsa.physics.optics import wavelength_angstrom
 from namsa.text import shorten
 
 
-def positions(
-    scan: Scan, extent_angstrom: tuple[float, float], rng: np.random.Generator
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def positions(scan: Scan, extent_angstrom: tuple[float, float], rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Returns the coordinates of the scan's rows and columns, (y, x), shapes (sy,) and (sx,), Å.
 
     Without a step the scan fills the periodic cell evenly: one step after the last position the first one repeats.
@@ -53,7 +51,7 @@ def probe_positions(
     energy_ev: float,
     semiangle_mrad: float,
     seed: int,
-) -> tuple[npt.NDArray[np.float64], tuple[int, int] | None]:
+) -> tuple[Floats, tuple[int, int] | None]:
     """Returns the probe positions (n, 2) as (y, x), Å, and the shape of their raster, if they are one.
 
     The arguments are those of `namsa.simulate`. Without a scan and positions, the raster fills the cell in steps of
@@ -87,12 +85,12 @@ def probe_positions(
     return checks.check_positions(raster(y, x)), (len(y), len(x))
 
 
-def raster(y: npt.NDArray[np.float64], x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def raster(y: Floats, x: Floats) -> Floats:
     """Returns the positions (sy·sx, 2) of a scan's rows (sy,) and columns (sx,), x fastest."""
     return np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
-def read(path: Path) -> npt.NDArray[np.float64]:
+def read(path: Path) -> Floats:
     """Reads positions from a NumPy file, or from text with one pair per line; # begins a comment.
 
     Args:
@@ -104,7 +102,7 @@ def read(path: Path) -> npt.NDArray[np.float64]:
     Raises:
         InputError: If the file cannot be read, is larger than `LARGEST_FILE_BYTES`, or holds anything but finite pairs.
     """
-    values: npt.NDArray[Any]
+    values: Array
     if path.suffix == ".npy":
         values = read_npy(path, largest_bytes=LARGEST_FILE_BYTES, kind="scan.file")
     elif path.suffix in (".csv", ".txt"):
@@ -119,7 +117,7 @@ def read(path: Path) -> npt.NDArray[np.float64]:
         raise InputError(f"scan.file {path}: {error}") from None
 
 
-def _read_columns(path: Path, delimiter: str | None) -> npt.NDArray[np.float64]:
+def _read_columns(path: Path, delimiter: str | None) -> Floats:
     """Returns the numbers in a text file, `(rows, columns)`."""
     text = read_text(path, largest_bytes=LARGEST_FILE_BYTES, kind="scan.file")
     try:

@@ -9,6 +9,7 @@ import ase
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.crystals.kinds.inclusions import PART
 from namsa.crystals.sites import occupancies
 from namsa.physics import density_target
@@ -25,9 +26,7 @@ LABEL_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 
-def label_map(
-    atoms: ase.Atoms, grid: Grid, y: npt.NDArray[np.float64], x: npt.NDArray[np.float64]
-) -> npt.NDArray[np.uint8]:
+def label_map(atoms: ase.Atoms, grid: Grid, y: Floats, x: Floats) -> npt.NDArray[np.uint8]:
     """Returns the part of each point of a raster, `(len(y), len(x))`.
 
     Args:

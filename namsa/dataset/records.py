@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from namsa.arrays import Buffer
+from namsa.arrays import Array, Buffer, Floats
 from namsa.dataset.record_header import (
     LARGEST_EXPONENT,
     OPTIONAL_TYPES,
@@ -76,10 +76,10 @@ class Record:
     """
 
     header: RecordHeader
-    cbed: npt.NDArray[Any]
+    cbed: Array
     density: npt.NDArray[np.float32]
     projected_potential: npt.NDArray[np.float32]
-    positions_angstrom: npt.NDArray[np.float64]
+    positions_angstrom: Floats
     labels: npt.NDArray[np.uint8] | None = None
     density_by_depth: npt.NDArray[np.float32] | None = None
 
@@ -129,7 +129,7 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16", til
     """
     provenance = dict(sample.provenance)
     positions = np.array(provenance.pop("positions_angstrom"))  # as JSON they would take longer to read than the rest
-    arrays: dict[str, npt.NDArray[Any]] = {
+    arrays: dict[str, Array] = {
         "cbed": sample.cbed,
         "density": sample.density,
         "projected_potential": sample.projected_potential,
@@ -173,9 +173,7 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16", til
     return record
 
 
-def _stored_arrays(
-    sample: Sample, arrays: dict[str, npt.NDArray[Any]], pattern_dtype: str
-) -> tuple[dict[str, StoredArray], int]:
+def _stored_arrays(sample: Sample, arrays: dict[str, Array], pattern_dtype: str) -> tuple[dict[str, StoredArray], int]:
     """Returns the header's part about the arrays, and the length of all arrays in bytes."""
     types = {"cbed": pattern_dtype, "positions_angstrom": "<f8", "labels": "|u1"}
     units = UNITS | OPTIONAL_UNITS | {"positions_angstrom": "Å", "labels": ""}
@@ -289,7 +287,7 @@ def _header_bytes(content: RecordHeader) -> bytes:
     return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
 
 
-def _to_half(array: npt.NDArray[Any]) -> npt.NDArray[np.float16]:
+def _to_half(array: Array) -> npt.NDArray[np.float16]:
     """Returns `array` in float16, rounded to nearest.
 
     Numbers below float16's normal numbers are first rounded to the spacing there, 2^-24, which is the spacing of
@@ -328,7 +326,7 @@ def _plane(array: str, provenance: dict[str, Any]) -> list[StoredAxis]:
     ]
 
 
-def _view(buffer: bytearray | memoryview, body: int, array: StoredArray) -> npt.NDArray[Any]:
+def _view(buffer: bytearray | memoryview, body: int, array: StoredArray) -> Array:
     """Returns a view of one array of a record whose arrays start at `body`."""
     shape = tuple(array["shape"])
     return np.frombuffer(buffer, array["dtype"], math.prod(shape), body + array["offset"]).reshape(shape)

@@ -17,9 +17,8 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from namsa.arrays import Booleans, Integers
+from namsa.arrays import Booleans, Floats, Integers
 from namsa.engines.interface import BatchedProbes, PlaneWaves, waves_per_batch
 from namsa.physics.backend import array_module, run_in_batches, to_host
 from namsa.physics.grid import Array, Grid
@@ -64,7 +63,7 @@ class PlaneWaveReuse(NamedTuple):
 def choose(
     method: MethodName,  # "auto" chooses by `pays`
     slices: int,  # slices of the specimen
-    positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
+    positions: Floats,  # probe positions (n, 2) as (y, x), Å
     coherent: int,  # coherent probes per position
     beams: Booleans,  # plane waves of the lens, as in `PlaneWaveReuse`
     fresnel: Array,  # the propagator over one slice, (ny, nx) complex, zero frequency first
@@ -103,9 +102,7 @@ def pays(work: Work, itemsize: int) -> bool:
     return small and reuse < propagation_operations(work, work.probes * work.coherent)
 
 
-def count_work(
-    slices: int, positions: npt.NDArray[np.float64], coherent: int, beams: Booleans, pixels: Booleans
-) -> Work:
+def count_work(slices: int, positions: Floats, coherent: int, beams: Booleans, pixels: Booleans) -> Work:
     """Counts the work of a simulation.
 
     Rows are runs of positions with one y. A list that is no raster has nearly as many rows as positions.
@@ -243,7 +240,7 @@ class PrismProbes(BatchedProbes):
         self._engine = engine
         self._amplitudes = lens[engine.rows, engine.columns]
 
-    def patterns(self, positions: npt.NDArray[np.float64]) -> Array:
+    def patterns(self, positions: Floats) -> Array:
         """Returns the patterns (n, ny, nx) of probes at `positions` (n, 2), in the precision of the propagator."""
         e, (ny, nx) = self._engine, self._engine.shape
         xp = e.xp
@@ -263,11 +260,11 @@ class PrismProbes(BatchedProbes):
         return out.reshape(-1, ny, nx)
 
 
-def _run_lengths(y: npt.NDArray[np.float64]) -> Integers:
+def _run_lengths(y: Floats) -> Integers:
     return np.diff(np.flatnonzero(np.diff(y, prepend=np.nan, append=np.nan) != 0))
 
 
-def _rasters(y: npt.NDArray[np.float64]) -> Iterator[tuple[int, int, int]]:
+def _rasters(y: Floats) -> Iterator[tuple[int, int, int]]:
     """Splits positions into blocks of rows of one length; yields (first position, rows, positions per row)."""
     first = 0
     for length, rows in groupby(_run_lengths(y).tolist()):

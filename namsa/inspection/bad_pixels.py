@@ -3,9 +3,9 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import ndimage
 
+from namsa.arrays import Booleans
 from namsa.inspection.survey import Survey
 from namsa.inspection.virtual_images import VirtualImages
 from namsa.io.recording import Recording
@@ -66,7 +66,7 @@ def find_bad_pixels(survey: Survey, positions: int) -> list[BadPixel]:
     ]
 
 
-def bad_mask(pixels: list[BadPixel], shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+def bad_mask(pixels: list[BadPixel], shape: tuple[int, ...]) -> Booleans:
     """Returns which pixels are bad, `shape`."""
     mask = np.zeros(shape, bool)
     for pixel in pixels:
@@ -79,9 +79,7 @@ OFTEN = 3  # times that the largest value of a full counter must occur to count 
 FLYBACK, MOST_FLYBACK = 8.0, 0.1  # steps between columns over the median one; share of the columns
 
 
-def describe(
-    recording: Recording, survey: Survey, bad_pixels: list[BadPixel], inside: npt.NDArray[np.bool_]
-) -> dict[str, Any]:
+def describe(recording: Recording, survey: Survey, bad_pixels: list[BadPixel], inside: Booleans) -> dict[str, Any]:
     """Describes a scan. Its variance over the mean is taken in the pixels `inside`, `(dy, dx)`."""
     ratio = survey.variance[inside] / np.where(survey.mean[inside] > 0, survey.mean[inside], np.inf)
     saturated, sums = _saturation(survey), survey.sums[~survey.lost]

@@ -1,11 +1,9 @@
 """Fourier transforms of images that do not continue periodically, and errors of what is fitted to them."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Floats
+from namsa.arrays import Array, Floats
 from namsa.physics.grid import hann_window
 
 GROUPS = 24  # of frequencies, from whose scatter the errors follow
@@ -16,7 +14,7 @@ def frequencies(shape: tuple[int, ...]) -> tuple[Floats, Floats]:
     return np.fft.fftfreq(shape[0])[:, None], np.fft.fftfreq(shape[1])[None, :]
 
 
-def detrended(images: npt.NDArray[Any]) -> Floats:
+def detrended(images: Array) -> Floats:
     """Subtracts from images `(..., ny, nx)` the quadratic polynomial that fits each best."""
     *_, ny, nx = images.shape
     y, x = np.meshgrid(np.linspace(-1, 1, ny), np.linspace(-1, 1, nx), indexing="ij")
@@ -26,7 +24,7 @@ def detrended(images: npt.NDArray[Any]) -> Floats:
     return np.asarray(flat - (flat @ basis) @ basis.T).reshape(images.shape)
 
 
-def windowed_transform(images: npt.NDArray[Any]) -> npt.NDArray[np.complex128]:
+def windowed_transform(images: Array) -> npt.NDArray[np.complex128]:
     """Returns the Fourier transforms of images `(..., ny, nx)`, detrended and under a Hann window."""
     return np.fft.fft2(detrended(images) * hann_window(images.shape[-2:]))
 

@@ -5,12 +5,11 @@ The scan is read in pieces, so that it may be larger than memory. What was not r
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Floats
+from namsa.arrays import Array, Booleans, Floats, Integers
 from namsa.io.lost import Losses, mend
 from namsa.io.recording import Recording
 
@@ -32,15 +31,15 @@ class Survey:
     variance: Floats
     extremes: Floats  # least and largest value of each pixel, `(2, dy, dx)`
     # Number of patterns in which each pixel has the largest value of the whole scan, `(dy, dx)`.
-    at_top: npt.NDArray[np.int64]
+    at_top: Integers
     # Number of patterns in which each pixel is not finite, `(dy, dx)`; lost patterns do not count.
-    missing: npt.NDArray[np.int64]
+    missing: Integers
     negative: int  # number of values below 0
     whole: bool  # whether all values are whole numbers
     sums: Floats  # sum of each pattern, `(sy, sx)`
     regions: npt.NDArray[np.float32]  # mean patterns of regions of the scan, `(ry, rx, dy, dx)`
     centres: Floats  # mean scan row and column of each region, `(ry, rx, 2)`
-    lost: npt.NDArray[np.bool_]  # which patterns are lost, `(sy, sx)`
+    lost: Booleans  # which patterns are lost, `(sy, sx)`
     losses: Losses  # what was not recorded
 
     @property
@@ -133,7 +132,7 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
     )
 
 
-def _regions(shape: tuple[int, int, int, int]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int, int]:
+def _regions(shape: tuple[int, int, int, int]) -> tuple[Array, Array, int, int]:
     """Returns the region of each scan row and of each column, and the number of regions along y and x."""
     sy, sx, dy, dx = shape
     most = max(1, min(REGIONS, int((REGION_BYTES / (dy * dx * 4)) ** 0.5)))

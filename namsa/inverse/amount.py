@@ -20,10 +20,9 @@ from typing import Any, NamedTuple
 
 import ase
 import numpy as np
-import numpy.typing as npt
 from scipy.interpolate import RegularGridInterpolator
 
-from namsa.arrays import Floats
+from namsa.arrays import Array, Floats
 from namsa.config.instrument import Detector
 from namsa.errors import InputError
 from namsa.inverse.columns import Columns, average_over_lattice, find_columns, share_out
@@ -143,8 +142,8 @@ class Part(NamedTuple):
 
 
 def fit_amount(
-    density: npt.NDArray[Any],  # `(sy, sx)`, e/Å², on the positions of the scan; NaN where it is not known
-    rings: npt.NDArray[Any],  # sums of the patterns over the rings, `(sy, sx, rings)`, fractions of the beam
+    density: Array,  # `(sy, sx)`, e/Å², on the positions of the scan; NaN where it is not known
+    rings: Array,  # sums of the patterns over the rings, `(sy, sx, rings)`, fractions of the beam
     pixels: PixelGrid,  # of both, Å
     measurement: Measurement,
     known: Known = Known(),

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from namsa.arrays import Pair
+from namsa.arrays import Floats, Pair
 from namsa.config.bounds import RANGES
 from namsa.errors import InputError
 from namsa.io.corrections import CorrectedPatterns, Slope
@@ -187,7 +186,7 @@ def calibrate(recording: Recording, overrides: CalibrationOverrides = Calibratio
     return patterns
 
 
-def circle_from_ellipse(ellipse: Pair) -> npt.NDArray[np.float64]:
+def circle_from_ellipse(ellipse: Pair) -> Floats:
     """Returns the matrix, (y, x), that makes an ellipse a circle of the same area.
 
     Args:

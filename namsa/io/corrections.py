@@ -8,16 +8,16 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import ndimage, sparse
 
+from namsa.arrays import Array, Booleans
 from namsa.io.recording import PatternView
 
 MOST_REACH = 3  # pixels, from which a bad pixel is interpolated
 Slope = tuple[tuple[float, float], tuple[float, float]]
 
 
-def repair_matrix(bad: npt.NDArray[np.bool_]) -> sparse.csr_array:
+def repair_matrix(bad: Booleans) -> sparse.csr_array:
     """Returns the matrix that replaces bad pixels, `(dy, dx)`, by the mean of the nearest good ones.
 
     Returns:
@@ -41,9 +41,7 @@ def repair_matrix(bad: npt.NDArray[np.bool_]) -> sparse.csr_array:
     return sparse.csr_array(matrix)
 
 
-def repair(
-    patterns: npt.NDArray[Any], bad: npt.NDArray[np.bool_], matrix: sparse.csr_array | None = None
-) -> npt.NDArray[Any]:
+def repair(patterns: Array, bad: Booleans, matrix: sparse.csr_array | None = None) -> Array:
     """Replaces bad pixels `(dy, dx)` of float patterns `(..., dy, dx)` in place, by `repair_matrix`; returns them."""
     flat, places = patterns.reshape(-1, bad.size), bad.ravel()
     flat[:, places] = 0  # what is not finite would spread
@@ -74,7 +72,7 @@ class CorrectedPatterns(ChangedPatterns):
     bad_pixels: tuple[tuple[int, int], ...] = ()
     centre_slope: Slope | None = None
 
-    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+    def __getitem__(self, index: tuple[slice, ...]) -> Array:
         """Returns a part."""
         rows, columns, *pixels = (*index, *(slice(None),) * (4 - len(index)))
         patterns = np.array(self.stored[rows, columns], self.dtype, order="C")
@@ -94,7 +92,7 @@ class CorrectedPatterns(ChangedPatterns):
         return patterns[:, :, pixels[0], pixels[1]]
 
     @cached_property
-    def _repair(self) -> tuple[npt.NDArray[np.bool_], sparse.csr_array]:
+    def _repair(self) -> tuple[Booleans, sparse.csr_array]:
         """The bad pixels as a mask, and their matrix."""
         bad = np.zeros(self.shape[2:], bool)
         bad[tuple(np.transpose(self.bad_pixels))] = True

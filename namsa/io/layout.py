@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.io.frames import scan_of_frames
 from namsa.io.read_options import FRAME_AXES, SCAN_AXES, ReadOptions
@@ -35,7 +34,7 @@ class AxesView(PatternView):
     def chunks(self) -> tuple[int, ...] | None:
         return None if self.stored.chunks is None else tuple(self.stored.chunks[axis] for axis in self.axes)
 
-    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+    def __getitem__(self, index: tuple[slice, ...]) -> Array:
         """Returns a part; there is a slice for each of the first axes."""
         slices = dict(zip(self.axes, (*index, *(slice(None),) * (len(self.axes) - len(index))), strict=True))
         slices |= {axis: slice(number, number + 1) for axis, number in self.fixed.items()}
@@ -59,7 +58,7 @@ class FramesOfScan(PatternView):
         """The shape of the pieces that are read together: whole rows."""
         return ((self.stored.chunks or (1,))[0] * self.stored.shape[1], *self.stored.shape[2:])
 
-    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+    def __getitem__(self, index: tuple[slice, ...]) -> Array:
         """Returns consecutive frames."""
         start, stop, _ = index[0].indices(self.shape[0])
         columns = self.stored.shape[1]

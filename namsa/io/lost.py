@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 from scipy import ndimage, sparse
 
-from namsa.arrays import Array, Booleans
+from namsa.arrays import Array, Booleans, Integers
 from namsa.io.corrections import ChangedPatterns, repair, repair_matrix
 from namsa.text import plural
 
@@ -68,7 +67,7 @@ class Mended:
     values: int  # number of values that were replaced
     patterns_with_values: int  # number of patterns that had some of them
     # Number of patterns in which each pixel was not finite, `(dy, dx)`; lost ones do not count.
-    missing: npt.NDArray[np.int64]
+    missing: Integers
 
 
 def mend(stored: Array, positions: int) -> Mended:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import constants
 
+from namsa.arrays import Floats
 from namsa.errors import InputError
 from namsa.physics.grid import Grid
 
@@ -80,9 +81,7 @@ def modes(
     ]
 
 
-def _quadrature(
-    name: str, width: float, largest_s: float, points: int | None
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _quadrature(name: str, width: float, largest_s: float, points: int | None) -> tuple[Floats, Floats]:
     """Returns (nodes in standard deviations, shares that sum to 1)."""
     if not (np.isfinite(width) and width >= 0):
         raise InputError(f"the {name} width is {width} Å; it must be 0 or more")
@@ -92,7 +91,7 @@ def _quadrature(
         return np.zeros(1), np.ones(1)
     s = np.linspace(0, largest_s, 256)
 
-    def error(nodes: npt.NDArray[np.float64], shares: npt.NDArray[np.float64]) -> float:
+    def error(nodes: Floats, shares: Floats) -> float:
         return float(np.abs(np.cos(np.outer(s, nodes)) @ shares - np.exp(-(s**2) / 2)).max())
 
     for count in range(1, MAX_POINTS + 1) if points is None else (points,):
@@ -106,13 +105,13 @@ def _quadrature(
     )
 
 
-def _gauss_hermite(points: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _gauss_hermite(points: int) -> tuple[Floats, Floats]:
     """Returns nodes and shares of Gauss–Hermite quadrature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(points)
     return nodes, weights / weights.sum()
 
 
-def _equal_steps(points: int, largest_s: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _equal_steps(points: int, largest_s: float) -> tuple[Floats, Floats]:
     """Returns nodes and shares of equal steps.
 
     The step h makes what is cut off, beyond nh/2, equal to what is aliased, beyond 2π/h − s.
@@ -125,7 +124,7 @@ def _equal_steps(points: int, largest_s: float) -> tuple[npt.NDArray[np.float64]
 
 def resolved_scan_shape(
     scan_shape: tuple[int, int] | None,  # rows and columns (sy, sx) of the raster, or `None`
-    positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
+    positions: Floats,  # probe positions (n, 2) as (y, x), Å
     grid: Grid,
     wavelength: float,  # electron wavelength, Å
     semiangle_mrad: float,  # semi-angle of convergence, mrad
@@ -166,7 +165,7 @@ def average_over_source(
         cbed[:, row] = np.maximum(averaged, 0).reshape(len(cbed), -1)
 
 
-def _periodic_gaussian(n: int, extent: float, sigma: float) -> npt.NDArray[np.float64]:
+def _periodic_gaussian(n: int, extent: float, sigma: float) -> Floats:
     """Returns the matrix (n, n) that convolves n even samples over a period with a Gaussian."""
     frequencies = np.fft.fftfreq(n, extent / n)
     kernel = np.fft.ifft(np.exp(-2 * np.pi**2 * sigma**2 * frequencies**2)).real

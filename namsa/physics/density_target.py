@@ -3,10 +3,11 @@
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Floats
 from namsa.physics.grid import Grid
 
 
-def band_limited(density: npt.NDArray[np.float64], grid: Grid, max_q: float) -> npt.NDArray[np.complex128]:
+def band_limited(density: Floats, grid: Grid, max_q: float) -> npt.NDArray[np.complex128]:
     """Returns the Fourier coefficients of a density (ny, nx), e/Å², under ½(1 + cos(πq/q_max)), up to `max_q`, 1/Å.
 
     A hard edge would ring, and the density would be negative in places.
@@ -17,19 +18,17 @@ def band_limited(density: npt.NDArray[np.float64], grid: Grid, max_q: float) -> 
     return np.fft.fft2(density) * window(np.sqrt(grid.squared_frequency()), max_q)
 
 
-def window(q: npt.NDArray[np.float64], max_q: float) -> npt.NDArray[np.float64]:
+def window(q: Floats, max_q: float) -> Floats:
     """Returns the cosine window of `band_limited` at frequencies `q`, 1/Å."""
     return np.where(q < max_q, 0.5 * (1 + np.cos(np.pi * np.minimum(q / max_q, 1))), 0)
 
 
-def on_grid(coefficients: npt.NDArray[np.complex128]) -> npt.NDArray[np.float64]:
+def on_grid(coefficients: npt.NDArray[np.complex128]) -> Floats:
     """Returns the field of Fourier `coefficients` on their own grid, (ny, nx)."""
     return np.fft.ifft2(coefficients).real
 
 
-def at_positions(
-    coefficients: npt.NDArray[np.complex128], grid: Grid, y: npt.NDArray[np.float64], x: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+def at_positions(coefficients: npt.NDArray[np.complex128], grid: Grid, y: Floats, x: Floats) -> Floats:
     """Returns a field at the points of a raster, as an exact Fourier sum without interpolation, (sy, sx).
 
     Args:

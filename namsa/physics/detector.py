@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy import special
 from scipy.linalg import toeplitz
 
+from namsa.arrays import Floats
 from namsa.config.instrument import Detector
 from namsa.errors import InputError
 from namsa.physics.backend import available_cores
@@ -120,9 +121,7 @@ def sampling_and_origin(
     return (y.size_mrad, x.size_mrad), ((y.edge + 0.5) * y.size_mrad, (x.edge + 0.5) * x.size_mrad)
 
 
-def bin_matrices(
-    grid: Grid, wavelength: float, detector: Detector
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def bin_matrices(grid: Grid, wavelength: float, detector: Detector) -> tuple[Floats, Floats]:
     """Returns matrices (Wy, Wx) such that Wy @ pattern @ Wx is the pattern that the pixels record.
 
     The intensity of a reciprocal pixel is taken as uniform over its area and shared among the detector's pixels by
@@ -142,7 +141,7 @@ def bin_matrices(
     return wy, wx.T
 
 
-def _overlap(n: int, pitch: float, row: PixelRow) -> npt.NDArray[np.float64]:
+def _overlap(n: int, pitch: float, row: PixelRow) -> Floats:
     """Returns the share (count, n) of each reciprocal pixel that lies in each detector pixel."""
     centres = (np.arange(n) - n // 2) * pitch
     edges = (np.arange(row.count + 1) + row.edge) * row.size_mrad
@@ -151,7 +150,7 @@ def _overlap(n: int, pitch: float, row: PixelRow) -> npt.NDArray[np.float64]:
     return np.clip(high - low, 0, None) / pitch
 
 
-def _point_spread(count: int, rms: float) -> npt.NDArray[np.float64]:
+def _point_spread(count: int, rms: float) -> Floats:
     """Returns the matrix (count, count) of the discrete Gaussian exp(−t) Iₙ(t), t = rms².
 
     Unlike a sampled Gaussian it has this rms and the sum 1 for any width. Lindeberg, IEEE Trans. Pattern Anal.
@@ -171,7 +170,7 @@ def bin_patterns(patterns: Array, matrices: tuple[Any, Any] | None) -> Array:
 
 
 def electrons_per_pattern(
-    detector: Detector | None, positions: npt.NDArray[np.float64], scan_shape: tuple[int, int] | None
+    detector: Detector | None, positions: Floats, scan_shape: tuple[int, int] | None
 ) -> float | None:
     """Returns the number of electrons per pattern: electrons per pattern; `None` if there is no noise.
 
@@ -220,7 +219,7 @@ def add_poisson_noise(patterns: npt.NDArray[Any], electrons: float, seed: int, f
     return noisy
 
 
-def _poisson(quantile: npt.NDArray[np.float64], mean: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _poisson(quantile: Floats, mean: Floats) -> Floats:
     """Returns the least k whose cumulative probability exceeds `quantile` in [0, 1); all of shape (n,)."""
     counts = np.zeros(len(mean))
     bright = np.flatnonzero(mean >= _BRIGHT)
@@ -243,7 +242,7 @@ def _poisson(quantile: npt.NDArray[np.float64], mean: npt.NDArray[np.float64]) -
     return counts
 
 
-def _search_from_mean(quantile: npt.NDArray[np.float64], mean: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _search_from_mean(quantile: Floats, mean: Floats) -> Floats:
     """Returns the same as `_poisson`, searched from an estimate near the mean."""
     quantile = np.maximum(quantile, 2.0**-54)
     z = special.ndtri(quantile)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import scipy.interpolate
 import scipy.linalg
 
+from namsa.arrays import Integers
 from namsa.physics import potential
 from namsa.physics.form_factors import Table, electron, electron_beyond
 from namsa.physics.grid import Array, Grid
@@ -50,9 +51,7 @@ def reach_angstrom(number: int, table: Table) -> float:
     return float(z[np.argmax(remainders < REMAINDER * electron(number, 0.0, table))])
 
 
-def faces(
-    atoms: AtomList, depth_angstrom: float, n_slices: int, table: Table
-) -> tuple[list[AtomList], npt.NDArray[np.int64]]:
+def faces(atoms: AtomList, depth_angstrom: float, n_slices: int, table: Table) -> tuple[list[AtomList], Integers]:
     """Returns the atoms that reach across each face between slices.
 
     No atom is moved across the two faces of the cell.

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import constants
 
+from namsa.arrays import Floats
 from namsa.config.aberrations import aberration_fault
 from namsa.config.bounds import RANGES
 from namsa.errors import InputError
@@ -79,9 +80,7 @@ def check_aberrations(aberrations: Mapping[str, float]) -> None:
             raise InputError(fault)
 
 
-def aberration_phase(
-    alpha: npt.NDArray[np.float64], phi: npt.NDArray[np.float64], wavelength: float, aberrations: Mapping[str, float]
-) -> npt.NDArray[np.float64]:
+def aberration_phase(alpha: Floats, phi: Floats, wavelength: float, aberrations: Mapping[str, float]) -> Floats:
     """Returns the aberration phase χ: χ in rad, of the common shape of `alpha` and `phi`.
 
     Args:
@@ -100,7 +99,7 @@ def aberration_phase(
     return 2 * np.pi / wavelength * path
 
 
-def aperture(grid: Grid, beam: BeamSettings) -> npt.NDArray[np.float64]:
+def aperture(grid: Grid, beam: BeamSettings) -> Floats:
     """Returns the aperture A(k): 1 inside, 0 outside, with an edge one reciprocal pixel wide.
 
     A semi-angle below one reciprocal pixel is parallel illumination: one plane wave, which the periodic cell holds if
@@ -166,7 +165,7 @@ def lens(grid: Grid, beam: BeamSettings, c10_angstrom: float = 0.0) -> npt.NDArr
     return wave / np.linalg.norm(wave)
 
 
-def _frequencies_from_beam(grid: Grid, beam: BeamSettings) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _frequencies_from_beam(grid: Grid, beam: BeamSettings) -> tuple[Floats, Floats]:
     """Returns (ky, kx) relative to the tilted beam, shapes (ny, 1) and (1, nx), 1/Å."""
     tilts = (tilt * 1e-3 / beam.wavelength for tilt in beam.beam_tilt_mrad)
     ky, kx = (k - tilt for k, tilt in zip(grid.frequencies(), tilts, strict=True))

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import constants
 
+from namsa.arrays import Floats, Integers
 from namsa.physics.backend import array_module, fft_module
 from namsa.physics.form_factors import Table, electron
 from namsa.physics.grid import Array, Grid
@@ -27,10 +28,10 @@ POTENTIAL_CONSTANT = constants.h**2 / (2 * np.pi * constants.m_e * constants.e) 
 class AtomList:
     """Atoms as arrays."""
 
-    numbers: npt.NDArray[np.int64]  # atomic numbers (n,)
-    yx: npt.NDArray[np.float64]  # positions (n, 2) across the beam, Å
-    z: npt.NDArray[np.float64]  # heights (n,) along the beam, Å
-    occupancies: npt.NDArray[np.float64]  # occupancies (n,)
+    numbers: Integers  # atomic numbers (n,)
+    yx: Floats  # positions (n, 2) across the beam, Å
+    z: Floats  # heights (n,) along the beam, Å
+    occupancies: Floats  # occupancies (n,)
 
     def __getitem__(self, index: Any) -> "AtomList":
         return AtomList(self.numbers[index], self.yx[index], self.z[index], self.occupancies[index])
@@ -41,14 +42,12 @@ class Slices:
     """The specimen's transmission functions. A crystal repeats, so that each distinct slice is stored once."""
 
     transmissions: Sequence[Array]  # transmission functions of the distinct slices, each (ny, nx) complex, band-limited
-    order: npt.NDArray[np.int64]  # the index of each slice's transmission function, (n_slices,), from the entrance down
-    thicknesses_angstrom: npt.NDArray[np.float64]  # the distinct thicknesses of slices, (m,), Å
-    propagators: npt.NDArray[np.int64]  # the index of each slice's thickness, and so of its propagator, (n_slices,)
+    order: Integers  # the index of each slice's transmission function, (n_slices,), from the entrance down
+    thicknesses_angstrom: Floats  # the distinct thicknesses of slices, (m,), Å
+    propagators: Integers  # the index of each slice's thickness, and so of its propagator, (n_slices,)
 
     @classmethod
-    def equally_thick(
-        cls, transmissions: Sequence[Array], order: npt.NDArray[np.int64], thickness_angstrom: float
-    ) -> "Slices":
+    def equally_thick(cls, transmissions: Sequence[Array], order: Integers, thickness_angstrom: float) -> "Slices":
         """Returns slices that share one propagator."""
         return cls(transmissions, order, np.array([thickness_angstrom]), np.zeros_like(order))
 
@@ -64,7 +63,7 @@ class Slices:
 
 def distinct_slices(
     atoms: AtomList, plan: SlicePlan, marks: Sequence[Any] | None = None
-) -> tuple[list[AtomList], npt.NDArray[np.int64]]:
+) -> tuple[list[AtomList], Integers]:
     """Returns the slices that differ in elements, (x, y) or mark, and the index of each slice among them.
 
     Args:
@@ -80,9 +79,7 @@ def distinct_slices(
     return find_distinct([flat[by_slice[ends[i] : ends[i + 1]]] for i in range(plan.count)], marks)
 
 
-def find_distinct(
-    slices: Sequence[AtomList], marks: Sequence[Any] | None = None
-) -> tuple[list[AtomList], npt.NDArray[np.int64]]:
+def find_distinct(slices: Sequence[AtomList], marks: Sequence[Any] | None = None) -> tuple[list[AtomList], Integers]:
     """Returns those of `slices` that differ in atoms or mark, and the index of each slice among them.
 
     Atoms are returned in a fixed order, so that equal slices have equal bits.
@@ -123,7 +120,7 @@ def structure_sums(atoms: AtomList, grid: Grid, xp: Any, dtype: npt.DTypeLike = 
 
 
 def phase_factors(
-    yx: npt.NDArray[np.float64], grid: Grid, xp: Any, dtype: npt.DTypeLike, counts: tuple[int, int] | None = None
+    yx: Floats, grid: Grid, xp: Any, dtype: npt.DTypeLike, counts: tuple[int, int] | None = None
 ) -> tuple[Array, Array]:
     """Returns cos and sin of 2πk·r along y and along x at frequencies k >= 0.
 
@@ -173,14 +170,14 @@ def merge_nyquist(total: Array, grid: Grid) -> Array:
     return total
 
 
-def quadrant_frequencies(grid: Grid) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def quadrant_frequencies(grid: Grid) -> tuple[Floats, Floats]:
     """Returns the frequencies (ky >= 0, kx >= 0), shapes (ny // 2 + 1, 1) and (1, nx // 2 + 1), 1/Å."""
     ky, kx = grid.frequencies()
     return np.abs(ky[: grid.shape[0] // 2 + 1]), np.abs(kx[:, : grid.shape[1] // 2 + 1])
 
 
 def element_factors(
-    numbers: npt.NDArray[np.int64], grid: Grid, table: Table, xp: Any, factor: Callable[..., Any] = electron
+    numbers: Integers, grid: Grid, table: Table, xp: Any, factor: Callable[..., Any] = electron
 ) -> dict[int, Array]:
     """Returns the form factors of each element at `quadrant_frequencies`, by atomic number, float64.
 

@@ -15,13 +15,11 @@ transform is exp(t/λ (L̂ − 1)). Measurements of low-angle patterns are descr
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import constants, fft
 
-from namsa.arrays import Floats
+from namsa.arrays import Array, Floats
 from namsa.config.response import Plasmons, Response
 from namsa.errors import InputError
 from namsa.files import read_text
@@ -40,7 +38,7 @@ class PatternFilter:
     transfer: Floats  # its transform, (py, px // 2 + 1), for patterns that are padded to (py, px)
     shape: tuple[int, int]  # (py, px)
 
-    def apply(self, patterns: npt.NDArray[Any]) -> None:
+    def apply(self, patterns: Array) -> None:
         """Convolves patterns (n, dy, dx) in place. Rounding below 0 is set to 0."""
         rows, columns = patterns.shape[1:]
         transfer = self.transfer.astype(patterns.dtype)
@@ -119,7 +117,7 @@ def read_mtf(path: Path) -> tuple[Floats, Floats]:
     return frequency, mtf / mtf[0]
 
 
-def counted(patterns: npt.NDArray[Any], electrons: float, response: Response) -> npt.NDArray[Any]:
+def counted(patterns: Array, electrons: float, response: Response) -> Array:
     """Returns expected patterns, fractions of the beam of any shape, after losses within the detector's dead time.
 
     A pixel that n electrons hit in the dwell time T counts n/(1 + nτ/T) of them with the dead time τ, or n exp(−nτ/T)

@@ -19,10 +19,10 @@ A ring is wrong by less than 10 % up to about 2/3 of the band limit, so that the
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.fft
 import scipy.ndimage
 
+from namsa.arrays import Floats
 from namsa.config.bounds import DEFAULT_ACCURACY
 from namsa.physics.grid import CONVENTIONAL_BAND, Grid
 from namsa.physics.optics import interaction_constant, wavelength_angstrom
@@ -63,15 +63,13 @@ def measure_columns(atoms: AtomList, extent_angstrom: tuple[float, float]) -> Co
     return ColumnStrength(float(4 * np.pi * _COLUMN_ANGSTROM**2 * squared.max() / thickness**2), thickness)
 
 
-def density_of_region(atoms: AtomList, weights: npt.NDArray[np.float64], extent_angstrom: tuple[float, float]) -> float:
+def density_of_region(atoms: AtomList, weights: Floats, extent_angstrom: tuple[float, float]) -> float:
     """Returns the largest sum of weights (n,) of atoms per area of any region, 1/Å²; the rest as `measure_columns`."""
     density, pixel = _binned(atoms, weights, extent_angstrom)
     return float(_smoothed(density, _region(extent_angstrom, pixel)).max())
 
 
-def _binned(
-    atoms: AtomList, weights: npt.NDArray[np.float64], extent_angstrom: tuple[float, float]
-) -> tuple[npt.NDArray[np.float64], list[float]]:
+def _binned(atoms: AtomList, weights: Floats, extent_angstrom: tuple[float, float]) -> tuple[Floats, list[float]]:
     """Returns the sum of weights per area on pixels, 1/Å², and the sides (y, x) of a pixel, Å."""
     shape = [int(np.clip(np.ceil(length / (_COLUMN_ANGSTROM / 1.5)), 1, _MOST_BINS)) for length in extent_angstrom]
     pixel = [length / n for length, n in zip(extent_angstrom, shape, strict=True)]
@@ -85,7 +83,7 @@ def _region(extent_angstrom: tuple[float, float], pixel: list[float]) -> list[fl
     return [min(_REGION_ANGSTROM, length) / size for length, size in zip(extent_angstrom, pixel, strict=True)]
 
 
-def strongest_column(atoms: AtomList, extent_angstrom: tuple[float, float]) -> npt.NDArray[np.float64]:
+def strongest_column(atoms: AtomList, extent_angstrom: tuple[float, float]) -> Floats:
     """Returns the position (y, x) of the atom whose column has the largest Σ Z, Å."""
     pixel = np.array([length / max(1, round(length / _COLUMN_ANGSTROM)) for length in extent_angstrom])
     shape = np.rint(np.array(extent_angstrom) / pixel).astype(np.int64)
@@ -95,7 +93,7 @@ def strongest_column(atoms: AtomList, extent_angstrom: tuple[float, float]) -> n
     return np.array(atoms.yx[np.argmax(totals[flat])])
 
 
-def _smoothed(field: npt.NDArray[np.float64], rms_pixels: list[float]) -> npt.NDArray[np.float64]:
+def _smoothed(field: Floats, rms_pixels: list[float]) -> Floats:
     """Returns a periodic field convolved with a Gaussian."""
     transform = scipy.fft.rfft2(field)
     smooth = scipy.ndimage.fourier_gaussian(transform, rms_pixels, n=field.shape[1])

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from namsa.arrays import Floats, Integers
+from namsa.arrays import Booleans, Floats, Integers
 from namsa.errors import InputError
 
 MOST_SLICES = 100_000
@@ -139,7 +138,7 @@ def layer_slices(z: Floats, depth_angstrom: float, largest_extent_angstrom: floa
     return SlicePlan(fronts, depth_angstrom, slice_of_atom)
 
 
-def _first_layers(levels: Floats, extent: float) -> npt.NDArray[np.bool_]:
+def _first_layers(levels: Floats, extent: float) -> Booleans:
     """Returns which of the layers are the first of a slice.
 
     Of a crystal's period, the grouping with the fewest slices is repeated. Layers without a period are grouped from the
@@ -161,7 +160,7 @@ def _first_layers(levels: Floats, extent: float) -> npt.NDArray[np.bool_]:
     return first
 
 
-def _group(levels: Floats, start: int, extent: float) -> npt.NDArray[np.bool_]:
+def _group(levels: Floats, start: int, extent: float) -> Booleans:
     """Returns which layers begin a slice, if each slice takes as many layers as lie within `extent`."""
     first = np.zeros(len(levels), np.bool_)
     while start < len(levels):

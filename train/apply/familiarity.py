@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from scipy import fft
 
 from fcdensenet.config import NetworkConfig
-from namsa.arrays import Array
+from namsa.arrays import Array, Floats
 from namsa.errors import InputError
 from namsa.files import open_atomic
 from namsa.numpy_files import read_npz
@@ -93,7 +92,7 @@ class PatternStatistics:
         inside = (band >= 0) & (band < len(BANDS) - 1)
         return cls(np.where(inside, parts * band + part, count).astype(np.int32), count, np.digitize(angle, RINGS))
 
-    def __call__(self, patterns: Array) -> npt.NDArray[np.float64]:
+    def __call__(self, patterns: Array) -> Floats:
         """Returns the logarithms of power and intensity, `(n, k)`; NaN where nothing belongs to a part.
 
         Patterns are `(n, sy, sx, dy, dx)`, fractions of the beam.
@@ -110,13 +109,13 @@ class PatternStatistics:
         return np.stack(rows)
 
 
-def _means(parts: Array, values: Array, count: int) -> npt.NDArray[np.float64]:
+def _means(parts: Array, values: Array, count: int) -> Floats:
     """Returns the mean of the values of each part; NaN for a part without one."""
     sums, sizes = (np.bincount(parts.ravel(), weights, count) for weights in (values.ravel(), None))
     return np.divide(sums, sizes, out=np.full(count, np.nan), where=sizes > 0)
 
 
-def window_features(statistics: PatternStatistics, patterns: Array, maps: Array | None) -> npt.NDArray[np.float64]:
+def window_features(statistics: PatternStatistics, patterns: Array, maps: Array | None) -> Floats:
     """Returns what describes windows, `(n, k)`.
 
     Args:
@@ -167,18 +166,18 @@ class Familiarity:
         """The distance beyond which a window is flagged."""
         return float(np.quantile(self.distances, 1 - UNFAMILIAR))
 
-    def distance(self, features: Array) -> npt.NDArray[np.float64]:
+    def distance(self, features: Array) -> Floats:
         """Returns the distance of windows, `(n,)`, by features `(n, k)`; those that a window lacks are usual."""
         difference = np.nan_to_num(features - self.mean, nan=0.0)
         return np.sqrt(np.sum((difference @ self.whitening.T.astype(np.float64)) ** 2, axis=1))
 
-    def familiarity(self, features: Array) -> npt.NDArray[np.float64]:
+    def familiarity(self, features: Array) -> Floats:
         """Returns the share of the dev split's windows as far as those of features `(n, k)`, or farther, `(n,)`."""
         ranks = np.linspace(0, 1, len(self.distances))
         return np.asarray(1 - np.interp(self.distance(features), self.distances, ranks), np.float64)
 
 
-def shrunk_covariance(samples: Array) -> npt.NDArray[np.float64]:
+def shrunk_covariance(samples: Array) -> Floats:
     """Returns the covariance of samples `(n, k)` of mean zero, shrunk as Ledoit and Wolf's Lemma 3.2 says."""
     n, k = samples.shape
     covariance = samples.T @ samples / n
@@ -190,7 +189,7 @@ def shrunk_covariance(samples: Array) -> npt.NDArray[np.float64]:
     return np.asarray(shrinkage * scale * np.eye(k) + (1 - shrinkage) * covariance)
 
 
-def telling_apart(outside: Array) -> npt.NDArray[np.float64]:
+def telling_apart(outside: Array) -> Floats:
     """Returns the matrix by which whitened features are weighted, so that those outside, `(n, k)`, are farther.
 
     The squared distance becomes twice the logarithm of a likelihood ratio, but for a number: that of two Gaussians with

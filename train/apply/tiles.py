@@ -9,10 +9,9 @@ which leaves no seams.
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
-from namsa.arrays import Array
+from namsa.arrays import Array, Floats
 from namsa.errors import InputError
 from namsa.text import plural
 
@@ -65,7 +64,7 @@ def spread_windows(windows: tuple[int, int], most: tuple[int, int]) -> dict[tupl
     return {place: number for number, place in enumerate((y, x) for y in chosen[0] for x in chosen[1])}
 
 
-def window_weights(window: slice, size: int, margin: int) -> npt.NDArray[np.float64]:
+def window_weights(window: slice, size: int, margin: int) -> Floats:
     """Returns the weight of each position of a window along one axis: sin², and zero in the margins, `(side,)`.
 
     Args:
@@ -114,15 +113,15 @@ class Blend:
         if variances is not None:
             self.second[..., *window] += weights * variances.sum(axis=0, dtype=np.float64)
 
-    def mean(self) -> npt.NDArray[np.float64]:
+    def mean(self) -> Floats:
         """Returns the weighted mean of each pixel; NaN where nothing was added."""
         return self._over_weights(self.first)
 
-    def deviation(self) -> npt.NDArray[np.float64]:
+    def deviation(self) -> Floats:
         """Returns the weighted standard deviation of each pixel; NaN where nothing was added."""
         return np.sqrt(np.clip(self._over_weights(self.second) - self.mean() ** 2, 0, None))
 
-    def _over_weights(self, sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _over_weights(self, sums: Floats) -> Floats:
         return np.divide(sums, self.weights, out=np.full(sums.shape, np.nan), where=self.weights > 0)
 
 

@@ -18,10 +18,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
-from namsa.arrays import Array
+from namsa.arrays import Array, Floats
 
 from ..measure.coverage import TWO_SIGMA, Coverage, coverage, covering_factor
 from ..measure.groups import Facts, groups
@@ -48,7 +47,7 @@ class WindowError(NamedTuple):
     # Standard deviations of the mean prediction and of the true density, e/Å².
     contrast: tuple[float, float] = (0.0, 0.0)
 
-    def deviation(self, predicted_weight: float) -> npt.NDArray[np.float64]:
+    def deviation(self, predicted_weight: float) -> Floats:
         """Returns the standard deviation of the error before calibration, `(pixels,)`, e/Å²."""
         return np.asarray(np.sqrt(self.spread**2 + predicted_weight * self.predicted**2))
 
@@ -63,7 +62,7 @@ def window_error(window: KnownWindow, prediction: Prediction, statistics: Patter
     return WindowError(error.ravel(), spread.ravel(), predicted.ravel(), features, window.facts, ssim, contrast)
 
 
-def deviations(prediction: Prediction) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def deviations(prediction: Prediction) -> tuple[Floats, Floats]:
     """Returns the spread of predictions and the standard deviation that they predict, `(..., h, w)`, e/Å²."""
     density, variance = prediction.density.astype(np.float64), prediction.variance
     spread = density.std(axis=0, ddof=1) if len(density) > 1 else np.zeros(density.shape[1:])

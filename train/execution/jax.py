@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from namsa.arrays import Tensor
+from namsa.arrays import Array, Tensor
 
 # JAX reads it when it starts a GPU. A simulator may use the same card.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -12,7 +12,6 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 import jax
 import keras
 import numpy as np
-import numpy.typing as npt
 
 from namsa.launcher import usable_cores
 from namsa.text import plural
@@ -42,7 +41,7 @@ def compile_layers(network: keras.Model, data_format: str) -> None:
     """Does nothing: XLA compiles whole functions."""
 
 
-def host_tensor(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def host_tensor(array: Array) -> Array:
     """Returns the array itself, which JAX reads where it is or copies to its device."""
     return array
 

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import numpy.typing as npt
 import tensorflow as tf
 
-from namsa.arrays import Tensor
+from namsa.arrays import Array, Tensor
 from namsa.launcher import bind_to_share
 
 from .quiet import without_notes
@@ -68,7 +67,7 @@ def compile_layers(network: keras.Model, data_format: str) -> None:
             layer.call = tf.function(layer.call, jit_compile=True, autograph=False)
 
 
-def host_tensor(array: npt.NDArray[Any]) -> Tensor:
+def host_tensor(array: Array) -> Tensor:
     """Returns a host tensor on the memory of `array`, which is 64-byte aligned and must not be changed any more."""
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 

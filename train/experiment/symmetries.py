@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.pixels import density_grid, pattern_grid, raster_shape, scan_positions
 from namsa.provenance_values import fault, value
@@ -156,9 +157,7 @@ def _mirrors(scan: GridAxis, detector: GridAxis, density: GridAxis, period: floa
     )
 
 
-def apply(
-    symmetry: int, symmetries: Symmetries, patterns: npt.NDArray[Any], density: npt.NDArray[Any]
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def apply(symmetry: int, symmetries: Symmetries, patterns: Array, density: Array) -> tuple[Array, Array]:
     """Returns patterns `(sy, sx, dy, dx)` and density `(ty, tx)`, or `(n, ty, tx)` by depth, under a symmetry."""
     out = np.empty_like(patterns), np.empty_like(density)
     apply_into(symmetry, symmetries, patterns, density, *out)
@@ -168,10 +167,10 @@ def apply(
 def apply_into(
     symmetry: int,
     symmetries: Symmetries,
-    patterns: npt.NDArray[Any],
-    density: npt.NDArray[Any],
-    patterns_out: npt.NDArray[Any],
-    density_out: npt.NDArray[Any],
+    patterns: Array,
+    density: Array,
+    patterns_out: Array,
+    density_out: Array,
 ) -> None:
     """Applies a symmetry as `apply` does, into given arrays of the same shapes.
 
@@ -186,7 +185,7 @@ def apply_into(
     _mirror(density, (*bins, y and y.density, x and x.density), density_out)
 
 
-def _mirror(array: npt.NDArray[Any], mirrors: Sequence[npt.NDArray[np.intp] | None], out: npt.NDArray[Any]) -> None:
+def _mirror(array: Array, mirrors: Sequence[npt.NDArray[np.intp] | None], out: Array) -> None:
     """Writes array[mirrors[0]][:, mirrors[1]]... to `out`, by slices, which copy several times faster than indices."""
     for slices in product(*(_slices(indices) for indices in mirrors)):
         target, source = zip(*slices, strict=True)

@@ -17,10 +17,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from keras import ops
 
-from namsa.arrays import Tensor
+from namsa.arrays import Array, Integers, Tensor
 from namsa.dataset.entry import Entry
 
 from ..execution import backend
@@ -261,7 +260,7 @@ def augment(
         np.copyto(out.density, density)
 
 
-def _taken(array: npt.NDArray[Any], taken: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def _taken(array: Array, taken: Integers) -> Array:
     """Returns an array over the positions of a window with others in their places, see `windows`."""
     return array.reshape(-1, *array.shape[2:])[taken].reshape(array.shape)
 

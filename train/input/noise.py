@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.physics.backend import available_cores
 from namsa.provenance_values import value
@@ -23,9 +24,7 @@ def draw_electrons(dose: Dose, seed: int, epoch: int) -> float:
     return float(low * (high / low) ** np.random.default_rng([seed, epoch, _DOSE]).random())
 
 
-def count_electrons(
-    stored: npt.NDArray[Any], scale: float, electrons: float, seed: int, epoch: int
-) -> npt.NDArray[np.float32]:
+def count_electrons(stored: Array, scale: float, electrons: float, seed: int, epoch: int) -> npt.NDArray[np.float32]:
     """Draws patterns with shot noise; returns patterns in the same shape, fractions of the beam.
 
     Every pixel is an independent Poisson number of mean I · electrons, divided by the electrons. NumPy draws one in 10

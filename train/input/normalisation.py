@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
-from namsa.arrays import Tensor
+from namsa.arrays import Array, Tensor
 from namsa.dataset.records import Record
 from namsa.pixels import raster_shape
 
@@ -177,9 +177,7 @@ def normaliser(settings: Normalisation, channels: Channels | None = None) -> Cal
     return execution.compiled(lambda batch: normalise_graph(batch, settings, channels))
 
 
-def _with_coordinates(
-    x: Tensor, planes: npt.NDArray[Any], part: tuple[int, int, int] | None, data_format: DataFormat
-) -> Tensor:
+def _with_coordinates(x: Tensor, planes: Array, part: tuple[int, int, int] | None, data_format: DataFormat) -> Tensor:
     """Returns images with two more channels, the coordinates `(h, w, 2)` of their pixels, or of a part of an axis."""
     if part:
         axis, start, stop = part

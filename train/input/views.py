@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Tensor
+from namsa.arrays import Array, Floats, Tensor
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.errors import WorkError
@@ -38,7 +38,7 @@ class WithTarget:
     """Samples with another target in place of the density, as training reads them (`view`) and evaluation (`read`)."""
 
     dataset: Any  # the stored samples
-    target: Callable[[Record], npt.NDArray[Any]]  # returns the target of a sample
+    target: Callable[[Record], Array]  # returns the target of a sample
 
     @contextmanager
     def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:
@@ -55,7 +55,7 @@ class WithTarget:
 class SampleView(NamedTuple):
     """The arrays of a stored sample, as views of its shard."""
 
-    patterns: npt.NDArray[Any]  # `(sy, sx, dy, dx)`, fractions of the beam times `scale`
+    patterns: Array  # `(sy, sx, dy, dx)`, fractions of the beam times `scale`
     scale: float  # factor of the stored patterns
     density: npt.NDArray[np.float32]  # `(ty, tx)`, or `(bins, ty, tx)` by depth, e/Å²
     # The symmetries of a window that augmentation draws from; `None` without augmentation.
@@ -112,9 +112,7 @@ def find_view(dataset: Readable, experiment: Experiment, cache: ReadCache, sampl
     return view
 
 
-def mean_target(
-    dataset: Readable, ids: Sequence[str], window: tuple[int, int] | None = None
-) -> npt.NDArray[np.float64]:
+def mean_target(dataset: Readable, ids: Sequence[str], window: tuple[int, int] | None = None) -> Floats:
     """Returns the mean density of windows over `ids`, `(h, w)` or `(bins, h, w)`, e/Å²: the best answer without input.
 
     Without a window it is that of whole samples.

@@ -21,13 +21,12 @@ from typing import Any
 
 import ase
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 from scipy.stats import rankdata, spearmanr
 
-from namsa.arrays import Floats
+from namsa.arrays import Array, Booleans, Floats, Integers
 from namsa.inverse.columns import RADIUS_ANGSTROM, local_maxima
 from namsa.pixels import PixelGrid
 
@@ -44,7 +43,7 @@ class AtomicColumns:
 
     positions: Floats  # `(n, 2)`, (y, x), Å
     electrons: Floats  # `(n,)`, number of electrons along the beam
-    isolated: npt.NDArray[np.bool_]  # `(n,)`, whether no other column is within `MIN_SEPARATION_ANGSTROM`
+    isolated: Booleans  # `(n,)`, whether no other column is within `MIN_SEPARATION_ANGSTROM`
 
 
 def specimen_columns(atoms: ase.Atoms, pixels: PixelGrid, shape: Sequence[int]) -> AtomicColumns:
@@ -84,13 +83,13 @@ def specimen_columns(atoms: ase.Atoms, pixels: PixelGrid, shape: Sequence[int]) 
     return AtomicColumns(everywhere[inside], electrons_everywhere[inside], nearest[inside] >= MIN_SEPARATION_ANGSTROM)
 
 
-def column_metrics(image: npt.NDArray[Any], pixels: PixelGrid, truth: AtomicColumns) -> Metrics:
+def column_metrics(image: Array, pixels: PixelGrid, truth: AtomicColumns) -> Metrics:
     """Computes the metrics `NAMES` of an image, `(h, w)`, without a border of `RADIUS_ANGSTROM`."""
     y, x = pixels.coordinates(image.shape)
     low = np.array([y[0], x[0]]) + RADIUS_ANGSTROM
     high = np.array([y[-1], x[-1]]) - RADIUS_ANGSTROM
 
-    def inside(positions: Floats) -> npt.NDArray[np.bool_]:
+    def inside(positions: Floats) -> Booleans:
         return np.all((positions >= low) & (positions <= high), axis=1)
 
     peaks, heights = local_maxima(image, pixels)
@@ -120,7 +119,7 @@ def mean_column_metrics(samples: Iterable[Mapping[str, Any]]) -> Metrics:
     return mean_metrics(rows, NAMES) if rows else {}
 
 
-def _nearest(points: Floats, among: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+def _nearest(points: Floats, among: Floats) -> tuple[Floats, Integers]:
     """Returns each point's distance to the nearest of `among`, infinite if there is none, and the index of that."""
     if not len(among):
         return np.full(len(points), np.inf), np.zeros(len(points), np.int64)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import ase
 import numpy as np
-import numpy.typing as npt
 from ase.data import atomic_masses, atomic_numbers
 from scipy.spatial import KDTree
 
-from namsa.arrays import Floats, Integers
+from namsa.arrays import Booleans, Floats, Integers
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.overlaps import CLOSEST, join, pair_distances, set_of
 from namsa.crystals.sites import occupancies
@@ -169,7 +168,7 @@ def _relaxed(
     return positions % sides
 
 
-def _bonded(i: Integers, j: Integers, distance: Floats, bonds_per_atom: Integers) -> npt.NDArray[np.bool_]:
+def _bonded(i: Integers, j: Integers, distance: Floats, bonds_per_atom: Integers) -> Booleans:
     """Returns which pairs are among the nearest of both their atoms, up to the number of bonds of each, `(m,)`."""
     if not bonds_per_atom.any():
         return np.zeros(len(i), dtype=bool)

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 
 import ase
 import numpy as np
-import numpy.typing as npt
 from ase.data import covalent_radii
 from ase.neighborlist import neighbor_list
 from scipy.spatial import KDTree
 
-from namsa.arrays import Floats, Integers
+from namsa.arrays import Booleans, Floats, Integers
 from namsa.crystals.sites import SAME_SITE, TOO_CLOSE
 
 CLOSEST = 0.8
@@ -110,7 +109,7 @@ def combined(kept: ase.Atoms, added: ase.Atoms) -> ase.Atoms:
     return parts[0] + parts[1]
 
 
-def _with_site_mates(atoms: ase.Atoms, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _with_site_mates(atoms: ase.Atoms, chosen: Booleans) -> Booleans:
     """Returns the chosen atoms and those that share a site with them, `(n,)`."""
     if "occupancy" not in atoms.arrays or not chosen.any():
         return chosen

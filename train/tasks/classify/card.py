@@ -1,11 +1,10 @@
 """What a model card says of a network of the task classify."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array, Integers
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 
@@ -84,14 +83,14 @@ class ClassCard(TaskCard):
     def dev_error(self, evaluation: Evaluation) -> float | None:
         return dev(evaluation, "error")
 
-    def answers(self, model: Model, dataset: Dataset, entries: Sequence[Entry]) -> npt.NDArray[np.int64]:
+    def answers(self, model: Model, dataset: Dataset, entries: Sequence[Entry]) -> Integers:
         """Returns the class that each pattern of some samples is given."""
         experiment = model.experiment
         logits_of = logits_function(build_loaded(model, experiment.network))
         found = (logits_of(patterns(experiment, entry, dataset.read(entry.id), training=False)) for entry in entries)
         return np.concatenate([logits.argmax(axis=1) for logits in found])
 
-    def rounding(self, before: npt.NDArray[Any], after: npt.NDArray[Any], evaluation: Evaluation) -> Rounding:
+    def rounding(self, before: Array, after: Array, evaluation: Evaluation) -> Rounding:
         """Returns the fraction of the patterns whose class changes, beside the fraction that is wrong."""
         change, error = share_that_differs(before, after), last(evaluation["by_split"])[1]["error"]
         words = f"{change:.2%} of {len(before):,} held-out patterns are given another class"

@@ -1,14 +1,13 @@
 """The figure of a classified scan."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib import colormaps
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from namsa.arrays import Array
 from namsa.figures.panels import MAX_ASPECT, image_panel, styled
 from namsa.pixels import PixelGrid
 
@@ -20,9 +19,7 @@ UNIT = Normalize(0, 1)
 
 
 @styled
-def class_figure(
-    probabilities: npt.NDArray[Any], classes: Sequence[str], label: str, pixels: PixelGrid, title: str
-) -> Figure:
+def class_figure(probabilities: Array, classes: Sequence[str], label: str, pixels: PixelGrid, title: str) -> Figure:
     """Draws the map of classes, the probability of the most probable class, and the mean probabilities.
 
     Of many classes of `(classes, sy, sx)`, those of the largest mean are told apart, and the others are grey.

@@ -1,12 +1,10 @@
 """Figures of held-out densities."""
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from namsa.arrays import Array
 from namsa.figures.panels import DIFFERENCE, MARKS, image_panel, mark_probes, pattern_panel, styled
 from namsa.pixels import PixelGrid
 
@@ -16,7 +14,7 @@ SMALL_HEIGHT = 2.7  # inches, of a row of small panels
 
 
 @styled
-def sample_figure(picture: Picture, mean_image: npt.NDArray[Any], unit: str = "e/Å²") -> Figure:
+def sample_figure(picture: Picture, mean_image: Array, unit: str = "e/Å²") -> Figure:
     """Draws a held-out sample: truth and reconstruction large, on one colour scale, and the rest small below.
 
     Their difference has a scale that is symmetric about zero, and the mean image (h, w) one of its own.

@@ -5,9 +5,9 @@ from html import escape
 from pathlib import Path
 from typing import Any, cast
 
-import numpy.typing as npt
 from rich.table import Table
 
+from namsa.arrays import Array
 from namsa.dataset.entry import UNKNOWN
 
 from ...measure.groups import title
@@ -131,9 +131,7 @@ def means(evaluation: Evaluation) -> str:
     return table(f"Means over the {evaluation['split']} split", head, rows, text_columns=1)
 
 
-def reconstructions(
-    pictures: Sequence[Picture], mean_image: npt.NDArray[Any], evaluation: Evaluation | None = None
-) -> str:
+def reconstructions(pictures: Sequence[Picture], mean_image: Array, evaluation: Evaluation | None = None) -> str:
     """Returns the pictures of some samples, beside the mean of the training targets, with their ranks in a run."""
     if not pictures:
         return missing("No pictures: no held-out sample has been evaluated.")
@@ -152,7 +150,7 @@ def _rank(rank: int, ranked: int) -> str:
     return f"{named.get(rank, f'number {rank + 1}')} of {count(ranked, 'sample')}"
 
 
-def _figure(picture: Picture, mean_image: npt.NDArray[Any], rank: str, unit: str) -> str:
+def _figure(picture: Picture, mean_image: Array, rank: str, unit: str) -> str:
     """One sample with its caption."""
     facts = picture.facts
     scores = ", ".join(

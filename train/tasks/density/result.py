@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
-from namsa.arrays import Array
+from namsa.arrays import Array, Floats
 from namsa.io import hdf5
 from namsa.pixels import ArrayAxis, PixelGrid, depth_axis
 
@@ -86,7 +83,7 @@ class Reconstruction(ScanResult):
         return float(y), float(x)
 
     @property
-    def axes_angstrom(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def axes_angstrom(self) -> tuple[Floats, Floats]:
         """Coordinates of the density's rows `(ny,)` and columns `(nx,)`, Å."""
         return self.pixels.coordinates(self.density.shape)
 

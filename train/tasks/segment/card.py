@@ -1,11 +1,10 @@
 """What a model card says of a network of the task segment."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.arrays import Array, Integers
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 
@@ -70,7 +69,7 @@ class SegmentCard(TaskCard):
         row = (evaluation["scores"].get("composite") or evaluation["scores"]["specimen"]).get("dev")
         return row and 1 - row["mean_iou"]
 
-    def answers(self, model: Model, dataset: Dataset, entries: Sequence[Entry]) -> npt.NDArray[np.int64]:
+    def answers(self, model: Model, dataset: Dataset, entries: Sequence[Entry]) -> Integers:
         """Returns the class that each position of a held-out scan of some samples is given."""
         task = Segmentation(model.experiment)
         predict = predictor(model.experiment, build_loaded(model, model.experiment.network))
@@ -78,7 +77,7 @@ class SegmentCard(TaskCard):
         found = [task.segmented(entry, view, predict)[1] for entry in entries for view in scans(entry)[:1]]
         return np.concatenate([labels.ravel() for labels in found])
 
-    def rounding(self, before: npt.NDArray[Any], after: npt.NDArray[Any], evaluation: Evaluation) -> Rounding:
+    def rounding(self, before: Array, after: Array, evaluation: Evaluation) -> Rounding:
         """Returns the fraction of the positions whose class changes, beside the fraction that is wrong."""
         change, error = share_that_differs(before, after), 1 - _last(evaluation)["accuracy"]
         words = f"{change:.2%} of {len(before):,} held-out positions get another class; {error:.1%} get a wrong one"

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from namsa.arrays import Array
 from namsa.errors import InputError
 from namsa.figures.panels import VIRTUAL, image_panel, panels, styled
 from namsa.files import open_atomic
@@ -77,9 +77,9 @@ def examples_figure(examples: Examples, classes: Sequence[str]) -> Figure:
 
 @styled
 def segments_figure(
-    image: npt.NDArray[Any],  # bright field, `(h, w)`, fraction of the beam
+    image: Array,  # bright field, `(h, w)`, fraction of the beam
     labels: npt.NDArray[np.uint8],  # class of each position, `(h, w)`
-    probabilities: Mapping[str, npt.NDArray[Any]],  # `(h, w)`, by name of the class, in their order
+    probabilities: Mapping[str, Array],  # `(h, w)`, by name of the class, in their order
     pixels: PixelGrid,  # of all images, Å
     title: str,
 ) -> Figure:
@@ -94,9 +94,7 @@ def segments_figure(
     return figure
 
 
-def outlined_panel(
-    ax: Axes, image: npt.NDArray[Any], labels: npt.NDArray[np.uint8], pixels: PixelGrid, title: str
-) -> None:
+def outlined_panel(ax: Axes, image: Array, labels: npt.NDArray[np.uint8], pixels: PixelGrid, title: str) -> None:
     """Draws an image with an outline around the positions of each class but the first."""
     image_panel(ax, image, pixels, title, "fraction of the beam", cmap=VIRTUAL)
     (y, x), (dy, dx) = pixels.coordinates(image.shape), pixels.step
