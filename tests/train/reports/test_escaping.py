@@ -91,7 +91,9 @@ def facts():
     calibration = {"scale": 1.0, "method": HOSTILE, "samples": 1, "coverage_68": 0.7, "coverage_95": 0.9}
     doses = [NETWORK | {"electrons": None, "thickness_angstrom": 20.0, "samples": 1}]
     experiment, rounding = Experiment.model_validate(CONFIG), Rounding(0.1, 0.1, "0.1")
-    return CardFacts(experiment, EVALUATION, 1.0, strata, weights, rounding, measured=Measured(calibration, doses))
+    return CardFacts(
+        experiment, EVALUATION, 1.0, [HOSTILE], strata, weights, rounding, measured=Measured(calibration, doses)
+    )
 
 
 def test_the_card(facts):
