@@ -81,13 +81,6 @@ class ScanSimulation:
         mean = float(known.mean())
         return mean + np.multiply.outer(*fades) * (continued - mean)
 
-    def on_target(self, field: npt.ArrayLike) -> Floats:
-        """Returns a field on the grid, `(ny, nx)`, at the pixels of the density."""
-        values = np.asarray(field, np.float64)
-        if self.raster is None:
-            return values
-        return density_target.at_positions(np.fft.fft2(values), self.grid, *self.raster)
-
 
 class Consistency(NamedTuple):
     """How well a density explains its patterns."""

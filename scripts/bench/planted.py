@@ -6,7 +6,8 @@
 `planted_cases.py` simulates 40 pairs of scans at each thickness, one with a defect and one without: a vacancy, a
 dopant, and an adatom between columns and on one, in each of ten crystals, under aberrations, a source, a tilt and a
 vibration that no network is told. Each scan is counted at each dose, in e/Å²; all methods see the same counts.
-`--iterations` adds py4DSTEM's multislice ptychography. It is told the defocus and the thickness.
+`--iterations` adds py4DSTEM's multislice ptychography. It is told the defocus and the thickness, and reconstructs the
+probe.
 
 The excess of a place (`namsa.inverse.excess`) is the electrons by which it differs from the places that the lattice
 makes equal to it. "by spread" divides it by its spread in the scan (1.48 times the median of its magnitude), "by error"
@@ -55,7 +56,8 @@ NEAR = 0.8  # Å, of a find from the defect
 FALSE_ALARMS = 0.05
 MEASURES = ("spread", "error")
 PTYCHOGRAPHY = "py4DSTEM, multislice"
-SETTINGS = {"rate": 0.5, "batch": 32, "identical_slices": True, "slice_angstrom": 20.0, "object": "complex"}
+SETTINGS: dict[str, Any] = {"rate": 0.5, "batch": 32, "identical_slices": True, "slice_angstrom": 20.0}
+SETTINGS |= {"object": "complex", "probe": True}  # a probe that is fixed has none of the aberrations that are not told
 
 Reconstruct = Callable[[Stack], tuple[Image, Image | None]]  # to an image and its stated error
 

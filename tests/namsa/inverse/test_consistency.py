@@ -104,7 +104,8 @@ def test_equal_slices_are_simulated_as_namsa_simulates_them(silicon: tuple[Sampl
 def test_continued_density_is_the_density_where_it_is_known(silicon: tuple[Sample, np.ndarray]) -> None:
     _, density = silicon
     simulation = consistency.scan_simulation(EXPERIMENT, THICKNESS, SCAN)
-    again = simulation.on_target(simulation.on_grid(density))
+    assert simulation.raster
+    again = density_target.at_positions(np.fft.fft2(simulation.on_grid(density)), simulation.grid, *simulation.raster)
     np.testing.assert_allclose(again, density, atol=0.02 * np.ptp(density))
     assert simulation.inside.sum() < len(simulation.positions)
 
