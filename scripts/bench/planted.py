@@ -6,17 +6,16 @@
 `planted_cases.py` simulates 40 pairs of scans at each thickness, one with a defect and one without: a vacancy, a
 dopant, and an adatom between columns and on one, in each of ten crystals, under aberrations, a source, a tilt and a
 vibration that no network is told. Each scan is counted at each dose, in e/Å²; all methods see the same counts.
-`--iterations` adds py4DSTEM's multislice ptychography. It is told the defocus and the thickness, and reconstructs the
-probe.
+`--iterations` adds py4DSTEM's multislice ptychography, which is told defocus and thickness and reconstructs the probe.
 
 The excess of a place (`namsa.inverse.excess`) is the electrons by which it differs from the places that the lattice
 makes equal to it. "by spread" divides it by its spread in the scan (1.48 times the median of its magnitude), "by error"
-by the error that the network states, as if errors within an atom were all alike. The score of a scan is
-the largest magnitude at a position at least 1.2 Å from the edge. A defect is found if the score is above a threshold
-and its position within 0.8 Å. A scan without a defect whose score is above it is a false alarm. "area" is the area
-under the curve of finds over false alarms, "found" the share found with false alarms in at most 5 % of the scans,
-"excess" the median of the excess at the defect over the true one, and "beyond 2" the share of positions without a
-defect whose ratio is above 2.
+by the error that the network states, as if errors within an atom were all alike. The score of a scan is the
+largest magnitude at a position at least 1.2 Å from the edge. A defect is found if the score is above a threshold and
+its position within 0.8 Å. A scan without a defect whose score is above it is a false alarm. "area" is the area under
+the curve of finds over false alarms, "found" the share found with false alarms in at most 5 % of the scans, "own" the
+share found above the scans of the same crystal without a defect, "excess" the median of the excess at the defect over
+the true one, and "beyond 2" the share of positions without a defect whose ratio is above 2.
 
 Rows are kept in --work, and a run that was stopped goes on. `--show` prints the rows that are there. "ratio" is the
 mean area of the first network by spread over that of the best of the other methods, over the cells that all have.
@@ -202,9 +201,16 @@ def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         line = {"method": method, "by": by, "thickness": thickness, "dose": dose, "pairs": len(planted)}
         line |= curve(planted, without, by) | {"beyond_2": float(np.mean([row[by]["beyond_2"] for row in without]))}
+        clean: dict[str, float] = {}
+        for row in without:
+            clean[row["crystal"]] = max(clean.get(row["crystal"], 0.0), row[by]["score"])
+        own = [row[by]["near"] and row[by]["score"] > clean.get(row["crystal"], np.inf) for row in planted]
+        line["own"] = float(np.mean(own))
         line["excess"] = float(np.median([row["electrons"] / row["true"] for row in planted]))
         line["kinds"] = {
-            kind: curve(own, without, by)["found"] if (own := [row for row in planted if row["kind"] == kind]) else 0.0
+            kind: curve(alike, without, by)["found"]
+            if (alike := [row for row in planted if row["kind"] == kind])
+            else 0.0
             for kind in KINDS
         }
         summary.append(line)
@@ -213,7 +219,7 @@ def summarise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def show(summary: list[dict[str, Any]]) -> None:
     """Prints a table of what `summarise` returns."""
-    columns = ("area", "found", "excess", "beyond_2")
+    columns = ("area", "found", "own", "excess", "beyond_2")
     table = Table("method", "by", "Å", "e/Å²", "pairs", *(name.replace("_", " ") for name in columns), *KINDS, box=None)
     for line in summary:
         numbers = [f"{line[name]:.2f}" for name in columns]
