@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs the tests of what namsa is in other programs, each with its program, in environments that uv makes: about 8 GB.
-# TensorFlow is only where a network is used: its LLVM and that of PyTorch's Triton end a process that has both.
+# TensorFlow is only where a network is used: beside quantem, its LLVM is the second in a process, which ends that.
 #     scripts/other_programs.sh [libertem|browser|loaders|quantem ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -73,8 +73,12 @@ def density_figure(
         )
         if hatched is not None and hatched[0].any():
             places, grid = hatched
-            y, x = grid.coordinates(places.shape)
-            marks = ax.contourf(x, y, places, levels=(0.5, 1.5), colors="none", hatches=["///"])
+            (dy, dx), (y0, x0), (ny, nx) = grid.step, grid.origin, places.shape
+            around = PixelGrid(grid.step, (y0 - dy, x0 - dx))  # so that marks reach the image's edges
+            y, x = around.coordinates((ny + 2, nx + 2))
+            shown = ax.axis()
+            marks = ax.contourf(x, y, np.pad(places, 1, "edge"), levels=(0.5, 1.5), colors="none", hatches=["///"])
+            ax.axis(shown)
             marks.set(edgecolor="white", linewidth=0)
     if pattern:
         ax = beside[len(panels) - 1]

@@ -28,6 +28,8 @@ from namsa.view.page_tiles import Tiles
 
 IFRAME_HEIGHT = 820  # CSS pixels
 
+ROUNDING = 1e-6  # of an image's values, float32
+
 
 @dataclass(frozen=True)
 class PageUnits:
@@ -167,15 +169,14 @@ def _page_data(content: PageContent) -> dict[str, Any]:
             name: base64.b64encode(palette(name).tobytes()).decode()
             for name in dict.fromkeys((PATTERN, VIRTUAL, *(image.colours for image in content.maps)))
         },
-        "values": [
-            {
-                "title": title,
-                "units": units,
-                "numbers": [float(f"{v:.4g}") if np.isfinite(v) else None for v in values],
-            }
-            for title, units, values in readings
-        ],
+        "values": [{"title": title, "units": units, "numbers": _readings(values)} for title, units, values in readings],
     }
+
+
+def _readings(values: npt.NDArray[Any]) -> list[float | None]:
+    """Returns values with four digits; what is 0 but for rounding beside the largest of its image is 0."""
+    least = ROUNDING * np.abs(values).max(where=np.isfinite(values), initial=0)
+    return [float(f"{v:.4g}") * (abs(v) > least) if np.isfinite(v) else None for v in values]
 
 
 def _limit(content: PageContent) -> float | None:

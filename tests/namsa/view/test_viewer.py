@@ -17,6 +17,7 @@ from namsa.cli.parser import main
 from namsa.figures.panels import PATTERN, PATTERN_POWER
 from namsa.figures.sample_figure import sample_signals
 from namsa.pixels import PixelGrid, pattern_grid
+from namsa.view import page as pages
 from namsa.view import page_tiles, viewer
 
 SCAN, DETECTOR, CELL = (4, 6), (10, 14), (8.0, 15.0)
@@ -80,6 +81,10 @@ def test_maps_are_the_virtual_images_and_the_specimen():
     assert all(panel.image.shape == SCAN for panel in maps[:5])
     assert maps[0].image[3, 5] == pytest.approx(0.5, abs=0.02)
     assert [panel.units for panel in maps[2:]] == ["mrad", "mrad", "rad", "V·Å", "e/Å²"]
+
+
+def test_a_reading_that_is_rounding_beside_the_others_is_zero():
+    assert pages._readings(np.array([8.33333, -8.6e-8, np.nan])) == [8.333, 0, None]
 
 
 def test_positions_of_no_raster_have_the_specimen_for_a_map():

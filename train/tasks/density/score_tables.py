@@ -78,7 +78,7 @@ def zone_axis(indices: Sequence[int]) -> str:
 def conditions_text(conditions: Mapping[str, str | float]) -> str:
     """Returns the conditions of a sample as HTML: its kind, then its quantities with their units."""
     words = (
-        value.replace("_", " ") if isinstance(value, str) else measured(name, number(value, ".3g"))
+        value.replace("_", " ") if isinstance(value, str) else measured(name, number(float(f"{value:.3g}"), ",g"))
         for name, value in conditions.items()
     )
     return escape(", ".join(words))
