@@ -11,13 +11,12 @@ specimen: C10 at the entrance plus half the thickness.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from namsa.arrays import Floats
+from namsa.arrays import Array, Floats
 from namsa.inspection.spectra import frequencies, frequency_groups, sandwich, windowed_transform
 from namsa.inspection.virtual_images import VirtualImages
 
@@ -67,7 +66,7 @@ def fit_shifts(images: VirtualImages) -> ShiftFit | None:
     return ShiftFit(matrix, covariance) if agreement > LEAST_SIGNIFICANCE * scatter else None
 
 
-def _cross_spectra(images: VirtualImages) -> tuple[dict[tuple[int, int], tuple[npt.NDArray[Any], int]], Floats]:
+def _cross_spectra(images: VirtualImages) -> tuple[dict[tuple[int, int], tuple[Array, int]], Floats]:
     """Returns sums of the cross spectra, and their number, by distance in patches; and the mean power spectrum."""
     total = images.patches.sum(axis=0)
     relative = images.patches / np.where(total > 0, total, 1)
@@ -89,7 +88,7 @@ def _cross_spectra(images: VirtualImages) -> tuple[dict[tuple[int, int], tuple[n
     return cross, np.mean(np.abs(transforms) ** 2, axis=0)
 
 
-def _first_guess(cross: dict[tuple[int, int], tuple[npt.NDArray[Any], int]], weights: Floats, pitch: Floats) -> Floats:
+def _first_guess(cross: dict[tuple[int, int], tuple[Array, int]], weights: Floats, pitch: Floats) -> Floats:
     """Returns M from the peaks of the correlations of neighbouring patches along y and x."""
     shifts = []
     for apart in ((1, 0), (0, 1)):
@@ -102,7 +101,7 @@ def _first_guess(cross: dict[tuple[int, int], tuple[npt.NDArray[Any], int]], wei
 
 def _ascend(
     matrix: Floats,
-    chosen: list[tuple[Floats, npt.NDArray[Any]]],
+    chosen: list[tuple[Floats, Array]],
     weights: Floats,
     ky: Floats,
     kx: Floats,

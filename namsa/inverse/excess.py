@@ -7,14 +7,13 @@ error mostly is the same at equal places.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.ndimage import correlate
 from skimage.feature import peak_local_max
 
-from namsa.arrays import Floats
+from namsa.arrays import Array, Floats
 from namsa.errors import InputError
 from namsa.inverse.columns import REPEATS, atom_density, repeating_translations, translated
 from namsa.pixels import PixelGrid
@@ -51,7 +50,7 @@ class Excess(NamedTuple):
 
 
 def find_excess(
-    image: npt.NDArray[Any],  # `(ny, nx)`: a density in e/Å², a phase, any other
+    image: Array,  # `(ny, nx)`: a density in e/Å², a phase, any other
     pixels: PixelGrid,  # its pixels, Å
     number: int,  # atomic number of the profile
     basis: Sequence[Sequence[float]] | None = None,

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from ase.data import atomic_numbers
 
-from namsa.arrays import Floats
+from namsa.arrays import Array, Floats
 from namsa.dataset.records import Record
 from namsa.errors import InputError, WorkError
 from namsa.files import write_text_atomic
@@ -52,16 +51,16 @@ class DensityToPotential:
     scale_spread: float  # rms deviation of log(scale) from the power law. 0 if the scale is known
     max_q_per_angstrom: float  # band limit of the densities, 1/Å
 
-    def expected_scale(self, density: npt.NDArray[Any], thickness_angstrom: float) -> float:
+    def expected_scale(self, density: Array, thickness_angstrom: float) -> float:
         """Returns the expected scale for a specimen of a given mean density."""
         mean = max(float(np.mean(density)) / thickness_angstrom, 1e-3)
         return float((mean / self.middle_density) ** self.exponent)
 
-    def curve(self, q: npt.NDArray[Any]) -> Floats:
+    def curve(self, q: Array) -> Floats:
         """Returns V/ρ at scale 1, V·Å³/e, for q in 1/Å."""
         return np.exp(np.interp(q, self.q_per_angstrom, np.log(self.ratio)))
 
-    def potential(self, density: npt.NDArray[Any], grid: Grid, scale: float = 1.0) -> Floats:
+    def potential(self, density: Array, grid: Grid, scale: float = 1.0) -> Floats:
         """Returns the projected potential of a density, `(ny, nx)`, V·Å.
 
         Args:
@@ -73,7 +72,7 @@ class DensityToPotential:
         spectrum = np.fft.fft2(np.asarray(density, np.float64)) * (scale * self.curve(q) * restored)
         return np.fft.ifft2(spectrum).real
 
-    def density(self, potential: npt.NDArray[Any], grid: Grid, scale: float = 1.0) -> Floats:
+    def density(self, potential: Array, grid: Grid, scale: float = 1.0) -> Floats:
         """Returns the density of a potential: band-limited density, `(ny, nx)`, e/Å².
 
         Args:
@@ -86,8 +85,8 @@ class DensityToPotential:
 class _SampleSpectra(NamedTuple):
     """A sample's potential `v` and density `rho` at the frequencies `q` of the band; the band limit; e/Å³."""
 
-    v: npt.NDArray[Any]
-    rho: npt.NDArray[Any]
+    v: Array
+    rho: Array
     q: Floats
     max_q: float
     mean_density: float
