@@ -58,6 +58,7 @@ def test_the_tree_is_frozen_and_survives_writing_and_reading(path):
         ("split.train=0.5", "must be 1"),
         ("name=a/b", "name"),
         ("seed", "section.key=value"),
+        (".".join("a" * 100) + "=1", r"--set a.a.*\.\.\..*: write it as --set section.key=value"),
         ("seed.deeper.still=1", "configuration|value, not a section|seed"),
         ("scan.shape=[1", "--set scan.shape.* is not a YAML value"),
         ("microscope.energy_ev=1; microscope.semiangle_mrad=-1", "energy_ev.*semiangle_mrad"),

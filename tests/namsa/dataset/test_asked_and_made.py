@@ -67,6 +67,7 @@ def test_thickness_period_and_strain_are_printed_and_stored(config, capsys):
         (["microscope.specimen_tilt_mrad=[80, 80]"], "specimen_tilt_mrad is"),
         (["microscope.source_size_angstrom=500"], "needs more than 64 quadrature points"),
         (["detector={max_angle_mrad: 200}"], "beyond the grid's band limit of .*: use pixels of .* Å or less"),
+        (["detector={shape: [4, 40], pixel_mrad: 4}"], "the detector reaches 8.*: use pixels of .* Å or less"),
         (["detector={pixel_mrad: 0.5}"], "finer than the reciprocal grid.*: use a cell of .* Å or more"),
         (["specimen.frozen_phonons={rms_angstrom: {Cu: 0.1}}"], "no displacement is given for Al"),
         (["specimen.frozen_phonons={rms_angstrom: cif}"], "gives no thermal displacement .* for Al"),

@@ -9,6 +9,7 @@ import ase.build
 import fake_samples
 import numpy as np
 import pytest
+import zarr
 from measured_files import patterns, write_blo, write_mib
 
 from namsa import Detector, WorkError, simulate
@@ -143,8 +144,10 @@ def test_the_layout_is_given_by_options(tmp_path, capsys):
     assert "holds 12 frames and does not state the scan's shape: give --scan-shape SYxSX" in capsys.readouterr().err
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "3x4"]) == 0
     assert "3 × 4 of 6 × 8 pixels" in capsys.readouterr().out
-    assert main(["show", str(tmp_path / "a.mib"), "--scan-shape", "3x4", "--out", str(tmp_path / "p.html")]) == 0
-    assert "<html" in (tmp_path / "p.html").read_text()[:500]
+    zarr.open_group(str(tmp_path / "a.zarr"), mode="w").create_array("scan", data=patterns())
+    for name in ("a.mib", "a.zarr"):  # a file and a folder
+        assert main(["show", str(tmp_path / name), "--scan-shape", "3x4", "--out", str(tmp_path / "p.html")]) == 0
+        assert "<html" in (tmp_path / "p.html").read_text()[:500]
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "2x4", "--flyback", "2"]) == 0
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "3x4", "--ids"]) == 2
     raw = ["--dtype", ">u2", "--detector-shape", "6x8", "--offset-bytes", "384", "--scan-shape", "7x8"]
