@@ -5,9 +5,10 @@ import json
 import launch
 import pytest
 from needs_kind import needs
-from tiny import differences, numbers, rows
+from tiny import CONFIG, differences, numbers, rows, write_config
 
 from namsa.dataset.shards import Dataset
+from namsa.dataset.slab_file import write_slab_file
 from namsa.errors import InputError
 from train.experiment import registry
 from train.experiment.experiment import load
@@ -74,19 +75,27 @@ def test_a_forecast_states_the_memory_of_the_samples(config, monkeypatch):
 
 
 @pytest.mark.slow
-@needs("memory", "source")
-def test_a_job_from_memory_has_the_bits_of_one_from_the_disk(tmp_path):
-    found, printed = launch.on_ranks("memory_ranks.py", tmp_path, 1)
-    assert "every rank keeps its samples in memory" in printed
-    assert found[0]["differ"] == []
-    for rank in found:
-        assert max(rank["asked"][:-1]) < 100  # bytes in the second and the third epoch; the counter itself is read
-    assert found[0]["steps"] == 3 * 4
+@pytest.mark.parametrize(
+    ("ways", "source", "said"),
+    [
+        pytest.param(1, "{kind: memory}", "every rank keeps its samples in memory", marks=needs("memory", "source")),
+        pytest.param(2, "{kind: slabs, file: SLABS}", "parts of samples are read", marks=needs("slabs", "source")),
+    ],
+)
+def test_a_job_of_two_ranks_has_the_bits_of_one_from_the_disk(ways, source, said, tmp_path):
+    sections = {"inputs": {}, "split": {"ways": ways}, "exchange": {"groups": 1}}
+    data = {"directory": str(tmp_path / "data"), "tiles": [1, 1, ways, 1] if ways > 1 else None}
+    config = write_config(tmp_path, data=data, training=CONFIG["training"] | sections)
 
+    def run(name, *overrides):
+        ended = launch.horovodrun("-m", "train", config, "--run-dir", tmp_path / name, *overrides)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return " ".join(ended.stdout.split())
 
-@pytest.mark.slow
-@needs("memory", "source")
-def test_a_job_with_parts_from_hdf5_has_the_bits_of_one_with_parts_from_the_dataset(tmp_path):
-    found, printed = launch.on_ranks("memory_ranks.py", tmp_path, 2, "hdf5")
-    assert "parts of samples are read from" in printed
-    assert found[0]["differ"] == []
+    run("disk")
+    if ways > 1:
+        with Dataset(tmp_path / "data") as dataset:
+            write_slab_file(tmp_path / "slabs.h5", dataset)
+    assert said in run("other", f"--set=data.source={source.replace('SLABS', str(tmp_path / 'slabs.h5'))}")
+    assert differences(tmp_path / "other", tmp_path / "disk") == []
+    assert len(rows(tmp_path / "disk")) == 3 * 4 * ways
