@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from needs_kind import needs
-from tiny import CONFIG, rows
+from tiny import CONFIG
 
 from namsa.errors import InputError, WorkError
 from namsa.io.calibration import CalibrationOverrides
@@ -77,11 +77,6 @@ def test_the_card_tells_the_bins(run_dir):
     lines = list(_limits(load(run_dir / "config.yaml"), evaluation))
     (line,) = [line for line in lines if "bins along the beam" in line]
     assert f"R of {evaluation['by_depth']['network']['r_factor']:.3f} where equal parts" in line
-
-
-def test_validation_and_rows_are_those_of_a_density(run_dir, validations):
-    assert list(rows(run_dir)[0])[:4] == ["step", "epoch", "loss", "huber"]
-    assert all(np.isfinite(row["huber"]) for row in validations)
 
 
 def test_batches_hold_the_bins_of_windows_under_their_symmetries(opened):
