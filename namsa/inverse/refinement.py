@@ -74,7 +74,7 @@ def refine(
     Positions near the scan's edges, whose probes reach columns beyond it, are left out.
 
     Returns:
-        `None` if the density does not consist of columns of atoms, or if all patterns are lost.
+        `None` if the density does not consist of columns of atoms, or if all patterns are lost or dark.
     """
     focus = known.beam
     reach = optics.probe_diameter_angstrom(focus, known.thickness_angstrom) / 2
@@ -86,10 +86,13 @@ def refine(
     measured = np.where(recorded[..., None, None], np.maximum(part, 0), 0).astype(np.float32)
     row, column = np.indices(recorded.shape)
     used = (3 * row + column) % KEPT_OUT != 0
-    if not columns.left < MOST_LEFT or not (used & recorded).any():
+    fitted = used & measured.any(axis=(2, 3))
+    if not columns.left < MOST_LEFT or not fitted.any():
         return None
     unknowns = Unknowns(columns, _microscope(known), known.thickness_error)
     begins = [0 if n < SMALLEST else (n - max(n // 2, SMALLEST)) // 2 for n in row.shape]
+    if not fitted[tuple(slice(begin, n - begin) for begin, n in zip(begins, row.shape, strict=True))].any():
+        begins = [0, 0]  # nothing was recorded in the middle
     whole, middle = (_Window(known, reach, unknowns, measured, used, recorded, start) for start in ([0, 0], begins))
     path = _fit(whole, middle, steps, on_step)
     best = min(path, key=_kept_out)
@@ -97,6 +100,7 @@ def refine(
     facts = {
         "steps": best.steps,
         "steps_tried": path[-1].steps,
+        "left_out_at_edges": margin,
         "kept_out_residual_before": before.residual,
         "kept_out_residual": best.residual,
         "kept_out_divergence_before": before.kept_out,

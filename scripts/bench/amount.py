@@ -1,7 +1,7 @@
 """The size of reconstructed densities, with and without the mean pattern (`reconstruct --pacbed`), and the thickness.
 
     scripts/uv run python scripts/bench/amount.py [--checkpoint NAME ...] [--list checks] [--truth] [--json]
-        [--refine-steps N]
+        [--refine-steps N] [--pacbed] [--thickness-unknown]
 
 `amount_cases.py` simulates crystals at converged pixels and slices, each under defocus, astigmatism, coma, spherical
 aberration, tilt, thermal vibration, a source and a dose of its own. Networks are told nothing of these, and nothing of
@@ -9,8 +9,9 @@ the thickness. "network" is the size of their density: the factor of the true on
 The columns after it are that size, its stated error, and the thickness over the true one in brackets, after the fit of
 the amount with the formula, with formula and vibration, and with formula and thickness. "ratio" is the rms error of the
 network's size over that with the formula. With `--truth` the true density takes the place of the network's. With
-`--refine-steps` it is that of `reconstruct --refine`, which is told the formula and the nominal thickness. "SSIM" is
-that of densities as `reconstruct --pacbed` gives them, which are scaled where the rings determine the amount.
+`--refine-steps` it is that of `reconstruct --refine`, which is told the formula and the nominal thickness; with
+`--pacbed` of `reconstruct --refine --pacbed`, and with `--thickness-unknown` as well it is told the formula alone. "SSIM"
+is that of densities as `reconstruct --pacbed` gives them, which are scaled where the rings determine the amount.
 """
 
 import argparse
@@ -39,6 +40,8 @@ def main() -> int:
     parser.add_argument("--cases", nargs="+", metavar="FORMULA", help="some cases; by default all of the list")
     parser.add_argument("--truth", action="store_true", help="the true density in place of the network's")
     parser.add_argument("--refine-steps", type=int, default=0, help="at most; 0 refines nothing")
+    parser.add_argument("--pacbed", action="store_true", help="before it is refined")
+    parser.add_argument("--thickness-unknown", action="store_true", help="refinement takes that of --pacbed")
     parser.add_argument("--work", type=Path, default=Path("data/amount-cases"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -49,7 +52,7 @@ def main() -> int:
         print(f"{name}: size over the true one (thickness over the true one)")
         for case in LISTS[options.list]:
             if not options.cases or case.formula in options.cases:
-                evaluated = evaluate(case, model, options.work, options.truth, options.refine_steps)
+                evaluated = evaluate(case, model, options)
                 rows.append({"checkpoint": name} | evaluated)
                 print(line(rows[-1]), flush=True)
         own = [row for row in rows if row["checkpoint"] == name]
@@ -81,7 +84,7 @@ def line(row: dict) -> str:
     return "  ".join(parts)
 
 
-def evaluate(case: Case, model: Model, folder: Path, true_density: bool = False, refine_steps: int = 0) -> dict:
+def evaluate(case: Case, model: Model, options: argparse.Namespace) -> dict:
     """Returns the sizes of a case."""
     conditions, target = model.conditions, model.experiment.target
     optics = Optics(
@@ -91,16 +94,17 @@ def evaluate(case: Case, model: Model, folder: Path, true_density: bool = False,
         conditions.pixel_mrad[0],
         target.max_q_per_angstrom or 1.25,
     )
-    path = folder / f"{case.formula}-{case.thickness:g}.h5"
+    path = options.work / f"{case.formula}-{case.thickness:g}.h5"
     if not path.exists():
         write_case(case, optics, path)
     with h5py.File(path) as file:
         group = file[path.stem]
         truth, patterns = group["density/data"][()], group["cbed/data"][()]
-    how = train.ReconstructionOptions(refine_steps=refine_steps, trust=False)
-    known = train.KnownSpecimen(case.thickness, case.formula) if refine_steps else None
+    how = train.ReconstructionOptions(refine_steps=options.refine_steps, pacbed=options.pacbed, trust=False)
+    told = None if options.thickness_unknown else case.thickness
+    known = train.KnownSpecimen(told, case.formula) if options.refine_steps else None
     result = train.reconstruct(path, model, beam_intensity=1.0, specimen=known, options=how)
-    density = truth if true_density else result.density
+    density = truth if options.truth else result.density
     size = float((density * truth).sum() / (truth**2).sum())
     thickness = case.true_thickness()
     row = {"case": path.stem, "network": (size, None), "ssim": {"network": _ssim(density, truth)}}

@@ -1,7 +1,8 @@
 """Ptychography and learned networks on scans with imperfections that they are not given: quality, time, failures.
 
     nice scripts/uv run python scripts/bench/reality_rivals.py --cases FILE ... [--dev DIR] [--work DIR] [--methods ...]
-        [--checkpoint NAME] [--learned FILE] [--iterations 3 6 12 24 50] [--axes rate update modes] [--json]
+        [--checkpoint NAME] [--learned FILE] [--iterations 3 6 12 24 50] [--axes rate update modes] [--kept-out]
+        [--json]
     nice scripts/uv run python scripts/bench/reality_rivals.py --cases FILE ... --methods network --checkpoint NAME
     nice scripts/uv run python scripts/bench/reality_rivals.py --cases FILE ... --show
 
@@ -19,6 +20,10 @@ Ptychography's settings, its number of iterations and the line from phase to den
 "Failed": no finite image, or an own fit below 0.5. Networks are judged as they are. A network of ours goes through
 `train.reconstruct`, as a user's would; where that refuses a file, it has failed. "network, refined" is the same with
 --refine-steps; it alone is told the nominal thickness and the formula.
+
+With --kept-out PtyRAD and phaser fit each case once more without the positions that refinement has kept out, and their
+own forward models make the patterns there. "kept out" is the residual R = Σ|√I_sim − √I|/Σ√I of these, of all three.
+It takes rows of "network, refined".
 
 "CPU s" is the time of all threads, from reading the patterns to the image, without imports and without the estimate of
 the defocus; of a network of ours without its first call, which traces it.
@@ -51,6 +56,8 @@ from rivals.search import FOCUS_BY, Choice, at, focused, judge, search
 from rivals.stacks import TOLD, Image, Stack, case
 
 from namsa.errors import InputError, WorkError
+from namsa.inverse.refinement import KEPT_OUT
+from namsa.inverse.scan_model import divergences
 from train.tasks.density.halves import column_errors
 
 FAILED = 0.5  # own fit
@@ -111,16 +118,16 @@ def through_ptychography(methods: list[str], cases: list[Stack], options: argpar
         for method, choice in choices.items():
             made = json.loads(json.dumps(asdict(choice) | {name: getattr(options, name) for name in MADE_WITH}))
             old = results.row(stack.id, method)
-            if old and old["made"] == made:
+            if old and old["made"] == made and ("kept_out_residual" in old or not options.keep_out):
                 continue
             try:
-                results.add(through_program(method, choice, stack, options) | {"made": made})
+                results.add(through_program(method, choice, stack, results.row(stack.id, REFINED), options) | {"made": made})
             except WorkError as error:
                 log(str(error))
 
 
-def through_program(method: str, choice: Choice, stack: Stack, options: argparse.Namespace) -> Row:
-    """The row of a case, with what fewer iterations reach."""
+def through_program(method: str, choice: Choice, stack: Stack, refined: Row | None, options: argparse.Namespace) -> Row:
+    """The row of a case, with what fewer iterations reach; `refined` is that of `REFINED`."""
     begun, seconds = focused(stack, options.focuses, options)
     legs = options.iterations[: choice.leg + 1]
     answer = images(method, begun, choice.settings, argparse.Namespace(**vars(options) | {"iterations": legs}))
@@ -131,7 +138,26 @@ def through_program(method: str, choice: Choice, stack: Stack, options: argparse
         for count, image in zip(legs, pictures, strict=True)
     }
     log(f"{stack.id}, {method}: own fit {own}")
+    if options.keep_out:
+        row |= {"kept_out_residual": residual_kept_out(method, choice, begun, refined, options)}
     return row | {"c10": begun.c10, "focus_seconds": seconds, "own_ssim_by_iterations": own}
+
+
+def residual_kept_out(
+    method: str, choice: Choice, stack: Stack, refined: Row | None, options: argparse.Namespace
+) -> float:
+    """The residual at the positions that refinement keeps out, of a fit that has not seen them."""
+    if not refined:
+        raise InputError(f"--kept-out takes the row of {REFINED!r} of {stack.id}: measure it first")
+    shape, margin = stack.provenance["scan_shape"], refined["refined"]["left_out_at_edges"]
+    row, column = (np.arange(n)[m : n - m] for n, m in zip(shape, margin, strict=True))
+    used = (3 * (row - margin[0])[:, None] + column - margin[1]) % KEPT_OUT != 0
+    kept_out = (row[:, None] * shape[1] + column)[~used].tolist()
+    once = argparse.Namespace(**vars(options) | {"iterations": [options.iterations[choice.leg]], "kept_out": kept_out})
+    measured, simulated = images(method, stack, choice.settings, once)["kept_out"]
+    known = np.ones(len(kept_out), bool)
+    simulated = simulated * (stack.patterns[kept_out].sum() / measured.sum())
+    return divergences(simulated, stack.patterns[kept_out], ~known, known)[2]
 
 
 def log(text: str) -> None:
@@ -146,6 +172,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, help="rows that were measured; results.json in --work by default")
     parser.add_argument("--show", action="store_true", help="print what --results has, and measure nothing")
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="all; networks where they are given")
+    parser.add_argument("--kept-out", dest="keep_out", action="store_true", help="the residual at positions kept out")
     parser.add_argument("--told", nargs="+", default=[], metavar="NAME", help="what else of the provenance is told")
     parser.add_argument("--checkpoint", help="a network of ours: a run directory, a checkpoint or a name")
     parser.add_argument("--refine-steps", type=int, default=20, help=f"of {REFINED!r}, at most")
@@ -193,7 +220,7 @@ def through_network(
         try:
             result = train.reconstruct(path, model, beam_intensity=1.0, specimen=known, options=how)
             density, blocks = result.density, result.provenance.get("refined", {"blocks": []})["blocks"]
-            facts = {"refined": blocks[0]} if blocks else {}
+            facts = {"refined": blocks[0], "kept_out_residual": blocks[0].get("kept_out_residual")} if blocks else {}
         except InputError as refused:
             log(str(refused))
             density = np.full_like(case(path).truth["density"], np.nan)

@@ -126,7 +126,10 @@ PERFECT = "true potential"  # what it is worth as a density, under a line as any
 
 
 def images(method: str, stack: Stack, settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
-    """ "images" (legs, 2, H, W), without and with the window, at the target's pixels; "cpu_seconds"; "losses"."""
+    """ "images" (legs, 2, H, W), without and with the window, at the target's pixels; "cpu_seconds"; "losses".
+
+    Of positions that are kept out, by their numbers in `options`, "kept_out": patterns measured and by the model.
+    """
     if method == "iCoM":
         started = time.thread_time()
         return {"images": [icom(stack)], "cpu_seconds": [time.thread_time() - started], "losses": []}
@@ -171,6 +174,7 @@ def reconstruct(method: str, stack: Stack, settings: Settings, options: argparse
         "pixel_mrad": p["detector_sampling_mrad"],
         "thickness_angstrom": thickness,
         "settings": given,
+        **({"kept_out": options.kept_out} if getattr(options, "kept_out", None) else {}),
     }
     bits = xxhash.xxh3_64_hexdigest(np.ascontiguousarray(stack.patterns).data)
     asked = json.dumps([PACKAGES[program], stack.id, bits, job])

@@ -57,6 +57,7 @@ def show(rows: list[Row]) -> None:
     line(f"mean of {len(complete)}", _means, complete)
     line("CPU s", lambda of: f"{mean(row['cpu_seconds'] for row in of):.3g}", complete)
     line("columns, rms pm", _columns, complete)
+    line("residual kept out", _residual, complete)
     line("failed", lambda of: f"{sum(row['failed'] for row in of)} of {len(of)}", cases)
     console = Console(width=40 + 20 * len(methods))
     console.print(table)
@@ -70,6 +71,12 @@ def _columns(of: list[Row]) -> str:
     """The mean error of column positions; rows of earlier versions have none."""
     errors = [error for row in of if (error := row.get("column_rms_angstrom")) is not None]
     return f"{100 * mean(errors):.2g}" if errors else MISSING
+
+
+def _residual(of: list[Row]) -> str:
+    """The mean residual at positions that were kept out; `MISSING` where a row has none."""
+    found = [row.get("kept_out_residual") for row in of]
+    return MISSING if None in found else f"{mean(found):.3f}"
 
 
 def _cell(row: Row | None) -> str:

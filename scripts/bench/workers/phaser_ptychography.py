@@ -10,12 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import yaml
+from phaser.engines.common.simulation import cutout_group, make_propagators, slice_forwards, tilt_propagators
 from phaser.execute import execute_plan
 from phaser.observer import Observer
 from phaser.plan import ReconsPlan
-from phaser.utils.num import to_numpy
+from phaser.utils.num import abs2, fft2, ifft2, to_numpy
 from ptychography_jobs import answer_jobs, projected
 
 LONGEST_MOVE = 0.2  # Å, of a position in an iteration, as in phaser's examples
@@ -83,6 +85,30 @@ def engine(settings: dict[str, Any], written: dict[str, Any], semiangle_mrad: fl
     return plan
 
 
+def patterns_at(state: Any, positions: np.ndarray) -> np.ndarray:
+    """The patterns of a state at positions `(n, 2)`, in electrons, by phaser's own forward model."""
+    state.scan.data = positions.astype(np.float32)
+    grid = state.probe.sampling.recip_grid(dtype=np.float32, xp=np)
+    wave, slices, _ = cutout_group(*grid, state, np.arange(len(positions))[None])
+
+    def through(number: int, propagator: Any, wave: Any) -> Any:
+        wave = wave * slices[:, number, None]
+        return wave if propagator is None else ifft2(fft2(wave) * propagator[:, None])
+
+    wave = slice_forwards(tilt_propagators(*grid, state, make_propagators(state, 1.0), None), wave, through)
+    return np.fft.fftshift(np.asarray(to_numpy(abs2(fft2(wave)).sum(axis=1))), axes=(-2, -1))
+
+
+def keep_out(positions: np.ndarray, scan_shape: tuple[int, int]) -> np.ndarray:
+    """Takes the patterns at positions out of the folder's file; returns them, `(n, dy, dx)`."""
+    with h5py.File("patterns.h5", "r+") as file:
+        patterns = file["patterns"][()].reshape(scan_shape[0] * scan_shape[1], *file["patterns"].shape[2:])
+        kept = patterns[positions]
+        patterns[positions] = np.nan
+        file["patterns"][...] = patterns.reshape(file["patterns"].shape)
+    return np.asarray(kept)
+
+
 def run(job: dict[str, Any]) -> dict[str, Any]:
     os.chdir(job["folder"])
     start = time.process_time()  # of all threads
@@ -91,6 +117,10 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     made = engine(job["settings"], written, job["semiangle_mrad"], 1 / plan["raw_data"]["adu"])
     made = {key: value for key, value in made.items() if value is not None} | {"niter": job["iterations"][-1]}
     plan |= {"engines": [made], "backend": "jax"}
+    scan, kept_out = plan["init"]["scan"], np.array(job.get("kept_out", []), int)
+    if len(kept_out):
+        measured = keep_out(kept_out, scan["shape"])
+        plan["post_init"] = [{"type": "drop_nans"}]
     along = Along(job["iterations"], start)
     try:
         execute_plan(ReconsPlan.from_data(plan), seed=0, override_observers=along)
@@ -104,7 +134,11 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     pixel = np.asarray(sampling.sampling, float)
     half = np.where(np.asarray(shape) % 2 == 0, pixel / 2, 0.0)  # see namsa/exchange/phaser.py
     first = along.nominal.reshape(-1, 2)[0] - np.asarray(sampling.corner, float) + half
-    np.savez(job["result"], phases=np.array(phases, np.float32), step=pixel, first=first)
+    both = np.empty(0)
+    if len(kept_out):  # the first position is not kept out
+        places = along.nominal.reshape(-1, 2)[0] + np.stack(divmod(kept_out, scan["shape"][1]), -1) * scan["step_size"]
+        both = np.stack([measured, patterns_at(along.state, places) * plan["raw_data"]["adu"]])
+    np.savez(job["result"], phases=np.array(phases, np.float32), step=pixel, first=first, kept_out=both)
     spent = time.process_time() - start
     return {"cpu_seconds": [*along.seconds, *[spent] * missing], "losses": along.losses}
 

@@ -71,7 +71,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     model = PtychoModel(solver.init.init_variables, params["model_params"], device="cpu")
     optimizer = create_optimizer(model.optimizer_params, model.optimizable_params)
     _, groups, _ = prepare_recon(model, solver.init, params)
-    batches = [torch.from_numpy(group) for group in groups]
+    kept_out = np.array(job.get("kept_out", []), int)  # positions; no step uses their patterns
+    batches = [torch.from_numpy(group[~np.isin(group, kept_out)]) for group in groups]
     pixel = float(model.dx)
     first = (model.crop_pos[0] + model.opt_probe_pos_shifts[0]).detach().numpy() + model.H.shape[-1] // 2
     phases, seconds, losses = [], [], []
@@ -85,7 +86,12 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         if iteration in job["iterations"]:
             phases.append(projected(model.opt_objp.detach().numpy()[0]))
             seconds.append(time.process_time() - start)
-    np.savez(job["result"], phases=np.array(phases, np.float32), step=[pixel, pixel], first=first * pixel)
+    both = np.empty(0)
+    if len(kept_out):
+        with torch.no_grad():
+            both = np.stack([model.get_measurements(kept_out).numpy(), model(kept_out).numpy()])
+    phases = np.array(phases, np.float32)
+    np.savez(job["result"], phases=phases, step=[pixel, pixel], first=first * pixel, kept_out=both)
     return {"cpu_seconds": seconds, "losses": losses}
 
 

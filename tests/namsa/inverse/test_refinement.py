@@ -119,7 +119,18 @@ def test_what_patterns_kept_out_contradict_is_not_taken(silicon):
 def test_a_density_without_columns_is_not_refined(silicon):
     smooth = np.add.outer(np.linspace(1, 2, SCAN[0]), np.linspace(0, 9, SCAN[1]))
     assert refinement.refine(smooth, None, silicon[1], experiment(LENS), steps=3) is None
-    assert refinement.refine(silicon[0], None, np.nan * silicon[1], experiment(LENS), steps=3) is None
+    for nothing in (np.nan, 0):
+        assert refinement.refine(silicon[0], None, nothing * silicon[1], experiment(LENS), steps=3) is None
+
+
+def test_a_scan_whose_middle_is_lost_is_refined_by_what_is_left(silicon):
+    truth, patterns = silicon
+    lost = patterns.copy()
+    lost[:, 4:-4] = np.nan
+    found = refinement.refine(truth * 1.1, None, lost, experiment(LENS), steps=2)
+    assert found is not None
+    assert found.facts["steps"] > 0
+    assert np.isfinite(found.density).all()
 
 
 def test_a_source_leaves_what_changes_evenly_along_the_scan():
