@@ -68,7 +68,7 @@ def _add_reconstruct(parser: CommandParser) -> None:
         const=REFINE_STEPS,
         default=0,
         help="refine columns of atoms, lens, source, thickness and tilt against the patterns; takes the thickness "
-        "as trust does; give --formula",
+        "as trust does; give --formula, and --pacbed for an amount to begin with",
     )
     parser.add_argument(
         "--refine-steps",

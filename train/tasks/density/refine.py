@@ -48,6 +48,8 @@ class Refinement(Measure):
         if prepared.specimen.thickness_angstrom is None and not prepared.finds_thickness:
             raise InputError(f"refine_steps is {steps}, and no thickness of the specimen is known: {GIVE_THICKNESS}")
         self.note("refined: trust and uncertainty are those of the network's own density")
+        if not prepared.options.pacbed:
+            self.note("refined: begins with the network's own amount of the density, which --pacbed would measure")
 
     def after(self, found: Found) -> Found:
         scan, network, images, known = self.scan, self.prepared.network, found.images, found.specimen
