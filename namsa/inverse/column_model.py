@@ -34,8 +34,10 @@ class ColumnDensity:
         pixels: PixelGrid,  # its places, Å from the first position of the scan
         composition: Mapping[int, float],  # number of atoms of each atomic number
         max_q: float,  # where the window of the density ends, 1/Å
+        least_pair_angstrom: float,  # see `find_columns`
     ) -> None:
-        self.max_q, (self.yx, self.electrons, self.left) = max_q, find_columns(density, pixels, composition, max_q)
+        found = find_columns(density, pixels, composition, max_q, least_pair_angstrom=least_pair_angstrom)
+        self.max_q, (self.yx, self.electrons, self.left, self.pairs) = max_q, found
         self.numbers = sorted(composition, reverse=True)
         shares = share_out(self.electrons, composition) if len(self.electrons) else {}
         self.shares = np.array([shares.get(z, np.zeros(0)) for z in self.numbers]) / np.maximum(self.electrons, 1e-9)

@@ -1,10 +1,10 @@
 """Columns of atoms in a band-limited density: where they are, how many electrons they hold, and of which elements.
 
-A column is a maximum of the density, and of what the columns found before leave of it. Electrons are fitted by
-non-negative least squares with the density that an atom has in the band, so that the tail of a strong column is not
-counted for its neighbours. Elements are shared out from the heaviest on: in the order of their electrons, columns take
-what the formula holds, those that are alike in equal parts. It is exact for SrTiO3 along [001], whose columns have 38,
-30 and 8 electrons.
+A column is a maximum of the density, and of what the columns found before leave of it. A maximum that is longer than
+wide may be two. Electrons are fitted by non-negative least squares with the density that an atom has in the band, so
+that the tail of a strong column is not counted for its neighbours. Elements are shared out from the heaviest on: in
+the order of their electrons, columns take what the formula holds, those that are alike in equal parts. It is exact
+for SrTiO3 along [001], whose columns have 38, 30 and 8 electrons.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +27,9 @@ RADIUS_ANGSTROM = 0.4  # of a maximum: half of the least distance of two
 MIN_HEIGHT = 0.05  # of maxima above the image's minimum, in units of the image's range
 MAX_PIXEL_ANGSTROM = 0.1  # of the interpolated image in which maxima are looked for
 REPEATS = 0.9  # correlation of an image with itself from which on a translation repeats it
+LARGEST_PAIR_ANGSTROM = 1.0  # beyond it two columns are two maxima
+_FAINT = 0.3  # of the median of the maxima's electrons: fainter ones are no pairs
+_MOVES, _LARGEST_MOVE = 3, 0.1  # of the columns after a pair was found, Å
 _ROUNDS = 3  # of looking for maxima of what is left
 SAME_KIND = 1.08  # ratio of the electrons of two columns up to which they are alike
 _PAD = 4  # pixels that the image is continued by
@@ -41,6 +44,7 @@ class Columns(NamedTuple):
     yx: Floats  # positions, `(n, 2)` as (y, x), Å
     electrons: Floats  # electrons along the beam, `(n,)`
     left: float  # rms of what the columns leave of the density, over the density's standard deviation
+    pairs: int = 0  # maxima in whose place two columns are
 
 
 def find_columns(
@@ -49,6 +53,7 @@ def find_columns(
     composition: Mapping[int, float],  # number of atoms of each atomic number
     max_q: float,  # where the window of the density ends, 1/Å
     rms_displacement_angstrom: float = 0.0,  # thermal, along one axis
+    least_pair_angstrom: float = np.inf,  # two columns take the place of a maximum that is as long as such a pair
 ) -> Columns:
     """Finds the columns of a density."""
     image = np.asarray(density, np.float64)
@@ -58,11 +63,15 @@ def find_columns(
     low, high = (np.array([axis[end] for axis in pixels.coordinates(image.shape)]) for end in (0, -1))
     r = np.linspace(0, _REACH_ANGSTROM, _R_POINTS)
     of_element = {number: atom_density(r, number, max_q, rms_displacement_angstrom) for number in composition}
-    left, found, electrons = image, np.empty((0, 2)), np.empty(0)
+    left, found, electrons, pairs = image, np.empty((0, 2)), np.empty(0), 0
     for _ in range(_ROUNDS):
         peaks, heights = local_maxima(np.pad(left, _PAD, "reflect"), padded)
         inside = np.all((peaks > low - _OUTSIDE_ANGSTROM) & (peaks < high + _OUTSIDE_ANGSTROM), axis=1)
         peaks = peaks[inside & (heights > MIN_HEIGHT * span)]
+        if len(peaks) and not len(found) and np.isfinite(least_pair_angstrom):
+            maxima, atom = len(peaks), (r, of_element[max(composition)])
+            peaks = _split(image, (y, x), peaks, atom, least_pair_angstrom)
+            pairs = len(peaks) - maxima
         if len(found) and len(peaks):
             peaks = peaks[KDTree(found).query(peaks)[0] > RADIUS_ANGSTROM]
         found = np.concatenate([found, peaks])
@@ -77,7 +86,53 @@ def find_columns(
         electrons = nnls(matrix, image.ravel())[0]
         left = image - (matrix @ electrons).reshape(image.shape)
         found, electrons = found[electrons > 0], electrons[electrons > 0]
-    return Columns(found, electrons, float(left.std() / image.std()) if span else 0.0)
+    return Columns(found, electrons, float(left.std() / image.std()) if span else 0.0, pairs)
+
+
+def _split(
+    image: Floats,
+    places: tuple[Floats, Floats],  # of its pixels, (y, x), Å
+    yx: Floats,  # `(n, 2)`, maxima
+    atom: tuple[Floats, Floats],  # distances, and the density of an atom there
+    least: float,  # distance of a pair, Å
+) -> Floats:
+    """Returns maxima with a pair in place of each that is longer than wide, and all moved to where they fit best.
+
+    The image is fitted by an atom at each maximum, and the first and second derivatives of its density: by places, and
+    by spreads along the axes. Two columns at a distance d are spread by d²/4 along their axis.
+    """
+    distances, density = atom
+    slope = np.gradient(density, distances)
+    for attempt in range(1 + _MOVES):
+        away = np.stack([place[:, None] - each for place, each in zip(places, yx.T, strict=True)])
+        distance = np.maximum(np.hypot(*away), 1e-6)
+        values, first, second = (
+            np.interp(distance, distances, each, right=0.0) for each in (density, slope, np.gradient(slope, distances))
+        )
+        (y, x), across = away / distance, first / distance
+        terms = [values, first * y, first * x]
+        if not attempt:
+            terms += [second * y**2 + across * x**2, second * x**2 + across * y**2, 2 * (second - across) * x * y]
+        matrix = np.concatenate(terms, axis=1)
+        normal = matrix.T @ matrix
+        normal += 1e-6 * np.trace(normal) / len(normal) * np.eye(len(normal))  # columns beyond the edge are hardly seen
+        found = np.linalg.solve(normal, matrix.T @ image.ravel()).reshape(len(terms), -1)
+        found[1:] /= np.maximum(found[0], 1e-3 * found[0].max())
+        if attempt:
+            yx = yx - np.clip(found[1:3].T, -_LARGEST_MOVE, _LARGEST_MOVE)
+            continue
+        spread = 2 * np.moveaxis(found[[[3, 5], [5, 4]]], -1, 0)  # in the mean square along each axis
+        lengths, axes = np.linalg.eigh(spread)
+        pair = 2 * np.sqrt(np.maximum(lengths[:, 1] - lengths[:, 0], 0))
+        edges = np.array([[place.min(), place.max()] for place in places])  # near which the spread is not known
+        inner = (abs(yx - edges.mean(axis=1)) < np.diff(edges).T / 2 - LARGEST_PAIR_ANGSTROM).all(axis=1)
+        strong = found[0] > _FAINT * np.median(found[0])
+        two = inner & strong & (pair > least) & (pair < LARGEST_PAIR_ANGSTROM)
+        if not two.any():
+            return yx
+        half = axes[two, :, 1] * pair[two, None] / 2
+        yx = np.concatenate([yx[~two], yx[two] - half, yx[two] + half])
+    return yx
 
 
 def average_over_lattice(image: Floats, pixels: PixelGrid) -> Floats:

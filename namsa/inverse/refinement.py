@@ -1,7 +1,8 @@
 """Refines a density against the patterns: its columns of atoms, and the microscope that they were recorded with.
 
-Columns are found in the density (`namsa.inverse.columns`). What is fitted is the place and the number of electrons of
-each, the thermal displacement of each element, lens, source, thickness, tilt, and the affine change of the scan
+Columns are found in the density (`namsa.inverse.columns`). A maximum that is much longer than wide becomes two, and one
+that is a little longer, if the patterns then agree better. What is fitted is the place and the number of electrons of
+each column, the thermal displacement of each element, lens, source, thickness, tilt, and the affine change of the scan
 (`namsa.inverse.column_model`, `namsa.inverse.scan_model`).
 
 The patterns' divergence D is minimised as (n/2) log D with Gaussian priors: the size of the errors, of counting or of
@@ -35,6 +36,8 @@ DIFFERENCE = 0.01  # of finite differences, in units of the priors' standard dev
 FIRST = 0.6  # length of the first step, in units of Newton's
 KEPT_OUT = 8  # of so many positions, one
 PATIENCE, GAIN = 4, 0.002  # stops after so many steps of less than this relative gain at the positions kept out
+PAIRS_ANGSTROM = 0.45, 0.25  # least distances of two columns in a maximum: always, and if the patterns agree better
+PAIR_GAIN = 0.01  # by this part of the divergence before the first step
 MOST_LEFT = 0.5  # of a density's standard deviation: what columns may leave of it
 _SMOOTH_ANGSTROM = 2.0  # over which what columns leave is compared with the uncertainty
 
@@ -80,20 +83,28 @@ def refine(
     reach = optics.probe_diameter_angstrom(focus, known.thickness_angstrom) / 2
     margin = [min(int(np.ceil(reach / d)), n // 4) for d, n in zip(known.step_angstrom, density.shape, strict=True)]
     pixels = PixelGrid(known.step_angstrom, tuple(-np.multiply(margin, known.step_angstrom)))
-    columns = ColumnDensity(density, pixels, known.composition, known.max_q)
     part = patterns[tuple(slice(m, n - m) for m, n in zip(margin, density.shape, strict=True))]
     recorded = np.isfinite(part).all(axis=(2, 3))
     measured = np.where(recorded[..., None, None], np.maximum(part, 0), 0).astype(np.float32)
     row, column = np.indices(recorded.shape)
     used = (3 * row + column) % KEPT_OUT != 0
     fitted = used & measured.any(axis=(2, 3))
-    if not columns.left < MOST_LEFT or not fitted.any():
-        return None
-    unknowns = Unknowns(columns, _microscope(known), known.thickness_error)
     begins = [0 if n < SMALLEST else (n - max(n // 2, SMALLEST)) // 2 for n in row.shape]
     if not fitted[tuple(slice(begin, n - begin) for begin, n in zip(begins, row.shape, strict=True))].any():
         begins = [0, 0]  # nothing was recorded in the middle
-    whole, middle = (_Window(known, reach, unknowns, measured, used, recorded, start) for start in ([0, 0], begins))
+
+    def window(unknowns: Unknowns, start: list[int]) -> _Window:
+        return _Window(known, reach, unknowns, measured, used, recorded, start)
+
+    found = [ColumnDensity(density, pixels, known.composition, known.max_q, least) for least in PAIRS_ANGSTROM]
+    if not len(found[0].yx) or not found[0].left < MOST_LEFT or not fitted.any():
+        return None
+    several = [Unknowns(columns, _microscope(known), known.thickness_error) for columns in found]
+    middle, apart = (window(each, begins) for each in several)
+    if found[1].pairs > found[0].pairs and apart.before() < (1 - PAIR_GAIN) * middle.before():
+        middle = apart
+    unknowns, columns = middle.unknowns, middle.unknowns.columns
+    whole = window(unknowns, [0, 0])
     path = _fit(whole, middle, steps, on_step)
     best = min(path, key=_kept_out)
     state, before = unknowns.state(best.x), path[0]
@@ -169,6 +180,13 @@ class _Window:
         simulated = self.models[0].blurred(point, self.unknowns.state(x).microscope[VARIANCE])
         _, kept_out, residual = divergences(simulated, self.measured, self.used, self.recorded)
         return _Reached(x, kept_out, residual, steps)
+
+    def before(self) -> float:
+        """Returns the divergence of all patterns from those of the coarse model before the first step."""
+        x, every = np.zeros(self.unknowns.size), np.ones(len(self.used), bool)
+        point = self.patterns(x, np.arange(len(self.measured)))
+        simulated = self.models[0].blurred(point, self.unknowns.state(x).microscope[12])
+        return divergences(simulated, self.measured, every, self.recorded)[0]
 
     def objective(self, x: Floats, added: Array) -> tuple[Misfit, float, Floats]:
         """Returns the misfit, the objective and its gradient."""
@@ -273,6 +291,7 @@ def _described(columns: ColumnDensity, state: State) -> dict[str, Any]:
         "displacement_angstrom": {str(z): float(u) for z, u in zip(columns.numbers, displacements, strict=True)},
         "amount": float(state.electrons.sum() / columns.electrons.sum()),
         "atomic_columns": len(columns.electrons),
+        "pairs": columns.pairs,
     }
 
 

@@ -10,8 +10,8 @@ The columns after it are that size, its stated error, and the thickness over the
 the amount with the formula, with formula and vibration, and with formula and thickness. "ratio" is the rms error of the
 network's size over that with the formula. With `--truth` the true density takes the place of the network's. With
 `--refine-steps` it is that of `reconstruct --refine`, which is told the formula and the nominal thickness; with
-`--pacbed` of `reconstruct --refine --pacbed`, and with `--thickness-unknown` as well it is told the formula alone. "SSIM"
-is that of densities as `reconstruct --pacbed` gives them, which are scaled where the rings determine the amount.
+`--pacbed` of `reconstruct --refine --pacbed`, and with `--thickness-unknown` as well it is told the formula alone.
+"SSIM" is that of densities as `reconstruct --pacbed` gives them, which are scaled where the rings determine the amount.
 """
 
 import argparse

@@ -121,7 +121,8 @@ def through_ptychography(methods: list[str], cases: list[Stack], options: argpar
             if old and old["made"] == made and ("kept_out_residual" in old or not options.keep_out):
                 continue
             try:
-                results.add(through_program(method, choice, stack, results.row(stack.id, REFINED), options) | {"made": made})
+                refined = results.row(stack.id, REFINED)
+                results.add(through_program(method, choice, stack, refined, options) | {"made": made})
             except WorkError as error:
                 log(str(error))
 

@@ -4,6 +4,7 @@ import ase.build
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
+from scipy.spatial import KDTree
 
 from namsa.config.instrument import Detector, FrozenPhonons
 from namsa.errors import InputError
@@ -146,3 +147,20 @@ def test_elements_are_shared_out_as_the_formula_has_them():
     of_half = share_out(np.array([20.0, 20.0]), {8: 1, 22: 1})  # no element is for one of two equal columns alone
     np.testing.assert_allclose(of_half[22], [44 / 3, 44 / 3])
     np.testing.assert_allclose(sum(shares.values()), electrons)
+
+
+def test_a_maximum_that_is_longer_than_wide_is_two_columns_and_others_are_one():
+    middle, half = np.array([[3.0, 3.2], [3.1, 7.0], [7.4, 5.0]]), 0.36 * np.array([np.sin(0.4), np.cos(0.4)])
+    true = np.concatenate([middle[:1], middle[1:] - half, middle[1:] + half])
+    y, x = np.meshgrid(*RASTER.coordinates(RASTER_SHAPE), indexing="ij")
+    r = np.linspace(0, 5, 500)
+    atom = 14 * atom_density(r, 14, MAX_Q)
+    distances = np.hypot(y - true[:, 0, None, None], x - true[:, 1, None, None])
+    density = np.interp(distances, r, atom, right=0.0).sum(axis=0)
+    density += 0.01 * density.max() * np.random.default_rng(0).standard_normal(density.shape)
+    found = find_columns(density, RASTER, {14: 1.0}, MAX_Q, least_pair_angstrom=0.45)
+    assert found.pairs == 2
+    strong = found.electrons > 7
+    assert strong.sum() == len(true)
+    assert KDTree(found.yx[strong]).query(true)[0].max() < 0.08
+    assert find_columns(density, RASTER, {14: 1.0}, MAX_Q).pairs == 0

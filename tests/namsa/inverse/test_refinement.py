@@ -119,6 +119,7 @@ def test_what_patterns_kept_out_contradict_is_not_taken(silicon):
 def test_a_density_without_columns_is_not_refined(silicon):
     smooth = np.add.outer(np.linspace(1, 2, SCAN[0]), np.linspace(0, 9, SCAN[1]))
     assert refinement.refine(smooth, None, silicon[1], experiment(LENS), steps=3) is None
+    assert refinement.refine(np.ones(SCAN), None, silicon[1], experiment(LENS), steps=3) is None
     for nothing in (np.nan, 0):
         assert refinement.refine(silicon[0], None, nothing * silicon[1], experiment(LENS), steps=3) is None
 

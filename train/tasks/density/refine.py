@@ -129,4 +129,6 @@ def _line(block: Mapping[str, Any]) -> str:
         f"{block['source_size_angstrom']:.2f} Å, thickness {block['thickness_angstrom']:.0f} Å, tilt {tilt:.1f} mrad, "
         f"{block['amount']:.2f} times the electrons"
     )
+    if block["pairs"]:
+        text += f"; {block['pairs']} maxima of the density are taken for two columns each"
     return text.replace("-", "−")
