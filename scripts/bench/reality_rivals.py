@@ -22,8 +22,8 @@ Ptychography's settings, its number of iterations and the line from phase to den
 --refine-steps; it alone is told the nominal thickness and the formula.
 
 With --kept-out PtyRAD and phaser fit each case once more without the positions that refinement has kept out, and their
-own forward models make the patterns there. "kept out" is the residual R = Σ|√I_sim − √I|/Σ√I of these, of all three.
-It takes rows of "network, refined".
+own forward models make the patterns there. The table has the residual R = Σ|√I_sim − √I|/Σ√I of these, of all three,
+and the rows the divergence, too. It takes rows of "network, refined".
 
 "CPU s" is the time of all threads, from reading the patterns to the image, without imports and without the estimate of
 the defocus; of a network of ours without its first call, which traces it.
@@ -62,6 +62,7 @@ from train.tasks.density.halves import column_errors
 
 FAILED = 0.5  # own fit
 NETWORK, REFINED, LEARNED = "network", "network, refined", "PtychoNN's kind"
+KEPT = ("kept_out_divergence", "kept_out_residual")
 METHODS = (NETWORK, REFINED, LEARNED, *SEARCH)
 MADE_WITH = ("iterations", "focuses", "begin", "told")  # options that a row of ptychography depends on
 
@@ -118,7 +119,7 @@ def through_ptychography(methods: list[str], cases: list[Stack], options: argpar
         for method, choice in choices.items():
             made = json.loads(json.dumps(asdict(choice) | {name: getattr(options, name) for name in MADE_WITH}))
             old = results.row(stack.id, method)
-            if old and old["made"] == made and ("kept_out_residual" in old or not options.keep_out):
+            if old and old["made"] == made and (KEPT[0] in old or not options.keep_out):
                 continue
             try:
                 refined = results.row(stack.id, REFINED)
@@ -140,25 +141,23 @@ def through_program(method: str, choice: Choice, stack: Stack, refined: Row | No
     }
     log(f"{stack.id}, {method}: own fit {own}")
     if options.keep_out:
-        row |= {"kept_out_residual": residual_kept_out(method, choice, begun, refined, options)}
+        row |= kept_out(method, choice, begun, refined, options)
     return row | {"c10": begun.c10, "focus_seconds": seconds, "own_ssim_by_iterations": own}
 
 
-def residual_kept_out(
-    method: str, choice: Choice, stack: Stack, refined: Row | None, options: argparse.Namespace
-) -> float:
-    """The residual at the positions that refinement keeps out, of a fit that has not seen them."""
+def kept_out(method: str, choice: Choice, stack: Stack, refined: Row | None, options: argparse.Namespace) -> Row:
+    """Residual and divergence at the positions that refinement keeps out, of a fit that has not seen them."""
     if not refined:
         raise InputError(f"--kept-out takes the row of {REFINED!r} of {stack.id}: measure it first")
     shape, margin = stack.provenance["scan_shape"], refined["refined"]["left_out_at_edges"]
     row, column = (np.arange(n)[m : n - m] for n, m in zip(shape, margin, strict=True))
     used = (3 * (row - margin[0])[:, None] + column - margin[1]) % KEPT_OUT != 0
-    kept_out = (row[:, None] * shape[1] + column)[~used].tolist()
-    once = argparse.Namespace(**vars(options) | {"iterations": [options.iterations[choice.leg]], "kept_out": kept_out})
+    positions = (row[:, None] * shape[1] + column)[~used].tolist()
+    once = argparse.Namespace(**vars(options) | {"iterations": [options.iterations[choice.leg]], "kept_out": positions})
     measured, simulated = images(method, stack, choice.settings, once)["kept_out"]
-    known = np.ones(len(kept_out), bool)
-    simulated = simulated * (stack.patterns[kept_out].sum() / measured.sum())
-    return divergences(simulated, stack.patterns[kept_out], ~known, known)[2]
+    known, patterns = np.ones(len(positions), bool), stack.patterns[positions]
+    found = divergences(simulated * (patterns.sum() / measured.sum()), patterns, ~known, known)
+    return dict(zip(KEPT, found[1:], strict=True))
 
 
 def log(text: str) -> None:
@@ -221,7 +220,8 @@ def through_network(
         try:
             result = train.reconstruct(path, model, beam_intensity=1.0, specimen=known, options=how)
             density, blocks = result.density, result.provenance.get("refined", {"blocks": []})["blocks"]
-            facts = {"refined": blocks[0], "kept_out_residual": blocks[0].get("kept_out_residual")} if blocks else {}
+            if blocks:
+                facts = {"refined": blocks[0]} | {key: value for key, value in blocks[0].items() if key in KEPT}
         except InputError as refused:
             log(str(refused))
             density = np.full_like(case(path).truth["density"], np.nan)
