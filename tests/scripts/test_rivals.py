@@ -241,7 +241,14 @@ def test_a_comparison_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys
     for module in (reality_rivals, search):
         monkeypatch.setattr(module, "images", images)
     options = argparse.Namespace(
-        work=tmp_path, dev=[tmp_path / "d.h5"], axes=None, begin={}, told=[], focuses=[0.0], iterations=[3, 6, 12]
+        keep_out=False,
+        work=tmp_path,
+        dev=[tmp_path / "d.h5"],
+        axes=None,
+        begin={},
+        told=[],
+        focuses=[0.0],
+        iterations=[3, 6, 12],
     )
     cases = [stack(name) for name in ("a", "b")]
 
