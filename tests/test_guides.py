@@ -1,7 +1,7 @@
 """Every block of README and of the documentation: commands are understood, and those of the guides run in order.
 
 Each page has a folder of its own, as empty as a fresh checkout. What takes hours or belongs to another machine is only
-parsed, with its configuration and overrides: pages of benchmarks, pages of clusters, and commands with `skip`.
+parsed, with its configuration and overrides: pages of benchmarks, commands of batch systems, and those with `skip`.
 """
 
 import ast
@@ -54,10 +54,16 @@ CHANGES = {
     "*reconstruct * --thickness-angstrom 50 *": "--thickness-angstrom 8",
     "*reconstruct * --refine *": "--refine-steps 2",
     "*configs/quickstart.yaml*": f"{FEW} --set specimen.thickness_angstrom=[20] {SMALL}",
+    "* --dry-run --ranks 4*": "--set training.batch_size=1",
     "*trial.yaml*": f"{FEW} --set simulation.accuracy=0.05 --set specimen.zone_axes=[[0,0,1]] {SMALL}",
     "namsa simulate trial.yaml *": "--set scan.shape=[32,32]",
     "*scripts/bench/*": "skip",
     "jsrun *": "skip",
+    "* --supervise *": "skip",  # jobs of four ranks, and of a machine with jsrun
+    "*training.checkpoints.every_seconds=300*": "skip",  # a training, as slurm_cpu.sh starts it
+    "python -m train profile *": "skip",
+    "horovodrun * python -m train profile *": "skip",
+    "python -m train scaling --compare *": "skip",  # two runs
     "python -m train calibrate runs/quickstart": "skip",  # as microscope.md does with its own network
     "*rotavirus*": "skip",  # the file is not of this repository
     "*namsa fetch *": "skip",  # needs a network
@@ -79,7 +85,7 @@ CHANGES = {
 # Packages that no test has: Python that imports them is read only.
 OTHERS = ("py4DSTEM", "hyperspy", "libertem", "torch", "grain")
 GUIDES = ["index", "simulate", "datasets", "view", "exchange", "reading", "inspect", "reconstruct", "tasks"]
-GUIDES += ["live", "microscope", "networks"]
+GUIDES += ["live", "microscope", "networks", "cluster"]
 GUIDES += [f"tasks/{path.stem}" for path in sorted((DOCS / "tasks").glob("*.md"))]
 RUN = ("README.md", *(f"docs/{name}.md" for name in GUIDES))
 

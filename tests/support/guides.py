@@ -94,7 +94,8 @@ def bash(text: str, folder: Path, settings: Mapping[str, str]) -> subprocess.Com
     programs = folder / ".programs"
     places = {"PATH": f"{programs}:{os.environ['PATH']}", "GUIDE_PROGRAMS": str(programs)}
     environment = os.environ | places | settings
-    line = ["bash", "-euc", text]
+    # A stand-in that is sourced would end the block.
+    line = ["bash", "-euc", f'source() {{ bash "$@"; }}\n{text}']
     return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
