@@ -74,7 +74,7 @@ def test_bins_are_scored_beside_projections(run_dir, evaluation, page):
 
 def test_the_card_tells_the_bins(run_dir):
     evaluation = read_evaluation(run_dir / "evaluation.json")
-    lines = list(_limits(load(run_dir / "config.yaml"), evaluation))
+    lines = list(_limits(load(run_dir / "config.yaml"), evaluation, {}))
     (line,) = [line for line in lines if "bins along the beam" in line]
     assert f"R of {evaluation['by_depth']['network']['r_factor']:.3f} where equal parts" in line
 
