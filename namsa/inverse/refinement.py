@@ -116,7 +116,7 @@ def refine(
         "kept_out_residual": best.residual,
         "kept_out_divergence_before": before.kept_out,
         "kept_out_divergence": best.kept_out,
-        **_described(columns, state),
+        **_described(columns, state, -np.array(pixels.origin)),
     }
     if best.steps == 0:
         return Refined(np.asarray(density, np.float64), facts)
@@ -185,7 +185,7 @@ class _Window:
         """Returns the divergence of all patterns from those of the coarse model before the first step."""
         x, every = np.zeros(self.unknowns.size), np.ones(len(self.used), bool)
         point = self.patterns(x, np.arange(len(self.measured)))
-        simulated = self.models[0].blurred(point, self.unknowns.state(x).microscope[12])
+        simulated = self.models[0].blurred(point, self.unknowns.state(x).microscope[VARIANCE])
         return divergences(simulated, self.measured, every, self.recorded)[0]
 
     def objective(self, x: Floats, added: Array) -> tuple[Misfit, float, Floats]:
@@ -208,7 +208,7 @@ class _Window:
         base = point[at]
         changes = [(self.patterns(x + DIFFERENCE * each, at) - base) / DIFFERENCE for each in directions]
         by_variance = model.by_variance(point, self.unknowns.state(x).microscope[VARIANCE])
-        changes[-2] = by_variance[at] * self.unknowns.errors[12]
+        changes[-2] = by_variance[at] * self.unknowns.errors[VARIANCE]
         jacobian = np.stack(changes).reshape(len(changes), -1) / np.sqrt(np.maximum(base, 0) + DARK).ravel()
         return (jacobian @ jacobian.T).astype(np.float64) / base.sum() * self.numbers / 2 / misfit.used
 
@@ -275,8 +275,8 @@ def _microscope(known: Experiment) -> Floats:
     return np.array([lens.get("C10", 0.0), *turned, known.thickness_angstrom, *[0.0] * 6, SOURCE])
 
 
-def _described(columns: ColumnDensity, state: State) -> dict[str, Any]:
-    """Returns the fitted numbers as a result's file holds them: Å, rad, mrad."""
+def _described(columns: ColumnDensity, state: State, margin: Floats) -> dict[str, Any]:
+    """Returns the fitted numbers as a result's file holds them: Å, rad, mrad. Columns' places begin at the scan's."""
     values = dict(zip(NAMES, state.microscope.tolist(), strict=True))
     lens = {"C10": values["C10"]}
     for name, m in (("C12", 2), ("C21", 1)):
@@ -292,6 +292,8 @@ def _described(columns: ColumnDensity, state: State) -> dict[str, Any]:
         "amount": float(state.electrons.sum() / columns.electrons.sum()),
         "atomic_columns": len(columns.electrons),
         "pairs": columns.pairs,
+        "column_yx_angstrom": np.round(state.yx + margin, 4).tolist(),
+        "column_electrons": np.round(state.electrons, 3).tolist(),
     }
 
 

@@ -140,7 +140,7 @@ def test_patterns_that_are_kept_out_do_not_change_what_is_fitted(silicon: tuple[
     patterns = simulated.cbed.copy()
     patterns[40] = np.nan  # lost
     known = {"experiment": EXPERIMENT, "phase": seen, "patterns": patterns}
-    exec(documented.code("reconstruct.md", "kept_out"), known)
+    exec(documented.code("reconstruct.md", "kept_out").replace("50.0", f"{THICKNESS}"), known)
     own, other = consistency.kept_out(seen, patterns, simulation, of_phase, used)
     assert (known["own"], known["others"]) == (own, other)
     assert own == pytest.approx(other, rel=0.2)

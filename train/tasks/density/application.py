@@ -125,7 +125,7 @@ def checked_network(
     asked = _asked(options)
     if asked and not whole_scan:
         named = " and ".join(measure.option for measure in asked)
-        raise InputError(f"{named} need the whole scan: use reconstruct when it is complete")
+        raise InputError(f"the whole scan is needed for {named}: use reconstruct when it is complete")
     for measure in asked:
         measure.check(model)
     return model

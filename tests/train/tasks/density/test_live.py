@@ -116,7 +116,7 @@ def test_a_stream_that_ends_early_or_is_no_stream_of_patterns_is_an_error(model)
     with pytest.raises(InputError, match=r"an array of shape \(36, 4, 5\) and type uint16: give numbers \(..., 4, 4\)"):
         list(reconstruct_live(iter([counts()[0], np.zeros((36, 4, 5), "u2")]), model, BEAM, scan_shape=SCAN))
     options = ReconstructionOptions(refine_steps=2, halves=True)
-    with pytest.raises(InputError, match="refine_steps and halves need the whole scan"):
+    with pytest.raises(InputError, match="the whole scan is needed for refine_steps and halves"):
         list(reconstruct_live(iter(counts()), model, BEAM, scan_shape=SCAN, options=options))
     with pytest.raises(InputError, match="does not state the beam's energy|energy_ev"):
         list(reconstruct_live(iter(counts()), model, CalibrationOverrides(), scan_shape=SCAN))
