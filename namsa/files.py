@@ -7,7 +7,6 @@ import stat
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -301,13 +300,12 @@ def make_folder(path: Path) -> None:
     """Creates a folder and its parents where they are missing.
 
     Raises:
-        InputError: If the path or a parent is a file.
+        InputError: If the path is a file.
         WorkError: If a folder cannot be created.
     """
-    missing = list(takewhile(lambda folder: not folder.exists(), (path, *path.parents)))
-    present = [path, *path.parents][len(missing)]
-    if not present.is_dir():
-        raise InputError(f"{present} is no folder: name another one")
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is no folder: name another one")
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     with system_errors(f"cannot make {path}"):
         path.mkdir(parents=True, exist_ok=True)
         for folder in missing:

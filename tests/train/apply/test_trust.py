@@ -155,7 +155,7 @@ def test_blocks_are_blended_and_lost_patterns_stay_lost(folder, monkeypatch):
         calls.append((density.shape, measured.shape[:2], bool(np.isfinite(density).all()), known, steps))
         facts = {"steps": 2, "kept_out_divergence_before": 0.2, "kept_out_divergence": 0.1, "C10": -3.0, "C12": 1.0}
         sizes = {"C21": 5.0, "source_size_angstrom": 0.5, "thickness_angstrom": 20.0, "tilt_mrad": [3.0, 4.0]}
-        return Refined(2 * density, facts | sizes | {"amount": 2.0, "atomic_columns": 9})
+        return Refined(2 * density, facts | sizes | {"amount": 2.0, "atomic_columns": 9, "pairs": 0})
 
     plain = reconstruct(values, folder, BEAM, beam_intensity=1.0)
     monkeypatch.setattr(refine, "refine", twice)
