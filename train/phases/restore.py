@@ -86,7 +86,7 @@ def take_weights(path: Path, variables: Sequence[keras.Variable]) -> list[str]:
     if not any(len(variable.shape) == 4 for variable in fitting.values()):
         raise InputError(
             f"no convolution of {path} fits this network: set network.layers, growth and first_filters to those of "
-            "the network to start from, or training.start_from to none"
+            "the network to start from, or training.start_from to null"
         )
     for name, variable in fitting.items():
         variable.assign(np.asarray(stored[name], np.float32))
