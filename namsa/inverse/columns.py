@@ -103,12 +103,11 @@ def _split(
     """
     distances, density = atom
     slope = np.gradient(density, distances)
+    radial = density, slope, np.gradient(slope, distances)
     for attempt in range(1 + _MOVES):
         away = np.stack([place[:, None] - each for place, each in zip(places, yx.T, strict=True)])
         distance = np.maximum(np.hypot(*away), 1e-6)
-        values, first, second = (
-            np.interp(distance, distances, each, right=0.0) for each in (density, slope, np.gradient(slope, distances))
-        )
+        values, first, second = (np.interp(distance, distances, each, right=0.0) for each in radial)
         (y, x), across = away / distance, first / distance
         terms = [values, first * y, first * x]
         if not attempt:

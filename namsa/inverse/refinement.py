@@ -96,13 +96,13 @@ def refine(
     def window(unknowns: Unknowns, start: list[int]) -> _Window:
         return _Window(known, reach, unknowns, measured, used, recorded, start)
 
-    found = [ColumnDensity(density, pixels, known.composition, known.max_q, least) for least in PAIRS_ANGSTROM]
-    if not len(found[0].yx) or not found[0].left < MOST_LEFT or not fitted.any():
+    columns, apart = (ColumnDensity(density, pixels, known.composition, known.max_q, least) for least in PAIRS_ANGSTROM)
+    if not len(columns.yx) or not columns.left < MOST_LEFT or not fitted.any():
         return None
-    several = [Unknowns(columns, _microscope(known), known.thickness_error) for columns in found]
-    middle, apart = (window(each, begins) for each in several)
-    if found[1].pairs > found[0].pairs and apart.before() < (1 - PAIR_GAIN) * middle.before():
-        middle = apart
+    middle = window(Unknowns(columns, _microscope(known), known.thickness_error), begins)
+    if apart.pairs > columns.pairs:
+        other = window(Unknowns(apart, _microscope(known), known.thickness_error), begins)
+        middle = other if other.before() < (1 - PAIR_GAIN) * middle.before() else middle
     unknowns, columns = middle.unknowns, middle.unknowns.columns
     whole = window(unknowns, [0, 0])
     path = _fit(whole, middle, steps, on_step)
@@ -177,16 +177,18 @@ class _Window:
 
     def reached(self, x: Floats, point: Array, steps: int) -> _Reached:
         """Returns a state, with the patterns of a point source that it has."""
-        simulated = self.models[0].blurred(point, self.unknowns.state(x).microscope[VARIANCE])
-        _, kept_out, residual = divergences(simulated, self.measured, self.used, self.recorded)
+        _, kept_out, residual = self._divergences(x, point, self.used)
         return _Reached(x, kept_out, residual, steps)
 
     def before(self) -> float:
         """Returns the divergence of all patterns from those of the coarse model before the first step."""
         x, every = np.zeros(self.unknowns.size), np.ones(len(self.used), bool)
-        point = self.patterns(x, np.arange(len(self.measured)))
+        return self._divergences(x, self.patterns(x, np.arange(len(self.measured))), every)[0]
+
+    def _divergences(self, x: Floats, point: Array, used: Array) -> tuple[float, float, float]:
+        """Returns the divergences from the patterns of a point source, once the state's source has blurred them."""
         simulated = self.models[0].blurred(point, self.unknowns.state(x).microscope[VARIANCE])
-        return divergences(simulated, self.measured, every, self.recorded)[0]
+        return divergences(simulated, self.measured, used, self.recorded)
 
     def objective(self, x: Floats, added: Array) -> tuple[Misfit, float, Floats]:
         """Returns the misfit, the objective and its gradient."""
