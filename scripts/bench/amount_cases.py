@@ -144,13 +144,24 @@ def write_case(case: Case, optics: Optics, path: Path) -> None:
     aberrations = {"C10": rng.uniform(-60, 60), "C12": rng.uniform(0, 20), "phi12": rng.uniform(0, np.pi)}
     aberrations |= {"C21": rng.uniform(0, 300), "phi21": rng.uniform(0, 2 * np.pi), "C30": rng.uniform(-1e4, 1e4)}
     dose = np.exp(rng.uniform(np.log(1e4), np.log(3e5))) * STEP**2
-    sample, patterns, step = expose(scattering, optics, aberrations, rng.uniform(0.4, 1.0))
+    record(expose(scattering, optics, aberrations, rng.uniform(0.4, 1.0)), dose, rng, optics.max_q, path)
+
+
+def record(
+    exposed: tuple[namsa.Sample, np.ndarray, np.ndarray],  # as `expose` returns it
+    electrons: float,  # of a pattern
+    rng: np.random.Generator,
+    max_q: float,  # 1/Å, of the density
+    path: Path,
+) -> None:
+    """Writes a scan of `SCAN` positions with counting noise."""
+    sample, patterns, step = exposed
     fine = patterns.shape[:2]
     rows, columns = (2 * np.arange(n) % whole for n, whole in zip(SCAN, fine, strict=True))
     patterns = patterns[np.ix_(rows, columns)]
-    patterns = (rng.poisson(patterns * dose) / dose).astype(np.float32).reshape(-1, *sample.cbed.shape[1:])
+    patterns = (rng.poisson(patterns * electrons) / electrons).astype(np.float32).reshape(-1, *sample.cbed.shape[1:])
     y, x = (2 * each * np.arange(n) for each, n in zip(step, SCAN, strict=True))
-    on_scan(sample, patterns, (y, x), optics.max_q, path.stem).save(path)
+    on_scan(sample, patterns, (y, x), max_q, path.stem).save(path)
 
 
 def expose(

@@ -18,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import ase
 import ase.build
 import numpy as np
-from amount_cases import LATERAL, SCAN, STEP, Optics, expose, on_scan
+from amount_cases import LATERAL, STEP, Optics, expose, record
 from scipy.spatial import KDTree
 
 import namsa
@@ -74,14 +74,9 @@ def scans(name: str, atoms: ase.Atoms, options: argparse.Namespace) -> list[tupl
         frozen_phonons=FrozenPhonons(rms_angstrom=0.06, configurations=3),
         seed=7,
     )
-    sample, patterns, step = expose(scattering, OPTICS, {"C10": -20.0, "C12": 5.0, "phi12": 1.0}, 0.5)
-    patterns = patterns[np.ix_(*(2 * np.arange(n) % whole for n, whole in zip(SCAN, patterns.shape, strict=False)))]
-    y, x = (2 * each * np.arange(n) for each, n in zip(step, SCAN, strict=True))
+    exposed = expose(scattering, OPTICS, {"C10": -20.0, "C12": 5.0, "phi12": 1.0}, 0.5)
     for dose, path in paths:
-        electrons = dose * STEP**2
-        counted = np.random.default_rng(3).poisson(patterns * electrons) / electrons
-        stack = counted.astype(np.float32).reshape(-1, *patterns.shape[2:])
-        on_scan(sample, stack, (y, x), OPTICS.max_q, path.stem).save(path)
+        record(exposed, dose * STEP**2, np.random.default_rng(3), OPTICS.max_q, path)
     return paths
 
 
