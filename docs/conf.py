@@ -1,28 +1,39 @@
 """Settings of the documentation: `scripts/uv run --group docs sphinx-build -W docs docs/_build`."""
 
+import sys
 from importlib import metadata
 from pathlib import Path
 
-from namsa.cli.commands.schema import key_tables
-from train.experiment.experiment import Experiment
+sys.path.insert(0, str(Path(__file__).parent))  # signatures.py
+
+from signatures import shorten
 
 project = "namsa"
 copyright = "the namsa developers"
 release = metadata.version("namsa")
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "_keys.md", "jupyter_execute"]
+# sphinx-gallery makes pages of `gallery` in `examples`.
+exclude_patterns = ["_build", "jupyter_execute", "gallery", "examples/*.ipynb"]
 
-# What docs/configuration.md includes.
-Path(__file__).with_name("_keys.md").write_text(key_tables(Experiment.model_json_schema()), encoding="utf-8")
-
-# Notebooks are stored without outputs and executed here. An error ends the build, as does a cell of more seconds.
+# Notebooks are stored without outputs and executed here. An error ends the build, as does a cell of
+# more seconds.
 nb_execution_mode = "force"
 nb_execution_timeout = 1800
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+# The gallery's scripts are run here. An error ends the build.
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "examples",
+    "abort_on_example_error": True,
+    "min_reported_time": 10,
+    "show_memory": False,
+    "download_all_examples": False,
+    "remove_config_comments": True,
+}
 # Links to files of the repository that are no pages, such as configurations and model cards.
 suppress_warnings = ["myst.xref_missing"]
 
@@ -42,10 +53,12 @@ html_title = f"namsa {release}"
 
 
 def _shorten_signature(app, what, name, obj, options, signature, return_annotation):
-    """Writes NumPy's ArrayLike by its name: autodoc sees the union that it stands for."""
-    union = "_SupportsArray[dtype[Any]] | _NestedSequence[_SupportsArray[dtype[Any]]] | bool | int | float | complex | "
-    union += "str | bytes | _NestedSequence[bool | int | float | complex | str | bytes]"
-    return signature and signature.replace(union, "ArrayLike"), return_annotation
+    """Writes NumPy's types by their names: autodoc sees the unions that they stand for."""
+    if signature:
+        signature = shorten(signature)
+    if return_annotation:
+        return_annotation = shorten(return_annotation)
+    return signature, return_annotation
 
 
 def setup(app):

@@ -1,7 +1,8 @@
 # PYTHON_ARGCOMPLETE_OK
 """`python -m fcdensenet describe CONFIG`: `python -m train describe`, for networks of any kind.
 
-The command line is a program of the whole distribution. The package itself needs neither `namsa` nor `train`.
+The command line is a program of the whole distribution. The package itself needs neither `namsa`
+nor `train`.
 """
 
 import sys
@@ -10,11 +11,14 @@ from collections.abc import Sequence
 from namsa_train.commands.parser import add_describe
 
 from fcdensenet import __version__
-from namsa.cli.command_line import COMPLETION, CommandParser, run_command
+from namsa.cli.command_line import run_command
+from namsa.cli.command_parser import COMPLETION, CommandParser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; `arguments` are by default those of this process."""
+    """Runs one command and returns its exit code; `arguments` are by default those of this
+    process.
+    """
     return run_command(build_parser(), arguments)
 
 

@@ -1,10 +1,11 @@
 """The three parts of a fully convolutional DenseNet, after Jégou et al. 2017 (arXiv:1611.09326).
 
-The network is written once, over an abstract set of `Layers`. With Keras tensors it builds the model
-(`fcdensenet.keras_layers`). With bare shapes it counts parameters and FLOP (`fcdensenet.count`).
+The network is written once, over an abstract set of `Layers`. With Keras tensors it builds the
+model (`fcdensenet.keras_layers`). With bare shapes it counts parameters and FLOP
+(`fcdensenet.count`).
 
-A convolution has a bias only if a non-linearity or the output follows. After the linear convolutions of pooled
-transitions, the bias of the next convolution has the same effect.
+A convolution has a bias only if a non-linearity or the output follows. After the linear
+convolutions of pooled transitions, the bias of the next convolution has the same effect.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,8 @@ Pooling = Literal["average", "max"]
 class Layers(Protocol[Tensor]):
     """The layers that a network is made of, for one kind of tensor.
 
-    Every layer has a unique name. The layers know the axis of the channels, and how many axes the grid has.
+    Every layer has a unique name. The layers know the axis of the channels, and how many axes the
+    grid has.
     """
 
     def input(self, name: str) -> Tensor:
@@ -27,16 +29,29 @@ class Layers(Protocol[Tensor]):
         ...
 
     def conv(
-        self, x: Tensor, filters: int, kernel: int, name: str, bias: bool = True, stride: int = 1, dilation: int = 1
+        self,
+        x: Tensor,
+        filters: int,
+        kernel: int,
+        name: str,
+        bias: bool = True,
+        stride: int = 1,
+        dilation: int = 1,
     ) -> Tensor:
         """A convolution that keeps the grid, or of an extent n of it the ⌈n/stride⌉."""
         ...
 
-    def stacked_conv(self, parts: Sequence[Tensor], filters: int, kernel: int, name: str, stack: str) -> Tensor:
-        """Concatenation and convolution of maps that the next stacks contain, too; `stack` names the first."""
+    def stacked_conv(
+        self, parts: Sequence[Tensor], filters: int, kernel: int, name: str, stack: str
+    ) -> Tensor:
+        """Concatenation and convolution of maps that the next stacks contain, too; `stack` names
+        the first.
+        """
         ...
 
-    def transposed_conv(self, x: Tensor, filters: int, kernel: int, name: str, bias: bool = False) -> Tensor:
+    def transposed_conv(
+        self, x: Tensor, filters: int, kernel: int, name: str, bias: bool = False
+    ) -> Tensor:
         """A transposed convolution of stride 2, which doubles the grid."""
         ...
 
@@ -69,21 +84,27 @@ class Layers(Protocol[Tensor]):
         ...
 
 
-def dense_block(op: Layers[Tensor], x: Tensor, convolutions: int, config: NetworkConfig, name: str) -> Tensor:
+def dense_block(
+    op: Layers[Tensor], x: Tensor, convolutions: int, config: NetworkConfig, name: str
+) -> Tensor:
     """Adds a dense block; returns the block's new maps, convolutions·growth channels, without `x`.
 
-    Every convolution sees the rectified stack of `x` and all new maps so far. The block's output passes ReLU and
-    dropout once (Laanait et al. 2019), so that each map is dropped at most once, however often it is passed on. The
-    memory of stacks grows with the square of the number of convolutions, and computing them again costs little (Pleiss
-    et al. 2017).
+    Every convolution sees the rectified stack of `x` and all new maps so far. The block's output
+    passes ReLU and dropout once (Laanait et al. 2019), so that each map is dropped at most once,
+    however often it is passed on. The memory of stacks grows with the square of the number of
+    convolutions, and computing them again costs little (Pleiss et al. 2017).
 
-    A stack of rectified maps is the rectified stack: each map is rectified once, not in every stack that it is part of.
-    A normalisation between stack and ReLU does not allow that.
+    A stack of rectified maps is the rectified stack: each map is rectified once, not in every stack
+    that it is part of. A normalisation between stack and ReLU does not allow that.
     """
     stack = _normalised_stack if config.block_norm else _rectified_stack
     new = stack(op, x, convolutions, config, name)
-    maps = op.concat(new, f"{name}_new") if len(new) > 1 else new[0]
-    return op.dropout(maps, config.dropout, f"{name}_dropout") if config.dropout else maps
+    maps = new[0]
+    if len(new) > 1:
+        maps = op.concat(new, f"{name}_new")
+    if config.dropout:
+        return op.dropout(maps, config.dropout, f"{name}_dropout")
+    return maps
 
 
 def _rectified_stack(
@@ -92,7 +113,9 @@ def _rectified_stack(
     """Returns the rectified new maps of a block's convolutions."""
     parts = [op.relu(x, f"{name}_relu0")]
     for i in range(1, convolutions + 1):
-        maps = op.stacked_conv(parts, config.growth, config.kernel, f"{name}_conv{i}", f"{name}_stack{i}")
+        maps = op.stacked_conv(
+            parts, config.growth, config.kernel, f"{name}_conv{i}", f"{name}_stack{i}"
+        )
         parts.append(op.relu(maps, f"{name}_relu{i}"))
     return parts[1:]
 
@@ -100,10 +123,14 @@ def _rectified_stack(
 def _normalised_stack(
     op: Layers[Tensor], x: Tensor, convolutions: int, config: NetworkConfig, name: str
 ) -> list[Tensor]:
-    """Returns the rectified new maps of a block's convolutions, with a normalisation before each convolution."""
+    """Returns the rectified new maps of a block's convolutions, with a normalisation before each
+    convolution.
+    """
     new: list[Tensor] = []
     for i in range(1, convolutions + 1):
-        stack = op.concat([x, *new], f"{name}_stack{i}") if new else x
+        stack = x
+        if new:
+            stack = op.concat([x, *new], f"{name}_stack{i}")
         stack = op.relu(op.norm(stack, f"{name}_norm{i}"), f"{name}_relu{i}")
         new.append(op.conv(stack, config.growth, config.kernel, f"{name}_conv{i}"))
     return [op.relu(maps, f"{name}_new{i}_relu") for i, maps in enumerate(new, start=1)]
@@ -113,12 +140,22 @@ def transition_down(op: Layers[Tensor], x: Tensor, config: NetworkConfig, name: 
     """Adds a transition down. Returns all channels of `x` on half the grid."""
     if config.transitions == "strided":
         return op.relu(op.conv(x, op.channels(x), 1, f"{name}_conv", stride=2), f"{name}_relu")
-    x = op.relu(op.norm(x, f"{name}_norm") if config.transition_norm else x, f"{name}_relu")
-    return op.pool(op.conv(x, op.channels(x), 1, f"{name}_conv", bias=False), config.pooling, f"{name}_pool")
+    if config.transition_norm:
+        x = op.norm(x, f"{name}_norm")
+    x = op.relu(x, f"{name}_relu")
+    return op.pool(
+        op.conv(x, op.channels(x), 1, f"{name}_conv", bias=False), config.pooling, f"{name}_pool"
+    )
 
 
-def transition_up(op: Layers[Tensor], new: Tensor, skip: Tensor, config: NetworkConfig, name: str) -> Tensor:
-    """Adds a transition up. Returns a block's new maps on twice the grid, followed by the skip connection."""
+def transition_up(
+    op: Layers[Tensor], new: Tensor, skip: Tensor, config: NetworkConfig, name: str
+) -> Tensor:
+    """Adds a transition up. Returns a block's new maps on twice the grid, followed by the skip
+    connection.
+    """
     bias = config.transitions == "strided"
-    up = op.transposed_conv(new, op.channels(new), config.transition_up_kernel, f"{name}_conv", bias)
+    up = op.transposed_conv(
+        new, op.channels(new), config.transition_up_kernel, f"{name}_conv", bias
+    )
     return op.concat([up, skip], f"{name}_skip")

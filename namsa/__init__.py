@@ -1,4 +1,5 @@
-"""Simulation of 4D-STEM: convergent-beam electron diffraction of crystals by multislice, with electron densities.
+"""Simulation of 4D-STEM: convergent-beam electron diffraction of crystals by multislice, with
+electron densities.
 
 Example:
     Simulate a crystal from a CIF file::
@@ -13,13 +14,13 @@ Example:
         sample.show("sample.png")
         sample.save("sample.h5")
 
-The public names are those of `__init__.pyi`. Each is imported when it is first used, so that `import namsa` and
-`namsa --help` stay fast.
+The public names are those of `__init__.pyi`. Each is imported when it is first used, so that
+`import namsa` and `namsa --help` stay fast.
 """
 
 import lazy_loader
 
-from namsa.version import __version__ as __version__
+from namsa.base.version import __version__ as __version__
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]

@@ -1,5 +1,9 @@
-"""The public names, each from its module: `namsa` imports them from there when they are first used."""
+"""The public names, each from its module: `namsa` imports them when they are first used."""
 
+from .base.errors import InputError as InputError
+from .base.errors import SimulationWarning as SimulationWarning
+from .base.errors import WorkError as WorkError
+from .base.pixels import PixelGrid as PixelGrid
 from .config.instrument import Detector as Detector
 from .config.instrument import FrozenPhonons as FrozenPhonons
 from .config.instrument import Microscope as Microscope
@@ -24,13 +28,12 @@ from .crystals.twisted import make_twisted_bilayer as make_twisted_bilayer
 from .dataset.indexed import IndexedSamples as IndexedSamples
 from .dataset.records import Record as Record
 from .dataset.shards import Dataset as Dataset
-from .errors import InputError as InputError
-from .errors import SimulationWarning as SimulationWarning
-from .errors import WorkError as WorkError
 from .exchange.export import export_ptychography as export_ptychography
 from .figures.sample_figure import show as show
-from .inspection.inspect import Inspection as Inspection
 from .inspection.inspect import inspect as inspect
+from .inspection.inspection import Inspection as Inspection
+from .inverse.excess import Excess as Excess
+from .inverse.excess import find_excess as find_excess
 from .io.calibration import CalibrationOverrides as CalibrationOverrides
 from .io.calibration import FourDData as FourDData
 from .io.charge_density import ChargeDensity as ChargeDensity
@@ -40,17 +43,23 @@ from .io.reading import open_patterns as open_patterns
 from .io.reading import read as read
 from .io.recording import Recording as Recording
 from .io.stack_file import StackFile as StackFile
+from .physics.coherence import focal_spread_angstrom as focal_spread_angstrom
+from .physics.detector_shapes import detect as detect
+from .physics.detector_shapes import polygon as polygon
+from .physics.detector_shapes import segments as segments
 from .physics.virtual_detectors import annular as annular
 from .physics.virtual_detectors import bright_field as bright_field
 from .physics.virtual_detectors import centre_of_mass as centre_of_mass
 from .physics.virtual_detectors import integrated_centre_of_mass as integrated_centre_of_mass
-from .pixels import PixelGrid as PixelGrid
-from .sample import Sample as Sample
-from .sample_file import read_sample as read_sample
-from .sample_file import read_samples as read_samples
-from .scattering import Scattering as Scattering
+from .samples.image import Image as Image
+from .samples.sample import Sample as Sample
+from .samples.sample_file import read_sample as read_sample
+from .samples.sample_file import read_samples as read_samples
+from .scattered_samples import Scattering as Scattering
 from .scattering import scatter as scatter
 from .simulation import simulate as simulate
+from .tilted_beams import precession as precession
+from .tilted_beams import rocking as rocking
 from .view.inspection_figure import draw_inspection as draw_inspection
 from .view.page import Page as Page
 from .view.recording_page import browse as browse

@@ -1,42 +1,57 @@
-"""`simulate`: from atoms to a stack of diffraction patterns and the specimen's projected electron density."""
+"""`simulate`: from atoms to diffraction patterns and the specimen's projected electron density.
 
-from collections.abc import Mapping, Sequence
+A simulation is a plan, which checks everything and does no work, then its run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from inspect import signature
 from typing import Literal
 
-import ase
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from namsa import checks, provenance
+from namsa.base.errors import issue_warnings
 from namsa.config.bounds import DEFAULT_ACCURACY
-from namsa.config.instrument import Detector, FrozenPhonons, Scan
+from namsa.config.instrument import Detector, FrozenPhonons, PropagatorName, Scan
 from namsa.config.response import Plasmons
+from namsa.crystals.crystal_source import SpecimenSource
 from namsa.engines import dispatch, prism
 from namsa.engines.dispatch import EngineName
+from namsa.engines.expected_time import time_note
+from namsa.engines.exposure import Exposure, expose
 from namsa.engines.interface import MemorySink, PatternSink, ProgressCallback
+from namsa.engines.interpolated_prism import (
+    check_interpolation,
+    interpolated,
+    window_doubt,
+)
 from namsa.engines.prism import MethodName
-from namsa.exposure import ExposureSettings, expose
+from namsa.engines.wave_recorder import WaveRecorder, check_waves
 from namsa.io.charge_density import ChargeDensity
 from namsa.physics.backend import Backend
 from namsa.physics.form_factors import Table
+from namsa.physics.optics import ApertureEdge
 from namsa.physics.potential import Slices
 from namsa.physics.specimen import Projection
-from namsa.sample import Sample
-from namsa.scan import probe_positions
-from namsa.slicing import SlicingSettings, given_shape, plan_slices, reach_of
+from namsa.samples.sample import Sample
+from namsa.sampling import measurement
+from namsa.sampling.slicing import Slicing, Snapshots, plan_slices, requirement_of
+from namsa.setup import checks, provenance
+from namsa.setup.scan import probe_positions
+from namsa.setup.settings import SimulationSettings, settings_of
+from namsa.setup.specimen_size import specimen_of_settings
 
 
-# Threads compute slices and probes. More threads inside a product of small matrices would be slower, and the last bits
-# of the product would depend on their number.
-@threadpool_limits.wrap(limits=1, user_api="blas")
 def simulate(
-    atoms: ase.Atoms | Sequence[ase.Atoms],
+    atoms: SpecimenSource,
     *,
     energy_ev: float,
     semiangle_mrad: float,
+    zone_axis: tuple[int, int, int] | None = None,
+    thickness_angstrom: float | None = None,
+    lateral_angstrom: tuple[float, float] | None = None,
     scan: Scan | tuple[int, int] | None = None,
     sampling: float | None = None,
     grid_shape: tuple[int, int] | None = None,
@@ -46,6 +61,7 @@ def simulate(
     band_fraction: float | None = None,
     reach_mrad: float | None = None,
     aberrations: Mapping[str, float] | None = None,
+    aperture_edge: ApertureEdge = "intensity",
     form_factors: Table = "lobato",
     frozen_phonons: FrozenPhonons | None = None,
     precision: Literal["float32", "float64"] = "float32",
@@ -62,160 +78,368 @@ def simulate(
     focal_spread_angstrom: float = 0.0,
     focal_points: int | None = None,
     projection: Projection = "infinite",
+    propagator: PropagatorName = "paraxial",
+    interpolation: int = 1,
     charge_density: ChargeDensity | None = None,
     depth_bins: int = 1,
+    waves: bool = False,
     scan_shape: tuple[int, int] | None = None,
     sink: PatternSink | None = None,
     on_progress: ProgressCallback = lambda stage, done, total: None,
 ) -> Sample:
-    """Simulates 4D-STEM patterns by multislice, with the specimen's projected density and potential.
+    """Simulates 4D-STEM patterns, with the specimen's projected density and potential.
 
     Args:
-        atoms: The specimen: an orthogonal cell that is periodic across the beam, which comes along +z. Atoms outside of
-            it along z wrap if `atoms.pbc[2]`; else they stay, up to 1 Å. `atoms.arrays["occupancy"]` holds occupancies,
-            if there are any. Of a sequence of snapshots of one cell, patterns, density and potential are averaged.
+        atoms: The specimen: an orthogonal cell that is periodic across the beam, which comes along
+            +z. Atoms outside of it along z wrap if `atoms.pbc[2]`; else they stay, up to 1 Å.
+            `atoms.arrays["occupancy"]` holds occupancies, if there are any. Of a sequence of
+            snapshots of one cell, patterns, density and potential are averaged. A material, or the
+            path of a file that `namsa.read_crystal` reads, stands for its atoms.
         energy_ev: Electron energy, eV.
         semiangle_mrad: Semi-angle of convergence, mrad.
-        scan: Where the probe is: rows and columns (sy, sx) of a raster that fills the cell evenly, or a `namsa.Scan`
-            with step and origin. By default it fills the cell in steps of λ/4α or less for a semi-angle α, which sample
-            the intensity of the probe.
+        zone_axis: Direction [uvw] of the crystal `atoms` that lies along the beam: the specimen is
+            then a supercell of it, as `namsa.make_supercell` makes it. By default (0, 0, 1) if
+            there is a thickness; with neither, `atoms` are the specimen.
+        thickness_angstrom: Thickness of that supercell, Å, rounded to whole periods.
+        lateral_angstrom: Smallest extent (y, x) of that supercell, Å. By default
+            `LATERAL_ANGSTROM`, and as much as the probe spreads to and the detector's pixels need.
+        scan: Where the probe is: rows and columns (sy, sx) of a raster that fills the cell evenly,
+            or a `namsa.Scan` with step and origin. By default it fills the cell in steps of λ/4α or
+            less for a semi-angle α, which sample the intensity of the probe.
         sampling: Largest size of a pixel, Å, along y and x. By default as `accuracy` needs.
         grid_shape: Pixels (ny, nx) over the cell, in place of `sampling`.
-        positions_angstrom: Probe positions (n, 2) as (y, x) from the cell's origin, Å, in place of `scan`. Positions
-            outside the cell wrap.
-        slice_thickness_angstrom: Largest thickness of a slice, Å; all slices are equally thick. By default slices
-            begin at the layers of atoms, of which some share a slice if the detector cannot tell (see
-            `namsa.physics.slice_plan`), or with the finite projection are as thick as such layers are apart.
-        accuracy: Relative L2 error of all patterns within `reach_mrad` that pixels and slices are chosen for; that of
-            any ring is ten times as large. `namsa.physics.sampling` says how. A grid that is given is judged by it.
-            `None` does not judge, and chooses for 0.01.
-        band_fraction: The band limit as a fraction of the Nyquist frequency. By default 2/3, as other programs have it,
-            for a grid that is given, and 1 for one that is chosen; see `namsa.physics.grid.Grid`.
-        reach_mrad: Largest angle along y and x that `accuracy` is for, mrad. By default the detector's, or 100 mrad
-            without one.
+        positions_angstrom: Probe positions (n, 2) as (y, x) from the cell's origin, Å, in place of
+            `scan`. Positions outside the cell wrap.
+        slice_thickness_angstrom: Largest thickness of a slice, Å; all slices are equally thick. By
+            default slices begin at the layers of atoms, of which some share a slice if the detector
+            cannot tell (see `namsa.physics.slice_plan`); with the finite projection they are thin
+            about the layers, and thicker between them.
+        accuracy: Relative L2 error of all patterns within `reach_mrad` that pixels and slices are
+            chosen for (`namsa.sampling.resolution`); that of any ring is ten times as large. A grid
+            that is given is judged by it. `None` does not judge, and chooses for 0.01.
+        band_fraction: The band limit as a fraction of the Nyquist frequency. By default 2/3, as
+            other programs have it, for a grid that is given, and 1 for one that is chosen; see
+            `namsa.physics.grid.Grid`.
+        reach_mrad: Largest angle along y and x that `accuracy` is for, mrad. By default the
+            detector's, or 100 mrad without one.
         aberrations: Krivanek coefficients, Å and rad; C10 = −defocus.
+        aperture_edge: What falls linearly over the reciprocal pixel of the aperture's edge:
+            "intensity", so that the disk has the solid angle of `semiangle_mrad`, or "amplitude",
+            as abTEM has it.
         form_factors: Table of atomic form factors, "lobato" or "kirkland".
-        frozen_phonons: Thermal displacements, drawn from `seed`. Patterns, density and potential are averaged over its
-            configurations of each snapshot. `None` leaves the atoms where they are.
+        frozen_phonons: Thermal displacements, drawn from `seed`. Patterns, density and potential
+            are averaged over its configurations of each snapshot. `None` leaves the atoms where
+            they are.
         precision: "float32" or "float64" for waves and results.
         backend: "cpu", "cupy", or "auto" for a GPU if CuPy finds one.
-        engine: "plain" supports every grid, "fused" those without prime factors beyond 7; they agree to rounding.
-            "auto" chooses "fused" on a CPU if it supports the grid.
-        method: "multislice" propagates every probe. "prism" adds the probes up from plane waves; the two agree to
-            rounding. "auto" chooses "prism" if it costs less (`namsa.engines.prism.pays`).
+        engine: "plain" supports every grid, "fused" those without prime factors beyond 7; they
+            agree to rounding. "auto" chooses "fused" on a CPU if it supports the grid.
+        method: "multislice" propagates every probe. "prism" adds the probes up from plane waves;
+            the two agree to rounding. "auto" chooses "prism" if it costs less
+            (`namsa.engines.prism.pays`).
         seed: Seed of the thermal displacements and of the detector's noise.
         detector: The detector. `None` leaves the patterns on the reciprocal grid, (n, ny, nx).
-        plasmons: Inelastic scattering by plasmons, which broadens the patterns (`namsa.physics.response`). `None`
-            leaves it out.
+        plasmons: Inelastic scattering by plasmons, which broadens the patterns
+            (`namsa.physics.response`). `None` leaves it out.
         beam_tilt_mrad: Tilt (y, x) of the beam, mrad; see `namsa.physics.optics.lens`.
-        specimen_tilt_mrad: Tilt (y, x) of the specimen, mrad; see `namsa.physics.optics.specimen_tilt`.
-        source_size_angstrom: FWHM of the Gaussian source at the specimen, Å; `namsa.physics.coherence` says its cost.
-        source_points: Probes along each axis that sample the source. By default as many as the tolerance needs.
-        focal_spread_angstrom: Rms of the Gaussian spread of defocus, Å; `namsa.physics.coherence` says its cost.
-        focal_points: Probes that sample the focal spread. By default as many as the tolerance needs.
-        projection: "infinite" puts an atom into the slice of its nucleus. "finite" shares it among the slices that it
-            reaches; see `namsa.physics.finite`.
-        charge_density: All electrons of a cell that `atoms` repeats, as of DFT (`namsa.read_charge_density`). What
-            bonds change is added to the independent atoms of each slice (`namsa.physics.bonding`) and to the density,
-            and does not move with them thermally.
-        depth_bins: Number of equal bins along the beam for which the sample has the density too, if more than 1.
+        specimen_tilt_mrad: Tilt (y, x) of the specimen, mrad; see
+            `namsa.physics.optics.specimen_tilt`.
+        source_size_angstrom: FWHM of the Gaussian source at the specimen, Å;
+            `namsa.physics.coherence` says its cost.
+        source_points: Probes along each axis that sample the source. By default as many as the
+            tolerance needs.
+        focal_spread_angstrom: Rms of the Gaussian spread of defocus, Å; `namsa.physics.coherence`
+            says its cost.
+        focal_points: Probes that sample the focal spread. By default as many as the tolerance
+            needs.
+        projection: "infinite" puts an atom into the slice of its nucleus. "finite" shares it among
+            the slices that it reaches; see `namsa.physics.finite`.
+        propagator: "paraxial" is Fresnel's propagator; "exact" holds at any angle, at the same cost
+            (`namsa.engines.multislice`).
+        interpolation: PRISM with every n-th plane wave along each axis, approximate for n above 1:
+            exit waves are cut to 1/n of the cell's sides (`namsa.engines.interpolated_prism`).
+        charge_density: All electrons of a cell that `atoms` repeats, as of DFT
+            (`namsa.read_charge_density`). What bonds change is added to the independent atoms of
+            each slice (`namsa.physics.bonding`) and to the density, and does not move with them
+            thermally.
+        depth_bins: Number of equal bins along the beam for which the sample has the density too, if
+            more than 1.
+        waves: Whether the sample has the exit waves, too: `sample.waves`, complex, (m, n, ny, nx).
+            They take memory, and the plain engine.
         scan_shape: Rows and columns (sy, sx) if `positions_angstrom` are a raster, x fastest.
-        sink: Takes the patterns batch by batch, so that they need not fit into memory: a `namsa.StackFile`. A source
-            that is averaged over the whole scan makes one batch of it. `None` returns the patterns.
+        sink: Takes the patterns batch by batch, so that they need not fit into memory: a
+            `namsa.StackFile`. A source that is averaged over the whole scan makes one batch of it.
+            `None` returns the patterns.
         on_progress: Called as `on_progress(stage, done, total)`.
 
     Returns:
-        A `Sample` of patterns (n, dy, dx) as fractions of the beam, none if a sink has taken them, density (ny, nx) in
-        e/Å², projected potential (ny, nx) in V·Å, and provenance, which names the engine and the method that were used.
-        With `depth_bins` it has the density by depth too, (depth_bins, ny, nx).
+        A `Sample` of patterns (n, dy, dx) as fractions of the beam, none if a sink has taken them,
+        density (ny, nx) in e/Å², projected potential (ny, nx) in V·Å, and provenance, which names
+        the engine and the method that were used. With `depth_bins` it has the density by depth too,
+        (depth_bins, ny, nx).
 
     Raises:
         InputError: Before any work, if the arguments cannot be simulated.
 
     Warns:
-        SimulationWarning: If the result may mislead; see `namsa.checks`.
+        SimulationWarning: If the result may mislead; see `namsa.setup.checks`. Before a simulation
+            of more than a minute, how long it will take.
+
+    Example:
+        >>> sample = namsa.simulate(
+        ...     cell.atoms, energy_ev=200e3, semiangle_mrad=20, scan=(4, 5), accuracy=0.1
+        ... )
+        >>> sample.stack.shape[:2]
+        (4, 5)
+        >>> bool(0.9 < sample.cbed.sum(axis=(1, 2)).min() <= 1)
+        True
     """
-    checks.check_depth_bins(depth_bins)
-
-    # ---- Geometry: the grid across the beam, the slices along it ----------------------------------------------------
-    own = SlicingSettings(
-        energy_ev=energy_ev,
-        grid_shape=given_shape(atoms, grid_shape, sampling),
-        slice_thickness_angstrom=slice_thickness_angstrom,
-        accuracy=accuracy,
-        band_fraction=band_fraction,
-        form_factors=form_factors,
-        frozen_phonons=frozen_phonons,
-        precision=precision,
-        engine=engine,
-        specimen_tilt_mrad=specimen_tilt_mrad,
-        projection=projection,
-        charge_density=charge_density,
+    arguments = dict(locals())  # by name, of which these six are no settings
+    del arguments["atoms"], arguments["sink"], arguments["on_progress"]
+    del arguments["zone_axis"], arguments["thickness_angstrom"], arguments["lateral_angstrom"]
+    settings = settings_of(arguments)
+    specimen = specimen_of_settings(
+        atoms, settings, zone_axis, thickness_angstrom, lateral_angstrom
     )
-    reach = reach_mrad or reach_of(atoms, detector, energy_ev)
-    slicing = plan_slices(atoms, own, seed, backend, method, semiangle_mrad=semiangle_mrad, reach_mrad=reach)
-    positions, raster = probe_positions(
-        scan,
-        positions_angstrom,
-        scan_shape,
-        extent_angstrom=slicing.grid.extent_angstrom,
-        energy_ev=energy_ev,
-        semiangle_mrad=semiangle_mrad,
-        seed=seed,
-    )
+    plan = plan_simulation(specimen.atoms, settings)
+    issue_warnings((), plan.time_notes(), stacklevel=2)  # it points at the caller
+    plan = plan.measured()
+    issue_warnings(plan.warnings, plan.notes, stacklevel=2)
+    sample = plan.run(sink, on_progress)
+    sample.provenance.update(specimen.described)
+    return sample
 
-    # ---- Optics: coherent probes, the propagator, the detector ------------------------------------------------------
-    lighting = ExposureSettings(
-        semiangle_mrad=semiangle_mrad,
-        aberrations=dict(aberrations or {}),
-        beam_tilt_mrad=beam_tilt_mrad,
-        source_size_angstrom=source_size_angstrom,
-        source_points=source_points,
-        focal_spread_angstrom=focal_spread_angstrom,
-        focal_points=focal_points,
-        detector=detector,
-        plasmons=plasmons,
-        scan_shape=raster,
-        seed=seed,
-    )
-    exposure = expose(slicing, positions, lighting)
-    setup, modes = exposure.setup, len(exposure.setup.modes)
-    reuse = prism.choose(method, slicing.slices, positions, modes, exposure.beams, setup.fresnel, setup.binning)
-    thickness, equal, fault = slicing.thickness_angstrom, slicing.equal_slices_angstrom, slicing.fault
-    warnings = slicing.warnings + checks.warn(slicing.grid, setup.beam, thickness, equal, detector, positions, fault)
-    settings = slicing.described_settings | vars(lighting)
-    settings |= {"engine": setup.implementation.name, "method": "prism" if reuse else "multislice"}
-    if depth_bins > 1:
-        settings["depth_bins"] = depth_bins
-    settings = {name: settings[name] for name in signature(simulate).parameters if name in settings}
 
-    # ---- The patterns' place: an array, or a file that takes them batch by batch ------------------------------------
-    sink = sink or MemorySink()
-    multiple = len(positions) if exposure.averaged_scan else dispatch.batch_multiple(setup, reuse)
-    identity = provenance.fingerprint(settings, slicing.snapshots, positions, slicing.xp.__name__)
-    shape, real = (len(positions), *exposure.pattern_shape), np.dtype(precision)
-    batch = sink.begin(shape, real, raster, multiple, identity)
-    checks.check_memory(batch, exposure.pattern_shape, real.itemsize)
+@dataclass(frozen=True)
+class SimulationPlan:
+    """A simulation whose arguments are checked, before any work."""
 
-    # ---- For every configuration of the atoms: the specimen's slices, and the patterns of all probes -----------------
-    finish = partial(exposure.finish, configurations=slicing.configurations)
+    # The simulation, with the engine, the method and what else was chosen.
+    settings: SimulationSettings
+    slicing: Slicing  # the specimen, its pixels, slices and thermal configurations
+    exposure: Exposure  # the probes and the detector
+    reuse: prism.PlaneWaveReuse | None  # settings of PRISM; `None` propagates every probe
+    warnings: tuple[str, ...]  # about results that may mislead, which the sample has, too
 
-    def scatter(configuration: int, slices: Slices, on_part: ProgressCallback) -> None:
-        last = configuration == slicing.configurations - 1
-        dispatch.fill(sink, configuration, positions, setup, slices, reuse, finish if last else None, on_part)
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Warnings that the sample does not have."""
+        return (self.exposure.note,) if self.exposure.note else ()
 
-    fields = slicing.average(scatter, on_progress, depth_bins=depth_bins)
-    described = provenance.describe(
+    @property
+    def operations(self) -> float:
+        """Weighted floating-point operations of all probes (`prism.operations`)."""
+        exposure = self.exposure
+        setup = exposure.setup
+        work = prism.work_of(
+            self.slicing.slices,
+            exposure.positions,
+            len(setup.modes),
+            exposure.beams,
+            setup.fresnel,
+            setup.binning,
+        )
+        return prism.operations(work, self.reuse is not None) * self.slicing.configurations
+
+    @threadpool_limits.wrap(limits=1, user_api="blas")
+    def time_notes(self) -> tuple[str, ...]:
+        """Returns how long the simulation will take, in a line; nothing of a short one, or of
+        PRISM with interpolation, of whose work there is no count.
+        """
+        if self.settings.simulation.interpolation > 1:
+            return ()
+        note = time_note(self.operations, self.exposure.setup)
+        return (note,) if note else ()
+
+    @threadpool_limits.wrap(limits=1, user_api="blas")
+    def measured(self) -> "SimulationPlan":
+        """Tries the chosen pixels and slices on a few probes, if that takes little of the time of
+        the simulation; returns the plan with those that hold (`namsa.sampling.measurement`).
+        """
+        slicing = measurement.measure(self.slicing, self.exposure.positions, self.operations)
+        if slicing.measurement is None:
+            return self
+        return _plan_of(slicing)
+
+    # Threads compute slices and probes. More threads inside a product of small matrices would be
+    # slower, and the last bits of the product would depend on their number.
+    @threadpool_limits.wrap(limits=1, user_api="blas")
+    def run(
+        self,
+        sink: PatternSink | None = None,
+        on_progress: ProgressCallback = lambda stage, done, total: None,
+    ) -> Sample:
+        """Simulates the sample. Arguments as for `simulate`.
+
+        Raises:
+            OutOfMemoryError: If the patterns do not fit into memory.
+        """
+        slicing = self.slicing
+        exposure = self.exposure
+        setup = exposure.setup
+        positions = exposure.positions
+        recorder = None
+        if self.settings.waves:
+            check_waves(self.settings.simulation, sink is not None)
+            recorder = WaveRecorder(
+                slicing.grid,
+                slicing.configurations,
+                len(setup.modes),
+                len(positions),
+                slicing.dtype,
+            )
+            setup = replace(setup, implementation=recorder.implementation)
+        elif self.settings.simulation.interpolation > 1:
+            exact = setup.implementation
+            factor = self.settings.simulation.interpolation
+            setup = replace(setup, implementation=interpolated(exact, exposure.beams, factor))
+        sink = sink or MemorySink()
+        self._begin(sink)
+        finish = partial(exposure.finish, configurations=slicing.configurations)
+
+        def scatter(configuration: int, slices: Slices, on_part: ProgressCallback) -> None:
+            is_last = configuration == slicing.configurations - 1
+            dispatch.fill(
+                sink,
+                configuration,
+                positions,
+                setup,
+                slices,
+                self.reuse,
+                finish if is_last else None,
+                on_part,
+            )
+
+        fields = slicing.average(scatter, on_progress, depth_bins=self.settings.depth_bins)
+        described = provenance.describe(
+            self._arguments(),
+            slicing.grid,
+            wavelength=setup.beam.wavelength,
+            atoms=slicing.atom_counts,
+            positions=positions,
+            thickness_angstrom=slicing.thickness_angstrom,
+            slices=slicing.slices,
+            coherent_probes=len(setup.modes),
+            backend=slicing.xp.__name__,
+            warnings=self.warnings,
+            evidence=slicing.accuracy_evidence(),
+        )
+        return Sample(
+            sink.patterns(),
+            fields.densities[-1],
+            fields.projected_potentials[-1],
+            described,
+            density_by_depth=fields.density_by_depth,
+            waves=recorder.waves if recorder else None,
+        )
+
+    def _begin(self, sink: PatternSink) -> None:
+        """Prepares a sink for the patterns. Raises OutOfMemoryError if a batch does not fit."""
+        exposure = self.exposure
+        positions = exposure.positions
+        real = np.dtype(self.settings.simulation.precision)
+        if exposure.averaged_scan:
+            multiple = len(positions)
+        else:
+            multiple = dispatch.batch_multiple(exposure.setup, self.reuse)
+        slicing = self.slicing
+        identity = provenance.fingerprint(
+            self._arguments(), slicing.snapshots, positions, slicing.xp.__name__
+        )
+        shape = (len(positions), *exposure.pattern_shape)
+        batch = sink.begin(shape, real, self.settings.scan_shape, multiple, identity)
+        checks.check_memory(batch, exposure.pattern_shape, real.itemsize)
+
+    def _arguments(self) -> dict[str, object]:
+        """Returns the simulation's description by the names of its arguments."""
+        return provenance.serialise(
+            self.settings, self.slicing.grid, self.slicing.bonding_description
+        )
+
+
+@threadpool_limits.wrap(limits=1, user_api="blas")  # as `SimulationPlan.run`
+def plan_simulation(atoms: Snapshots, settings: SimulationSettings) -> SimulationPlan:
+    """Checks a simulation and makes its choices, without any work.
+
+    Args:
+        atoms: The specimen, as `simulate` takes it.
+
+    Raises:
+        InputError: If it cannot be simulated.
+    """
+    checks.check_depth_bins(settings.depth_bins)
+
+    return _plan_of(plan_slices(atoms, settings))
+
+
+def _plan_of(slicing: Slicing) -> SimulationPlan:
+    """Returns the plan of a specimen that is sliced, with the choices that follow from it."""
+    settings = slicing.settings
+    probes = probe_positions(settings, slicing.grid.extent_angstrom)
+
+    # ---- Optics: coherent probes, the propagator, the detector
+    exposure = expose(
         settings,
         slicing.grid,
-        wavelength=setup.beam.wavelength,
-        atoms=slicing.description,
-        positions=positions,
-        thickness_angstrom=thickness,
-        slices=slicing.slices,
-        coherent_probes=modes,
-        backend=slicing.xp.__name__,
-        warnings=warnings,
+        slicing.slice_thicknesses_angstrom,
+        slicing.thickness_angstrom,
+        probes,
+        slicing.xp,
     )
-    density, projected = fields.densities[-1], fields.projected_potentials[-1]
-    return Sample(sink.patterns(), density, projected, described, density_by_depth=fields.density_by_depth)
+    setup = exposure.setup
+    method = settings.simulation.method
+    engine = setup.implementation.name
+    if settings.waves:
+        check_waves(settings.simulation, has_sink=False)
+        method = "multislice"
+        engine = "plain"
+    interpolation = settings.simulation.interpolation
+    check_interpolation(interpolation, slicing.grid.shape, method)
+    if interpolation > 1:
+        method = "multislice"  # of plane waves, which the interpolated engine adds up
+    reuse = prism.choose(
+        method,
+        slicing.slices,
+        probes.positions,
+        len(setup.modes),
+        exposure.beams,
+        setup.fresnel,
+        setup.binning,
+    )
+
+    # ---- What was chosen, and what is doubtful about it
+    chosen = {
+        "engine": engine,
+        "method": "prism" if reuse or interpolation > 1 else "multislice",
+    }
+    texts = checks.warning_texts(
+        slicing.grid,
+        setup.beam,
+        slicing.thickness_angstrom,
+        slicing.equal_slices_angstrom,
+        settings.detector,
+        probes.positions,
+    )
+    if interpolation > 1:
+        doubt = window_doubt(slicing.grid, setup.beam, slicing.thickness_angstrom, interpolation)
+        texts += [doubt] if doubt else []
+    if settings.simulation.propagator == "paraxial":
+        texts += checks.paraxial_doubts(
+            setup.beam.wavelength,
+            slicing.thickness_angstrom,
+            requirement_of(settings, slicing.grid.extent_angstrom).reach_mrad,
+        )
+    inaccuracy = slicing.inaccuracy()
+    if inaccuracy:
+        texts.append(inaccuracy)
+    return SimulationPlan(
+        settings=replace(
+            slicing.settings,
+            simulation=settings.simulation.model_copy(update=chosen),
+            scan_shape=probes.scan_shape,
+        ),
+        slicing=slicing,
+        exposure=exposure,
+        reuse=reuse,
+        warnings=(*slicing.warnings, *texts),
+    )

@@ -1,4 +1,5 @@
-"""Checks the built documentation: every link within the site leads to a file that is there and to an anchor in it.
+"""Checks the built documentation: every link within the site leads to a file that is there and to
+an anchor in it.
 
 python scripts/check_site.py docs/_build
 """

@@ -32,8 +32,14 @@ NODES=${NODES:-${SLURM_JOB_NUM_NODES:?outside of Slurm, set NODES}}
 MPI=${MPI:-pmix} # `srun --mpi=list` says what there is
 ENVIRONMENT=${ENVIRONMENT:-environment.tar.zst} # unpacked onto each node's disk
 PYTHON=${PYTHON:-} # or, instead of it, a Python that all nodes see
+ENGINE=${ENGINE:-horovod} # or jax, which needs neither MPI nor Horovod
 PREFLIGHT=${PREFLIGHT---gpu} # what the preflight demands; empty: no GPU
 RANKS=$((NODES * RANKS_PER_NODE))
+case $ENGINE in
+    horovod) ;;
+    jax) MPI=none && export KERAS_BACKEND=jax ;;
+    *) echo "error: ENGINE is $ENGINE: set it to horovod or jax" >&2 && exit 2 ;;
+esac
 CORES=$((${SLURM_CPUS_ON_NODE:-$(nproc)} / RANKS_PER_NODE))
 
 # A simulation uses the one GPU that it sees. A training rank sees all of its node, as NCCL goes over NVLink only

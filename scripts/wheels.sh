@@ -25,3 +25,10 @@ uv export --locked --no-default-groups --extra reconstruct --no-emit-project --f
     uv run --no-sync python scripts/packaging/recipes.py dist
 uv tool run --from twine==7.0.0 twine check --strict dist/*.whl dist/*.tar.gz
 uv tool run --from cffconvert==2.0.0 cffconvert --validate >/dev/null
+
+# pip refuses several wheels of one name: that of this machine, or the one in pure Python.
+wheels=(dist/namsa-*-manylinux*_"$(uname -m)".whl dist/namsa-*-none-any.whl)
+for wheel in "${wheels[@]}"; do
+    [ -e "$wheel" ] && break
+done
+printf "Install it with:\n    pip install '%s[reconstruct]'\n" "$PWD/$wheel"

@@ -1,4 +1,6 @@
-"""Without what only Linux has, or Windows lacks: all is imported, a crystal is simulated, written, locked and read."""
+"""Without what only Linux has, or Windows lacks: all is imported, a crystal is simulated, written,
+locked and read.
+"""
 
 import os
 import subprocess
@@ -10,7 +12,8 @@ from paths import DATA, ROOT
 
 MODULES = ("fcntl", "resource", "grp", "pwd", "termios")
 CALLS = {
-    "os": "memfd_create posix_fallocate posix_fadvise pread pwrite preadv pwritev sched_getaffinity sched_setaffinity "
+    "os": "memfd_create posix_fallocate posix_fadvise pread pwrite preadv pwritev "
+    "sched_getaffinity sched_setaffinity "
     "sysconf uname getuid geteuid mkfifo O_NOFOLLOW O_NONBLOCK O_NOCTTY O_DIRECTORY O_CLOEXEC fork",
     "select": "poll epoll",
     "signal": "SIGUSR1 SIGUSR2 SIGXCPU SIGALRM SIGHUP SIGPIPE setitimer",
@@ -39,7 +42,7 @@ for module, names in {calls!r}.items():
 sys.modules |= dict.fromkeys({modules!r})
 sys.path.insert(0, {shadows!r})  # this is what processes of HDF5 get
 sys.modules["msvcrt"] = importlib.import_module("fake_msvcrt")
-"""
+"""  # noqa: E501
 
 
 def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -55,8 +58,11 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
         (shadows / f"{name}.py").write_text("raise ImportError(f'there is no {__name__} here')\n")
     (shadows / "fake_msvcrt.py").write_text(_MSVCRT)
     start = _START.format(calls=CALLS, modules=MODULES, shadows=str(shadows))
-    line, environment = [sys.executable, "-c", start + code], {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(line, capture_output=True, text=True, cwd=folder, env=os.environ | environment, check=False)
+    line = [sys.executable, "-c", start + code]
+    environment = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(
+        line, capture_output=True, text=True, cwd=folder, env=os.environ | environment, check=False
+    )
 
 
 PROGRAM = f"""
@@ -72,10 +78,10 @@ for found in pkgutil.walk_packages(namsa.__path__, "namsa."):
         importlib.import_module(found.name)
 
 from namsa.cli.parser import main
-from namsa.errors import InputError
-from namsa.launcher import bind_to_share
-from namsa.locks import exclusive
-from namsa.memory import available_memory_bytes
+from namsa.base.errors import InputError
+from namsa.base.launcher import bind_to_share
+from namsa.base.locks import exclusive
+from namsa.base.memory import available_memory_bytes
 from namsa.physics.backend import available_cores
 
 assert not {{"fcntl", "resource"}} & {{name for name, module in sys.modules.items() if hasattr(module, "flock")}}
@@ -100,7 +106,7 @@ try:
         raise AssertionError
 except InputError as error:
     print("refused:", error)
-"""
+"""  # noqa: E501
 
 TRAIN = """
 import pkgutil
@@ -121,7 +127,7 @@ patterns = np.random.default_rng(1).random((26, 24, 33, 33), np.float32)
 result = train.reconstruct(patterns, "200kv-20mrad-fast", calibration, beam_intensity=500.0)
 assert train.measure.performance.peak_memory_mib() > 10
 print("density", result.density.shape)
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,12 @@
-"""The layers of the packages: a module imports only from its own layer's package or from the layers below it.
+"""The layers of the packages: a module imports only from its own layer's package or from the layers
+below it.
 
 The lists document the structure; a package or module that is in none of them fails the test.
 """
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import get_args
@@ -18,18 +20,15 @@ from train.tasks.sections import TaskSections
 # From the ground up. Those of one line do not know each other.
 LAYERS = {
     "namsa": (
-        ("errors", "text", "version", "arrays", "installation"),
-        ("files", "memory", "names", "provenance_values"),
-        ("locks", "json_files", "numpy_files", "pixels", "sample"),
-        ("config", "launcher"),
+        ("base",),
+        ("config",),
         ("crystals", "physics"),
-        ("io", "checks", "provenance", "figures"),
-        ("sample", "scan"),
-        ("sample_file",),
+        ("io", "figures"),
+        ("samples", "setup"),
         ("engines",),
-        ("slicing",),
-        ("exposure",),
-        ("simulation", "scattering", "pacbed"),
+        ("sampling",),
+        ("simulation", "scattered_samples", "pacbed"),
+        ("scattering", "tilted_beams"),
         ("convergence",),
         ("dataset",),
         ("inverse", "inspection"),
@@ -40,7 +39,7 @@ LAYERS = {
     "fcdensenet": (
         ("config", "split"),
         ("blocks", "fused", "philox"),
-        ("keras_layers",),
+        ("divided_convolution", "keras_layers"),
         ("divided_layers",),
         ("build",),
         ("count",),
@@ -60,9 +59,10 @@ LAYERS = {
         ("reports",),
         ("tasks",),
         ("staging", "scaling", "apply", "profiling"),
+        ("tasks.card",),
         ("strategies",),
         tuple(f"tasks.{task}" for task in TASKS),
-        ("integrations",),
+        ("integrations", "pack"),
         ("phases",),
         ("main",),
         ("recipe",),
@@ -70,27 +70,36 @@ LAYERS = {
         ("__init__", "__main__"),
     ),
 }
-BELOW = {"namsa": (), "fcdensenet": (), "train": ("namsa", "fcdensenet")}  # the packages that a package stands on
+BELOW = {
+    "namsa": (),
+    "fcdensenet": (),
+    "train": ("namsa", "fcdensenet"),
+}  # the packages that a package stands on
 
 
-# All that may import them, modules or the beginnings of their names: numbers are written in `keras.ops`, and these are
-# their executions, which are imported in the process of their backend alone.
+# All that may import them, modules or the beginnings of their names: numbers are written in
+# `keras.ops`, and these are their executions, which are imported in the process of their backend
+# alone.
 EXECUTIONS = {
     "tensorflow": (
         "fcdensenet.fused",
         "train.execution.tensorflow",
-        "train.measure.trace",
+        "train.profiling.trace",
         "train.optimization.fused",
         "train.optimization.gradients",
         "train.optimization.tensorflow_step",
         "train.profiling.profile",
         "train.ranks.exchange",
-        "train.ranks.reduction",
+        "train.ranks.buffers",
+        "train.ranks.horovod",
         "train.strategies.division.parts.",
         "train.strategies.exchange.",
     ),
-    "horovod": ("train.ranks.reduction",),
-    "jax": ("fcdensenet.philox", "train.execution.jax", "train.optimization.jax_step"),
+    "horovod": ("train.ranks.horovod",),
+    "jax": (
+        *("fcdensenet.philox", "train.execution.jax", "train.optimization.jax_step"),
+        "train.ranks.jax_processes",
+    ),
 }
 
 
@@ -100,9 +109,13 @@ def modules() -> dict[str, Path]:
 
 
 def absolute(path: Path, node: ast.ImportFrom) -> str:
-    """The module that `node` imports from. `train`, whose folder has another name in a wheel, names itself nowhere."""
+    """The module that `node` imports from. `train`, whose folder has another name in a wheel, names
+    itself nowhere.
+    """
     package = path.relative_to(ROOT).parent.parts
-    within_train = package[0] == "train" and (node.level > 0 or str(node.module).split(".")[0] == "train")
+    within_train = package[0] == "train" and (
+        node.level > 0 or str(node.module).split(".")[0] == "train"
+    )
     assert (node.level > 0) == within_train, (
         f"{path}:{node.lineno}: imports are relative within train, absolute elsewhere"
     )
@@ -111,35 +124,55 @@ def absolute(path: Path, node: ast.ImportFrom) -> str:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Names of modules of the three packages that `path` imports, at its top or inside a function."""
+    """Names of modules of the three packages that `path` imports, at its top or inside a
+    function.
+    """
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             named = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             module = absolute(path, node)
             whole = f"{module}."
-            named = [whole + alias.name if whole + alias.name in KNOWN else module for alias in node.names]
+            named = [
+                whole + alias.name if whole + alias.name in KNOWN else module
+                for alias in node.names
+            ]
         else:
             continue
-        yield from (name if name in KNOWN else f"{name}.__init__" for name in named if name.split(".")[0] in LAYERS)
+        yield from (
+            name if name in KNOWN else f"{name}.__init__"
+            for name in named
+            if name.split(".")[0] in LAYERS
+        )
+
+
+@cache
+def imports_of_all() -> dict[str, list[str]]:
+    """What each module imports. Read once, by the worker that runs these tests, in seconds."""
+    return {name: sorted(set(imports(path))) for name, path in KNOWN.items()}
 
 
 KNOWN = modules()
-IMPORTS = {name: sorted(set(imports(path))) for name, path in KNOWN.items()}
 FLOOR = {
-    (package, name): floor for package, layers in LAYERS.items() for floor, names in enumerate(layers) for name in names
+    (package, name): floor
+    for package, layers in LAYERS.items()
+    for floor, names in enumerate(layers)
+    for name in names
 }
 
 
 def part(module: str) -> tuple[str, str]:
     """The package and its sub-package, or module beside the sub-packages, that a module belongs to.
 
-    Each task is a part of its own. The configuration contains the tasks' sections, which are therefore below it.
+    Each task is a part of its own. The configuration contains the tasks' sections, which are
+    therefore below it.
     """
     package, name, *rest = module.split(".")
     if (package, name) == ("train", "tasks"):
         if rest[-1] in ("registry", "sections", "section"):
             return package, "tasks by name"
+        if rest == ["card"]:
+            return package, "tasks.card"
         if len(rest) > 1:
             return package, f"tasks.{rest[0]}"
     return package, name
@@ -149,10 +182,11 @@ def part(module: str) -> tuple[str, str]:
 def test_a_module_imports_from_its_own_part_and_from_layers_below(module):
     package, own = part(module)
     upward = []
-    for imported in IMPORTS[module]:
+    for imported in imports_of_all()[module]:
         other = part(imported)
         if other[0] != package:
-            allowed = other[0] in BELOW[package] or own == "__main__"  # a program may use the whole distribution
+            # a program may use the whole distribution
+            allowed = other[0] in BELOW[package] or own == "__main__"
         else:
             allowed = other[1] == own or FLOOR[other] < FLOOR[package, own]
         if not allowed:
@@ -162,7 +196,7 @@ def test_a_module_imports_from_its_own_part_and_from_layers_below(module):
 
 def test_a_strategy_is_imported_by_its_own_modules_alone():
     """The registry imports those that a configuration names, by their names."""
-    for module, names in IMPORTS.items():
+    for module, names in imports_of_all().items():
         for imported in names:
             *seam, kind, _ = imported.split(".")
             if seam[:2] == ["train", "strategies"] and len(seam) == 3:
@@ -174,7 +208,11 @@ def test_a_strategy_is_imported_by_its_own_modules_alone():
 def test_no_module_imports_an_integration():
     """They are for other programs, which import them."""
     own = "train.integrations."
-    assert not {name for name, found in IMPORTS.items() if not name.startswith(own) and any(own in f for f in found)}
+    assert not {
+        name
+        for name, found in imports_of_all().items()
+        if not name.startswith(own) and any(own in f for f in found)
+    }
 
 
 def test_a_task_is_a_folder_that_its_registry_alone_imports():
@@ -184,15 +222,22 @@ def test_a_task_is_a_folder_that_its_registry_alone_imports():
     inside = tuple(f"train.tasks.{task}." for task in TASKS)
     importers = {
         module
-        for module, imported in IMPORTS.items()
-        if not module.startswith((*inside, "train.integrations."))  # which have networks of the density alone
+        for module, imported in imports_of_all().items()
+        if not module.startswith(
+            (*inside, "train.integrations.")
+        )  # which have networks of the density alone
         and any(name.startswith(inside) for name in imported)
     }
     assert importers == {"train.tasks.sections"}
 
 
 def test_no_import_is_circular():
-    order = TopologicalSorter({name: {other for other in found if other != name} for name, found in IMPORTS.items()})
+    order = TopologicalSorter(
+        {
+            name: {other for other in found if other != name}
+            for name, found in imports_of_all().items()
+        }
+    )
     order.prepare()  # raises CycleError, which names the modules
 
 
@@ -206,5 +251,9 @@ def test_executions_alone_import_tensorflow_horovod_or_jax():
             for library in {name.split(".")[0] for name in names} & set(EXECUTIONS):
                 importers[library].add(module)
     for library, allowed in EXECUTIONS.items():
-        assert not {module for module in importers[library] if not module.startswith(allowed)}, library
-        assert all(any(module.startswith(name) for module in importers[library]) for name in allowed), library
+        assert not {module for module in importers[library] if not module.startswith(allowed)}, (
+            library
+        )
+        assert all(
+            any(module.startswith(name) for module in importers[library]) for name in allowed
+        ), library

@@ -1,5 +1,6 @@
 """What an installed wheel is, beside a checkout: the package `train` by another name."""
 
+import importlib
 import json
 import os
 import re
@@ -19,8 +20,14 @@ import train
 def installed(tmp_path_factory):
     """A folder that holds `namsa_train` and no `train`, as that of a wheel's installation."""
     folder = tmp_path_factory.mktemp("installed")
-    for package, name in (("namsa", "namsa"), ("fcdensenet", "fcdensenet"), ("train", "namsa_train")):
-        shutil.copytree(ROOT / package, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.npz"))
+    for package, name in (
+        ("namsa", "namsa"),
+        ("fcdensenet", "fcdensenet"),
+        ("train", "namsa_train"),
+    ):
+        shutil.copytree(
+            ROOT / package, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.npz")
+        )
     shutil.copytree(ROOT / "configs", folder / "namsa" / "cli" / "starter" / "configs")
     return folder
 
@@ -28,13 +35,17 @@ def installed(tmp_path_factory):
 def run(folder, *arguments):
     command = [sys.executable, *arguments]
     environment = os.environ | {"PYTHONPATH": str(folder)}
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, env=environment
+    )
 
 
 @pytest.mark.slow  # TensorFlow is imported
 def test_under_the_installed_name_no_module_imports_train(installed):
     """Every module is imported where a `train` would be another package."""
-    (installed / "train.py").write_text("raise ImportError('the package of another project')\n", encoding="utf-8")
+    (installed / "train.py").write_text(
+        "raise ImportError('the package of another project')\n", encoding="utf-8"
+    )
     code = (
         "import pkgutil, importlib, namsa_train\n"
         "for found in pkgutil.walk_packages(namsa_train.__path__, 'namsa_train.'):\n"
@@ -78,7 +89,9 @@ def test_help_and_messages_name_the_installed_package(installed, tmp_path):
 def test_a_new_folder_has_the_configurations_that_help_names(installed, tmp_path):
     assert run(installed, "-m", "namsa", "init", str(tmp_path / "new")).returncode == 0
     configs = tmp_path / "new" / "configs"
-    assert {file.name for file in configs.iterdir()} == {file.name for file in (ROOT / "configs").iterdir()}
+    assert {file.name for file in configs.iterdir()} == {
+        file.name for file in (ROOT / "configs").iterdir()
+    }
     (command,) = re.findall("-np 2 (.*)", (configs / "quickstart.yaml").read_text(encoding="utf-8"))
     assert command == "namsa-train configs/quickstart.yaml"
 
@@ -89,3 +102,11 @@ def test_a_checkout_has_the_installed_name_too():
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.startswith("namsa ")
     assert Path(train.__file__).is_relative_to(ROOT)
+
+
+def test_a_module_by_the_installed_name_is_no_second_copy():
+    ours = importlib.import_module("namsa_train.input.imperfections")
+    assert ours is importlib.import_module("train.input.imperfections")
+    assert ours.__spec__.name == "train.input.imperfections"
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("namsa_train.nothing")

@@ -7,13 +7,13 @@
     result.save("density.h5")
     result.show("density.png")
 
-The public names are those of `__init__.pyi`. Each is imported when it is first used: `import train` does not import
-TensorFlow.
+The public names are those of `__init__.pyi`. Each is imported when it is first used: `import train`
+does not import TensorFlow.
 """
 
 import lazy_loader
 
-from namsa.version import __version__ as __version__
+from namsa.base.version import __version__ as __version__
 
 from .execution import backend, quiet
 

@@ -11,14 +11,14 @@ from .tasks.reporting import read_results
 def evaluate(run_dir: str | Path) -> Mapping[str, Any]:
     """Evaluates the newest checkpoint of a run on held-out materials.
 
-    Writes `evaluation.json`, `report.html` and, of densities, `predictions.npz` in the run directory, as
-    `python -m train evaluate RUN_DIR` does.
+    Writes `evaluation.json`, `report.html` and, of densities, `predictions.npz` in the run
+    directory, as `python -m train evaluate RUN_DIR` does.
 
     Args:
         run_dir: Run directory, with its dataset at hand.
 
     Returns:
-        Contents of `evaluation.json`: of densities a `train.reports.results.Evaluation`.
+        Contents of `evaluation.json`: of densities a `train.tasks.density.results.Evaluation`.
 
     Raises:
         InputError: If the run has no valid configuration.

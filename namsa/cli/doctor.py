@@ -1,7 +1,7 @@
 """What this machine has, and the command that installs what it lacks.
 
-TensorFlow, JAX, Horovod and CuPy are imported in processes of their own. They may be missing or crash, and to load them
-here would start devices that a later computation sets up itself.
+TensorFlow, JAX, Horovod and CuPy are imported in processes of their own. They may be missing or
+crash, and to load them here would start devices that a later computation sets up itself.
 """
 
 import importlib
@@ -22,38 +22,50 @@ import psutil
 from rich.markup import escape
 from rich.table import Table
 
+from namsa.base.errors import InputError
+from namsa.base.installation import CHECKOUT, HOROVOD, SYNC, command
+from namsa.base.launcher import rank_and_size
 from namsa.engines import fused
-from namsa.errors import InputError
-from namsa.installation import CHECKOUT, HOROVOD, SYNC, command
-from namsa.launcher import rank_and_size
 from namsa.physics.backend import available_cores
 
-SYNC_GPU = "scripts/uv sync --no-group cpu --extra train --extra gpu" if CHECKOUT else "pip install 'namsa[gpu]'"
-REBUILD = f"scripts/uv cache clean horovod && {SYNC} --reinstall-package horovod" if CHECKOUT else HOROVOD
-REBUILD_GPU = (
-    f"source scripts/horovod_nccl.sh && {SYNC_GPU}, with nvcc of CUDA 12 on PATH"
-    if CHECKOUT
-    else "build it in a checkout, with nvcc of CUDA 12 on PATH: source scripts/horovod_nccl.sh"
+if CHECKOUT:
+    SYNC_GPU = "scripts/uv sync --no-group cpu --extra train --extra gpu"
+else:
+    SYNC_GPU = "pip install 'namsa[gpu]'"
+if CHECKOUT:
+    REBUILD = f"scripts/uv cache clean horovod && {SYNC} --reinstall-package horovod"
+else:
+    REBUILD = HOROVOD
+if CHECKOUT:
+    REBUILD_GPU = f"source scripts/horovod_nccl.sh && {SYNC_GPU}, with nvcc of CUDA 12 on PATH"
+else:
+    REBUILD_GPU = (
+        "build it in a checkout, with nvcc of CUDA 12 on PATH: source scripts/horovod_nccl.sh"
+    )
+SHOW_GPU = (
+    "start each rank with a GPU (jsrun -g 1, srun --gpus-per-task=1), and see what nvidia-smi "
+    "lists there"
 )
-SHOW_GPU = "start each rank with a GPU (jsrun -g 1, srun --gpus-per-task=1), and see what nvidia-smi lists there"
 PROBE_TIMEOUT_S = 120.0
 LIBRARIES = ("numpy", "scipy", "h5py", "lmdb", "ase", "gemmi", "pymatgen", "spglib", "xxhash")
 NETWORK_FILE_SYSTEMS = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "panfs", "cifs", "fuse.sshfs")
 
 _TENSORFLOW = """
 import json, tensorflow as tf, keras
-print(json.dumps({"tensorflow": tf.__version__, "keras": keras.__version__, "cuda": tf.test.is_built_with_cuda(),
+print(json.dumps({"tensorflow": tf.__version__, "keras": keras.__version__,
+    "cuda": tf.test.is_built_with_cuda(),
     "gpus": [tf.config.experimental.get_device_details(g).get("device_name", g.name)
-             for g in tf.config.list_physical_devices("GPU")]}))
+        for g in tf.config.list_physical_devices("GPU")]}))
 """
 _JAX = """
 import json, jax
-print(json.dumps({"version": jax.__version__, "devices": sorted({device.device_kind for device in jax.devices()})}))
+kinds = sorted({device.device_kind for device in jax.devices()})
+print(json.dumps({"version": jax.__version__, "devices": kinds}))
 """
 _HOROVOD = """
 import json, horovod, horovod.tensorflow as hvd
-print(json.dumps({"version": horovod.__version__, "gloo": bool(hvd.gloo_built()), "mpi": bool(hvd.mpi_built()),
-    "nccl": bool(hvd.nccl_built())}))
+print(json.dumps({"version": horovod.__version__, "gloo": bool(hvd.gloo_built()),
+    "mpi": bool(hvd.mpi_built()), "nccl": bool(hvd.nccl_built())}))
 """
 _CUPY = """
 import json, cupy
@@ -75,9 +87,12 @@ class Check:
     ok: bool  # whether it is there
     found: str  # what is there, or the reason why it is not
     remedy: str = ""  # the command that installs it
-    # Whether namsa is at fault without it. What is not needed is a possibility that this machine lacks.
+    # Whether namsa is at fault without it. What is not needed is a possibility that this machine
+    # lacks.
     needed: bool = True
-    devices: tuple[str, ...] = ()  # addresses of the GPUs that were found, the same from every process of the machine
+    devices: tuple[
+        str, ...
+    ] = ()  # addresses of the GPUs that were found, the same from every process of the machine
     memory_gib: float | None = None  # of the GPU with the least
 
 
@@ -112,11 +127,14 @@ class Probe(NamedTuple):
     fault: str = ""
 
 
-def report(directory: Path = Path(), *, gpu: bool = False, timeout_s: float = PROBE_TIMEOUT_S) -> Report:
+def report(
+    directory: Path = Path(), *, gpu: bool = False, timeout_s: float = PROBE_TIMEOUT_S
+) -> Report:
     """Checks this machine. Whatever is missing or broken is reported, never raised.
 
     Args:
-        gpu: Whether a job on GPUs needs this machine: CuPy, a GPU for TensorFlow, and NCCL in Horovod.
+        gpu: Whether a job on GPUs needs this machine: CuPy, a GPU for TensorFlow, and NCCL in
+            Horovod.
         timeout_s: Time for TensorFlow, JAX, Horovod and CuPy to be imported.
     """
     several = _several_ranks()  # which JAX does not serve
@@ -126,7 +144,10 @@ def report(directory: Path = Path(), *, gpu: bool = False, timeout_s: float = PR
     return Report(
         (
             *_machine(),
-            *(_disk(name, path) for name, path in (("data", directory), ("temporary", Path(tempfile.gettempdir())))),
+            *(
+                _disk(name, path)
+                for name, path in (("data", directory), ("temporary", Path(tempfile.gettempdir())))
+            ),
             *map(_library, LIBRARIES),
             _engine(),
             _cupy(cupy, gpu),
@@ -146,26 +167,35 @@ def table(report: Report) -> Table:
         if check.group != group:
             group = check.group
             lines.add_row("", f"[bold]{group}[/]")
-        mark = "[green]ok[/]" if check.ok else "[red]missing[/]" if check.needed else "[yellow]none[/]"
+        mark = (
+            "[green]ok[/]" if check.ok else "[red]missing[/]" if check.needed else "[yellow]none[/]"
+        )
         lines.add_row(mark, check.name, escape(check.found))
     return lines
 
 
 def remedies(report: Report) -> str:
-    """Returns a line for each thing that is not there: its name and the command that installs it."""
-    return "\n".join(f"{check.name}: {check.remedy}" for check in report.checks if not check.ok and check.remedy)
+    """Returns a line for each thing that is not there: its name and the command that installs
+    it.
+    """
+    return "\n".join(
+        f"{check.name}: {check.remedy}" for check in report.checks if not check.ok and check.remedy
+    )
 
 
 def _machine() -> list[Check]:
     version = sys.version_info
-    cores, memory = available_cores(), psutil.virtual_memory().total / 2**30
+    cores = available_cores()
+    memory = psutil.virtual_memory().total / 2**30
     return [
         Check(
             "machine",
             "Python",
             (3, 11) <= version < (3, 15),
             f"{platform.python_version()} ({sys.executable})",
-            "scripts/uv python pin 3.11, then " + SYNC if CHECKOUT else "an environment of Python 3.11 to 3.14",
+            "scripts/uv python pin 3.11, then " + SYNC
+            if CHECKOUT
+            else "an environment of Python 3.11 to 3.14",
         ),
         Check("machine", "cores", True, f"{cores} usable of {os.cpu_count()}"),
         Check("machine", "memory", True, f"{memory:.1f} GiB"),
@@ -177,18 +207,37 @@ def _disk(name: str, path: Path) -> Check:
         free = shutil.disk_usage(path).free
         kind = _file_system(path.resolve())
     except OSError as error:
-        return Check("machine", f"{name} disk", False, f"{path}: {error.strerror}", f"mkdir -p {path}", needed=False)
-    shared = ", shared: keep datasets on a node's own disk" if kind.startswith(NETWORK_FILE_SYSTEMS) else ""
-    return Check("machine", f"{name} disk", True, f"{path.resolve()}: {free / 2**30:.1f} GiB free, {kind}{shared}")
+        return Check(
+            "machine",
+            f"{name} disk",
+            False,
+            f"{path}: {error.strerror}",
+            f"mkdir -p {path}",
+            needed=False,
+        )
+    if kind.startswith(NETWORK_FILE_SYSTEMS):
+        shared = ", shared: keep datasets on a node's own disk"
+    else:
+        shared = ""
+    return Check(
+        "machine",
+        f"{name} disk",
+        True,
+        f"{path.resolve()}: {free / 2**30:.1f} GiB free, {kind}{shared}",
+    )
 
 
 def _file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """Returns the type of the file system of `path`: that of the deepest mount above it, of equal ones the latest."""
+    """Returns the type of the file system of `path`: that of the deepest mount above it, of equal
+    ones the latest.
+    """
     if not mounts.exists():
         return "unknown"
     holding = [
         (len(Path(point).parts), order, kind)
-        for order, (_, point, kind, *_) in enumerate(line.split() for line in mounts.read_text().splitlines())
+        for order, (_, point, kind, *_) in enumerate(
+            line.split() for line in mounts.read_text().splitlines()
+        )
         if path.is_relative_to(point.replace("\\040", " "))
     ]
     return max(holding)[2] if holding else "unknown"
@@ -204,21 +253,31 @@ def _library(name: str) -> Check:
 
 def _engine() -> Check:
     remedy = "with a C compiler on PATH: scripts/uv sync --reinstall-package namsa"
-    remedy = remedy if CHECKOUT else "a wheel for Linux, or with a C compiler on PATH: pip install from the source"
-    found = f"fused, with vectors of {fused.vector_bytes()} bytes" if fused.available() else "plain, on SciPy's FFT"
+    if not CHECKOUT:
+        remedy = "a wheel for Linux, or with a C compiler on PATH: pip install from the source"
+    if fused.available():
+        found = f"fused, with vectors of {fused.vector_bytes()} bytes"
+    else:
+        found = "plain, on SciPy's FFT"
     return Check("simulation", "compiled engine", fused.available(), found, remedy, needed=False)
 
 
 def _cupy(probed: Probe, gpu: bool) -> Check:
     found = probed.answer
     if found is None:
-        remedy = SHOW_GPU if "cudaError" in probed.fault else SYNC_GPU  # installed, and without a driver or a device
+        # installed, and without a driver or a device
+        remedy = SHOW_GPU if "cudaError" in probed.fault else SYNC_GPU
         return Check("simulation", "CuPy", False, probed.fault, remedy, needed=gpu)
-    devices = ", ".join(f"{device['name']} {device['memory_gib']} GiB" for device in found["devices"]) or "no device"
+    devices = (
+        ", ".join(f"{device['name']} {device['memory_gib']} GiB" for device in found["devices"])
+        or "no device"
+    )
     usable = bool(found["devices"])
     buses = tuple(device["bus"] for device in found["devices"])
     least = min((device["memory_gib"] for device in found["devices"]), default=None)
-    return Check("simulation", "CuPy", usable, f"{found['version']}: {devices}", SHOW_GPU, gpu, buses, least)
+    return Check(
+        "simulation", "CuPy", usable, f"{found['version']}: {devices}", SHOW_GPU, gpu, buses, least
+    )
 
 
 def _tensorflow(probed: Probe, gpu: bool, needed: bool) -> list[Check]:
@@ -230,7 +289,14 @@ def _tensorflow(probed: Probe, gpu: bool, needed: bool) -> list[Check]:
     return [
         Check("training", "TensorFlow", True, found["tensorflow"]),
         Check("training", "Keras", True, found["keras"]),
-        Check("training", "GPUs", bool(found["gpus"]), gpus, SHOW_GPU if found["cuda"] else SYNC_GPU, needed=gpu),
+        Check(
+            "training",
+            "GPUs",
+            bool(found["gpus"]),
+            gpus,
+            SHOW_GPU if found["cuda"] else SYNC_GPU,
+            needed=gpu,
+        ),
     ]
 
 

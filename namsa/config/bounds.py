@@ -1,18 +1,23 @@
-"""Ranges of the quantities in a configuration: what microscopes, crystals and computers reach, with a wide margin.
+"""Ranges of the quantities in a configuration: what microscopes, crystals and computers reach, with
+a wide margin.
 
-A range refuses absurd values before they overflow, divide by zero, or fill the memory on the way to an error. Values
-within the ranges whose product is too large for a machine are refused by its estimate of memory.
+A range refuses absurd values before they overflow, divide by zero, or fill the memory on the way to
+an error. Values within the ranges whose product is too large for a machine are refused by its
+estimate of memory.
 """
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
 # The least and the largest value of each quantity of an experiment, in the unit of its name.
 RANGES = {
     "energy_ev": (10e3, 1e6),
-    "semiangle_mrad": (0.0, 200.0),  # 0: parallel illumination; the paraxial optics ends before 200 mrad
+    "semiangle_mrad": (
+        0.0,
+        200.0,
+    ),  # 0: parallel illumination; the paraxial optics ends before 200 mrad
     "beam_tilt_mrad": (-200.0, 200.0),
     "source_size_angstrom": (0.0, 1e3),
     "focal_spread_angstrom": (0.0, 1e5),
@@ -25,6 +30,7 @@ RANGES = {
 }
 MOST_THERMAL_CONFIGURATIONS = 10_000
 DEFAULT_ACCURACY = 0.01  # relative error of patterns
+DEFAULT_REACH_MRAD = 100.0  # of patterns without a detector, that the accuracy is for
 LARGEST_SEED = 2**63 - 1
 
 
@@ -38,6 +44,13 @@ def _ordered(limits: tuple[float, float]) -> tuple[float, float]:
     if limits[0] > limits[1]:
         raise ValueError(f"give [least, most], not {list(limits)}")
     return limits
+
+
+def _square(value: Any) -> Any:
+    """Returns one number as a pair: a square step, shape or cell."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return [value, value]
+    return value
 
 
 Value = TypeVar("Value")
@@ -54,10 +67,13 @@ Position = Annotated[float, within("positions_angstrom")]
 DepthBins = Annotated[int, within("depth_bins")]
 LARGEST_EXTENT = 2**15
 Extent = Annotated[int, Field(ge=1, le=LARGEST_EXTENT)]  # pixels or positions along one axis
-Shape = tuple[Extent, Extent]
+SQUARE = BeforeValidator(_square)  # one number stands for a pair (y, x)
+Shape = Annotated[tuple[Extent, Extent], SQUARE]
 Lateral = Annotated[float, Field(ge=1e-3, le=1e4)]  # Å
 Thickness = Annotated[float, Field(ge=1e-3, le=1e5)]  # Å
 Step = Annotated[float, Field(ge=1e-4, le=1e4)]  # Å
+Steps = Annotated[tuple[Step, Step], SQUARE]
+Laterals = Annotated[tuple[Lateral, Lateral], SQUARE]
 Dose = Annotated[float, Field(ge=1e-6, le=1e12)]  # electrons per pattern, or per Å²
 Index = Annotated[int, Field(ge=-1000, le=1000)]  # of a direction [uvw]
 Word = Annotated[str, Field(min_length=1, max_length=200)]  # a name, a formula, an identifier

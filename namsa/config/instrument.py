@@ -1,4 +1,6 @@
-"""Sections of a configuration that describe a measurement: specimen, microscope, scan, simulation, detector, target."""
+"""Sections of a configuration that describe a measurement: specimen, microscope, scan, simulation,
+detector, target.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -6,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from namsa.config.aberrations import aberration_fault
+from namsa.config.aberrations import aberration_problem
 from namsa.config.bounds import (
     DEFAULT_ACCURACY,
     MOST_THERMAL_CONFIGURATIONS,
@@ -17,13 +19,13 @@ from namsa.config.bounds import (
     Extent,
     FocalSpread,
     Index,
-    Lateral,
+    Laterals,
     Position,
     Semiangle,
     Shape,
     SliceThickness,
     SourceSize,
-    Step,
+    Steps,
     Thickness,
     Tilt,
 )
@@ -40,16 +42,19 @@ class FrozenPhonons(Section):
 
     rms_angstrom: Displacement | dict[str, Displacement] | Literal["cif"] | None = Field(
         None,
-        description="root mean square displacement u = √U_iso along one axis, Å: one number, or one for each element; "
-        "'cif' takes each site's own from the U or B in the crystal's CIF",
+        description="root mean square displacement u = √U_iso along one axis, Å: one number, or "
+        "one for each element; 'cif' takes each site's own from the U or B in the "
+        "crystal's CIF",
     )
     b_factor_angstrom2: BFactor | dict[str, BFactor] | None = Field(
         None, description="Debye–Waller factor B = 8π²u², Å², in place of rms_angstrom"
     )
-    configurations: Annotated[int, Field(ge=1, le=MOST_THERMAL_CONFIGURATIONS)] | Literal["auto"] = Field(
+    configurations: (
+        Annotated[int, Field(ge=1, le=MOST_THERMAL_CONFIGURATIONS)] | Literal["auto"]
+    ) = Field(
         1,
-        description="number of configurations of the atoms whose patterns are averaged, or 'auto': as many as accuracy "
-        "needs",
+        description="number of configurations of the atoms whose patterns are averaged, or 'auto': "
+        "as many as accuracy needs",
     )
 
     @model_validator(mode="after")
@@ -59,7 +64,8 @@ class FrozenPhonons(Section):
         return self
 
     def displacement_angstrom(self) -> float | dict[str, float] | Literal["cif"]:
-        """Returns the root mean square displacement along one axis, Å, from either of the two settings.
+        """Returns the root mean square displacement along one axis, Å, from either of the two
+        settings.
 
         "cif" stands for that of each site in the crystal's CIF.
         """
@@ -94,7 +100,9 @@ KINDS: tuple[Kind, ...] = get_args(Kind)  # of specimens: what is made of a crys
 
 
 class Specimen(Section):
-    """The orthogonal supercells that are made from each crystal: one for every zone axis and every thickness."""
+    """The orthogonal supercells that are made from each crystal: one for every zone axis and every
+    thickness.
+    """
 
     zone_axes: tuple[tuple[Index, Index, Index], ...] = Field(
         ((0, 0, 1),),
@@ -106,8 +114,8 @@ class Specimen(Section):
         None,
         ge=1,
         le=20,
-        description="number of zone axes per crystal, in place of zone_axes: those with the smallest indices that no "
-        "symmetry of the crystal relates",
+        description="number of zone axes per crystal, in place of zone_axes: those with the "
+        "smallest indices that no symmetry of the crystal relates",
     )
     thickness_angstrom: tuple[Thickness, ...] = Field(
         (20.0,),
@@ -115,29 +123,40 @@ class Specimen(Section):
         max_length=1000,
         description="thicknesses along the beam, Å, rounded to whole periods of the crystal",
     )
-    lateral_angstrom: tuple[Lateral, Lateral] = Field((16.0, 16.0), description="smallest extent (y, x), Å")
+    lateral_angstrom: Laterals = Field((16.0, 16.0), description="smallest extent (y, x), Å")
     max_strain: float = Field(
         0.02, ge=0, le=0.2, description="largest strain that making the cell orthogonal may cause"
     )
-    per_zone_axis: int = Field(1, ge=1, le=1000, description="number of specimens per material and zone axis")
+    per_zone_axis: int = Field(
+        1, ge=1, le=1000, description="number of specimens per material and zone axis"
+    )
     kinds: dict[Kind, Annotated[float, Field(gt=0, le=1e6)]] | None = Field(
         None,
         min_length=1,
-        description="shares by which each specimen draws what is made of the crystal: " + ", ".join(KINDS) + "; none: "
+        description="shares by which each specimen draws what is made of the crystal: "
+        + ", ".join(KINDS)
+        + "; none: "
         "crystals only",
     )
     max_atoms: int = Field(
-        200_000, ge=1, le=10**9, description="largest number of atoms; a larger supercell is an error"
+        200_000,
+        ge=1,
+        le=10**9,
+        description="largest number of atoms; a larger supercell is an error",
     )
-    frozen_phonons: FrozenPhonons | None = Field(None, description="thermal displacements of the atoms")
-    plasmons: Plasmons | None = Field(None, description="inelastic scattering by plasmons; none: elastic patterns")
+    frozen_phonons: FrozenPhonons | None = Field(
+        None, description="thermal displacements of the atoms"
+    )
+    plasmons: Plasmons | None = Field(
+        None, description="inelastic scattering by plasmons; none: elastic patterns"
+    )
     random_occupations: int | None = Field(
         None,
         ge=1,
         le=10_000,
-        description="number of snapshots in which each mixed or partly occupied site holds one atom or none, drawn by "
-        "the occupancies; their patterns are averaged; none: the virtual crystal, whose sites scatter as the mean of "
-        "their atoms",
+        description="number of snapshots in which each mixed or partly occupied site holds one "
+        "atom or none, drawn by the occupancies; their patterns are averaged; none: "
+        "the virtual crystal, whose sites scatter as the mean of their atoms",
     )
 
 
@@ -149,26 +168,38 @@ class Microscope(Section):
         "spherical": "give aberrations.C30 in Å: 1 mm is 1e7 Å",
         "astigmatism": "give aberrations.C12 in Å, and phi12 in rad",
     }
-    preset: Literal["corrected-80kv", "corrected-200kv", "corrected-300kv", "uncorrected-200kv"] | None = Field(
+    preset: (
+        Literal["corrected-80kv", "corrected-200kv", "corrected-300kv", "uncorrected-200kv"] | None
+    ) = Field(
         None,
         exclude=True,
-        description="energy, semiangle and aberrations of a kind of microscope; other keys override it",
+        description="energy, semiangle and aberrations of a kind of microscope; other keys "
+        "override it",
     )
     energy_ev: Energy = Field(200e3, description="electron energy, 10 keV to 1 MeV, in eV")
     semiangle_mrad: Semiangle = Field(
         20.0,
-        description="convergence semiangle, mrad; below one pixel of the reciprocal grid, as 0, the illumination is "
-        "parallel",
+        description="convergence semiangle, mrad; below one pixel of the reciprocal grid, as 0, "
+        "the illumination is parallel",
     )
     aberrations: dict[str, float] = Field(
         default_factory=dict,
-        description="coefficients in Krivanek's notation, Å and rad: C10 (= −defocus), C12, phi12, ... C56",
+        description="coefficients in Krivanek's notation, Å and rad: C10 (= −defocus), C12, phi12, "
+        "... C56",
     )
-    beam_tilt_mrad: tuple[Tilt, Tilt] = Field((0.0, 0.0), description="tilt (y, x) of the cone's axis, mrad")
+    aperture_edge: Literal["intensity", "amplitude"] = Field(
+        "intensity",
+        description="what falls linearly over the reciprocal pixel of the aperture's edge: the "
+        "intensity, with which the disk has the solid angle of semiangle_mrad, or the "
+        "amplitude, as abTEM and data that were made before have it",
+    )
+    beam_tilt_mrad: tuple[Tilt, Tilt] = Field(
+        (0.0, 0.0), description="tilt (y, x) of the cone's axis, mrad"
+    )
     specimen_tilt_mrad: tuple[Tilt, Tilt] = Field(
         (0.0, 0.0),
-        description="tilt (y, x) of the specimen, mrad, at most 87: a tilted propagator makes atoms at depth z appear "
-        "at y + z·tan(tilt)",
+        description="tilt (y, x) of the specimen, mrad, at most 87: a tilted propagator makes "
+        "atoms at depth z appear at y + z·tan(tilt)",
     )
     source_size_angstrom: SourceSize = Field(
         0.0, description="full width at half maximum of the Gaussian source at the specimen, Å"
@@ -177,59 +208,94 @@ class Microscope(Section):
         None,
         ge=1,
         le=64,
-        description="number of coherent probes per axis that sample the source; none: as many as give the coherence "
-        "an accuracy of 0.001",
+        description="number of coherent probes per axis that sample the source; none: as many as "
+        "give the coherence an accuracy of 0.001",
     )
-    focal_spread_angstrom: FocalSpread = Field(0.0, description="root mean square of the Gaussian spread of defocus, Å")
+    focal_spread_angstrom: FocalSpread = Field(
+        0.0, description="root mean square of the Gaussian spread of defocus, Å"
+    )
     focal_points: int | None = Field(
         None,
         ge=1,
         le=64,
-        description="number of coherent probes that sample the focal spread; none: as for source_points",
+        description="number of coherent probes that sample the focal spread; none: as for "
+        "source_points",
     )
     chromatic_aberration_mm: float | None = Field(
-        None, gt=0, le=1000, description="coefficient C_c, mm; with energy_spread_ev it gives the focal spread"
+        None,
+        gt=0,
+        le=1000,
+        description="coefficient C_c, mm; with energy_spread_ev it gives the focal spread",
     )
     energy_spread_ev: float | None = Field(
         None, gt=0, le=1000, description="full width at half maximum of the energy distribution, eV"
+    )
+    high_tension_ripple_ppm: float = Field(
+        0.0,
+        ge=0,
+        le=1000,
+        description="root mean square fluctuation of the accelerating voltage, 1e-6 of it; adds to "
+        "the focal spread of chromatic_aberration_mm in quadrature",
+    )
+    lens_current_ripple_ppm: float = Field(
+        0.0,
+        ge=0,
+        le=1000,
+        description="root mean square fluctuation of the lens current, 1e-6 of it; adds to the "
+        "focal spread of chromatic_aberration_mm in quadrature",
     )
 
     @field_validator("aberrations")
     @classmethod
     def _aberrations_have_ranges(cls, values: dict[str, float]) -> dict[str, float]:
         for name, value in values.items():
-            if fault := aberration_fault(name, value):
-                raise ValueError(fault)
+            problem = aberration_problem(name, value)
+            if problem:
+                raise ValueError(problem)
         return values
 
     @model_validator(mode="before")
     @classmethod
     def _of_preset(cls, values: Any) -> Any:
-        return microscope_values(values) if isinstance(values, dict) else values
+        if isinstance(values, dict):
+            return microscope_values(values)
+        return values
 
     @model_validator(mode="after")
     def _has_one_focal_spread(self) -> "Microscope":
-        if (self.chromatic_aberration_mm is None) != (self.energy_spread_ev is None):
-            raise ValueError("chromatic_aberration_mm and energy_spread_ev go together")
-        if self.energy_spread_ev and self.focal_spread_angstrom:
-            raise ValueError("give focal_spread_angstrom, or chromatic_aberration_mm and energy_spread_ev, not both")
+        ripples = self.high_tension_ripple_ppm or self.lens_current_ripple_ppm
+        fluctuates = self.energy_spread_ev is not None or ripples > 0
+        if (self.chromatic_aberration_mm is not None) != fluctuates:
+            raise ValueError(
+                "chromatic_aberration_mm goes together with energy_spread_ev, "
+                "high_tension_ripple_ppm or lens_current_ripple_ppm"
+            )
+        if fluctuates and self.focal_spread_angstrom:
+            raise ValueError(
+                "give focal_spread_angstrom, or chromatic_aberration_mm and energy_spread_ev "
+                "(or ripples), not both"
+            )
         return self
 
 
 class Scan(Section):
-    """The probe positions: a raster or a file. A raster without a step fills the periodic cell evenly."""
+    """The probe positions: a raster or a file. A raster without a step fills the periodic cell
+    evenly.
+    """
 
     shape: Shape | None = Field(None, description="number of positions (y, x); default (16, 16)")
-    step_angstrom: tuple[Step, Step] | None = Field(
+    step_angstrom: Steps | None = Field(
         None, description="distance (y, x) between positions, Å; none: the raster fills the cell"
     )
     origin_angstrom: tuple[Position, Position] | Literal["random"] = Field(
         (0.0, 0.0),
-        description="position (y, x) of the first probe, Å; 'random' draws it for each sample from the sample's seed",
+        description="position (y, x) of the first probe, Å; 'random' draws it for each sample from "
+        "the sample's seed",
     )
     file: Path | None = Field(
         None,
-        description=".npy, .csv or .txt file with two columns, (y, x) in Å, in place of shape, step and origin",
+        description=".npy, .csv or .txt file with two columns, (y, x) in Å, in place of shape, "
+        "step and origin",
     )
 
     @model_validator(mode="before")
@@ -246,6 +312,9 @@ class Scan(Section):
         return self
 
 
+PropagatorName = Literal["paraxial", "exact"]
+
+
 class Simulation(Section):
     """The numerical settings of the multislice simulation."""
 
@@ -253,25 +322,33 @@ class Simulation(Section):
         DEFAULT_ACCURACY,
         ge=RANGES["accuracy"][0],
         le=RANGES["accuracy"][1],
-        description="relative error of all patterns within the detector, or within 100 mrad without one, that 'auto' "
-        "chooses pixels, slices and thermal configurations for, and by which given ones are judged; of any ring ten "
-        "times as much",
+        description="relative error of all patterns within the detector, or within 100 mrad "
+        "without one, that 'auto' chooses pixels, slices and thermal configurations "
+        "for, and by which given ones are judged; of any ring ten times as much",
     )
-    grid_shape: Shape | None = Field(None, description="number of pixels (y, x); or give sampling_angstrom")
+    grid_shape: Shape | None = Field(
+        None, description="number of pixels (y, x); or give sampling_angstrom"
+    )
     sampling_angstrom: Annotated[float, Field(ge=1e-3, le=10)] | Literal["auto"] | None = Field(
         None,
-        description="largest pixel, Å, or 'auto': for each specimen as accuracy needs, which is meant without "
-        "grid_shape, too; the number of pixels is rounded up to a fast transform size",
+        description="largest pixel, Å, or 'auto': for each specimen as accuracy needs, which is "
+        "meant without grid_shape, too; the number of pixels is rounded up to a fast "
+        "transform size",
     )
     slice_thickness_angstrom: SliceThickness | Literal["auto"] = Field(
         2.0,
-        description="largest slice thickness, Å, or 'auto': slices begin at the layers of atoms, which is meant with "
-        "sampling_angstrom 'auto', too",
+        description="largest slice thickness, Å, or 'auto': slices begin at the layers of atoms, "
+        "which is meant with sampling_angstrom 'auto', too",
     )
     projection: Literal["infinite", "finite"] = Field(
         "infinite",
-        description="'infinite' puts an atom's whole potential into one slice; 'finite' divides it among the slices "
-        "that it extends over (slower)",
+        description="'infinite' puts an atom's whole potential into one slice; 'finite' divides it "
+        "among the slices that it extends over (slower)",
+    )
+    propagator: PropagatorName = Field(
+        "paraxial",
+        description="propagation between slices: 'paraxial' is Fresnel's, as other programs have "
+        "it; 'exact' holds at any angle, at the same cost",
     )
     form_factors: Literal["lobato", "kirkland"] = Field(
         "lobato", description="table of form factors: Lobato and Van Dyck (2014) or Kirkland (2010)"
@@ -281,12 +358,24 @@ class Simulation(Section):
     )
     backend: Literal["auto", "cpu", "cupy"] = Field("auto", description="where the simulation runs")
     engine: Literal["auto", "plain", "fused"] = Field(
-        "auto", description="implementation of multislice: array operations ('plain') or compiled ('fused')"
+        "auto",
+        description="implementation of multislice: array operations ('plain') or compiled "
+        "('fused')",
     )
     method: Literal["auto", "multislice", "prism", "scatter"] = Field(
         "auto",
-        description="multislice for every probe, or the exact PRISM scattering matrix; 'auto': the faster one; "
-        "'scatter': one scattering matrix per specimen, from which all its thicknesses and microscopes are made",
+        description="multislice for every probe, or the exact PRISM scattering matrix; 'auto': the "
+        "faster one; 'scatter': one scattering matrix per specimen, from which all its "
+        "thicknesses and microscopes are made",
+    )
+
+    interpolation: int = Field(
+        1,
+        ge=1,
+        le=32,
+        description="PRISM with every n-th plane wave along each axis, whose exit waves are cut to "
+        "1/n of the cell's sides about the probe: n² times fewer waves, and "
+        "approximate; 1 is exact",
     )
 
     @model_validator(mode="before")
@@ -295,7 +384,8 @@ class Simulation(Section):
         if isinstance(values, dict) and values.get("grid_shape") is None:
             if values.get("sampling_angstrom") is None:
                 values = values | {"sampling_angstrom": "auto"}
-            if values["sampling_angstrom"] == "auto":  # the default is that of data that were made before
+            # the default is that of data that were made before
+            if values["sampling_angstrom"] == "auto":
                 values = {"slice_thickness_angstrom": "auto"} | values
         return values
 
@@ -307,22 +397,23 @@ class Simulation(Section):
 
     @property
     def follows_layers(self) -> bool:
-        """Whether slices begin at the layers of atoms; the finite projection has equally thick slices."""
-        return self.slice_thickness_angstrom == "auto" and self.projection == "infinite"
+        """Whether slices begin at the layers of atoms."""
+        return self.slice_thickness_angstrom == "auto"
 
 
 class Detector(Section):
     """The camera. The intensity that falls on its pixels is conserved.
 
-    Pixels are squares of `pixel_mrad`, or of `binning` × `binning` pixels of the simulation's reciprocal grid. Their
-    number is `shape`, or as many as reach `max_angle_mrad`. With neither, the pixels reach the band limit, where the
-    patterns end.
+    Pixels are squares of `pixel_mrad`, or of `binning` × `binning` pixels of the simulation's
+    reciprocal grid. Their number is `shape`, or as many as reach `max_angle_mrad`. With neither,
+    the pixels reach the band limit, where the patterns end.
     """
 
     preset: Literal["empad", "empad-g2", "merlin", "merlin-quad", "arina"] | None = Field(
         None,
         exclude=True,
-        description="a detector, whose number of pixels is taken; with max_angle_mrad, its longer side reaches that",
+        description="a detector, whose number of pixels is taken; with max_angle_mrad, its longer "
+        "side reaches that",
     )
     shape: Shape | None = Field(
         None, description="number of pixels (y, x), a crop about the centre; or give max_angle_mrad"
@@ -331,18 +422,25 @@ class Detector(Section):
         None,
         ge=1e-3,
         le=1000,
-        description="side of the square pixels, mrad; the optic axis is in the centre of the detector",
+        description="side of the square pixels, mrad; the optic axis is in the centre of the "
+        "detector",
     )
-    binning: Extent = Field(1, description="pixels of the reciprocal grid per detector pixel, along each axis")
+    binning: Extent = Field(
+        1, description="pixels of the reciprocal grid per detector pixel, along each axis"
+    )
     max_angle_mrad: float | None = Field(
         None, gt=0, le=1000, description="largest angle along y and x, mrad; or give shape"
     )
     point_spread_pixels: float = Field(
-        0.0, ge=0, le=1000, description="root mean square width of the Gaussian point spread along one axis, pixels"
+        0.0,
+        ge=0,
+        le=1000,
+        description="root mean square width of the Gaussian point spread along one axis, pixels",
     )
     electrons_per_pattern: Dose | None = Field(
         None,
-        description="dose for Poisson noise; counts are divided by it, so that patterns stay fractions of the beam",
+        description="dose for Poisson noise; counts are divided by it, so that patterns stay "
+        "fractions of the beam",
     )
     dose_electrons_per_angstrom2: Dose | None = Field(
         None, description="dose for Poisson noise, electrons per Å² of the scan's steps"
@@ -354,38 +452,50 @@ class Detector(Section):
     @model_validator(mode="before")
     @classmethod
     def _of_preset(cls, values: Any) -> Any:
-        return detector_values(values) if isinstance(values, dict) else values
+        if isinstance(values, dict):
+            return detector_values(values)
+        return values
 
     @model_validator(mode="after")
     def _has_no_contradiction(self) -> "Detector":
         if self.pixel_mrad is not None and self.binning != 1:
             raise ValueError("give at most one of pixel_mrad and binning")
-        for one, other in (("shape", "max_angle_mrad"), ("electrons_per_pattern", "dose_electrons_per_angstrom2")):
-            if getattr(self, one) is not None and getattr(self, other) is not None:
-                raise ValueError(f"give at most one of {one} and {other}")
+        if self.shape is not None and self.max_angle_mrad is not None:
+            raise ValueError("give at most one of shape and max_angle_mrad")
+        doses = (self.electrons_per_pattern, self.dose_electrons_per_angstrom2)
+        if None not in doses:
+            raise ValueError(
+                "give at most one of electrons_per_pattern and dose_electrons_per_angstrom2"
+            )
         return self
 
 
 class Target(Section):
-    """The image that a network learns: the projected electron density, e/Å², or the projected potential, V·Å."""
+    """The image that a network learns: the projected electron density, e/Å², or the projected
+    potential, V·Å.
+    """
 
     kind: Literal["density", "potential", "standardised_potential"] = Field(
         "density",
-        description="'density', 'potential', or 'standardised_potential': the potential less its mean, over its "
-        "standard deviation. A dataset holds density and potential, so that all kinds can be learnt from it",
+        description="'density', 'potential', or 'standardised_potential': the potential less its "
+        "mean, over its standard deviation. A dataset holds density and potential, so "
+        "that all kinds can be learnt from it",
     )
     at: Literal["grid", "scan"] = Field(
-        "grid", description="where the target is sampled: on the simulation's grid or at the probe positions"
+        "grid",
+        description="where the target is sampled: on the simulation's grid or at the probe "
+        "positions",
     )
     max_q_per_angstrom: float | None = Field(
         None,
         ge=1e-3,
         le=100,
-        description="frequency at which the cosine window reaches zero, 1/Å; default 2·semiangle/wavelength, of "
-        "parallel illumination the simulation's band limit",
+        description="frequency at which the cosine window reaches zero, 1/Å; default "
+        "2·semiangle/wavelength, of parallel illumination the simulation's band limit",
     )
     depth_bins: DepthBins = Field(
         1,
-        description="number of equal bins along the beam over the specimen's thickness; of more than one, samples hold "
-        "the density of each bin too, which add up to the projected density",
+        description="number of equal bins along the beam over the specimen's thickness; of more "
+        "than one, samples hold the density of each bin too, which add up to the "
+        "projected density",
     )

@@ -1,101 +1,244 @@
-"""Reading of configurations: safe YAML, `--set` overrides, one frozen tree, errors that name the nearest known key."""
+"""Reading of configurations: safe YAML, `--set` overrides, one frozen tree, errors that name the
+nearest known key.
+"""
 
-import difflib
+import functools
 import hashlib
 import json
-from collections.abc import Sequence
+import typing
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic._internal._model_construction import ModelMetaclass
 
+from namsa.base.errors import InputError, SimulationWarning
+from namsa.base.problem_words import words_of
+from namsa.base.text import shorten
+from namsa.config.configuration_text import configuration_text
+from namsa.config.suggestions import sections_of, suggestion
 from namsa.config.yaml_text import parse_yaml
-from namsa.errors import InputError
-from namsa.files import read_text
-from namsa.text import shorten
 
 LARGEST_FILE_BYTES = 2**20
-MOST_FAULTS = 10  # that one message names
-LONGEST_MESSAGE = 1100  # characters; further faults are counted only
+MOST_PROBLEMS = 10  # that one message names
+LONGEST_MESSAGE = 1100  # characters; further problems are counted only
 DEEPEST_KEY = 16  # sections in the key of an override
 
 
-class Section(BaseModel):
-    """Base class of the sections of a configuration. Sections are frozen and refuse unknown keys."""
+class SectionType(ModelMetaclass):
+    """The type of section classes: a section that Python code builds is refused as a configuration
+    is, in one line.
+
+    pydantic does not call classes for the sections within a tree, so that their problems keep
+    their keys.
+    """
+
+    def __call__(cls, *args: Any, **values: Any) -> Any:
+        """Returns the section of `values`. Raises InputError if they have problems."""
+        try:
+            return super().__call__(*args, **values)
+        except ValidationError as error:
+            section = cast(type[BaseModel], cls)
+            message = _message(section, error).removeprefix("configuration: ")
+            raise InputError(f"{cls.__name__}: {message}") from None
+
+
+class Section(BaseModel, metaclass=SectionType):
+    """Base class of the sections of a configuration. Sections are frozen and refuse unknown
+    keys.
+
+    Raises:
+        InputError: If a value of a section that is built directly is not allowed. It names the
+            value and what the key means.
+    """
 
     # For words that users may expect in the section's keys, what to write instead.
     key_hints: ClassVar[dict[str, str]] = {}
     # For former keys, and for the keys that they had as sections, what to write instead.
     moved_keys: ClassVar[dict[str, str]] = {}
-    variants: ClassVar[dict[str, Any]] = {}  # the sections that may stand in for this one, by their key `kind`
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+    # The sections that may stand in for this one, by their key `kind`.
+    variants: ClassVar[dict[str, Any]] = {}
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_no_number(cls, values: Any) -> Any:
+        """Refuses true and false where a number is meant, which pydantic takes for 1 and 0."""
+        if not isinstance(values, dict):
+            return values
+        for name, value in values.items():
+            if name not in cls.model_fields or not _has_boolean(value):
+                continue
+            types = _types(cls, name)
+            if types & {int, float} and not types & {bool, Any}:
+                given = shorten(str(value).lower())
+                raise ValueError(f"{name} must be a number, and is {given}")
+        return values
 
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def read_yaml(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Reads a mapping from a YAML file and applies overrides; returns the mapping, not yet validated.
+def _has_boolean(value: Any) -> bool:
+    """Returns whether a value is true or false, or a list with one of them."""
+    if isinstance(value, list | tuple):
+        return any(_has_boolean(member) for member in value)
+    return isinstance(value, bool)
 
-    A file may have `stages`: settings of the second stage, of the third and so on, each by keys `section.key`. A stage
-    keeps what those before it have set. The key `stage` chooses one; without it, it is the first: the file's own
-    settings.
+
+@functools.cache
+def _types(section: type[BaseModel], name: str) -> frozenset[Any]:
+    """Returns the types that a key's value may be, or be made of."""
+    return frozenset(_members(section.model_fields[name].annotation))
+
+
+def _members(annotation: Any) -> list[Any]:
+    """Returns the types that an annotation is made of."""
+    arguments = typing.get_args(annotation)
+    if typing.get_origin(annotation) is typing.Literal:
+        return [type(value) for value in arguments if isinstance(value, bool)]
+    if not arguments:
+        return [annotation]
+    members = []
+    for argument in arguments:
+        members += _members(argument)
+    return members
+
+
+def read_yaml(
+    path: Path | str,
+    overrides: Sequence[str] = (),
+    default_kinds: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Reads a mapping from a YAML file and applies overrides; returns the mapping, not yet
+    validated.
+
+    A file may have `stages`: settings of the second stage, of the third and so on, each by keys
+    `section.key`. A stage keeps what those before it have set. The key `stage` chooses one; without
+    it, it is the first: the file's own settings.
 
     Args:
-        overrides: Settings as `section.key=value`, whose values are YAML too. They go before those of a stage.
+        overrides: Settings as `section.key=value`, whose values are YAML too. They go before those
+            of a stage. Null takes a key away, unless it is one of its values.
+        default_kinds: Sections whose keys depend on their key `kind`, by their dotted keys, with
+            the kind that they have without it. Another kind replaces such a section.
 
     Raises:
-        InputError: If the file cannot be read or holds no mapping, an override is malformed, or there is no such stage.
+        InputError: If the file cannot be read or holds no mapping, an override is malformed, or
+            there is no such stage.
+
+    Warns:
+        SimulationWarning: If another kind of a section leaves out keys of the file.
     """
-    tree = parse_yaml(read_text(Path(path), largest_bytes=LARGEST_FILE_BYTES, kind="the configuration"), str(path))
+    text = configuration_text(Path(path), LARGEST_FILE_BYTES)
+    tree = parse_yaml(text, str(path))
     if not isinstance(tree, dict):
-        held = "nothing" if tree is None else shorten(tree)
-        raise InputError(f"{path} must hold named sections, and holds {held}")
-    given = [_override(override) for override in overrides]
-    chosen = {"stage": tree.pop("stage", 1)} | {key: value for key, value, _ in given if key == "stage"}
-    of_stages = [(str(key), value, f"{path}: {key}") for key, value in _stage_settings(tree, chosen["stage"], path)]
-    for key, value, name in [*of_stages, *(each for each in given if each[0] != "stage")]:
-        _set_value(tree, key, value, name)
+        contents = "nothing" if tree is None else shorten(tree)
+        raise InputError(f"{path} must hold named sections, and holds {contents}")
+    stage = tree.pop("stage", 1)
+    settings = []
+    for override in overrides:
+        setting = _override(override)
+        if setting.key == "stage":
+            stage = setting.value
+        else:
+            settings.append(setting)
+    kinds = default_kinds or {}
+    for chosen in (_stage_settings(tree, stage, path), settings):
+        # the kind first: it replaces the section that the other settings are of
+        for setting in sorted(chosen, key=lambda setting: not setting.key.endswith(".kind")):
+            _set_value(tree, setting, kinds)
     return tree
 
 
-def _stage_settings(tree: dict[str, Any], stage: Any, path: Path | str) -> list[tuple[Any, Any]]:
-    """Returns keys and values of a stage of a configuration and of those before it, the file's own left out."""
+class _TakenAway:
+    """A value that an override has taken away, until it is known which values the key has."""
+
+    def __repr__(self) -> str:
+        return "null"
+
+
+_TAKEN_AWAY = _TakenAway()
+
+
+class _Setting(NamedTuple):
+    """A value that a stage or an override gives to a key."""
+
+    key: str  # dotted, as "data.directory"
+    value: Any
+    name: str  # how a message names the setting
+
+
+def _stage_settings(tree: dict[str, Any], stage: Any, path: Path | str) -> list[_Setting]:
+    """Returns the settings of a stage of a configuration and of those before it.
+
+    Those of the first stage are the file's own, which are left out.
+    """
     stages = tree.get("stages") or []
-    if not isinstance(stages, list) or not all(isinstance(each, dict) for each in stages):
-        raise InputError(f"{path}: stages must be a list, for each stage a mapping of section.key to a value")
+    if not isinstance(stages, list) or not all(isinstance(values, dict) for values in stages):
+        raise InputError(
+            f"{path}: stages must be a list, for each stage a mapping of section.key to a value"
+        )
     if isinstance(stage, bool) or not isinstance(stage, int) or not 1 <= stage <= 1 + len(stages):
-        raise InputError(f"{path}: stage is {shorten(stage)}, and it has stages 1 to {1 + len(stages)}")
-    return [setting for each in stages[: stage - 1] for setting in each.items()]
+        raise InputError(
+            f"{path}: stage is {shorten(stage)}, and it has stages 1 to {1 + len(stages)}"
+        )
+    settings = []
+    for values in stages[: stage - 1]:
+        for key, value in values.items():
+            settings.append(_Setting(str(key), value, f"{path}: {key}"))
+    return settings
 
 
-def _override(override: str) -> tuple[str, Any, str]:
-    """Returns the key and the value of an override, and how a message names it."""
+def _override(override: str) -> _Setting:
+    """Returns the setting of an override."""
     path, equals, text = override.partition("=")
     name = f"--set {shorten(override)}"
     if not equals:
         raise InputError(f"{name}: write it as --set section.key=value")
     try:
-        return path.strip(), parse_yaml(text, "the value"), name
+        return _Setting(path.strip(), parse_yaml(text, "the value"), name)
     except InputError as error:
         raise InputError(f"{name}: {shorten(text)!r} is not a YAML value: {error}") from None
 
 
-def _set_value(tree: dict[str, Any], path: str, value: Any, name: str) -> None:
+def _set_value(tree: dict[str, Any], setting: _Setting, default_kinds: Mapping[str, str]) -> None:
     """Sets the value of a key in a tree, and makes the sections that are missing.
 
-    Args:
-        name: How a message names the setting.
+    See `read_yaml` for kinds.
     """
-    keys, node = path.split("."), tree
+    keys = setting.key.split(".")
+    node = tree
     if not all(keys) or len(keys) > DEEPEST_KEY:
-        raise InputError(f"{name}: write it as --set section.key=value")
+        raise InputError(f"{setting.name}: write it as --set section.key=value")
     for depth, key in enumerate(keys[:-1]):
         node = node.setdefault(key, {})
         if not isinstance(node, dict):
-            raise InputError(f"{name}: {'.'.join(keys[: depth + 1])} is a value, not a section")
-    node[keys[-1]] = value
+            parent = ".".join(keys[: depth + 1])
+            raise InputError(f"{setting.name}: {parent} is a value, not a section")
+    section = ".".join(keys[:-1])
+    is_chosen = keys[-1] == "kind" and section in default_kinds
+    if is_chosen and node.get("kind", default_kinds[section]) != setting.value:
+        _leave_out(node, setting, section)
+    node[keys[-1]] = _TAKEN_AWAY if setting.value is None else setting.value
+
+
+def _leave_out(section: dict[str, Any], setting: _Setting, place: str) -> None:
+    """Empties a section that gets another kind; warns of its keys."""
+    others = [key for key in section if key != "kind"]
+    section.clear()
+    if others:
+        warnings.warn(
+            f"{setting.name} replaces the section {place}: {', '.join(others)} of the file "
+            f"{'is' if len(others) == 1 else 'are'} left out",
+            SimulationWarning,
+            stacklevel=4,
+        )
 
 
 def validate(model: type[Model], tree: dict[str, Any], source: str) -> Model:
@@ -106,78 +249,133 @@ def validate(model: type[Model], tree: dict[str, Any], source: str) -> Model:
         source: Where the mapping comes from, for the error message.
 
     Raises:
-        InputError: If the mapping has faults. It names the first ten of them, with the nearest known key for each
-            unknown one.
+        InputError: If the mapping has problems. It names the first ten of them, with the nearest
+            known key for each unknown one.
     """
+    _take_away(model, tree)
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        raise InputError(f"{source}: {_faults_message(model, error)}") from None
+        raise InputError(f"{source}: {_message(model, error)}") from None
 
 
-def _faults_message(model: type[BaseModel], error: ValidationError) -> str:
-    """The first faults that pydantic found, and the number of the others."""
-    faults: list[str] = []
-    for fault in error.errors(include_url=False)[:MOST_FAULTS]:
-        message = _fault_message(model, fault)
-        if faults and sum(map(len, [*faults, message])) > LONGEST_MESSAGE:
+def _take_away(model: type[BaseModel], tree: dict[str, Any]) -> None:
+    """Removes the keys of a tree that overrides have taken away; null stays where it is a value."""
+    for name, value in [*tree.items()]:
+        if value is _TAKEN_AWAY:
+            if name in model.model_fields and not _types(model, name) & {type(None), Any}:
+                del tree[name]
+            else:
+                tree[name] = None
+        elif isinstance(value, dict) and name in model.model_fields:
+            section = _chosen_section(model, name, value)
+            if section is not None:
+                _take_away(section, value)
+
+
+def _chosen_section(
+    model: type[BaseModel], name: str, values: dict[str, Any]
+) -> type[BaseModel] | None:
+    """Returns the class of a section, by its kind if there are several; `None` for other values."""
+    sections = sections_of(model.model_fields[name].annotation)
+    if not sections:
+        return None
+    for section in [*sections, *getattr(sections[0], "variants", {}).values()]:
+        kind = section.model_fields.get("kind")
+        if kind is not None and kind.default == values.get("kind"):
+            return section
+    return sections[0]
+
+
+def _message(model: type[BaseModel], error: ValidationError) -> str:
+    """Returns the first problems that pydantic found, and the number of the others."""
+    messages: list[str] = []
+    length = 0
+    for problem in error.errors(include_url=False)[:MOST_PROBLEMS]:
+        message = _problem_message(model, problem)
+        length += len(message)
+        if messages and length > LONGEST_MESSAGE:
             break
-        faults.append(message)
-    others = error.error_count() - len(faults)
-    return "; ".join(faults) + (f"; and {others} more" if others else "")
+        messages.append(message)
+    others = error.error_count() - len(messages)
+    if others:
+        messages.append(f"and {others} more")
+    return "; ".join(messages)
 
 
-def _fault_message(model: type[BaseModel], fault: Any) -> str:
-    """One fault that pydantic found, with the value and the meaning of its key."""
-    section, location = _section_at(model, [shorten(part, 60) for part in fault["loc"]])
-    if fault["type"] == "extra_forbidden":
-        return _unknown_key_message(section, location, fault["input"])
-    message = shorten(fault["msg"].removeprefix("Value error, "), 400)
-    value = "" if isinstance(fault["input"], dict) else f" (given {_quoted(fault['input'])})"
-    field = section.model_fields.get(location[-1]) if location else None
-    meaning = f"; {location[-1]} is: {field.description}" if field and field.description else ""
-    return f"{'.'.join(location) or 'configuration'}: {message}{value}{meaning}"
+def _problem_message(model: type[BaseModel], problem: Any) -> str:
+    """Returns one problem that pydantic found, with the value and the meaning of its key."""
+    section, location = _section_at(model, [shorten(name, 60) for name in problem["loc"]])
+    given = problem["input"]
+    if problem["type"] == "extra_forbidden":
+        return _unknown_key_message(section, location, given, model)
+    place = ".".join(location) or "configuration"
+    message = shorten(words_of(problem), 400)
+    if not isinstance(given, dict):
+        message += f" (given {_quoted(given)})"
+    if location:
+        field = section.model_fields.get(location[-1])
+        if field and field.description:
+            message += f"; {location[-1]} is: {field.description}"
+    return f"{place}: {message}"
 
 
 def _quoted(value: Any) -> str:
     """A value, shortened, with quotes about text."""
-    return f"'{shorten(value)}'" if isinstance(value, str) else shorten(value)
+    if isinstance(value, str):
+        return f"'{shorten(value)}'"
+    return shorten(value)
 
 
-def _unknown_key_message(section: type[BaseModel], location: list[str], value: Any) -> str:
-    moved, key = getattr(section, "moved_keys", {}), location[-1]
+def _unknown_key_message(
+    section: type[BaseModel], location: list[str], value: Any, root: type[BaseModel]
+) -> str:
+    """Returns what to write in place of a key that a section does not have.
+
+    Args:
+        location: The key, and the sections that it is in.
+        value: What was given for it.
+        root: The whole configuration.
+    """
+    moved = getattr(section, "moved_keys", {})
+    key = location[-1]
+    place = ".".join(location)
     if key in moved:
-        former = [f"{key}.{part}" for part in value] if isinstance(value, dict) else []
-        told = [moved[name] for name in former if name in moved]
-        return f"{'.'.join(location)} has moved: {'; '.join(told) or moved[key]}"
+        inside = value if isinstance(value, dict) else {}
+        remedies = [moved[f"{key}.{name}"] for name in inside if f"{key}.{name}" in moved]
+        return f"{place} has moved: {'; '.join(remedies) or moved[key]}"
     for word, hint in getattr(section, "key_hints", {}).items():
-        if word in location[-1].lower():
-            return f"unknown key {'.'.join(location)}; {hint}"
-    nearest = difflib.get_close_matches(location[-1], list(section.model_fields), n=1, cutoff=0.0)
-    suggestion = f"; did you mean {nearest[0]}?" if nearest else ""
-    return f"unknown key {'.'.join(location)}{suggestion}"
+        if word in key.lower():
+            return f"unknown key {place}; {hint}"
+    return f"unknown key {place}; {suggestion(key, section, location[:-1], root)}"
 
 
 def _section_at(model: type[BaseModel], location: list[str]) -> tuple[type[BaseModel], list[str]]:
-    """The class of the section that has the last key of a location, and the location without kinds of sections."""
-    union: dict[str, type[BaseModel]] = {}  # the classes of the last section by the tags of a union
-    section, shown = model, []
-    for part in location:
-        field = model.model_fields.get(part)
-        if field is None and part in union:
-            model, union = union[part], {}
+    """Returns the class of the section that has the last key of a location, and the location
+    without kinds of sections.
+    """
+    kinds: dict[str, type[BaseModel]] = {}  # the classes that the last section may be, by kind
+    section = model
+    keys = []
+    for name in location:
+        field = model.model_fields.get(name)
+        if field is None and name in kinds:
+            model = kinds[name]
+            kinds = {}
             continue
         section = model
-        shown.append(part)
+        keys.append(name)
         if field is None:  # an index
             continue
-        members = (field.annotation, *getattr(field.annotation, "__args__", ()))
-        classes = [getattr(member, "__origin__", member) for member in members]
-        sections = [each for each in classes if isinstance(each, type) and issubclass(each, BaseModel)]
-        union = {str(each.model_fields["kind"].default): each for each in sections if "kind" in each.model_fields}
-        union |= getattr(sections[0], "variants", {}) if sections else {}
-        model = sections[0] if sections else model
-    return section, shown
+        sections = sections_of(field.annotation)
+        kinds = {}
+        for candidate in sections:
+            if "kind" in candidate.model_fields:
+                kinds[str(candidate.model_fields["kind"].default)] = candidate
+        if sections:
+            kinds |= getattr(sections[0], "variants", {})
+            model = sections[0]
+    return section, keys
 
 
 def dump_yaml(model: BaseModel) -> str:
@@ -188,9 +386,14 @@ def dump_yaml(model: BaseModel) -> str:
 def config_hash(*values: BaseModel | int) -> str:
     """Returns 16 hexadecimal digits that depend on the values that differ from their defaults.
 
-    Defaults do not count, so a key that a later version adds does not change the hashes of existing datasets. A
-    released default must therefore never change.
+    Defaults do not count, so a key that a later version adds does not change the hashes of existing
+    datasets. A released default must therefore never change.
     """
-    plain = [v.model_dump(mode="json", exclude_defaults=True) if isinstance(v, BaseModel) else v for v in values]
+    plain: list[Any] = []
+    for value in values:
+        if isinstance(value, BaseModel):
+            plain.append(value.model_dump(mode="json", exclude_defaults=True))
+        else:
+            plain.append(value)
     text = json.dumps(plain, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,7 +1,8 @@
 """The configuration of a simulation. Units are in the names of the keys; lengths are in Å.
 
-The YAML file of an experiment has the sections of `SimulationConfig` and sections that belong to other packages
-(`network`, `training`, `stages`, `finish`, and `data.source`). This package ignores the latter.
+The YAML file of an experiment has the sections of `SimulationConfig` and sections that belong to
+other packages (`network`, `training`, `stages`, `finish`, and `data.source`). This package ignores
+the latter.
 """
 
 import hashlib
@@ -11,18 +12,27 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from namsa.base.files import read_bytes
+from namsa.base.pixels import tiles_problem
 from namsa.config.bounds import DEFAULT_ACCURACY, LARGEST_SEED, Extent
 from namsa.config.instrument import Detector, Microscope, Scan, Simulation, Specimen, Target
 from namsa.config.loading import Section, config_hash, read_yaml, validate
 from namsa.config.materials import Materials, Split
 from namsa.config.variation import OF_SPECIMEN, GridVariation, RandomVariation, has_direction
-from namsa.files import read_bytes
-from namsa.pixels import tiles_fault
 
 LARGEST_SCAN_FILE_BYTES = 2**26  # a million positions as text take half of it
-# Of samples whose pixels or slices the accuracy chooses, or whose atoms are displaced. Whoever changes the values that
-# follow from their settings raises it, and with it their hashes. 2: displaced atoms stay at the face that they leave.
-REVISION = 2
+# Revision of the physics for three groups of samples: those whose pixels or slices the accuracy
+# chooses, others whose atoms are displaced thermally, and others. Whoever changes the values that
+# follow from the settings of a group raises its number, and with it the hashes of its samples, so
+# that no dataset is continued with other physics (`tests/namsa/config/test_revision.py`).
+# 2: displaced atoms stay at the face that they leave. 3: pixels and slices by columns that stand
+# alone, tilts and accuracies below 1 %. Then, of all groups: the intensity of the aperture's edge
+# falls linearly.
+REVISIONS = {"given": 2, "chosen": 5, "displaced": 3}
+# The revisions with which the settings of the groups came: their hashes do not contain these.
+_FIRST_REVISIONS = {"given": 1, "chosen": 2, "displaced": 1}
+# Dots alone would name the folder above the run directories.
+NAME_PATTERN = r"^[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 SECTIONS_OF_OTHER_PACKAGES = ("network", "training", "stages", "finish")
 
 
@@ -37,17 +47,23 @@ class Data(Section):
         "slabs_from": "write data.source={kind: slabs, file: ...}",
     }
 
-    directory: Path = Field(Path("data"), description="the dataset's folder; on a cluster, storage of the node")
+    directory: Path = Field(
+        Path("data"), description="the dataset's folder; on a cluster, storage of the node"
+    )
     manifest_from: Path | None = Field(
         None,
-        description="a folder with the manifest that `namsa dataset --manifest-only` has written for this "
-        "configuration; `directory` takes it from there, and no rank builds it",
+        description="a folder with the manifest that `namsa dataset --manifest-only` has written "
+        "for this configuration; `directory` takes it from there, and no rank builds "
+        "it",
     )
-    dtype: Literal["float16", "float32"] = Field("float16", description="data type of the stored patterns")
+    dtype: Literal["float16", "float32"] = Field(
+        "float16", description="data type of the stored patterns"
+    )
     tiles: tuple[Extent, Extent, Extent, Extent] | None = Field(
         None,
-        description="number of tiles of a new sample's patterns along scan y, scan x, detector y and detector x. Tiles "
-        "are stored one after the other, so that a rank of training.split reads its part alone; none: no tiles",
+        description="number of tiles of a new sample's patterns along scan y, scan x, detector y "
+        "and detector x. Tiles are stored one after the other, so that a rank of "
+        "training.split reads its part alone; none: no tiles",
     )
     samples_per_commit: int = Field(1, ge=1, le=10**6, description="samples per write transaction")
 
@@ -55,10 +71,14 @@ class Data(Section):
 class SimulationConfig(Section):
     """Everything that determines a sample's bits, and where the samples are stored."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=200)] = Field(
-        "experiment", description="name of the experiment"
+    name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)] = Field(
+        "experiment",
+        description="name of the experiment and of its run directory: letters, digits, ., _ and -, "
+        "not dots alone",
     )
-    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of everything that is drawn at random")
+    seed: int = Field(
+        0, ge=0, le=LARGEST_SEED, description="seed of everything that is drawn at random"
+    )
     materials: Materials = Materials()
     split: Split = Split()
     specimen: Specimen = Specimen()
@@ -66,24 +86,32 @@ class SimulationConfig(Section):
     variation: RandomVariation | GridVariation | None = Field(
         None,
         discriminator="rule",
-        description="settings of the microscope that differ between samples, by the rule 'random' or 'grid'",
+        description="settings of the microscope that differ between samples, by the rule 'random' "
+        "or 'grid'",
     )
     scan: Scan = Scan()
     simulation: Simulation
-    detector: Detector | None = Field(None, description="the camera; none: the simulation's own reciprocal grid")
+    detector: Detector | None = Field(
+        None, description="the camera; none: the simulation's own reciprocal grid"
+    )
     target: Target = Target()
     data: Data = Data()
 
     @model_validator(mode="after")
     def _tiles_fit(self) -> "SimulationConfig":
-        if self.data.tiles and (fault := tiles_fault(self.pattern_shape(), self.data.tiles)):
-            raise ValueError(fault)
+        if self.data.tiles:
+            problem = tiles_problem(self.pattern_shape(), self.data.tiles)
+            if problem:
+                raise ValueError(problem)
         return self
 
     @model_validator(mode="after")
     def _target_fits_scan(self) -> "SimulationConfig":
         if self.target.at == "scan" and self.scan.file:
-            raise ValueError("target.at=scan needs a raster: give scan.shape in place of scan.file, or target.at=grid")
+            raise ValueError(
+                "target.at=scan needs a raster: give scan.shape in place of scan.file, or "
+                "target.at=grid"
+            )
         return self
 
     @model_validator(mode="after")
@@ -91,59 +119,86 @@ class SimulationConfig(Section):
         """A setting is either fixed or varied: a fixed value without effect would mislead."""
         varied = self.varied_quantities()
         doses = {"electrons_per_pattern", "dose_electrons_per_angstrom2"}
-        fixed = {name: getattr(self.microscope, name, None) for name in varied if name not in doses}
-        fixed_too = [name for name, value in fixed.items() if value and value != (0.0, 0.0)]
+        fixed_too = []
         for name in varied:
-            coefficient = "C10" if name == "defocus_angstrom" else name.removesuffix("_angstrom")
+            fixed = None if name in doses else getattr(self.microscope, name, None)
+            if fixed and fixed != (0.0, 0.0):
+                fixed_too.append(name)
+        for name in varied:
+            coefficient = name.removesuffix("_angstrom")
+            if name == "defocus_angstrom":
+                coefficient = "C10"
             if coefficient in self.microscope.aberrations:
                 fixed_too.append(f"aberrations.{coefficient}")
         if "focal_spread_angstrom" in varied and self.microscope.chromatic_aberration_mm:
             fixed_too.append("chromatic_aberration_mm")
         if fixed_too:
-            raise ValueError(f"variation gives what microscope.{fixed_too[0]} gives too: leave one of them out")
+            raise ValueError(
+                f"variation gives what microscope.{fixed_too[0]} gives too: leave one of them out"
+            )
         if "rms_displacement_angstrom" in varied and not self.specimen.frozen_phonons:
-            raise ValueError("variation gives thermal displacements, for which there must be specimen.frozen_phonons")
+            raise ValueError(
+                "variation gives thermal displacements, for which there must be "
+                "specimen.frozen_phonons"
+            )
         if doses & varied.keys():
             if not self.detector:
-                raise ValueError("variation gives a dose, for which there must be a detector section")
+                raise ValueError(
+                    "variation gives a dose, for which there must be a detector section"
+                )
             if self.detector.electrons_per_pattern or self.detector.dose_electrons_per_angstrom2:
-                raise ValueError("variation gives a dose, and so does the detector: leave one of them out")
+                raise ValueError(
+                    "variation gives a dose, and so does the detector: leave one of them out"
+                )
         return self
 
     @model_validator(mode="after")
     def _samples_of_a_specimen_fit_the_method(self) -> "SimulationConfig":
         """One scattering serves the samples of a specimen, which may then have any thickness."""
-        varied, thicknesses = self.varied_quantities(), self.specimen.thickness_angstrom
+        varied = self.varied_quantities()
+        thicknesses = self.specimen.thickness_angstrom
         scatters = self.simulation.method == "scatter"
         if "thickness_angstrom" in varied:
             if not scatters:
-                raise ValueError("variation gives thickness_angstrom, for which simulation.method must be scatter")
+                raise ValueError(
+                    "variation gives thickness_angstrom, for which simulation.method must be "
+                    "scatter"
+                )
             if len(thicknesses) > 1 or max(varied["thickness_angstrom"]) > thicknesses[0]:
                 raise ValueError(
-                    f"variation gives thickness_angstrom up to {max(varied['thickness_angstrom']):g} Å, so give "
-                    f"specimen.thickness_angstrom that value or a larger one, alone (now {list(thicknesses)})"
+                    "variation gives thickness_angstrom up to "
+                    f"{max(varied['thickness_angstrom']):g} Å, so give specimen.thickness_angstrom "
+                    f"that value or a larger one, alone (now {list(thicknesses)})"
                 )
         if scatters and self.target.depth_bins > 1:
             raise ValueError(
-                f"target.depth_bins is {self.target.depth_bins}, which simulation.method scatter does not have: set "
-                "simulation.method to auto"
+                f"target.depth_bins is {self.target.depth_bins}, which simulation.method scatter "
+                "does not have: set simulation.method to auto"
             )
         several = [name for name in OF_SPECIMEN if scatters and len(varied.get(name, ())) > 1]
         if several and isinstance(self.variation, GridVariation):
             raise ValueError(
-                f"variation lists values of {several[0]}, of which a specimen has one if simulation.method is scatter: "
-                "give one value, or a range with rule random"
+                f"variation lists values of {several[0]}, of which a specimen has one if "
+                "simulation.method is scatter: give one value, or a range with rule random"
             )
         return self
 
     def varied_quantities(self) -> dict[str, tuple[Any, ...]]:
-        """Returns the ranges or values of the settings that vary between samples, by name; empty if none do."""
-        return self.variation.quantities() if self.variation else {}
+        """Returns the ranges or values of the settings that vary between samples, by name; empty if
+        none do.
+        """
+        if self.variation is None:
+            return {}
+        return self.variation.quantities()
 
     def drawn_in_all_directions(self) -> frozenset[str]:
-        """Returns the varied settings with a direction, all of which are equally likely: none is preferred."""
+        """Returns the varied settings with a direction, all of which are equally likely: none is
+        preferred.
+        """
         is_random = isinstance(self.variation, RandomVariation)
-        return frozenset(name for name in self.varied_quantities() if is_random and has_direction(name))
+        return frozenset(
+            name for name in self.varied_quantities() if is_random and has_direction(name)
+        )
 
     def pattern_shape(self) -> tuple[int, int, int, int]:
         """Returns the shape (sy, sx, dy, dx) of a sample's patterns.
@@ -153,7 +208,9 @@ class SimulationConfig(Section):
         """
         detector = self.detector.shape if self.detector else self.simulation.grid_shape
         if detector is None:
-            raise ValueError("training needs a fixed pattern shape: give detector or simulation.grid_shape")
+            raise ValueError(
+                "training needs a fixed pattern shape: give detector or simulation.grid_shape"
+            )
         if self.scan.shape is None:
             raise ValueError("training needs a raster: give scan.shape in place of scan.file")
         return (*self.scan.shape, *detector)
@@ -161,23 +218,33 @@ class SimulationConfig(Section):
     def samples_hash(self) -> str:
         """Returns a hash that changes with what decides the values of a sample with a given id.
 
-        It is `settings_hash`, and `REVISION` where that matters. Last digits depend on the processor and on versions of
-        libraries, too, which the provenance tells.
+        It is `settings_hash`, and the revision of the physics once there was another. Last digits
+        depend on the processor and on versions of libraries, too, which the provenance tells.
 
         Raises:
             InputError: As `settings_hash`.
         """
-        simulation, settings = self.simulation, self.settings_hash()
-        chosen = "auto" in (simulation.sampling_angstrom, simulation.slice_thickness_angstrom)
-        first = 2 if chosen else 1  # the revision with which the settings came
-        if first == REVISION or not (chosen or self.specimen.frozen_phonons):
+        settings = self.settings_hash()
+        group = self._group_of_revision()
+        revision = REVISIONS[group]
+        if revision == _FIRST_REVISIONS[group]:
             return settings
-        return hashlib.sha256(f"{settings} {REVISION}".encode()).hexdigest()[: len(settings)]
+        return hashlib.sha256(f"{settings} {revision}".encode()).hexdigest()[: len(settings)]
+
+    def _group_of_revision(self) -> Literal["given", "chosen", "displaced"]:
+        """Returns which of `REVISIONS` the samples' values depend on."""
+        simulation = self.simulation
+        if "auto" in (simulation.sampling_angstrom, simulation.slice_thickness_angstrom):
+            return "chosen"
+        if self.specimen.frozen_phonons:
+            return "displaced"
+        return "given"
 
     def settings_hash(self) -> str:
         """Returns a hash of the settings that decide a sample, which lists of samples contain.
 
-        It depends neither on the list of materials nor on where data are stored. Files count by their contents.
+        It depends neither on the list of materials nor on where data are stored. Files count by
+        their contents.
 
         Raises:
             InputError: If a file cannot be read.
@@ -197,11 +264,16 @@ class SimulationConfig(Section):
         simulation = self.simulation
         phonons = specimen.frozen_phonons
         chooses_phonons = phonons is not None and phonons.configurations == "auto"
-        if simulation.sampling_angstrom != "auto" and not chooses_phonons:  # accuracy then only judges
+        # accuracy then only judges
+        if simulation.sampling_angstrom != "auto" and not chooses_phonons:
             simulation = simulation.model_copy(update={"accuracy": DEFAULT_ACCURACY})
         optional = [section for section in (detector, self.variation) if section]
-        target = self.target.model_copy(update={"kind": "density"})  # samples hold what all kinds are made of
-        return config_hash(self.seed, specimen, self.microscope, scan, simulation, target, *optional)
+        target = self.target.model_copy(
+            update={"kind": "density"}
+        )  # samples hold what all kinds are made of
+        return config_hash(
+            self.seed, specimen, self.microscope, scan, simulation, target, *optional
+        )
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> SimulationConfig:
@@ -213,10 +285,20 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> SimulationCo
 
     Raises:
         InputError: If the file cannot be read or has faults. It names all of them.
+
+    Example:
+        >>> from pathlib import Path
+        >>> size = Path("silicon.yaml").write_text("simulation: {sampling_angstrom: auto}")
+        >>> config = namsa.load_config("silicon.yaml", ["microscope.energy_ev=80e3"])
+        >>> config.microscope.energy_ev
+        80000.0
     """
     tree: dict[str, Any] = read_yaml(path, overrides)
-    sections = {name: value for name, value in tree.items() if name not in SECTIONS_OF_OTHER_PACKAGES}
-    if isinstance(data := sections.get("data"), dict):
+    sections = dict(tree)
+    for name in SECTIONS_OF_OTHER_PACKAGES:
+        sections.pop(name, None)
+    data = sections.get("data")
+    if isinstance(data, dict):
         sections["data"] = {name: value for name, value in data.items() if name != "source"}
     return validate(SimulationConfig, sections, str(path))
 

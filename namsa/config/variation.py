@@ -1,8 +1,10 @@
-"""Settings of the microscope that differ from sample to sample, and the values of each configuration.
+"""Settings of the microscope that differ from sample to sample, and the values of each
+configuration.
 
-Random values are Sobol' points, so that few configurations cover the ranges evenly. Each specimen shifts the points,
-modulo 1, by an offset of its own (Cranley & Patterson, SIAM J. Numer. Anal. 13, 904 (1976)), so that all specimens
-together cover the ranges evenly too. More configurations per specimen do not change the first ones.
+Random values are Sobol' points, so that few configurations cover the ranges evenly. Each specimen
+shifts the points, modulo 1, by an offset of its own (Cranley & Patterson, SIAM J. Numer. Anal. 13,
+904 (1976)), so that all specimens together cover the ranges evenly too. More configurations per
+specimen do not change the first ones.
 """
 
 import itertools
@@ -13,6 +15,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from namsa.base.provenance_values import DOSES
 from namsa.config.aberrations import LARGEST_ABERRATION_ANGSTROM, LARGEST_AZIMUTH_RAD
 from namsa.config.bounds import (
     Dose,
@@ -27,7 +30,6 @@ from namsa.config.bounds import (
 )
 from namsa.config.instrument import Displacement
 from namsa.config.loading import Section
-from namsa.provenance_values import DOSES
 
 VariedValues = dict[str, Any]  # the value of each varied quantity, by its name
 
@@ -35,7 +37,9 @@ VariedValues = dict[str, Any]  # the value of each varied quantity, by its name
 MOST_CONFIGURATIONS = 100_000  # samples per specimen
 _Order1 = Annotated[float, Field(ge=0, le=LARGEST_ABERRATION_ANGSTROM[1])]  # Å
 _Order2 = Annotated[float, Field(ge=0, le=LARGEST_ABERRATION_ANGSTROM[2])]
-_Order3 = Annotated[float, Field(ge=-LARGEST_ABERRATION_ANGSTROM[3], le=LARGEST_ABERRATION_ANGSTROM[3])]
+_Order3 = Annotated[
+    float, Field(ge=-LARGEST_ABERRATION_ANGSTROM[3], le=LARGEST_ABERRATION_ANGSTROM[3])
+]
 _Azimuth = Annotated[float, Field(ge=-LARGEST_AZIMUTH_RAD, le=LARGEST_AZIMUTH_RAD)]
 
 
@@ -51,11 +55,18 @@ class _Variation(Section):
 
     def quantities(self) -> dict[str, tuple[Any, ...]]:
         """Returns the ranges or values of the quantities that vary, by name, in a fixed order."""
-        return {name: value for name in _QUANTITIES if (value := getattr(self, name)) is not None}
+        varied = {}
+        for name in _QUANTITIES:
+            value = getattr(self, name)
+            if value is not None:
+                varied[name] = value
+        return varied
 
 
 class RandomVariation(_Variation):
-    """Each specimen has `configurations` samples, whose values are drawn evenly from the ranges [least, most]."""
+    """Each specimen has `configurations` samples, whose values are drawn evenly from the ranges
+    [least, most].
+    """
 
     rule: Literal["random"] = Field(description="'random': values are drawn from ranges")
     configurations: int = Field(ge=1, le=MOST_CONFIGURATIONS, description="samples per specimen")
@@ -63,14 +74,17 @@ class RandomVariation(_Variation):
         1.0,
         gt=0,
         le=1,
-        description="of each aberration, tilt, spread and displacement of a sample to be drawn, independently of the "
-        "others; otherwise it is the value of its range that is nearest to zero. Thickness and dose are always drawn",
+        description="of each aberration, tilt, spread and displacement of a sample to be drawn, "
+        "independently of the others; otherwise it is the value of its range that is "
+        "nearest to zero. Thickness and dose are always drawn",
     )
     defocus_angstrom: Ordered[Position] | None = Field(
         None, description="defocus, Å, in place of C10; underfocus is positive; drawn evenly"
     )
     beam_tilt_mrad: Ordered[TiltMagnitude] | None = Field(
-        None, description="magnitude of the beam's tilt, mrad; drawn evenly over the ring, in any direction"
+        None,
+        description="magnitude of the beam's tilt, mrad; drawn evenly over the ring, in any "
+        "direction",
     )
     specimen_tilt_mrad: Ordered[TiltMagnitude] | None = Field(
         None, description="magnitude of the specimen's tilt, mrad; drawn as beam_tilt_mrad"
@@ -79,15 +93,19 @@ class RandomVariation(_Variation):
         None, description="dose for Poisson noise; drawn evenly on a logarithmic scale"
     )
     dose_electrons_per_angstrom2: Ordered[Dose] | None = Field(
-        None, description="dose for Poisson noise, electrons per Å²; drawn evenly on a logarithmic scale"
+        None,
+        description="dose for Poisson noise, electrons per Å²; drawn evenly on a logarithmic scale",
     )
     C12_angstrom: Ordered[_Order1] | None = Field(
-        None, description="magnitude of the twofold astigmatism C12, Å; drawn evenly, in any direction"
+        None,
+        description="magnitude of the twofold astigmatism C12, Å; drawn evenly, in any direction",
     )
     C21_angstrom: Ordered[_Order2] | None = Field(
         None, description="magnitude of the coma C21, Å; drawn evenly, in any direction"
     )
-    C30_angstrom: Ordered[_Order3] | None = Field(None, description="spherical aberration C30, Å; drawn evenly")
+    C30_angstrom: Ordered[_Order3] | None = Field(
+        None, description="spherical aberration C30, Å; drawn evenly"
+    )
     source_size_angstrom: Ordered[SourceSize] | None = Field(
         None, description="full width at half maximum of the source, Å; drawn evenly"
     )
@@ -96,13 +114,14 @@ class RandomVariation(_Variation):
     )
     rms_displacement_angstrom: Ordered[Displacement] | None = Field(
         None,
-        description="root mean square thermal displacement along one axis, Å, of all elements, in place of that of "
-        "specimen.frozen_phonons; drawn evenly",
+        description="root mean square thermal displacement along one axis, Å, of all elements, in "
+        "place of that of specimen.frozen_phonons; drawn evenly",
     )
     thickness_angstrom: Ordered[Thickness] | None = Field(
         None,
-        description="thickness, Å, of a whole number of slices from the entrance face of the specimen, which has the "
-        "one specimen.thickness_angstrom; drawn evenly; for simulation.method scatter",
+        description="thickness, Å, of a whole number of slices from the entrance face of the "
+        "specimen, which has the one specimen.thickness_angstrom; drawn evenly; for "
+        "simulation.method scatter",
     )
 
     def configurations_per_specimen(self) -> int:
@@ -117,7 +136,9 @@ class GridVariation(_Variation):
     defocus_angstrom: Listed[Position] | None = Field(
         None, description="values of the defocus, Å, in place of C10; underfocus is positive"
     )
-    beam_tilt_mrad: Listed[tuple[Tilt, Tilt]] | None = Field(None, description="values (y, x) of the beam's tilt, mrad")
+    beam_tilt_mrad: Listed[tuple[Tilt, Tilt]] | None = Field(
+        None, description="values (y, x) of the beam's tilt, mrad"
+    )
     specimen_tilt_mrad: Listed[tuple[Tilt, Tilt]] | None = Field(
         None, description="values (y, x) of the specimen's tilt, mrad"
     )
@@ -131,7 +152,9 @@ class GridVariation(_Variation):
     C21_angstrom: Listed[tuple[_Order2, _Azimuth]] | None = Field(
         None, description="values [magnitude in Å, azimuth in rad] of the coma C21"
     )
-    C30_angstrom: Listed[_Order3] | None = Field(None, description="values of the spherical aberration C30, Å")
+    C30_angstrom: Listed[_Order3] | None = Field(
+        None, description="values of the spherical aberration C30, Å"
+    )
     source_size_angstrom: Listed[SourceSize] | None = Field(
         None, description="full widths at half maximum of the source, Å"
     )
@@ -140,13 +163,14 @@ class GridVariation(_Variation):
     )
     rms_displacement_angstrom: Listed[Displacement] | None = Field(
         None,
-        description="root mean square thermal displacements along one axis, Å, of all elements, in place of those of "
-        "specimen.frozen_phonons",
+        description="root mean square thermal displacements along one axis, Å, of all elements, in "
+        "place of those of specimen.frozen_phonons",
     )
     thickness_angstrom: Listed[Thickness] | None = Field(
         None,
-        description="thicknesses, Å, of a whole number of slices from the entrance face of the specimen, which has the "
-        "one specimen.thickness_angstrom; for simulation.method scatter",
+        description="thicknesses, Å, of a whole number of slices from the entrance face of the "
+        "specimen, which has the one specimen.thickness_angstrom; for "
+        "simulation.method scatter",
     )
 
     def configurations_per_specimen(self) -> int:
@@ -157,7 +181,10 @@ class GridVariation(_Variation):
     def _has_a_bounded_number_of_combinations(self) -> "GridVariation":
         count = self.configurations_per_specimen()
         if count > MOST_CONFIGURATIONS:
-            raise ValueError(f"the lists have {count} combinations; give lists with {MOST_CONFIGURATIONS} or fewer")
+            raise ValueError(
+                f"the lists have {count} combinations; give lists with {MOST_CONFIGURATIONS} or "
+                "fewer"
+            )
         return self
 
 
@@ -168,25 +195,33 @@ _AZIMUTHS = {"C12_angstrom": math.pi, "C21_angstrom": 2 * math.pi}  # period of 
 
 
 def has_direction(name: str) -> bool:
-    """Returns whether a quantity has a direction, which the rule "random" draws from all of them evenly."""
+    """Returns whether a quantity has a direction, which the rule "random" draws from all of them
+    evenly.
+    """
     return name.endswith("tilt_mrad") or name in _AZIMUTHS
 
 
 def magnitude(name: str, value: Any) -> float:
-    """Returns a value without its direction: the length of a tilt [y, x], the magnitude of C12 or C21."""
+    """Returns a value without its direction: the length of a tilt [y, x], the magnitude of C12 or
+    C21.
+    """
     if isinstance(value, int | float):
         return float(value)
-    return math.hypot(*value) if name.endswith("tilt_mrad") else float(value[0])
+    if name.endswith("tilt_mrad"):
+        return math.hypot(*value)
+    return float(value[0])
 
 
 def draw_values(variation: RandomVariation | GridVariation, seed: int) -> list[VariedValues]:
     """Returns the varied values of each configuration of one specimen.
 
-    Random values are rounded to 0.01 Å (displacements to 0.0001 Å), 0.001 mrad or rad, and four digits of a dose. They
-    are written to files, and the last bits of a logarithm may differ between machines.
+    Random values are rounded to 0.01 Å (displacements to 0.0001 Å), 0.001 mrad or rad, and four
+    digits of a dose. They are written to files, and the last bits of a logarithm may differ between
+    machines.
 
     Returns:
-        One mapping per configuration. Tilts are [y, x] in mrad, C12 and C21 [magnitude in Å, azimuth in rad].
+        One mapping per configuration. Tilts are [y, x] in mrad, C12 and C21 [magnitude in Å,
+        azimuth in rad].
     """
     quantities = variation.quantities()
     if isinstance(variation, GridVariation):
@@ -194,24 +229,36 @@ def draw_values(variation: RandomVariation | GridVariation, seed: int) -> list[V
         return [dict(zip(quantities, _as_lists(values), strict=True)) for values in combinations]
     from scipy.stats import qmc  # importing it takes half a second, and few processes draw values
 
-    coordinates = sum(2 if has_direction(name) else 1 for name in quantities)
-    # Sobol' points are even in whole powers of 2, which SciPy asks for; the sequence does not depend on the number.
-    points = qmc.Sobol(coordinates, scramble=False).random_base2(math.ceil(math.log2(variation.configurations)))
+    directions = [name for name in quantities if has_direction(name)]
+    coordinates = len(quantities) + len(directions)
+    # Sobol' points are even in whole powers of 2, which SciPy asks for; the sequence does not
+    # depend on the number.
+    points = qmc.Sobol(coordinates, scramble=False).random_base2(
+        math.ceil(math.log2(variation.configurations))
+    )
     rng = np.random.default_rng(seed)
     shifted = (points[: variation.configurations] + rng.random(coordinates)) % 1
     left_out = rng.random((variation.configurations, len(quantities))) >= variation.probability
-    return [
-        _values_at(_nearest_to_zero(quantities, leave_out), iter(point.tolist()))
-        for point, leave_out in zip(shifted, left_out, strict=True)
-    ]
+    drawn = []
+    for point, leave_out in zip(shifted, left_out, strict=True):
+        ranges = _nearest_to_zero(quantities, leave_out)
+        drawn.append(_values_at(ranges, iter(point.tolist())))
+    return drawn
 
 
-def _nearest_to_zero(ranges: dict[str, tuple[Any, ...]], chosen: Iterable[bool]) -> dict[str, tuple[Any, ...]]:
-    """Returns the ranges, of which those chosen are their value nearest to zero. Thickness and doses stay."""
+def _nearest_to_zero(
+    ranges: dict[str, tuple[Any, ...]], chosen: Iterable[bool]
+) -> dict[str, tuple[Any, ...]]:
+    """Returns the ranges, of which those chosen are their value nearest to zero. Thickness and
+    doses stay.
+    """
     changed = {}
     for (name, (least, most)), leave_out in zip(ranges.items(), chosen, strict=True):
-        nearest = min(max(0.0, least), most)
-        changed[name] = (nearest, nearest) if leave_out and name not in _ALWAYS_DRAWN else (least, most)
+        if leave_out and name not in _ALWAYS_DRAWN:
+            nearest = min(max(0.0, least), most)
+            changed[name] = (nearest, nearest)
+        else:
+            changed[name] = (least, most)
     return changed
 
 
@@ -224,14 +271,20 @@ def _values_at(ranges: dict[str, tuple[Any, ...]], coordinates: Iterator[float])
         elif name.endswith("tilt_mrad"):
             magnitude = math.sqrt(least**2 + (most**2 - least**2) * next(coordinates))
             angle = 2 * math.pi * next(coordinates)
-            values[name] = [round(magnitude * math.sin(angle), 3), round(magnitude * math.cos(angle), 3)]
+            values[name] = [
+                round(magnitude * math.sin(angle), 3),
+                round(magnitude * math.cos(angle), 3),
+            ]
         else:
             digits = 4 if name == "rms_displacement_angstrom" else 2
             value = round(least + (most - least) * next(coordinates), digits)
             period = _AZIMUTHS.get(name)
-            values[name] = [value, round(period * next(coordinates), 3)] if period else value
+            values[name] = value
+            if period:
+                values[name] = [value, round(period * next(coordinates), 3)]
     return values
 
 
 def _as_lists(values: tuple[Any, ...]) -> list[Any]:
+    """Returns values as JSON types."""
     return [list(value) if isinstance(value, tuple) else value for value in values]

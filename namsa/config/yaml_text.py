@@ -1,17 +1,19 @@
-"""Reading of YAML that people wrote: what JSON can hold, within bounds, and every fault with its line and column.
+"""Reading of YAML that people wrote: what JSON can hold, within bounds, and every fault with its
+line and column.
 
-PyYAML's safe loader makes no foreign objects. But it accepts values that no configuration can hold (dates, sets,
-bytes), lets a later key replace an earlier one, expands aliases without limit, and raises errors of many classes.
+PyYAML's safe loader makes no foreign objects. But it accepts values that no configuration can hold
+(dates, sets, bytes), lets a later key replace an earlier one, expands aliases without limit, and
+raises errors of many classes.
 """
 
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import yaml
 from yaml.reader import ReaderError
 
-from namsa.errors import InputError
-from namsa.json_files import LARGEST_INTEGER
-from namsa.text import shorten
+from namsa.base.errors import InputError
+from namsa.base.json_files import LARGEST_INTEGER
+from namsa.base.text import shorten
 
 DEEPEST = 32  # levels of mappings and lists
 MOST_VALUES = 20_000  # keys and values; what an alias names counts again
@@ -27,26 +29,34 @@ _REMEDIES = {
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """Returns a YAML text's value. Raises InputError, with line and column, if it is wrong or exceeds a bound."""
+    """Returns a YAML text's value. Raises InputError, with line and column, if it is wrong or
+    exceeds a bound.
+    """
     try:
         loader = _Loader(text)
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise InputError(
-            f"{source} is not valid YAML: {shorten(text[error.position])}, character {error.position + 1} (line "
-            f"{line}), is not allowed"
+            f"{source} is not valid YAML: {shorten(text[error.position])}, character "
+            f"{error.position + 1} (line {line}), is not allowed"
         ) from None
     try:
         node = loader.get_single_node()
-        return None if node is None else loader.value(node)
+        if node is None:
+            return None
+        return loader.value(node)
     except yaml.MarkedYAMLError as error:
-        fault = ", ".join(shorten(part, 200) for part in (error.context, error.problem) if part)
+        texts = [text for text in (error.context, error.problem) if text]
+        problem = ", ".join(shorten(text, 200) for text in texts)
         mark = error.problem_mark or error.context_mark or loader.get_mark()
     except (ValueError, OverflowError):  # "\U99999999", or a %YAML version of 5000 digits
-        fault, mark = "a number is out of range", loader.get_mark()
+        problem = "a number is out of range"
+        mark = loader.get_mark()
     finally:
         loader.dispose()
-    raise InputError(f"{source} is not valid YAML: {fault} (line {mark.line + 1}, column {mark.column + 1})")
+    raise InputError(
+        f"{source} is not valid YAML: {problem} (line {mark.line + 1}, column {mark.column + 1})"
+    )
 
 
 class _Loader(yaml.SafeLoader):
@@ -56,7 +66,7 @@ class _Loader(yaml.SafeLoader):
         super().__init__(text)
         self._level = 0
         self._count = 0
-        self._sizes: dict[yaml.Node, tuple[int, int]] = {}  # values and levels of each node that is complete
+        self._sizes: dict[yaml.Node, _Size] = {}  # of each node that is complete
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Returns the next node, after its size was compared with the bounds."""
@@ -74,24 +84,29 @@ class _Loader(yaml.SafeLoader):
             self._sizes[node] = self._size(node)
         elif node not in self._sizes:
             _refuse("a value contains itself", mark)
-        if self._sizes[node][0] > MOST_VALUES or self._sizes[node][1] > DEEPEST:
+        size = self._sizes[node]
+        if size.values > MOST_VALUES or size.levels > DEEPEST:
             _refuse_size(mark)
         return node
 
-    def _size(self, node: yaml.Node) -> tuple[int, int]:
-        """Values and levels in a node, aliases expanded. Refuses keys that are no text or occur twice."""
-        children = node.value if isinstance(node, yaml.SequenceNode) else ()
-        if isinstance(node, yaml.MappingNode):
-            names = set()
-            for key, _ in node.value:
-                if not isinstance(key, yaml.ScalarNode) or key.tag not in (f"{_TAG}str", _MERGE):
-                    _refuse(_fault_of_tag("key", key), key.start_mark)
-                if key.value in names:
-                    _refuse(f"key {shorten(key.value)} occurs twice: remove one of them", key.start_mark)
-                names.add(key.value)
-            children = [child for pair in node.value for child in pair]
-        sizes = [self._sizes[child] for child in children]
-        return 1 + sum(values for values, _ in sizes), 1 + max((levels for _, levels in sizes), default=0)
+    def _size(self, node: yaml.Node) -> "_Size":
+        """Returns the size of a node, aliases expanded. Refuses keys that are no text or occur
+        twice.
+        """
+        children: list[yaml.Node] = []
+        if isinstance(node, yaml.SequenceNode):
+            children = node.value
+        elif isinstance(node, yaml.MappingNode):
+            _check_keys(node)
+            for key, value in node.value:
+                children += [key, value]
+        values = 1
+        deepest = 0
+        for child in children:
+            size = self._sizes[child]
+            values += size.values
+            deepest = max(deepest, size.levels)
+        return _Size(values, 1 + deepest)
 
     def value(self, node: yaml.Node) -> Any:
         """Returns the value of a node whose size is within the bounds."""
@@ -99,11 +114,13 @@ class _Loader(yaml.SafeLoader):
             self.flatten_mapping(node)
             return {self.value(key): self.value(value) for key, value in node.value}
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            return [self.value(each) for each in node.value]
+            return [self.value(item) for item in node.value]
         if not isinstance(node, yaml.ScalarNode):
-            _refuse(_fault_of_tag("a value", node), node.start_mark)
+            _refuse(_problem_of_tag("a value", node), node.start_mark)
         if len(node.value) > LONGEST_TEXT:
-            _refuse(f"{shorten(node.value)} has more than {LONGEST_TEXT} characters", node.start_mark)
+            _refuse(
+                f"{shorten(node.value)} has more than {LONGEST_TEXT} characters", node.start_mark
+            )
         return self._scalar(node)
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
@@ -116,9 +133,14 @@ class _Loader(yaml.SafeLoader):
                         _refuse(f"{shorten(node.value)} has a null character", node.start_mark)
                     return node.value
                 case "int":
-                    # Compared by length first: many digits are slow to convert, or refused by Python.
-                    if len(node.value) > 80 or abs(value := self.construct_yaml_int(node)) >= LARGEST_INTEGER:
-                        _refuse(f"integer {shorten(node.value)} has more than 64 bits", node.start_mark)
+                    # Compared by length first: many digits are slow to convert, or refused by
+                    # Python.
+                    too_long = f"integer {shorten(node.value)} has more than 64 bits"
+                    if len(node.value) > 80:
+                        _refuse(too_long, node.start_mark)
+                    value = self.construct_yaml_int(node)
+                    if abs(value) >= LARGEST_INTEGER:
+                        _refuse(too_long, node.start_mark)
                     return value
                 case "float":
                     return self.construct_yaml_float(node)
@@ -128,25 +150,46 @@ class _Loader(yaml.SafeLoader):
                     return None
         except UnicodeEncodeError:
             _refuse(f"{shorten(node.value)} holds half of a character", node.start_mark)
-        except (ValueError, LookupError):  # an explicit tag that does not fit, or 08, which is no octal number
-            pass
-        _refuse(_fault_of_tag("", node), node.start_mark)
+        except (ValueError, LookupError):
+            pass  # an explicit tag that does not fit, or 08, which is no octal number
+        _refuse(_problem_of_tag("", node), node.start_mark)
 
 
-def _fault_of_tag(kind: str, node: yaml.Node) -> str:
-    """What is wrong with a node of a tag that is not allowed where it stands."""
+class _Size(NamedTuple):
+    """How large a node is, aliases expanded."""
+
+    values: int
+    levels: int
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    """Refuses keys that are no text or occur twice."""
+    names = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode) or key.tag not in (f"{_TAG}str", _MERGE):
+            _refuse(_problem_of_tag("key", key), key.start_mark)
+        if key.value in names:
+            _refuse(f"key {shorten(key.value)} occurs twice: remove one of them", key.start_mark)
+        names.add(key.value)
+
+
+def _problem_of_tag(kind: str, node: yaml.Node) -> str:
+    """Returns what is wrong with a node of a tag that is not allowed where it stands."""
     content = shorten(node.value) if isinstance(node, yaml.ScalarNode) else ""
     remedy = _REMEDIES.get(
-        node.tag, f"is tagged {shorten(node.tag.replace(_TAG, '!!'))}: write text, a number or a list"
+        node.tag,
+        f"is tagged {shorten(node.tag.replace(_TAG, '!!'))}: write text, a number or a list",
     )
     if kind == "key" and node.tag not in _REMEDIES:
         remedy = "is not text: write it in quotes"
-    return " ".join(part for part in (kind, content, remedy) if part)
+    return " ".join(word for word in (kind, content, remedy) if word)
 
 
 def _refuse_size(mark: yaml.Mark) -> NoReturn:
-    _refuse(f"values are nested more than {DEEPEST} levels deep, or are more than {MOST_VALUES}", mark)
+    _refuse(
+        f"values are nested more than {DEEPEST} levels deep, or are more than {MOST_VALUES}", mark
+    )
 
 
-def _refuse(fault: str, mark: yaml.Mark) -> NoReturn:
-    raise yaml.MarkedYAMLError(problem=fault, problem_mark=mark)
+def _refuse(problem: str, mark: yaml.Mark) -> NoReturn:
+    raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)

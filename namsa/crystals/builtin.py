@@ -1,4 +1,6 @@
-"""The crystals that come with the installed libraries, and the conventional cells in which they are given."""
+"""The crystals that come with the installed libraries, and the conventional cells in which they are
+given.
+"""
 
 import gzip
 import json
@@ -15,13 +17,13 @@ from ase.build import bulk
 from ase.data import chemical_symbols, covalent_radii, reference_states
 from ase.neighborlist import neighbor_list
 
+from namsa.base.errors import WorkError
 from namsa.crystals.cif import reduced_formula
 from namsa.crystals.material import Material, MaterialKind
-from namsa.errors import WorkError
 
 SYMPREC = 1e-3  # Å; the libraries give coordinates with four digits and more
-# The shortest real bonds, those of actinides, are 0.66 of the sum of the covalent radii. Shorter ones are misprints,
-# and one entry that marks Wyckoff positions by elements.
+# The shortest real bonds, those of actinides, are 0.66 of the sum of the covalent radii. Shorter
+# ones are misprints, and one entry that marks Wyckoff positions by elements.
 SHORTEST_BOND = 0.65
 # For its other reference states ASE has the lattice, but not the atoms in it.
 ASE_COMPLETE = ("sc", "fcc", "bcc", "hcp", "diamond", "bct", "rhombohedral")
@@ -30,22 +32,26 @@ ASE_COMPLETE = ("sc", "fcc", "bcc", "hcp", "diamond", "bct", "rhombohedral")
 def builtin_materials(formulas: Collection[str] | None = None) -> tuple[Material, ...]:
     """Returns real crystals with measured lattice parameters, sorted by name.
 
-    They come from the AFLOW library of crystallographic prototypes (Mehl et al., Comput. Mater. Sci. 136 (2017) S1),
-    which pymatgen contains. ASE's reference states of the elements are added where AFLOW has none of the same formula,
-    space group and Pearson symbol. These three make the name, with Wyckoff letters where two crystals share it.
+    They come from the AFLOW library of crystallographic prototypes (Mehl et al., Comput. Mater.
+    Sci. 136 (2017) S1), which pymatgen contains. ASE's reference states of the elements are added
+    where AFLOW has none of the same formula, space group and Pearson symbol. These three make the
+    name, with Wyckoff letters where two crystals share it.
 
     Args:
         formulas: Return only crystals of these formulas, written as names begin; `None` for all.
+
+    Example:
+        >>> [material.name for material in namsa.builtin_materials(["Si"])]
+        ['Si-139-tI4', 'Si-223-cP46', 'Si-227-cF136', 'Si-227-cF8', 'Si-96-tP12']
     """
 
     def is_requested(atoms: ase.Atoms) -> bool:
         return formulas is None or _file_safe(reduced_formula(atoms)) in formulas
 
-    aflow = [
-        (standardize(atoms, source), wyckoff)
-        for atoms, source, wyckoff in _aflow_prototypes()
-        if is_requested(atoms) and _is_plausible(atoms)
-    ]
+    aflow = []
+    for atoms, source, wyckoff in _aflow_prototypes():
+        if is_requested(atoms) and _is_plausible(atoms):
+            aflow.append((standardize(atoms, source), wyckoff))
     names = Counter(material.name for material, _ in aflow)
     materials = {}
     for material, wyckoff in aflow:
@@ -60,7 +66,9 @@ def builtin_materials(formulas: Collection[str] | None = None) -> tuple[Material
     return tuple(materials[name] for name in sorted(materials))
 
 
-def standardize(atoms: ase.Atoms, source: str, kind: MaterialKind = "builtin", symprec: float = SYMPREC) -> Material:
+def standardize(
+    atoms: ase.Atoms, source: str, kind: MaterialKind = "builtin", symprec: float = SYMPREC
+) -> Material:
     """Returns a crystal in the conventional cell of the International Tables.
 
     Formula, space group number and Pearson symbol make its name.
@@ -71,11 +79,16 @@ def standardize(atoms: ase.Atoms, source: str, kind: MaterialKind = "builtin", s
     Raises:
         WorkError: If spglib finds no symmetry.
     """
-    symmetry = spglib.get_symmetry_dataset((atoms.cell[:], atoms.get_scaled_positions(), atoms.numbers), symprec)
+    symmetry = spglib.get_symmetry_dataset(
+        (atoms.cell[:], atoms.get_scaled_positions(), atoms.numbers), symprec
+    )
     if symmetry is None:
         raise WorkError(f"spglib finds no symmetry in {source}")
     conventional = ase.Atoms(
-        numbers=symmetry.std_types, scaled_positions=symmetry.std_positions, cell=symmetry.std_lattice, pbc=True
+        numbers=symmetry.std_types,
+        scaled_positions=symmetry.std_positions,
+        cell=symmetry.std_lattice,
+        pbc=True,
     )
     formula = reduced_formula(conventional)
     pearson = _pearson_symbol(symmetry.number, symmetry.international[0], len(conventional))
@@ -85,10 +98,12 @@ def standardize(atoms: ase.Atoms, source: str, kind: MaterialKind = "builtin", s
 
 def _aflow_prototypes() -> Iterator[tuple[ase.Atoms, str, str]]:
     """(primitive cell, source, Wyckoff letters) of each prototype."""
-    # The file is read as data: importing pymatgen.analysis.prototypes takes seconds and loads pandas.
+    # The file is read as data: importing pymatgen.analysis.prototypes takes seconds and loads
+    # pandas.
     library = files("pymatgen.analysis") / "prototypes" / "aflow_prototypes.json.gz"
     for entry in json.loads(gzip.decompress(library.read_bytes())):
-        structure, tags = entry["snl"], entry["tags"]
+        structure = entry["snl"]
+        tags = entry["tags"]
         atoms = ase.Atoms(
             symbols=[site["species"][0]["element"] for site in structure["sites"]],
             scaled_positions=[site["abc"] for site in structure["sites"]],
@@ -111,7 +126,9 @@ def _file_safe(formula: str) -> str:
 
 
 def _pearson_symbol(space_group_number: int, centring: str, atoms: int) -> str:
-    """The Pearson symbol. For a rhombohedral lattice it counts the atoms of the primitive cell, as AFLOW does."""
+    """The Pearson symbol. For a rhombohedral lattice it counts the atoms of the primitive cell, as
+    AFLOW does.
+    """
     last_of_family = (2, 15, 74, 142, 194, 230)
     family = "amothc"[bisect_left(last_of_family, space_group_number)]
     if centring == "R":

@@ -6,17 +6,39 @@ from typing import NamedTuple
 
 from ase.data import atomic_numbers
 
-NUMBERS = {symbol: number for symbol, number in atomic_numbers.items() if number} | {"D": 1}  # deuterium
+NUMBERS = {symbol: number for symbol, number in atomic_numbers.items() if number}
+NUMBERS["D"] = 1  # deuterium
 # Vacancies, dummy atoms and molecules whose first letters are an element's.
-_NO_ATOM = {"VA", "VAC", "VACANCY", "DU", "DUM", "DUMMY", "BQ", "UN", "UNK", "LP", "WAT", "OH", "OD", "NH", "CH"}
+_NO_ATOM = {
+    "VA",
+    "VAC",
+    "VACANCY",
+    "DU",
+    "DUM",
+    "DUMMY",
+    "BQ",
+    "UN",
+    "UNK",
+    "LP",
+    "WAT",
+    "OH",
+    "OD",
+    "NH",
+    "CH",
+}
 _WATER = re.compile(r"[HD][23]O")
-# Capitals that can be an element with the letter of a site or of a neighbour, as well as an element of two letters.
+# Capitals that can be an element with the letter of a site or of a neighbour, as well as an element
+# of two letters.
 _TWO_MEANINGS = re.compile(r"[CHNOPS][A-EGHNO]|[BFIKUVWY][A-D]")
 _MIXED = re.compile(r"[/,+&]\s*[A-Za-z]")
 
 
 def element_of_type(symbol: str) -> int | None:
-    """Returns the atomic number of a type symbol: `Sr2+`, `AL`, `D`, `7Li`, `Cval`; `None` if it names no element."""
+    """Returns the atomic number of a type symbol; `None` if it names no element.
+
+    Args:
+        symbol: As `Sr2+`, `AL`, `D`, `7Li`, `Cval`.
+    """
     match = re.fullmatch(r"\d{0,3}([A-Za-z]{1,2})(?:val?)?[^A-Za-z]*", symbol)
     return NUMBERS.get(match[1].title()) if match else None
 
@@ -26,16 +48,19 @@ def element_of_label(label: str, formula: Collection[int]) -> int | None:
 
     Args:
         label: The label: `Fe1`, `O2A`, `SiT1`, `CA2`.
-        formula: The elements of the crystal's formula, which decide between C and Ca; empty if there is none.
+        formula: The elements of the crystal's formula, which decide between C and Ca; empty if
+            there is none.
 
     Returns:
-        The number; `None` if the label names no element, more than one, or no atom: `Va`, `DUM`, `H2O`.
+        The number; `None` if the label names no element, more than one, or no atom: `Va`, `DUM`,
+        `H2O`.
     """
     match = re.match(r"\d{0,3}([A-Za-z]+)", label)
     if not match or match[1].upper() in _NO_ATOM or _WATER.match(label) or _MIXED.search(label):
         return None
     letters = match[1]
-    one, two = NUMBERS.get(letters[0].upper()), NUMBERS.get(letters[:2].title()) if len(letters) > 1 else None
+    one = NUMBERS.get(letters[0].upper())
+    two = NUMBERS.get(letters[:2].title()) if len(letters) > 1 else None
     if two and letters[0].isupper() and letters[1].islower():
         return two
     found = {number for number in (one, two) if number and (not formula or number in formula)}
@@ -70,4 +95,6 @@ def read_number(text: str) -> Number | None:
     exponent = int(match[5] or 0)
     value = float(f"{match[1]}{match[2]}e{exponent}")
     decimals = max(len(match[3] or match[4] or "") - exponent, 0)
-    return Number(value, decimals, int(match[6] or 0) * 10.0**-decimals) if abs(value) < 1e300 else None
+    if abs(value) < 1e300:
+        return Number(value, decimals, int(match[6] or 0) * 10.0**-decimals)
+    return None

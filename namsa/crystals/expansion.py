@@ -1,12 +1,14 @@
 """Atoms of the cell from the sites of a file and its symmetry operations.
 
-Coordinates of files are rounded. A site whose images differ by no more than the rounding lies on a special position,
-and is moved onto it if they differ by more than `SAME_PLACE`.
+Coordinates of files are rounded. A site whose images differ by no more than the rounding lies on a
+special position, and is moved onto it if they differ by more than `SAME_PLACE`. gemmi's own
+expansion takes all images within 0.4 Å for one, and so would merge the halves of split sites.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import ase
 import numpy as np
@@ -14,11 +16,11 @@ from pymatgen.core import Composition, Element
 from pymatgen.core.sites import Site as SortedSite
 from scipy.spatial import KDTree
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats, Integers
+from namsa.base.errors import InputError
+from namsa.base.text import shorten
 from namsa.crystals.sites import MOST_ATOMS, ROUNDING, TENSOR
 from namsa.crystals.space_groups import Symmetry
-from namsa.errors import InputError
-from namsa.text import shorten
 
 SAME_PLACE = 1e-4  # of a fractional coordinate: nearer images of a site are one atom
 LARGEST_ROUNDING = 0.005  # of a fractional coordinate
@@ -32,18 +34,23 @@ class Site:
     label: str  # its name in the file
     number: int  # its atomic number
     place: Floats  # fractional coordinates, `(3,)`
-    rounding: Floats  # how far each coordinate can be from the exact one because of its digits, `(3,)`
+    # how far each coordinate can be from the exact one because of its digits, `(3,)`
+    rounding: Floats
     occupancy: float = 1.0  # the atom's share of the site
     occupancy_rounding: float = 0.0  # how far the share can be from the exact one
-    u_angstrom2: float = np.nan  # the mean square displacement along one axis, Å²; not a number if it is unknown
-    tensor_angstrom2: Floats | None = None  # ⟨u_i u_j⟩ along x, y, z, `(3, 3)`, Å²; `None` if it is unknown
+    # the mean square displacement along one axis, Å²; not a number if it is unknown
+    u_angstrom2: float = np.nan
+    # ⟨u_i u_j⟩ along x, y, z, `(3, 3)`, Å²; `None` if it is unknown
+    tensor_angstrom2: Floats | None = None
+    is_proton: bool = False  # whether it is hydrogen with a positive charge
 
 
 @dataclass(frozen=True)
 class Expanded:
     """The atoms of a cell."""
 
-    # The atoms with their occupancies and amplitudes, if there are any; those of a site share a position.
+    # The atoms with their occupancies and amplitudes, if there are any; those of a site share a
+    # position.
     atoms: ase.Atoms
     labels: tuple[str, ...]  # the site of each atom
     rounding: Floats  # how far each occupancy can be from the exact one, `(n,)`
@@ -51,7 +58,10 @@ class Expanded:
 
 
 def expand(sites: Sequence[Site], symmetry: Symmetry, cell: Floats) -> Expanded:
-    """Applies symmetry operations to sites of a cell, whose lattice vectors are the rows of `(3, 3)`, Å.
+    """Applies symmetry operations to sites of a cell.
+
+    Args:
+        cell: Lattice vectors, rows of `(3, 3)`, Å.
 
     Returns:
         The atoms, sorted by electronegativity, then in the order of sites and operations.
@@ -61,8 +71,8 @@ def expand(sites: Sequence[Site], symmetry: Symmetry, cell: Floats) -> Expanded:
     """
     if len(sites) * len(symmetry.rotations) ** 2 > MOST_COMPARISONS:
         raise InputError(
-            f"{len(sites)} atom sites × {len(symmetry.rotations)} symmetry operations are too many: give all atoms of "
-            "the cell, with the space group P 1"
+            f"{len(sites)} atom sites × {len(symmetry.rotations)} symmetry operations are too "
+            "many: give all atoms of the cell, with the space group P 1"
         )
     notes: list[str] = []
     orbits: list[Floats] = []
@@ -72,33 +82,47 @@ def expand(sites: Sequence[Site], symmetry: Symmetry, cell: Floats) -> Expanded:
         total += len(orbits[-1])
         if total > MOST_ATOMS:
             raise InputError(
-                f"{len(symmetry.rotations)} symmetry operations make more than {MOST_ATOMS} atoms of {len(sites)} "
-                f"sites; give a cell of 1 to {MOST_ATOMS} atoms"
+                f"{len(symmetry.rotations)} symmetry operations make more than {MOST_ATOMS} atoms "
+                f"of {len(sites)} sites; give a cell of 1 to {MOST_ATOMS} atoms"
             )
-    places = {
-        head: _settle([sites[member] for member in group], notes) for head, group in _places(sites, orbits, notes)
-    }
+    places = {}
+    for first, group in _places(sites, orbits, notes):
+        places[first] = _settle([sites[member] for member in group], notes)
     rank = _ranks(list(places.values()))
-    members: list[Site] = []
-    positions: list[Floats] = []
-    for head in sorted(places, key=lambda head: rank[_shares(places[head])]):
-        for place in orbits[head]:
-            members += places[head]
-            positions += [place] * len(places[head])
+    images: list[Image] = []
+    for first in sorted(places, key=lambda first: rank[_shares(places[first])]):
+        for place in orbits[first]:
+            images.extend(Image(site, place) for site in places[first])
+    labels = tuple(image.site.label for image in images)
+    roundings = np.array([image.site.occupancy_rounding for image in images])
+    return Expanded(_atoms(images, symmetry, cell), labels, roundings, tuple(notes))
+
+
+class Image(NamedTuple):
+    """An atom of the cell: a site of the file at one of its places."""
+
+    site: Site
+    place: Floats  # fractional coordinates, `(3,)`
+
+
+def _atoms(images: Sequence[Image], symmetry: Symmetry, cell: Floats) -> ase.Atoms:
+    """Returns the atoms of a cell, with occupancies and amplitudes if there are any."""
     atoms = ase.Atoms(
-        numbers=[each.number for each in members], positions=np.array(positions) @ cell, cell=cell, pbc=True
+        numbers=[image.site.number for image in images],
+        positions=np.array([image.place for image in images]) @ cell,
+        cell=cell,
+        pbc=True,
     )
-    shares = np.array([each.occupancy for each in members])
+    shares = np.array([image.site.occupancy for image in images])
     if shares.min() < 1:
         atoms.set_array("occupancy", shares)
-    mean_squares = np.array([each.u_angstrom2 for each in members])
+    mean_squares = np.array([image.site.u_angstrom2 for image in images])
     if not np.isnan(mean_squares).all():
         atoms.set_array("rms_displacement_angstrom", np.sqrt(mean_squares))
-    if any(each.tensor_angstrom2 is not None for each in members):
-        tensors = [_tensor(each, place, symmetry, cell) for each, place in zip(members, positions, strict=True)]
+    if any(image.site.tensor_angstrom2 is not None for image in images):
+        tensors = [_tensor(image.site, image.place, symmetry, cell) for image in images]
         atoms.set_array(TENSOR, np.array(tensors))
-    roundings = np.array([each.occupancy_rounding for each in members])
-    return Expanded(atoms, tuple(each.label for each in members), roundings, tuple(notes))
+    return atoms
 
 
 def _tensor(site: Site, place: Floats, symmetry: Symmetry, cell: Floats) -> Floats:
@@ -112,7 +136,10 @@ def _tensor(site: Site, place: Floats, symmetry: Symmetry, cell: Floats) -> Floa
 
 
 def _orbit(site: Site, symmetry: Symmetry, notes: list[str]) -> Floats:
-    """Returns the fractional coordinates of a site's images in the cell, `(n, 3)`, in the order of the operations."""
+    """Returns the fractional coordinates of a site's images in the cell, `(n, 3)`.
+
+    They are in the order of the operations.
+    """
     place = site.place
     if len(symmetry.rotations) == 1:
         return (place - np.floor(place))[None]
@@ -126,7 +153,8 @@ def _orbit(site: Site, symmetry: Symmetry, notes: list[str]) -> Floats:
         images = symmetry.rotations @ place + symmetry.translations
         shown = ", ".join(f"{value:.5f}" for value in place)
         notes.append(
-            f"atom site {shorten(site.label, 20)} is moved to ({shown}), its special position within its digits"
+            f"atom site {shorten(site.label, 20)} is moved to ({shown}), its special position "
+            "within its digits"
         )
     images = images - np.floor(images)
     offsets = images[:, None] - images
@@ -134,8 +162,41 @@ def _orbit(site: Site, symmetry: Symmetry, notes: list[str]) -> Floats:
     return images[same.argmax(axis=1) == np.arange(len(images))]
 
 
-def _places(sites: Sequence[Site], orbits: Sequence[Floats], notes: list[str]) -> Iterator[tuple[int, list[int]]]:
-    """Yields the first site of each place, and all sites of it. Sites that are listed twice count once."""
+def _places(
+    sites: Sequence[Site], orbits: Sequence[Floats], notes: list[str]
+) -> list[tuple[int, list[int]]]:
+    """Returns the first site of each place, and all sites of it.
+
+    Sites that are listed twice count once.
+    """
+    near = _near_sites(sites, orbits)
+    head = np.arange(len(sites))  # the first site of the place of each; -1 of those left out
+    for first, second in near.at_one_place:
+        if head[second] == second and head[first] == first:
+            head[second] = first
+    for first, second in near.within_digits:
+        is_listed_twice = _alike(sites[first], sites[second])
+        if is_listed_twice and head[second] == second and head[first] == first:
+            head[second] = -1
+            notes.append(
+                f"atom sites {sites[first].label} and {sites[second].label} are the same within "
+                "their digits: one is taken"
+            )
+    members: dict[int, list[int]] = {}
+    for index, first in enumerate(head.tolist()):
+        members.setdefault(first, []).append(index)
+    return [(first, group) for first, group in members.items() if first >= 0]
+
+
+class NearSites(NamedTuple):
+    """Pairs of sites that have images near to each other, each sorted."""
+
+    at_one_place: list[tuple[int, int]]
+    within_digits: list[tuple[int, int]]
+
+
+def _near_sites(sites: Sequence[Site], orbits: Sequence[Floats]) -> NearSites:
+    """Returns the pairs of sites whose images are at one place, also within their digits."""
     owner = np.repeat(np.arange(len(sites)), [len(orbit) for orbit in orbits])
     images: Floats = np.concatenate(orbits)
     roundings = np.array([site.rounding for site in sites])
@@ -146,54 +207,94 @@ def _places(sites: Sequence[Site], orbits: Sequence[Floats], notes: list[str]) -
     offsets = abs(offsets - np.round(offsets))
     links = np.sort(owner[pairs], axis=1)
     bound = roundings[links[:, 0]] + roundings[links[:, 1]]
-    head = np.arange(len(sites))
-    for first, second in sorted(set(map(tuple, links[(offsets < SAME_PLACE).all(axis=1)].tolist()))):
-        if head[second] == second and head[first] == first:
-            head[second] = first
-    for first, second in sorted(set(map(tuple, links[(offsets <= bound + 1e-9).all(axis=1)].tolist()))):
-        one, other = sites[first], sites[second]
-        alike = (one.number, one.occupancy) == (other.number, other.occupancy) and 2 * one.occupancy > 1 + ROUNDING
-        if alike and head[second] == second and head[first] == first:
-            head[second] = -1
-            notes.append(f"atom sites {one.label} and {other.label} are the same within their digits: one is taken")
-    members: dict[int, list[int]] = {}
-    for index, first in enumerate(head.tolist()):
-        members.setdefault(first, []).append(index)
-    yield from ((first, group) for first, group in members.items() if first >= 0)
+    return NearSites(
+        _distinct(links[(offsets < SAME_PLACE).all(axis=1)]),
+        _distinct(links[(offsets <= bound + 1e-9).all(axis=1)]),
+    )
+
+
+def _distinct(links: Integers) -> list[tuple[int, int]]:
+    """Returns the different rows of pairs, `(m, 2)`, sorted."""
+    return sorted({(first, second) for first, second in links.tolist()})
+
+
+def _alike(one: Site, other: Site) -> bool:
+    """Whether two sites are one that is listed twice: both cannot be on one place."""
+    same = one.number == other.number and one.occupancy == other.occupancy
+    return same and 2 * one.occupancy > 1 + ROUNDING
 
 
 def _settle(group: Sequence[Site], notes: list[str]) -> list[Site]:
-    """Returns the elements on one place, with their shares. Raises InputError if they sum to more than 1."""
+    """Returns the elements on one place, with their shares.
+
+    Raises:
+        InputError: If they sum to more than 1.
+    """
     total = sum(site.occupancy for site in group)
     allowed = 1 + ROUNDING + sum(site.occupancy_rounding for site in group)
     if total > allowed:
-        distinct = list({(site.number, site.occupancy): site for site in reversed(group)}.values())[::-1]
+        distinct = _listed_once(group)
         names = ", ".join(shorten(site.label, 20) for site in group[:8])
         total = sum(site.occupancy for site in distinct)
         if total > allowed:
             raise InputError(
-                f"atom sites {names} share one place with an occupancy {total:g} in all: remove one of them, or set "
-                "occupancies that sum to at most 1"
+                f"atom sites {names} share one place with an occupancy {total:g} in all: remove "
+                "one of them, or set occupancies that sum to at most 1"
             )
-        notes.append(f"atom sites {names} are on one place more than once: each element is taken once")
+        notes.append(
+            f"atom sites {names} are on one place more than once: each element is taken once"
+        )
         group = distinct
-    if {site.number for site in group} == {1, 8}:
-        raise InputError(f"atom site {shorten(group[0].label)}: hydrogen on an oxygen's site; give its own position")
+    if {1, 8} <= {site.number for site in group}:
+        _check_hydrogens_of_oxygen(group, notes)
     merged: dict[int, Site] = {}
     for site in group:  # by element: Fe2+ and Fe3+ scatter alike
-        share = site.occupancy / max(total, 1.0)
-        if earlier := merged.get(site.number):
-            u = earlier.u_angstrom2 if np.isnan(site.u_angstrom2) else site.u_angstrom2
-            rounding = earlier.occupancy_rounding + site.occupancy_rounding
-            merged[site.number] = replace(
-                earlier, occupancy=earlier.occupancy + share, occupancy_rounding=rounding, u_angstrom2=u
-            )
-        else:
-            merged[site.number] = replace(site, occupancy=share)
+        scaled = replace(site, occupancy=site.occupancy / max(total, 1.0))
+        earlier = merged.get(site.number)
+        merged[site.number] = scaled if earlier is None else _merged(earlier, scaled)
     return list(merged.values())
 
 
-LEAST_SHARE = 1e-6  # that is sorted by: a composition drops what is below 1e-8, and a site of nothing has no order
+def _check_hydrogens_of_oxygen(group: Sequence[Site], notes: list[str]) -> None:
+    """Adds a note of a site that oxygen and hydrogen share, as in oxyhydrides.
+
+    Raises:
+        InputError: If the hydrogen has a positive charge: it belongs to a hydroxyl group or to
+            water, and is about 1 Å from the oxygen.
+    """
+    for site in group:
+        if site.is_proton:
+            raise InputError(
+                f"atom site {shorten(site.label)}: positive hydrogen on an oxygen's site: "
+                "give its own position"
+            )
+    shares = ", ".join(f"{shorten(site.label, 20)} {site.occupancy:g}" for site in group)
+    notes.append(
+        f"oxygen and hydrogen share a site ({shares}), as in an oxyhydride; hydrogen of a hydroxyl "
+        "group needs its own position"
+    )
+
+
+def _listed_once(group: Sequence[Site]) -> list[Site]:
+    """Returns the first of the sites with one element and one occupancy, from the last on."""
+    distinct: dict[tuple[int, float], Site] = {}
+    for site in reversed(group):
+        distinct[site.number, site.occupancy] = site
+    return list(reversed(distinct.values()))
+
+
+def _merged(one: Site, other: Site) -> Site:
+    """Returns two sites of an element on one place as one."""
+    return replace(
+        one,
+        occupancy=one.occupancy + other.occupancy,
+        occupancy_rounding=one.occupancy_rounding + other.occupancy_rounding,
+        u_angstrom2=one.u_angstrom2 if np.isnan(other.u_angstrom2) else other.u_angstrom2,
+    )
+
+
+# that is sorted by: a composition drops what is below 1e-8, and a site of nothing has no order
+LEAST_SHARE = 1e-6
 
 
 def _shares(group: Sequence[Site]) -> tuple[tuple[int, float], ...]:
@@ -201,13 +302,18 @@ def _shares(group: Sequence[Site]) -> tuple[tuple[int, float], ...]:
 
 
 def _ranks(places: Sequence[Sequence[Site]]) -> dict[tuple[tuple[int, float], ...], int]:
-    """Returns the order of what is on places: by electronegativity, as pymatgen sorts the sites of a structure."""
-    distinct = {
-        shares: Composition({Element.from_Z(number): max(share, LEAST_SHARE) for number, share in shares})
-        for shares in dict.fromkeys(map(_shares, places))
-    }
+    """Returns the order of what is on places.
+
+    It is that of electronegativity, as pymatgen sorts the sites of a structure.
+    """
+    compositions = {}
+    for group in places:
+        amounts = {}
+        for site in group:
+            amounts[Element.from_Z(site.number)] = max(site.occupancy, LEAST_SHARE)
+        compositions[_shares(group)] = Composition(amounts)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # noble gases have no electronegativity to sort by
-        by_amount = sorted(distinct, key=distinct.__getitem__)
-        ordered = sorted(by_amount, key=lambda shares: SortedSite(distinct[shares], [0, 0, 0]))
+        by_amount = sorted(compositions, key=lambda shares: compositions[shares])
+        ordered = sorted(by_amount, key=lambda shares: SortedSite(compositions[shares], [0, 0, 0]))
     return {shares: index for index, shares in enumerate(ordered)}

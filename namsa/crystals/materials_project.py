@@ -1,8 +1,10 @@
-"""Crystals of the Materials Project: downloaded once by `namsa fetch`, then read from the file with the answer.
+"""Crystals of the Materials Project: downloaded once by `namsa fetch`, then read from the file with
+the answer.
 
-The answer is a file for three reasons: compute nodes have no network, a thousand ranks must not query a server, and
-the database changes. The file holds the query too. Jain et al., APL Materials 1, 011002 (2013); the data are CC BY 4.0.
-Lattice parameters are calculated; in most cases they differ by 1 to 3% from measured ones.
+The answer is a file for three reasons: compute nodes have no network, a thousand ranks must not
+query a server, and the database changes. The file holds the query too. Jain et al., APL Materials
+1, 011002 (2013); the data are CC BY 4.0. Lattice parameters are calculated; in most cases they
+differ by 1 to 3% from measured ones.
 """
 
 import hashlib
@@ -17,17 +19,19 @@ from typing import Any, Protocol
 import ase
 import numpy as np
 
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import write_text_atomic
+from namsa.base.json_files import read_json
+from namsa.base.text import shorten
 from namsa.config.materials import MaterialsProject
 from namsa.crystals.builtin import standardize
 from namsa.crystals.material import Material
 from namsa.crystals.sites import MAX_ELEMENT, check_cell
 from namsa.crystals.symmetry import MOST_ATOMS
-from namsa.errors import InputError, WorkError
-from namsa.files import write_text_atomic
-from namsa.json_files import read_json
-from namsa.text import shorten
 
-FORMAT, VERSION = "namsa-materials-project", 1
+FORMAT = "namsa-materials-project"
+VERSION = 1
+SOURCE = "The Materials Project, https://materialsproject.org, CC BY 4.0; Jain et al. 2013"
 FIELDS = ("material_id", "structure", "energy_above_hull", "theoretical", "last_updated")
 SYMPREC = 0.01  # Å
 LARGEST_FILE_BYTES = 2**30
@@ -48,20 +52,23 @@ def fetch(config: MaterialsProject) -> int:
     """Queries the server and writes the answer to `config.file`; returns the number of crystals.
 
     Raises:
-        InputError: If there is no API key, the file exists already, its folder does not, or no crystal matches.
+        InputError: If there is no API key, the file exists already, its folder does not, or no
+            crystal matches.
         WorkError: If the server does not answer.
     """
     from pymatgen.ext.matproj import MPRester, MPRestError
 
     if config.file.exists():
-        raise InputError(f"{config.file} is there already; delete it to ask the Materials Project again")
+        raise InputError(
+            f"{config.file} is there already; delete it to ask the Materials Project again"
+        )
     if not config.file.parent.is_dir():
         raise InputError(f"there is no folder {config.file.parent} for the answer: make it first")
     key = os.environ.get(KEY_VARIABLE, "")
     if not key:
         raise InputError(
-            f"{KEY_VARIABLE} is not set: get a key at https://materialsproject.org/api, then export "
-            f"{KEY_VARIABLE}=... and run this again"
+            f"{KEY_VARIABLE} is not set: get a key at https://materialsproject.org/api, then "
+            f"export {KEY_VARIABLE}=... and run this again"
         )
     try:
         with MPRester(key) as client:
@@ -69,13 +76,15 @@ def fetch(config: MaterialsProject) -> int:
     except ValueError as error:  # the key is malformed
         raise InputError(f"{KEY_VARIABLE}: {error}") from None
     except MPRestError as error:
-        raise WorkError(f"the Materials Project does not answer: {' '.join(str(error).split())[:300]}") from None
+        raise WorkError(
+            f"the Materials Project does not answer: {' '.join(str(error).split())[:300]}"
+        ) from None
     answer = {
         "format": FORMAT,
         "version": VERSION,
         "query": _query(config),
         "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
-        "source": "The Materials Project, https://materialsproject.org, CC BY 4.0; Jain et al. 2013",
+        "source": SOURCE,
         "documents": documents,
     }
     write_text_atomic(config.file, json.dumps(answer) + "\n")
@@ -83,7 +92,8 @@ def fetch(config: MaterialsProject) -> int:
 
 
 def request_documents(config: MaterialsProject, client: Client) -> list[JsonObject]:
-    """Requests the identifiers of all matching crystals, chooses among them, and requests the chosen ones.
+    """Requests the identifiers of all matching crystals, chooses among them, and requests the
+    chosen ones.
 
     Returns:
         One document per crystal with the keys `FIELDS`, sorted by identifier.
@@ -92,13 +102,18 @@ def request_documents(config: MaterialsProject, client: Client) -> list[JsonObje
         InputError: If no crystal matches.
     """
     matches = _request(client, _criteria(config), ("material_id",))
-    identifiers = sorted({str(document["material_id"]) for document in matches}, key=_hash)[: config.limit]
+    identifiers = sorted({str(document["material_id"]) for document in matches}, key=_hash)[
+        : config.limit
+    ]
     if not identifiers:
         raise InputError(f"the Materials Project has no crystal of {_query(config)}: ask for less")
     documents = []
     for start in range(0, len(identifiers), IDENTIFIERS_PER_REQUEST):
         batch = {"material_ids": ",".join(identifiers[start : start + IDENTIFIERS_PER_REQUEST])}
-        documents += [{key: document.get(key) for key in FIELDS} for document in _request(client, batch, FIELDS)]
+        documents += [
+            {key: document.get(key) for key in FIELDS}
+            for document in _request(client, batch, FIELDS)
+        ]
     return sorted(documents, key=lambda document: str(document["material_id"]))
 
 
@@ -109,24 +124,35 @@ def read(config: MaterialsProject) -> list[Material]:
         config: The query and the file.
 
     Raises:
-        InputError: If the file is missing, has another format, or holds the answer to another query.
+        InputError: If the file is missing, has another format, or holds the answer to another
+            query.
     """
     path = config.file
     if not path.exists():
         raise InputError(
-            f"there is no {path}: run namsa fetch CONFIG where there is a network, with {KEY_VARIABLE} set"
+            f"there is no {path}: run namsa fetch CONFIG where there is a network, with "
+            f"{KEY_VARIABLE} set"
         )
     answer = read_json(path, largest_bytes=LARGEST_FILE_BYTES)
-    if not isinstance(answer, dict) or answer.get("format") != FORMAT or answer.get("version") != VERSION:
-        raise InputError(f"{path} is no answer of the Materials Project in format {FORMAT} {VERSION}: see namsa fetch")
+    if (
+        not isinstance(answer, dict)
+        or answer.get("format") != FORMAT
+        or answer.get("version") != VERSION
+    ):
+        raise InputError(
+            f"{path} is no answer of the Materials Project in format {FORMAT} {VERSION}: see namsa "
+            "fetch"
+        )
     if answer.get("query") != _query(config):
         raise InputError(
-            f"{path} answers another question, {shorten(answer.get('query'), 200)}, than the configuration's, "
-            f"{shorten(_query(config), 200)}: "
-            "name another file, or delete it and run namsa fetch CONFIG"
+            f"{path} answers another question, {shorten(answer.get('query'), 200)}, than the "
+            f"configuration's, {shorten(_query(config), 200)}: name another file, or delete it and "
+            "run namsa fetch CONFIG"
         )
     documents = answer.get("documents")
-    if not isinstance(documents, list) or not all(isinstance(document, dict) for document in documents):
+    if not isinstance(documents, list) or not all(
+        isinstance(document, dict) for document in documents
+    ):
         raise InputError(f"{path} has no list of documents: delete it and run namsa fetch CONFIG")
     return list(_materials(documents, str(path)))
 
@@ -136,9 +162,13 @@ def _materials(documents: Sequence[JsonObject], path: str) -> Iterator[Material]
         try:
             identifier = _identifier(document["material_id"])
             atoms = _to_atoms(document["structure"])
-            hull = None if document["energy_above_hull"] is None else float(document["energy_above_hull"])
+            if document["energy_above_hull"] is None:
+                hull = None
+            else:
+                hull = float(document["energy_above_hull"])
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-            name, reason = shorten(document.get("material_id")), shorten(repr(error), 200)
+            name = shorten(document.get("material_id"))
+            reason = shorten(repr(error), 200)
             raise InputError(f"{path}: {name} is no crystal as expected ({reason})") from None
         if atoms.numbers.max() > MAX_ELEMENT:
             continue
@@ -174,7 +204,8 @@ def _to_atoms(structure: JsonObject) -> ase.Atoms:
 
 
 def _request(client: Client, criteria: JsonObject, fields: Sequence[str]) -> list[JsonObject]:
-    # The answer is not decoded: numbers and names are read from it, not Python objects of the server's choice.
+    # The answer is not decoded: numbers and names are read from it, not Python objects of the
+    # server's choice.
     address = f"materials/summary/?_fields={','.join(fields)}&_all_fields=False"
     return client.request(address, payload=criteria, mp_decode=False)
 
@@ -182,9 +213,14 @@ def _request(client: Client, criteria: JsonObject, fields: Sequence[str]) -> lis
 def _criteria(config: MaterialsProject) -> JsonObject:
     """The query in the terms of the server, https://api.materialsproject.org/docs."""
     lists = ("material_ids", "formula", "chemsys", "elements", "exclude_elements")
-    criteria: JsonObject = {name: ",".join(getattr(config, name)) for name in lists if getattr(config, name)}
+    criteria: JsonObject = {
+        name: ",".join(getattr(config, name)) for name in lists if getattr(config, name)
+    }
     if config.max_energy_above_hull_ev is not None:
-        criteria |= {"energy_above_hull_min": 0, "energy_above_hull_max": config.max_energy_above_hull_ev}
+        criteria |= {
+            "energy_above_hull_min": 0,
+            "energy_above_hull_max": config.max_energy_above_hull_ev,
+        }
     if config.max_sites is not None:
         criteria |= {"nsites_min": 1, "nsites_max": config.max_sites}
     if config.observed:

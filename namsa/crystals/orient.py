@@ -1,10 +1,12 @@
-"""The choice of a right-angled periodic cell for a crystal that is seen along a zone axis: geometry only.
+"""The choice of a right-angled periodic cell for a crystal that is seen along a zone axis: geometry
+only.
 
-Vectors are rows. The supercell's sides are integer combinations of the crystal's a, b, c. The side z is a multiple of
-[uvw], so that the zone axis lies exactly along the beam; x and y lie across it. In most crystals no lattice vectors are
-exactly at right angles. The sides then keep their lengths and the angles between them are set to 90°: a homogeneous
-strain that depends only on the three cosines. With unit vectors e_i along the sides, the map is F⁻¹ = [e_x; e_y; e_z],
-its Gram matrix G_ij = e_i·e_j, and its principal stretches are the eigenvalues of G to the power −1/2.
+Vectors are rows. The supercell's sides are integer combinations of the crystal's a, b, c. The side
+z is a multiple of [uvw], so that the zone axis lies exactly along the beam; x and y lie across it.
+In most crystals no lattice vectors are exactly at right angles. The sides then keep their lengths
+and the angles between them are set to 90°: a homogeneous strain that depends only on the three
+cosines. With unit vectors e_i along the sides, the map is F⁻¹ = [e_x; e_y; e_z], its Gram matrix
+G_ij = e_i·e_j, and its principal stretches are the eigenvalues of G to the power −1/2.
 """
 
 from collections.abc import Iterable
@@ -14,12 +16,17 @@ import ase
 import numpy as np
 from ase.geometry import minkowski_reduce
 
-from namsa.arrays import Floats, Integers
-from namsa.errors import InputError
+from namsa.base.arrays import Floats, Integers
+from namsa.base.errors import InputError
 
-NOTABLE_ROUNDING, NOTABLE_STRAIN = 0.1, 0.01  # of the thickness; larger ones draw a warning
+# of the thickness; larger ones draw a warning
+NOTABLE_ROUNDING = 0.1
+NOTABLE_STRAIN = 0.01
 EXACT = 1e-6  # lattice parameters are not known more precisely: a smaller strain counts as none
-SEARCH_POINTS = (8_000, 100_000)  # lattice points about the origin; the second if the first have no solution
+SEARCH_POINTS = (
+    8_000,
+    100_000,
+)  # lattice points about the origin; the second if the first have no solution
 MAX_SIDES = 500  # the shortest vectors across the beam, from which pairs are formed
 LOOSER_STRAINS = (0.05, 0.1, 0.2, 0.4)  # tried after a failed search, for the error message
 
@@ -28,10 +35,14 @@ LOOSER_STRAINS = (0.05, 0.1, 0.2, 0.4)  # tried after a failed search, for the e
 class CellFit:
     """A right-angled supercell before it is filled with atoms."""
 
-    # Integers, `(3, 3)`; row i is the supercell's side along x, y or z in units of the crystal's a, b, c.
+    # Integers, `(3, 3)`; row i is the supercell's side along x, y or z in units of the crystal's a,
+    # b, c.
     matrix: Integers
-    strain: float  # the largest |principal stretch − 1| of the deformation that makes the sides right-angled
-    lengths_angstrom: tuple[float, float, float]  # sides (x, y, z), Å, in the order of an `ase.Atoms`
+    # the largest |principal stretch − 1| of the deformation that makes the sides right-angled
+    strain: float
+    lengths_angstrom: tuple[
+        float, float, float
+    ]  # sides (x, y, z), Å, in the order of an `ase.Atoms`
     atoms: int  # number of atoms
 
     @property
@@ -45,24 +56,28 @@ class CellFit:
         Args:
             made_angstrom: The thickness of the specimen, Å; by default that of the cell.
         """
-        made, texts = made_angstrom or self.lengths_angstrom[2], []
+        made = made_angstrom or self.lengths_angstrom[2]
+        texts = []
         if abs(made - thickness_angstrom) > NOTABLE_ROUNDING * thickness_angstrom:
             zone = " ".join(map(str, self.matrix[2] // np.gcd.reduce(self.matrix[2])))
             texts.append(
-                f"the specimen is {made:.2f} Å thick and not {thickness_angstrom:g} Å: it is a multiple of the "
-                f"crystal's period along [{zone}], which is {self.period_angstrom:.2f} Å: give a multiple"
+                f"the specimen is {made:.2f} Å thick and not {thickness_angstrom:g} Å: it is a "
+                f"multiple of the crystal's period along [{zone}], which is "
+                f"{self.period_angstrom:.2f} Å: give a multiple"
             )
         if self.strain > NOTABLE_STRAIN:
             texts.append(
-                f"the crystal is strained by {self.strain:.2%} to make its cell right-angled: a smaller max_strain "
-                "takes a larger cell"
+                f"the crystal is strained by {self.strain:.2%} to make its cell right-angled: a "
+                "smaller max_strain takes a larger cell"
             )
         return texts
 
 
 @dataclass(frozen=True)
 class RectangularCells:
-    """The right-angled cells of a crystal along one zone axis, before any of them is repeated to a size."""
+    """The right-angled cells of a crystal along one zone axis, before any of them is repeated to a
+    size.
+    """
 
     name: str  # crystal and zone axis, for messages
     cell: Floats  # lattice vectors of the crystal, rows of `(3, 3)`, Å
@@ -86,7 +101,9 @@ class RectangularCells:
         return max(1, int(np.floor(thickness_angstrom / self.repeat_angstrom + 0.5)))
 
     def resized(self, atoms: ase.Atoms) -> "RectangularCells":
-        """Returns the right-angled cells of a crystal whose cell has the same shape in another size."""
+        """Returns the right-angled cells of a crystal whose cell has the same shape in another
+        size.
+        """
         cell = np.asarray(atoms.cell, dtype=np.float64)
         scale = (np.linalg.det(cell) / np.linalg.det(self.cell)) ** (1 / 3)
         return replace(
@@ -104,40 +121,51 @@ def fit_cell(
     *,
     zone_axis: tuple[int, int, int],  # direction [uvw] along the beam
     lateral_angstrom: tuple[float, float],  # smallest extent (y, x), Å
-    thickness_angstrom: float,  # thickness, Å; the nearest whole number of periods is taken, at least one
+    # thickness, Å; the nearest whole number of periods is taken, at least one
+    thickness_angstrom: float,
     max_strain: float,  # largest strain
     max_atoms: int,  # largest number of atoms
 ) -> CellFit:
     """Chooses the supercell of a crystal that is seen along a zone axis.
 
-    Across the beam, the smallest nearly right-angled rectangle of lattice vectors is repeated, so that the sides keep
-    to simple directions. A rectangle at the strain limit counts as twice as large as one without strain. Ties are
-    decided by fewer atoms, then less strain, then the shorter side along x.
+    Across the beam, the smallest nearly right-angled rectangle of lattice vectors is repeated, so
+    that the sides keep to simple directions. A rectangle at the strain limit counts as twice as
+    large as one without strain. Ties are decided by fewer atoms, then less strain, then the shorter
+    side along x.
 
     Raises:
-        InputError: If the zone axis, a size or the strain is meaningless, if no rectangle within the search keeps to
-            `max_strain`, or if all of these need more than `max_atoms`.
+        InputError: If the zone axis, a size or the strain is meaningless, if no rectangle within
+            the search keeps to `max_strain`, or if all of these need more than `max_atoms`.
     """
     cells = find_rectangular_cells(atoms, zone_axis, max_strain)
     return fit_to_size(cells, lateral_angstrom, thickness_angstrom, max_atoms)
 
 
-def find_rectangular_cells(atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: float) -> RectangularCells:
-    """Does the first half of `fit_cell`, without width and thickness. Raises InputError if it finds no rectangle."""
+def find_rectangular_cells(
+    atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: float
+) -> RectangularCells:
+    """Does the first half of `fit_cell`, without width and thickness. Raises InputError if it finds
+    no rectangle.
+    """
     if not any(zone_axis):
-        raise InputError("zone axis [0 0 0] is no direction; give three integers, one of them not 0")
+        raise InputError(
+            "zone axis [0 0 0] is no direction; give three integers, one of them not 0"
+        )
     if not 0 <= max_strain <= LOOSER_STRAINS[-1]:
         raise InputError(f"max_strain is {max_strain}; it must be in 0 to {LOOSER_STRAINS[-1]}")
     cell = np.asarray(atoms.cell, dtype=np.float64)
     if not abs(np.linalg.det(cell)) > 0:
-        raise InputError(f"the crystal's cell {cell.tolist()} Å has no volume; give three lattice vectors")
+        raise InputError(
+            f"the crystal's cell {cell.tolist()} Å has no volume; give three lattice vectors"
+        )
     zone = np.array(zone_axis) // np.gcd.reduce(zone_axis)
     limit = max(max_strain, EXACT)
     name = _name(atoms, zone_axis)
     for points in SEARCH_POINTS:
         x, y, strain = _rectangles(cell, zone, limit, points)
         if len(strain):
-            x_length, y_length = np.linalg.norm(x @ cell, axis=1), np.linalg.norm(y @ cell, axis=1)
+            x_length = np.linalg.norm(x @ cell, axis=1)
+            y_length = np.linalg.norm(y @ cell, axis=1)
             crystal_cells = np.abs(np.cross(x, y) @ zone)
             return RectangularCells(
                 name, cell, len(atoms), zone, limit, x, y, strain, x_length, y_length, crystal_cells
@@ -146,7 +174,10 @@ def find_rectangular_cells(atoms: ase.Atoms, zone_axis: tuple[int, int, int], ma
 
 
 def fit_to_size(
-    cells: RectangularCells, lateral_angstrom: tuple[float, float], thickness_angstrom: float, max_atoms: int
+    cells: RectangularCells,
+    lateral_angstrom: tuple[float, float],
+    thickness_angstrom: float,
+    max_atoms: int,
 ) -> CellFit:
     """Does the second half of `fit_cell`: chooses a rectangle and repeats it to a size.
 
@@ -158,10 +189,15 @@ def fit_to_size(
     """
     if not min(*lateral_angstrom, thickness_angstrom) > 0:
         raise InputError(
-            f"lateral_angstrom {tuple(lateral_angstrom)} and thickness_angstrom {thickness_angstrom} must be positive"
+            f"lateral_angstrom {tuple(lateral_angstrom)} and thickness_angstrom "
+            f"{thickness_angstrom} must be positive"
         )
-    x, y, strain, layers = cells.x, cells.y, cells.strain, cells.repeats(thickness_angstrom)
-    x_length, y_length = cells.x_length, cells.y_length
+    x = cells.x
+    y = cells.y
+    strain = cells.strain
+    layers = cells.repeats(thickness_angstrom)
+    x_length = cells.x_length
+    y_length = cells.y_length
     x_repeats, y_repeats = (
         np.ceil(extent / length - 1e-9).clip(1).astype(np.int64)
         for extent, length in zip(reversed(lateral_angstrom), (x_length, y_length), strict=True)
@@ -170,11 +206,13 @@ def fit_to_size(
     affordable = np.flatnonzero(counts <= max_atoms)
     if not len(affordable):
         raise InputError(
-            f"{cells.name}: the smallest supercell within strain {cells.limit:.3g} has {counts.min()} atoms, max_atoms "
-            f"is {max_atoms}; raise specimen.max_atoms or max_strain, or make lateral_angstrom or the thickness smaller"
+            f"{cells.name}: the smallest supercell within strain {cells.limit:.3g} has "
+            f"{counts.min()} atoms, max_atoms is {max_atoms}; raise specimen.max_atoms or "
+            "max_strain, or make lateral_angstrom or the thickness smaller"
         )
     cost = x_length * y_length * (1 + strain / cells.limit)
-    # Rounding makes equivalent directions tie on every machine; the first of them has the shorter x.
+    # Rounding makes equivalent directions tie on every machine; the first of them has the shorter
+    # x.
     cheapest = affordable[np.round(cost[affordable] / cost[affordable].min(), 6) == 1]
     best = cheapest[np.lexsort([np.round(strain[cheapest] / EXACT), counts[cheapest]])[0]]
     return CellFit(
@@ -194,9 +232,14 @@ def _name(atoms: ase.Atoms, zone_axis: Iterable[int]) -> str:
     return f"{atoms.symbols.formula.reduce()[0]:metal} along [{' '.join(map(str, zone_axis))}]"
 
 
-def _rectangles(cell: Floats, zone: Integers, limit: float, points: int) -> tuple[Integers, Integers, Floats]:
-    """All right-handed (x, y, strain) with strains up to `limit`, shorter sides first; shapes (n, 3), (n, 3), (n,)."""
-    # For each cosine c, the smallest eigenvalue of G is at most 1 − |c|, and the eigenvalue λ gives the stretch 1/√λ.
+def _rectangles(
+    cell: Floats, zone: Integers, limit: float, points: int
+) -> tuple[Integers, Integers, Floats]:
+    """All right-handed (x, y, strain) with strains up to `limit`, shorter sides first; shapes (n,
+    3), (n, 3), (n,).
+    """
+    # For each cosine c, the smallest eigenvalue of G is at most 1 − |c|, and the eigenvalue λ gives
+    # the stretch 1/√λ.
     max_cosine = 1 - 1 / (1 + limit) ** 2
     beam = zone @ cell / np.linalg.norm(zone @ cell)
     sides = _sides(cell, beam, max_cosine, points)
@@ -211,19 +254,22 @@ def _rectangles(cell: Floats, zone: Integers, limit: float, points: int) -> tupl
 
 
 def _sides(cell: Floats, beam: Floats, max_cosine: float, points: int) -> Integers:
-    """The shortest lattice vectors nearly across the beam, one of each pair ±v and no multiples; (n, 3) integers.
+    """The shortest lattice vectors nearly across the beam, one of each pair ±v and no multiples;
+    (n, 3) integers.
 
     The search covers a sphere that holds about `points` lattice points.
     """
     reduced, change = minkowski_reduce(cell)
     radius = (3 * points * abs(np.linalg.det(cell)) / (4 * np.pi)) ** (1 / 3)
     reach = np.floor(radius * np.linalg.norm(np.linalg.inv(reduced), axis=0)).astype(np.int64)
-    # The points form columns along the lattice vector nearest to the beam. Only those in the slab across it count.
+    # The points form columns along the lattice vector nearest to the beam. Only those in the slab
+    # across it count.
     heights = reduced @ beam
     steep = int(np.argmax(np.abs(heights)))
     flat = [axis for axis in range(3) if axis != steep]
     foot = np.moveaxis(np.indices(2 * reach[flat] + 1), 0, -1).reshape(-1, 2) - reach[flat]
-    middle, half = -(foot @ heights[flat]) / heights[steep], max_cosine * radius / abs(heights[steep])
+    middle = -(foot @ heights[flat]) / heights[steep]
+    half = max_cosine * radius / abs(heights[steep])
     box = np.empty((len(foot), int(np.ceil(2 * half)) + 2, 3), dtype=np.int64)
     box[..., flat] = foot[:, None]
     box[..., steep] = np.floor(middle - half).astype(np.int64)[:, None] + np.arange(box.shape[1])
@@ -231,18 +277,25 @@ def _sides(cell: Floats, beam: Floats, max_cosine: float, points: int) -> Intege
     cartesian = vectors @ cell
     length = np.linalg.norm(cartesian, axis=1)
     across = (length <= radius) & (length > 0) & (np.abs(cartesian @ beam) <= max_cosine * length)
-    vectors, length = vectors[across], length[across]
-    first_index = np.take_along_axis(vectors, np.argmax(vectors != 0, axis=1)[:, None], axis=1)[:, 0]
+    vectors = vectors[across]
+    length = length[across]
+    first_index = np.take_along_axis(vectors, np.argmax(vectors != 0, axis=1)[:, None], axis=1)[
+        :, 0
+    ]
     keep = (first_index > 0) & (np.gcd.reduce(vectors, axis=1) == 1)
-    vectors, length = vectors[keep], length[keep]
+    vectors = vectors[keep]
+    length = length[keep]
     # Among equally long vectors the simplest indices come first, and [1 0 0] before [0 1 0].
     order = np.lexsort((*-vectors.T[::-1], np.abs(vectors).sum(axis=1), np.round(length, 6)))
     return vectors[order[:MAX_SIDES]]
 
 
 def _strain(cos_xy: Floats, cos_yz: Floats, cos_zx: Floats) -> Floats:
-    """Largest |principal stretch − 1| if sides with these cosines are set to right angles; shape (n,)."""
-    # Eigenvalues of the matrix of cosines, in closed form (Smith, Communications of the ACM 4, 168 (1961)).
+    """Largest |principal stretch − 1| if sides with these cosines are set to right angles; shape
+    (n,).
+    """
+    # Eigenvalues of the matrix of cosines, in closed form (Smith, Communications of the ACM 4, 168
+    # (1961)).
     spread = np.sqrt((cos_xy**2 + cos_yz**2 + cos_zx**2) / 3)
     skew = cos_xy * cos_yz * cos_zx / np.maximum(spread, np.finfo(float).tiny ** (1 / 3)) ** 3
     angle = np.arccos(np.clip(skew, -1, 1)) / 3
@@ -253,10 +306,16 @@ def _strain(cos_xy: Floats, cos_yz: Floats, cos_zx: Floats) -> Floats:
 def _failure_message(cell: Floats, zone: Integers, limit: float) -> str:
     """The strain that a failed search would have needed, and the remedy."""
     for looser in LOOSER_STRAINS:
-        strain = _rectangles(cell, zone, looser, SEARCH_POINTS[-1])[2] if looser > limit else np.empty(0)
+        if looser > limit:
+            strain = _rectangles(cell, zone, looser, SEARCH_POINTS[-1])[2]
+        else:
+            strain = np.empty(0)
         if len(strain):
             return (
-                f"no right-angled supercell within max_strain {limit:.3g}; the best found needs {strain.min():.3g}: "
-                "raise specimen.max_strain or choose another zone axis"
+                f"no right-angled supercell within max_strain {limit:.3g}; the best found needs "
+                f"{strain.min():.3g}: raise specimen.max_strain or choose another zone axis"
             )
-    return f"no right-angled supercell within strain {LOOSER_STRAINS[-1]}: choose another zone axis or another cell"
+    return (
+        f"no right-angled supercell within strain {LOOSER_STRAINS[-1]}: choose another zone axis "
+        "or another cell"
+    )

@@ -12,6 +12,8 @@ from typing import Literal, get_args
 
 from pymatgen.core import Structure
 
+from namsa.base.errors import InputError, SimulationWarning
+from namsa.base.text import shorten
 from namsa.config.materials import Materials
 from namsa.crystals import materials_project
 from namsa.crystals.builtin import builtin_materials
@@ -20,10 +22,8 @@ from namsa.crystals.generator import generate_materials
 from namsa.crystals.layers import layer_materials
 from namsa.crystals.material import Material, MaterialKind
 from namsa.crystals.structure_files import read_crystal
-from namsa.crystals.substitution import substitute_few
+from namsa.crystals.substitution import substitute_ions
 from namsa.crystals.symmetry import MOST_ATOMS
-from namsa.errors import InputError, SimulationWarning
-from namsa.text import shorten
 
 
 def select_materials(
@@ -31,26 +31,33 @@ def select_materials(
 ) -> tuple[Material, ...]:
     """Returns the materials that a configuration asks for, sorted by name.
 
-    A crystal that several sources have is taken from the first of: CIF files, other files, the Materials Project, the
-    built-in crystals, a generator, substitution (`namsa.crystals.select`).
+    A crystal that several sources have is taken from the first of: CIF files, other files, the
+    Materials Project, the built-in crystals, a generator, substitution (`namsa.crystals.select`).
 
     Args:
-        run_generator: Whether a generator may run. It is Python code that the configuration names, so give true only
-            for a configuration that the user has given, and never for one that lies beside results or models.
-        names: Return only the materials of these names, which an earlier selection has given. No others are derived by
-            substitution, which takes long for many.
+        run_generator: Whether a generator may run. It is Python code that the configuration names,
+            so give true only for a configuration that the user has given, and never for one that
+            lies beside results or models.
+        names: Return only the materials of these names, which an earlier selection has given. No
+            others are derived by substitution, which takes long for many.
 
     Raises:
-        InputError: If a name is unknown, a crystal cannot be read, two materials have the same name, no material is
-            left, or there is a generator that may not run.
+        InputError: If a name is unknown, a crystal cannot be read, two materials have the same
+            name, no material is left, or there is a generator that may not run.
     """
     return select_few(config, None, run_generator=run_generator, names=names)[0]
 
 
 def select_few(
-    config: Materials, few: int | None, *, run_generator: bool = False, names: Collection[str] | None = None
+    config: Materials,
+    few: int | None,
+    *,
+    run_generator: bool = False,
+    names: Collection[str] | None = None,
 ) -> tuple[tuple[Material, ...], float]:
-    """Returns what `select_materials` does, but only so many crystals by substitution, which stand for all.
+    """Returns what `select_materials` does, but only so many crystals by substitution.
+
+    These stand for all.
 
     Returns:
         The materials, and the number of all for each of them.
@@ -63,39 +70,53 @@ def select_few(
     if config.generator:
         if not run_generator:
             raise InputError(
-                f"materials.generator {shorten(config.generator.function)} is Python code, which runs only from a "
-                "configuration that is given on the command line: give that configuration, as in "
-                "`python -m train CONFIG --run-dir RUN`"
+                f"materials.generator {shorten(config.generator.function)} is Python code, which "
+                "runs only from a configuration that is given on the command line: give that "
+                "configuration, as in `namsa-train CONFIG --run-dir RUN`"
             )
         materials += generate_materials(config.generator)
     if not materials:
         raise InputError(
-            "the configuration names no material: set materials.builtin, layers, cif, files, materials_project or "
-            "generator"
+            "the configuration names no material: set materials.builtin, layers, cif, files, "
+            "materials_project or generator"
         )
     _check_names_are_unique(materials)
-    allowed = [material for material in materials if material.atoms.numbers.max() <= config.max_atomic_number]
+    allowed = [
+        material
+        for material in materials
+        if material.atoms.numbers.max() <= config.max_atomic_number
+    ]
     if not allowed:
         raise InputError(
-            f"all {len(materials)} materials have elements beyond max_atomic_number {config.max_atomic_number}: "
-            "raise it"
+            f"all {len(materials)} materials have elements beyond max_atomic_number "
+            f"{config.max_atomic_number}: raise it"
         )
     omitted = 0
     if config.substitute:
-        derived, number = substitute_few(config.substitute, allowed, config.max_atomic_number, few, names)
-        allowed, omitted = [*allowed, *derived], number - len(derived)
+        derived = substitute_ions(config.substitute, allowed, config.max_atomic_number, names, few)
+        allowed = [*allowed, *derived.materials]
+        omitted = derived.total - len(derived.materials)
     if config.merge_duplicates:
         allowed = merge_duplicates(allowed)
     if names is not None:
-        return tuple(sorted((each for each in allowed if each.name in names), key=lambda material: material.name)), 1.0
+        named = [material for material in allowed if material.name in names]
+        return tuple(sorted(named, key=_name)), 1.0
     by_hash = sorted(allowed, key=lambda material: hashlib.sha256(material.name.encode()).digest())
-    selected = tuple(sorted(by_hash[: config.limit], key=lambda material: material.name))
+    selected = tuple(sorted(by_hash[: config.limit], key=_name))
     all_selected = min(config.limit or math.inf, len(allowed) + omitted)
     return selected, all_selected / len(selected)
 
 
+def _name(material: Material) -> str:
+    return material.name
+
+
 def source_files(config: Materials) -> list[Path]:
-    """Returns the files of all materials in a fixed order. Raises InputError for a folder without .cif file."""
+    """Returns the files of all materials in a fixed order.
+
+    Raises:
+        InputError: For a folder without .cif file.
+    """
     answer = [config.materials_project.file] if config.materials_project else []
     return [*_cif_files(config.cif), *config.files, *answer]
 
@@ -103,19 +124,22 @@ def source_files(config: Materials) -> list[Path]:
 def _check_names_are_unique(materials: list[Material]) -> None:
     for name, count in Counter(material.name for material in materials).items():
         if count > 1:
-            sources = shorten(", ".join(material.source for material in materials if material.name == name), 300)
-            raise InputError(f"{count} materials are called {shorten(name)} ({sources}): keep or rename one")
+            sources = [material.source for material in materials if material.name == name]
+            raise InputError(
+                f"{count} materials are called {shorten(name)} "
+                f"({shorten(', '.join(sources), 300)}): keep or rename one"
+            )
 
 
 def _from_files(config: Materials) -> Iterator[Material]:
     """Yields the crystals in files; warns of those that are left out."""
     paths = [*_cif_files(config.cif), *config.files]
+    remedy = "; materials.skip_unreadable: true leaves out such files" if len(paths) > 1 else ""
     for path in paths:
         try:
             yield read_crystal(path, as_is=config.as_is)
         except InputError as error:
             if not config.skip_unreadable:
-                remedy = "; materials.skip_unreadable: true leaves out such files" if len(paths) > 1 else ""
                 raise InputError(f"{error}{remedy}") from None
             warnings.warn(f"left out: {error}", SimulationWarning, stacklevel=3)
 
@@ -131,7 +155,9 @@ def _builtin_by_name(names: Literal["all"] | tuple[str, ...]) -> list[Material]:
         if name not in known:
             every_name = [material.name for material in builtin_materials()]
             near = difflib.get_close_matches(name, every_name, n=3, cutoff=0.0)
-            raise InputError(f"materials.builtin: {name} is not known; nearest are {', '.join(near)}")
+            raise InputError(
+                f"materials.builtin: {name} is not known; nearest are {', '.join(near)}"
+            )
     return [known[name] for name in names]
 
 
@@ -146,8 +172,12 @@ def _layers_by_name(names: Literal["all"] | tuple[str, ...]) -> list[Material]:
     for name in names:
         named = [film for film in films if name in (film.name, crystals[film.name])]
         if not named:
-            near = difflib.get_close_matches(name, sorted({*crystals, *crystals.values()}), n=3, cutoff=0.0)
-            raise InputError(f"materials.layers: {name} is not known; nearest are {', '.join(near)}")
+            near = difflib.get_close_matches(
+                name, sorted({*crystals, *crystals.values()}), n=3, cutoff=0.0
+            )
+            raise InputError(
+                f"materials.layers: {name} is not known; nearest are {', '.join(near)}"
+            )
         chosen += named
     return chosen
 
@@ -167,29 +197,36 @@ def _cif_files(paths: Iterable[Path]) -> Iterator[Path]:
 # A crystal of one of these kinds is not compared with others of its kind.
 NOT_COMPARED: tuple[MaterialKind, ...] = ("builtin", "layers", "generator", "substituted")
 PREFERENCE: tuple[MaterialKind, ...] = get_args(MaterialKind)
-MAX_SCALE = 1.1  # largest ratio of the lattice parameters: calculated cells are closer to the measured ones
-LENGTH_TOLERANCE, SITE_TOLERANCE, ANGLE_TOLERANCE = 0.1, 0.15, 5.0  # fractions of sides and of spacings, degrees
+# largest ratio of the lattice parameters: calculated cells are closer to the measured ones
+MAX_SCALE = 1.1
+# fractions of sides and of spacings, degrees
+LENGTH_TOLERANCE = 0.1
+SITE_TOLERANCE = 0.15
+ANGLE_TOLERANCE = 5.0
 
 
 def merge_duplicates(materials: Sequence[Material]) -> list[Material]:
     """Keeps one of all materials that are the same crystal.
 
-    Two crystals are the same if formula and space group agree and pymatgen's StructureMatcher maps one onto the other.
-    The space group distinguishes polymorphs that differ by a small distortion. The matcher distinguishes crystals that
-    have the same atoms at other positions. Lattice parameters may differ by as much as those of measurements and
-    calculations do.
+    Two crystals are the same if formula and space group agree and pymatgen's StructureMatcher maps
+    one onto the other. The space group distinguishes polymorphs that differ by a small distortion.
+    The matcher distinguishes crystals that have the same atoms at other positions. Lattice
+    parameters may differ by as much as those of measurements and calculations do.
 
-    The material of the preferred source is kept, and of one source the first by name. Built-in crystals are not
-    compared with each other, because the library holds each once, and substituted ones are not, because no two have the
-    same formula and space group. The crystals of a generator are not either, because they may differ as little as the
-    user wants. A film of few layers is another specimen than the crystal that its period would make, and is kept.
-    Crystals of more than `namsa.crystals.symmetry.MOST_ATOMS` atoms are not compared.
+    The material of the preferred source is kept, and of one source the first by name. Built-in
+    crystals are not compared with each other, because the library holds each once, and substituted
+    ones are not, because no two have the same formula and space group. The crystals of a generator
+    are not either, because they may differ as little as the user wants. A film of few layers is
+    another specimen than the crystal that its period would make, and is kept. Crystals of more than
+    `namsa.crystals.symmetry.MOST_ATOMS` atoms are not compared.
 
     Returns:
         The kept materials in their order. Their `merged` lists what was left out.
     """
     groups: dict[tuple[str, str, bool], list[Material]] = defaultdict(list)
-    for material in sorted(materials, key=lambda material: (PREFERENCE.index(material.kind), material.name)):
+    for material in sorted(
+        materials, key=lambda material: (PREFERENCE.index(material.kind), material.name)
+    ):
         groups[material.formula, material.space_group, material.kind == "layers"].append(material)
     kept = {}
     for group in groups.values():
@@ -207,13 +244,19 @@ def _distinct(group: Sequence[Material]) -> list[Material]:
     # The time of a comparison grows fast with the number of atoms.
     large = [material for material in group if len(material.atoms) > MOST_ATOMS]
     group = [material for material in group if len(material.atoms) <= MOST_ATOMS]
-    matcher = StructureMatcher(ltol=LENGTH_TOLERANCE, stol=SITE_TOLERANCE, angle_tol=ANGLE_TOLERANCE)
+    matcher = StructureMatcher(
+        ltol=LENGTH_TOLERANCE, stol=SITE_TOLERANCE, angle_tol=ANGLE_TOLERANCE
+    )
     kept: list[tuple[Material, Structure]] = []
     for material in group:
         structure = to_structure(material.atoms)
         for index, (other, other_structure) in enumerate(kept):
             compared = material.kind != other.kind or material.kind not in NOT_COMPARED
-            if compared and _similar_volume(structure, other_structure) and matcher.fit(structure, other_structure):
+            if (
+                compared
+                and _similar_volume(structure, other_structure)
+                and matcher.fit(structure, other_structure)
+            ):
                 duplicate = f"{material.name} ({material.source})"
                 kept[index] = (replace(other, merged=(*other.merged, duplicate)), other_structure)
                 break
@@ -223,6 +266,9 @@ def _distinct(group: Sequence[Material]) -> list[Material]:
 
 
 def _similar_volume(one: Structure, other: Structure) -> bool:
-    """Whether the volumes per atom are similar: the matcher scales cells and would accept any pressure."""
+    """Whether the volumes per atom are similar.
+
+    The matcher scales cells and would accept any pressure.
+    """
     ratio = one.volume / one.composition.num_atoms / (other.volume / other.composition.num_atoms)
     return MAX_SCALE**-3 < ratio < MAX_SCALE**3

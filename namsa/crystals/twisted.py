@@ -1,9 +1,11 @@
-"""Twisted bilayers: two films on each other, one turned, in the smallest right-angled cell that both nearly fit.
+"""Twisted bilayers: two films on each other, one turned, in the smallest right-angled cell that
+both nearly fit.
 
-In the plane, a vector of the bottom lattice and one of the turned top lattice coincide if they differ by little. Two
-coincidences at nearly right angles span a cell. Each film is strained so that its two vectors become the cell's sides
-exactly, half of the misfit each. The strain of a film is the largest |principal stretch − 1|. The deformations also
-turn the films a little, so the angle between them may differ from the one asked for.
+In the plane, a vector of the bottom lattice and one of the turned top lattice coincide if they
+differ by little. Two coincidences at nearly right angles span a cell. Each film is strained so that
+its two vectors become the cell's sides exactly, half of the misfit each. The strain of a film is
+the largest |principal stretch − 1|. The deformations also turn the films a little, so the angle
+between them may differ from the one asked for.
 """
 
 from dataclasses import dataclass
@@ -13,8 +15,9 @@ import numpy as np
 from ase.build import make_supercell
 from scipy.spatial import KDTree
 
-from namsa.arrays import Floats, Integers
-from namsa.errors import InputError
+from namsa.base.arrays import Floats, Integers
+from namsa.base.errors import InputError
+from namsa.crystals.crystal_source import CrystalSource, crystal_of
 
 FLAT = 1e-6  # Å
 MOST_COINCIDENCES = 1000  # the shortest; all pairs of them are compared
@@ -25,7 +28,8 @@ class TwistedBilayer:
     """Two films on each other in a right-angled periodic cell.
 
     Attributes:
-        atoms: The atoms, Å, the bottom film first in the beam. `tags` are 0 in the bottom and 1 in the top film.
+        atoms: The atoms, Å, the bottom film first in the beam. `tags` are 0 in the bottom and 1 in
+            the top film.
         angle_deg: Angle by which the top film is turned against the bottom one, degrees.
         strain: The larger of the strains of the two films.
     """
@@ -36,8 +40,8 @@ class TwistedBilayer:
 
 
 def make_twisted_bilayer(
-    top: ase.Atoms,
-    bottom: ase.Atoms,
+    top: CrystalSource,
+    bottom: CrystalSource,
     angle_deg: float,
     *,
     max_strain: float = 0.02,
@@ -49,14 +53,16 @@ def make_twisted_bilayer(
     """Puts one film on another, turned about the beam.
 
     Args:
-        top: The film that the beam leaves, with its layers across z and its third cell vector along z, as
-            `layer_materials` gives it. Half of the height of the cell that is free of atoms is its half of the gap.
+        top: The film that the beam leaves, with its layers across z and its third cell vector along
+            z, as `layer_materials` gives it. Half of the height of the cell that is free of atoms
+            is its half of the gap.
         bottom: The film that the beam enters, of the same or another material.
         angle_deg: Angle by which the top film is turned, degrees.
         max_strain: Largest strain of each film.
         max_angle_error_deg: Largest difference of the bilayer's angle from `angle_deg`, degrees.
         lateral_angstrom: Smallest extent (y, x), Å.
-        longest_angstrom: Largest side of the cell, Å. The search takes in lattice vectors up to this length.
+        longest_angstrom: Largest side of the cell, Å. The search takes in lattice vectors up to
+            this length.
         max_atoms: Largest number of atoms.
 
     Returns:
@@ -64,19 +70,36 @@ def make_twisted_bilayer(
 
     Raises:
         InputError: If an argument is meaningless, or no cell keeps to the limits.
+
+    Example:
+        >>> from ase.build import mx2
+        >>> layer = mx2("MoS2", a=3.18, thickness=3.19, vacuum=1.5)
+        >>> bilayer = namsa.make_twisted_bilayer(layer, layer, angle_deg=13.17)
+        >>> len(bilayer.atoms) % 6
+        0
     """
+    top = crystal_of(top)
+    bottom = crystal_of(bottom)
     _check(top, bottom, max_strain, longest_angstrom)
     turn = np.deg2rad(angle_deg)
-    rotation = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])  # of rows, counter-clockwise
+    rotation = np.array(
+        [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]
+    )  # of rows, counter-clockwise
     cells = np.asarray(bottom.cell)[:2, :2], np.asarray(top.cell)[:2, :2] @ rotation
     lower, upper = (_vectors(cell, longest_angstrom) for cell in cells)
-    below, above = lower @ cells[0], upper @ cells[1]
+    below = lower @ cells[0]
+    above = upper @ cells[1]
     reach = 2 * max_strain * np.linalg.norm(below, axis=1)
     near = KDTree(above).query_ball_point(below, reach, return_sorted=True)
-    i, j = np.repeat(np.arange(len(near)), [len(each) for each in near]), np.concatenate(near).astype(np.int64)
-    order = np.argsort(np.round(np.linalg.norm(below[i], axis=1), 6), kind="stable")[:MOST_COINCIDENCES]
-    lower, upper = lower[i[order]], upper[j[order]]
-    below, above = below[i[order]], above[j[order]]
+    i = np.repeat(np.arange(len(near)), [len(each) for each in near])
+    j = np.concatenate(near).astype(np.int64)
+    order = np.argsort(np.round(np.linalg.norm(below[i], axis=1), 6), kind="stable")[
+        :MOST_COINCIDENCES
+    ]
+    lower = lower[i[order]]
+    upper = upper[j[order]]
+    below = below[i[order]]
+    above = above[j[order]]
     sides = (below + above) / 2
     lengths = np.linalg.norm(sides, axis=1)
     units = sides / np.maximum(lengths, 1e-9)[:, None]
@@ -84,25 +107,34 @@ def make_twisted_bilayer(
     x, y = np.nonzero((np.abs(units @ units.T) <= 3 * max_strain) & (handed > 0))
     fits = np.maximum(lengths[x], lengths[y]) <= longest_angstrom
     fits &= (lengths[x] >= lateral_angstrom[1]) & (lengths[y] >= lateral_angstrom[0])
-    x, y = x[fits], y[fits]
+    x = x[fits]
+    y = y[fits]
     box = np.zeros((len(x), 2, 2))
     box[:, 0, 0], box[:, 1, 1] = lengths[x], lengths[y]
     strain_below, turn_below = _deformation(_rows(below, x, y), box)
     strain_above, turn_above = _deformation(_rows(above, x, y), box)
     strain = np.maximum(strain_below, strain_above)
     area = lengths[x] * lengths[y]
-    atoms = area * (len(bottom) / abs(np.linalg.det(cells[0])) + len(top) / abs(np.linalg.det(cells[1])))
+    atoms = area * (
+        len(bottom) / abs(np.linalg.det(cells[0])) + len(top) / abs(np.linalg.det(cells[1]))
+    )
     error_deg = np.rad2deg(turn_above - turn_below)
-    kept = (strain <= max_strain) & (np.abs(error_deg) <= max_angle_error_deg) & (atoms <= 1.01 * max_atoms)
+    kept = (
+        (strain <= max_strain)
+        & (np.abs(error_deg) <= max_angle_error_deg)
+        & (atoms <= 1.01 * max_atoms)
+    )
     found = np.flatnonzero(kept)
     if not len(found):
         raise InputError(
-            f"no right-angled cell of a bilayer turned by {angle_deg:g}° (± {max_angle_error_deg:g}°) keeps to "
-            f"max_strain {max_strain:g}, sides of {longest_angstrom:g} Å and {max_atoms} atoms: raise one of these, or "
-            "choose another angle"
+            f"no right-angled cell of a bilayer turned by {angle_deg:g}° (± "
+            f"{max_angle_error_deg:g}°) keeps to max_strain {max_strain:g}, sides of "
+            f"{longest_angstrom:g} Å and {max_atoms} atoms: raise one of these, or choose another "
+            "angle"
         )
     best = found[np.lexsort([np.round(strain[found], 9), np.round(area[found], 3)])[0]]
-    x, y = x[best], y[best]
+    x = x[best]
+    y = y[best]
     sizes = lengths[x], lengths[y]
     films = _fill(bottom, lower[[x, y]], sizes), _fill(top, upper[[x, y]], sizes)
     return TwistedBilayer(_stack(*films), angle_deg + float(error_deg[best]), float(strain[best]))
@@ -112,13 +144,20 @@ def _check(top: ase.Atoms, bottom: ase.Atoms, max_strain: float, longest_angstro
     for name, film in (("top", top), ("bottom", bottom)):
         cell = np.asarray(film.cell)
         if not (len(film) and max(np.abs(cell[2, :2]).max(), np.abs(cell[:2, 2]).max()) < FLAT):
-            raise InputError(f"the {name} film must have atoms, and a third cell vector across the other two, along z")
+            raise InputError(
+                f"the {name} film must have atoms, and a third cell vector across the other two, "
+                "along z"
+            )
         if not abs(np.linalg.det(cell)) > 0:
-            raise InputError(f"the {name} film has no height or no area: its cell is {cell.tolist()} Å")
+            raise InputError(
+                f"the {name} film has no height or no area: its cell is {cell.tolist()} Å"
+            )
     if not 0 < max_strain <= 0.2:
         raise InputError(f"max_strain is {max_strain:g}; it must be more than 0 and at most 0.2")
     if not 0 < longest_angstrom <= 300:
-        raise InputError(f"longest_angstrom is {longest_angstrom:g}; it must be more than 0 and at most 300 Å")
+        raise InputError(
+            f"longest_angstrom is {longest_angstrom:g}; it must be more than 0 and at most 300 Å"
+        )
 
 
 def _vectors(cell: Floats, longest: float) -> Integers:
@@ -136,7 +175,9 @@ def _rows(vectors: Floats, x: Integers, y: Integers) -> Floats:
 
 
 def _deformation(old: Floats, new: Floats) -> tuple[Floats, Floats]:
-    """Strain and angle (counter-clockwise, rad) of the maps from rows of `old` to rows of `new`, shapes (n,)."""
+    """Strain and angle (counter-clockwise, rad) of the maps from rows of `old` to rows of `new`,
+    shapes (n,).
+    """
     u, stretches, v = np.linalg.svd(np.linalg.solve(old, new))
     rotation = u @ v  # of rows
     return np.abs(stretches - 1).max(axis=1), np.arctan2(rotation[:, 0, 1], rotation[:, 0, 0])

@@ -1,16 +1,17 @@
 """Specimens that are drawn without end by the rules of a dataset's list, and their samples.
 
-The list of a dataset has every material along every zone axis, a fixed number of specimens of each, and the samples of
-each specimen. A draw has a number in place of a place in the list: it is one more specimen of a material along a zone
-axis of the training split, with a name of its own, from which kind, partner, thicknesses, microscope and displacements
-follow as those of a listed specimen follow from its name. The draws of a configuration therefore follow from its seed
-and their numbers alone, and no draw has a material that the list holds out.
+The list of a dataset has every material along every zone axis, a fixed number of specimens of each,
+and the samples of each specimen. A draw has a number in place of a place in the list: it is one
+more specimen of a material along a zone axis of the training split, with a name of its own, from
+which kind, partner, thicknesses, microscope and displacements follow as those of a listed specimen
+follow from its name. The draws of a configuration therefore follow from its seed and their numbers
+alone, and no draw has a material that the list holds out.
 
-Where the configuration limits the crystals that it takes of its sources, `further_materials` are others of the same
-sources.
+Where the configuration limits the crystals that it takes of its sources, `further_materials` are
+others of the same sources.
 
-A sample that cannot be simulated is yielded as a failure, and a further specimen is drawn in its place: the next
-attempt of the same number.
+A sample that cannot be simulated is yielded as a failure, and a further specimen is drawn in its
+place: the next attempt of the same number.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from namsa.base.errors import InputError, WorkError
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
@@ -31,10 +33,11 @@ from namsa.dataset.entry import Entry, assign_more, material_of, materials_named
 from namsa.dataset.simulate_entry import prepare_samples
 from namsa.dataset.specimens import plan_specimen
 from namsa.engines.interface import ProgressCallback
-from namsa.errors import InputError, WorkError
 
 MOST_ATTEMPTS = 20  # specimens that are drawn for one number
-_ORDER, _AGAIN = 11, 12  # streams of random numbers
+# streams of random numbers
+_ORDER = 11
+_AGAIN = 12
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,9 @@ class DrawnSample:
 
 @dataclass(frozen=True)
 class DrawFailure:
-    """A sample of a draw that could not be made, and why. One that no supercell can be built for is `skipped`."""
+    """A sample of a draw that could not be made, and why. One that no supercell can be built for is
+    `skipped`.
+    """
 
     id: str
     reason: str
@@ -60,7 +65,9 @@ class SpecimenDraws:
 
     config: SimulationConfig  # the configuration of the dataset
     materials: Mapping[str, Material]  # the crystals to draw from, by name
-    axes: tuple[tuple[str, ZoneAxis], ...]  # the materials' names and zone axes to draw from, sorted
+    axes: tuple[
+        tuple[str, ZoneAxis], ...
+    ]  # the materials' names and zone axes to draw from, sorted
 
     @classmethod
     def of_list(
@@ -70,7 +77,8 @@ class SpecimenDraws:
         materials: Mapping[str, Material],
         more: Sequence[Material] = (),
     ) -> "SpecimenDraws":
-        """Returns the draws from the training split of a list, whose samples show which materials can be built.
+        """Returns the draws from the training split of a list, whose samples show which materials
+        can be built.
 
         Args:
             materials: The crystals of the training split by name, as `train_entries` names them.
@@ -81,10 +89,18 @@ class SpecimenDraws:
         """
         entries = train_entries(listed)
         if not entries:
-            raise InputError("no specimen can be drawn: the training split has no sample that can be built")
-        kept = {name: materials[name] for name in materials_named(entries)} | {each.name: each for each in more}
+            raise InputError(
+                "no specimen can be drawn: the training split has no sample that can be built"
+            )
+        kept = {name: materials[name] for name in materials_named(entries)} | {
+            each.name: each for each in more
+        }
         axes = {(entry.material, entry.zone_axis) for entry in entries}
-        axes |= {(each.name, zone_axis) for each in more for zone_axis in zone_axes_of(config.specimen, each)}
+        axes |= {
+            (each.name, zone_axis)
+            for each in more
+            for zone_axis in zone_axes_of(config.specimen, each)
+        }
         return cls(config, kept, tuple(sorted(axes)))
 
     @property
@@ -100,7 +116,8 @@ class SpecimenDraws:
 
     @threadpool_limits.wrap(limits=1, user_api="blas")  # as `namsa.dataset.entries.build_entries`
     def entries(self, number: int, attempt: int = 0) -> list[Entry]:
-        """Returns the samples of a draw; one for which no supercell can be built has the reason in `skipped`.
+        """Returns the samples of a draw; one for which no supercell can be built has the reason in
+        `skipped`.
 
         As many draws as there are axes take each of them once.
 
@@ -108,15 +125,21 @@ class SpecimenDraws:
             attempt: Specimens that were drawn before for this number.
         """
         name, zone_axis = self.axes[self._place(number, attempt)]
-        material, others, find_cells = self.materials[name], list(self.materials.values()), self._find_cells
+        material = self.materials[name]
+        others = list(self.materials.values())
+        find_cells = self._find_cells
         drawn = f"{specimen_base(name, zone_axis)}-d{number}" + (f"r{attempt}" if attempt else "")
-        specimen, cells = self.config.specimen, find_cells(material, zone_axis)
-        planned = plan_specimen(self.config.seed, drawn, specimen, material, zone_axis, cells, others, find_cells)
+        specimen = self.config.specimen
+        cells = find_cells(material, zone_axis)
+        planned = plan_specimen(
+            self.config.seed, drawn, specimen, material, zone_axis, cells, others, find_cells
+        )
         return list(entries_of_specimen(self.config, material, "train", zone_axis, planned))
 
     def _place(self, number: int, attempt: int) -> int:
         """Returns the place of a draw's axis."""
-        seed, count = self.config.seed, len(self.axes)
+        seed = self.config.seed
+        count = len(self.axes)
         if attempt:
             return int(np.random.default_rng([seed, _AGAIN, number, attempt]).integers(count))
         turn, place = divmod(number, count)
@@ -125,16 +148,19 @@ class SpecimenDraws:
     def samples(
         self, number: int, on_progress: ProgressCallback = lambda stage, done, total: None
     ) -> Iterator[DrawnSample | DrawFailure]:
-        """Simulates a draw: yields `samples_per_specimen` samples, and those that could not be made.
+        """Simulates a draw: yields `samples_per_specimen` samples, and those that could not be
+        made.
 
         Args:
             on_progress: Called as `on_progress(stage, done, total)`.
 
         Raises:
-            MemoryError: If a sample needs more memory than there is: what follows would depend on the machine.
+            MemoryError: If a sample needs more memory than there is: what follows would depend on
+                the machine.
             WorkError: If no attempt gives enough samples.
         """
-        wanted, reason = self.samples_per_specimen, ""
+        wanted = self.samples_per_specimen
+        reason = ""
         for attempt in range(MOST_ATTEMPTS):
             for made in self._attempt(self.entries(number, attempt), wanted, on_progress):
                 wanted -= isinstance(made, DrawnSample)
@@ -143,20 +169,25 @@ class SpecimenDraws:
             if not wanted:
                 return
         raise WorkError(
-            f"{MOST_ATTEMPTS} specimens drawn for number {number} lack {wanted} samples; the last: {reason}"
+            f"{MOST_ATTEMPTS} specimens drawn for number {number} lack {wanted} samples; the last: "
+            f"{reason}"
         )
 
     def _attempt(
         self, entries: Sequence[Entry], wanted: int, on_progress: ProgressCallback
     ) -> Iterator[DrawnSample | DrawFailure]:
         """Simulates at most so many samples of a specimen."""
-        yield from (DrawFailure(entry.id, entry.skipped, True) for entry in entries if entry.skipped)
+        yield from (
+            DrawFailure(entry.id, entry.skipped, True) for entry in entries if entry.skipped
+        )
         feasible = [entry for entry in entries if not entry.skipped]
         if not feasible:
             return
         data = self.config.data
         try:
-            simulate = prepare_samples(self.config, material_of(feasible[0], self.materials), feasible, on_progress)
+            simulate = prepare_samples(
+                self.config, material_of(feasible[0], self.materials), feasible, on_progress
+            )
         except (InputError, WorkError) as error:
             yield from (_failure(entry, error) for entry in feasible)
             return
@@ -177,8 +208,11 @@ def train_entries(listed: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in listed if entry.split == "train" and not entry.skipped]
 
 
-def further_materials(config: SimulationConfig, listed: Sequence[Entry], count: int) -> list[Material]:
-    """Returns crystals of the configuration's sources that its list lacks and that are in the training split.
+def further_materials(
+    config: SimulationConfig, listed: Sequence[Entry], count: int
+) -> list[Material]:
+    """Returns crystals of the configuration's sources that its list lacks and that are in the
+    training split.
 
     Args:
         config: The configuration of the dataset, given on the command line: its generator may run.
@@ -192,9 +226,13 @@ def further_materials(config: SimulationConfig, listed: Sequence[Entry], count: 
     if materials.limit:
         changed["limit"] = materials.limit + count
     if materials.substitute:
-        changed["substitute"] = materials.substitute.model_copy(update={"limit": materials.substitute.limit + count})
+        changed["substitute"] = materials.substitute.model_copy(
+            update={"limit": materials.substitute.limit + count}
+        )
     if not changed:
-        raise InputError("materials.limit and materials.substitute are not given: all crystals are in the list")
+        raise InputError(
+            "materials.limit and materials.substitute are not given: all crystals are in the list"
+        )
     of_list = {entry.material: (entry, entry.split) for entry in listed}
     found = select_materials(materials.model_copy(update=changed), run_generator=True)
     others = [material for material in found if material.name not in of_list]

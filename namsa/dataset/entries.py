@@ -1,4 +1,6 @@
-"""The entries of a dataset: every material along every zone axis at every thickness, split by material."""
+"""The entries of a dataset: every material along every zone axis at every thickness, split by
+material.
+"""
 
 import math
 from collections import Counter, defaultdict
@@ -7,6 +9,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from namsa.base.errors import InputError
+from namsa.base.names import check_name, is_name
 from namsa.config.instrument import Specimen
 from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import OF_SPECIMEN, RandomVariation, VariedValues, draw_values
@@ -14,11 +18,14 @@ from namsa.crystals.material import Material
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells
 from namsa.crystals.symmetry import ZoneAxis, simplest_zone_axes
 from namsa.dataset.entry import SPLITS, Entry, SplitName, assign, seed_of
-from namsa.dataset.sample_grid import equal_thickness, largest_angle_mrad, simulation_grid, slices_of_sample
+from namsa.dataset.sample_grid import (
+    equal_thickness,
+    largest_angle_mrad,
+    simulation_grid,
+    slices_of_sample,
+)
 from namsa.dataset.sample_setup import thickest_supercell
 from namsa.dataset.specimens import PlannedSpecimen, plan_specimen
-from namsa.errors import InputError
-from namsa.names import check_name, is_name
 from namsa.physics.optics import wavelength_angstrom
 from namsa.physics.slice_plan import slice_count
 
@@ -46,21 +53,28 @@ class CellFinder:
         return self._found[key]
 
 
-@threadpool_limits.wrap(limits=1, user_api="blas")  # matrices of a few hundred rows: more threads only wait
+@threadpool_limits.wrap(
+    limits=1, user_api="blas"
+)  # matrices of a few hundred rows: more threads only wait
 def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entry, ...]:
-    """Returns every material along every zone axis at every thickness, with every configuration of the microscope.
+    """Returns every material along every zone axis at every thickness, with every configuration of
+    the microscope.
 
     An entry for which no supercell can be built has the reason in `skipped`.
 
     Raises:
-        InputError: If two entries would have the same id, or one has an id that may not be the name of a file.
+        InputError: If two entries would have the same id, or one has an id that may not be the name
+            of a file.
     """
     _check_count(config, len(materials))
     by_structure: dict[str, list[int]] = defaultdict(list)
     for index, material in enumerate(materials):
         by_structure[material.prototype or material.name].append(index)
     splits = assign(materials, config.split)
-    of_split = {name: [m for m, split in zip(materials, splits, strict=True) if split == name] for name in SPLITS}
+    of_split = {
+        name: [m for m, split in zip(materials, splits, strict=True) if split == name]
+        for name in SPLITS
+    }
     of_material: list[list[Entry]] = [[] for _ in materials]
     find_cells = CellFinder(config.specimen)
 
@@ -74,9 +88,18 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
                 split = splits[index]
                 for name in _specimen_names(config.specimen, material, zone_axis):
                     specimen = plan_specimen(
-                        config.seed, name, config.specimen, material, zone_axis, found, of_split[split], find_cells
+                        config.seed,
+                        name,
+                        config.specimen,
+                        material,
+                        zone_axis,
+                        found,
+                        of_split[split],
+                        find_cells,
                     )
-                    of_material[index] += entries_of_specimen(config, material, split, zone_axis, specimen)
+                    of_material[index] += entries_of_specimen(
+                        config, material, split, zone_axis, specimen
+                    )
     entries = [entry for group in of_material for entry in group]
     for entry in entries:
         if not (is_name(entry.material) and is_name(entry.id)):
@@ -84,7 +107,10 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
             check_name(entry.id, "a sample", _RENAME)
     repeated, count = Counter(entry.id for entry in entries).most_common(1)[0]
     if count > 1:
-        raise InputError(f"{count} samples would be named {repeated}: give each material, zone axis, thickness once")
+        raise InputError(
+            f"{count} samples would be named {repeated}: give each material, zone axis, thickness "
+            "once"
+        )
     return tuple(entries)
 
 
@@ -101,7 +127,9 @@ def specimen_base(material: str, zone_axis: ZoneAxis) -> str:
 
 
 def _specimen_names(specimen: Specimen, material: Material, zone_axis: ZoneAxis) -> list[str]:
-    """Returns the names of the specimens of a material along a zone axis, without kinds and partners."""
+    """Returns the names of the specimens of a material along a zone axis, without kinds and
+    partners.
+    """
     base = specimen_base(material.name, zone_axis)
     if not specimen.kinds and specimen.per_zone_axis == 1:
         return [base]
@@ -109,7 +137,10 @@ def _specimen_names(specimen: Specimen, material: Material, zone_axis: ZoneAxis)
 
 
 def _find_cells(
-    specimen: Specimen, material: Material, zone_axis: ZoneAxis, found: RectangularCells | InputError | None
+    specimen: Specimen,
+    material: Material,
+    zone_axis: ZoneAxis,
+    found: RectangularCells | InputError | None,
 ) -> RectangularCells | InputError:
     """Returns the right-angled cells of a material, or why there are none.
 
@@ -152,7 +183,9 @@ def entries_of_specimen(
             source=material.kind,
             varied=varied,
             cost=cost,
-            specimen=specimen.name if scatters or config.specimen.kinds or config.specimen.per_zone_axis > 1 else "",
+            specimen=specimen.name
+            if scatters or config.specimen.kinds or config.specimen.per_zone_axis > 1
+            else "",
             kind=specimen.kind,
             partner=specimen.partner,
         )
@@ -167,13 +200,15 @@ def _check_count(config: SimulationConfig, materials: int) -> None:
     count = materials * specimens * thicknesses * varied
     if count > MOST_ENTRIES:
         raise InputError(
-            f"{materials} materials × {specimens} specimens × {thicknesses} thicknesses × {varied} configurations of "
-            f"the microscope are {count} samples; a dataset has {MOST_ENTRIES} or fewer"
+            f"{materials} materials × {specimens} specimens × {thicknesses} thicknesses × {varied} "
+            f"configurations of the microscope are {count} samples; a dataset has {MOST_ENTRIES} "
+            "or fewer"
         )
 
 
 def spread_over_thicknesses(entries: Sequence[Entry], count: int) -> list[Entry]:
-    """Returns about `count` of `entries`, thin ones first: equally many per thickness, evenly over the list.
+    """Returns about `count` of `entries`, thin ones first: equally many per thickness, evenly over
+    the list.
 
     Of more thicknesses than `count`, these are evenly spread over the sorted thicknesses.
     """
@@ -195,8 +230,11 @@ def _evenly(size: int, count: int) -> list[int]:
 
 
 def _samples(config: SimulationConfig, specimen: str) -> Iterator[tuple[str, float, VariedValues]]:
-    """Yields the id, the thickness and the microscope's own values of each sample of a material along a zone axis."""
-    variation, own = config.variation, {}
+    """Yields the id, the thickness and the microscope's own values of each sample of a material
+    along a zone axis.
+    """
+    variation = config.variation
+    own = {}
     if variation and config.simulation.method == "scatter":
         drawn = draw_values(variation, seed_of(config.seed, specimen))[0]
         own = {name: drawn[name] for name in OF_SPECIMEN if name in drawn}
@@ -204,18 +242,24 @@ def _samples(config: SimulationConfig, specimen: str) -> Iterator[tuple[str, flo
         if not variation:
             yield f"{specimen}-{listed:g}A", listed, {}
             continue
-        for number, varied in enumerate(draw_values(variation, seed_of(config.seed, f"{specimen}-{listed:g}A"))):
+        for number, varied in enumerate(
+            draw_values(variation, seed_of(config.seed, f"{specimen}-{listed:g}A"))
+        ):
             thickness = varied.pop("thickness_angstrom", listed)
             yield f"{specimen}-{thickness:g}A-v{number}", thickness, varied | own
 
 
 def _by_thickness(
-    config: SimulationConfig, cells: RectangularCells | InputError, samples: Sequence[tuple[str, float, VariedValues]]
+    config: SimulationConfig,
+    cells: RectangularCells | InputError,
+    samples: Sequence[tuple[str, float, VariedValues]],
 ) -> dict[float, tuple[str | None, int]]:
-    """Returns, for each thickness of a specimen's samples, the reason why it is skipped, if it is, and its cost.
+    """Returns, for each thickness of a specimen's samples, the reason why it is skipped, if it is,
+    and its cost.
 
-    A thickness is skipped if no supercell can be built, or if its supercell is that of an earlier thickness. Of samples
-    that are cut from one specimen, it is skipped if it has as many slices as an earlier one and no other microscope.
+    A thickness is skipped if no supercell can be built, or if its supercell is that of an earlier
+    thickness. Of samples that are cut from one specimen, it is skipped if it has as many slices as
+    an earlier one and no other microscope.
     """
     thicknesses = dict.fromkeys(thickness for _, thickness, _ in samples)
     if isinstance(cells, InputError):
@@ -229,7 +273,10 @@ def _by_thickness(
         if fit is None or thickness >= too_thick:
             found[thickness] = reason, 0
             continue
-        count = slices_of_sample(config, fit, thickness)[0] if scatters else cells.repeats(thickness)
+        if scatters:
+            count = slices_of_sample(config, fit, thickness)[0]
+        else:
+            count = cells.repeats(thickness)
         same = thickness if differ else first.setdefault(count, thickness)
         if same != thickness:
             period = f"× the crystal's period of {cells.repeat_angstrom:.2f} Å"
@@ -244,12 +291,14 @@ def _by_thickness(
 def _cost(config: SimulationConfig, fit: CellFit, depth_angstrom: float, cuts: int) -> int:
     """Returns slices × pixels × probes of the supercell `fit` with another depth.
 
-    Of a specimen from which `cuts` samples are cut, above 0, each costs its share of the plane waves, and adding its
-    probes up. The sides of the best supercell may change with the depth; the cost ignores that. It also leaves out what
-    is the same for all samples, and the number of atoms, which predicts the time less well than the pixels do: on
-    configs/summit.yaml, the busiest of 16 ranks has 4 to 10% more than the mean, by atoms × slices 17%.
+    Of a specimen from which `cuts` samples are cut, above 0, each costs its share of the plane
+    waves, and adding its probes up. The sides of the best supercell may change with the depth; the
+    cost ignores that. It also leaves out what is the same for all samples, and the number of atoms,
+    which predicts the time less well than the pixels do: on configs/summit.yaml, the busiest of 16
+    ranks has 4 to 10% more than the mean, by atoms × slices 17%.
     """
-    lengths, probes = fit.lengths_angstrom, math.prod(config.scan.shape or (1, 1))
+    lengths = fit.lengths_angstrom
+    probes = math.prod(config.scan.shape or (1, 1))
     ny, nx = simulation_grid(config, lengths).shape
     slices = slice_count(depth_angstrom, equal_thickness(config, lengths))
     if not cuts:

@@ -1,6 +1,7 @@
 """One sample of a dataset before it is simulated: a line of the manifest.
 
-Which materials are for training and which are held out is decided by hashes, the same on every rank and machine.
+Which materials are for training and which are held out is decided by hashes, the same on every rank
+and machine.
 """
 
 import hashlib
@@ -14,10 +15,10 @@ from typing import Any, ClassVar, Literal, Protocol
 from pydantic import ConfigDict
 from pymatgen.core import Composition
 
+from namsa.base.json_files import Count, Name, Positive, parse_typed
 from namsa.config.materials import Split
 from namsa.config.variation import VariedValues
 from namsa.crystals.material import Material
-from namsa.json_files import Count, Name, Positive, parse_typed
 
 # Values that are not written: manifests from before these fields existed have the same lines.
 _LEFT_OUT: dict[str, Any] = {"varied": {}, "specimen": "", "kind": "crystal", "partner": None}
@@ -41,40 +42,50 @@ class Labelled(Protocol):
 
 
 def assign(materials: Sequence[Material], split: Split) -> list[SplitName]:
-    """Returns the split of each material. Related materials, as `split.by` defines it, are in the same split.
+    """Returns the split of each material. Related materials, as `split.by` defines it, are in the
+    same split.
 
-    By prototype, the largest family is in the training split, if that has a share: elements, which have many structures
-    and share them, may connect a fifth of all materials to one family.
+    By prototype, the largest family is in the training split, if that has a share: elements, which
+    have many structures and share them, may connect a fifth of all materials to one family.
     """
     if split.by == "formula":
         return [split_of(material.formula, split) for material in materials]
     if split.by == "elements":
         return [split_of(_elements(material), split) for material in materials]
-    families = _families([{material.formula, _prototype(material)} for material in materials])
+    families = _families([{material.formula, prototype(material)} for material in materials])
     largest = max(set(families), key=lambda family: (families.count(family), family))
-    return [SPLITS[0] if family == largest and split.train > 0 else split_of(family, split) for family in families]
+    return [
+        SPLITS[0] if family == largest and split.train > 0 else split_of(family, split)
+        for family in families
+    ]
 
 
 def assign_more(
     listed: Sequence[tuple[Labelled, SplitName]], more: Sequence[Material], split: Split
 ) -> list[SplitName]:
-    """Returns the split of materials that a list lacks. What is related to a held-out material of it is held out."""
+    """Returns the split of materials that a list lacks. What is related to a held-out material of
+    it is held out.
+    """
     if split.by != "prototype":
         return assign(more, split)
     crystals: list[Labelled] = [*(crystal for crystal, _ in listed), *more]
-    families = _families([{crystal.formula, _prototype(crystal)} for crystal in crystals])
+    families = _families([{crystal.formula, prototype(crystal)} for crystal in crystals])
     splits_of: dict[str, set[SplitName]] = {}
     for family, (_, name) in zip(families, listed, strict=False):
         splits_of.setdefault(family, set()).add(name)
     return [
-        max(splits_of.get(family, {split_of(family, split)}), key=SPLITS.index) for family in families[len(listed) :]
+        max(splits_of.get(family, {split_of(family, split)}), key=SPLITS.index)
+        for family in families[len(listed) :]
     ]
 
 
 def split_of(family: str, split: Split) -> SplitName:
-    """Returns the split of a family of materials by its name's SHA-256, read as a number in [0, 1)."""
+    """Returns the split of a family of materials by its name's SHA-256, read as a number in [0,
+    1).
+    """
     number = int.from_bytes(_sha256(family)[:6], "big") / 2**48
-    chosen, start = SPLITS[0], 0.0
+    chosen = SPLITS[0]
+    start = 0.0
     for name in SPLITS:
         fraction = getattr(split, name)
         if fraction > 0 and number >= start:  # rounding in the sum must not choose an empty split
@@ -88,15 +99,19 @@ def _elements(material: Material) -> str:
     return "-".join(sorted(set(re.findall("[A-Z][a-z]?", material.formula))))
 
 
-def _prototype(material: Labelled) -> str:
-    """Returns kind of formula and space group, such as "AB Fm-3m". Coarser than a prototype: splits share none."""
+def prototype(material: Labelled) -> str:
+    """Returns kind of formula and space group, such as "AB Fm-3m". Coarser than a prototype: splits
+    share none.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # noble gases have no electronegativity to sort by
         return f"{Composition(material.formula).anonymized_formula} {material.space_group}"
 
 
 def _families(labels: Sequence[set[str]]) -> list[str]:
-    """Returns, for each set of labels, the first in order of all labels connected to it by common ones."""
+    """Returns, for each set of labels, the first in order of all labels connected to it by common
+    ones.
+    """
     parent = {label: label for labelled in labels for label in labelled}
 
     def root(label: str) -> str:
@@ -126,37 +141,55 @@ class Entry:
     formula: str  # its reduced formula
     space_group: str  # its Hermann–Mauguin symbol
     zone_axis: tuple[int, int, int]  # (u, v, w) along the beam
-    thickness_angstrom: Positive  # the requested thickness, Å; a supercell has a whole number of repeats
+    # the requested thickness, Å; a supercell has a whole number of repeats
+    thickness_angstrom: Positive
     seed: Count  # seeds everything that is random in the sample
     split: SplitName  # the part of the dataset that the sample belongs to
     # Why no supercell can be built. Such an entry is never simulated. `None` if one can be built.
     skipped: str | None = None
-    source: str = ""  # the kind of source of the material, as `Material.kind`; "" in manifests without it
-    # Values of the microscope of this sample alone, by name, with units in the names. See `namsa.config.variation`.
+    # the kind of source of the material, as `Material.kind`; "" in manifests without it
+    source: str = ""
+    # Values of the microscope of this sample alone, by name, with units in the names. See
+    # `namsa.config.variation`.
     varied: VariedValues = field(default_factory=dict)
-    cost: Count = 0  # slices × pixels of the grid × probes, by which the ranks share the work; 0 if unknown
-    # The name of the specimen, which the samples that are cut from one have in common. "" if the sample alone has it.
+    # slices × pixels of the grid × probes, by which the ranks share the work; 0 if unknown
+    cost: Count = 0
+    # The name of the specimen, which the samples that are cut from one have in common. "" if the
+    # sample alone has it.
     specimen: str = ""
     kind: str = "crystal"  # what was made of the crystal; "crystal" is the perfect crystal
-    # The name of the second material of an interface or precipitate, which is of the same split. `None` without one.
+    # The name of the second material of an interface or precipitate, which is of the same split.
+    # `None` without one.
     partner: Name | None = None
 
     def to_json(self) -> str:
         """Returns the entry as a line of the manifest, without the line's end."""
         values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        kept = {name: value for name, value in values.items() if name not in _LEFT_OUT or value != _LEFT_OUT[name]}
+        kept = {
+            name: value
+            for name, value in values.items()
+            if name not in _LEFT_OUT or value != _LEFT_OUT[name]
+        }
         return json.dumps(kept, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, line: str, source: str = "a line of a manifest", remedy: str = "delete the manifest") -> "Entry":
-        """Returns the entry that a line of the manifest holds. Raises InputError if it holds none."""
+    def from_json(
+        cls, line: str, source: str = "a line of a manifest", remedy: str = "delete the manifest"
+    ) -> "Entry":
+        """Returns the entry that a line of the manifest holds. Raises InputError if it holds
+        none.
+        """
         return parse_typed(Entry, line, source, remedy)
 
 
 def material_of(entry: Entry, materials: Mapping[str, Material]) -> Material:
-    """Returns a sample's crystal, with its partner if it is an interface. Raises KeyError if one of them is missing."""
+    """Returns a sample's crystal, with its partner if it is an interface. Raises KeyError if one of
+    them is missing.
+    """
     material = materials[entry.material]
-    return replace(material, partner=materials[entry.partner]) if entry.partner else material
+    if entry.partner:
+        return replace(material, partner=materials[entry.partner])
+    return material
 
 
 def materials_named(entries: Iterable[Entry]) -> set[str]:
@@ -165,10 +198,14 @@ def materials_named(entries: Iterable[Entry]) -> set[str]:
 
 
 def seed_of_kind(seed: int, specimen: str) -> int:
-    """Returns the seed of what is drawn for the kind of a specimen. Its thermal displacements have another."""
+    """Returns the seed of what is drawn for the kind of a specimen. Its thermal displacements have
+    another.
+    """
     return seed_of(seed, f"{specimen} kind")
 
 
 def seed_of(seed: int, name: str) -> int:
-    """Returns a seed that follows from the configuration's seed and the name of a sample or specimen alone."""
+    """Returns a seed that follows from the configuration's seed and the name of a sample or
+    specimen alone.
+    """
     return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:6], "big")

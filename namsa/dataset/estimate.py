@@ -1,15 +1,19 @@
 """What a simulation will take, estimated before it begins: time by each method, memory, disk.
 
-Seconds are the counts of a `Workload` times the `Rates` that this machine reaches now. They leave out reading crystals,
-the detector's noise, and writing, which happens while the next sample is simulated.
+Seconds are the counts of a `Workload` times the `Rates` that this machine reaches now. They leave
+out reading crystals, the detector's noise, and writing, which happens while the next sample is
+simulated.
 
-Work that a configuration allows and this machine cannot do is refused before it begins. Its time is first bounded by
-the rates of a slow machine, which takes no measurement, and measured only if it exceeds the limit at these.
+Work that a configuration allows and this machine cannot do is refused before it begins. Its time is
+first bounded by the rates of a slow machine, which takes no measurement, and measured only if it
+exceeds the limit at these.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from namsa.base.errors import InputError
+from namsa.base.text import duration, plural
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.dataset import manifest, strata
@@ -29,11 +33,10 @@ from namsa.dataset.workload import (
     record_bytes,
 )
 from namsa.engines import prism
-from namsa.errors import InputError
 from namsa.io.charge_density import ChargeDensity
-from namsa.text import duration, plural
 
-CHECKED = 4  # of these whose atoms are placed, and whose arguments are checked as the simulation checks them
+# of these whose atoms are placed, and whose arguments are checked as the simulation checks them
+CHECKED = 4
 SAMPLED = 24  # entries of a dataset that are estimated, drawn from all of it
 
 Rows = Iterator[tuple[str, str]]
@@ -71,18 +74,22 @@ class DatasetEstimate:
     sampled: int  # samples that were estimated, and stand for all
     ranks: int  # ranks that simulate
     seconds: float  # time of all samples, summed over the ranks
-    seconds_per_rank: float  # time per rank. Every rank is assumed to have the resources of this process
+    # time per rank. Every rank is assumed to have the resources of this process
+    seconds_per_rank: float
     memory_bytes: int  # arrays of one rank at the peak
     disk_bytes: int  # size of all records
     costliest: SampleEstimate  # the most expensive of the estimated samples
     strata: Strata  # counts of samples by split
-    merged: dict[str, list[str]]  # names and sources of the crystals that were merged into a material, by its name
+    merged: dict[
+        str, list[str]
+    ]  # names and sources of the crystals that were merged into a material, by its name
     warning: str | None  # says that a split has no sample; `None` if all have some
 
 
 def estimate_sample(workload: Workload, rates: Rates) -> SampleEstimate:
     """Returns time, memory and disk of one sample of a dataset; disk is the size of its record."""
-    work, pixels = workload.work, workload.grid.shape[0] * workload.grid.shape[1]
+    work = workload.work
+    pixels = workload.grid.shape[0] * workload.grid.shape[1]
     patterns = work.probes * work.coherent
     build = workload.distinct_slices * pixels * rates.potential
     collect = patterns * pixels * rates.pixel
@@ -94,8 +101,14 @@ def estimate_sample(workload: Workload, rates: Rates) -> SampleEstimate:
     if workload.method == "scatter":
         waves = prism.propagation_operations(work, work.beams) * rates.plane_waves
         build /= workload.samples
-        propagate = {"scatter": waves / workload.samples + products, "multislice": propagate["multislice"]}
-    seconds = {method: workload.configurations * (build + collect + part) for method, part in propagate.items()}
+        propagate = {
+            "scatter": waves / workload.samples + products,
+            "multislice": propagate["multislice"],
+        }
+    seconds = {
+        method: workload.configurations * (build + collect + part)
+        for method, part in propagate.items()
+    }
     return SampleEstimate(
         id=workload.id,
         method=workload.method,
@@ -121,8 +134,10 @@ def estimate_stack(
     config: SimulationConfig,
     material: Material,
     entry: Entry,
-    batch_bytes: int | None = None,  # patterns in memory if they are written batch by batch; `None` holds all
-    charge_density: ChargeDensity | None = None,  # that of the crystal, as `namsa.simulate` takes it
+    batch_bytes: int
+    | None = None,  # patterns in memory if they are written batch by batch; `None` holds all
+    charge_density: ChargeDensity
+    | None = None,  # that of the crystal, as `namsa.simulate` takes it
 ) -> SampleEstimate:
     """Returns time, memory and disk of one sample that is written to an HDF5 file.
 
@@ -132,7 +147,9 @@ def estimate_stack(
     workload = count_workload(config, material, entry)
     check_entry(config, material, entry, charge_density, judged=True)
     estimate = estimate_sample(workload, measure_rates(workload))
-    return replace(estimate, memory_bytes=memory_bytes(workload, batch_bytes), disk_bytes=hdf5_bytes(workload))
+    return replace(
+        estimate, memory_bytes=memory_bytes(workload, batch_bytes), disk_bytes=hdf5_bytes(workload)
+    )
 
 
 def sampled(entries: Sequence[Entry]) -> list[Entry]:
@@ -141,7 +158,10 @@ def sampled(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def estimate_dataset(
-    config: SimulationConfig, materials: Sequence[Material], ranks: int, entries: Sequence[Entry] | None = None
+    config: SimulationConfig,
+    materials: Sequence[Material],
+    ranks: int,
+    entries: Sequence[Entry] | None = None,
 ) -> DatasetEstimate:
     """Returns time, memory and disk of all samples of a dataset. `SAMPLED` of them stand for all.
 
@@ -156,10 +176,15 @@ def estimate_dataset(
     entries = build_entries(config, materials) if entries is None else entries
     feasible = [entry for entry in entries if not entry.skipped]
     if not feasible:
-        raise InputError(f"none of the {len(entries)} samples can be built; {entries[0].id}: {entries[0].skipped}")
+        raise InputError(
+            f"none of the {len(entries)} samples can be built; {entries[0].id}: "
+            f"{entries[0].skipped}"
+        )
     by_name = {material.name: material for material in materials}
     # The first entries of a fixed random order stand for all.
-    workloads = [count_workload(config, material_of(entry, by_name), entry) for entry in sampled(entries)]
+    workloads = [
+        count_workload(config, material_of(entry, by_name), entry) for entry in sampled(entries)
+    ]
     for entry in sampled(entries)[:CHECKED]:
         check_entry(config, material_of(entry, by_name), entry)
     operations = [prism.propagation_operations(each.work, each.work.probes) for each in workloads]
@@ -176,7 +201,8 @@ def estimate_dataset(
         ranks=ranks,
         seconds=seconds,
         seconds_per_rank=seconds / ranks,
-        # One sample is stored while the next is simulated: patterns, record, and the LMDB pages that it goes to.
+        # One sample is stored while the next is simulated: patterns, record, and the LMDB pages
+        # that it goes to.
         memory_bytes=largest.memory_bytes + 4 * largest.disk_bytes,
         disk_bytes=round(scale * sum(each.disk_bytes for each in estimates)),
         costliest=estimates[costliest],
@@ -191,12 +217,22 @@ def table_rows(estimate: SampleEstimate | DatasetEstimate) -> Rows:
     if isinstance(estimate, SampleEstimate):
         yield from _sample_rows(estimate)
         return
-    yield "samples", f"{estimate.samples} ({estimate.skipped} skipped), estimated from {estimate.sampled}"
-    yield "time", f"{duration(estimate.seconds)}, {duration(estimate.seconds_per_rank)} on each of {estimate.ranks}"
+    yield (
+        "samples",
+        f"{estimate.samples} ({estimate.skipped} skipped), estimated from {estimate.sampled}",
+    )
+    yield (
+        "time",
+        f"{duration(estimate.seconds)}, {duration(estimate.seconds_per_rank)} on each of "
+        f"{estimate.ranks}",
+    )
     yield "memory per rank", f"{estimate.memory_bytes / 1e9:.2f} GB of arrays"
     yield "disk", f"{estimate.disk_bytes / 1e9:.3g} GB"
     if estimate.merged:
-        yield "merged", "; ".join(f"{', '.join(names)} into {kept}" for kept, names in estimate.merged.items())
+        yield (
+            "merged",
+            "; ".join(f"{', '.join(names)} into {kept}" for kept, names in estimate.merged.items()),
+        )
     yield "", ""
     yield from strata.table_rows(estimate.strata)
     if estimate.warning:
@@ -207,9 +243,14 @@ def table_rows(estimate: SampleEstimate | DatasetEstimate) -> Rows:
 
 def _sample_rows(estimate: SampleEstimate) -> Rows:
     """Yields the estimate of one sample as (name, value)."""
-    other, other_seconds = next(pair for pair in estimate.seconds_by_method.items() if pair[0] != estimate.method)
+    other, other_seconds = next(
+        pair for pair in estimate.seconds_by_method.items() if pair[0] != estimate.method
+    )
     yield "sample", estimate.id
-    yield "method", f"{estimate.method}, {duration(estimate.seconds)}; {other} {duration(other_seconds)}"
+    yield (
+        "method",
+        f"{estimate.method}, {duration(estimate.seconds)}; {other} {duration(other_seconds)}",
+    )
     yield "memory", f"{estimate.memory_bytes / 1e9:.2f} GB of arrays"
     yield "disk", f"{estimate.disk_bytes / 1e6:.3g} MB"
     yield "specimen", estimate.specimen
@@ -217,7 +258,8 @@ def _sample_rows(estimate: SampleEstimate) -> Rows:
     yield "patterns", f"{estimate.probes} of {_times(estimate.pattern_shape)}"
     yield (
         "coherent probes",
-        f"{estimate.coherent_probes} per pattern, {plural(estimate.configurations, 'configuration')}",
+        f"{estimate.coherent_probes} per pattern, "
+        f"{plural(estimate.configurations, 'configuration')}",
     )
     yield "plane waves", str(estimate.beams)
     yield "slices", f"{estimate.slices}, {estimate.distinct_slices} of them distinct"
@@ -229,10 +271,14 @@ def _times(shape: tuple[int, int]) -> str:
 
 
 LONGEST_SECONDS = 30 * 86_400.0  # of one run: longer ones are a mistake, or need more ranks
-SLOW_RATES = Rates(propagation=1e-9, plane_waves=1e-9, product=1e-9, pixel=1e-7, potential=1e-5)  # s per unit of work
+SLOW_RATES = Rates(
+    propagation=1e-9, plane_waves=1e-9, product=1e-9, pixel=1e-7, potential=1e-5
+)  # s per unit of work
 
 
-def check_machine(workload: Workload, samples: float, available_bytes: int, batch_bytes: int | None = None) -> None:
+def check_machine(
+    workload: Workload, samples: float, available_bytes: int, batch_bytes: int | None = None
+) -> None:
     """Checks that this machine can simulate some samples in a reasonable time.
 
     Args:
@@ -250,7 +296,8 @@ def check_machine(workload: Workload, samples: float, available_bytes: int, batc
     if samples * seconds > LONGEST_SECONDS:
         costliest = f" ({duration(seconds)} for this sample)" if samples > 1 else ""
         raise InputError(
-            f"{workload.id}: the simulation is expected to take {duration(samples * seconds)}{costliest}, and the "
-            f"limit is {duration(LONGEST_SECONDS)}: use fewer positions, a smaller grid, thicker slices, fewer samples "
-            "or more ranks, or set a time limit; --force tries it nevertheless"
+            f"{workload.id}: the simulation is expected to take "
+            f"{duration(samples * seconds)}{costliest}, and the limit is "
+            f"{duration(LONGEST_SECONDS)}: use fewer positions, a smaller grid, thicker slices, "
+            "fewer samples or more ranks, or set a time limit; --force tries it nevertheless"
         )

@@ -1,15 +1,19 @@
 """The factory: simulates what is missing of one rank's share of a dataset, into that rank's shard.
 
-A rank's share follows from the manifest, the rank and the number of ranks alone. Shares cover the manifest and do not
-overlap. A sample that is in any shard is not simulated again. An interrupted run therefore continues where it stopped,
-also with another number of ranks, and a sample's bits do not depend on which rank simulates it, or when.
+A rank's share follows from the manifest, the rank and the number of ranks alone. Shares cover the
+manifest and do not overlap. A sample that is in any shard is not simulated again. An interrupted
+run therefore continues where it stopped, also with another number of ranks, and a sample's bits do
+not depend on which rank simulates it, or when.
 
-The samples of a specimen are simulated one after the other, after what they have in common (`prepare_samples`).
+The samples of a specimen are simulated one after the other, after what they have in common
+(`prepare_samples`).
 
-A sample that cannot be simulated is written down with its reason (`failures`) and not replaced. Its failure follows
-from the configuration, so that no later run tries it again; after `failed-RANK.jsonl` is deleted, runs try it again.
+A sample that cannot be simulated is written down with its reason (`failures`) and not replaced. Its
+failure follows from the configuration, so that no later run tries it again; after
+`failed-RANK.jsonl` is deleted, runs try it again.
 
-If a dataset is spread over nodes, the samples that other nodes hold are not missing (`other_nodes`).
+If a dataset is spread over nodes, the samples that other nodes hold are not missing
+(`other_nodes`).
 """
 
 import shutil
@@ -21,27 +25,27 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypedDict
 
-from namsa.config.loading import dump_yaml
+from namsa.base.errors import DiskFullError, InputError, OutOfMemoryError, WorkError
+from namsa.base.files import make_folder
+from namsa.base.memory import available_memory_bytes
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
-from namsa.dataset import disk_space, other_nodes, records, shards
-from namsa.dataset.accuracy import check_dataset
+from namsa.dataset import disk_space, identity, other_nodes, records, shards
+from namsa.dataset.accuracy import check_dataset, warn_again
 from namsa.dataset.entry import Entry, material_of
 from namsa.dataset.estimate import check_machine
 from namsa.dataset.failures import append_failure, read_failures
-from namsa.dataset.listing import list_samples
+from namsa.dataset.listing import plan_list
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.sharing import ONE_RANK, RankLayout, by_specimen, share
 from namsa.dataset.simulate_entry import SimulateSample, prepare_samples
 from namsa.dataset.workload import count_workload
-from namsa.errors import DiskFullError, InputError, OutOfMemoryError, WorkError
-from namsa.files import make_folder, write_text_atomic
-from namsa.memory import available_memory_bytes
 from namsa.physics.backend import free_device_memory
-from namsa.sample import Sample
+from namsa.samples.sample import Sample
 
 Prepare = Callable[[SimulationConfig, Material, Sequence[Entry]], SimulateSample]
-_LEFT_FREE = 0.05  # of a disk by a run with a time limit, for what comes after it; half of the room if it has less
+# of a disk by a run with a time limit, for what comes after it; half of the room if it has less
+_LEFT_FREE = 0.05
 _FAILURES = (InputError, WorkError, MemoryError)  # of a sample; others are those of the program
 
 
@@ -50,11 +54,12 @@ class RunLimits:
     """Where a run stops before its share is complete."""
 
     samples: int | None = None  # the largest number of samples to simulate; `None`: all
-    # The time after which no simulation starts; `None`: unlimited. A run with it also ends where the disk is nearly
-    # full, so that what comes after it has its share of both.
+    # The time after which no simulation starts; `None`: unlimited. A run with it also ends where
+    # the disk is nearly full, so that what comes after it has its share of both.
     seconds: float | None = None
-    # The memory of this rank. If the costliest sample needs more, or the samples are expected to take longer than
-    # `estimate.LONGEST_SECONDS`, no simulation starts. `None`: neither is estimated.
+    # The memory of this rank. If the costliest sample needs more, or the samples are expected to
+    # take longer than `estimate.LONGEST_SECONDS`, no simulation starts. `None`: neither is
+    # estimated.
     memory_bytes: int | None = None
 
     @classmethod
@@ -81,7 +86,9 @@ UNLIMITED = RunLimits()
 
 
 class ProductionSummary(TypedDict):
-    """What a run did; JSON types. `written` to `remaining` are counts of the rank's share and sum to it."""
+    """What a run did; JSON types. `written` to `remaining` are counts of the rank's share and sum
+    to it.
+    """
 
     rank: int  # the rank
     size: int  # the number of ranks
@@ -99,18 +106,18 @@ class ProductionSummary(TypedDict):
 def produce(
     config: SimulationConfig,
     directory: Path,
-    # The rank, the number of ranks, and how many of them write to the same disk. With the latter, a disk that is too
-    # small is noticed before the first sample.
+    # The rank, the number of ranks, and how many of them write to the same disk. With the latter, a
+    # disk that is too small is noticed before the first sample.
     layout: RankLayout = ONE_RANK,
     limits: RunLimits = UNLIMITED,  # where to stop early
     *,
     # Called as `on_sample(done, total)` after each sample.
     on_sample: Callable[[int, int], None] = lambda done, total: None,
-    # Returns what makes the samples of a specimen, of the configuration, a material and all of the specimen's entries
-    # that can be built.
+    # Returns what makes the samples of a specimen, of the configuration, a material and all of the
+    # specimen's entries that can be built.
     prepare: Prepare = prepare_samples,
-    # Called before the first sample with the entries of all ranks that can be built, if a sample is missing. What it
-    # raises ends the run.
+    # Called with the entries of all ranks that can be built, if a sample is missing, before
+    # anything is written. What it raises ends the run.
     check: Callable[[Sequence[Entry]], None] = lambda entries: None,
     # Returns the entries to simulate, of all ranks together, from those of the manifest.
     select: Callable[[Sequence[Entry]], Sequence[Entry]] = lambda entries: entries,
@@ -118,30 +125,41 @@ def produce(
     """Simulates the missing samples of this rank's share; returns counts of the rank's share.
 
     Raises:
-        InputError: If a limit is below 0, the directory holds samples of another configuration, or the samples need
-            more memory or time than `limits` allow.
-        WorkError: If the directory cannot be written, or has no room for the samples of a run without time limit.
-            Committed samples are kept.
+        InputError: If a limit is below 0, the directory holds samples of another configuration, or
+            the samples need more memory or time than `limits` allow.
+        WorkError: If the directory cannot be written, or has no room for the samples of a run
+            without time limit. Committed samples are kept.
     """
     start = time.monotonic()
     limits.check()
     make_folder(directory)
-    listed, entries, materials = list_samples(
+    listing = plan_list(
         directory, config, lambda listed: share(select(listed), layout.rank, layout.size)
     )
+    entries = listing.part
     samples_hash = config.samples_hash()
-    present, failures = _present_ids(directory, samples_hash), read_failures(directory, samples_hash)
+    present = _present_ids(directory, samples_hash)
+    failures = read_failures(directory, samples_hash)
     failed = failures.keys() - present
     feasible = [entry for entry in entries if not entry.skipped]
     missing = [entry for entry in feasible if entry.id not in present and entry.id not in failed]
-    run = _Run(config, materials, directory, layout, samples_hash, start, limits, on_sample, prepare)
-    if todo := missing[: limits.samples]:
-        check([entry for entry in listed if not entry.skipped])
+    materials = listing.materials
+    run = _Run(
+        config, materials, directory, layout, samples_hash, start, limits, on_sample, prepare
+    )
+    todo = missing[: limits.samples]
+    if todo:  # nothing is written before all checks
+        check([entry for entry in listing.entries if not entry.skipped])
+        run.check_resources(todo)
+    listing.write()
+    if todo:
         if layout.rank == 0 and prepare is prepare_samples:
-            selected = [entry for entry in select(listed) if not entry.skipped]
+            selected = [entry for entry in select(listing.entries) if not entry.skipped]
             check_dataset(directory, config, selected, materials)
         run.simulate_entries(todo, by_specimen(feasible))
         free_device_memory()  # the process may go on to train
+    elif layout.rank == 0 and prepare is prepare_samples:
+        warn_again(directory, config)
     return {
         "rank": layout.rank,
         "size": layout.size,
@@ -149,7 +167,10 @@ def produce(
         "present": sum(entry.id in present for entry in feasible) + len(run.stored_meanwhile),
         "skipped": len(entries) - len(feasible),
         "failed": sum(entry.id in failed for entry in feasible) + len(run.failed),
-        "remaining": len(missing) - len(run.record_bytes) - len(run.failed) - len(run.stored_meanwhile),
+        "remaining": len(missing)
+        - len(run.record_bytes)
+        - len(run.failed)
+        - len(run.stored_meanwhile),
         "seconds": round(time.monotonic() - start, 3),
         "bytes": sum(run.record_bytes),
         "time_limit_reached": run.time_limit_reached,
@@ -159,7 +180,9 @@ def produce(
 
 @dataclass
 class _Run:
-    """One call of `produce`. The lists are appended to by two threads: one simulates, one stores."""
+    """One call of `produce`. The lists are appended to by two threads: one simulates, one
+    stores.
+    """
 
     config: SimulationConfig
     materials: Mapping[str, Material]
@@ -172,30 +195,52 @@ class _Run:
     prepare: Prepare
     record_bytes: list[int] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    stored_meanwhile: frozenset[str] = frozenset()  # by another job of this rank, which ended before this one began
+    # by another job of this rank, which ended before this one began
+    stored_meanwhile: frozenset[str] = frozenset()
     time_limit_reached: bool = False
     disk_full: bool = False
+    expected_bytes: int = 0  # of the records to come
     least_free_bytes: float = 0  # on the disk, for a sample to begin
 
-    def simulate_entries(self, entries: Sequence[Entry], specimens: Sequence[Sequence[Entry]]) -> None:
+    def check_resources(self, entries: Sequence[Entry]) -> None:
+        """Checks the room on the disk, the memory and the time for some entries.
+
+        Raises:
+            InputError: If they are expected to need more memory or time than this machine has.
+            WorkError: If the disk has no room for the samples of a run without time limit.
+        """
+        self.expected_bytes = disk_space.expected_bytes(self.config, self.materials, entries)
+        time_limited = self.limits.seconds is not None
+        disk_space.check(
+            self.directory, self.expected_bytes, self.layout.local_size, time_limited=time_limited
+        )
+        if time_limited:
+            usage = shutil.disk_usage(self.directory)
+            next_bytes = self.layout.local_size * self.expected_bytes / len(entries)
+            self.least_free_bytes = min(_LEFT_FREE * usage.total, usage.free / 2) + next_bytes
+        self._check_machine(entries)
+
+    def simulate_entries(
+        self, entries: Sequence[Entry], specimens: Sequence[Sequence[Entry]]
+    ) -> None:
         """Simulates and stores entries, specimen by specimen, until the time is over.
+
+        `check_resources` was called with the same entries.
 
         Args:
             specimens: All entries of each specimen, in the order of their simulation.
         """
-        expected_bytes = disk_space.expected_bytes(self.config, self.materials, entries)
-        time_limited = self.limits.seconds is not None
-        disk_space.check(self.directory, expected_bytes, self.layout.local_size, time_limited=time_limited)
-        if time_limited:
-            usage = shutil.disk_usage(self.directory)
-            next_bytes = self.layout.local_size * expected_bytes / len(entries)
-            self.least_free_bytes = min(_LEFT_FREE * usage.total, usage.free / 2) + next_bytes
-        self._check_machine(entries)
-        write_text_atomic(self.directory / "config.yaml", dump_yaml(self.config))
-        path, per_commit = shards.shard_path(self.directory, self.layout.rank), self.config.data.samples_per_commit
-        # One sample is stored while the next is simulated. A second finished sample waits, so that memory is bounded.
-        wanted, done = {entry.id for entry in entries}, 0
-        with ShardWriter(path, per_commit, 2 * expected_bytes) as writer, ThreadPoolExecutor(1) as pool:
+        identity.write_settings(self.directory, self.config)
+        path = shards.shard_path(self.directory, self.layout.rank)
+        per_commit = self.config.data.samples_per_commit
+        # One sample is stored while the next is simulated. A second finished sample waits, so that
+        # memory is bounded.
+        wanted = {entry.id for entry in entries}
+        done = 0
+        with (
+            ShardWriter(path, per_commit, 2 * self.expected_bytes) as writer,
+            ThreadPoolExecutor(1) as pool,
+        ):
             self.stored_meanwhile = writer.ids & wanted
             wanted -= writer.ids
             stored: Future[None] | None = None
@@ -211,7 +256,7 @@ class _Run:
                     stored.result()
                 writer.commit()
             except DiskFullError as error:
-                if not time_limited:
+                if self.limits.seconds is None:
                     raise
                 self.disk_full = True
                 del self.record_bytes[len(self.record_bytes) - error.lost :]
@@ -219,14 +264,18 @@ class _Run:
     def _samples(
         self, specimens: Sequence[Sequence[Entry]], wanted: Collection[str]
     ) -> Iterator[tuple[Entry, Sample | None]]:
-        """Yields the wanted entries with their samples, `None` for one that failed, until a limit is reached."""
+        """Yields the wanted entries with their samples, `None` for one that failed, until a limit
+        is reached.
+        """
         for entries in specimens:
             todo = [entry for entry in entries if entry.id in wanted]
             if not todo or self._is_over():
                 continue
             simulate: SimulateSample
             try:
-                simulate = self.prepare(self.config, material_of(entries[0], self.materials), entries)
+                simulate = self.prepare(
+                    self.config, material_of(entries[0], self.materials), entries
+                )
             except _FAILURES as error:
                 simulate = partial(_fail, error)
             for entry in todo:
@@ -239,7 +288,9 @@ class _Run:
                     yield entry, None
                 else:
                     yield entry, sample
-            del simulate  # and with it what the samples have in common, before the next specimen takes memory
+            del (
+                simulate
+            )  # and with it what the samples have in common, before the next specimen takes memory
 
     def _is_over(self) -> bool:
         """Whether the time is over, or, in a run with a time limit, the disk is nearly full."""
@@ -249,19 +300,28 @@ class _Run:
         return self.time_limit_reached or self.disk_full
 
     def _check_machine(self, entries: Sequence[Entry]) -> None:
-        """Raises InputError if the entries are expected to need more memory or time than this machine has."""
+        """Raises InputError if the entries are expected to need more memory or time than this
+        machine has.
+        """
         if self.limits.memory_bytes is None:
             return
         costliest = max(entries, key=lambda entry: entry.cost)
         try:
-            workload = count_workload(self.config, material_of(costliest, self.materials), costliest)
+            workload = count_workload(
+                self.config, material_of(costliest, self.materials), costliest
+            )
         except OutOfMemoryError:
             raise
         except InputError:  # a sample that cannot be simulated needs no memory
             return
-        relative_cost = sum(entry.cost for entry in entries) / costliest.cost if costliest.cost else len(entries)
+        if costliest.cost:
+            relative_cost = sum(entry.cost for entry in entries) / costliest.cost
+        else:
+            relative_cost = len(entries)
         # A run with a time limit may end after its first sample.
-        check_machine(workload, relative_cost if self.limits.seconds is None else 1, self.limits.memory_bytes)
+        check_machine(
+            workload, relative_cost if self.limits.seconds is None else 1, self.limits.memory_bytes
+        )
 
     def _store(self, writer: ShardWriter, entry: Entry, sample: Sample) -> None:
         """Encodes and writes a sample."""
@@ -287,9 +347,5 @@ def _fail(error: Exception, entry: Entry) -> NoReturn:
 def _present_ids(directory: Path, samples_hash: str) -> frozenset[str]:
     """Returns the samples that are in a shard, here or on another node."""
     with shards.Dataset(directory) as dataset:
-        if dataset.config_hash not in (None, samples_hash):
-            raise InputError(
-                f"{directory} holds samples of configuration {dataset.config_hash}, and this is {samples_hash}: "
-                "give it a directory of its own"
-            )
+        identity.check_same_samples(directory, dataset.config_hash, samples_hash)
         return frozenset(dataset.ids) | other_nodes.read_ids(directory, samples_hash)

@@ -1,18 +1,22 @@
 """Samples that could not be simulated: `failed-RANK.jsonl`, the manifest's continuation.
 
-The manifest is fixed before the first sample, its digest guards it, and no rank may have to wait for another to write
-into it. Each rank therefore writes its failures beside the manifest, one line per sample with the reason. An entry of
-the manifest is in a shard, skipped, failed, or missing. A line is on the disk before the rank continues.
+The manifest is fixed before the first sample, its digest guards it, and no rank may have to wait
+for another to write into it. Each rank therefore writes its failures beside the manifest, one line
+per sample with the reason. An entry of the manifest is in a shard, skipped, failed, or missing. A
+line is on the disk before the rank continues.
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from namsa.files import append_line
-from namsa.json_files import Name, read_typed_lines
+from namsa.base.files import append_line
+from namsa.base.json_files import Name, read_typed_lines
+from namsa.base.text import plural, shorten
 
+_MOST_REASONS = 3  # that are listed
 _REMEDY = "delete the file, and the next `namsa dataset` tries its samples again"
 
 
@@ -27,7 +31,8 @@ class Failure:
 
 
 def read_failures(directory: Path, samples_hash: str) -> dict[str, str]:
-    """Returns {id: reason} of the samples that no run with this configuration can simulate, of all ranks.
+    """Returns {id: reason} of the samples that no run with this configuration can simulate, of all
+    ranks.
 
     A line that a crash cut short is no failure: its sample is tried again.
 
@@ -42,7 +47,9 @@ def read_failures(directory: Path, samples_hash: str) -> dict[str, str]:
     return failures
 
 
-def unresolved_failures(directory: Path, samples_hash: str, present_ids: Collection[str]) -> dict[str, str]:
+def unresolved_failures(
+    directory: Path, samples_hash: str, present_ids: Collection[str]
+) -> dict[str, str]:
     """Returns {id: reason} of the failed samples that are not present.
 
     A failed sample may be present because a machine with more memory simulated it.
@@ -52,8 +59,22 @@ def unresolved_failures(directory: Path, samples_hash: str, present_ids: Collect
     return {sample_id: reason for sample_id, reason in failures.items() if sample_id not in present}
 
 
-def append_failure(directory: Path, rank: int, samples_hash: str, sample_id: str, error: Exception) -> None:
-    """Writes down that `rank` failed at a sample. The next run retries after a MemoryError. Raises WorkError."""
+def most_common_reasons(failures: Mapping[str, str]) -> str:
+    """Returns the reasons of failed samples, {id: reason}, for a message: with counts, the most
+    common first.
+    """
+    common = Counter(failures.values()).most_common(_MOST_REASONS)
+    return "; ".join(
+        f"{plural(times, 'sample')}: {shorten(reason, 300)}" for reason, times in common
+    )
+
+
+def append_failure(
+    directory: Path, rank: int, samples_hash: str, sample_id: str, error: Exception
+) -> None:
+    """Writes down that `rank` failed at a sample. The next run retries after a MemoryError. Raises
+    WorkError.
+    """
     if isinstance(error, MemoryError):
         _append(directory, rank, samples_hash, sample_id, f"out of memory: {error}", final=False)
     else:
@@ -71,7 +92,9 @@ def copy_failures(sources: Sequence[Path], out: Path, samples_hash: str) -> set[
     return set(failures)
 
 
-def _append(directory: Path, rank: int, samples_hash: str, sample_id: str, reason: str, **flags: bool) -> None:
+def _append(
+    directory: Path, rank: int, samples_hash: str, sample_id: str, reason: str, **flags: bool
+) -> None:
     """Writes one line."""
     line = {"id": sample_id, "reason": reason, "config_hash": samples_hash} | flags
     append_line(directory / f"failed-{rank:05d}.jsonl", json.dumps(line, ensure_ascii=False))

@@ -1,15 +1,17 @@
-"""Which part of a specimen each position belongs to: that which fills the most of it, in projection.
+"""Which part of a specimen each position belongs to: that which fills the most of it, in
+projection.
 
-Each atom counts by its atomic number, spread over a Gaussian whose width bridges the gaps between columns. A part's sum
-is divided by its largest value, which it has where it fills the specimen. A light part so counts as much as a heavy
-one, and a border that is inclined to the beam is where both are equally thick.
+Each atom counts by its atomic number, spread over a Gaussian whose width bridges the gaps between
+columns. A part's sum is divided by its largest value, which it has where it fills the specimen. A
+light part so counts as much as a heavy one, and a border that is inclined to the beam is where both
+are equally thick.
 """
 
 import ase
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats
 from namsa.crystals.kinds.inclusions import PART
 from namsa.crystals.sites import occupancies
 from namsa.physics import density_target
@@ -35,13 +37,19 @@ def label_map(atoms: ase.Atoms, grid: Grid, y: Floats, x: Floats) -> npt.NDArray
     ny, nx = grid.shape
     rows, columns = (
         np.round(atoms.positions[:, axis] / step).astype(np.int64) % size
-        for axis, step, size in ((1, grid.sampling_angstrom[0], ny), (0, grid.sampling_angstrom[1], nx))
+        for axis, step, size in (
+            (1, grid.sampling_angstrom[0], ny),
+            (0, grid.sampling_angstrom[1], nx),
+        )
     )
     spread = np.exp(-2 * (np.pi * WIDTH_ANGSTROM) ** 2 * grid.squared_frequency())
-    parts, electrons = atoms.arrays[PART], atoms.numbers * occupancies(atoms)
+    parts = atoms.arrays[PART]
+    electrons = atoms.numbers * occupancies(atoms)
     images = []
     for part in range(int(parts.max()) + 1):
-        image = np.bincount(rows * nx + columns, electrons * (parts == part), ny * nx).reshape(ny, nx)
+        image = np.bincount(rows * nx + columns, electrons * (parts == part), ny * nx).reshape(
+            ny, nx
+        )
         coefficients = np.fft.fft2(image) * spread
         coefficients /= density_target.on_grid(coefficients).max()
         images.append(density_target.at_positions(coefficients, grid, y, x))

@@ -1,39 +1,97 @@
-"""The list of a dataset's samples and the crystals of a part of it, as a rank that simulates needs them."""
+"""The list of a dataset's samples and the crystals of a part of it, as a rank that simulates needs
+them.
+
+`plan_list` reads or builds the list and writes nothing, so that what refuses it leaves no manifest
+behind. `Listing.write` writes it.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from namsa.base.files import write_text_atomic
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
 from namsa.dataset import manifest
 from namsa.dataset.entry import Entry, materials_named
 
+Part = Callable[[Sequence[Entry]], Sequence[Entry]]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The list of a dataset's samples."""
+
+    directory: Path  # the folder of the dataset
+    config: SimulationConfig
+    entries: Sequence[Entry]  # all of the list
+    part: Sequence[Entry]  # those whose crystals are needed
+    materials: dict[str, Material]  # by name, at least those of `part`
+    text: str | None  # content of a manifest that is still to be written
+    requested_hash: str  # of the configuration and its crystals; empty without `text`
+
+    def write(self) -> None:
+        """Writes the manifest where there is none.
+
+        Any number of ranks may call this at once: the first to finish writes the file.
+
+        Raises:
+            InputError: If another program has written the manifest of another configuration.
+        """
+        if self.text is None:
+            return
+        write_text_atomic(self.directory / manifest.FILE_NAME, self.text, replace=False)
+        manifest.read_checked(self.directory, self.config, self.requested_hash)
+
 
 def list_samples(
-    directory: Path, config: SimulationConfig, part: Callable[[Sequence[Entry]], Sequence[Entry]]
+    directory: Path, config: SimulationConfig, part: Part
 ) -> tuple[Sequence[Entry], Sequence[Entry], dict[str, Material]]:
-    """Reads the manifest of a dataset, or builds and writes it.
+    """Reads the manifest of a dataset, or builds and writes it. Arguments and errors are those of
+    `plan_list`.
 
-    Crystals that take long to derive are derived for `part` alone if the manifest shows that it is the configuration's.
+    Returns:
+        All entries, `part` of them, and at least the materials of these by name.
+    """
+    listing = plan_list(directory, config, part)
+    listing.write()
+    return listing.entries, listing.part, listing.materials
+
+
+def plan_list(directory: Path, config: SimulationConfig, part: Part) -> Listing:
+    """Reads the manifest of a dataset, or builds it without writing it.
+
+    Crystals that take long to derive are derived for `part` alone if the manifest shows that it is
+    the configuration's.
 
     Args:
         config: The configuration of the dataset, given on the command line: its generator may run.
         part: Returns those of the entries whose crystals are needed.
 
-    Returns:
-        All entries, `part` of them, and at least the materials of these by name.
-
     Raises:
-        InputError: If the manifest belongs to another configuration or is damaged, or a crystal cannot be read.
+        InputError: If the manifest belongs to another configuration or is damaged, or a crystal
+            cannot be read.
     """
-    manifest.take_given(directory, config)
-    listed = manifest.read_if_current(directory, config)
-    if listed is None:
-        materials = select_materials(config.materials, run_generator=True)
-        listed = manifest.ensure(directory, config, materials)
-        entries = part(listed)
+    text = manifest.given_text(directory, config)
+    folder = directory
+    if text is not None:
+        assert config.data.manifest_from
+        folder = config.data.manifest_from
+    requested_hash = ""
+    entries: Sequence[Entry] | None = manifest.read_if_current(folder, config)
+    if entries is not None:
+        requested_hash = manifest.read_header(folder)["config_hash"]
+        selected = part(entries)
+        materials = select_materials(config.materials, names=materials_named(selected))
     else:
-        entries = part(listed)
-        materials = select_materials(config.materials, names=materials_named(entries))
-    return listed, entries, {material.name: material for material in materials}
+        materials = select_materials(config.materials, run_generator=True)
+        requested_hash = manifest.config_hash(config, materials)
+        if (folder / manifest.FILE_NAME).exists():
+            entries = manifest.read_checked(folder, config, requested_hash)
+        else:
+            entries = manifest.build_and_warn(config, materials)
+            text = manifest.text_of(config, requested_hash, entries, materials)
+        selected = part(entries)
+    by_name = {material.name: material for material in materials}
+    return Listing(directory, config, entries, selected, by_name, text, requested_hash)

@@ -1,8 +1,9 @@
 """Whether a shard's pages are consistent, so that LMDB, which trusts them, can open it.
 
-`lmdb.verify` walks a file as bytes and counts every page one by one: half a microsecond per page, 26 s for 200 GB.
-Here a record's pages count as one run and are not read. LMDB finds a record by the run's first page and its size, which
-are both in the tree, and the record's own digest guards the rest. Only the pages of keys are read.
+`lmdb.verify` walks a file as bytes and counts every page one by one: half a microsecond per page,
+26 s for 200 GB. Here a record's pages count as one run and are not read. LMDB finds a record by the
+run's first page and its size, which are both in the tree, and the record's own digest guards the
+rest. Only the pages of keys are read.
 """
 
 import struct
@@ -12,7 +13,7 @@ from typing import Any, BinaryIO, TypeVar
 import lmdb.verify
 import numpy as np
 
-from namsa.errors import WorkError
+from namsa.base.errors import WorkError
 
 _NUMBER = struct.Struct("=Q")
 _METAS = 2  # pages that belong to no tree
@@ -27,8 +28,8 @@ class StructureError(WorkError):
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(
-            f"{path} is damaged ({problem}): namsa repair {path.parent} moves it aside and keeps its intact samples, "
-            "and the next run simulates the others again"
+            f"{path} is damaged ({problem}): namsa repair {path.parent} moves it aside and keeps "
+            "its intact samples, and the next run simulates the others again"
         )
         self.problem = problem
 
@@ -47,7 +48,9 @@ class _ThoroughWalk(lmdb.verify._Verifier):
 
 
 class _Walk(_ThoroughWalk):
-    """The same walk with runs of pages. If a later lmdb.verify no longer calls these methods, it is only slower."""
+    """The same walk with runs of pages. If a later lmdb.verify no longer calls these methods, it is
+    only slower.
+    """
 
     def _bigdata(
         self, ctx: Any, pgno: int, i: int, buf: bytes, doff: int, dsize: int, want_bytes: bool
@@ -57,9 +60,14 @@ class _Walk(_ThoroughWalk):
         first = _NUMBER.unpack_from(buf, doff)[0] if doff + 8 <= self.psize else 0
         end = first + (self.hdrsz - 1 + dsize) // self.psize + 1
         if first < _METAS or end > self.next_pgno or end * self.psize > self.filesize:
-            self.err(f"page {pgno}: the value of node {i}, pages {first} to {end - 1}, lies outside of the file")
+            self.err(
+                f"page {pgno}: the value of node {i}, pages {first} to {end - 1}, lies outside of "
+                "the file"
+            )
         elif self.live.find(1, first, end) >= 0:
-            self.err(f"page {pgno}: the value of node {i}, pages {first} to {end - 1}, lies on another's")
+            self.err(
+                f"page {pgno}: the value of node {i}, pages {first} to {end - 1}, lies on another's"
+            )
         else:
             self.live[first:end] = b"\1" * (end - first)
             ctx["overflow"] += end - first
@@ -67,9 +75,15 @@ class _Walk(_ThoroughWalk):
 
     def _check_cover(self) -> None:
         live, free = (np.frombuffer(pages, np.uint8)[_METAS:] for pages in (self.live, self.free))
-        for wrong, state in ((live & free, "in use and free"), (1 - (live | free), "neither in use nor free")):
+        for wrong, state in (
+            (live & free, "in use and free"),
+            (1 - (live | free), "neither in use nor free"),
+        ):
             if wrong.any():
-                self.err(f"{np.count_nonzero(wrong)} pages are {state}, the first is {_METAS + int(wrong.argmax())}")
+                self.err(
+                    f"{np.count_nonzero(wrong)} pages are {state}, the first is "
+                    f"{_METAS + int(wrong.argmax())}"
+                )
 
 
 class _LocatingWalk(_Walk):
@@ -88,11 +102,14 @@ class _LocatingWalk(_Walk):
         if not flags & lmdb.verify.F_BIGDATA:
             self.ranges.append((page * self.psize + start, size))
         elif start + 8 <= self.psize:  # otherwise the walk has found the fault
-            self.ranges.append((_NUMBER.unpack_from(buffer, start)[0] * self.psize + self.hdrsz, size))
+            self.ranges.append(
+                (_NUMBER.unpack_from(buffer, start)[0] * self.psize + self.hdrsz, size)
+            )
 
 
 def keys(path: Path, thorough: bool = False) -> tuple[str, ...]:
-    """Checks the structure of a shard, of the records' pages too if `thorough`, and returns its keys, sorted.
+    """Checks the structure of a shard, of the records' pages too if `thorough`, and returns its
+    keys, sorted.
 
     The keys come from the walk, because LMDB's own listing reads a page of every record.
 
@@ -121,10 +138,15 @@ _AnyWalk = TypeVar("_AnyWalk", bound=_ThoroughWalk)
 
 
 def _walked(path: Path, kind: type[_AnyWalk]) -> _AnyWalk:
-    """Returns the walk of a whole shard. Raises WorkError if the shard is damaged or cannot be read."""
-    length, walk, problems = -1, None, [""]
+    """Returns the walk of a whole shard. Raises WorkError if the shard is damaged or cannot be
+    read.
+    """
+    length = -1
+    walk = None
+    problems = [""]
     try:
-        # A live writer may extend the file between two looks at its length. A file that grew is walked again.
+        # A live writer may extend the file between two looks at its length. A file that grew is
+        # walked again.
         if path.is_fifo():  # opening it would wait for its other end
             raise damaged(path, "it is not a file")
         while problems and length != path.stat().st_size:

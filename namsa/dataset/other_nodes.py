@@ -1,4 +1,5 @@
-"""Samples that other nodes hold: `elsewhere.json` of a dataset that is spread over node-local storage.
+"""Samples that other nodes hold: `elsewhere.json` of a dataset that is spread over node-local
+storage.
 
 They are not missing, and no run on this node simulates them again.
 """
@@ -9,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from namsa.files import write_text_atomic
-from namsa.json_files import Name, read_typed
+from namsa.base.files import write_text_atomic
+from namsa.base.json_files import Name, read_typed
 
 FILE_NAME = "elsewhere.json"
 
@@ -25,15 +26,23 @@ class SamplesOfOtherNodes:
 
 def write_ids(directory: Path, samples_hash: str, ids: Iterable[str]) -> None:
     """Writes which samples of a configuration other nodes hold. Raises WorkError if it cannot."""
-    write_text_atomic(directory / FILE_NAME, json.dumps({"config_hash": samples_hash, "ids": sorted(ids)}))
+    write_text_atomic(
+        directory / FILE_NAME, json.dumps({"config_hash": samples_hash, "ids": sorted(ids)})
+    )
 
 
 def read_ids(directory: Path, samples_hash: str) -> frozenset[str]:
-    """Returns the ids of a configuration's samples that other nodes hold. Raises InputError if the list is damaged."""
+    """Returns the ids of a configuration's samples that other nodes hold. Raises InputError if the
+    list is damaged.
+    """
     path = directory / FILE_NAME
     if not os.path.lexists(path):  # a link to nothing is a list that cannot be read
         return frozenset()
     content = read_typed(
-        SamplesOfOtherNodes, path, "stage the dataset again, or delete the file if it was never staged"
+        SamplesOfOtherNodes,
+        path,
+        "stage the dataset again, or delete the file if it was never staged",
     )
-    return frozenset(content.ids) if content.config_hash == samples_hash else frozenset()
+    if content.config_hash == samples_hash:
+        return frozenset(content.ids)
+    return frozenset()

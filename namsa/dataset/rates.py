@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from namsa.base.memory import check_memory_for
 from namsa.dataset.workload import Workload
 from namsa.engines import dispatch, prism
-from namsa.memory import check_memory_for
 from namsa.physics import detector as detectors
 from namsa.physics import potential
 from namsa.physics.backend import available_cores, resolve_backend, to_host
@@ -29,7 +29,8 @@ _LONG_SECONDS = 0.5
 class Rates(NamedTuple):
     """Seconds per unit of work, on all cores of this process or on its GPU."""
 
-    propagation: float  # per operation that propagates probes, as `prism.propagation_operations` counts them
+    # per operation that propagates probes, as `prism.propagation_operations` counts them
+    propagation: float
     plane_waves: float  # per operation that propagates plane waves
     product: float  # per operation of `prism.product_operations`
     pixel: float  # per pixel of a pattern, for everything but propagation
@@ -38,8 +39,12 @@ class Rates(NamedTuple):
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `simulate`
 def measure_rates(workload: Workload) -> Rates:
-    """Measures the rates at the sizes of `workload`, in about 0.3 s, longer for grids far beyond 512×512."""
-    xp, shape, real = resolve_backend(workload.backend), workload.grid.shape, np.dtype(workload.precision)
+    """Measures the rates at the sizes of `workload`, in about 0.3 s, longer for grids far beyond
+    512×512.
+    """
+    xp = resolve_backend(workload.backend)
+    shape = workload.grid.shape
+    real = np.dtype(workload.precision)
     _check_memory(workload)
     on_host = xp is np
     implementation = dispatch.choose_implementation("auto", xp, shape, workload.dtype)
@@ -51,7 +56,9 @@ def measure_rates(workload: Workload) -> Rates:
     workers = available_cores() if on_host else 1
     batch = max(1, (2**20 if on_host else 2**28) // fresnel.nbytes)
     waves = workers * batch
-    operations = prism.propagation_operations(workload.work._replace(slices=_MEASURED_SLICES), waves)
+    operations = prism.propagation_operations(
+        workload.work._replace(slices=_MEASURED_SLICES), waves
+    )
 
     def slices(count: int) -> Slices:
         return Slices.equally_thick([fresnel], np.zeros(count, dtype=np.int64), 1.0)
@@ -60,17 +67,34 @@ def measure_rates(workload: Workload) -> Rates:
 
         def seconds(work: Callable[[Any], Array], items: Any, size: int) -> float:
             pieces = [items[i : i + size] for i in range(0, len(items), size)]
-            return _mean_seconds(lambda: [to_host(result[:1, :1]) for result in pool.map(work, pieces)])
+            return _mean_seconds(
+                lambda: [to_host(result[:1, :1]) for result in pool.map(work, pieces)]
+            )
 
         def pattern_seconds(n_slices: int) -> float:
-            probes = implementation.engine(workload.grid, slices(n_slices), fresnel).prepare(fresnel)
-            return seconds(lambda r: detectors.bin_patterns(probes.patterns(r), matrices), np.zeros((waves, 2)), batch)
+            probes = implementation.engine(workload.grid, slices(n_slices), fresnel).prepare(
+                fresnel
+            )
+            return seconds(
+                lambda r: detectors.bin_patterns(probes.patterns(r), matrices),
+                np.zeros((waves, 2)),
+                batch,
+            )
 
         without_slices = pattern_seconds(0)
-        propagation = max(pattern_seconds(_MEASURED_SLICES) - without_slices, 0.1 * without_slices) / operations
-        exit_waves = implementation.plane_waves(workload.grid, slices(_MEASURED_SLICES), fresnel).exit_waves
-        indices, pixels = np.zeros(waves, dtype=np.int64), np.flatnonzero(to_host(fresnel))
-        plane_waves = seconds(lambda part: exit_waves(part, [_MEASURED_SLICES], pixels)[0], indices, batch) / operations
+        propagation = (
+            max(pattern_seconds(_MEASURED_SLICES) - without_slices, 0.1 * without_slices)
+            / operations
+        )
+        exit_waves = implementation.plane_waves(
+            workload.grid, slices(_MEASURED_SLICES), fresnel
+        ).exit_waves
+        indices = np.zeros(waves, dtype=np.int64)
+        pixels = np.flatnonzero(to_host(fresnel))
+        plane_waves = (
+            seconds(lambda part: exit_waves(part, [_MEASURED_SLICES], pixels)[0], indices, batch)
+            / operations
+        )
         product = _product_rate(workload, xp, workers, seconds)
         build = seconds(_slice_builder(workload, xp), [0] * workers, 1) / (workers * fresnel.size)
     return Rates(propagation, plane_waves, product, without_slices / (waves * fresnel.size), build)
@@ -79,7 +103,8 @@ def measure_rates(workload: Workload) -> Rates:
 def _check_memory(workload: Workload) -> None:
     """Raises OutOfMemoryError if the short runs do not fit into memory."""
     ny, nx = workload.grid.shape
-    fine, item = workload.grid.refined(workload.heaviest).shape, workload.dtype.itemsize
+    fine = workload.grid.refined(workload.heaviest).shape
+    item = workload.dtype.itemsize
     building = available_cores() * building_bytes(fine, workload.elements, item)
     check_memory_for(
         ny * nx * (64 + available_cores() * 3 * item) + building,
@@ -88,8 +113,12 @@ def _check_memory(workload: Workload) -> None:
     )
 
 
-def _product_rate(workload: Workload, xp: Any, workers: int, seconds: Callable[..., float]) -> float:
-    """Measures PRISM's products on a small grid that stands for a part of the pixels, with as many beams as fit it."""
+def _product_rate(
+    workload: Workload, xp: Any, workers: int, seconds: Callable[..., float]
+) -> float:
+    """Measures PRISM's products on a small grid that stands for a part of the pixels, with as many
+    beams as fit it.
+    """
     small = Grid((64, 64), (64.0, 64.0))
     beams = small.squared_frequency() <= min(workload.work.beams, 400) / (np.pi * 64**2)
     pixels = np.ones(small.shape, dtype=np.bool_)
@@ -107,11 +136,17 @@ def _product_rate(workload: Workload, xp: Any, workers: int, seconds: Callable[.
 
 
 def _slice_builder(workload: Workload, xp: Any) -> Callable[[Any], Array]:
-    """Returns a function that builds the transmission of a slice with an average slice's atoms and elements."""
-    n, fine = max(workload.elements, workload.atoms // workload.work.slices), workload.grid.refined(workload.heaviest)
+    """Returns a function that builds the transmission of a slice with an average slice's atoms and
+    elements.
+    """
+    n = max(workload.elements, workload.atoms // workload.work.slices)
+    fine = workload.grid.refined(workload.heaviest)
     yx = np.random.default_rng(0).uniform(0, 10, (n, 2))
     atoms = AtomList(np.arange(n) % workload.elements, yx, np.zeros(n), np.ones(n))
-    factors = {number: xp.ones((fine.shape[0] // 2 + 1, fine.shape[1] // 2 + 1)) for number in range(workload.elements)}
+    factors = {
+        number: xp.ones((fine.shape[0] // 2 + 1, fine.shape[1] // 2 + 1))
+        for number in range(workload.elements)
+    }
     antialias = xp.asarray(workload.grid.antialias())
 
     def build(_: Any) -> Array:
@@ -123,16 +158,19 @@ def _slice_builder(workload: Workload, xp: Any) -> Callable[[Any], Array]:
 
 
 def _mean_seconds(run: Callable[[], Any]) -> float:
-    """Returns the mean time of `run` after a first call. The mean over a moment includes the machine's other load.
+    """Returns the mean time of `run` after a first call. The mean over a moment includes the
+    machine's other load.
 
-    A first call that is many times longer than the moment is the measurement: what it prepares does not count then.
+    A first call that is many times longer than the moment is the measurement: what it prepares does
+    not count then.
     """
     start = time.perf_counter()
     run()
     first = time.perf_counter() - start
     if first > _LONG_SECONDS:
         return first
-    start, runs = time.perf_counter(), 0
+    start = time.perf_counter()
+    runs = 0
     while runs == 0 or time.perf_counter() - start < _MEASURED_SECONDS:
         run()
         runs += 1

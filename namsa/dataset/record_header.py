@@ -3,11 +3,13 @@
 import math
 from typing import Any, NotRequired, TypedDict
 
-from pydantic_core import from_json  # twice as fast as json, which took a third of the time to read a small sample
+from pydantic_core import (
+    from_json,  # twice as fast as json, which took a third of the time to read a small sample
+)
 
+from namsa.base.errors import WorkError
+from namsa.base.text import shorten
 from namsa.dataset.tiles import Tiling
-from namsa.errors import WorkError
-from namsa.text import shorten
 
 LARGEST_EXPONENT = 126  # scales and their inverses stay normal float32 numbers
 _STORED_TYPES = {  # and the number of axes
@@ -27,7 +29,9 @@ class StoredAxis(TypedDict):
     units: str  # as "mrad"; empty for an index
     origin: float  # coordinate of index 0
     sampling: float  # distance between two indices
-    scan_shape: NotRequired[list[int] | None]  # (sy, sx) of a raster, for positions; `None` for a list of positions
+    scan_shape: NotRequired[
+        list[int] | None
+    ]  # (sy, sx) of a raster, for positions; `None` for a list of positions
 
 
 class StoredArray(TypedDict):
@@ -39,7 +43,9 @@ class StoredArray(TypedDict):
     scale: float  # a value is the stored number divided by this
     units: str  # units of a value
     axes: list[StoredAxis]  # one entry per axis
-    digests: NotRequired[list[str]]  # of tiled patterns' tiles, or of all of another array; in records with tiles
+    digests: NotRequired[
+        list[str]
+    ]  # of tiled patterns' tiles, or of all of another array; in records with tiles
     raster: NotRequired[list[int]]  # shape (sy, sx, dy, dx) of tiled patterns
     tiles: NotRequired[list[int]]  # number of their tiles along each of these axes
 
@@ -61,14 +67,21 @@ def tiling_of(header: RecordHeader) -> Tiling | None:
 
 
 def parse_header(text: bytes) -> RecordHeader:
-    """Returns the header of a record. Raises WorkError if the arrays or the provenance are not what namsa writes."""
+    """Returns the header of a record. Raises WorkError if the arrays or the provenance are not what
+    namsa writes.
+    """
     try:
         header = from_json(text, allow_inf_nan=False)
     except ValueError:
         raise WorkError("the record is damaged: its header is not JSON") from None
     arrays = header.get("arrays") if isinstance(header, dict) else None
-    if not isinstance(arrays, dict) or arrays.keys() - OPTIONAL_TYPES.keys() != _STORED_TYPES.keys():
-        raise WorkError(f"the record is damaged: its header has no arrays {', '.join(_STORED_TYPES)}")
+    if (
+        not isinstance(arrays, dict)
+        or arrays.keys() - OPTIONAL_TYPES.keys() != _STORED_TYPES.keys()
+    ):
+        raise WorkError(
+            f"the record is damaged: its header has no arrays {', '.join(_STORED_TYPES)}"
+        )
     for name, array in arrays.items():
         if problem := _problem(array, *(_STORED_TYPES | OPTIONAL_TYPES)[name]):
             raise WorkError(f"the record is damaged: its header has {problem} of {name}")
@@ -81,7 +94,9 @@ def parse_header(text: bytes) -> RecordHeader:
 
 
 def _problem(array: Any, dtypes: tuple[str, ...], axes: int) -> str | None:
-    """Returns which value of an array's description namsa would not write, `None` if there is none."""
+    """Returns which value of an array's description namsa would not write, `None` if there is
+    none.
+    """
     if not isinstance(array, dict):
         return f"{shorten(array)} as description"
     dtype, shape, offset, scale = (array.get(key) for key in ("dtype", "shape", "offset", "scale"))
@@ -91,7 +106,9 @@ def _problem(array: Any, dtypes: tuple[str, ...], axes: int) -> str | None:
         return f"shape {shorten(shape)}"
     if not (type(offset) is int and 0 <= offset < 2**62):
         return f"offset {shorten(offset)}"
-    if not (isinstance(scale, int | float) and 2.0**-LARGEST_EXPONENT <= scale <= 2.0**LARGEST_EXPONENT):
+    if not (
+        isinstance(scale, int | float) and 2.0**-LARGEST_EXPONENT <= scale <= 2.0**LARGEST_EXPONENT
+    ):
         return f"scale {shorten(scale)}"
     return None
 
@@ -101,15 +118,24 @@ def _tiles_problem(arrays: dict[str, Any]) -> str | None:
     patterns = arrays["cbed"]
     if not any({"tiles", "raster", "digests"} & array.keys() for array in arrays.values()):
         return None
-    raster, tiles, shape = patterns.get("raster"), patterns.get("tiles"), patterns["shape"]
+    raster = patterns.get("raster")
+    tiles = patterns.get("tiles")
+    shape = patterns["shape"]
     for name, value in (("raster", raster), ("tiles", tiles)):
         if not (isinstance(value, list) and len(value) == 4 and all(map(_is_length, value))):
             return f"{name} {shorten(value)} of cbed"
-    if [raster[0] * raster[1], *raster[2:]] != shape or any(n % t for n, t in zip(raster, tiles, strict=True)):
+    if [raster[0] * raster[1], *raster[2:]] != shape or any(
+        n % t for n, t in zip(raster, tiles, strict=True)
+    ):
         return f"raster {shorten(raster)} and tiles {shorten(tiles)} of cbed, which do not fit"
     for name, array in arrays.items():
-        found, count = array.get("digests"), math.prod(tiles) if name == "cbed" else 1
-        if not (isinstance(found, list) and len(found) == count and all(isinstance(d, str) for d in found)):
+        found = array.get("digests")
+        count = math.prod(tiles) if name == "cbed" else 1
+        if not (
+            isinstance(found, list)
+            and len(found) == count
+            and all(isinstance(d, str) for d in found)
+        ):
             return f"digests {shorten(found)} of {name}"
     return None
 

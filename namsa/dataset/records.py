@@ -2,21 +2,25 @@
 
 A record consists of three parts. Every number is little-endian.
 
-    prefix    8 bytes magic, uint32 version, uint32 length of the header, 16 bytes xxh3_128 digest of all the rest
+    prefix    8 bytes magic, uint32 version, uint32 length of the header, 16 bytes xxh3_128 digest
+              of all the rest
     header    JSON: arrays {name: dtype, shape, offset, scale, units, axes}, and the provenance
-    arrays    raw buffers, each at a multiple of 64 bytes from the record's start (offset counts from the first)
+    arrays    raw buffers, each at a multiple of 64 bytes from the record's start (offset counts
+              from the first)
 
-Labels and the density by depth are arrays that some records have. Patterns may be in tiles (`namsa.dataset.tiles`).
-Each array then has the digests of its tiles, or of all of it, in the header, and 16 bytes behind the header are the
-xxh3_128 digest of what stands before them, without the record's digest. A slab is therefore verified without the rest;
-see `namsa.dataset.slabs`.
+Labels and the density by depth are arrays that some records have. Patterns may be in tiles
+(`namsa.dataset.tiles`). Each array then has the digests of its tiles, or of all of it, in the
+header, and 16 bytes behind the header are the xxh3_128 digest of what stands before them, without
+the record's digest. A slab is therefore verified without the rest; see `namsa.dataset.slabs`.
 
-An array is read as a view, without a copy, but for patterns with tiles along other axes than scan y. A value is the
-stored number divided by `scale`. Coordinate i of an axis is origin + i · sampling.
+An array is read as a view, without a copy, but for patterns with tiles along other axes than scan
+y. A value is the stored number divided by `scale`. Coordinate i of an axis is origin + i ·
+sampling.
 
-float16 patterns are stored times `scale`, the power of two that puts their maximum into [2^14, 2^15). Scaling is exact
-and nothing overflows. An intensity above 2^-29 of the maximum keeps all 11 bits of its significand. One above 2^-39 of
-it becomes a subnormal number with fewer bits rather than zero.
+float16 patterns are stored times `scale`, the power of two that puts their maximum into [2^14,
+2^15). Scaling is exact and nothing overflows. An intensity above 2^-29 of the maximum keeps all 11
+bits of its significand. One above 2^-39 of it becomes a subnormal number with fewer bits rather
+than zero.
 """
 
 import json
@@ -31,7 +35,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from namsa.arrays import Array, Buffer, Floats
+from namsa.base.arrays import Array, Buffer, Floats
+from namsa.base.errors import WorkError
+from namsa.base.pixels import OPTIONAL_UNITS, UNITS, image_plane, raster_shape
 from namsa.dataset.record_header import (
     LARGEST_EXPONENT,
     OPTIONAL_TYPES,
@@ -42,14 +48,13 @@ from namsa.dataset.record_header import (
     tiling_of,
 )
 from namsa.dataset.tiles import DIGEST_DIGITS, Shape, Tiling, digests
-from namsa.errors import WorkError
-from namsa.pixels import OPTIONAL_UNITS, UNITS, image_plane, raster_shape
-from namsa.sample import Sample
+from namsa.samples.sample import Sample
 
 VERSION = 1
 _MAGIC = b"NAMSA4D\n"
 _PREFIX = struct.Struct("<8sII16s")
-_DIGEST_BYTES, PREFIX_BYTES = 16, _PREFIX.size
+_DIGEST_BYTES = 16
+PREFIX_BYTES = _PREFIX.size
 _DIGESTED = _PREFIX.size - _DIGEST_BYTES  # the prefix up to its digest
 _ALIGNMENT = 64
 _SMALLEST_NORMAL_HALF = np.float32(2.0**-14)
@@ -65,14 +70,15 @@ class Record:
 
     Attributes:
         header: Arrays' types, shapes, units and axes, and the provenance.
-        cbed: Patterns (n, dy, dx), float16 or float32, fractions of the incident beam times a scale; see `patterns`.
+        cbed: Patterns (n, dy, dx), float16 or float32, fractions of the incident beam times a
+            scale; see `patterns`.
         density: Electron density (ty, tx), float32, e/Å².
         projected_potential: Projected potential (ny, nx), float32, V·Å.
         positions_angstrom: Probe positions (n, 2) as (y, x), float64, Å.
-        labels: Part of the specimen at each pixel of the density (ty, tx), uint8, as of `namsa.sample.Sample`; `None`
-            if the record has none.
-        density_by_depth: Electron density of equal bins along the beam (n, ty, tx), float32, e/Å², which add up to
-            `density`; `None` if the record has none.
+        labels: Part of the specimen at each pixel of the density (ty, tx), uint8, as of
+            `namsa.samples.sample.Sample`; `None` if the record has none.
+        density_by_depth: Electron density of equal bins along the beam (n, ty, tx), float32, e/Å²,
+            which add up to `density`; `None` if the record has none.
     """
 
     header: RecordHeader
@@ -85,12 +91,14 @@ class Record:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """The sample's provenance, as `namsa.sample.Sample` has it."""
+        """The sample's provenance, as `namsa.samples.sample.Sample` has it."""
         return self.header["provenance"] | {"positions_angstrom": self.positions_angstrom.tolist()}
 
     def patterns(self) -> npt.NDArray[np.float32]:
         """Returns the patterns (n, dy, dx) as fractions of the incident beam."""
-        return np.multiply(self.cbed, np.float32(1 / self.header["arrays"]["cbed"]["scale"]), dtype=np.float32)
+        return np.multiply(
+            self.cbed, np.float32(1 / self.header["arrays"]["cbed"]["scale"]), dtype=np.float32
+        )
 
     def copy(self) -> "Record":
         """Returns the record with copied arrays."""
@@ -116,19 +124,24 @@ class Record:
         )
 
 
-def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16", tiles: Shape | None = None) -> bytearray:
+def encode(
+    sample: Sample, dtype: Literal["float16", "float32"] = "float16", tiles: Shape | None = None
+) -> bytearray:
     """Returns `sample` as a record.
 
     Args:
         dtype: Type of the patterns. Density and potential are float32, positions float64.
-        tiles: Number of tiles of the patterns along scan y, x and detector y, x; `None` stores no tiles.
+        tiles: Number of tiles of the patterns along scan y, x and detector y, x; `None` stores no
+            tiles.
 
     Raises:
         InputError: If the tiles do not divide the patterns, or these are no raster.
         WorkError: If an array is not finite.
     """
     provenance = dict(sample.provenance)
-    positions = np.array(provenance.pop("positions_angstrom"))  # as JSON they would take longer to read than the rest
+    positions = np.array(
+        provenance.pop("positions_angstrom")
+    )  # as JSON they would take longer to read than the rest
     arrays: dict[str, Array] = {
         "cbed": sample.cbed,
         "density": sample.density,
@@ -138,7 +151,9 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16", til
     for name in OPTIONAL_TYPES:
         if (optional := getattr(sample, name)) is not None:
             arrays[name] = optional
-    stored_arrays, arrays_length = _stored_arrays(sample, arrays, "<f2" if dtype == "float16" else "<f4")
+    stored_arrays, arrays_length = _stored_arrays(
+        sample, arrays, "<f2" if dtype == "float16" else "<f4"
+    )
     tiling = None
     if tiles:
         (sy, sx), (_, dy, dx) = raster_shape(provenance, len(sample.cbed)), sample.cbed.shape
@@ -157,8 +172,13 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16", til
         view = _view(record, body, stored)
         if name == "cbed" and (tiling or stored["dtype"] == "<f2"):
             targets = tiling.each_pattern(view.reshape(-1)) if tiling else view
-            for pattern, target in zip(array, targets, strict=True):  # a scaled copy of the whole stack may be large
-                scaled = _to_half(pattern * array.dtype.type(stored["scale"])) if stored["dtype"] == "<f2" else pattern
+            for pattern, target in zip(
+                array, targets, strict=True
+            ):  # a scaled copy of the whole stack may be large
+                if stored["dtype"] == "<f2":
+                    scaled = _to_half(pattern * array.dtype.type(stored["scale"]))
+                else:
+                    scaled = pattern
                 target[...] = scaled.reshape(target.shape)
         else:
             view[...] = array
@@ -173,7 +193,9 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16", til
     return record
 
 
-def _stored_arrays(sample: Sample, arrays: dict[str, Array], pattern_dtype: str) -> tuple[dict[str, StoredArray], int]:
+def _stored_arrays(
+    sample: Sample, arrays: dict[str, Array], pattern_dtype: str
+) -> tuple[dict[str, StoredArray], int]:
     """Returns the header's part about the arrays, and the length of all arrays in bytes."""
     types = {"cbed": pattern_dtype, "positions_angstrom": "<f8", "labels": "|u1"}
     units = UNITS | OPTIONAL_UNITS | {"positions_angstrom": "Å", "labels": ""}
@@ -181,7 +203,9 @@ def _stored_arrays(sample: Sample, arrays: dict[str, Array], pattern_dtype: str)
     stored: dict[str, StoredArray] = {}
     end = 0
     for name, array in arrays.items():
-        peak = float(np.maximum(float(array.max()), -float(array.min())))  # as float: labels are unsigned
+        peak = float(
+            np.maximum(float(array.max()), -float(array.min()))
+        )  # as float: labels are unsigned
         if not math.isfinite(peak):
             raise WorkError(f"the sample's {name} holds numbers that are not finite")
         dtype = types.get(name, "<f4")
@@ -189,7 +213,9 @@ def _stored_arrays(sample: Sample, arrays: dict[str, Array], pattern_dtype: str)
             "dtype": dtype,
             "shape": list(array.shape),
             "offset": end,
-            "scale": 2.0 ** min(15 - math.frexp(peak)[1], LARGEST_EXPONENT) if dtype == "<f2" else 1.0,
+            "scale": 2.0 ** min(15 - math.frexp(peak)[1], LARGEST_EXPONENT)
+            if dtype == "<f2"
+            else 1.0,
             "units": units[name],
             "axes": axes[name],
         }
@@ -211,11 +237,15 @@ def decode(buffer: Buffer, check: bool = False) -> Record:
     if magic != _MAGIC:
         raise WorkError(f"no record: it starts with {bytes(magic)!r} instead of {_MAGIC!r}")
     if version > VERSION and _digest(view) == digest:  # not a damaged version number
-        raise NewerVersionError(f"a record of format version {version}; this namsa reads version {VERSION}: update it")
+        raise NewerVersionError(
+            f"a record of format version {version}; this namsa reads version {VERSION}: update it"
+        )
     if version != VERSION:
         raise WorkError(f"no record: its format version is {version} instead of {VERSION}")
     if check and _digest(view) != digest:
-        raise WorkError("the record's checksum does not match: its bytes have changed since they were written")
+        raise WorkError(
+            "the record's checksum does not match: its bytes have changed since they were written"
+        )
     try:
         header = parse_header(bytes(view[_PREFIX.size : _PREFIX.size + header_length]))
         tiling = tiling_of(header)
@@ -229,33 +259,42 @@ def decode(buffer: Buffer, check: bool = False) -> Record:
 
 
 def decode_header(buffer: Buffer) -> RecordHeader | None:
-    """Returns the header in a record's first `header_bytes` after comparing its digest; `None` for one without tiles.
+    """Returns the header in a record's first `header_bytes` after comparing its digest; `None` for
+    one without tiles.
 
     Raises:
         WorkError: If it is damaged.
     """
-    view, end = memoryview(buffer), len(buffer) - _DIGEST_BYTES
+    view = memoryview(buffer)
+    end = len(buffer) - _DIGEST_BYTES
     intact = _digest(view[:end]) == view[end:]
     with suppress(WorkError):
         header = parse_header(bytes(view[_PREFIX.size : end]))
         if intact or tiling_of(header) is None:
             return header if intact else None
-    raise WorkError("the checksum of the record's header does not match: it has changed since it was written")
+    raise WorkError(
+        "the checksum of the record's header does not match: it has changed since it was written"
+    )
 
 
 def header_bytes(buffer: Buffer) -> int | None:
-    """Returns how many bytes `decode_header` needs, from a record's first `PREFIX_BYTES`; `None` if it is no record."""
+    """Returns how many bytes `decode_header` needs, from a record's first `PREFIX_BYTES`; `None` if
+    it is no record.
+    """
     if len(buffer) < PREFIX_BYTES:
         return None
     magic, version, length, _ = _PREFIX.unpack(buffer)
-    return PREFIX_BYTES + length + _DIGEST_BYTES if (magic, version) == (_MAGIC, VERSION) else None
+    if (magic, version) == (_MAGIC, VERSION):
+        return PREFIX_BYTES + length + _DIGEST_BYTES
+    return None
 
 
 def find_records(buffer: memoryview, find: Callable[[bytes, int], int]) -> Iterator[memoryview]:
     """Yields the intact records in a file whose structure is lost.
 
     Args:
-        find: Returns the first position of some bytes in the content, from a position on, or -1, as `bytes.find`.
+        find: Returns the first position of some bytes in the content, from a position on, or -1, as
+            `bytes.find`.
     """
     start = find(_MAGIC, 0)
     while start >= 0:
@@ -270,11 +309,16 @@ def find_records(buffer: memoryview, find: Callable[[bytes, int], int]) -> Itera
 
 
 def _length(view: memoryview) -> int:
-    """Returns the length of the record that `view` begins with, by its header, which may be damaged."""
+    """Returns the length of the record that `view` begins with, by its header, which may be
+    damaged.
+    """
     _, _, header_length, _ = _PREFIX.unpack_from(view)
     header = parse_header(bytes(view[_PREFIX.size : _PREFIX.size + header_length]))
     arrays = header["arrays"].values()
-    ends = (array["offset"] + math.prod(array["shape"]) * np.dtype(array["dtype"]).itemsize for array in arrays)
+    ends = (
+        array["offset"] + math.prod(array["shape"]) * np.dtype(array["dtype"]).itemsize
+        for array in arrays
+    )
     return _body_offset(header_length, tiled=tiling_of(header) is not None) + aligned(max(ends))
 
 
@@ -290,9 +334,9 @@ def _header_bytes(content: RecordHeader) -> bytes:
 def _to_half(array: Array) -> npt.NDArray[np.float16]:
     """Returns `array` in float16, rounded to nearest.
 
-    Numbers below float16's normal numbers are first rounded to the spacing there, 2^-24, which is the spacing of
-    float32 between 0.5 and 1. NumPy's own rounding of such numbers raises one floating-point exception per number and
-    is 20 times slower.
+    Numbers below float16's normal numbers are first rounded to the spacing there, 2^-24, which is
+    the spacing of float32 between 0.5 and 1. NumPy's own rounding of such numbers raises one
+    floating-point exception per number and is 20 times slower.
     """
     single = array.astype(np.float32)
     rounded = (single + np.float32(0.5)) - np.float32(0.5)
@@ -312,7 +356,12 @@ def _axes(sample: Sample) -> dict[str, list[StoredAxis]]:
     axes = {name: _plane(name, provenance) for name in (*UNITS, *OPTIONAL_UNITS, "labels")}
     if sample.density_by_depth is not None:
         thickness = provenance["thickness_angstrom"] / len(sample.density_by_depth)
-        depth: StoredAxis = {"name": "depth", "units": "Å", "origin": 0.5 * thickness, "sampling": thickness}
+        depth: StoredAxis = {
+            "name": "depth",
+            "units": "Å",
+            "origin": 0.5 * thickness,
+            "sampling": thickness,
+        }
         axes["density_by_depth"].insert(0, depth)
     return axes | {"cbed": [position, *axes["cbed"]], "positions_angstrom": [position]}
 
@@ -329,7 +378,9 @@ def _plane(array: str, provenance: dict[str, Any]) -> list[StoredAxis]:
 def _view(buffer: bytearray | memoryview, body: int, array: StoredArray) -> Array:
     """Returns a view of one array of a record whose arrays start at `body`."""
     shape = tuple(array["shape"])
-    return np.frombuffer(buffer, array["dtype"], math.prod(shape), body + array["offset"]).reshape(shape)
+    return np.frombuffer(buffer, array["dtype"], math.prod(shape), body + array["offset"]).reshape(
+        shape
+    )
 
 
 def _digest(record: memoryview) -> bytes:

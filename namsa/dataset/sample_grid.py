@@ -1,83 +1,112 @@
-"""The grid and the slices of a sample, as `namsa.simulate` and `namsa.scatter` would choose them."""
+"""Pixels and slices of a dataset's samples, by the choice of `namsa.sampling.choice`.
 
-from collections.abc import Sequence
+All samples of a dataset are made for the largest angle of any of them, so that those of one
+specimen share its pixels.
+"""
+
+from typing import Literal
 
 import ase
 import numpy as np
 
-from namsa.config.bounds import LARGEST_EXTENT
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.orient import CellFit
 from namsa.crystals.sites import wrap_along_beam
-from namsa.errors import InputError
-from namsa.physics import detector as detectors
-from namsa.physics import sampling
-from namsa.physics.grid import CONVENTIONAL_BAND, Grid, fast_shape
-from namsa.physics.optics import wavelength_angstrom
-from namsa.physics.slice_plan import SlicePlan, layer_slices, slice_count
+from namsa.physics.grid import Grid
+from namsa.physics.slice_plan import SlicePlan, slice_count
 from namsa.physics.specimen import atom_list
+from namsa.sampling import choice
+from namsa.sampling.choice import Requirement
 
-# Of crystals, where a choice for each specimen is not known yet: to share work out.
-_USUAL_PIXEL_ANGSTROM, _USUAL_SLICE_ANGSTROM = 0.08, 1.8
+Sides = tuple[float, float, float]  # (x, y, z) of a supercell, Å
 
 
-def recorded_mrad(config: SimulationConfig, lengths_angstrom: tuple[float, float, float]) -> float | None:
-    """Returns the largest angle along y and x that is recorded, mrad; `None` if nothing limits it."""
-    if config.detector is None:
-        return None
+def requirement(
+    config: SimulationConfig, lengths_angstrom: Sides, max_angle_mrad: float | None = None
+) -> Requirement:
+    """Returns what pixels, slices and thermal configurations of a supercell are chosen for.
+
+    Args:
+        max_angle_mrad: Largest angle of a plane wave with the axis, mrad; by default that of any
+            sample.
+    """
     lx, ly, _ = lengths_angstrom
-    return detectors.reach_mrad(config.detector, (ly, lx), wavelength_angstrom(config.microscope.energy_ev))
+    energy_ev = config.microscope.energy_ev
+    if max_angle_mrad is None:
+        max_angle_mrad = largest_angle_mrad(config)
+    recorded = choice.recorded_mrad(config.detector, (ly, lx), energy_ev)
+    return Requirement(
+        energy_ev,
+        max_angle_mrad,
+        recorded,
+        config.simulation.accuracy,
+        float(np.hypot(*_largest_tilt(config, "beam_tilt_mrad"))),
+        _largest_tilt(config, "specimen_tilt_mrad"),
+    )
 
 
-def layer_plan(config: SimulationConfig, snapshots: Sequence[ase.Atoms], max_angle_mrad: float) -> SlicePlan:
-    """Returns slices that follow the layers of a specimen, as `namsa.simulate` and `namsa.scatter` find them."""
-    lx, ly, lz = (float(length) for length in snapshots[0].cell.lengths())
-    reach = sampling.reach_of_interest(recorded_mrad(config, (lx, ly, lz)), max_angle_mrad)
-    extent = sampling.layer_extent(config.microscope.energy_ev, reach)
-    z = np.concatenate([wrap_along_beam(atoms).positions[:, 2] for atoms in snapshots])
-    return layer_slices(z, lz, extent)
+def layer_plan(
+    config: SimulationConfig, atoms: ase.Atoms, max_angle_mrad: float | None = None
+) -> SlicePlan:
+    """Returns the slices of a specimen, which may follow its layers; arguments as `requirement`."""
+    lx, ly, lz = (float(length) for length in atoms.cell.lengths())
+    required = requirement(config, (lx, ly, lz), max_angle_mrad)
+    z = wrap_along_beam(atoms).positions[:, 2]
+    return choice.choose_slices(required, config.simulation, z, lz)
 
 
-def equal_thickness(config: SimulationConfig, lengths_angstrom: tuple[float, float, float]) -> float:
-    """Returns the largest thickness of equal slices, Å, or the usual one where slices follow layers not yet known."""
-    given = config.simulation.slice_thickness_angstrom
-    if given != "auto":
-        return given
-    if config.simulation.follows_layers:
-        return _USUAL_SLICE_ANGSTROM
-    reach = sampling.reach_of_interest(recorded_mrad(config, lengths_angstrom), largest_angle_mrad(config))
-    return sampling.layer_extent(config.microscope.energy_ev, reach)
+def equal_thickness(config: SimulationConfig, lengths_angstrom: Sides) -> float:
+    """Returns the largest thickness of equal slices, Å; see `namsa.sampling.choice`."""
+    return choice.equal_thickness(requirement(config, lengths_angstrom), config.simulation)
 
 
 def slices_of_sample(
     config: SimulationConfig, fit: CellFit, thickness_angstrom: float, plan: SlicePlan | None = None
 ) -> tuple[int, float]:
-    """Returns the number of slices of a sample, and its thickness, Å: all of the supercell, or a part for `scatter`.
+    """Returns the number of slices of a sample, and its thickness, Å.
 
-    The largest listed thickness is that of the supercell, whole periods of the crystal, whatever the method.
+    They are those of the supercell, or of a part of it for `scatter`. The largest listed thickness
+    is that of the supercell, whole periods of the crystal, whatever the method.
 
     Args:
         plan: The slices of the supercell, if they follow its layers. `None` estimates their number.
     """
     depth = fit.lengths_angstrom[2]
-    count = plan.count if plan else slice_count(depth, equal_thickness(config, fit.lengths_angstrom))
-    if config.simulation.method != "scatter" or thickness_angstrom == max(config.specimen.thickness_angstrom):
+    if plan:
+        count = plan.count
+    else:
+        count = slice_count(depth, equal_thickness(config, fit.lengths_angstrom))
+    is_thickest = thickness_angstrom == max(config.specimen.thickness_angstrom)
+    if config.simulation.method != "scatter" or is_thickest:
         return count, depth
     if plan and config.simulation.follows_layers:
         slices = max(1, plan.slices_up_to(thickness_angstrom))
         return slices, float(plan.ends_angstrom[slices - 1])
     slices = min(max(1, round(thickness_angstrom * count / depth)), count)
-    return slices, depth if slices == count else depth * slices / count
+    if slices == count:
+        return slices, depth
+    return slices, depth * slices / count
 
 
 def largest_angle_mrad(config: SimulationConfig) -> float:
     """Returns the largest angle of a plane wave of any sample with the axis, mrad."""
-    tilts = config.varied_quantities().get("beam_tilt_mrad", (config.microscope.beam_tilt_mrad,))
-    return config.microscope.semiangle_mrad + max(float(np.linalg.norm(tilt)) for tilt in tilts)
+    tilt_mrad = float(np.hypot(*_largest_tilt(config, "beam_tilt_mrad")))
+    return config.microscope.semiangle_mrad + tilt_mrad
+
+
+def _largest_tilt(
+    config: SimulationConfig, name: Literal["beam_tilt_mrad", "specimen_tilt_mrad"]
+) -> tuple[float, float]:
+    """Returns the largest tilt (y, x) of any sample, mrad."""
+    tilts = config.varied_quantities().get(name)
+    if tilts is None:
+        return getattr(config.microscope, name)
+    # In any direction, of which one stands for all.
+    return (max(float(np.linalg.norm(tilt)) for tilt in tilts), 0.0)
 
 
 def simulation_grid(
-    config: SimulationConfig, lengths_angstrom: tuple[float, float, float], atoms: ase.Atoms | None = None
+    config: SimulationConfig, lengths_angstrom: Sides, atoms: ase.Atoms | None = None
 ) -> Grid:
     """Returns the grid across the beam of a supercell.
 
@@ -89,17 +118,8 @@ def simulation_grid(
         InputError: If it has too many pixels.
     """
     lx, ly, _ = lengths_angstrom
-    simulation, pixel, band = config.simulation, config.simulation.sampling_angstrom, CONVENTIONAL_BAND
-    if pixel == "auto":
-        band, pixel = 1.0, _USUAL_PIXEL_ANGSTROM
-        if atoms is not None:
-            reach = sampling.reach_of_interest(recorded_mrad(config, lengths_angstrom), largest_angle_mrad(config))
-            columns = sampling.measure_columns(atom_list(atoms), (ly, lx))
-            pixel = sampling.largest_pixel(columns, config.microscope.energy_ev, reach, simulation.accuracy)
-    shape = simulation.grid_shape or fast_shape((ly, lx), pixel or 0.0)
-    if max(shape) > LARGEST_EXTENT:
-        raise InputError(
-            f"pixels of {pixel:g} Å make a grid of {shape[0]}×{shape[1]} over {ly:.4g}×{lx:.4g} "
-            f"Å; use larger pixels or a smaller cell, for {LARGEST_EXTENT} pixels or fewer along each axis"
-        )
-    return Grid(shape, (ly, lx), band)
+    required = requirement(config, lengths_angstrom)
+    columns = None
+    if atoms is not None and config.simulation.sampling_angstrom == "auto":
+        columns = required.columns(atom_list(atoms), (ly, lx))
+    return choice.choose_grid(required, config.simulation, (ly, lx), columns)

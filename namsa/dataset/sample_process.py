@@ -1,7 +1,9 @@
-"""Draws that are simulated beside other work: in a process of their own, or in the thread that asks for them.
+"""Draws that are simulated beside other work: in a process of their own, or in the thread that asks
+for them.
 
-The process gets numbers of draws and sends back their samples, as JSON and the bytes of records. It ignores the signals
-that ask a job to stop, which its parent answers, and ends when its parent does, however that ends.
+The process gets numbers of draws and sends back their samples, as JSON and the bytes of records. It
+ignores the signals that ask a job to stop, which its parent answers, and ends when its parent does,
+however that ends.
 """
 
 import atexit
@@ -18,9 +20,9 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+from namsa.base.errors import InputError, WorkError, stored_warnings
 from namsa.dataset.drawn import DrawFailure, DrawnSample, SpecimenDraws
 from namsa.dataset.entry import Entry
-from namsa.errors import InputError, WorkError, stored_warnings
 from namsa.physics.backend import free_device_memory
 
 _IGNORED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")  # Windows has the first two
@@ -47,15 +49,21 @@ class InThread:
     """Simulates draws in the thread that asks for them."""
 
     def __init__(self, draws: SpecimenDraws) -> None:
-        self._draws, self._stopped = draws, False
+        self._draws = draws
+        self._stopped = False
 
     def samples(self, number: int) -> Iterator[Made]:
-        """Yields what `SpecimenDraws.samples` does, and raises the same, or Abandoned after `stop`."""
+        """Yields what `SpecimenDraws.samples` does, and raises the same, or Abandoned after
+        `stop`.
+        """
         started = time.perf_counter()
         for made in self._draws.samples(number, self._go_on):
             if isinstance(made, DrawnSample):
                 yield MadeSample(
-                    made.entry, len(made.record), time.perf_counter() - started, partial(_same, made.record)
+                    made.entry,
+                    len(made.record),
+                    time.perf_counter() - started,
+                    partial(_same, made.record),
                 )
                 started = time.perf_counter()
             else:
@@ -85,10 +93,13 @@ class InProcess:
     def __init__(self, draws: SpecimenDraws, core: int | None, nice: int) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would copy threads' locks
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, draws, core, nice), daemon=True)
+        self._process = context.Process(
+            target=_serve, args=(theirs, draws, core, nice), daemon=True
+        )
         self._process.start()
         theirs.close()  # so that its end is noticed
-        # At the end of this process, before multiprocessing asks it to end by SIGTERM and waits for that.
+        # At the end of this process, before multiprocessing asks it to end by SIGTERM and waits for
+        # that.
         atexit.register(self._process.kill)
 
     @property
@@ -133,7 +144,9 @@ class InProcess:
         return f"the simulating process {self.pid} has ended ({how})"
 
     def stop(self) -> None:
-        """Ends the process, whatever it is doing. It has nothing to save. A thread that waits for it gets WorkError."""
+        """Ends the process, whatever it is doing. It has nothing to save. A thread that waits for
+        it gets WorkError.
+        """
         self._process.kill()
         self._process.join()
 

@@ -1,11 +1,14 @@
-"""Shards, each one LMDB file that one rank writes (`shard_writer`), and the dataset that they make up.
+"""Shards, each one LMDB file that one rank writes (`shard_writer`), and the dataset that they make
+up.
 
-A reader takes no lock and may be on another node. Its view of the file does not change while it reads: LMDB writes
-changed pages elsewhere, and the writer makes sure that it reuses none of the pages freed since.
+A reader takes no lock and may be on another node. Its view of the file does not change while it
+reads: LMDB writes changed pages elsewhere, and the writer makes sure that it reuses none of the
+pages freed since.
 
-LMDB trusts its pages, and a damaged one would crash the process. No shard is therefore used before its structure was
-checked (`lmdb_structure`), which finds truncation and garbage. Read-ahead stays on: without it a 2 MiB sample from a
-cold disk takes 512 page faults, measured as 50 ms instead of 0.4 ms.
+LMDB trusts its pages, and a damaged one would crash the process. No shard is therefore used before
+its structure was checked (`lmdb_structure`), which finds truncation and garbage. Read-ahead stays
+on: without it a 2 MiB sample from a cold disk takes 512 page faults, measured as 50 ms instead of
+0.4 ms.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,13 +17,13 @@ from pathlib import Path
 
 import lmdb
 
-from namsa import provenance_values
+from namsa.base import provenance_values
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import Closing
+from namsa.base.names import is_name
+from namsa.base.text import shorten
 from namsa.dataset import lmdb_structure, records
-from namsa.errors import InputError, WorkError
-from namsa.files import Closing
-from namsa.names import is_name
-from namsa.sample import Sample
-from namsa.text import shorten
+from namsa.samples.sample import Sample
 
 
 def shard_path(directory: Path, rank: int) -> Path:
@@ -31,11 +34,17 @@ def shard_path(directory: Path, rank: int) -> Path:
 def shard_paths(directory: Path) -> list[Path]:
     """Returns the shards in `directory` that are not empty, in the order of their ranks."""
     # What is no file is listed, too, so that it is found to be damaged.
-    return [path for path in sorted(directory.glob("shard-*.lmdb")) if not path.is_file() or path.stat().st_size]
+    return [
+        path
+        for path in sorted(directory.glob("shard-*.lmdb"))
+        if not path.is_file() or path.stat().st_size
+    ]
 
 
 def second_names(paths: Iterable[Path]) -> dict[Path, Path]:
-    """Returns the paths that are links to the file of an earlier one, with that one. A process opens a file once."""
+    """Returns the paths that are links to the file of an earlier one, with that one. A process
+    opens a file once.
+    """
     first: dict[tuple[int, int], Path] = {}
     seconds = {}
     for path in paths:
@@ -48,10 +57,12 @@ def second_names(paths: Iterable[Path]) -> dict[Path, Path]:
 
 
 class Shard(Closing):
-    """One shard, opened for reading: safe with threads and after a fork. A process can open it only once at a time.
+    """One shard, opened for reading: safe with threads and after a fork. A process can open it only
+    once at a time.
 
     Args:
-        any_ids: Whether to accept records whose id may not name a sample, as `verify` and `repair` do.
+        any_ids: Whether to accept records whose id may not name a sample, as `verify` and `repair`
+            do.
 
     Attributes:
         path: The shard.
@@ -66,11 +77,15 @@ class Shard(Closing):
         self.ids = lmdb_structure.keys(path)
         wrong = [] if any_ids else [sample_id for sample_id in self.ids if not is_name(sample_id)]
         if wrong:
-            raise lmdb_structure.damaged(path, f"a record's id is {shorten(repr(wrong[0]))}, which names no sample")
+            raise lmdb_structure.damaged(
+                path, f"a record's id is {shorten(repr(wrong[0]))}, which names no sample"
+            )
         try:
             # The map has room for what a live writer adds until the first transaction begins.
             room = 2 * path.stat().st_size + 2**30
-            self._env = lmdb.open(str(path), subdir=False, readonly=True, lock=False, create=False, map_size=room)
+            self._env = lmdb.open(
+                str(path), subdir=False, readonly=True, lock=False, create=False, map_size=room
+            )
         except (lmdb.Error, OSError) as error:
             raise WorkError(f"cannot read {path}: {error}") from None
         with ExitStack() as on_failure:
@@ -84,11 +99,13 @@ class Shard(Closing):
 
     @contextmanager
     def view(self, sample_id: str, check: bool = True) -> Iterator[records.Record]:
-        """Yields a record whose arrays are views of the file, after comparing its digest if `check`.
+        """Yields a record whose arrays are views of the file, after comparing its digest if
+        `check`.
 
-        The views are valid until the shard is closed, also after the context is left: no record is ever removed or
-        changed, and one of more than 2 kB lies on pages of its own, which LMDB frees only with the record. Checking
-        2 MiB takes 0.2 ms; converting them from float16 takes 1.5 ms.
+        The views are valid until the shard is closed, also after the context is left: no record is
+        ever removed or changed, and one of more than 2 kB lies on pages of its own, which LMDB
+        frees only with the record. Checking 2 MiB takes 0.2 ms; converting them from float16 takes
+        1.5 ms.
 
         Raises:
             WorkError: If the record is damaged, or not in the shard.
@@ -111,13 +128,16 @@ class Shard(Closing):
             with self._env.begin(buffers=True) as transaction:
                 yield transaction
         except lmdb.MapResizedError:
-            raise WorkError(f"{self.path} has grown a lot since it was opened: open it again") from None
+            raise WorkError(
+                f"{self.path} has grown a lot since it was opened: open it again"
+            ) from None
         except lmdb.Error as error:
             raise WorkError(f"cannot read {self.path}: {error}") from None
 
     def _check_size(self) -> None:
         needed = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
-        size = self.path.stat().st_size  # after the pages were counted: a live writer adds to both, to the file first
+        # after the pages were counted: a live writer adds to both, to the file first
+        size = self.path.stat().st_size
         if size < needed:
             raise lmdb_structure.damaged(self.path, f"it is cut short, {size} bytes of {needed}")
 
@@ -130,7 +150,8 @@ class Dataset(Closing):
 
     Attributes:
         ids: The ids of the samples, sorted.
-        config_hash: The hash of what decided their bits, `SimulationConfig.samples_hash`. `None` without samples.
+        config_hash: The hash of what decided their bits, `SimulationConfig.samples_hash`. `None`
+            without samples.
 
     Raises:
         InputError: If there is no directory, or its samples are of different configurations.
@@ -141,7 +162,8 @@ class Dataset(Closing):
         directory = Path(directory)
         if not directory.is_dir():
             raise InputError(
-                f"there is no dataset at {directory}: make one with namsa dataset CONFIG --out {directory}"
+                f"there is no dataset at {directory}: make one with namsa dataset CONFIG --out "
+                f"{directory}"
             )
         paths = shard_paths(directory)
         for path, earlier in second_names(paths).items():
@@ -165,7 +187,9 @@ class Dataset(Closing):
 
     @contextmanager
     def view(self, sample_id: str, check: bool = True) -> Iterator[records.Record]:
-        """Yields a record whose arrays are views of a file, valid until it is closed; see `Shard.view`."""
+        """Yields a record whose arrays are views of a file, valid until it is closed; see
+        `Shard.view`.
+        """
         if sample_id not in self:
             raise InputError(f"there is no sample {shorten(repr(sample_id))} among the {len(self)}")
         with self._shards[sample_id].view(sample_id, check) as record:
@@ -192,14 +216,17 @@ class Dataset(Closing):
             WorkError: If its record is damaged.
         """
         record = self.read(sample_id)
-        provenance_values.check(record.header["provenance"] | {"id": sample_id})  # so that messages name the sample
+        provenance_values.check(
+            record.header["provenance"] | {"id": sample_id}
+        )  # so that messages name the sample
         return record.sample()
 
 
 def _common_hash(shards: list[Shard]) -> str | None:
     """Returns the hash of all shards' samples.
 
-    A writer adds to a shard only samples of its configuration. The first sample therefore stands for all.
+    A writer adds to a shard only samples of its configuration. The first sample therefore stands
+    for all.
     """
 
     def shards_by_hash(check: bool) -> dict[str, str]:
@@ -207,13 +234,21 @@ def _common_hash(shards: list[Shard]) -> str | None:
         for shard in shards:
             if shard.ids:
                 with shard.view(shard.ids[0], check) as record:
-                    names[provenance_values.value(record.header["provenance"], "config_hash")] = shard.path.name
+                    names[provenance_values.value(record.header["provenance"], "config_hash")] = (
+                        shard.path.name
+                    )
         return names
 
-    hashes = shards_by_hash(check=False)  # a checksum reads all of a record, which may be a gigabyte
+    hashes = shards_by_hash(
+        check=False
+    )  # a checksum reads all of a record, which may be a gigabyte
     if len(hashes) > 1:
         listed = ", ".join(
-            f"{shorten(config_hash)} in {name}" for config_hash, name in shards_by_hash(check=True).items()
+            f"{shorten(config_hash)} in {name}"
+            for config_hash, name in shards_by_hash(check=True).items()
         )
-        raise InputError(f"samples of different configurations lie together, {listed}: give each its own directory")
+        raise InputError(
+            f"samples of different configurations lie together, {listed}: give each its own "
+            "directory"
+        )
     return next(iter(hashes), None)

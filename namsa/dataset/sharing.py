@@ -1,4 +1,5 @@
-"""Which rank simulates which samples: shares of equal cost, from the manifest, rank and number of ranks alone.
+"""Which rank simulates which samples: shares of equal cost, from the manifest, rank and number of
+ranks alone.
 
 The samples of a specimen are simulated together, by one rank.
 """
@@ -24,17 +25,21 @@ ONE_RANK = RankLayout()
 
 
 def share(entries: Sequence[Entry], rank: int, size: int) -> list[Entry]:
-    """Returns the entries of `rank` out of `size` ranks, specimen by specimen, in an order that ignores their cost.
+    """Returns the entries of `rank` out of `size` ranks, specimen by specimen, in an order that
+    ignores their cost.
 
-    Specimens are assigned in order of decreasing cost, each to the rank with the least work so far (Graham's rule: no
-    rank has more than 4/3 of what the best division would give it). Those for training come first, so that they are
-    divided equally too: all ranks take equally many steps, and the rank with the fewest samples decides how many. Every
-    part of a share, and so what a time limit leaves of it, mixes materials, orientations and thicknesses as the whole
-    does. Entries that cannot be built are dealt out evenly.
+    Specimens are assigned in order of decreasing cost, each to the rank with the least work so far
+    (Graham's rule: no rank has more than 4/3 of what the best division would give it). Those for
+    training come first, so that they are divided equally too: all ranks take equally many steps,
+    and the rank with the fewest samples decides how many. Every part of a share, and so what a time
+    limit leaves of it, mixes materials, orientations and thicknesses as the whole does. Entries
+    that cannot be built are dealt out evenly.
     """
     feasible = by_specimen(entry for entry in entries if not entry.skipped)
     skipped = shuffled(entry for entry in entries if entry.skipped)
-    loads = [(0, 0, other) for other in range(size)]  # by cost, then by number if costs are equal or unknown
+    loads = [
+        (0, 0, other) for other in range(size)
+    ]  # by cost, then by number if costs are equal or unknown
     own_entries = skipped[rank::size]
     for group in sorted(feasible, key=lambda group: (group[0].split != "train", -_cost(group))):
         cost, count, least_busy = loads[0]
@@ -45,7 +50,9 @@ def share(entries: Sequence[Entry], rank: int, size: int) -> list[Entry]:
 
 
 def by_specimen(entries: Iterable[Entry]) -> list[list[Entry]]:
-    """Returns the entries of each specimen. Specimens, and the entries of each, are in the order of `shuffled`."""
+    """Returns the entries of each specimen. Specimens, and the entries of each, are in the order of
+    `shuffled`.
+    """
     groups: dict[str, list[Entry]] = defaultdict(list)
     for entry in shuffled(entries):
         groups[entry.specimen or entry.id].append(entry)

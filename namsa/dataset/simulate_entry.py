@@ -1,44 +1,46 @@
 """From entries of a manifest to samples: setup, simulation, density target, provenance.
 
-The samples of a specimen have in common what `prepare_samples` computes: with the method `scatter`, how the specimen
-scatters plane waves up to each of the samples' thicknesses.
+The samples of a specimen have in common what `prepare_samples` computes: with the method `scatter`,
+how the specimen scatters plane waves up to each of the samples' thicknesses.
 """
 
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from namsa.base.arrays import Floats
+from namsa.base.errors import issue_warnings
+from namsa.base.names import portable_path
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.supercell import Supercell
 from namsa.dataset.entry import Entry, seed_of
 from namsa.dataset.labels import LABEL_NAMES, label_map
-from namsa.dataset.sample_grid import layer_plan, recorded_mrad, slices_of_sample
+from namsa.dataset.sample_grid import layer_plan, requirement, slices_of_sample
 from namsa.dataset.sample_setup import (
     SampleSetup,
     fit_supercell,
-    focal_spread_angstrom,
     make_sample_setup,
-    numerical_settings,
+    settings_of_sample,
     with_varied_values,
 )
-from namsa.engines.interface import MemorySink, PatternSink, ProgressCallback
-from namsa.errors import warn_of_sample
+from namsa.engines.interface import PatternSink, ProgressCallback
 from namsa.io.charge_density import ChargeDensity
 from namsa.physics import density_target
 from namsa.physics import detector as detectors
 from namsa.physics.grid import Grid
 from namsa.physics.optics import BeamSettings, is_parallel, probe_limit, wavelength_angstrom
-from namsa.sample import Sample
-from namsa.scattering import scatter
-from namsa.simulation import simulate
+from namsa.physics.slice_plan import SlicePlan
+from namsa.samples.sample import Sample
+from namsa.scattered_samples import Scattering
+from namsa.scattering import plan_scattering
+from namsa.simulation import SimulationPlan, plan_simulation
 
 SimulateSample = Callable[[Entry], Sample]
 
@@ -50,14 +52,16 @@ def _nothing(stage: str, done: int, total: int) -> None:
 def prepare_samples(
     config: SimulationConfig,
     material: Material,
-    # All of the specimen's samples that can be built, also those that are not simulated: the last digits of a sample
-    # depend on them.
+    # All of the specimen's samples that can be built, also those that are not simulated: the last
+    # digits of a sample depend on them.
     entries: Sequence[Entry],
     on_progress: ProgressCallback = _nothing,  # called as `on_progress(stage, done, total)`
-    charge_density: ChargeDensity | None = None,  # that of the crystal, as `namsa.simulate` takes it
+    # That of the crystal, as `namsa.simulate` takes it.
+    charge_density: ChargeDensity | None = None,
     judged: bool = False,  # whether the accuracy judges numerical settings that are given
 ) -> SimulateSample:
-    """Returns what simulates the samples of one specimen; what they have in common is computed here.
+    """Returns what simulates the samples of one specimen; what they have in common is computed
+    here.
 
     Returns:
         A function of one of `entries`.
@@ -66,44 +70,17 @@ def prepare_samples(
         InputError: If the specimen cannot be built, or does not go with the microscope.
         OutOfMemoryError: If its scattering matrices do not fit into memory.
     """
-    if config.simulation.method != "scatter":
-        return partial(
-            simulate_entry, config, material, on_progress=on_progress, charge_density=charge_density, judged=judged
-        )
-    fit = fit_supercell(config, material, entries[0])
-    setup = make_sample_setup(config, material, entries[0], fit)
-    supercell = setup.supercell()
-    specimen, seed = entries[0].specimen, seed_of(config.seed, entries[0].specimen)
-    snapshots, max_angle = setup.snapshots(supercell, seed), _largest_angle_mrad(config, entries, setup.grid)
-    plan = layer_plan(config, snapshots, max_angle) if config.simulation.follows_layers else None
-    thickness_of = dict(slices_of_sample(config, fit, entry.thickness_angstrom, plan) for entry in entries)
-    depths = sorted(thickness_of)
-    scattering = scatter(
-        snapshots,
-        energy_ev=setup.config.microscope.energy_ev,
-        max_angle_mrad=max_angle,
-        max_detected_mrad=_reach_mrad(setup),
-        reach_mrad=recorded_mrad(config, fit.lengths_angstrom),
-        thicknesses_angstrom=[thickness_of[depth] for depth in depths],
-        frozen_phonons=setup.config.specimen.frozen_phonons,
-        specimen_tilt_mrad=setup.config.microscope.specimen_tilt_mrad,
-        seed=seed,
-        charge_density=charge_density,
+    if config.simulation.method == "scatter":
+        specimen = _scatter_specimen(config, material, entries, on_progress, charge_density, judged)
+        return partial(specimen.simulate, on_progress=on_progress)
+    return partial(
+        simulate_entry,
+        config,
+        material,
         on_progress=on_progress,
-        **numerical_settings(setup, judged),
+        charge_density=charge_density,
+        judged=judged,
     )
-    samples_hash = config.samples_hash()
-    described = {"specimen": specimen, "thickness_angstrom": fit.lengths_angstrom[2], "depths": depths, "seed": seed}
-
-    @threadpool_limits.wrap(limits=1, user_api="blas")
-    def cut(entry: Entry) -> Sample:
-        own = make_sample_setup(config, material, entry, fit, supercell=setup.filled, plan=plan)
-        arguments = _exposure(own, entry.seed) | {"on_progress": on_progress}
-        sample = scattering.simulate(depths.index(own.slices), **arguments)
-        sample.provenance["warnings"] += _warn(own)
-        return _complete(own, supercell, entry, sample, samples_hash, scattering=described)
-
-    return cut
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `simulate`
@@ -112,13 +89,17 @@ def simulate_entry(
     material: Material,
     entry: Entry,
     on_progress: ProgressCallback = _nothing,  # called as `on_progress(stage, done, total)`
-    sink: PatternSink | None = None,  # takes the patterns, as in `namsa.simulate`; `None` returns them
-    charge_density: ChargeDensity | None = None,  # that of the crystal, as `namsa.simulate` takes it
+    # Takes the patterns, as in `namsa.simulate`; `None` returns them.
+    sink: PatternSink | None = None,
+    # That of the crystal, as `namsa.simulate` takes it.
+    charge_density: ChargeDensity | None = None,
     judged: bool = False,  # whether the accuracy judges numerical settings that are given
 ) -> Sample:
-    """Simulates the sample that `entry` describes. Its bits depend on the configuration and the entry alone.
+    """Simulates the sample that `entry` describes. Its bits depend on the configuration and the
+    entry alone.
 
-    With the method `scatter` they depend on the specimen's other samples too, and equal those of a dataset to rounding.
+    With the method `scatter` they depend on the specimen's other samples too, and equal those of a
+    dataset to rounding.
 
     Returns:
         The sample with the density target, and provenance that names the entry.
@@ -127,37 +108,164 @@ def simulate_entry(
         InputError: If the crystal, grid, probe and detector do not go together.
     """
     if config.simulation.method == "scatter":
-        sample = prepare_samples(config, material, [entry], on_progress, charge_density, judged)(entry)
+        prepare = prepare_samples(config, material, [entry], on_progress, charge_density, judged)
+        sample = prepare(entry)
         return _moved(sample, sink, config.scan.shape) if sink else sample
+    plan = plan_entry(config, material, entry, charge_density, judged)
+    if judged:
+        plan = plan.measured()
+    plan.issue_warnings()
+    return plan.run(sink, on_progress)
+
+
+@dataclass(frozen=True)
+class EntryPlan:
+    """The simulation of an entry, which is checked, before any work but placing the atoms."""
+
+    setup: SampleSetup
+    supercell: Supercell
+    simulation: SimulationPlan
+    warnings: list[str]  # about thickness and strain, which the sample has after the others
+    samples_hash: str  # that of the dataset's configuration
+
+    def issue_warnings(self) -> None:
+        """Warns of what the sample's provenance will have, and of what is not known of it."""
+        texts = [*self.warnings, *self.simulation.warnings]
+        issue_warnings(texts, self.simulation.notes, stacklevel=3)
+
+    def measured(self) -> "EntryPlan":
+        """Returns the plan with pixels and slices that were tried on a few probes; see
+        `SimulationPlan.measured`.
+        """
+        simulation = self.simulation.measured()
+        grid = simulation.slicing.grid
+        return replace(self, setup=replace(self.setup, grid=grid), simulation=simulation)
+
+    def run(
+        self, sink: PatternSink | None = None, on_progress: ProgressCallback = _nothing
+    ) -> Sample:
+        """Simulates the sample; arguments as for `simulate_entry`."""
+        sample = self.simulation.run(sink, on_progress)
+        sample.provenance["warnings"] += self.warnings
+        return _complete(self.setup, self.supercell, sample, self.samples_hash)
+
+
+@threadpool_limits.wrap(limits=1, user_api="blas")  # as in `simulate`
+def plan_entry(
+    config: SimulationConfig,
+    material: Material,
+    entry: Entry,
+    charge_density: ChargeDensity | None = None,
+    judged: bool = False,
+) -> EntryPlan:
+    """Checks the simulation of an entry; arguments and errors as `simulate_entry`.
+
+    The sample of a specimen that others are cut from, too, is planned as one of its own.
+    """
+    if config.simulation.method == "scatter":
+        of_its_own = config.simulation.model_copy(update={"method": "prism"})
+        config = config.model_copy(update={"simulation": of_its_own})
     setup = make_sample_setup(config, material, entry)
-    texts = _warn(setup)
     supercell = setup.supercell()
-    sample = simulate(
-        setup.snapshots(supercell, entry.seed),
-        energy_ev=setup.config.microscope.energy_ev,
-        frozen_phonons=setup.config.specimen.frozen_phonons,
-        method=config.simulation.method,
-        specimen_tilt_mrad=setup.config.microscope.specimen_tilt_mrad,
-        depth_bins=config.target.depth_bins,
-        charge_density=charge_density,
-        sink=sink,
-        on_progress=on_progress,
-        **numerical_settings(setup, judged),
-        **_exposure(setup, entry.seed),
+    settings = settings_of_sample(setup, entry.seed, charge_density=charge_density, judged=judged)
+    if judged and config.simulation.sampling_angstrom == "auto":
+        # Chosen anew for this sample alone, so that the choice can be measured.
+        chosen = {"grid_shape": None, "sampling_angstrom": "auto"}
+        simulation = settings.simulation.model_copy(update=chosen)
+        settings = replace(settings, simulation=simulation, band_fraction=None)
+    return EntryPlan(
+        setup=setup,
+        supercell=supercell,
+        simulation=plan_simulation(setup.snapshots(supercell, entry.seed), settings),
+        warnings=setup.warnings(),
+        samples_hash=config.samples_hash(),
     )
-    sample.provenance["warnings"] += texts
-    return _complete(setup, supercell, entry, sample, config.samples_hash())
 
 
-class _Checked(Exception):
-    """Ends a simulation whose arguments are checked."""
+@dataclass(frozen=True)
+class _ScatteredSpecimen:
+    """A specimen from whose scattering samples are made."""
+
+    config: SimulationConfig
+    material: Material
+    setup: SampleSetup  # of the first entry; the supercell is that of all
+    supercell: Supercell
+    scattering: Scattering
+    depth_of_slices: dict[int, int]  # number of the depth, by the number of slices up to it
+    plan: SlicePlan | None  # the slices, if they follow the layers of atoms
+    seed: int  # of the thermal displacements
+    samples_hash: str  # that of the dataset's configuration
+
+    @threadpool_limits.wrap(limits=1, user_api="blas")
+    def simulate(self, entry: Entry, on_progress: ProgressCallback = _nothing) -> Sample:
+        """Returns the sample of one of the specimen's entries."""
+        setup = make_sample_setup(
+            self.config,
+            self.material,
+            entry,
+            self.setup.fit,
+            supercell=self.setup.filled,
+            plan=self.plan,
+        )
+        exposure = self.scattering.plan(
+            self.depth_of_slices[setup.slices], settings_of_sample(setup, entry.seed)
+        )
+        warnings = setup.warnings()
+        issue_warnings([*exposure.warnings, *warnings], exposure.notes, stacklevel=3)
+        sample = exposure.run(on_progress)
+        sample.provenance["warnings"] += warnings
+        described = {
+            "specimen": entry.specimen,
+            "thickness_angstrom": setup.fit.lengths_angstrom[2],
+            "depths": list(self.depth_of_slices),
+            "seed": self.seed,
+        }
+        return _complete(setup, self.supercell, sample, self.samples_hash, scattering=described)
 
 
-class _Unused(MemorySink):
-    """A sink that wants no patterns."""
+def _scatter_specimen(
+    config: SimulationConfig,
+    material: Material,
+    entries: Sequence[Entry],
+    on_progress: ProgressCallback,
+    charge_density: ChargeDensity | None,
+    judged: bool,
+) -> _ScatteredSpecimen:
+    """Propagates plane waves through a specimen, up to the thickness of each of its samples.
 
-    def begin(self, *_: object, **__: object) -> int:
-        raise _Checked
+    Arguments and errors as `prepare_samples`.
+    """
+    fit = fit_supercell(config, material, entries[0])
+    setup = make_sample_setup(config, material, entries[0], fit)
+    supercell = setup.supercell()
+    seed = seed_of(config.seed, entries[0].specimen)
+    snapshots = setup.snapshots(supercell, seed)
+    max_angle = _largest_angle_mrad(config, entries, setup.grid)
+    plan = layer_plan(config, snapshots[0], max_angle) if config.simulation.follows_layers else None
+    thickness_of_slices = dict(
+        slices_of_sample(config, fit, entry.thickness_angstrom, plan) for entry in entries
+    )
+    depths = sorted(thickness_of_slices)
+    settings = settings_of_sample(setup, seed, charge_density=charge_density, judged=judged)
+    scattering_plan = plan_scattering(
+        snapshots,
+        replace(settings, reach_mrad=requirement(config, fit.lengths_angstrom).recorded_mrad),
+        max_angle_mrad=max_angle,
+        max_detected_mrad=_reach_mrad(setup),
+        thicknesses_angstrom=[thickness_of_slices[slices] for slices in depths],
+    )
+    issue_warnings(scattering_plan.slicing.warnings, stacklevel=3)
+    return _ScatteredSpecimen(
+        config=config,
+        material=material,
+        setup=setup,
+        supercell=supercell,
+        scattering=scattering_plan.run(on_progress),
+        depth_of_slices={slices: depth for depth, slices in enumerate(depths)},
+        plan=plan,
+        seed=seed,
+        samples_hash=config.samples_hash(),
+    )
 
 
 def check_entry(
@@ -167,94 +275,90 @@ def check_entry(
     charge_density: ChargeDensity | None = None,
     judged: bool = False,
 ) -> None:
-    """Raises what `simulate_entry` would raise before it begins to work, and warns as it does. Atoms are placed."""
-    simulation = config.simulation.model_copy(update={"method": "prism"})
-    alone = config if config.simulation.method != "scatter" else config.model_copy(update={"simulation": simulation})
-    with suppress(_Checked):
-        simulate_entry(alone, material, entry, sink=_Unused(), charge_density=charge_density, judged=judged)
-
-
-def _warn(setup: SampleSetup) -> list[str]:
-    """Warns of a thickness and a strain that differ much from what was asked, and returns the texts."""
-    texts = setup.fit.warnings(setup.entry.thickness_angstrom, setup.thickness_angstrom)
-    for text in texts:
-        warn_of_sample(text, stacklevel=4)
-    return texts
+    """Raises what `simulate_entry` would raise before it begins to work, and warns as it does.
+    Atoms are placed.
+    """
+    plan_entry(config, material, entry, charge_density, judged).issue_warnings()
 
 
 def _complete(
-    setup: SampleSetup, supercell: Supercell, entry: Entry, sample: Sample, config_hash: str, **more: Any
+    setup: SampleSetup, supercell: Supercell, sample: Sample, samples_hash: str, **described: Any
 ) -> Sample:
-    """Returns a sample with its density target, and provenance that names the entry and has `more`."""
+    """Returns a sample with its density target, and provenance that names the entry.
+
+    Args:
+        samples_hash: That of the dataset's configuration.
+        described: Values that the provenance has besides.
+    """
     material = setup.material
-    target, target_provenance = _density_target(setup)
-    density, by_depth = target(sample.density), None
+    entry = setup.entry
+    target = _density_target(setup)
+    density = target.of(sample.density)
+    by_depth = None
     if sample.density_by_depth is not None:
-        by_depth = np.stack([target(part) for part in sample.density_by_depth])
+        by_depth = np.stack([target.of(of_bin) for of_bin in sample.density_by_depth])
     provenance = sample.provenance | {
         "id": entry.id,
         "material": entry.material,
         "formula": entry.formula,
         "space_group": entry.space_group,
-        "source": material.source,
+        "source": portable_path(material.source),
         "source_kind": material.kind,
         "zone_axis": list(entry.zone_axis),
         "wanted_thickness_angstrom": entry.thickness_angstrom,
         "thickness_angstrom": setup.thickness_angstrom,
         "strain": supercell.strain,
         "split": entry.split,
-        "config_hash": config_hash,
-        **more,
-        **target_provenance,
+        "config_hash": samples_hash,
+        **described,
+        "density_sampling_angstrom": target.step_angstrom,
+        "density_origin_angstrom": target.origin_angstrom,
+        "density_max_q_per_angstrom": target.max_q_per_angstrom,
     }
     if setup.config.simulation.sampling_angstrom == "auto":
         provenance["accuracy"] = setup.config.simulation.accuracy
     if entry.varied:
         provenance["varied"] = entry.varied
     if entry.kind != "crystal":
-        provenance |= {"kind": entry.kind, "kind_parameters": supercell.parameters, "atoms": len(supercell.atoms)}
-    if setup.material.partner:
-        provenance |= {"partner": setup.material.partner.name, "partner_source": setup.material.partner.source}
+        provenance |= {
+            "kind": entry.kind,
+            "kind_parameters": supercell.parameters,
+            "atoms": len(supercell.atoms),
+        }
+    if material.partner:
+        provenance |= {
+            "partner": material.partner.name,
+            "partner_source": portable_path(material.partner.source),
+        }
     labels = None
     if entry.kind in LABEL_NAMES:
         labels = label_map(supercell.atoms, setup.grid, *_axes_of_density(setup))
         provenance["label_names"] = list(LABEL_NAMES[entry.kind])
-    return replace(sample, density=density, provenance=provenance, labels=labels, density_by_depth=by_depth)
-
-
-def _exposure(setup: SampleSetup, seed: int) -> dict[str, Any]:
-    """Returns the arguments of a simulation that follow from the probes, the detector and its noise."""
-    config, microscope = setup.config, setup.config.microscope
-    return {
-        "positions_angstrom": setup.positions_angstrom,
-        "scan_shape": config.scan.shape,
-        "semiangle_mrad": microscope.semiangle_mrad,
-        "aberrations": microscope.aberrations,
-        "beam_tilt_mrad": microscope.beam_tilt_mrad,
-        "source_size_angstrom": microscope.source_size_angstrom,
-        "source_points": microscope.source_points,
-        "focal_spread_angstrom": focal_spread_angstrom(microscope),
-        "focal_points": microscope.focal_points,
-        "detector": config.detector,
-        "plasmons": config.specimen.plasmons,
-        "seed": seed,
-    }
+    return replace(
+        sample, density=density, provenance=provenance, labels=labels, density_by_depth=by_depth
+    )
 
 
 def _largest_angle_mrad(config: SimulationConfig, entries: Sequence[Entry], grid: Grid) -> float:
     """Returns the largest angle of a plane wave of the samples with the axis, mrad."""
-    # The aperture's soft edge is a reciprocal pixel wide along its own radius, and a tilt moves it to other directions.
-    pitch = [1e3 * wavelength_angstrom(config.microscope.energy_ev) / extent for extent in grid.extent_angstrom]
+    # The aperture's soft edge is a reciprocal pixel wide along its own radius, and a tilt moves it
+    # to other directions.
+    wavelength = wavelength_angstrom(config.microscope.energy_ev)
+    pitch = [1e3 * wavelength / extent for extent in grid.extent_angstrom]
     edge = 0.5 * (max(pitch) - min(pitch))
-    angles = []
-    for microscope in (with_varied_values(config, entry).microscope for entry in entries):
+    largest = 0.0
+    for entry in entries:
+        microscope = with_varied_values(config, entry).microscope
         tilt = float(np.hypot(*microscope.beam_tilt_mrad))
-        angles.append(microscope.semiangle_mrad + (tilt + edge if tilt else 0.0))
-    return max(angles)
+        tilted_by = tilt + edge if tilt else 0.0
+        largest = max(largest, microscope.semiangle_mrad + tilted_by)
+    return largest
 
 
 def _reach_mrad(setup: SampleSetup) -> float | None:
-    """Returns the largest angle along y or x at which a reciprocal pixel lies on the detector; `None` without one."""
+    """Returns the largest angle along y or x at which a reciprocal pixel lies on the detector;
+    `None` without one.
+    """
     if setup.config.detector is None:
         return None
     wavelength = wavelength_angstrom(setup.config.microscope.energy_ev)
@@ -274,37 +378,55 @@ def _moved(sample: Sample, sink: PatternSink, scan_shape: tuple[int, int] | None
     return replace(sample, cbed=sink.patterns())
 
 
-def _axes_of_density(setup: SampleSetup) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _axes_of_density(setup: SampleSetup) -> tuple[Floats, Floats]:
     """Returns the rows and columns of the density, Å."""
     if setup.config.target.at == "scan" and setup.scan_axes:
         return setup.scan_axes
-    y, x = (np.arange(size) * step for size, step in zip(setup.grid.shape, setup.grid.sampling_angstrom, strict=True))
-    return y, x
+    ny, nx = setup.grid.shape
+    dy, dx = setup.grid.sampling_angstrom
+    return np.arange(ny) * dy, np.arange(nx) * dx
 
 
-def _density_target(setup: SampleSetup) -> tuple[Callable[[npt.NDArray[Any]], npt.NDArray[Any]], dict[str, Any]]:
-    """Returns what band-limits a density, on the grid or at the scan's positions, and its part of the provenance."""
-    config, grid, axes = setup.config, setup.grid, setup.scan_axes
-    microscope = config.microscope
-    beam = BeamSettings(microscope.energy_ev, microscope.semiangle_mrad, {})
-    max_q = config.target.max_q_per_angstrom or (
-        grid.band_limit if is_parallel(grid, beam) else probe_limit(beam.energy_ev, beam.semiangle_mrad)
-    )
-    at_scan = axes if config.target.at == "scan" else None
-    if at_scan:
-        step = [float(axis[1] - axis[0]) if len(axis) > 1 else 0.0 for axis in at_scan]
-        origin = [float(axis[0]) for axis in at_scan]
-    else:
-        step, origin = list(grid.sampling_angstrom), [0.0, 0.0]
+class _DensityTarget(NamedTuple):
+    """The pixels of a density, and its band limit."""
 
-    def target(density: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        coefficients = density_target.band_limited(density.astype(np.float64), grid, max_q)
-        if at_scan:
-            return density_target.at_positions(coefficients, grid, *at_scan).astype(density.dtype)
-        return density_target.on_grid(coefficients).astype(density.dtype)
+    grid: Grid  # the pixels of the projected density
+    # Rows and columns of the scan, Å, where the density is wanted; `None`: on the grid.
+    scan_axes: tuple[Floats, Floats] | None
+    step_angstrom: list[float]  # distance (y, x) of the pixels, Å
+    origin_angstrom: list[float]  # position (y, x) of the first pixel, Å
+    max_q_per_angstrom: float  # frequency at which the density's window reaches zero, 1/Å
 
-    return target, {
-        "density_sampling_angstrom": step,
-        "density_origin_angstrom": origin,
-        "density_max_q_per_angstrom": max_q,
-    }
+    def of(self, density: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Returns a projected density (ny, nx), band-limited, on these pixels."""
+        coefficients = density_target.band_limited(
+            density.astype(np.float64), self.grid, self.max_q_per_angstrom
+        )
+        if self.scan_axes is None:
+            return density_target.on_grid(coefficients).astype(density.dtype)
+        at_scan = density_target.at_positions(coefficients, self.grid, *self.scan_axes)
+        return at_scan.astype(density.dtype)
+
+
+def _density_target(setup: SampleSetup) -> _DensityTarget:
+    """Returns the pixels and the band limit of a sample's density."""
+    config = setup.config
+    grid = setup.grid
+    axes = setup.scan_axes if config.target.at == "scan" else None
+    step = list(grid.sampling_angstrom)
+    origin = [0.0, 0.0]
+    if axes:
+        step = [float(axis[1] - axis[0]) if len(axis) > 1 else 0.0 for axis in axes]
+        origin = [float(axis[0]) for axis in axes]
+    return _DensityTarget(grid, axes, step, origin, _largest_frequency(setup))
+
+
+def _largest_frequency(setup: SampleSetup) -> float:
+    """Returns the frequency at which the density's window reaches zero, 1/Å."""
+    config = setup.config
+    if config.target.max_q_per_angstrom:
+        return config.target.max_q_per_angstrom
+    beam = BeamSettings(config.microscope.energy_ev, config.microscope.semiangle_mrad, {})
+    if is_parallel(setup.grid, beam):
+        return setup.grid.band_limit
+    return probe_limit(beam.energy_ev, beam.semiangle_mrad)

@@ -1,7 +1,8 @@
 """Reads slabs of samples, and nothing else of records that have tiles along the slab.
 
-The file is read with `pread`, not through LMDB's map, where the kernel would read pages ahead that belong to other
-parts. Where a record lies in its shard follows from the shard's keys; no record is ever moved.
+The file is read with `pread`, not through LMDB's map, where the kernel would read pages ahead that
+belong to other parts. Where a record lies in its shard follows from the shard's keys; no record is
+ever moved.
 """
 
 import math
@@ -14,15 +15,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Array
+from namsa.base.arrays import Array
+from namsa.base.errors import WorkError
+from namsa.base.files import Closing, system_errors
+from namsa.base.pixels import raster_shape
+from namsa.base.text import shorten
 from namsa.dataset import lmdb_structure, records
 from namsa.dataset.record_header import StoredArray, tiling_of
 from namsa.dataset.shards import Dataset
 from namsa.dataset.tiles import Slab, Tiling, digests
-from namsa.errors import WorkError
-from namsa.files import Closing, system_errors
-from namsa.pixels import raster_shape
-from namsa.text import shorten
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class SlabLayout(NamedTuple):
     image: tuple[int, ...]  # shape (ty, tx) of the density
 
     def __str__(self) -> str:
-        patterns, counts = list(self.tiling.patterns), list(self.tiling.counts)
+        patterns = list(self.tiling.patterns)
+        counts = list(self.tiling.counts)
         return f"{self.dtype} patterns {patterns} in tiles {counts} and density {list(self.image)}"
 
 
@@ -57,9 +59,11 @@ class _Stored(NamedTuple):
 
 
 class SlabReader(Closing):
-    """Reads slabs of a dataset's samples; close it before the dataset. Several threads may call it at once.
+    """Reads slabs of a dataset's samples; close it before the dataset. Several threads may call it
+    at once.
 
-    A record without tiles along the slab is read through the dataset, and all of it where digests are compared.
+    A record without tiles along the slab is read through the dataset, and all of it where digests
+    are compared.
 
     Raises:
         WorkError: If a shard is damaged or cannot be read; from every method, too.
@@ -79,7 +83,9 @@ class SlabReader(Closing):
             os.close(self._files.popitem()[1])
 
     def has(self, sample_id: str, slab: Slab) -> bool:
-        """Returns whether a sample's record has tiles that make up a slab, so that it is read alone."""
+        """Returns whether a sample's record has tiles that make up a slab, so that it is read
+        alone.
+        """
         stored = self._stored(sample_id)
         return stored is not None and stored.tiling.has(slab)
 
@@ -94,7 +100,8 @@ class SlabReader(Closing):
 
         Args:
             slab: A range of the patterns.
-            check: Whether to compare the digests of its tiles and of the density, or else of the record.
+            check: Whether to compare the digests of its tiles and of the density, or else of the
+                record.
 
         Raises:
             InputError: If the sample is no raster.
@@ -103,14 +110,21 @@ class SlabReader(Closing):
         stored = self._stored(sample_id)
         if stored is None or not stored.tiling.has(slab):
             return self._cut(sample_id, slab, check)
-        tiling, dtype = stored.tiling, np.dtype(stored.patterns["dtype"])
-        part, tile_bytes = tiling.part(slab), dtype.itemsize * math.prod(tiling.tile)
+        tiling = stored.tiling
+        dtype = np.dtype(stored.patterns["dtype"])
+        part = tiling.part(slab)
+        tile_bytes = dtype.itemsize * math.prod(tiling.tile)
         tiles = np.empty((math.prod(part.counts), tile_bytes), np.uint8)
         for first, count, number in tiling.runs(slab):
             run = tiles[number : number + count]
-            self._read_array(sample_id, stored.body + stored.patterns["offset"] + first * tile_bytes, run)
+            self._read_array(
+                sample_id, stored.body + stored.patterns["offset"] + first * tile_bytes, run
+            )
             if check and digests(run, count) != stored.patterns["digests"][first : first + count]:
-                raise self._damaged(sample_id, f"the checksum of one of tiles {first} to {first + count - 1} is wrong")
+                raise self._damaged(
+                    sample_id,
+                    f"the checksum of one of tiles {first} to {first + count - 1} is wrong",
+                )
         density = np.empty(stored.density["shape"], stored.density["dtype"])
         self._read_array(sample_id, stored.body + stored.density["offset"], density)
         if check and digests(density) != stored.density["digests"]:
@@ -120,17 +134,26 @@ class SlabReader(Closing):
 
     def _cut(self, sample_id: str, slab: Slab, check: bool) -> SampleSlab:
         with self._dataset.view(sample_id, check) as record:
-            raster = (*raster_shape(record.header["provenance"], len(record.cbed)), *record.cbed.shape[1:])
+            raster = (
+                *raster_shape(record.header["provenance"], len(record.cbed)),
+                *record.cbed.shape[1:],
+            )
             patterns = record.cbed.reshape(raster)[slab.index]
-            return SampleSlab(raster, record.header["arrays"]["cbed"]["scale"], patterns, record.density)
+            return SampleSlab(
+                raster, record.header["arrays"]["cbed"]["scale"], patterns, record.density
+            )
 
     def _stored(self, sample_id: str) -> _Stored | None:
-        """Returns where the arrays of a record are; `None` if it has no tiles. The header is read once."""
+        """Returns where the arrays of a record are; `None` if it has no tiles. The header is read
+        once.
+        """
         if sample_id not in self._known:
             prefix = np.empty(min(records.PREFIX_BYTES, self._locate(sample_id)[2]), np.uint8)
             self._read_array(sample_id, 0, prefix)
             length = records.header_bytes(prefix.tobytes())
-            self._known[sample_id] = None if length is None else self._read_header(sample_id, length)
+            self._known[sample_id] = (
+                None if length is None else self._read_header(sample_id, length)
+            )
         return self._known[sample_id]
 
     def _read_header(self, sample_id: str, length: int) -> _Stored | None:
@@ -153,7 +176,8 @@ class SlabReader(Closing):
         file, start, size = self._locate(sample_id)
         if offset + out.nbytes > size:
             raise self._damaged(sample_id, "its header does not fit its bytes")
-        view, done = out.reshape(-1).view(np.uint8).data, 0
+        view = out.reshape(-1).view(np.uint8).data
+        done = 0
         while done < len(view):
             with system_errors(f"cannot read {self._paths[sample_id]}"):
                 count = os.preadv(file, [view[done:]], start + offset + done)
@@ -174,4 +198,6 @@ class SlabReader(Closing):
             return self._files[path], *self._locations[sample_id]
 
     def _damaged(self, sample_id: str, problem: str) -> WorkError:
-        return WorkError(f"{shorten(sample_id)} in {self._paths[sample_id]}: the record is damaged, {problem}")
+        return WorkError(
+            f"{shorten(sample_id)} in {self._paths[sample_id]}: the record is damaged, {problem}"
+        )

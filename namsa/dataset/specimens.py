@@ -1,8 +1,9 @@
-"""The specimens of a material along a zone axis: their kinds, partners and names, drawn from the configuration's seed.
+"""The specimens of a material along a zone axis: their kinds, partners and names, drawn from the
+configuration's seed.
 
-A specimen whose kind cannot be made of the crystal takes the next kind that it draws: a twin where every mirror image
-is the crystal itself, a boundary with too many atoms, an interface without a partner. It is skipped only if none of the
-configuration's kinds can be made.
+A specimen whose kind cannot be made of the crystal takes the next kind that it draws: a twin where
+every mirror image is the crystal itself, a boundary with too many atoms, an interface without a
+partner. It is skipped only if none of the configuration's kinds can be made.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from namsa.base.errors import InputError
 from namsa.config.instrument import Kind, Specimen
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.interface import AXES, MOST_MISFIT, MOST_MULTIPLE, PartnerFit, fit_partner
@@ -20,7 +22,6 @@ from namsa.crystals.orient import CellFit, RectangularCells, fit_to_size
 from namsa.crystals.symmetry import ZoneAxis
 from namsa.dataset.entry import seed_of, seed_of_kind
 from namsa.dataset.sample_setup import thickest_supercell
-from namsa.errors import InputError
 
 FindCells = Callable[[Material, ZoneAxis], RectangularCells | InputError]
 
@@ -32,7 +33,8 @@ _BEST_PARTNERS = 3  # from which one is drawn
 class PlannedSpecimen:
     """One specimen of a material along a zone axis."""
 
-    name: str  # its name, with kind and partner if the configuration gives kinds: what is made follows from it
+    # its name, with kind and partner if the configuration gives kinds: what is made follows from it
+    name: str
     kind: Kind  # what is made of the crystal
     partner: str | None  # the name of the second material, of the kinds that have one
     cells: RectangularCells | InputError  # the rectangles that it may have, or why there are none
@@ -46,15 +48,19 @@ def plan_specimen(
     zone_axis: ZoneAxis,  # the axis along the beam
     cells: RectangularCells | InputError,  # the rectangles of the crystal, or why there are none
     others: Sequence[Material],  # the materials of the same split, from which partners are chosen
-    find_cells: FindCells,  # returns the rectangles of any of them along an axis, or why there are none
+    # returns the rectangles of any of them along an axis, or why there are none
+    find_cells: FindCells,
 ) -> PlannedSpecimen:
-    """Returns a specimen of a material along a zone axis. Its kind is the first of those drawn that can be made."""
+    """Returns a specimen of a material along a zone axis. Its kind is the first of those drawn that
+    can be made.
+    """
     if not specimen.kinds:
         return PlannedSpecimen(name, "crystal", None, cells)
     rng = np.random.default_rng(seed_of(seed, name))
     failed: PlannedSpecimen | None = None
     for kind in _drawn_order(specimen.kinds, rng):
-        named, partner = f"{name}-{kind}", None
+        named = f"{name}-{kind}"
+        partner = None
         try:
             if isinstance(cells, InputError):
                 raise cells
@@ -65,7 +71,9 @@ def plan_specimen(
                 beside = kind == "interface"
                 candidates = _matching_along(own, zone_axis, others) if beside else others
                 fitted = _fitted_beside if beside else _fitted_above
-                partner = _partner(specimen, own, fits, zone_axis, material, candidates, fitted, find_cells, rng)
+                partner = _partner(
+                    specimen, own, fits, zone_axis, material, candidates, fitted, find_cells, rng
+                )
                 named = f"{named}-{partner}"
             elif kind == "precipitate":
                 partner = _any_other(material, others, rng)
@@ -80,17 +88,27 @@ def plan_specimen(
 
 
 def _fits(cells: RectangularCells, specimen: Specimen) -> list[CellFit]:
-    """Returns the cells of all thicknesses with few enough atoms, the thickest last. Raises InputError for none."""
+    """Returns the cells of all thicknesses with few enough atoms, the thickest last. Raises
+    InputError for none.
+    """
     thickest, too_thick, reason = thickest_supercell(cells, specimen)
     if thickest is None:
         raise InputError(reason or "")
-    thicknesses = sorted(thickness for thickness in set(specimen.thickness_angstrom) if thickness < too_thick)
-    return [fit_to_size(cells, specimen.lateral_angstrom, each, specimen.max_atoms) for each in thicknesses]
+    thicknesses = sorted(
+        thickness for thickness in set(specimen.thickness_angstrom) if thickness < too_thick
+    )
+    return [
+        fit_to_size(cells, specimen.lateral_angstrom, each, specimen.max_atoms)
+        for each in thicknesses
+    ]
 
 
 def _drawn_order(kinds: Mapping[Kind, float], rng: np.random.Generator) -> list[Kind]:
-    """Returns the kinds in the order in which they are drawn by their shares, without replacement."""
-    left, order = sorted(kinds), []
+    """Returns the kinds in the order in which they are drawn by their shares, without
+    replacement.
+    """
+    left = sorted(kinds)
+    order = []
     while left:
         shares = np.cumsum([kinds[kind] for kind in left])
         chosen = int(np.searchsorted(shares, rng.random() * shares[-1], side="right"))
@@ -99,17 +117,26 @@ def _drawn_order(kinds: Mapping[Kind, float], rng: np.random.Generator) -> list[
 
 
 def _any_other(material: Material, others: Sequence[Material], rng: np.random.Generator) -> str:
-    """Returns the name of another material, all being equally likely. Raises InputError if there is none."""
+    """Returns the name of another material, all being equally likely. Raises InputError if there is
+    none.
+    """
     names = sorted(other.name for other in others if other.name != material.name)
     if not names:
-        raise InputError(f"{material.name} has no other material of the same split for a precipitate: add materials")
+        raise InputError(
+            f"{material.name} has no other material of the same split for a precipitate: add "
+            "materials"
+        )
     return names[int(rng.integers(len(names)))]
 
 
-def _matching_along(cells: RectangularCells, zone_axis: ZoneAxis, others: Sequence[Material]) -> Sequence[Material]:
+def _matching_along(
+    cells: RectangularCells, zone_axis: ZoneAxis, others: Sequence[Material]
+) -> Sequence[Material]:
     """Returns the materials whose period along the beam fits to that of the cells."""
     zone = np.array(zone_axis) // np.gcd.reduce(zone_axis)
-    multiples = np.array([*range(1, MOST_MULTIPLE + 1), *(1 / n for n in range(2, MOST_MULTIPLE + 1))])
+    multiples = np.array(
+        [*range(1, MOST_MULTIPLE + 1), *(1 / n for n in range(2, MOST_MULTIPLE + 1))]
+    )
     matching = []
     for other in others:
         period = float(np.linalg.norm(zone @ np.asarray(other.atoms.cell)))
@@ -140,7 +167,11 @@ def _partner(
     rng: np.random.Generator,
 ) -> str:
     """Returns the name of a partner: one of those that fit best. Raises InputError if none fits."""
-    matching = [other for other in sorted(others, key=lambda other: other.name) if other.name != material.name]
+    matching = [
+        other
+        for other in sorted(others, key=lambda other: other.name)
+        if other.name != material.name
+    ]
     found: list[tuple[float, str]] = []
     for index in rng.permutation(len(matching))[:_PARTNERS_TRIED].tolist():
         other = matching[index]
@@ -148,9 +179,15 @@ def _partner(
         if isinstance(rectangles, InputError):
             continue
         fits = [fits_of(size, rectangles) for size in sizes]
-        if all(fits) and sizes[-1].atoms + max(each.fit.atoms for each in fits[-1]) <= specimen.max_atoms:
+        if (
+            all(fits)
+            and sizes[-1].atoms + max(each.fit.atoms for each in fits[-1]) <= specimen.max_atoms
+        ):
             found.append((min(each.misfit for each in fits[-1]), other.name))
     if not found:
-        raise InputError(f"no other material of the same split fits to {cells.name} within a strain of {MOST_MISFIT}")
+        raise InputError(
+            f"no other material of the same split fits to {cells.name} within a strain of "
+            f"{MOST_MISFIT}"
+        )
     best = sorted(found)[:_BEST_PARTNERS]
     return best[int(rng.integers(len(best)))][1]

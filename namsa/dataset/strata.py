@@ -1,4 +1,5 @@
-"""How a dataset's samples are spread over splits, and within them over elements, symmetries, thicknesses and the rest.
+"""How a dataset's samples are spread over splits, and within them over elements, symmetries,
+thicknesses and the rest.
 
 All counts are counts of samples, except those of materials and formulas.
 """
@@ -14,7 +15,15 @@ import spglib
 from namsa.dataset.entry import SPLITS, Entry
 
 Counts = dict[str, int]  # by split
-CRYSTAL_SYSTEMS = ("triclinic", "monoclinic", "orthorhombic", "tetragonal", "trigonal", "hexagonal", "cubic")
+CRYSTAL_SYSTEMS = (
+    "triclinic",
+    "monoclinic",
+    "orthorhombic",
+    "tetragonal",
+    "trigonal",
+    "hexagonal",
+    "cubic",
+)
 LAST_SPACE_GROUPS = (2, 15, 74, 142, 167, 194, 230)  # the last space group of each crystal system
 TABLE_VALUES = 12  # values per row of the table
 
@@ -32,7 +41,9 @@ class Strata(TypedDict):
     elements_not_in_train: list[str]  # elements of which no sample is in the training split
     thickness_angstrom: dict[str, Counts]  # samples by requested thickness, Å, as text
     zone_axes: dict[str, Counts]  # samples by zone axis, as "[u v w]"
-    kinds: NotRequired[dict[str, Counts]]  # samples by what was made of the crystal; absent if all are perfect crystals
+    kinds: NotRequired[
+        dict[str, Counts]
+    ]  # samples by what was made of the crystal; absent if all are perfect crystals
 
 
 def count_strata(entries: Sequence[Entry]) -> Strata:
@@ -51,13 +62,19 @@ def count_strata(entries: Sequence[Entry]) -> Strata:
     thicknesses = counts_by(lambda entry: [f"{entry.thickness_angstrom:g}"])
     strata: Strata = {
         "samples": {split: sum(entry.split == split for entry in feasible) for split in SPLITS},
-        "materials": {split: len({e.material for e in feasible if e.split == split}) for split in SPLITS},
-        "formulas": {split: len({e.formula for e in feasible if e.split == split}) for split in SPLITS},
+        "materials": {
+            split: len({e.material for e in feasible if e.split == split}) for split in SPLITS
+        },
+        "formulas": {
+            split: len({e.formula for e in feasible if e.split == split}) for split in SPLITS
+        },
         "sources": counts_by(lambda entry: [entry.source or "unknown"]),
         "crystal_systems": counts_by(lambda entry: [systems.get(entry.space_group, "unknown")]),
         "space_groups": counts_by(lambda entry: [entry.space_group]),
         "elements": elements,
-        "elements_not_in_train": [element for element, counts in elements.items() if not counts["train"]],
+        "elements_not_in_train": [
+            element for element, counts in elements.items() if not counts["train"]
+        ],
         "thickness_angstrom": {key: thicknesses[key] for key in sorted(thicknesses, key=float)},
         "zone_axes": counts_by(lambda entry: [f"[{' '.join(map(str, entry.zone_axis))}]"]),
     }
@@ -67,14 +84,19 @@ def count_strata(entries: Sequence[Entry]) -> Strata:
 
 
 def space_group_numbers() -> dict[str, int]:
-    """Returns the number of the space group by Hermann–Mauguin symbol, in all settings, the standard one first."""
+    """Returns the number of the space group by Hermann–Mauguin symbol, in all settings, the
+    standard one first.
+    """
     types = (spglib.get_spacegroup_type(hall_number) for hall_number in range(1, 531))
     return {found.international_short: found.number for found in types if found}
 
 
 def crystal_systems() -> dict[str, str]:
     """Returns the crystal system by Hermann–Mauguin symbol, in all settings."""
-    systems = ((symbol, bisect_left(LAST_SPACE_GROUPS, number)) for symbol, number in space_group_numbers().items())
+    systems = (
+        (symbol, bisect_left(LAST_SPACE_GROUPS, number))
+        for symbol, number in space_group_numbers().items()
+    )
     return {symbol: CRYSTAL_SYSTEMS[system] for symbol, system in systems}
 
 
@@ -108,7 +130,11 @@ def _values(counts_by_value: dict[str, Counts]) -> str:
         return -sum(counts_by_value[value].values()), value
 
     frequent = set(sorted(counts_by_value, key=rarity)[:TABLE_VALUES])
-    texts = [f"{value}: {_slashed(counts)}" for value, counts in counts_by_value.items() if value in frequent]
+    texts = [
+        f"{value}: {_slashed(counts)}"
+        for value, counts in counts_by_value.items()
+        if value in frequent
+    ]
     if len(counts_by_value) > TABLE_VALUES:
         texts.append(f"and {len(counts_by_value) - TABLE_VALUES} more")
     return ", ".join(texts)

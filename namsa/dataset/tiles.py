@@ -1,9 +1,11 @@
-"""Patterns in tiles, each contiguous in its record with a digest of its own, so that a slab can be read alone.
+"""Patterns in tiles, each contiguous in its record with a digest of its own, so that a slab can be
+read alone.
 
-The patterns of a sample are an array of scan y, scan x, detector y, detector x. A record stores them as a grid of equal
-tiles. The tiles are in the order of that grid, and the numbers of a tile are in the order of the array. A slab is a
-range along one axis. Along the first axis with more than one tile its tiles are contiguous. Along a later axis there is
-one run of bytes per tile of the axes before.
+The patterns of a sample are an array of scan y, scan x, detector y, detector x. A record stores
+them as a grid of equal tiles. The tiles are in the order of that grid, and the numbers of a tile
+are in the order of the array. A slab is a range along one axis. Along the first axis with more than
+one tile its tiles are contiguous. Along a later axis there is one run of bytes per tile of the axes
+before.
 """
 
 import math
@@ -13,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from namsa.arrays import Array
-from namsa.errors import InputError
-from namsa.pixels import tiles_fault
+from namsa.base.arrays import Array
+from namsa.base.errors import InputError
+from namsa.base.pixels import tiles_problem
 
 Shape = tuple[int, int, int, int]
 
@@ -37,7 +39,9 @@ class Slab:
 
     def shape(self, patterns: Shape) -> Shape:
         """Returns the shape of the slab of patterns of this shape."""
-        sy, sx, dy, dx = (self.stop - self.start if axis == self.axis else n for axis, n in enumerate(patterns))
+        sy, sx, dy, dx = (
+            self.stop - self.start if axis == self.axis else n for axis, n in enumerate(patterns)
+        )
         return sy, sx, dy, dx
 
 
@@ -53,7 +57,7 @@ class Tiling:
     counts: Shape  # number of tiles along each axis
 
     def __post_init__(self) -> None:
-        if fault := tiles_fault(self.patterns, self.counts):
+        if fault := tiles_problem(self.patterns, self.counts):
             raise InputError(fault)
 
     @property
@@ -63,18 +67,24 @@ class Tiling:
         return sy, sx, dy, dx
 
     def grid(self, stored: Array) -> Array:
-        """Returns a view of stored patterns, one axis, as (tile, row in tile) of scan y, scan x, detector y and x."""
+        """Returns a view of stored patterns, one axis, as (tile, row in tile) of scan y, scan x,
+        detector y and x.
+        """
         return stored.reshape(*self.counts, *self.tile).transpose(0, 4, 1, 5, 2, 6, 3, 7)
 
     def each_pattern(self, stored: Array) -> Iterator[Array]:
-        """Yields views of the stored patterns, each as (tile, row in tile) of detector y, then of detector x."""
+        """Yields views of the stored patterns, each as (tile, row in tile) of detector y, then of
+        detector x.
+        """
         for rows in self.grid(stored):
             for row in rows:
                 for columns in row:
                     yield from columns
 
     def whole(self, stored: Array) -> Array:
-        """Returns the patterns (n, dy, dx). They are a view if tiles run along scan y alone, otherwise a copy."""
+        """Returns the patterns (n, dy, dx). They are a view if tiles run along scan y alone,
+        otherwise a copy.
+        """
         sy, sx, dy, dx = self.patterns
         return self.grid(stored).reshape(sy * sx, dy, dx)
 
@@ -86,7 +96,8 @@ class Tiling:
         """Yields the contiguous runs of tiles of a slab of whole tiles.
 
         Yields:
-            The first tile of the run in the record, the number of tiles, and the first tile's number in the slab, whose
+            The first tile of the run in the record, the number of tiles, and the first tile's
+                number in the slab, whose
             tiles are counted in the order of `part`.
         """
         first, last = (edge // self.tile[slab.axis] for edge in (slab.start, slab.stop))
@@ -103,4 +114,7 @@ class Tiling:
 
 def digests(array: Array, tiles: int = 1) -> list[str]:
     """Returns the digests of equal parts of a contiguous array, one after the other."""
-    return [xxhash.xxh3_128_hexdigest(part.data) for part in np.split(array.reshape(-1).view(np.uint8), tiles)]
+    return [
+        xxhash.xxh3_128_hexdigest(part.data)
+        for part in np.split(array.reshape(-1).view(np.uint8), tiles)
+    ]

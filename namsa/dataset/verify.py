@@ -4,23 +4,25 @@ from collections import Counter
 from pathlib import Path
 from typing import TypedDict
 
-from namsa import pixels, provenance_values
+from namsa.base import pixels, provenance_values
+from namsa.base.errors import InputError, WorkError
+from namsa.base.names import is_name
 from namsa.dataset import lmdb_structure, manifest, other_nodes
 from namsa.dataset.failures import unresolved_failures
 from namsa.dataset.records import NewerVersionError, Record
 from namsa.dataset.shards import Shard, second_names, shard_paths
-from namsa.errors import InputError, WorkError
-from namsa.names import is_name
 
 
 class Verification(TypedDict):
     """What `verify` found; JSON types."""
 
     samples: int  # number of samples in the shards
-    # Ids of records that are damaged or that namsa did not write, and names of shards that cannot be read or that are
-    # links to another one.
+    # Ids of records that are damaged or that namsa did not write, and names of shards that cannot
+    # be read or that are links to another one.
     corrupt: list[str]
-    missing: list[str]  # ids that are not in a shard, not on another node, not skipped, and did not fail
+    missing: list[
+        str
+    ]  # ids that are not in a shard, not on another node, not skipped, and did not fail
     repeated: list[str]  # ids that are in more than one shard
     skipped: int  # number of entries that cannot be built
     failed: int  # number of samples that could not be simulated
@@ -28,13 +30,15 @@ class Verification(TypedDict):
 
 
 def verify(directory: Path) -> Verification:
-    """Reads every record of a dataset, compares its checksum, and looks for every entry of the manifest.
+    """Reads every record of a dataset, compares its checksum, and looks for every entry of the
+    manifest.
 
     Raises:
         InputError: If it has no manifest, or a damaged one.
         NewerVersionError: If a later version of namsa wrote a record.
     """
-    header, entries = manifest.read_header(directory), manifest.read(directory)
+    header = manifest.read_header(directory)
+    entries = manifest.read(directory)
     samples_hash = header["samples_hash"]
     copies: Counter[str] = Counter()
     corrupt: list[str] = []
@@ -49,7 +53,9 @@ def verify(directory: Path) -> Verification:
         corrupt += bad_ids
     present = copies.keys() | other_nodes.read_ids(directory, samples_hash)
     failures = unresolved_failures(directory, samples_hash, present)
-    missing = [e.id for e in entries if not e.skipped and e.id not in present and e.id not in failures]
+    missing = [
+        e.id for e in entries if not e.skipped and e.id not in present and e.id not in failures
+    ]
     return {
         "samples": len(copies),
         "corrupt": corrupt,
@@ -62,7 +68,8 @@ def verify(directory: Path) -> Verification:
 
 
 def corrupt_ids(path: Path, samples_hash: str) -> list[str] | None:
-    """Returns the ids in a shard whose records are damaged, belong to another configuration, or are not namsa's.
+    """Returns the ids in a shard whose records are damaged, belong to another configuration, or are
+    not namsa's.
 
     Returns:
         The ids. `None` if the shard itself is damaged.
@@ -76,7 +83,9 @@ def corrupt_ids(path: Path, samples_hash: str) -> list[str] | None:
     except WorkError:
         return None
     with shard:
-        return [sample_id for sample_id in shard.ids if not _is_intact(shard, sample_id, samples_hash)]
+        return [
+            sample_id for sample_id in shard.ids if not _is_intact(shard, sample_id, samples_hash)
+        ]
 
 
 def _is_intact(shard: Shard, sample_id: str, samples_hash: str) -> bool:
@@ -91,14 +100,17 @@ def _is_intact(shard: Shard, sample_id: str, samples_hash: str) -> bool:
 
 
 def belongs(record: Record, sample_id: str, samples_hash: str) -> bool:
-    """Returns whether a whole record is that of a sample: its provenance says so and describes its arrays."""
+    """Returns whether a whole record is that of a sample: its provenance says so and describes its
+    arrays.
+    """
     provenance = record.header["provenance"]
     if not is_name(sample_id) or provenance.get("id", sample_id) != sample_id:
         return False
     try:
         provenance_values.check(provenance)
         pixels.array_axes(
-            record.provenance, {name: array.shape for name, array in pixels.sample_arrays(record).items()}
+            record.provenance,
+            {name: array.shape for name, array in pixels.sample_arrays(record).items()},
         )
     except InputError:
         return False

@@ -29,8 +29,9 @@ def add_behind(
     """Adds patterns that are computed on the current CUDA device to an array on the host.
 
     Args:
-        compute: Enqueues batch `number` of the patterns in `rows`, called as `compute(number, rows)`. Returns its
-            patterns on the device, which it may use again for batch `number + in_flight`, and the event of their end.
+        compute: Enqueues batch `number` of the patterns in `rows`, called as `compute(number,
+            rows)`. Returns its patterns on the device, which it may use again for batch `number +
+            in_flight`, and the event of their end.
         cbed: Patterns (n, dy, dx) on the host, changed in place.
         in_flight: Most batches that are computed, copied or added at a time.
         binning: The detector's matrices; see `namsa.engines.interface.Probes.add_patterns`.
@@ -41,30 +42,29 @@ def add_behind(
 
     copying = cupy.cuda.Stream(non_blocking=True)
     threads = min(_THREADS, available_cores())
-    landings: list[Any] = []
+    host_buffers: list[Any] = []
     under_way: deque[_Batch] = deque()
     done = 0
     with ThreadPoolExecutor(threads) as pool:
-        for number, start in enumerate(range(0, len(cbed), size)):
+        for batch, start in enumerate(range(0, len(cbed), size)):
             if len(under_way) == in_flight:
                 done += under_way.popleft().finish()
                 on_probes(done, len(cbed))
             rows = cbed[start : start + size]
-            patterns, computed = compute(number, slice(start, start + len(rows)))
+            patterns, computed = compute(batch, slice(start, start + len(rows)))
             copying.wait_event(computed)
             with copying:  # cuBLAS would not promise the same bits on streams that run together
                 collected = bin_patterns(patterns, binning)
-            if len(landings) < in_flight:
-                landings.append(cupyx.empty_pinned(collected.shape, collected.dtype))
-            landing = landings[number % in_flight][: len(rows)]
-            collected.get(stream=copying, out=landing, blocking=False)
+            if len(host_buffers) < in_flight:
+                host_buffers.append(cupyx.empty_pinned(collected.shape, collected.dtype))
+            on_host = host_buffers[batch % in_flight][: len(rows)]
+            collected.get(stream=copying, out=on_host, blocking=False)
             copied = copying.record()
-            parts = np.array_split(np.arange(len(rows)), threads)
-            additions = [
-                pool.submit(_add, copied, rows[part[0] : part[-1] + 1], landing[part[0] : part[-1] + 1])
-                for part in parts
-                if len(part)
-            ]
+            additions = []
+            for of_thread in np.array_split(np.arange(len(rows)), threads):
+                if len(of_thread):
+                    share = slice(of_thread[0], of_thread[-1] + 1)
+                    additions.append(pool.submit(_add, copied, rows[share], on_host[share]))
             under_way.append(_Batch(len(rows), additions, (patterns, collected)))
         while under_way:
             done += under_way.popleft().finish()
@@ -72,7 +72,9 @@ def add_behind(
 
 
 class _Batch(NamedTuple):
-    """A batch that is being copied and added: its probes, the additions, and the arrays to keep until it is copied."""
+    """A batch that is being copied and added: its probes, the additions, and the arrays to keep
+    until it is copied.
+    """
 
     probes: int
     additions: list[Future[None]]
@@ -85,7 +87,7 @@ class _Batch(NamedTuple):
         return self.probes
 
 
-def _add(copied: Any, rows: npt.NDArray[Any], landed: npt.NDArray[Any]) -> None:
-    """Adds a part of a batch on the host as soon as the copy from the device has finished."""
+def _add(copied: Any, rows: npt.NDArray[Any], patterns: npt.NDArray[Any]) -> None:
+    """Adds patterns on the host as soon as their copy from the device has finished."""
     copied.synchronize()
-    rows += landed
+    rows += patterns

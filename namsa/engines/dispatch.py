@@ -1,4 +1,6 @@
-"""Chooses the engine and the method of a simulation, and adds the patterns of all coherent probes."""
+"""Chooses the engine and the method of a simulation, and adds the patterns of all coherent
+probes.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,15 +10,21 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from namsa import checks
-from namsa.config.instrument import Detector
+from namsa.config.instrument import Detector, PropagatorName
 from namsa.engines import fused, fused_gpu, kernel_plan, multislice, prism
-from namsa.engines.interface import Engine, PatternSink, PlaneWaves, ProgressCallback, waves_per_batch
+from namsa.engines.interface import (
+    Engine,
+    PatternSink,
+    PlaneWaves,
+    ProgressCallback,
+    waves_per_batch,
+)
 from namsa.physics import optics
 from namsa.physics.coherence import Mode
 from namsa.physics.detector import bin_matrices
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import Slices
+from namsa.setup import checks
 
 EngineName = Literal["auto", "plain", "fused"]
 
@@ -26,7 +34,8 @@ class Implementation(NamedTuple):
 
     name: Literal["plain", "fused"]  # "plain" or "fused", as the provenance has it
     engine: Callable[[Grid, Slices, Array], Engine]  # makes an engine of (grid, slices, propagator)
-    plane_waves: Callable[[Grid, Slices, Array], PlaneWaves]  # makes plane waves of (grid, slices, propagator)
+    # Makes plane waves of (grid, slices, propagator).
+    plane_waves: Callable[[Grid, Slices, Array], PlaneWaves]
 
 
 PLAIN = Implementation("plain", multislice.PlainEngine, multislice.PlainEngine)
@@ -37,7 +46,8 @@ FUSED_GPU = Implementation("fused", fused_gpu.FusedGpuEngine, multislice.PlainEn
 def choose_implementation(
     engine: EngineName, xp: Any, shape: tuple[int, int], dtype: npt.DTypeLike, fits: bool = True
 ) -> Implementation:
-    """Chooses the classes that propagate waves. "auto" chooses the fused ones where they support the grid.
+    """Chooses the classes that propagate waves. "auto" chooses the fused ones where they support
+    the grid.
 
     Args:
         fits: Whether a GPU has the shared memory for the fused kernels.
@@ -46,7 +56,10 @@ def choose_implementation(
         InputError: If the fused engine is requested and does not support the grid or the precision.
     """
     on_host = xp is np
-    supported = (fused if on_host else kernel_plan).supports(shape, dtype)
+    if on_host:
+        supported = fused.supports(shape, dtype)
+    else:
+        supported = kernel_plan.supports(shape, dtype)
     checks.check_engine(engine, shape, supported)
     if engine == "fused" or (engine == "auto" and supported and fits):
         return FUSED if on_host else FUSED_GPU
@@ -60,8 +73,10 @@ class OpticalSetup:
     grid: Grid  # the sampling of the waves
     beam: optics.BeamSettings  # the electron beam and its lens
     modes: list[Mode]  # the coherent probes
-    propagators: Array  # the propagators over the distinct slices, (m, ny, nx) complex, zero frequency first
-    # The detector's matrices as `namsa.physics.detector.bin_matrices` makes them. `None` without detector.
+    # the propagators over the distinct slices, (m, ny, nx) complex, zero frequency first
+    propagators: Array
+    # The detector's matrices as `namsa.physics.detector.bin_matrices` makes them. `None` without
+    # detector.
     binning: tuple[Array, Array] | None
     implementation: Implementation  # the classes that propagate waves
     xp: Any  # the array module, numpy or cupy
@@ -72,7 +87,9 @@ class OpticalSetup:
         return self.propagators[0]
 
     def lens(self, mode: Mode) -> Array:
-        """Returns the lens of a mode with the mode's share of the beam, (ny, nx) complex, zero frequency first."""
+        """Returns the lens of a mode with the mode's share of the beam, (ny, nx) complex, zero
+        frequency first.
+        """
         wave = optics.lens(self.grid, self.beam, mode.c10)
         return self.xp.asarray((np.sqrt(mode.share) * wave).astype(self.fresnel.dtype))
 
@@ -87,24 +104,32 @@ def optical_setup(
     precision: Literal["float32", "float64"] = "float32",  # precision of waves and patterns
     xp: Any = np,
     engine: EngineName = "auto",  # the requested engine
+    propagation: PropagatorName = "paraxial",  # kind of the propagators
 ) -> OpticalSetup:
     """Computes the propagator and the detector's matrices, and chooses the engine.
 
     Raises:
         InputError: If the engine does not support the grid, or beam, detector and grid do not fit.
     """
-    real, dtype = np.dtype(precision), np.result_type(precision, np.complex64)
+    real = np.dtype(precision)
+    dtype = np.result_type(precision, np.complex64)
     wavelength = beam.wavelength
     propagators = xp.empty((len(slice_thicknesses_angstrom), *grid.shape), dtype)
     for propagator, thickness in zip(propagators, slice_thicknesses_angstrom, strict=True):
         tilt = optics.specimen_tilt(grid, beam.specimen_tilt_mrad, thickness)
-        propagator[...] = xp.asarray((multislice.propagator(grid, wavelength, thickness) * tilt).astype(dtype))
+        propagator[...] = xp.asarray(
+            (multislice.propagator(grid, wavelength, thickness, propagation) * tilt).astype(dtype)
+        )
     binning = None
     if detector:
         rows, columns = bin_matrices(grid, wavelength, detector)
-        binning = xp.asarray(rows.astype(real)), xp.asarray(columns.astype(real))
+        binning = (xp.asarray(rows.astype(real)), xp.asarray(columns.astype(real)))
     # The propagator reaches all frequencies that a lens may have.
-    fits = xp is np or engine != "auto" or fused_gpu.device_plan(propagators[0], propagators[0]) is not None
+    fits = (
+        xp is np
+        or engine != "auto"
+        or fused_gpu.device_plan(propagators[0], propagators[0]) is not None
+    )
     implementation = choose_implementation(engine, xp, grid.shape, dtype, fits)
     return OpticalSetup(grid, beam, modes, propagators, binning, implementation, xp)
 
@@ -114,26 +139,31 @@ def add_patterns(
     positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
     setup: OpticalSetup,  # lenses, propagator and detector
     engine: Engine,  # the specimen's engine
-    on_progress: ProgressCallback = lambda stage, done, total: None,  # called as `on_progress(stage, done, total)`
+    # Called as `on_progress(stage, done, total)`.
+    on_progress: ProgressCallback = lambda stage, done, total: None,
 ) -> None:
     """Adds to `cbed` the patterns of all modes at all positions."""
     for index, mode in enumerate(setup.modes):
         on_probes = partial(part_of(on_progress, index, len(setup.modes)), "probes")
-        engine.prepare(setup.lens(mode)).add_patterns(cbed, positions + mode.shift, setup.binning, on_probes)
+        probes = engine.prepare(setup.lens(mode))
+        probes.add_patterns(cbed, positions + mode.shift, setup.binning, on_probes)
 
 
 def make_engine(
     setup: OpticalSetup,  # propagator and implementation
     slices: Slices,  # the specimen's transmission functions
     reuse: prism.PlaneWaveReuse | None = None,  # settings of PRISM; `None` propagates every probe
-    on_progress: ProgressCallback = lambda stage, done, total: None,  # called as `on_progress(stage, done, total)`
+    # Called as `on_progress(stage, done, total)`.
+    on_progress: ProgressCallback = lambda stage, done, total: None,
 ) -> Engine:
     """Returns the engine of one specimen."""
     if reuse is None:
         return setup.implementation.engine(setup.grid, slices, setup.propagators)
     plane_waves = setup.implementation.plane_waves(setup.grid, slices, setup.propagators)
     on_beams = partial(on_progress, "plane waves")
-    (matrix,) = prism.scattering_matrices(plane_waves, setup.fresnel, reuse, [len(slices.order)], on_beams)
+    (matrix,) = prism.scattering_matrices(
+        plane_waves, setup.fresnel, reuse, [len(slices.order)], on_beams
+    )
     return prism.PrismEngine(setup.grid, matrix, reuse.batch)
 
 
@@ -144,33 +174,37 @@ def fill(
     setup: OpticalSetup,  # lenses, propagator and detector
     slices: Slices,  # the specimen's transmission functions in this configuration
     reuse: prism.PlaneWaveReuse | None,  # settings of PRISM; `None` propagates every probe
-    # Of the last configuration, makes what is stored of the sums: called with a batch, which it may change, and the
-    # number of its first pattern.
+    # Of the last configuration, makes what is stored of the sums: called with a batch, which it may
+    # change, and the number of its first pattern.
     finish: Callable[[npt.NDArray[Any], int], npt.NDArray[Any]] | None,
     on_progress: ProgressCallback,  # called as `on_progress(stage, done, total)`
 ) -> None:
     """Adds the patterns of a thermal configuration to the batches of a sink that lack them."""
-    pending = sink.pending(configuration)
-    if not pending:
-        return
-    engine = make_engine(setup, slices, reuse, on_progress)
-    for rows in pending:
+    engine: Engine | None = None
+    for rows in sink.pending(configuration):
+        if engine is None:
+            engine = make_engine(setup, slices, reuse, on_progress)
         patterns = sink.read(rows)
-        add_patterns(patterns, positions[rows], setup, engine, part_of_batches(on_progress, rows, len(positions)))
-        sink.write(rows, finish(patterns, rows.start) if finish else patterns, configuration + 1)
+        on_batch = part_of_batches(on_progress, rows, len(positions))
+        add_patterns(patterns, positions[rows], setup, engine, on_batch)
+        if finish:
+            patterns = finish(patterns, rows.start)
+        sink.write(rows, patterns, configuration + 1)
 
 
 def batch_multiple(setup: OpticalSetup, reuse: prism.PlaneWaveReuse | None) -> int:
     """Returns how many patterns an engine computes together on a host.
 
-    A part of a scan that starts at a multiple of it has the same bits as in the whole scan: rounding can depend on what
-    is computed together.
+    A part of a scan that starts at a multiple of it has the same bits as in the whole scan:
+    rounding can depend on what is computed together.
     """
     return reuse.batch if reuse else waves_per_batch(setup.fresnel)
 
 
 def part_of_batches(on_progress: ProgressCallback, rows: slice, patterns: int) -> ProgressCallback:
-    """Returns a callback that reports the progress of a batch of patterns as that of all; other stages as they are."""
+    """Returns a callback that reports the progress of a batch of patterns as that of all; other
+    stages as they are.
+    """
 
     def report(stage: str, done: int, total: int) -> None:
         per_pattern = total // (rows.stop - rows.start)
@@ -180,5 +214,7 @@ def part_of_batches(on_progress: ProgressCallback, rows: slice, patterns: int) -
 
 
 def part_of(on_progress: ProgressCallback, index: int, count: int) -> ProgressCallback:
-    """Returns a callback that reports the progress of part `index` of `count` equal parts as that of the whole."""
+    """Returns a callback that reports the progress of part `index` of `count` equal parts as that
+    of the whole.
+    """
     return lambda stage, done, total: on_progress(stage, index * total + done, count * total)

@@ -1,12 +1,13 @@
 """The fused engine: multislice by compiled loops that keep a wave in the cache of a core.
 
-This module lays the data out for fused.c and calls it. `namsa.engines.multislice` computes the same with plain FFTs.
+This module lays the data out for fused.c and calls it. `namsa.engines.multislice` computes the same
+with plain FFTs.
 
-Columns of lens and propagator, and rows of a transmission, are stored as `waves`: neighbouring columns (rows) are the
-lanes of the processor's vectors, and real and imaginary parts are separate, (groups, length, 2, lanes). Groups of
-columns where both lens and propagator are zero are left out. Transforms leave their output digit-reversed. Whatever is
-multiplied with it is put in the same order once, here. The propagator includes the normalisation of the inverse
-transforms.
+Columns of lens and propagator, and rows of a transmission, are stored as `waves`: neighbouring
+columns (rows) are the lanes of the processor's vectors, and real and imaginary parts are separate,
+(groups, length, 2, lanes). Groups of columns where both lens and propagator are zero are left out.
+Transforms leave their output digit-reversed. Whatever is multiplied with it is put in the same
+order once, here. The propagator includes the normalisation of the inverse transforms.
 """
 
 import copy
@@ -19,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.errors import InputError, WorkError
 from namsa.engines.interface import BatchedProbes, waves_per_batch
-from namsa.errors import InputError, WorkError
 from namsa.physics.grid import Grid
 from namsa.physics.potential import Slices
 
@@ -77,10 +78,19 @@ def _load() -> ctypes.CDLL | None:
         return None
     library = ctypes.CDLL(spec.origin)  # its calls release the interpreter's lock
     pointer = ctypes.c_void_p
-    library.fused_patterns.argtypes = (ctypes.POINTER(_FusedPlan), ctypes.c_int, pointer, pointer, pointer, pointer)
+    library.fused_patterns.argtypes = (
+        ctypes.POINTER(_FusedPlan),
+        ctypes.c_int,
+        pointer,
+        pointer,
+        pointer,
+        pointer,
+    )
     library.fused_patterns.restype = None
     if library.fused_plan_bytes() != ctypes.sizeof(_FusedPlan):
-        raise WorkError(f"{spec.origin} is of another namsa: install it again (in a checkout: scripts/uv sync)")
+        raise WorkError(
+            f"{spec.origin} is of another namsa: install it again (in a checkout: scripts/uv sync)"
+        )
     return library
 
 
@@ -88,25 +98,34 @@ _library = _load()
 
 
 def available() -> bool:
-    """Returns whether the compiled part is installed. It is missing if there was no C compiler at installation."""
+    """Returns whether the compiled part is installed. It is missing if there was no C compiler at
+    installation.
+    """
     return _library is not None
 
 
 def vector_bytes() -> int:
-    """Returns the width of the widest vectors that processor and compiled part support: 16, 32 or 64 bytes.
+    """Returns the width of the widest vectors that processor and compiled part support: 16, 32 or
+    64 bytes.
 
     It is 0 without the compiled part.
     """
-    return int(_library.fused_vector_bytes()) if _library else 0
+    if _library is None:
+        return 0
+    return int(_library.fused_vector_bytes())
 
 
 def supports(shape: tuple[int, int], dtype: npt.DTypeLike = np.complex64) -> bool:
-    """Returns whether the engine supports a grid (ny, nx), which must have no prime factors beyond 7; all types are."""
+    """Returns whether the engine supports a grid (ny, nx), which must have no prime factors beyond
+    7; all types are.
+    """
     return available() and all(n > 1 and int(np.prod(radices(n))) == n for n in shape)
 
 
 def radices(n: int) -> list[int]:
-    """Returns the radices of a transform of n values; their product is n if it has no prime factors beyond 7."""
+    """Returns the radices of a transform of n values; their product is n if it has no prime factors
+    beyond 7.
+    """
     factors = []
     for radix in (7, 5, 3, 8, 4, 2):
         # Radix 2 moves as much memory as radix 8 and computes less, so 16 is 4·4, not 8·2.
@@ -121,19 +140,28 @@ class FusedEngine:
 
     Args:
         slices: The specimen's transmission functions.
-        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first, or those of slices of several
-            thicknesses, (m, ny, nx), which are zero at the same frequencies. Patterns have their precision.
-        vectors: Width of the processor's vectors in bytes, at most `vector_bytes()`, which is the default.
+        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first, or those of
+            slices of several thicknesses, (m, ny, nx), which are zero at the same frequencies.
+            Patterns have their precision.
+        vectors: Width of the processor's vectors in bytes, at most `vector_bytes()`, which is the
+            default.
 
     Raises:
-        InputError: If the grid is not supported, or namsa was installed without its compiled engine.
+        InputError: If the grid is not supported, or namsa was installed without its compiled
+            engine.
     """
 
-    def __init__(self, grid: Grid, slices: Slices, fresnel: Complexes, *, vectors: int | None = None) -> None:
+    def __init__(
+        self, grid: Grid, slices: Slices, fresnel: Complexes, *, vectors: int | None = None
+    ) -> None:
         if _library is None:
-            raise InputError("namsa was installed without its compiled engine: use the plain engine")
+            raise InputError(
+                "namsa was installed without its compiled engine: use the plain engine"
+            )
         if not supports(grid.shape):
-            raise InputError(f"grid_shape {grid.shape} has prime factors beyond 7: use the plain engine")
+            raise InputError(
+                f"grid_shape {grid.shape} has prime factors beyond 7: use the plain engine"
+            )
         self.library = _library
         self.grid = grid
         self.fresnel = fresnel.reshape(-1, *grid.shape)
@@ -145,7 +173,13 @@ class FusedEngine:
         self.slice_order = np.asarray(slices.order, dtype=np.intc)
         self.slice_distances = np.asarray(slices.propagators, dtype=np.intc)
         # One large array: NumPy asks the system for large pages.
-        layout = (len(slices.transmissions), self.padded_y // self.lanes, grid.shape[1], 2, self.lanes)
+        layout = (
+            len(slices.transmissions),
+            self.padded_y // self.lanes,
+            grid.shape[1],
+            2,
+            self.lanes,
+        )
         self.transmissions = _aligned(layout, self.real)
         for waves, t in zip(self.transmissions, slices.transmissions, strict=True):
             _conjugated_rows(t, order_x, waves)
@@ -160,19 +194,27 @@ class FusedProbes(BatchedProbes):
 
     def __init__(self, engine: FusedEngine, lens: Complexes) -> None:
         super().__init__(waves_per_batch(lens), on_host=True)
-        (ny, nx), lanes, order_y = engine.grid.shape, engine.lanes, engine.order_y
+        ny, nx = engine.grid.shape
+        lanes = engine.lanes
+        order_y = engine.order_y
         used = np.zeros(engine.padded_x, dtype=bool)
         used[:nx] = ((lens != 0) | (engine.fresnel[0] != 0)).any(axis=0)
         kept = used.reshape(-1, lanes).any(axis=1)
         group = np.flatnonzero(kept).astype(np.intc)
-        # Which values of y's last level pass the propagator, (radix, nx), and which x's first level reads, (radix,).
+        # Which values of y's last level pass the propagator, (radix, nx), and which x's first level
+        # reads, (radix,).
         passed = (engine.fresnel[0][order_y] != 0).reshape(-1, radices(ny)[-1], nx).any(axis=0)
         read = used[:nx].reshape(radices(nx)[0], -1).any(axis=1)
-        propagators = [_waves(p[order_y] / (ny * nx), lanes, engine.real, group) for p in engine.fresnel]
+        propagators = []
+        for fresnel in engine.fresnel:
+            normalised = fresnel[order_y] / (ny * nx)
+            propagators.append(_waves(normalised, lanes, engine.real, group))
+        zeros_y = []
+        for kept_group in group.tolist():
+            passed_by_group = passed[:, kept_group * lanes : (kept_group + 1) * lanes]
+            zeros_y.append(_central_zeros(passed_by_group.any(axis=1)))
         arrays: tuple[npt.NDArray[Any], ...] = (
-            np.array(
-                [_central_zeros(passed[:, g * lanes : (g + 1) * lanes].any(axis=1)) for g in group], dtype=np.intc
-            ),
+            np.array(zeros_y, dtype=np.intc),
             group,
             np.where(kept, np.cumsum(kept) - 1, -1).astype(np.intc),
             ((order_y + ny // 2) % ny).astype(np.intc),
@@ -186,7 +228,8 @@ class FusedProbes(BatchedProbes):
         self._group = group
         self._arrays = (*arrays, *propagators)  # kept alive: the plan only holds their addresses
         self._plan = _FusedPlan(
-            *(_transform(n, w) for n, w in zip(engine.grid.shape, engine.twiddles, strict=True)),
+            _transform(ny, engine.twiddles[0]),
+            _transform(nx, engine.twiddles[1]),
             engine.real.itemsize,
             lanes,
             engine.padded_y,
@@ -198,22 +241,28 @@ class FusedProbes(BatchedProbes):
         )
 
     def patterns(self, positions: npt.NDArray[np.float64]) -> Reals:
-        """Returns the patterns (n, ny, nx) of probes at `positions` (n, 2), in the precision of the propagator."""
+        """Returns the patterns (n, ny, nx) of probes at `positions` (n, 2), in the precision of the
+        propagator.
+        """
         ky, kx = self._engine.grid.frequencies()
         ramps_y = np.exp(-2j * np.pi * positions[:, :1] * ky[:, 0])
         return self.run(ramps_y, np.exp(-2j * np.pi * positions[:, 1:] * kx[0]))[0]
 
     def run(self, along_y: Complexes, along_x: Complexes) -> tuple[Reals, Reals]:
-        """Propagates probes that are products of the lens and ramps along y, (n, ny), and along x, (n, nx).
+        """Propagates probes that are products of the lens and ramps along y, (n, ny), and along x,
+        (n, nx).
 
         Returns:
             The patterns (n, ny, nx), and the workspace, which holds the last probe's exit wave.
         """
-        out, workspace = np.empty((len(along_y), *self._engine.grid.shape), self._engine.real), self.workspace()
+        out = np.empty((len(along_y), *self._engine.grid.shape), self._engine.real)
+        workspace = self.workspace()
         self.call(*self.ramps(along_y, along_x), workspace, out)
         return out, workspace
 
-    def ramps(self, along_y: npt.NDArray[Any], along_x: npt.NDArray[Any]) -> tuple[Complexes, Reals]:
+    def ramps(
+        self, along_y: npt.NDArray[Any], along_x: npt.NDArray[Any]
+    ) -> tuple[Complexes, Reals]:
         """Returns ramps (n, ny) and (n, nx) as `call` takes them."""
         engine = self._engine
         in_order = along_y[:, engine.order_y].astype(engine.fresnel.dtype, order="C")
@@ -222,20 +271,29 @@ class FusedProbes(BatchedProbes):
     def workspace(self) -> Reals:
         """Returns an empty workspace."""
         engine = self._engine
-        return _aligned((len(self._group) * engine.padded_y + engine.padded_x, 2, engine.lanes), engine.real)
+        return _aligned(
+            (len(self._group) * engine.padded_y + engine.padded_x, 2, engine.lanes), engine.real
+        )
 
     def call(self, ramps_y: Complexes, ramps_x: Reals, workspace: Reals, out: Reals) -> None:
-        """Propagates probes to patterns `out` (n, ny, nx) and to the last one's exit wave in `workspace`."""
+        """Propagates probes to patterns `out` (n, ny, nx) and to the last one's exit wave in
+        `workspace`.
+        """
         workspace[...] = 0
         pointers = (array.ctypes.data for array in (ramps_y, ramps_x, workspace, out))
         self._engine.library.fused_patterns(ctypes.byref(self._plan), len(out), *pointers)
 
     def lens_from(self, workspace: Reals, lens: Reals | None = None) -> Reals:
-        """Returns the wave in a workspace as a lens for `part`, in the array `lens` if it is given."""
-        engine, groups = self._engine, len(self._group)
+        """Returns the wave in a workspace as a lens for `part`, in the array `lens` if it is
+        given.
+        """
+        engine = self._engine
+        groups = len(self._group)
         ny = engine.grid.shape[0]
-        lens = _aligned((groups, ny, 2, engine.lanes), engine.real) if lens is None else lens
-        lens[...] = workspace[: groups * engine.padded_y].reshape(groups, engine.padded_y, 2, engine.lanes)[:, :ny]
+        if lens is None:
+            lens = _aligned((groups, ny, 2, engine.lanes), engine.real)
+        waves = workspace[: groups * engine.padded_y]
+        lens[...] = waves.reshape(groups, engine.padded_y, 2, engine.lanes)[:, :ny]
         return lens
 
     def part(self, start: int, stop: int, lens: Reals | None = None) -> "FusedProbes":
@@ -245,40 +303,51 @@ class FusedProbes(BatchedProbes):
             stop: Number of slices up to its end.
             lens: If given, what `lens_from` returns, in place of the lens.
         """
-        part = copy.copy(self)
-        part._plan = _FusedPlan.from_buffer_copy(self._plan)
-        order, distances = self._engine.slice_order[start:stop], self._engine.slice_distances[start:stop]
-        part._plan.slices, part._plan.order, part._plan.distance = len(order), order.ctypes.data, distances.ctypes.data
+        probes = copy.copy(self)
+        probes._plan = _FusedPlan.from_buffer_copy(self._plan)
+        order = self._engine.slice_order[start:stop]
+        distances = self._engine.slice_distances[start:stop]
+        probes._plan.slices = len(order)
+        probes._plan.order = order.ctypes.data
+        probes._plan.distance = distances.ctypes.data
+        probes._arrays = (*self._arrays, order, distances)
         if lens is not None:
-            part._plan.lens = lens.ctypes.data
-        part._arrays = (*self._arrays, order, distances, *([] if lens is None else [lens]))
-        return part
+            probes._plan.lens = lens.ctypes.data
+            probes._arrays = (*probes._arrays, lens)
+        return probes
 
     def places(self, pixels: Integers) -> Integers:
-        """Returns the places of pixels in a workspace that `run` has left, as one axis of real numbers.
+        """Returns the places of pixels in a workspace that `run` has left, as one axis of real
+        numbers.
 
         Args:
-            pixels: Flat indices (p,) on the grid, zero frequency first, where the lens or the propagator is not zero.
+            pixels: Flat indices (p,) on the grid, zero frequency first, where the lens or the
+                propagator is not zero.
 
         Returns:
             Indices (2, p) of the real and of the imaginary part.
         """
-        engine, (ny, nx) = self._engine, self._engine.grid.shape
-        rows = np.empty(ny, np.int64)
-        rows[engine.order_y] = np.arange(ny)
-        y, (group, lane) = pixels // nx, np.divmod(pixels % nx, engine.lanes)
-        real = (np.searchsorted(self._group, group) * engine.padded_y + rows[y]) * 2 * engine.lanes + lane
+        engine = self._engine
+        ny, nx = engine.grid.shape
+        row_of_frequency = np.empty(ny, np.int64)
+        row_of_frequency[engine.order_y] = np.arange(ny)
+        y, x = np.divmod(pixels, nx)
+        group, lane = np.divmod(x, engine.lanes)
+        row = np.searchsorted(self._group, group) * engine.padded_y + row_of_frequency[y]
+        real = row * 2 * engine.lanes + lane
         return np.stack([real, real + engine.lanes])
 
 
 class FusedPlaneWaves:
     """Plane waves propagated by the compiled loops of fused.c.
 
-    They must lie within the band limit: beyond it the propagator is zero, and so are their exit waves. Arguments and
-    errors as `FusedEngine`.
+    They must lie within the band limit: beyond it the propagator is zero, and so are their exit
+    waves. Arguments and errors as `FusedEngine`.
     """
 
-    def __init__(self, grid: Grid, slices: Slices, fresnel: Complexes, *, vectors: int | None = None) -> None:
+    def __init__(
+        self, grid: Grid, slices: Slices, fresnel: Complexes, *, vectors: int | None = None
+    ) -> None:
         self._shape = grid.shape
         self._dtype = fresnel.dtype
         engine = FusedEngine(grid, slices, fresnel, vectors=vectors)
@@ -289,33 +358,40 @@ class FusedPlaneWaves:
     ) -> Complexes:
         """Returns waves (m, n, p); see `namsa.engines.interface.PlaneWaves.exit_waves`.
 
-        A plane wave is a probe whose ramps are zero except at one frequency. Behind a depth, the wave that was reached
-        takes the place of the lens, with ramps of 1. All waves use the same memory.
+        A plane wave is a probe whose ramps are zero except at one frequency. Behind a depth, the
+        wave that was reached takes the place of the lens, with ramps of 1. All waves use the same
+        memory.
         """
-        (ny, nx), probes = self._shape, self._probes
+        ny, nx = self._shape
+        probes = self._probes
         places = probes.places(pixels).T.ravel()  # real and imaginary parts in turn
         out = np.empty((len(depths), len(indices), len(pixels)), self._dtype)
-        numbers = out.view(out.real.dtype)
-        workspace, pattern = probes.workspace(), np.empty((1, ny, nx), out.real.dtype)
+        reals = out.view(out.real.dtype)
+        workspace = probes.workspace()
+        pattern = np.empty((1, ny, nx), out.real.dtype)
         lens = probes.lens_from(workspace)
-        parts = [probes.part(start, stop, lens if start else None) for start, stop in itertools.pairwise((0, *depths))]
+        layers = []
+        for start, stop in itertools.pairwise((0, *depths)):
+            layers.append(probes.part(start, stop, lens if start else None))
         ones = probes.ramps(np.ones((1, ny)), np.ones((1, nx)))
-        for number, index in enumerate(indices):
-            ramps = probes.ramps(
-                *(np.arange(n)[None] == i for n, i in zip((ny, nx), divmod(int(index), nx), strict=True))
-            )
-            for part, behind in zip(parts, numbers, strict=True):
-                part.call(*ramps, workspace, pattern)
-                workspace.reshape(-1).take(places, out=behind[number], mode="clip")
-                if part is not parts[-1]:
+        for wave, index in enumerate(indices.tolist()):
+            row, column = divmod(index, nx)
+            ramps = probes.ramps(np.arange(ny)[None] == row, np.arange(nx)[None] == column)
+            for depth, layer in enumerate(layers):
+                layer.call(*ramps, workspace, pattern)
+                workspace.reshape(-1).take(places, out=reals[depth, wave], mode="clip")
+                if layer is not layers[-1]:
                     probes.lens_from(workspace, lens)
                 ramps = ones
         return out
 
 
 def digit_reversed(n: int) -> Integers:
-    """Returns the frequency, in multiples of the lowest, at each place of the output of a forward transform."""
-    order, step = np.zeros(1, dtype=np.int64), 1
+    """Returns the frequency, in multiples of the lowest, at each place of the output of a forward
+    transform.
+    """
+    order = np.zeros(1, dtype=np.int64)
+    step = 1
     for radix in radices(n):
         order = (order[:, None] + step * np.arange(radix)).ravel()
         step *= radix
@@ -330,46 +406,65 @@ def _blocks(n: int) -> list[int]:
 def _central_zeros(used: npt.NDArray[np.bool_]) -> int:
     """Returns how many values in the middle of a level, its highest frequencies, are not used."""
     values = len(used)
-    counts = range(values, 0, -2)
-    return next((n for n in counts if not used[(values - n) // 2 : (values + n) // 2].any()), 0)
+    for count in range(values, 0, -2):
+        if not used[(values - count) // 2 : (values + count) // 2].any():
+            return count
+    return 0
 
 
 def _twiddles(n: int, dtype: npt.DTypeLike) -> Complexes:
-    """Returns exp(−2πi jk/(rm)) of all levels of radix r and blocks of m, j < m slowest, 0 < k < r."""
-    levels = [
-        np.exp(-2j * np.pi / (radix * block) * np.arange(block)[:, None] * np.arange(1, radix)).ravel()
-        for radix, block in zip(radices(n), _blocks(n), strict=True)
-    ]
+    """Returns exp(−2πi jk/(rm)) of all levels of radix r and blocks of m, j < m slowest, 0 < k <
+    r.
+    """
+    levels = []
+    for radix, block in zip(radices(n), _blocks(n), strict=True):
+        unit = -2j * np.pi / (radix * block)
+        levels.append(np.exp(unit * np.arange(block)[:, None] * np.arange(1, radix)).ravel())
     return np.concatenate(levels).astype(dtype)
 
 
 def _transform(n: int, twiddles: Complexes) -> _Transform:
     """Returns the plan of a transform of n values."""
-    factors, blocks = radices(n), _blocks(n)
-    sizes = [2 * block * (radix - 1) for radix, block in zip(factors, blocks, strict=True)]
-    offsets = [sum(sizes[:level]) for level in range(len(sizes))]
-    integers, longs = ctypes.c_int * _LEVELS, ctypes.c_long * _LEVELS
-    return _Transform(n, integers(*factors), integers(*blocks), longs(*offsets), twiddles.ctypes.data)
+    factors = radices(n)
+    blocks = _blocks(n)
+    offsets = [0]
+    for radix, block in zip(factors, blocks, strict=True):
+        offsets.append(offsets[-1] + 2 * block * (radix - 1))
+    offsets.pop()
+    integers = ctypes.c_int * _LEVELS
+    longs = ctypes.c_long * _LEVELS
+    return _Transform(
+        n, integers(*factors), integers(*blocks), longs(*offsets), twiddles.ctypes.data
+    )
 
 
-def _waves(array: npt.NDArray[Any], lanes: int, real: npt.DTypeLike, group: Any = slice(None)) -> Reals:
-    """Returns an array (length, across) as waves (groups, length, 2, lanes), of the groups across in `group`."""
+def _waves(
+    array: npt.NDArray[Any], lanes: int, real: npt.DTypeLike, group: Any = slice(None)
+) -> Reals:
+    """Returns an array (length, across) as waves (groups, length, 2, lanes), of the groups across
+    in `group`.
+    """
     length, across = array.shape
     padded = np.zeros((length, -(-across // lanes), lanes), array.dtype)
     padded.reshape(length, -1)[:, :across] = array
     picked = padded[:, group].swapaxes(0, 1)
     waves = _aligned((len(picked), length, 2, lanes), real)
-    waves[:, :, 0], waves[:, :, 1] = picked.real, picked.imag
+    waves[:, :, 0] = picked.real
+    waves[:, :, 1] = picked.imag
     return waves
 
 
 def _conjugated_rows(array: Complexes, order: Integers, out: Reals) -> None:
-    """Writes rows of (across, length), conjugated and in `order`, as waves, by groups that fit the cache of a core."""
+    """Writes rows of (across, length), conjugated and in `order`, as waves, by groups that fit the
+    cache of a core.
+    """
     lanes = out.shape[-1]
     for group, start in zip(out, range(0, len(array), lanes), strict=True):
         rows = array[start : start + lanes].T[order]
         across = rows.shape[1]
-        group[:, 0, :across], group[:, 1, :across], group[:, :, across:] = rows.real, -rows.imag, 0
+        group[:, 0, :across] = rows.real
+        group[:, 1, :across] = -rows.imag
+        group[:, :, across:] = 0
 
 
 def _aligned(shape: tuple[int, ...], real: npt.DTypeLike) -> Reals:

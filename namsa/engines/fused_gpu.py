@@ -1,14 +1,17 @@
-"""Multislice on a GPU by custom kernels: the plain engine's arithmetic in two passes over memory per slice.
+"""Multislice on a GPU by custom kernels: the plain engine's arithmetic in two passes over memory
+per slice.
 
-The plain engine (`multislice.exit_waves` on CuPy arrays, with cuFFT) computes the same; the two must agree to the
-rounding of float32. There, a slice moves each wave about six times. Here, [row F⁻¹ · t · row F] and
-[column F · P · column F⁻¹] each read and write it once, without the columns that the band limit sets to zero: see
-`KernelPlan.bytes_per_slice`. The kernels are in fused_gpu.cu, their plan in `namsa.engines.kernel_plan`. This module
-builds them and provides their data.
+The plain engine (`multislice.exit_waves` on CuPy arrays, with cuFFT) computes the same; the two
+must agree to the rounding of float32. There, a slice moves each wave about six times. Here, [row
+F⁻¹ · t · row F] and [column F · P · column F⁻¹] each read and write it once, without the columns
+that the band limit sets to zero: see `KernelPlan.bytes_per_slice`. The kernels are in fused_gpu.cu,
+their plan in `namsa.engines.kernel_plan`. This module builds them and provides their data.
 
-`launch(name, probes, *arrays)` enqueues a kernel: here on a device, in the tests on a CPU that runs the same source.
+`launch(name, probes, *arrays)` enqueues a kernel: here on a device, in the tests on a CPU that runs
+the same source.
 
-The tests run the kernels on a CPU and, where there is one, on a GPU. Times in the comments are an H200's.
+The tests run the kernels on a CPU and, where there is one, on a GPU. Times in the comments are an
+H200's.
 """
 
 import warnings
@@ -21,15 +24,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.errors import InputError, SimulationWarning
 from namsa.engines.device_copies import add_behind
-from namsa.engines.kernel_plan import IN_FLIGHT, LANES, AxisPlan, KernelPlan, batch_size, geometry, make_plan
-from namsa.errors import InputError, SimulationWarning
+from namsa.engines.kernel_plan import (
+    IN_FLIGHT,
+    LANES,
+    AxisPlan,
+    KernelPlan,
+    batch_size,
+    geometry,
+    make_plan,
+)
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import Slices
 
 Launch = Callable[..., None]
 
-OPTIONS = ("-std=c++17", "--device-as-default-execution-space")  # the kernels' lambdas are the device's
+# The kernels' lambdas are the device's.
+OPTIONS = ("-std=c++17", "--device-as-default-execution-space")
 _GRAPH_LAUNCHES = 10_000  # at most: a node of a graph takes memory of the device
 
 
@@ -39,16 +51,18 @@ def source(plan: KernelPlan) -> str:
     macros["ROW_PAD"], macros["ROW_PAD_BACK"] = plan.x.pads
     macros["COLUMN_PAD"], macros["COLUMN_PAD_BACK"] = plan.y.pads
     macros["ROW_BLOCKS"], macros["COLUMN_BLOCKS"] = plan.blocks
-    macros["ROW_SLOTS"], macros["ROW_SYNC"] = plan.x.slots, 32 if 32 % plan.x.threads == 0 else 0
+    macros["ROW_SLOTS"] = plan.x.slots
+    macros["ROW_SYNC"] = 32 if 32 % plan.x.threads == 0 else 0
     for name, axis in (("Y", plan.y), ("X", plan.x)):
         macros |= {
             f"N{name}": axis.n,
             f"THREADS_{name}": axis.threads,
             f"VALUES_{name}": axis.values,
             f"LOW_{name}": axis.low,
+            f"HIGH_{name}": axis.high,
+            f"RADICES_{name}": ", ".join(map(str, axis.radices)),
+            f"RADICES_{name}_BACK": ", ".join(map(str, reversed(axis.radices))),
         }
-        macros |= {f"HIGH_{name}": axis.high, f"RADICES_{name}": ", ".join(map(str, axis.radices))}
-        macros |= {f"RADICES_{name}_BACK": ", ".join(map(str, reversed(axis.radices)))}
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     return text + Path(__file__).with_suffix(".cu").read_text(encoding="utf-8")
 
@@ -58,20 +72,29 @@ class Operands:
     """What all probes share, in the kernels' layout on the device."""
 
     lens: Array  # the probe at the origin, (ny, pitch)
-    propagators: Array  # the propagators, (m, ny, pitch), with the normalisation of the inverse transforms
+    # the propagators, (m, ny, pitch), with the normalisation of the inverse transforms
+    propagators: Array
     roots_y: Array  # roots of unity along y, (2, ny); see `roots`
     roots_x: Array  # roots of unity along x, (2, nx); see `roots`
 
 
 def operands(plan: KernelPlan, lens: Array, fresnel: Array, xp: Any) -> Operands:
-    """Returns lens and propagators in the kernels' layout; propagators include the inverse transforms' 1/(ny nx)."""
+    """Returns lens and propagators in the kernels' layout; propagators include the inverse
+    transforms' 1/(ny nx).
+    """
     scaled = fresnel.reshape(-1, *lens.shape) * fresnel.dtype.type(1 / (plan.y.n * plan.x.n))
-    tables = (xp.asarray(roots(axis)) for axis in (plan.y, plan.x))
-    return Operands(_stored(plan, lens, xp), _stored(plan, scaled, xp), *tables)
+    return Operands(
+        _stored(plan, lens, xp),
+        _stored(plan, scaled, xp),
+        xp.asarray(roots(plan.y)),
+        xp.asarray(roots(plan.x)),
+    )
 
 
 def roots(axis: AxisPlan) -> npt.NDArray[np.complex64]:
-    """Returns the roots of unity for `stages` in fused_gpu.cu, (2, n): for the radices and the reversed radices."""
+    """Returns the roots of unity for `stages` in fused_gpu.cu, (2, n): for the radices and the
+    reversed radices.
+    """
     tables = np.ones((2, axis.n), np.complex64)
     for table, stages in zip(tables, (axis.radices, axis.radices[::-1]), strict=True):
         done = stages[0]
@@ -83,7 +106,9 @@ def roots(axis: AxisPlan) -> npt.NDArray[np.complex64]:
 
 
 def _stored(plan: KernelPlan, columns: Array, xp: Any) -> Array:
-    """Returns full rows (…, nx) in the kernels' layout (…, pitch): zeros between low and high frequencies."""
+    """Returns full rows (…, nx) in the kernels' layout (…, pitch): zeros between low and high
+    frequencies.
+    """
     stored = xp.zeros((*columns.shape[:-1], plan.pitch), np.complex64)
     stored[..., : plan.x.low] = columns[..., : plan.x.low]
     stored[..., plan.pitch - (plan.x.n - plan.x.high) :] = columns[..., plan.x.high :]
@@ -96,20 +121,27 @@ def ramps(plan: KernelPlan, grid: Grid, positions: Array, xp: Any) -> tuple[Arra
     The phases are computed in double precision, then cast.
     """
     ky, kx = (xp.asarray(k.ravel()) for k in grid.frequencies())
-    along_y, along_x = (xp.exp(-2j * np.pi * positions[:, i, None] * k) for i, k in enumerate((ky, kx)))
+    along_y = xp.exp(-2j * np.pi * positions[:, 0, None] * ky)
+    along_x = xp.exp(-2j * np.pi * positions[:, 1, None] * kx)
     return along_y.astype(np.complex64), _stored(plan, along_x.astype(np.complex64), xp)
 
 
 def propagate(
-    launch: Launch, shared: Operands, slices: Slices, ramp: tuple[Array, Array], waves: Array, patterns: Array
+    launch: Launch,
+    shared: Operands,
+    slices: Slices,
+    ramp: tuple[Array, Array],
+    waves: Array,
+    patterns: Array,
 ) -> None:
-    """Enqueues the kernels of a batch, from probes to patterns: two launches per slice, and one more.
+    """Enqueues the kernels of a batch, from probes to patterns: two launches per slice, and one
+    more.
 
     Args:
         slices: The specimen's transmission functions, contiguous complex64.
         waves: Scratch memory (n, ny, pitch) complex64.
-        patterns: Result (n, ny, nx) float32, zero frequency in the centre. Pixels outside the kept frequencies are not
-            written; they must be zero before.
+        patterns: Result (n, ny, nx) float32, zero frequency in the centre. Pixels outside the kept
+            frequencies are not written; they must be zero before.
     """
     enter(launch, shared, ramp, waves)
     traverse(launch, shared, slices, waves)
@@ -132,14 +164,23 @@ def traverse(launch: Launch, shared: Operands, slices: Slices, waves: Array) -> 
 
 def leave(launch: Launch, shared: Operands, slices: Slices, waves: Array, patterns: Array) -> None:
     """Enqueues the kernel that writes the patterns of the first of `waves`; see `propagate`."""
-    launch("leave", len(patterns), waves, shared.propagators[slices.propagators[-1]], shared.roots_y, patterns)
+    launch(
+        "leave",
+        len(patterns),
+        waves,
+        shared.propagators[slices.propagators[-1]],
+        shared.roots_y,
+        patterns,
+    )
 
 
 def device_plan(lens: Array, fresnel: Array) -> KernelPlan | None:
     """Returns `make_plan` for the current CUDA device."""
     from cupy.cuda import runtime
 
-    limit = runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, runtime.getDevice())
+    limit = runtime.deviceGetAttribute(
+        runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, runtime.getDevice()
+    )
     return make_plan(lens, fresnel, limit)
 
 
@@ -167,12 +208,14 @@ class FusedGpuEngine:
 
     Args:
         slices: The specimen's transmission functions, on the device.
-        fresnel: The propagator over one slice, (ny, nx) complex64 on the device, zero frequency first, or those of
-            slices of several thicknesses, (m, ny, nx).
+        fresnel: The propagator over one slice, (ny, nx) complex64 on the device, zero frequency
+            first, or those of slices of several thicknesses, (m, ny, nx).
         batch: Probes per batch; by default as many as `batch_size` chooses.
     """
 
-    def __init__(self, grid: Grid, slices: Slices, fresnel: Array, *, batch: int | None = None) -> None:
+    def __init__(
+        self, grid: Grid, slices: Slices, fresnel: Array, *, batch: int | None = None
+    ) -> None:
         import cupy
 
         self.grid = grid
@@ -200,7 +243,8 @@ class FusedGpuProbes:
         plan = device_plan(lens, engine.fresnel[0])
         if plan is None:
             raise InputError(
-                f"this GPU has too little shared memory for a grid of {engine.grid.shape}: use engine 'plain'"
+                f"this GPU has too little shared memory for a grid of {engine.grid.shape}: use "
+                "engine 'plain'"
             )
         self._engine = engine
         self._plan = plan
@@ -208,7 +252,9 @@ class FusedGpuProbes:
         self._launch = device_launch(plan)
 
     def patterns(self, positions: npt.NDArray[np.float64]) -> Array:
-        """Returns the patterns (n, ny, nx) float32, on the device, of probes at `positions` (n, 2), in one batch."""
+        """Returns the patterns (n, ny, nx) float32, on the device, of probes at `positions` (n, 2),
+        in one batch.
+        """
         import cupy
 
         waves = cupy.empty((len(positions), self._plan.y.n, self._plan.pitch), np.complex64)
@@ -224,7 +270,8 @@ class FusedGpuProbes:
         binning: tuple[Array, Array] | None,
         on_probes: Callable[[int, int], None],
     ) -> None:
-        """Adds the patterns that the detector records to `cbed`; see `namsa.engines.interface.Probes.add_patterns`.
+        """Adds the patterns that the detector records to `cbed`; see
+        `namsa.engines.interface.Probes.add_patterns`.
 
         Batches take turns on `LANES` streams.
 
@@ -235,10 +282,15 @@ class FusedGpuProbes:
 
         runtime = cupy.cuda.runtime
         free_bytes = runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
-        cache_bytes = runtime.deviceGetAttribute(runtime.cudaDevAttrL2CacheSize, runtime.getDevice())
+        cache_bytes = runtime.deviceGetAttribute(
+            runtime.cudaDevAttrL2CacheSize, runtime.getDevice()
+        )
         size = batch_size(self._plan, len(positions), free_bytes, cache_bytes, self._engine.batch)
-        stacks = [cupy.zeros((size, *self._engine.grid.shape), np.float32) for _ in range(IN_FLIGHT)]
-        cupy.cuda.get_current_stream().synchronize()  # lens, slices and fresnel were made on this stream
+        stacks = [
+            cupy.zeros((size, *self._engine.grid.shape), np.float32) for _ in range(IN_FLIGHT)
+        ]
+        # lens, slices and fresnel were made on this stream
+        cupy.cuda.get_current_stream().synchronize()
         lanes = [self._lane(size, captured=len(positions) > LANES * size) for _ in range(LANES)]
 
         def compute(number: int, rows: slice) -> tuple[Array, Any]:
@@ -248,15 +300,18 @@ class FusedGpuProbes:
         add_behind(compute, cbed, size, IN_FLIGHT, binning, on_probes)
 
     def _lane(self, size: int, captured: bool) -> "_Lane":
-        """Returns a stream for batches of `size` probes, whose slices are `captured` in a graph if that is possible.
+        """Returns a stream for batches of `size` probes, whose slices are `captured` in a graph if
+        that is possible.
 
-        A kernel of a batch takes about 9 µs, as long as to enqueue it from Python; a graph enqueues all at once.
+        A kernel of a batch takes about 9 µs, as long as to enqueue it from Python; a graph enqueues
+        all at once.
         """
         import cupy
 
         stream = cupy.cuda.Stream(non_blocking=True)
         waves = cupy.empty((size, self._plan.y.n, self._plan.pitch), np.complex64)
-        shared, slices = self._operands, self._engine.slices
+        shared = self._operands
+        slices = self._engine.slices
         enqueue = partial(traverse, self._launch, shared, slices, waves)
         if captured and 2 * len(slices.order) <= _GRAPH_LAUNCHES:
             with stream:
@@ -270,13 +325,22 @@ class FusedGpuProbes:
                     finally:
                         graph = stream.end_capture()
                     enqueue = partial(graph.launch, stream)
-                except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
-                    text = f"this driver captures no CUDA graph, so kernels are launched one by one, slower: {error}"
-                    warnings.warn(text, SimulationWarning, stacklevel=4)
+                except (
+                    cupy.cuda.runtime.CUDARuntimeError,
+                    cupy.cuda.driver.CUDADriverError,
+                ) as error:
+                    warnings.warn(
+                        "this driver captures no CUDA graph, so kernels are launched one by one, "
+                        f"slower: {error}",
+                        SimulationWarning,
+                        stacklevel=4,
+                    )
         return _Lane(stream, waves, enqueue)
 
     def _compute(self, lane: "_Lane", positions: npt.NDArray[np.float64], patterns: Array) -> Any:
-        """Enqueues a batch; returns the event of its end. A short batch leaves the last waves of the one before."""
+        """Enqueues a batch; returns the event of its end. A short batch leaves the last waves of
+        the one before.
+        """
         import cupy
 
         with lane.stream:

@@ -1,15 +1,18 @@
-"""The shape that all engines share: `Engine.prepare(lens)` gives `Probes`, and `Probes.patterns(positions)` patterns.
+"""The shape that all engines share: `Engine.prepare(lens)` gives `Probes`, and
+`Probes.patterns(positions)` patterns.
 
-An engine holds one specimen and is prepared for one lens after another: partially coherent patterns need several lenses
-(see `namsa.physics.coherence`). `namsa.engines.dispatch` chooses an engine; from there on no code asks which one it is.
+An engine holds one specimen and is prepared for one lens after another: partially coherent patterns
+need several lenses (see `namsa.physics.coherence`). `namsa.engines.dispatch` chooses an engine;
+from there on no code asks which one it is.
 
-The patterns go batch by batch to an array in memory, or to a file that is written as they come. A simulation adds those
-of one thermal configuration after the other to each batch of the scan, in a fixed order, so that a batch has the same
-bits wherever it lies, and however often the simulation is interrupted between batches.
+The patterns go batch by batch to an array in memory, or to a file that is written as they come. A
+simulation adds those of one thermal configuration after the other to each batch of the scan, in a
+fixed order, so that a batch has the same bits wherever it lies, and however often the simulation is
+interrupted between batches.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,7 +37,8 @@ class Probes(Protocol):
         """Returns the diffraction patterns of probes at positions (n, 2) as (y, x), Å.
 
         Returns:
-            Intensities (n, ny, nx) as fractions of the beam, zero frequency in the centre, on the host or the device.
+            Intensities (n, ny, nx) as fractions of the beam, zero frequency in the centre, on the
+            host or the device.
         """
         ...
 
@@ -42,10 +46,12 @@ class Probes(Protocol):
         self,
         cbed: npt.NDArray[Any],  # patterns (n, dy, dx) on the host, changed in place
         positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
-        # The detector's matrices as `namsa.physics.detector.bin_matrices` makes them. `None` leaves the patterns on the
-        # reciprocal grid.
+        # The detector's matrices as `namsa.physics.detector.bin_matrices` makes them. `None` leaves
+        # the patterns on the reciprocal grid.
         binning: tuple[Array, Array] | None,
-        on_probes: Callable[[int, int], None],  # called as `on_probes(done, total)` after each batch
+        on_probes: Callable[
+            [int, int], None
+        ],  # called as `on_probes(done, total)` after each batch
     ) -> None:
         """Adds the patterns that the detector records to `cbed`."""
         ...
@@ -55,20 +61,26 @@ class Engine(Protocol):
     """Propagates probes through the slices of one specimen."""
 
     def prepare(self, lens: Array) -> Probes:
-        """Returns the probes of a lens: the reciprocal probe at the origin, (ny, nx) complex, zero frequency first."""
+        """Returns the probes of a lens: the reciprocal probe at the origin, (ny, nx) complex, zero
+        frequency first.
+        """
         ...
 
 
 class PlaneWaves(Protocol):
     """Propagates plane waves through the slices of one specimen."""
 
-    def exit_waves(self, indices: npt.NDArray[np.int64], depths: Sequence[int], pixels: npt.NDArray[np.int64]) -> Array:
+    def exit_waves(
+        self, indices: npt.NDArray[np.int64], depths: Sequence[int], pixels: npt.NDArray[np.int64]
+    ) -> Array:
         """Returns the waves behind the specimen's first slices, for plane waves of amplitude 1.
 
         Args:
-            indices: Flat indices (n,) of the plane waves on the reciprocal grid, zero frequency first.
+            indices: Flat indices (n,) of the plane waves on the reciprocal grid, zero frequency
+                first.
             depths: Numbers of slices (m,), increasing, behind which the waves are returned.
-            pixels: Flat indices (p,) on the reciprocal grid, within the band limit, at which they are returned.
+            pixels: Flat indices (p,) on the reciprocal grid, within the band limit, at which they
+                are returned.
 
         Returns:
             Waves (m, n, p) in reciprocal space.
@@ -77,7 +89,8 @@ class PlaneWaves(Protocol):
 
 
 class BatchedProbes(ABC):
-    """Probes whose patterns are computed in independent batches: in threads on the host, in order on a device.
+    """Probes whose patterns are computed in independent batches: in threads on the host, in order
+    on a device.
 
     Attributes:
         batch: Positions per batch.
@@ -90,7 +103,9 @@ class BatchedProbes(ABC):
 
     @abstractmethod
     def patterns(self, positions: npt.NDArray[np.float64]) -> Array:
-        """Returns the patterns (n, ny, nx) of probes at `positions` (n, 2); see `Probes.patterns`."""
+        """Returns the patterns (n, ny, nx) of probes at `positions` (n, 2); see
+        `Probes.patterns`.
+        """
 
     def add_patterns(
         self,
@@ -101,7 +116,8 @@ class BatchedProbes(ABC):
     ) -> None:
         """Adds the patterns that the detector records to `cbed`; see `Probes.add_patterns`.
 
-        Each batch writes to its own rows. The result therefore does not depend on the number of threads.
+        Each batch writes to its own rows. The result therefore does not depend on the number of
+        threads.
         """
 
         def work(rows: slice) -> None:
@@ -125,25 +141,34 @@ def waves_per_batch(wave: Array) -> int:
 
 
 class PatternSink(Protocol):
-    """Takes the patterns of one simulation. `namsa.io.stack_file.StackFile` is one that writes a file."""
+    """Takes the patterns of one simulation. `namsa.io.stack_file.StackFile` is one that writes a
+    file.
+    """
 
     def begin(
         self,
         shape: tuple[int, int, int],  # number of patterns and pixels of each, (n, dy, dx)
         dtype: np.dtype[Any],  # type of the patterns
-        scan_shape: tuple[int, int] | None,  # rows and columns (sy, sx) if the positions are a raster, x fastest
+        scan_shape: tuple[int, int]
+        | None,  # rows and columns (sy, sx) if the positions are a raster, x fastest
         multiple: int,  # a batch holds a multiple of this number of patterns, except the last
         fingerprint: str,  # names everything that the patterns' bits depend on
     ) -> int:
-        """Prepares for patterns, or continues those of a `fingerprint`; returns the most patterns in a batch."""
+        """Prepares for patterns, or continues those of a `fingerprint`; returns the most patterns
+        in a batch.
+        """
         ...
 
-    def pending(self, configuration: int) -> Sequence[slice]:
-        """Returns the batches to which the patterns of a thermal configuration, counted from 0, are not yet added."""
+    def pending(self, configuration: int) -> Iterable[slice]:
+        """Returns the batches to which the patterns of a thermal configuration, counted from 0, are
+        not yet added. Each is read, changed and written before the next is asked for.
+        """
         ...
 
     def read(self, rows: slice) -> npt.NDArray[Any]:
-        """Returns a batch as it is so far, (rows, dy, dx), zero at first. The caller may change it."""
+        """Returns a batch as it is so far, (rows, dy, dx), zero at first. The caller may change
+        it.
+        """
         ...
 
     def write(self, rows: slice, patterns: npt.NDArray[Any], configurations: int) -> None:
@@ -151,7 +176,9 @@ class PatternSink(Protocol):
         ...
 
     def patterns(self) -> npt.NDArray[Any]:
-        """Returns the patterns that lie in memory, (n, dy, dx): none of them, (0, dy, dx), if they lie in a file."""
+        """Returns the patterns that lie in memory, (n, dy, dx): none of them, (0, dy, dx), if they
+        lie in a file.
+        """
         ...
 
 
@@ -167,7 +194,8 @@ class MemorySink:
         fingerprint: str,
     ) -> int:
         """Returns the number of patterns; see `PatternSink.begin`."""
-        self._shape, self._dtype = shape, dtype
+        self._shape = shape
+        self._dtype = dtype
         self._patterns: npt.NDArray[Any] | None = None
         return shape[0]
 
@@ -177,7 +205,9 @@ class MemorySink:
 
     def read(self, rows: slice) -> npt.NDArray[Any]:
         """Returns all patterns."""
-        return np.zeros(self._shape, self._dtype) if self._patterns is None else self._patterns
+        if self._patterns is None:
+            return np.zeros(self._shape, self._dtype)
+        return self._patterns
 
     def write(self, rows: slice, patterns: npt.NDArray[Any], configurations: int) -> None:
         """Keeps all patterns."""

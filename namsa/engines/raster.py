@@ -1,43 +1,50 @@
-"""Patterns of a raster from scattering matrices: sums over plane waves as few, large matrix products.
+"""Patterns of a raster from scattering matrices: sums over plane waves as few, large matrix
+products.
 
-All rows of a raster have the same x and all columns the same y. The sum over a plane wave's ky is a product of matrices
-for each kx, and the sum over kx one product for all rows. The detector's columns are summed while a row of its
-reciprocal pixels is in the cache, its rows at the end.
+All rows of a raster have the same x and all columns the same y. The sum over a plane wave's ky is a
+product of matrices for each kx, and the sum over kx one product for all rows. The detector's
+columns are summed while a row of its reciprocal pixels is in the cache, its rows at the end.
 
-As a function of the position in the periodic cell, a pixel of a pattern is a sum of the waves k_b − k_b′ for pairs of
-plane waves. An even raster with more points along an axis than these have frequencies determines it everywhere. The
-average over a Gaussian source is then exact (`SourceAverage`): each wave is damped, and the sum is evaluated at the
-positions of the scan. It takes the patterns of that raster, however wide the source is.
+As a function of the position in the periodic cell, a pixel of a pattern is a sum of the waves k_b −
+k_b′ for pairs of plane waves. An even raster with more points along an axis than these have
+frequencies determines it everywhere. The average over a Gaussian source is then exact
+(`SourceAverage`): each wave is damped, and the sum is evaluated at the positions of the scan. It
+takes the patterns of that raster, however wide the source is.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from namsa.arrays import Booleans, Floats
+from namsa.base.arrays import Booleans, Floats
 from namsa.engines.prism import ScatteringMatrix
 from namsa.physics.backend import array_module, run_in_batches, to_host
 from namsa.physics.coherence import FWHM
 from namsa.physics.grid import Array, Grid
 
 _SOURCE_POINTS = 16  # coherent probes per position that a source takes, at least, if it is sampled
-_PIXELS = (256, 4096)  # host, device: pixels per product
+_PIXELS_ON_HOST = 256  # per product
+_PIXELS_ON_DEVICE = 4096
 
 
 @dataclass(frozen=True)
 class RasterProbe:
     """A coherent probe at all positions of a raster."""
 
-    lens: Array  # the probe at the origin in reciprocal space, (ny, nx) complex, zero frequency first
+    # the probe at the origin in reciprocal space, (ny, nx) complex, zero frequency first
+    lens: Array
     y: Floats  # positions (ry,) of the rows, Å
     x: Floats  # positions (rx,) of the columns, Å
 
 
 @dataclass(frozen=True)
 class SourceAverage:
-    """The average of patterns over a Gaussian source, from an even raster over the cell to the positions of a scan."""
+    """The average of patterns over a Gaussian source, from an even raster over the cell to the
+    positions of a scan.
+    """
 
     y: Floats  # rows (ry,) of the even raster, Å
     x: Floats  # columns (rx,) of the even raster, Å
@@ -46,92 +53,126 @@ class SourceAverage:
 
 
 def axes(positions: Floats, scan_shape: tuple[int, int] | None) -> tuple[Floats, Floats] | None:
-    """Returns the rows (sy,) and columns (sx,) of a raster of positions (n, 2), (y, x), Å; `None` if they are none."""
+    """Returns the rows (sy,) and columns (sx,) of a raster of positions (n, 2), (y, x), Å; `None`
+    if they are none.
+    """
     if scan_shape is None:
         return None
-    y, x = np.moveaxis(positions.reshape(*scan_shape, 2), -1, 0)
-    return (y[:, 0], x[0]) if np.all(y == y[:, :1]) and np.all(x == x[:1]) else None
+    raster = positions.reshape(*scan_shape, 2)
+    y = raster[..., 0]
+    x = raster[..., 1]
+    if np.all(y == y[:, :1]) and np.all(x == x[:1]):
+        return (y[:, 0], x[0])
+    return None
 
 
 def source_average(
     grid: Grid, beams: Booleans, y: Floats, x: Floats, source_size_angstrom: float
 ) -> SourceAverage | None:
-    """Returns the average over a source, `None` if points of the source take fewer probes than the even raster.
+    """Returns the average over a source, `None` if points of the source take fewer probes than the
+    even raster.
 
     Args:
         beams: Plane waves of the lens, (ny, nx), zero frequency first.
         y: Rows (sy,) of the scan, Å.
         x: Columns (sx,) of the scan, Å.
     """
-    sides = []
-    for axis, (scan, extent) in enumerate(zip((y, x), grid.extent_angstrom, strict=True)):
-        lit = np.flatnonzero(np.fft.fftshift(beams.any(axis=1 - axis)))
-        highest = int(lit[-1] - lit[0])
-        frequencies = np.arange(-highest, highest + 1) / extent
-        damping = np.exp(-2 * (np.pi * source_size_angstrom / FWHM * frequencies) ** 2)
-        raster = np.arange(len(frequencies)) * extent / len(frequencies)
-        waves = np.exp(2j * np.pi * frequencies * (scan[:, None, None] - raster[:, None]))
-        sides.append((raster, (waves @ damping).real / len(frequencies)))
-    (raster_y, along_y), (raster_x, along_x) = sides
+    ly, lx = grid.extent_angstrom
+    raster_y, along_y = _average_along(beams.any(axis=1), y, ly, source_size_angstrom)
+    raster_x, along_x = _average_along(beams.any(axis=0), x, lx, source_size_angstrom)
     if len(raster_y) * len(raster_x) > _SOURCE_POINTS * len(y) * len(x):
         return None
     return SourceAverage(raster_y, raster_x, along_y, along_x)
+
+
+def _average_along(
+    beams: Booleans, scan: Floats, extent: float, source_size_angstrom: float
+) -> tuple[Floats, Floats]:
+    """Returns an even raster along an axis (r,), Å, and the matrix (s, r) from it to the scan.
+
+    Args:
+        beams: At which frequencies along the axis there are plane waves, (n,), zero first.
+        scan: Positions (s,) of the scan, Å.
+        extent: Side of the cell, Å.
+    """
+    lit = np.flatnonzero(np.fft.fftshift(beams))
+    highest = int(lit[-1] - lit[0])
+    frequencies = np.arange(-highest, highest + 1) / extent
+    damping = np.exp(-2 * (np.pi * source_size_angstrom / FWHM * frequencies) ** 2)
+    raster = np.arange(len(frequencies)) * extent / len(frequencies)
+    waves = np.exp(2j * np.pi * frequencies * (scan[:, None, None] - raster[:, None]))
+    return raster, (waves @ damping).real / len(frequencies)
 
 
 def sum_patterns(
     matrix: ScatteringMatrix,  # the scattering matrix; patterns have its precision
     grid: Grid,
     probes: Sequence[RasterProbe],  # the coherent probes, with rasters of one shape
-    binning: tuple[Array, Array],  # the detector's matrices (Wy, Wx) of `namsa.physics.detector.bin_matrices`
-    on_pixels: Callable[[int, int], None] = lambda done, total: None,  # called as `on_pixels(done, total)`
+    # The detector's matrices (Wy, Wx) of `namsa.physics.detector.bin_matrices`.
+    binning: tuple[Array, Array],
+    # Called as `on_pixels(done, total)`.
+    on_pixels: Callable[[int, int], None] = lambda done, total: None,
 ) -> Array:
-    """Returns the patterns of a raster, summed over coherent probes, (dy, rx, ry, dx), on the host or the device.
+    """Returns the patterns of a raster, summed over coherent probes, (dy, rx, ry, dx), on the host
+    or the device.
 
     Threads share the reciprocal pixels on a CPU. They should have a BLAS of one thread each.
     """
-    xp, (ny, nx), dtype = array_module(matrix.waves), grid.shape, matrix.waves.dtype
+    xp = array_module(matrix.waves)
+    ny, nx = grid.shape
+    dtype = matrix.waves.dtype
     row, column = np.divmod(matrix.beams, nx)
     lit = np.any([(to_host(probe.lens) != 0)[row, column] for probe in probes], axis=0)
-    starts = np.flatnonzero(np.diff(column, prepend=-1))
-    stops = [*starts[1:], len(column)]
-    members = [slice(a, b) for a, b in zip(starts, stops, strict=True) if lit[a:b].any()]  # plane waves of a kx
+    starts = np.flatnonzero(np.diff(column, prepend=-1)).tolist()
+    beams_of_column = []  # those plane waves of one kx that any lens lets through
+    for start, stop in itertools.pairwise([*starts, len(column)]):
+        if lit[start:stop].any():
+            beams_of_column.append(slice(start, stop))
     ky, kx = grid.frequencies()
-    columns = kx[0, [column[part.start] for part in members]]
+    columns = kx[0, [column[beams.start] for beams in beams_of_column]]
     amplitudes = []
     for probe in probes:
         of_lens = probe.lens[xp.asarray(row), xp.asarray(column)]
-        by_y = xp.asarray(np.exp(-2j * np.pi * probe.y[:, None] * ky[row, 0]).astype(dtype)) * of_lens
-        by_x = xp.asarray(np.exp(-2j * np.pi * probe.x[:, None] * columns).astype(dtype))
-        amplitudes.append((by_y, by_x))
-    rows_y, columns_x = len(probes[0].y), len(probes[0].x)
+        phases_y = np.exp(-2j * np.pi * probe.y[:, None] * ky[row, 0]).astype(dtype)
+        phases_x = np.exp(-2j * np.pi * probe.x[:, None] * columns).astype(dtype)
+        amplitudes.append((xp.asarray(phases_y) * of_lens, xp.asarray(phases_x)))
+    rows_y = len(probes[0].y)
+    columns_x = len(probes[0].x)
 
     # Pixels are sorted by ky, with the zero frequency in the centre.
     y, x = np.divmod(matrix.pixels, nx)
-    first = [*np.flatnonzero(np.diff(y, prepend=-1)).tolist(), len(y)]
-    half, wide = binning[1], _PIXELS[xp is not np]
+    # Where the pixels of each ky begin, and the last ones end.
+    bounds = [*np.flatnonzero(np.diff(y, prepend=-1)).tolist(), len(y)]
+    rows_of_pixels = len(bounds) - 1
+    bins_y, bins_x = binning
     x = (x + nx // 2) % nx
-    halves = xp.empty((len(first) - 1, columns_x * rows_y, half.shape[1]), matrix.waves.real.dtype)
+    binned_x = xp.empty(
+        (rows_of_pixels, columns_x * rows_y, bins_x.shape[1]), matrix.waves.real.dtype
+    )
 
-    def work(part: slice) -> None:
-        lines_of = list(range(part.start, part.stop))
-        begin, end = first[part.start], first[part.stop]
+    def work(rows: slice) -> None:
+        begin = bounds[rows.start]
+        end = bounds[rows.stop]
         waves = matrix.waves[:, begin:end]
         total: Any = 0
         for by_y, by_x in amplitudes:
-            lines = xp.empty((len(members), rows_y, end - begin), dtype)
-            for line, own in zip(lines, members, strict=True):
-                xp.matmul(by_y[:, own], waves[own], out=line)
-            exits = by_x @ lines.reshape(len(members), -1)
+            sums_over_ky = xp.empty((len(beams_of_column), rows_y, end - begin), dtype)
+            for sum_over_ky, beams in zip(sums_over_ky, beams_of_column, strict=True):
+                xp.matmul(by_y[:, beams], waves[beams], out=sum_over_ky)
+            exits = by_x @ sums_over_ky.reshape(len(beams_of_column), -1)
             total = total + (exits.real**2 + exits.imag**2)
         total = total.reshape(columns_x * rows_y, end - begin)
-        for line in lines_of:
-            own = slice(first[line], first[line + 1])
-            halves[line] = total[:, own.start - begin : own.stop - begin] @ half[xp.asarray(x[own])]
+        for row in range(rows.start, rows.stop):
+            start = bounds[row]
+            stop = bounds[row + 1]
+            bins = bins_x[xp.asarray(x[start:stop])]
+            binned_x[row] = total[:, start - begin : stop - begin] @ bins
 
-    rows_per_product = max(1, wide * (len(first) - 1) // max(1, len(y)))
-    run_in_batches(work, len(first) - 1, rows_per_product, xp is np, on_pixels)
-    of_rows = binning[0][:, xp.asarray((y[first[:-1]] + ny // 2) % ny)]
-    binned = of_rows @ halves.reshape(len(first) - 1, -1)
+    pixels_per_product = _PIXELS_ON_HOST if xp is np else _PIXELS_ON_DEVICE
+    rows_per_product = max(1, pixels_per_product * rows_of_pixels // max(1, len(y)))
+    run_in_batches(work, rows_of_pixels, rows_per_product, xp is np, on_pixels)
+    of_rows = bins_y[:, xp.asarray((y[bounds[:-1]] + ny // 2) % ny)]
+    binned = of_rows @ binned_x.reshape(rows_of_pixels, -1)
     return binned.reshape(len(of_rows), columns_x, rows_y, -1)
 
 
@@ -141,10 +182,13 @@ def at_scan(patterns: Array, average: SourceAverage | None) -> Array:
     Args:
         average: The average over the source. `None` if the raster is the scan.
     """
-    xp, (dy, rx, ry, dx) = array_module(patterns), patterns.shape
+    xp = array_module(patterns)
+    dy, rx, ry, dx = patterns.shape
     if average:
-        along_y, along_x = (xp.asarray(side.astype(patterns.dtype)) for side in (average.along_y, average.along_x))
+        along_y = xp.asarray(average.along_y.astype(patterns.dtype))
+        along_x = xp.asarray(average.along_x.astype(patterns.dtype))
         patterns = (along_x @ patterns.reshape(dy, rx, ry * dx)).reshape(dy, -1, ry, dx)
-        patterns = xp.maximum(along_y @ patterns, 0)  # rounding can make an intensity of zero slightly negative
+        # Rounding can make an intensity of zero slightly negative.
+        patterns = xp.maximum(along_y @ patterns, 0)
     scan = patterns.transpose(2, 1, 0, 3)
     return xp.ascontiguousarray(scan).reshape(-1, dy, dx)

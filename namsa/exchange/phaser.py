@@ -1,7 +1,8 @@
 """phaser 0.3 (phaserEM): patterns.h5, first.h5 with probe and object, and phaser.yaml.
 
-phaser centres a raster scan of n rows on row n / 2. The middle of a cutout of n pixels lies at (n - 1) / 2 for it, and
-the probe's centre at n // 2: with an even n, the object lies half a pixel further than the positions say.
+phaser centres a raster scan of n rows on row n / 2. The middle of a cutout of n pixels lies at (n -
+1) / 2 for it, and the probe's centre at n // 2: with an even n, the object lies half a pixel
+further than the positions say.
 """
 
 from pathlib import Path
@@ -12,10 +13,13 @@ import numpy as np
 
 from namsa.exchange.first_object import PhaseImage
 from namsa.exchange.task import PtychographyTask, write_yaml
+from namsa.io.unfailing_file import create_hdf5
 
 PADDING = 5  # pixels of the object around what the probes cover
 GROUP = 32  # patterns at once
-COMMAND, FILES = "phaser run phaser.yaml", ("first.h5", "phaser.yaml")
+COMMAND = "phaser run phaser.yaml"
+FILES = ("first.h5", "phaser.yaml")
+KEY_FILE = "phaser.yaml"
 
 
 def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> None:
@@ -24,7 +28,7 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> Non
     Args:
         phase: The first object. `None` leaves phaser's own.
     """
-    with h5py.File(folder / "first.h5", "w") as file:
+    with create_hdf5(folder / "first.h5") as (file, _):
         text = h5py.string_dtype("utf-8")
         file.create_dataset("type", (), text, "phaser_state")
         file.create_dataset("version", (), text, "0.2")
@@ -32,18 +36,26 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> Non
         _write_probe(file.create_group("probe"), task)
         if phase is not None:
             _write_object(file.create_group("object"), task, phase)
-    write_yaml(folder / "phaser.yaml", "phaser 0.3: run `phaser run phaser.yaml` in this folder", _plan(task))
+    write_yaml(
+        folder / "phaser.yaml",
+        "phaser 0.3: run `phaser run phaser.yaml` in this folder",
+        _plan(task),
+    )
 
 
 def _extent(task: PtychographyTask) -> float:
-    """Returns the sides of the probe's window in the digits of phaser, which compares them with its own."""
+    """Returns the sides of the probe's window in the digits of phaser, which compares them with its
+    own.
+    """
     return task.wavelength / (task.pixel_mrad * 1e-3)
 
 
 def _write_probe(group: h5py.Group, task: PtychographyTask) -> None:
     """Writes the probe."""
     extent = np.full(2, _extent(task))
-    group["type"], group["data"], group["extent"] = "pixelated", task.probe()[None], extent
+    group["type"] = "pixelated"
+    group["data"] = task.probe()[None]
+    group["extent"] = extent
     group["sampling"] = extent / task.pattern_shape
 
 
@@ -62,7 +74,8 @@ def _write_object(group: h5py.Group, task: PtychographyTask, phase: PhaseImage) 
     values = phase.at(task.to_scan(pixels * pixel + corner - half + middle)) / task.slices
     group["type"] = "pixelated"
     group["data"] = np.repeat(np.exp(1j * values)[None], task.slices, axis=0).astype(np.complex64)
-    group["sampling"], group["corner"] = pixel, corner
+    group["sampling"] = pixel
+    group["corner"] = corner
     group["extent"] = pixel * (height, width)
     thicknesses = [task.slice_thickness_angstrom] * task.slices if task.slices > 1 else []
     group["thicknesses"] = np.asarray(thicknesses, np.float32)
@@ -71,7 +84,10 @@ def _write_object(group: h5py.Group, task: PtychographyTask, phase: PhaseImage) 
 
 def _plan(task: PtychographyTask) -> dict[str, Any]:
     """Returns phaser's plan."""
-    slices = {"n": task.slices, "slice_thickness": task.slice_thickness_angstrom} if task.slices > 1 else None
+    if task.slices > 1:
+        slices = {"n": task.slices, "slice_thickness": task.slice_thickness_angstrom}
+    else:
+        slices = None
     return {
         "file_type": "phaser_plan",
         "version": "1.0",

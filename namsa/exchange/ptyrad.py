@@ -1,21 +1,24 @@
 """PtyRAD 1.0: patterns.h5, first.h5 with probe, positions and object, and ptyrad.yaml.
 
-PtyRAD takes square patterns. A probe at position p covers pixels p to p + n of the object, its centre at p + n // 2.
+PtyRAD takes square patterns. A probe at position p covers pixels p to p + n of the object, its
+centre at p + n // 2.
 """
 
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
-from namsa.errors import InputError
+from namsa.base.errors import InputError
 from namsa.exchange.first_object import PhaseImage
 from namsa.exchange.task import PtychographyTask, write_yaml
+from namsa.io.unfailing_file import create_hdf5
 
 MARGIN = 0.1  # of the object's side, around what the probes cover, as PtyRAD has it
 BATCH = 32
-COMMAND, FILES = "ptyrad run ptyrad.yaml", ("first.h5", "ptyrad.yaml")
+COMMAND = "ptyrad run ptyrad.yaml"
+FILES = ("first.h5", "ptyrad.yaml")
+KEY_FILE = "ptyrad.yaml"
 
 
 def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> None:
@@ -29,29 +32,42 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> Non
     """
     n, columns = task.pattern_shape
     if n != columns:
-        raise InputError(f"PtyRAD takes square patterns, and these have {n} × {columns} pixels: crop them")
+        raise InputError(
+            f"PtyRAD takes square patterns, and these have {n} × {columns} pixels: crop them"
+        )
     pixel = task.object_pixel_angstrom[0]
     positions = task.positions() / pixel
     span = np.ceil(positions.max(0) - positions.min(0) + n)
     margin = np.ceil(MARGIN * span)
     corner = positions.min(0) - margin  # of the object, in pixels from the first position's window
-    with h5py.File(folder / "first.h5", "w") as file:
+    with create_hdf5(folder / "first.h5") as (file, _):
         start = np.round(positions - corner)
         file["model_attributes/crop_pos"] = start.astype(np.int16)
-        file["optimizable_tensors/probe_pos_shifts"] = (positions - corner - start).astype(np.float32)
+        file["optimizable_tensors/probe_pos_shifts"] = (positions - corner - start).astype(
+            np.float32
+        )
         file["optimizable_tensors/probe"] = task.probe()[None]
         if phase is not None:
             height, width = (span + 2 * margin).astype(int)
-            pixels = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), axis=-1)
+            pixels = np.stack(
+                np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), axis=-1
+            )
             at = task.to_scan((pixels + corner - n // 2) * pixel)
-            slices = np.repeat(phase.at(at)[None, None] / task.slices, task.slices, axis=1).astype(np.float32)
-            file["optimizable_tensors/objp"], file["optimizable_tensors/obja"] = slices, np.ones_like(slices)
-    write_yaml(folder / "ptyrad.yaml", "PtyRAD 1.0: run `ptyrad run ptyrad.yaml` in this folder", _params(task, phase))
+            slices = np.repeat(phase.at(at)[None, None] / task.slices, task.slices, axis=1)
+            slices = slices.astype(np.float32)
+            file["optimizable_tensors/objp"] = slices
+            file["optimizable_tensors/obja"] = np.ones_like(slices)
+    write_yaml(
+        folder / "ptyrad.yaml",
+        "PtyRAD 1.0: run `ptyrad run ptyrad.yaml` in this folder",
+        _params(task, phase),
+    )
 
 
 def _params(task: PtychographyTask, phase: PhaseImage | None) -> dict[str, Any]:
     """Returns PtyRAD's parameters; those that are left out have its defaults."""
-    (rows, columns, *_), n = task.scan.shape, task.pattern_shape[0]
+    rows, columns = task.scan.shape[:2]
+    n = task.pattern_shape[0]
     first: dict[str, Any] = {"probe_source": "PtyRAD", "probe_params": "first.h5"}
     first |= {"pos_source": "PtyRAD", "pos_params": "first.h5", "pos_scan_rand_std": None}
     if phase is not None:

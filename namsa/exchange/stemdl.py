@@ -1,11 +1,14 @@
-"""Reads the files that the programs of the paper's authors train from (github.com/nlaanait/namsa and stemdl).
+"""Reads the files that the programs of the paper's authors train from (github.com/nlaanait/namsa
+and stemdl).
 
 Three layouts are read:
 
-- LMDB, a folder `batch_<mode>_<rank>.db`. Sample i is two records, `cbed_<i>` (n, dy, dx) and `2d_potential_<i>`
-  (1, y, x), older `potential_<i>`, bytes in C order. Six header records state types, shapes and the beginnings of keys.
+- LMDB, a folder `batch_<mode>_<rank>.db`. Sample i is two records, `cbed_<i>` (n, dy, dx) and
+  `2d_potential_<i>` (1, y, x), older `potential_<i>`, bytes in C order. Six header records state
+  types, shapes and the beginnings of keys.
 - HDF5, `batch_<mode>_<rank>.h5`, groups `<material>/sample_<n>` of `CBED` and `potential`.
-- STEMDL classification (doi:10.13139/OLCF/1510313), HDF5, groups of `cbed_stack` (3, dy, dx) with `space_group`.
+- STEMDL classification (doi:10.13139/OLCF/1510313), HDF5, groups of `cbed_stack` (3, dy, dx) with
+  `space_group`.
 
 Arrays are returned as they are stored. None of the files says their units.
 """
@@ -23,18 +26,41 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import open_regular, system_errors
+from namsa.base.text import plural, shorten
 from namsa.dataset import lmdb_structure
-from namsa.errors import InputError, WorkError
-from namsa.files import open_regular, system_errors
-from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, Value, open_hdf5
-from namsa.text import plural, shorten
+from namsa.io.confined_library import Value
+from namsa.io.hdf5_items import Hdf5Dataset, Hdf5Group
+from namsa.io.safe_hdf5 import open_hdf5
 
 DATA_FILE = "data.mdb"  # LMDB's name of the file in its folder
 HEADER = ("input_dtype", "input_shape", "output_shape", "output_dtype", "output_name", "input_name")
 DTYPES = ("float16", "float32", "float64")
 HEADER_BYTES = 64  # of a header record, at most
-ATTRIBUTES = ("space_group", "material", "formula", "energy", "semi_angles", "d_hkl", "abc", "angles", "aberrations")
-PATTERNS, POTENTIAL, STACK = "CBED", "potential", "cbed_stack"
+ATTRIBUTES = (
+    "space_group",
+    "material",
+    "formula",
+    "energy",
+    "semi_angles",
+    "d_hkl",
+    "abc",
+    "angles",
+    "aberrations",
+    # as the authors' public program writes them (nlaanait/namsa, summit_scripts)
+    "energy_keV",
+    "semi_angles_rad",
+    "d_hkls_angstrom",
+    "abc_angstrom",
+    "angles_degree",
+    "z_dirs",
+    "y_dirs",
+    "slab_t",
+)
+PATTERNS = "CBED"
+POTENTIAL = "potential"
+STACK = "cbed_stack"
 AXES = {PATTERNS: (3, 4), POTENTIAL: (2, 3), STACK: (3,)}
 
 
@@ -43,10 +69,14 @@ class StemdlSample:
     """One sample, as it is stored."""
 
     name: str  # its number in LMDB, the path of its group in HDF5
-    patterns: npt.NDArray[Any]  # patterns (n, dy, dx), or (sy, sx, dy, dx) where an HDF5 file has them so
+    patterns: npt.NDArray[
+        Any
+    ]  # patterns (n, dy, dx), or (sy, sx, dy, dx) where an HDF5 file has them so
     # Projected potential (1, y, x), or as an HDF5 file has it; `None` in STEMDL's files.
     potential: npt.NDArray[Any] | None
-    attributes: dict[str, Value]  # those of `ATTRIBUTES` that the group and its material have; empty for LMDB
+    attributes: dict[
+        str, Value
+    ]  # those of `ATTRIBUTES` that the group and its material have; empty for LMDB
 
 
 @dataclass(frozen=True)
@@ -60,23 +90,43 @@ class StemdlFile:
     read: Callable[[str], StemdlSample]  # returns a sample by its name
 
 
+def is_hdf5(path: Path) -> bool:
+    """Returns whether a file is of one of the layouts in HDF5."""
+    if path.suffix.lower() not in (".h5", ".hdf5") or not os.path.isfile(path):
+        return False
+    try:
+        with open_hdf5(path) as file:
+            return bool(_groups(Hdf5Group(file, "/")))
+    except InputError:
+        return False
+
+
 @contextmanager
 def open_stemdl(path: Path | str) -> Iterator[StemdlFile]:
-    """Opens a file of any of the three layouts, read sample by sample. Raises InputError if it is damaged."""
+    """Opens a file of any of the three layouts, read sample by sample. Raises InputError if it is
+    damaged.
+    """
     path = Path(path)
     data = path / DATA_FILE
     if os.path.isfile(data):
         with open_regular(data) as file:
             yield _lmdb(data, file)
     elif os.path.isdir(path):
-        raise InputError(f"{path} is a folder without {DATA_FILE}: name batch_<mode>_<rank>.db or an HDF5 file")
+        raise InputError(
+            f"{path} is a folder without {DATA_FILE}: name batch_<mode>_<rank>.db or an HDF5 file"
+        )
     else:
         with open_hdf5(path) as hdf5:
             groups = _groups(Hdf5Group(hdf5, "/"))
             if not groups:
-                raise InputError(f"{path} holds neither {PATTERNS} with {POTENTIAL} nor {STACK} in its groups")
+                raise InputError(
+                    f"{path} holds neither {PATTERNS} with {POTENTIAL} nor {STACK} in its groups"
+                )
             yield StemdlFile(
-                tuple(groups), (), lambda name: _attributes(groups[name]), lambda name: _read_group(groups[name], name)
+                tuple(groups),
+                (),
+                lambda name: _attributes(groups[name]),
+                lambda name: _read_group(groups[name], name),
             )
 
 
@@ -95,7 +145,9 @@ class _Records:
 
 
 def _lmdb(path: Path, file: BinaryIO) -> StemdlFile:
-    """Returns the samples of an LMDB file. LMDB itself, which trusts a file's pages, does not open it."""
+    """Returns the samples of an LMDB file. LMDB itself, which trusts a file's pages, does not open
+    it.
+    """
     try:
         found = lmdb_structure.locations(path)
     except lmdb_structure.StructureError as error:
@@ -105,23 +157,32 @@ def _lmdb(path: Path, file: BinaryIO) -> StemdlFile:
     header = {name: _header(path, file, found, name) for name in HEADER}
     inputs = _records(path, header, "input", (3,))
     outputs = _records(path, header, "output", (2, 3))
-    with_input, with_output = inputs.numbers(found), outputs.numbers(found)
+    with_input = inputs.numbers(found)
+    with_output = outputs.numbers(found)
     both = sorted(with_input & with_output)
     if not both:
-        raise InputError(f"{path} holds no sample: no number has both {inputs.prefix!r} and {outputs.prefix!r}")
+        raise InputError(
+            f"{path} holds no sample: no number has both {inputs.prefix!r} and {outputs.prefix!r}"
+        )
     for records in (inputs, outputs):
         expected = math.prod(records.shape) * records.dtype.itemsize
         for number in both:
             size = found[f"{records.prefix}{number}"][1]
             if size != expected:
                 stated = f"{records.shape} of {records.dtype} takes {expected}"
-                raise InputError(f"{path}: {records.prefix}{number} has {size} bytes, and the header's {stated}")
+                raise InputError(
+                    f"{path}: {records.prefix}{number} has {size} bytes, and the header's {stated}"
+                )
     half = len(with_input ^ with_output)
-    notes = (f"left out: {plural(half, 'sample')} with patterns or a potential alone",) if half else ()
+    notes: tuple[str, ...] = ()
+    if half:
+        notes = (f"left out: {plural(half, 'sample')} with patterns or a potential alone",)
 
     def read(name: str) -> StemdlSample:
         arrays = [
-            np.frombuffer(_bytes(path, file, found[f"{each.prefix}{name}"]), each.dtype).reshape(each.shape)
+            np.frombuffer(_bytes(path, file, found[f"{each.prefix}{name}"]), each.dtype).reshape(
+                each.shape
+            )
             for each in (inputs, outputs)
         ]
         return StemdlSample(name, arrays[0], arrays[1], {})
@@ -133,22 +194,31 @@ def _records(path: Path, header: dict[str, bytes], kind: str, axes: tuple[int, .
     """Returns what the header says of "input" or "output"."""
     name, dtype = (header[f"{kind}_{what}"].decode(errors="replace") for what in ("name", "dtype"))
     if dtype not in DTYPES:
-        raise InputError(f"{path}: {kind}_dtype is {shorten(repr(dtype))}, and {', '.join(DTYPES)} are read")
+        raise InputError(
+            f"{path}: {kind}_dtype is {shorten(repr(dtype))}, and {', '.join(DTYPES)} are read"
+        )
     if not name or not name.isprintable():
         raise InputError(f"{path}: {kind}_name is {shorten(repr(name))}, which begins no key")
     stored = header[f"{kind}_shape"]
     shape = tuple(np.frombuffer(stored, "<i8").tolist()) if len(stored) % 8 == 0 else ()
     if len(shape) not in axes or min(shape) < 1:
-        raise InputError(f"{path}: {kind}_shape is {list(shape) or stored[:16]!r}, not {axes[-1]} sides of 1 or more")
+        raise InputError(
+            f"{path}: {kind}_shape is {list(shape) or stored[:16]!r}, not {axes[-1]} sides of 1 or "
+            "more"
+        )
     return _Records(name, np.dtype(dtype).newbyteorder("<"), shape)
 
 
 def _header(path: Path, file: BinaryIO, found: dict[str, tuple[int, int]], name: str) -> bytes:
     """Returns a record of the header."""
     if name not in found:
-        raise InputError(f"{path} has no header record {name}: it is not of the layout of batch_<mode>_<rank>.db")
+        raise InputError(
+            f"{path} has no header record {name}: it is not of the layout of batch_<mode>_<rank>.db"
+        )
     if found[name][1] > HEADER_BYTES:
-        raise InputError(f"{path}: {name} has {found[name][1]} bytes, and a header record at most {HEADER_BYTES}")
+        raise InputError(
+            f"{path}: {name} has {found[name][1]} bytes, and a header record at most {HEADER_BYTES}"
+        )
     return _bytes(path, file, found[name])
 
 
@@ -159,7 +229,9 @@ def _bytes(path: Path, file: BinaryIO, where: tuple[int, int]) -> bytes:
         file.seek(start)
         data = file.read(size)
     if len(data) != size:
-        raise InputError(f"{path} is cut short: {size} bytes at {start} were expected, and {len(data)} are there")
+        raise InputError(
+            f"{path} is cut short: {size} bytes at {start} were expected, and {len(data)} are there"
+        )
     return data
 
 
@@ -192,13 +264,25 @@ def _read_group(groups: list[Hdf5Group], name: str) -> StemdlSample:
 
 def _attributes(groups: list[Hdf5Group]) -> dict[str, Value]:
     """Returns the attributes of a sample, of which one of the inner group precedes."""
-    return {key: value for group in groups for key in ATTRIBUTES if (value := group.attribute(key)) is not None}
+    attributes: dict[str, Value] = {}
+    for group in groups:
+        attributes |= group.attributes(ATTRIBUTES)
+    return attributes
 
 
 def _read_array(group: Hdf5Group, name: str, what: str) -> npt.NDArray[Any]:
     data = group.get(what)
-    if not isinstance(data, Hdf5Dataset) or not data.is_numeric or len(data.shape) not in AXES[what]:
-        found = f"of shape {data.shape} and type {data.dtype}" if isinstance(data, Hdf5Dataset) else "no dataset"
+    if (
+        not isinstance(data, Hdf5Dataset)
+        or not data.is_numeric
+        or len(data.shape) not in AXES[what]
+    ):
+        if isinstance(data, Hdf5Dataset):
+            found = f"of shape {data.shape} and type {data.dtype}"
+        else:
+            found = "no dataset"
         axes = " or ".join(map(str, AXES[what]))
-        raise InputError(f"{group.file.path}: {shorten(name)}: {what} is {found}, not numbers along {axes} axes")
+        raise InputError(
+            f"{group.file.path}: {shorten(name)}: {what} is {found}, not numbers along {axes} axes"
+        )
     return data[:]

@@ -1,9 +1,11 @@
-"""A ptychographic reconstruction in the words that all programs share, in the frame of the detector.
+"""A ptychographic reconstruction in the words that all programs share, in the frame of the
+detector.
 
-The frame of the detector is that of the patterns after `flip` has exchanged their axes. Scan and specimen are turned
-into it: p = R(−θ) r, where θ is `rotation_deg` and r the position in the scan's frame from the first one (see
-`namsa.io.calibration`). Probes and objects are waves exp(+iφ): a lens multiplies by A exp(−iχ), a slice by exp(+iσV),
-and the distance Δz by exp(−iπλΔz k²), as everywhere in namsa.
+The frame of the detector is that of the patterns after `flip` has exchanged their axes. Scan and
+specimen are turned into it: p = R(−θ) r, where θ is `rotation_deg` and r the position in the scan's
+frame from the first one (see `namsa.io.calibration`). Probes and objects are waves exp(+iφ): a lens
+multiplies by A exp(−iχ), a slice by exp(+iσV), and the distance Δz by exp(−iπλΔz k²), as everywhere
+in namsa.
 """
 
 import warnings
@@ -15,21 +17,24 @@ import numpy as np
 import numpy.typing as npt
 import yaml
 
-from namsa.arrays import Floats
-from namsa.errors import InputError, SimulationWarning
+from namsa.base.arrays import Floats
+from namsa.base.errors import InputError, SimulationWarning
+from namsa.base.pixels import detector_grid
 from namsa.io.calibration import FourDData
 from namsa.physics import optics
-from namsa.pixels import detector_grid
 
 SQUARE = 1e-3  # relative difference of two steps or pixels that count as equal
-SIMULATED_ELECTRONS = 1e5  # per pattern, where patterns are fractions of the beam and nobody says how many
+# per pattern, where patterns are fractions of the beam and nobody says how many
+SIMULATED_ELECTRONS = 1e5
 
 
 def warn_beyond_limit(scan: FourDData) -> None:
     """Warns if a program would take pixels beyond the band limit of a simulation for dark ones."""
     centre = scan.centre_pixels or tuple((n - 1) / 2 for n in scan.shape[2:])
     if empty := detector_grid(scan.pixel_mrad, centre, scan.limit_mrad).emptiness(scan.shape[2:]):
-        remedy = "mask or crop them in the other program, or simulate with a detector, which ends before"
+        remedy = (
+            "mask or crop them in the other program, or simulate with a detector, which ends before"
+        )
         warnings.warn(f"{empty}: {remedy}", SimulationWarning, stacklevel=3)
 
 
@@ -39,17 +44,24 @@ class PtychographyTask:
 
     scan: FourDData  # the patterns with their calibration
     name: str  # name of the task, of its folder
-    aberrations: dict[str, float]  # Krivanek coefficients at the entrance face, Å and rad; C10 = −defocus
+    aberrations: dict[
+        str, float
+    ]  # Krivanek coefficients at the entrance face, Å and rad; C10 = −defocus
     thickness_angstrom: float | None  # thickness of the specimen, Å; `None` if it is not known
     slices: int  # slices of the object
     iterations: int  # iterations that the parameter file asks for
-    electrons: float  # electrons per pattern if patterns are fractions of the beam; 1 if they are counts
+    # electrons per pattern if patterns are fractions of the beam; 1 if they are counts
+    electrons: float
 
     def __post_init__(self) -> None:
-        """Raises InputError if pixels are not square, or slices have no thickness, which every program needs."""
+        """Raises InputError if pixels are not square, or slices have no thickness, which every
+        program needs.
+        """
         y, x = self.scan.pixel_mrad
         if abs(y - x) > SQUARE * y:
-            raise InputError(f"the detector's pixels are {y:g} × {x:g} mrad, and these programs take square ones")
+            raise InputError(
+                f"the detector's pixels are {y:g} × {x:g} mrad, and these programs take square ones"
+            )
         if self.slices > 1 and not self.thickness_angstrom:
             raise InputError(f"{self.slices} slices need a thickness: give --thickness-angstrom")
 
@@ -67,11 +79,15 @@ class PtychographyTask:
     def object_pixel_angstrom(self) -> tuple[float, float]:
         """The object's pixel (y, x): the wavelength over the angle that the detector spans, Å."""
         dy, dx = self.scan.shape[2:]
-        return self.wavelength / (dy * self.pixel_mrad * 1e-3), self.wavelength / (dx * self.pixel_mrad * 1e-3)
+        return self.wavelength / (dy * self.pixel_mrad * 1e-3), self.wavelength / (
+            dx * self.pixel_mrad * 1e-3
+        )
 
     @property
     def centre_pixels(self) -> tuple[float, float]:
-        """The optic axis after the exchange of axes, in pixels from the centre of the first; by default the middle."""
+        """The optic axis after the exchange of axes, in pixels from the centre of the first; by
+        default the middle.
+        """
         y, x = self.scan.centre_pixels or tuple((n - 1) / 2 for n in self.scan.shape[2:])
         return (x, y) if self.scan.flip else (y, x)
 
@@ -83,26 +99,36 @@ class PtychographyTask:
 
     @property
     def slice_thickness_angstrom(self) -> float:
-        """Thickness of a slice, Å; 1 if it is not known, of a single slice, where it has no effect."""
+        """Thickness of a slice, Å; 1 if it is not known, of a single slice, where it has no
+        effect.
+        """
         return (self.thickness_angstrom or 1.0) / self.slices
 
     @property
     def effective_aberrations(self) -> dict[str, float]:
-        """The aberrations in the plane of the first slice: a single one lies in the middle of the specimen."""
+        """The aberrations in the plane of the first slice: a single one lies in the middle of the
+        specimen.
+        """
         inside = (self.thickness_angstrom or 0.0) / 2 if self.slices == 1 else 0.0
         return self.aberrations | {"C10": self.aberrations.get("C10", 0.0) + inside}
 
     def to_detector(self, scan_yx: Floats) -> Floats:
         """Returns positions (..., 2) of the scan's frame in the detector's, as (y, x), Å."""
         angle = np.deg2rad(self.scan.rotation_deg)
-        y, x = scan_yx[..., 0], scan_yx[..., 1]
-        return np.stack([y * np.cos(angle) + x * np.sin(angle), x * np.cos(angle) - y * np.sin(angle)], axis=-1)
+        y = scan_yx[..., 0]
+        x = scan_yx[..., 1]
+        return np.stack(
+            [y * np.cos(angle) + x * np.sin(angle), x * np.cos(angle) - y * np.sin(angle)], axis=-1
+        )
 
     def to_scan(self, detector_yx: Floats) -> Floats:
         """Returns positions (..., 2) of the detector's frame in the scan's, as (y, x), Å."""
         angle = np.deg2rad(self.scan.rotation_deg)
-        y, x = detector_yx[..., 0], detector_yx[..., 1]
-        return np.stack([y * np.cos(angle) - x * np.sin(angle), x * np.cos(angle) + y * np.sin(angle)], axis=-1)
+        y = detector_yx[..., 0]
+        x = detector_yx[..., 1]
+        return np.stack(
+            [y * np.cos(angle) - x * np.sin(angle), x * np.cos(angle) + y * np.sin(angle)], axis=-1
+        )
 
     def positions(self) -> Floats:
         """Returns the positions (n, 2) in the detector's frame, Å from the first; x is fastest."""
@@ -113,8 +139,8 @@ class PtychographyTask:
     def probe(self) -> npt.NDArray[np.complex64]:
         """Returns the probe in real space, its centre at pixel n // 2, Σ|ψ|² = 1.
 
-        Programs take the optic axis to be at pixel n // 2 of a pattern. Where it lies elsewhere, the probe has the tilt
-        that puts it there, and no pattern is shifted.
+        Programs take the optic axis to be at pixel n // 2 of a pattern. Where it lies elsewhere,
+        the probe has the tilt that puts it there, and no pattern is shifted.
         """
         angles = [
             (np.arange(n) - centre) * self.pixel_mrad * 1e-3
@@ -123,19 +149,28 @@ class PtychographyTask:
         y, x = np.meshgrid(*angles, indexing="ij")
         alpha = np.hypot(y, x)
         inside = np.clip((self.scan.semiangle_mrad - 1e3 * alpha) / self.pixel_mrad + 0.5, 0, 1)
-        phase = optics.aberration_phase(alpha, np.arctan2(y, x), self.wavelength, self.detector_aberrations)
+        phase = optics.aberration_phase(
+            alpha, np.arctan2(y, x), self.wavelength, self.detector_aberrations
+        )
         wave = np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(inside * np.exp(-1j * phase))))
         return (wave / np.linalg.norm(wave)).astype(np.complex64)
 
     @property
     def detector_aberrations(self) -> dict[str, float]:
-        """The effective aberrations with azimuths from the detector's x, which are known from the scan's."""
+        """The effective aberrations with azimuths from the detector's x, which are known from the
+        scan's.
+        """
         angle = np.deg2rad(self.scan.rotation_deg)
         turned: dict[str, Any] = dict(self.effective_aberrations)
-        return {name: value + angle if name.startswith("phi") else value for name, value in turned.items()}
+        return {
+            name: value + angle if name.startswith("phi") else value
+            for name, value in turned.items()
+        }
 
 
 def write_yaml(path: Path, comment: str, values: dict[str, Any]) -> None:
     """Writes values in their order under a comment."""
-    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    text = yaml.safe_dump(
+        values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
+    )
     path.write_text(f"# {comment}\n{text}", encoding="utf-8")

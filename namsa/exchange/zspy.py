@@ -1,4 +1,5 @@
-"""A scan as .zspy, HyperSpy's Zarr store: version 2 of Zarr, which more programs read, chunks as in `compression`.
+"""A scan as .zspy, HyperSpy's Zarr store: version 2 of Zarr, which more programs read, chunks as in
+`compression`.
 
 HyperSpy counts the first axes of an array as navigation, the last two as signal.
 """
@@ -7,22 +8,23 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from namsa.errors import InputError
+from namsa.base.errors import InputError
+from namsa.base.folders import new_folder
+from namsa.base.pixels import UNITS
+from namsa.exchange.patterns import copy_patterns
 from namsa.exchange.task import warn_beyond_limit
-from namsa.files import new_folder
 from namsa.io.calibration import FourDData
 from namsa.io.compression import chunk_shape
-from namsa.pixels import UNITS
 
 FORMAT_VERSION = "3.1"  # of HyperSpy's hierarchical files
-READ_BYTES = 2**26  # of patterns at once
 
 
 def write_zspy(scan: FourDData, path: Path) -> None:
     """Writes a scan; the store appears only when it is complete, and no file or folder is replaced.
 
     Raises:
-        InputError: If the name has another ending or is taken by more than an empty folder, or zarr is missing.
+        InputError: If the name has another ending or is taken by more than an empty folder, or zarr
+            is missing.
         WorkError: If the store cannot be written.
 
     Warns:
@@ -48,7 +50,8 @@ def _write(scan: FourDData, folder: Path, title: str) -> None:
     chunks = chunk_shape(scan.shape, dtype.itemsize)
     data = signal.create_array("data", shape=scan.shape, dtype=dtype, chunks=chunks)
     y, x = scan.centre_pixels or tuple((n - 1) / 2 for n in scan.shape[2:])
-    (row, column), (first_row, first_column) = scan.scan_step_angstrom, scan.scan_origin_angstrom
+    row, column = scan.scan_step_angstrom
+    first_row, first_column = scan.scan_origin_angstrom
     axes = [
         ("y", "Å", row, first_row, True),
         ("x", "Å", column, first_column, True),
@@ -62,7 +65,12 @@ def _write(scan: FourDData, folder: Path, title: str) -> None:
             "units": units,
             "size": scan.shape[number],
         }
-        described |= {"scale": float(scale), "offset": float(offset), "navigate": navigate, "is_binned": False}
+        described |= {
+            "scale": float(scale),
+            "offset": float(offset),
+            "navigate": navigate,
+            "is_binned": False,
+        }
         signal.create_group(f"axis-{number}").attrs.update(described)
     signal.create_group("original_metadata")
     signal.create_group("learning_results")
@@ -72,7 +80,4 @@ def _write(scan: FourDData, folder: Path, title: str) -> None:
     metadata.create_group("Signal").attrs.update({"signal_type": "", "quantity": quantity})
     beam = {"beam_energy": scan.energy_ev / 1e3, "convergence_angle": scan.semiangle_mrad}
     metadata.create_group("Acquisition_instrument").create_group("TEM").attrs.update(beam)
-    rows = max(1, READ_BYTES // (scan.shape[1] * scan.shape[2] * scan.shape[3] * dtype.itemsize))
-    for start in range(0, scan.shape[0], rows):
-        part = slice(start, min(start + rows, scan.shape[0]))
-        data[part] = scan.read(part, slice(0, scan.shape[1]))
+    copy_patterns(scan, data)

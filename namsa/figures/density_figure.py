@@ -5,14 +5,24 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from namsa.figures.panels import ERROR, REAL_SPACE, VIRTUAL, image_panel, large_and_small, pattern_panel, styled
-from namsa.pixels import PixelGrid
+from namsa.base.pixels import PixelGrid
+from namsa.figures.panels import (
+    ERROR,
+    REAL_SPACE,
+    VIRTUAL,
+    image_panel,
+    large_and_small,
+    pattern_panel,
+    styled,
+)
 
 WARNING = "#9e2a2b"
-# Colour map of each map that `python -m train reconstruct` writes, and whether it is drawn between its pixels.
+# Colour map of each map that `namsa-train reconstruct` writes, and whether it is drawn between
+# its pixels.
 MAPS = {
     "density": (REAL_SPACE, True),
     "uncertainty": (ERROR, True),
@@ -57,30 +67,67 @@ def density_figure(
     hatched: tuple[npt.NDArray[np.bool_], PixelGrid] | None = None,
     warning: str = "",  # words behind the title
     one_scale: Sequence[str] = (),  # titles of panels that share one colour scale
+    caption: str = "",  # words below: the resolution, and which values are usual
 ) -> Figure:
     """Draws the first panel large, the others and the mean pattern beside it."""
-    shared = [panel.image for panel in panels if panel.title in one_scale]
-    scale = Normalize(float(np.nanmin(shared)), float(np.nanmax(shared))) if shared else None
     first = panels[0]
-    figure, large, beside = large_and_small(first.pixels.aspect(first.image.shape), len(panels) - 1 + bool(pattern))
+    aspect = first.pixels.aspect(first.image.shape)
+    figure, large, beside = large_and_small(aspect, len(panels) - 1 + bool(pattern))
     figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
     if warning:
-        figure.text(0.992, 0.99, warning, fontsize=11, color=WARNING, weight="bold", ha="right", va="top")
+        figure.text(
+            0.992, 0.99, warning, fontsize=11, color=WARNING, weight="bold", ha="right", va="top"
+        )
+    if caption:
+        figure.supxlabel(caption, fontsize=7, x=0.008, ha="left", parse_math=False)
+    shared = _shared_scale([panel for panel in panels if panel.title in one_scale])
     for ax, panel in zip([large, *beside], panels, strict=False):
-        norm = scale if panel.title in one_scale else None if panel.unit else Normalize(0, 1)
         image_panel(
-            ax, panel.image, panel.pixels, panel.title, panel.unit, cmap=panel.colours, norm=norm, smooth=panel.smooth
+            ax,
+            panel.image,
+            panel.pixels,
+            panel.title,
+            panel.unit,
+            cmap=panel.colours,
+            norm=shared if panel.title in one_scale else _own_scale(panel),
+            smooth=panel.smooth,
         )
         if hatched is not None and hatched[0].any():
-            places, grid = hatched
-            (dy, dx), (y0, x0), (ny, nx) = grid.step, grid.origin, places.shape
-            around = PixelGrid(grid.step, (y0 - dy, x0 - dx))  # so that marks reach the image's edges
-            y, x = around.coordinates((ny + 2, nx + 2))
-            shown = ax.axis()
-            marks = ax.contourf(x, y, np.pad(places, 1, "edge"), levels=(0.5, 1.5), colors="none", hatches=["///"])
-            ax.axis(shown)
-            marks.set(edgecolor="white", linewidth=0)
+            _hatch(ax, *hatched)
     if pattern:
-        ax = beside[len(panels) - 1]
-        pattern_panel(ax, pattern.pattern, pattern.angles, "Mean pattern", semiangle_mrad=pattern.semiangle_mrad)
+        pattern_panel(
+            beside[len(panels) - 1],
+            pattern.pattern,
+            pattern.angles,
+            "Mean pattern",
+            semiangle_mrad=pattern.semiangle_mrad,
+        )
     return figure
+
+
+def _shared_scale(panels: Sequence[MapPanel]) -> Normalize | None:
+    """Returns the colour scale of all values of some panels; `None` without panels."""
+    if not panels:
+        return None
+    images = [panel.image for panel in panels]
+    return Normalize(float(np.nanmin(images)), float(np.nanmax(images)))
+
+
+def _own_scale(panel: MapPanel) -> Normalize | None:
+    """Returns the colour scale of a fraction; `None` for that of the panel's own values."""
+    return None if panel.unit else Normalize(0, 1)
+
+
+def _hatch(ax: Axes, places: npt.NDArray[np.bool_], pixels: PixelGrid) -> None:
+    """Hatches some places `(ny, nx)` of a map."""
+    step_y, step_x = pixels.step
+    origin_y, origin_x = pixels.origin
+    ny, nx = places.shape
+    # one pixel more at each edge, so that marks reach the image's edges
+    around = PixelGrid(pixels.step, (origin_y - step_y, origin_x - step_x))
+    y, x = around.coordinates((ny + 2, nx + 2))
+    shown = ax.axis()
+    padded = np.pad(places, 1, "edge")
+    marks = ax.contourf(x, y, padded, levels=(0.5, 1.5), colors="none", hatches=["///"])
+    ax.axis(shown)
+    marks.set(edgecolor="white", linewidth=0)

@@ -1,7 +1,8 @@
-"""Panels of figures: patterns and images with axes, colour bars and marks, in one style for all figures.
+"""Panels of figures, in one style: patterns and images with axes, colour bars and marks.
 
-Patterns are drawn over the scattering angle in mrad, with intensity on a power scale: the dark field is a thousand
-times fainter than the bright disk. Images are drawn over the cell in Å, with y downwards as in the arrays.
+Patterns are drawn over the scattering angle in mrad, with intensity on a power scale: the dark
+field is a thousand times fainter than the bright disk. Images are drawn over the cell in Å, with y
+downwards as in the arrays.
 """
 
 import io
@@ -24,11 +25,11 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogFormatterSciNotation
 from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
-from namsa.arrays import Array
-from namsa.errors import InputError, WorkError
+from namsa.base.arrays import Array
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import open_atomic
+from namsa.base.pixels import PixelGrid
 from namsa.figures.interpolation import FINE, FINER, interpolated
-from namsa.files import open_atomic
-from namsa.pixels import PixelGrid
 
 STYLE = {
     "font.size": 8.5,
@@ -42,8 +43,13 @@ STYLE = {
     "legend.frameon": False,
     "savefig.dpi": 120,
 }
-# Colour maps that people with any colour vision read, also in print: all but the last get lighter evenly.
-REAL_SPACE, PATTERN, VIRTUAL, ERROR, DIFFERENCE = "viridis", "magma", "gray", "cividis", "RdBu_r"
+# Colour maps that people with any colour vision read, also in print: all but the last get lighter
+# evenly.
+REAL_SPACE = "viridis"
+PATTERN = "magma"
+VIRTUAL = "gray"
+ERROR = "cividis"
+DIFFERENCE = "RdBu_r"
 PATTERN_POWER = 0.3
 MARKS = ("A", "B", "C")
 MAX_ASPECT = 20.0
@@ -54,7 +60,9 @@ T = TypeVar("T")
 
 
 class Picture(Figure):
-    """A figure that a notebook shows, too, where pyplot was not imported, which would register all figures."""
+    """A figure that a notebook shows, too, where pyplot was not imported, which would register all
+    figures.
+    """
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()
@@ -74,10 +82,14 @@ def styled(draw: Callable[P, T]) -> Callable[P, T]:
 
 
 def panels(*aspects: float, columns: int = 4) -> tuple[Figure, npt.NDArray[Any]]:
-    """Returns a figure of empty panels: the figure, and its panels as an array of `Axes`, `(rows, columns)`.
+    """Returns a figure of empty panels.
 
     Args:
-        aspects: Ratio of height to width of the images, one per row. Beyond 1:20, panels stop to grow or shrink.
+        aspects: Ratio of height to width of the images, one per row. Beyond 1:20, panels stop to
+            grow or shrink.
+
+    Returns:
+        The figure, and its panels as an array of `Axes`, `(rows, columns)`.
     """
     aspects = tuple(min(max(aspect, 1 / MAX_ASPECT), MAX_ASPECT) for aspect in aspects)
     size = (11.5 * columns / 4, 0.3 + sum(2.2 * aspect + 0.5 for aspect in aspects))
@@ -92,13 +104,19 @@ def large_and_small(aspect: float, small: int) -> tuple[Figure, Axes, list[Axes]
     """Returns a figure of one large panel, and of small ones in two rows beside it.
 
     Args:
-        aspect: Ratio of height to width of the images. Tall images are drawn narrower, so that a picture fits a screen.
+        aspect: Ratio of height to width of the images. Tall images are drawn narrower, so that a
+            picture fits a screen.
     """
-    aspect, columns = min(max(aspect, 1 / MAX_ASPECT), MAX_ASPECT), math.ceil(small / 2)
+    aspect = min(max(aspect, 1 / MAX_ASPECT), MAX_ASPECT)
+    columns = math.ceil(small / 2)
     size = 2.9 * (2.2 + columns), 0.4 + 2 * min(2.2 * aspect + 0.5, TALLEST_ROW)
     figure = Picture(figsize=size, layout="constrained")
     places = figure.add_gridspec(2, 1 + columns, width_ratios=(2.2, *(1 for _ in range(columns))))
-    beside = [figure.add_subplot(places[row, column]) for row in (0, 1) for column in range(1, columns + 1)]
+    beside = [
+        figure.add_subplot(places[row, column])
+        for row in (0, 1)
+        for column in range(1, columns + 1)
+    ]
     for ax in beside:
         ax.axis("off")
     return figure, figure.add_subplot(places[:, 0]), beside
@@ -110,12 +128,17 @@ def pattern_panel(
     angles: PixelGrid,  # its pixels, mrad
     title: str,
     *,
-    semiangle_mrad: float | None = None,  # radius of the circle that marks the aperture, mrad; `None` for no circle
+    # radius of the circle that marks the aperture, mrad; `None` for no circle
+    semiangle_mrad: float | None = None,
     unit: str = "fraction of the beam",
 ) -> None:
-    """Draws a pattern on axes in mrad; a dashed circle is the band limit of a simulation, if pixels lie beyond it."""
+    """Draws a pattern on axes in mrad.
+
+    A dashed circle is the band limit of a simulation, if pixels lie beyond it.
+    """
     brightest = float(pattern.max())
-    brightest = brightest if brightest > 0 else 1.0
+    if not brightest > 0:
+        brightest = 1.0
     norm = PowerNorm(PATTERN_POWER, vmin=0, vmax=brightest)
     bar = _draw(ax, pattern, angles, title, ("mrad", unit), cmap=PATTERN, norm=norm)
     decade = int(np.floor(np.log10(brightest)))
@@ -137,19 +160,26 @@ def image_panel(
     unit: str,
     *,
     cmap: str = REAL_SPACE,  # name of the colour map
-    norm: Normalize | None = None,  # from values to colours; default: linear from the least to the largest value
+    # from values to colours; default: linear from the least to the largest value
+    norm: Normalize | None = None,
     smooth: bool = False,  # draw it with band-limited interpolation, and with a scale bar
     length_unit: str = "Å",
 ) -> None:
     """Draws an image on axes in units of length, with a colour bar."""
-    norm = norm or Normalize(np.nanmin(image), np.nanmax(image))  # of the pixels, not of what lies between them
-    fine = smooth and max(image.shape) <= FINE
-    drawn, pixels = (interpolated(image), grid.finer(FINER)) if fine else (image, grid)
-    between = "bilinear" if smooth else None
-    _draw(ax, drawn, pixels, title, (length_unit, unit), cmap=cmap, norm=norm, interpolation=between)
-    if smooth:
-        left, right, _, _ = grid.extent(image.shape)
-        scale_bar(ax, right - left, length_unit)
+    # of the pixels, not of what lies between them
+    norm = norm or Normalize(np.nanmin(image), np.nanmax(image))
+    units = (length_unit, unit)
+    if not smooth:
+        _draw(ax, image, grid, title, units, cmap=cmap, norm=norm)
+        return
+    drawn = image
+    pixels = grid
+    if max(image.shape) <= FINE:
+        drawn = interpolated(image)
+        pixels = grid.finer(FINER)
+    _draw(ax, drawn, pixels, title, units, cmap=cmap, norm=norm, interpolation="bilinear")
+    left, right, _, _ = grid.extent(image.shape)
+    scale_bar(ax, right - left, length_unit)
 
 
 def scale_bar(ax: Axes, width: float, unit: str) -> None:
@@ -174,7 +204,9 @@ def scale_bar(ax: Axes, width: float, unit: str) -> None:
     ax.add_artist(bar)
 
 
-def mark_probes(ax: Axes, positions_angstrom: npt.ArrayLike, period_angstrom: Sequence[float]) -> None:
+def mark_probes(
+    ax: Axes, positions_angstrom: npt.ArrayLike, period_angstrom: Sequence[float]
+) -> None:
     """Draws the `MARKS` at probe positions.
 
     Args:
@@ -182,7 +214,8 @@ def mark_probes(ax: Axes, positions_angstrom: npt.ArrayLike, period_angstrom: Se
         period_angstrom: Period of the cell, (y, x); positions are wrapped by it into the image.
     """
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    corner, size = np.array((top, left)), np.array((bottom - top, right - left))
+    corner = np.array((top, left))
+    size = np.array((bottom - top, right - left))
     positions = corner + (np.asarray(positions_angstrom) - corner) % period_angstrom
     ax.autoscale(False)
     outline = [withStroke(linewidth=2.5, foreground="black")]
@@ -191,9 +224,17 @@ def mark_probes(ax: Axes, positions_angstrom: npt.ArrayLike, period_angstrom: Se
     taken = list(positions)
     for mark, place in zip(MARKS, positions, strict=False):
         ax.plot(*place[::-1], "o", ms=4, mfc="none", mec="white", mew=1, path_effects=outline)
-        # A letter stands beside its position, inside the image, where it is farthest from what stands there already.
-        free = [place + way for way in around if (abs(place + way - corner - size / 2) < size / 2 - apart / 2).all()]
-        letter = max(free or [place], key=lambda at: min(float(np.linalg.norm(at - other)) for other in taken))
+        # A letter stands beside its position, inside the image, where it is farthest from what
+        # stands there already.
+        free = [
+            place + way
+            for way in around
+            if (abs(place + way - corner - size / 2) < size / 2 - apart / 2).all()
+        ]
+        letter = max(
+            free or [place],
+            key=lambda at: min(float(np.linalg.norm(at - other)) for other in taken),
+        )
         taken.append(letter)
         style: dict[str, Any] = {
             "ha": "center",
@@ -217,7 +258,9 @@ def _draw(
     interpolation: str | None = None,
 ) -> Colorbar:
     ax.axis("on")
-    drawn = ax.imshow(image, cmap=cmap, norm=norm, extent=grid.extent(image.shape), interpolation=interpolation)
+    drawn = ax.imshow(
+        image, cmap=cmap, norm=norm, extent=grid.extent(image.shape), interpolation=interpolation
+    )
     ax.set_title(title)
     ax.set_xlabel(units[0])
     ax.locator_params(nbins=5)
@@ -235,9 +278,12 @@ def write_figure(figure: Figure, path: Path) -> None:
         WorkError: If the file cannot be written.
     """
     path = path if path.suffix else path.with_suffix(".png")
-    kind, kinds = path.suffix[1:].lower(), sorted(figure.canvas.get_supported_filetypes())
+    kind = path.suffix[1:].lower()
+    kinds = sorted(figure.canvas.get_supported_filetypes())
     if kind not in kinds:
-        raise InputError(f"{path} does not end as a picture: {', '.join(f'.{kind}' for kind in kinds)}")
+        raise InputError(
+            f"{path} does not end as a picture: {', '.join(f'.{kind}' for kind in kinds)}"
+        )
     try:
         with open_atomic(path) as file:
             figure.savefig(file, format=kind)

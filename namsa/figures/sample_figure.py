@@ -1,4 +1,6 @@
-"""The figure of a sample: what a microscope and virtual detectors would record, and the specimen."""
+"""The figure of a sample: what a microscope and virtual detectors would record, and the
+specimen.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,12 +11,10 @@ import numpy.typing as npt
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
-from namsa import provenance_values
-from namsa.arrays import Floats
-from namsa.figures.panels import MARKS, VIRTUAL, image_panel, mark_probes, panels, pattern_panel, styled, write_figure
-from namsa.names import LONGEST
-from namsa.physics import virtual_detectors
-from namsa.pixels import (
+from namsa.base import provenance_values
+from namsa.base.arrays import Floats
+from namsa.base.names import LONGEST
+from namsa.base.pixels import (
     UNITS,
     PixelGrid,
     SampleArrays,
@@ -25,7 +25,18 @@ from namsa.pixels import (
     sample_arrays,
     scan_grid,
 )
-from namsa.text import plural, shorten
+from namsa.base.text import plural, shorten
+from namsa.figures.panels import (
+    MARKS,
+    VIRTUAL,
+    image_panel,
+    mark_probes,
+    panels,
+    pattern_panel,
+    styled,
+    write_figure,
+)
+from namsa.physics import virtual_detectors
 
 
 @styled
@@ -34,14 +45,15 @@ def show(sample: SampleArrays, path: Path | str | None = None) -> Figure:
 
     Args:
         sample: The sample.
-        path: Where to write the picture; its ending names the format (.png, .pdf, .svg). Default: nowhere.
+        path: Where to write the picture; its ending names the format (.png, .pdf, .svg). Default:
+            nowhere.
 
     Returns:
         The figure.
 
     Raises:
-        InputError: If the provenance does not describe the arrays, or if they hold numbers that are not finite, or if
-            Matplotlib does not know the picture's format.
+        InputError: If the provenance does not describe the arrays, or if they hold numbers that are
+            not finite, or if Matplotlib does not know the picture's format.
         WorkError: If the file cannot be written.
     """
     figure = sample_figure(sample)
@@ -52,15 +64,20 @@ def show(sample: SampleArrays, path: Path | str | None = None) -> Figure:
 
 @styled
 def sample_figure(sample: SampleArrays) -> Figure:
-    """Returns a figure with patterns above, and the specimen below: potential, density and virtual images.
+    """Returns a figure with patterns above, and the specimen below: potential, density and virtual
+    images.
 
     Virtual images are drawn only of a raster scan.
     """
     check_drawable(sample)
-    cbed, provenance = sample.cbed, sample.provenance
-    semiangle, angles = provenance["semiangle_mrad"], pattern_grid(provenance)
+    cbed = sample.cbed
+    provenance = sample.provenance
+    semiangle = provenance["semiangle_mrad"]
+    angles = pattern_grid(provenance)
     cell = potential_grid(provenance)
-    figure, (above, below) = panels(angles.aspect(cbed.shape[1:]), cell.aspect(sample.projected_potential.shape))
+    figure, (above, below) = panels(
+        angles.aspect(cbed.shape[1:]), cell.aspect(sample.projected_potential.shape)
+    )
     figure.suptitle(caption(provenance), fontsize=11, x=0.008, ha="left", parse_math=False)
     positions = np.asarray(provenance["positions_angstrom"], float)
     probes = list(example_probes(cbed, angles, semiangle, positions))
@@ -74,7 +91,9 @@ def sample_figure(sample: SampleArrays) -> Figure:
     # Heavy columns are so sharp that light ones would be invisible beside them on a linear scale.
     root = PowerNorm(0.5, vmin=0, vmax=float(sample.projected_potential.max()) or 1.0)
     image_panel(below[0], sample.projected_potential, cell, "Projected potential", "V·Å", norm=root)
-    image_panel(below[1], sample.density, density_grid(provenance), "Projected electron density", "e/Å²")
+    image_panel(
+        below[1], sample.density, density_grid(provenance), "Projected electron density", "e/Å²"
+    )
     for ax in below[:2]:
         mark_probes(ax, positions[probes], provenance["extent_angstrom"])
     if scan := scan_grid(provenance):
@@ -91,12 +110,16 @@ def sample_figure(sample: SampleArrays) -> Figure:
 
 
 def caption(provenance: Mapping[str, Any]) -> str:
-    """Returns what a sample is of, in one line; only a dataset's samples have a material and a zone axis."""
+    """Returns what a sample is of, in one line; only a dataset's samples have a material and a zone
+    axis.
+    """
     parts = [shorten(provenance["material"], LONGEST)] if "material" in provenance else []
     if "zone_axis" in provenance:
         parts.append("[" + " ".join(str(index) for index in provenance["zone_axis"]) + "]")
     parts.append(f"{provenance['thickness_angstrom']:.1f} Å thick")
-    parts.append(f"{provenance['energy_ev'] / 1e3:g} keV, semiangle {provenance['semiangle_mrad']:g} mrad")
+    parts.append(
+        f"{provenance['energy_ev'] / 1e3:g} keV, semiangle {provenance['semiangle_mrad']:g} mrad"
+    )
     return "  ·  ".join(parts)
 
 
@@ -112,14 +135,18 @@ class Signal(NamedTuple):
 
 
 def check_drawable(sample: SampleArrays) -> None:
-    """Raises InputError if the provenance does not describe the arrays, or if they hold numbers that are not finite."""
+    """Raises InputError if the provenance does not describe the arrays, or if they hold numbers
+    that are not finite.
+    """
     provenance = sample.provenance
     provenance_values.check(provenance)
     arrays = sample_arrays(sample)
     array_axes(provenance, {name: array.shape for name, array in arrays.items()})
     for name, array in arrays.items():
         if not np.isfinite([array.min(), array.max()]).all():  # both are NaN if any number is
-            raise provenance_values.fault(provenance, f"belongs to {name} with numbers that are not finite")
+            raise provenance_values.provenance_error(
+                provenance, f"belongs to {name} with numbers that are not finite"
+            )
 
 
 def sample_signals(sample: SampleArrays) -> list[Signal]:
@@ -127,13 +154,19 @@ def sample_signals(sample: SampleArrays) -> list[Signal]:
 
     The dark field is missing if the detector or the simulation's band limit ends before it.
     """
-    provenance, cbed = sample.provenance, sample.cbed
-    angles, semiangle_mrad = pattern_grid(provenance), provenance["semiangle_mrad"]
+    provenance = sample.provenance
+    cbed = sample.cbed
+    angles = pattern_grid(provenance)
+    semiangle_mrad = provenance["semiangle_mrad"]
     dark = dark_field(cbed, angles, semiangle_mrad)
     deflection = virtual_detectors.centre_of_mass(cbed, angles)
     bright = virtual_detectors.bright_field(cbed, angles, semiangle_mrad)
     return [
-        *([Signal(dark_field_title(semiangle_mrad), UNITS["cbed"], dark)] if dark is not None else []),
+        *(
+            [Signal(dark_field_title(semiangle_mrad), UNITS["cbed"], dark)]
+            if dark is not None
+            else []
+        ),
         Signal(f"Bright field < {semiangle_mrad:g} mrad", UNITS["cbed"], bright),
         Signal("Deflection y", "mrad", deflection[:, 0]),
         Signal("Deflection x", "mrad", deflection[:, 1]),
@@ -145,8 +178,11 @@ def dark_field_title(semiangle_mrad: float) -> str:
     return f"Dark field > {DARK_FIELD_FROM * semiangle_mrad:g} mrad"
 
 
-def dark_field(cbed: npt.NDArray[np.floating], angles: PixelGrid, semiangle_mrad: float) -> Floats | None:
-    """Returns the fraction of the beam in patterns `(n, dy, dx)` that is scattered beyond the disk and its soft edge.
+def dark_field(
+    cbed: npt.NDArray[np.floating], angles: PixelGrid, semiangle_mrad: float
+) -> Floats | None:
+    """Returns the fraction of the beam in patterns `(n, dy, dx)` that is scattered beyond the disk
+    and its soft edge.
 
     Returns:
         `(n,)`; `None` if the detector or the band limit ends before.
@@ -154,15 +190,21 @@ def dark_field(cbed: npt.NDArray[np.floating], angles: PixelGrid, semiangle_mrad
     inner_mrad = DARK_FIELD_FROM * semiangle_mrad
     if min(angles.distance(cbed.shape[1:]).max(), angles.limit) <= inner_mrad:
         return None
-    return virtual_detectors.annular(cbed, angles, inner_mrad, np.inf)
+    ring = virtual_detectors.ring_pixels(angles, cbed.shape[1:], inner_mrad, np.inf)
+    return virtual_detectors.pixel_sums(cbed, ring)
 
 
 def example_probes(
-    cbed: npt.NDArray[np.floating], angles: PixelGrid, semiangle_mrad: float, positions_angstrom: npt.ArrayLike
+    cbed: npt.NDArray[np.floating],
+    angles: PixelGrid,
+    semiangle_mrad: float,
+    positions_angstrom: npt.ArrayLike,
 ) -> tuple[int, ...]:
-    """Returns the probes with the strongest, the median and the weakest dark field: on the heaviest column and off it.
+    """Returns the probes with the strongest, the median and the weakest dark field: on the heaviest
+    column and off it.
 
-    A crystal has many probes that are equal to a percent. Of those, the one nearest to the middle of the scan is taken.
+    A crystal has many probes that are equal to a percent. Of those, the one nearest to the middle
+    of the scan is taken.
 
     Args:
         cbed: Patterns `(n, dy, dx)`.
@@ -177,6 +219,12 @@ def example_probes(
         dark = 1 - virtual_detectors.bright_field(cbed, angles, semiangle_mrad)
     level = np.round(dark / (dark.max() or 1), 2)
     positions = np.asarray(positions_angstrom, float)
-    off_middle = np.linalg.norm(positions - (positions.min(axis=0) + positions.max(axis=0)) / 2, axis=1)
+    off_middle = np.linalg.norm(
+        positions - (positions.min(axis=0) + positions.max(axis=0)) / 2, axis=1
+    )
     chosen = np.sort(level)[[-1, len(level) // 2, 0]]
-    return tuple(dict.fromkeys(int(np.argmin(np.where(level == value, off_middle, np.inf))) for value in chosen))
+    return tuple(
+        dict.fromkeys(
+            int(np.argmin(np.where(level == value, off_middle, np.inf))) for value in chosen
+        )
+    )

@@ -1,1 +1,3 @@
-"""Calibration of a 4D-STEM scan measured from its own patterns; `namsa.inspection.inspect` is the story."""
+"""Calibration of a 4D-STEM scan measured from its own patterns; `namsa.inspection.inspect` is the
+story.
+"""

@@ -1,19 +1,23 @@
-"""Hot and dead detector pixels: those that stand out from all their neighbours in the mean pattern."""
+"""Hot and dead detector pixels: those that stand out from all their neighbours in the mean
+pattern.
+"""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import ndimage
 
-from namsa.arrays import Booleans
+from namsa.base.arrays import Booleans
 from namsa.inspection.survey import Survey
 from namsa.inspection.virtual_images import VirtualImages
 from namsa.io.recording import Recording
 
 FEWEST = 8  # patterns, from which the noise of a pixel is known
-LARGEST_SHARE = 0.01  # of the pixels; if more stand out, the pattern is not smooth and they are not bad
+# of the pixels; if more stand out, the pattern is not smooth and they are not bad
+LARGEST_SHARE = 0.01
 SIGMAS = 6.0  # of noise, at least, by which a bad pixel stands out
-DARK_AROUND = 3  # of the 24 pixels around a dead one may be as dark; more are the edge of what is lit
+# of the 24 pixels around a dead one may be as dark; more are the edge of what is lit
+DARK_AROUND = 3
 _AROUND = np.pad(np.zeros((1, 1), bool), 2, constant_values=True)
 _NEIGHBOURS = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], bool)
 
@@ -30,34 +34,45 @@ class BadPixel(NamedTuple):
 def find_bad_pixels(survey: Survey, positions: int) -> list[BadPixel]:
     """Finds hot, dead and missing pixels.
 
-    A pixel is hot if its mean exceeds those of its neighbours, all but the largest one, by more than `SIGMAS` standard
-    deviations of noise and by more than the range of the neighbours; dead pixels fall below them likewise and have at
-    most half the neighbours' median. A pair of bad pixels side by side is found, a larger cluster may not be.
-    Dark pixels at the edge of what is lit, as at the band limit of a simulation, are not dead.
+    A pixel is hot if its mean exceeds those of its neighbours, all but the largest one, by more
+    than `SIGMAS` standard deviations of noise and by more than the range of the neighbours; dead
+    pixels fall below them likewise and have at most half the neighbours' median. A pair of bad
+    pixels side by side is found, a larger cluster may not be. Dark pixels at the edge of what is
+    lit, as at the band limit of a simulation, are not dead.
 
     Returns:
-        The pixels, by row and column. Of fewer than `FEWEST` patterns, and if more than `LARGEST_SHARE` of the pixels
-        stand out, only missing ones.
+        The pixels, by row and column. Of fewer than `FEWEST` patterns, and if more than
+        `LARGEST_SHARE` of the pixels stand out, only missing ones.
     """
     mean = survey.mean
-    ranked = [ndimage.rank_filter(mean, rank, footprint=_NEIGHBOURS, mode="mirror") for rank in (0, 1, 3, 6, 7)]
+    ranked = [
+        ndimage.rank_filter(mean, rank, footprint=_NEIGHBOURS, mode="mirror")
+        for rank in (0, 1, 3, 6, 7)
+    ]
     _, low, middle, high, _ = ranked
     spread = high - low
-    noise = np.sqrt(np.maximum(survey.variance, ndimage.median_filter(survey.variance, 3, mode="mirror")) / positions)
+    noise = np.sqrt(
+        np.maximum(survey.variance, ndimage.median_filter(survey.variance, 3, mode="mirror"))
+        / positions
+    )
     if survey.whole:  # one count in all patterns is no more than chance
         lit = mean > 0
         count = max(1.0, float(np.median(survey.variance[lit] / mean[lit]))) if lit.any() else 1.0
         noise = np.hypot(noise, count / positions)
-    noise = np.hypot(noise, spread / 4)  # six numbers between them: a quarter of their range is about one deviation
+    noise = np.hypot(
+        noise, spread / 4
+    )  # six numbers between them: a quarter of their range is about one deviation
     noise = np.hypot(noise, 1e-6 * float(mean.max()) + 1e-300)
-    above, below = (mean - high) / noise, (low - mean) / noise
+    above = (mean - high) / noise
+    below = (low - mean) / noise
     hot = (above > SIGMAS) & (mean - high > spread)
     dead = (below > SIGMAS / 2) & (low - mean > spread) & (mean < middle / 2)
     around = ndimage.rank_filter(mean, DARK_AROUND, footprint=_AROUND, mode="mirror")
     dead &= around > np.maximum(2 * mean, 1e-3 * middle)
     missing = survey.missing == positions
     if positions < FEWEST or (hot | dead).mean() > LARGEST_SHARE:
-        hot, dead = np.zeros_like(hot), np.zeros_like(dead)
+        hot = np.zeros_like(hot)
+        dead = np.zeros_like(dead)
     kinds = np.select([missing, hot, dead], ["missing", "hot", "dead"], "")
     sigmas = np.select([missing, hot, dead], [np.inf, above, below])
     return [
@@ -76,13 +91,22 @@ def bad_mask(pixels: list[BadPixel], shape: tuple[int, ...]) -> Booleans:
 
 COUNTER_BITS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 24, 32)
 OFTEN = 3  # times that the largest value of a full counter must occur to count as saturation
-FLYBACK, MOST_FLYBACK = 8.0, 0.1  # steps between columns over the median one; share of the columns
+# of the patterns in which a pixel has the scan's largest value
+CLIPPED = 0.3  # from which that is no chance
+TOUCHED = 0.02  # from which the pixel's mean is wrong
+FEWEST_CLIPPED = 10  # counts
+# steps between columns over the median one; share of the columns
+FLYBACK = 8.0
+MOST_FLYBACK = 0.1
 
 
-def describe(recording: Recording, survey: Survey, bad_pixels: list[BadPixel], inside: Booleans) -> dict[str, Any]:
+def describe(
+    recording: Recording, survey: Survey, bad_pixels: list[BadPixel], inside: Booleans
+) -> dict[str, Any]:
     """Describes a scan. Its variance over the mean is taken in the pixels `inside`, `(dy, dx)`."""
     ratio = survey.variance[inside] / np.where(survey.mean[inside] > 0, survey.mean[inside], np.inf)
-    saturated, sums = _saturation(survey), survey.sums[~survey.lost]
+    saturated = _saturation(survey)
+    sums = survey.sums[~survey.lost]
     return {
         "format": recording.format,
         "shape": list(recording.shape),
@@ -99,7 +123,11 @@ def describe(recording: Recording, survey: Survey, bad_pixels: list[BadPixel], i
         "missing_values": survey.losses.values,
         "negative_values": survey.negative,
         "hot_dead_pixels": [
-            {"pixel": [pixel.row, pixel.column], "kind": pixel.kind, "sigmas": round(min(pixel.sigmas, 1e6), 1)}
+            {
+                "pixel": [pixel.row, pixel.column],
+                "kind": pixel.kind,
+                "sigmas": round(min(pixel.sigmas, 1e6), 1),
+            }
             for pixel in bad_pixels
         ],
         "metadata": dict(recording.metadata),
@@ -107,14 +135,33 @@ def describe(recording: Recording, survey: Survey, bad_pixels: list[BadPixel], i
 
 
 def _saturation(survey: Survey) -> int:
-    """Returns how many values are the largest that a counter of whole bits holds; 0 if they are no more than chance."""
+    """Returns how many values are the largest that a counter of whole bits holds; 0 if they are no
+    more than chance.
+    """
     full = survey.whole and survey.top in [2**bits - 1 for bits in COUNTER_BITS]
     times = int(survey.at_top.sum())
     return times if full and times >= OFTEN else 0
 
 
+def clipped_pixels(survey: Survey) -> Booleans:
+    """Returns the pixels whose values are cut off at the largest of the scan, be it that of a full
+    counter or not, `(dy, dx)`.
+
+    Counts of `FEWEST_CLIPPED` or more are equal in at most one of eight patterns by chance.
+    """
+    share = survey.at_top / max(survey.recorded, 1)
+    is_clipped = (share > CLIPPED).sum() >= OFTEN
+    if not is_clipped or survey.recorded < FEWEST:
+        return np.zeros(share.shape, bool)
+    if survey.whole and survey.top < FEWEST_CLIPPED:
+        return np.zeros(share.shape, bool)
+    return np.asarray(share > TOUCHED)
+
+
 def flyback_columns(images: VirtualImages) -> list[int]:
-    """Returns columns at the sides of the scan that differ abruptly from the others: the beam was flying back."""
+    """Returns columns at the sides of the scan that differ abruptly from the others: the beam was
+    flying back.
+    """
     series = [images.bright, *np.moveaxis(images.deflection, -1, 0)]
     columns = images.bright.shape[1]
     found: set[int] = set()

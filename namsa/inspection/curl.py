@@ -1,10 +1,11 @@
 """Rotation and mirror between the detector and the scan, from the centre of mass.
 
-The deflection of the beam by a thin specimen is the gradient of a potential, so that its curl vanishes in the scan's
-frame. At every frequency k of the scan, the deflection is parallel to k then. The angle that makes its part across k
-least is known in closed form, for the detector as it is and for the detector with y and x exchanged. For a mirrored
-detector no angle makes the curl vanish, so that the two are told apart. An angle and the same angle plus 180° have the
-same curl; see `sign_by_dark_field` and `sign_by_peaks`.
+The deflection of the beam by a thin specimen is the gradient of a potential, so that its curl
+vanishes in the scan's frame. At every frequency k of the scan, the deflection is parallel to k
+then. The angle that makes its part across k least is known in closed form, for the detector as it
+is and for the detector with y and x exchanged. For a mirrored detector no angle makes the curl
+vanish, so that the two are told apart. An angle and the same angle plus 180° have the same curl;
+see `sign_by_dark_field` and `sign_by_peaks`.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats
 from namsa.inspection.spectra import frequencies, frequency_groups, sandwich, windowed_transform
 
 SHARPENING = 0.01  # noise over signal of the Wiener filter
@@ -20,7 +21,9 @@ SHARPENING = 0.01  # noise over signal of the Wiener filter
 
 @dataclass(frozen=True)
 class CurlFit:
-    """The rotation of least curl, from the detector's frame to the scan's; see `namsa.io.calibration`."""
+    """The rotation of least curl, from the detector's frame to the scan's; see
+    `namsa.io.calibration`.
+    """
 
     rotation_deg: float  # rotation, from −90 to 90 degrees; plus 180° it is as good
     error_deg: float  # its standard error
@@ -31,10 +34,18 @@ class CurlFit:
 
 
 def rotated(deflection: Floats, rotation_deg: float, flip: bool) -> Floats:
-    """Returns deflections `(..., 2)` in the scan's frame: y and x exchanged if `flip`, then rotated."""
-    y, x = (deflection[..., 1], deflection[..., 0]) if flip else (deflection[..., 0], deflection[..., 1])
+    """Returns deflections `(..., 2)` in the scan's frame: y and x exchanged if `flip`, then
+    rotated.
+    """
+    y, x = (
+        (deflection[..., 1], deflection[..., 0])
+        if flip
+        else (deflection[..., 0], deflection[..., 1])
+    )
     angle = np.deg2rad(rotation_deg)
-    return np.stack([y * np.cos(angle) - x * np.sin(angle), y * np.sin(angle) + x * np.cos(angle)], axis=-1)
+    return np.stack(
+        [y * np.cos(angle) - x * np.sin(angle), y * np.sin(angle) + x * np.cos(angle)], axis=-1
+    )
 
 
 def least_curl(deflection: Floats, noise: float | None = None) -> CurlFit | None:
@@ -56,18 +67,28 @@ def least_curl(deflection: Floats, noise: float | None = None) -> CurlFit | None
     direction = np.arctan2(ky, kx) * np.ones((sy, sx))
     power = (np.abs(transforms) ** 2).sum(axis=0)
     used = (size > 1.5 / min(sy, sx)) & (size < 0.5)
-    # Noise is the same at all frequencies; where the signal is weak compared with it, it would only add scatter.
-    floor = float(np.median(power[size > 0.4])) if noise is None else noise * 2 * float(sy * sx) * 0.140625
+    # Noise is the same at all frequencies; where the signal is weak compared with it, it would only
+    # add scatter.
+    if noise is None:
+        floor = float(np.median(power[size > 0.4]))
+    else:
+        floor = noise * 2 * float(sy * sx) * 0.140625
     level = _radial_mean(power, size)
     signal = np.clip(level - floor, 0, None)
     weights = np.where(used, signal / np.maximum(level, 1e-300) ** 2, 0)
     if not weights.any():
         return None
     groups = frequency_groups((sy, sx))
-    fits = [_fit(transforms[::-1] if flip else transforms, direction, weights, groups) for flip in (False, True)]
+    fits = [
+        _fit(transforms[::-1] if flip else transforms, direction, weights, groups)
+        for flip in (False, True)
+    ]
     totals = (weights * signal).sum()
     # Noise has as much curl as divergence.
-    excess = [max(0.0, (fit[2].sum() - (weights * np.minimum(floor, level)).sum() / 2) / totals) for fit in fits]
+    excess = [
+        max(0.0, (fit[2].sum() - (weights * np.minimum(floor, level)).sum() / 2) / totals)
+        for fit in fits
+    ]
     best = int(fits[1][2].sum() < fits[0][2].sum())
     difference = fits[1 - best][2] - fits[best][2]
     spread = float(difference.std(ddof=1) * np.sqrt(len(difference)))
@@ -82,22 +103,33 @@ def least_curl(deflection: Floats, noise: float | None = None) -> CurlFit | None
 
 
 def _fit(
-    transforms: npt.NDArray[np.complex128], direction: Floats, weights: Floats, groups: npt.NDArray[np.intp]
+    transforms: npt.NDArray[np.complex128],
+    direction: Floats,
+    weights: Floats,
+    groups: npt.NDArray[np.intp],
 ) -> tuple[float, float, Floats]:
-    """Returns the angle of least curl, its error, both in degrees, and the curl of each group of frequencies."""
+    """Returns the angle of least curl, its error, both in degrees, and the curl of each group of
+    frequencies.
+    """
     gy, gx = transforms
-    # The part across k of a deflection turned by θ is |g_y cos(β + θ) − g_x sin(β + θ)| with k = |k| (sin β, cos β):
-    # with P = g_y conj(g_y) and so on, its square is (P_yy + P_xx)/2 + A cos 2(β + θ) − B sin 2(β + θ).
+    # The part across k of a deflection turned by θ is |g_y cos(β + θ) − g_x sin(β + θ)| with k =
+    # |k| (sin β, cos β): with P = g_y conj(g_y) and so on, its square is (P_yy + P_xx)/2 + A cos
+    # 2(β + θ) − B sin 2(β + θ).
     mean = (np.abs(gy) ** 2 + np.abs(gx) ** 2) / 2
-    a, b = (np.abs(gy) ** 2 - np.abs(gx) ** 2) / 2, (gy * gx.conj()).real
-    c, s = np.cos(2 * direction), np.sin(2 * direction)
+    a = (np.abs(gy) ** 2 - np.abs(gx) ** 2) / 2
+    b = (gy * gx.conj()).real
+    c = np.cos(2 * direction)
+    s = np.sin(2 * direction)
 
     def by_group(values: Floats) -> Floats:
         return np.asarray(np.bincount(groups.ravel(), (weights * values).ravel()), float)
 
     # A vector turned by +θ in (y, x) has the direction of k turned by −θ seen from the vector.
-    even, odd = by_group(a * c - b * s), by_group(a * s + b * c)
-    cosine, sine, constant = even.sum(), odd.sum(), by_group(mean)
+    even = by_group(a * c - b * s)
+    odd = by_group(a * s + b * c)
+    cosine = even.sum()
+    sine = odd.sum()
+    constant = by_group(mean)
     theta = np.arctan2(-sine, -cosine) / 2
     curl = constant + even * np.cos(2 * theta) + odd * np.sin(2 * theta)
     scores = 2 * (odd * np.cos(2 * theta) - even * np.sin(2 * theta))
@@ -114,17 +146,20 @@ def _radial_mean(values: Floats, size: Floats) -> Floats:
 
 
 def sign_by_dark_field(phase: Floats, dark: Floats) -> tuple[int, float]:
-    """Returns the sign with which an integrated deflection `(sy, sx)` is a potential, by the dark field `(sy, sx)`.
+    """Returns the sign with which an integrated deflection `(sy, sx)` is a potential, by the dark
+    field `(sy, sx)`.
 
-    Potentials are positive, and matter scatters: where the phase is high, the dark field is bright. The probe blurs
-    both images alike, so that their cross spectrum keeps its sign at any defocus.
+    Potentials are positive, and matter scatters: where the phase is high, the dark field is bright.
+    The probe blurs both images alike, so that their cross spectrum keeps its sign at any defocus.
 
     Returns:
         1, or −1 if the phase is to be inverted, and the correlation in standard errors.
     """
     first, second = windowed_transform(np.stack([phase, dark]))
     size = np.hypot(*frequencies(phase.shape))
-    product = (first * second.conj()).real / np.sqrt(_radial_mean(np.abs(first) ** 2, size) + 1e-300)
+    product = (first * second.conj()).real / np.sqrt(
+        _radial_mean(np.abs(first) ** 2, size) + 1e-300
+    )
     product /= np.sqrt(_radial_mean(np.abs(second) ** 2, size) + 1e-300)
     used = (size > 0) & (size < 0.25)
     parts = np.bincount(frequency_groups(phase.shape)[used], product[used])
@@ -133,15 +168,19 @@ def sign_by_dark_field(phase: Floats, dark: Floats) -> tuple[int, float]:
 
 
 def sign_by_peaks(phase: Floats) -> tuple[int, float]:
-    """Returns the sign with which an integrated deflection `(sy, sx)` without blur is a potential: atoms are peaks.
+    """Returns the sign with which an integrated deflection `(sy, sx)` without blur is a potential:
+    atoms are peaks.
 
     Returns:
-        1 if high values are the tails of the distribution, −1 if low values are, and the skewness in standard errors,
-        from the scatter of nine regions.
+        1 if high values are the tails of the distribution, −1 if low values are, and the skewness
+        in standard errors, from the scatter of nine regions.
     """
     cubes = (phase - phase.mean()) ** 3
-    blocks = [part.mean() for row in np.array_split(cubes, 3) for part in np.array_split(row, 3, axis=1)]
-    error, mean = float(np.std(blocks, ddof=1) / np.sqrt(len(blocks))), float(np.mean(blocks))
+    blocks = [
+        part.mean() for row in np.array_split(cubes, 3) for part in np.array_split(row, 3, axis=1)
+    ]
+    error = float(np.std(blocks, ddof=1) / np.sqrt(len(blocks)))
+    mean = float(np.mean(blocks))
     return (1 if mean > 0 else -1), abs(mean) / error if error > 0 else 0.0
 
 
@@ -152,10 +191,12 @@ def sharpened(
     step_angstrom: tuple[float, float],  # steps of the scan, (y, x), Å
     wavelength: float,  # of the electrons, Å
 ) -> Floats:
-    """Removes the probe's blur from an integrated deflection, which is the phase convolved with |probe|².
+    """Removes the probe's blur from an integrated deflection, which is the phase convolved with
+    |probe|².
 
     A defocused probe inverts the contrast of some frequencies. Its transfer function is the mean of
-    cos(2πλ C10 k·q) over the overlap of two disks that are q apart; it is the same for −C10. The filter is Wiener's.
+    cos(2πλ C10 k·q) over the overlap of two disks that are q apart; it is the same for −C10. The
+    filter is Wiener's.
     """
     ky, kx = frequencies(phase.shape)
     radius = semiangle_mrad * 1e-3 / wavelength

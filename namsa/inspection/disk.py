@@ -1,12 +1,13 @@
 """The bright disk of a pattern: an ellipse fitted to its edge, to a fraction of a pixel.
 
-Around the edge, the pattern is modelled as p S + q (1 − S): a plane p inside, a constant q outside, and a step S at the
-ellipse. The step is blurred by a Gaussian and by an exponential on each side, whose lengths are fitted: specimens and
-detectors spread electrons outward from the edge of the aperture, and overlapping disks spread them to both sides. The
-edge is the mean position of the fall, which a symmetric blur does not move. If the fall is not symmetric, other
-definitions (half height, steepest point) differ from it; a tenth of the exponentials' lengths and 0.4 % of the radius
-are counted as the error of the model. The radii of simulated specimens, crystals of 50 to 150 Å and an amorphous layer
-of 3 Å, were wrong by 0 to 0.8 %.
+Around the edge, the pattern is modelled as p S + q (1 − S): a plane p inside, a constant q outside,
+and a step S at the ellipse. The step is blurred by a Gaussian and by an exponential on each side,
+whose lengths are fitted: specimens and detectors spread electrons outward from the edge of the
+aperture, and overlapping disks spread them to both sides. The edge is the mean position of the
+fall, which a symmetric blur does not move. If the fall is not symmetric, other definitions (half
+height, steepest point) differ from it; a tenth of the exponentials' lengths and 0.4 % of the radius
+are counted as the error of the model. The radii of simulated specimens, crystals of 50 to 150 Å and
+an amorphous layer of 3 Å, were wrong by 0 to 0.8 %.
 """
 
 from dataclasses import dataclass
@@ -18,17 +19,22 @@ from scipy.optimize import least_squares
 from scipy.special import erfc, erfcx
 from threadpoolctl import threadpool_limits
 
-from namsa.arrays import Floats, Pair
-from namsa.errors import InputError
+from namsa.base.arrays import Floats, Pair
+from namsa.base.errors import InputError
 
-INSIDE, OUTSIDE = 3, 1  # terms of the polynomials: a plane inside, a constant outside
+# terms of the polynomials: a plane inside, a constant outside
+INSIDE = 3
+OUTSIDE = 1
 SECTORS = 24  # of azimuth, within which residuals are correlated
-MODEL_ERROR = (
-    0.1  # of the radius, in decay lengths; a third of it is that of the centre and of the semiaxes' difference
-)
+# of the radius, in decay lengths; a third of it is that of the centre and of the semiaxes'
+# difference
+MODEL_ERROR = 0.1
 LEAST_ERROR = 0.01  # pixels: what remains of the pixels' shape
 LEAST_RELATIVE_ERROR = 0.004  # of the radius: what specimens change at the edge (see the module)
-REACH, LEAST_REACH, MOST_REACH = 0.5, 2.5, 32.0  # of the fitted ring on both sides, in radii, and limits in pixels
+# of the fitted ring on both sides, in radii, and limits in pixels
+REACH = 0.5
+LEAST_REACH = 2.5
+MOST_REACH = 32.0
 ROUNDS = 3  # of weights that lessen outliers
 MOST_PIXELS = 6000  # of the ring; of a larger one, every n-th is used
 THRESHOLDS = np.linspace(0.05, 0.9, 86)  # of the brightest pixels, at which the first guess is made
@@ -40,7 +46,8 @@ SMALLEST_RADIUS = 2.5  # pixels; below it, there is no inside
 class Disk:
     """An ellipse v = c + R exp(H) (sin φ, cos φ) with H = [[a, b], [b, −a]], in pixels, (y, x)."""
 
-    parameters: Floats  # (c_y, c_x, R, a, b, rms width of the edge, its decay lengths inward and outward), `(8,)`
+    # (c_y, c_x, R, a, b, rms width of the edge, its decay lengths inward and outward), `(8,)`
+    parameters: Floats
     covariance: Floats  # of the parameters, `(8, 8)`, with the error of the model
 
     @property
@@ -81,13 +88,16 @@ class Disk:
 def stretch(a: float, b: float) -> Floats:
     """Returns exp(H) with H = [[a, b], [b, −a]], (y, x); its determinant is 1."""
     size = np.hypot(a, b)
-    return np.cosh(size) * np.eye(2) + (np.sinh(size) / size if size else 1.0) * np.array([[a, b], [b, -a]])
+    return np.cosh(size) * np.eye(2) + (np.sinh(size) / size if size else 1.0) * np.array(
+        [[a, b], [b, -a]]
+    )
 
 
 def edge(distance: Floats, width: float, inner: float, outer: float) -> Floats:
     """Returns the step S: how much of a line spread of mean 0 lies further out than `distance`.
 
-    The spread is that of a Gaussian deviate plus one of an exponential on either side of 0 (asymmetric Laplace).
+    The spread is that of a Gaussian deviate plus one of an exponential on either side of 0
+    (asymmetric Laplace).
 
     Args:
         distance: Distance outward from the edge, pixels.
@@ -112,17 +122,22 @@ def distances(shape: tuple[int, ...], parameters: Floats) -> Floats:
     """Returns each pixel's |exp(−H) (v − c)|, `shape`; it is R on the ellipse."""
     y, x = (np.arange(n) - at for n, at in zip(shape, parameters, strict=False))
     inverse = stretch(-parameters[3], -parameters[4])
-    v = inverse[0, 0] * y[:, None] + inverse[0, 1] * x, inverse[1, 0] * y[:, None] + inverse[1, 1] * x
+    v = (
+        inverse[0, 0] * y[:, None] + inverse[0, 1] * x,
+        inverse[1, 0] * y[:, None] + inverse[1, 1] * x,
+    )
     return np.hypot(*v)
 
 
 def first_guess(pattern: Floats) -> tuple[Pair, float]:
-    """Returns centre and radius of a disk in a pattern `(dy, dx)` without bad pixels, by the threshold of least effect.
+    """Returns centre and radius of a disk in a pattern `(dy, dx)` without bad pixels, by the
+    threshold of least effect.
 
     Raises InputError without contrast.
     """
     smooth = ndimage.median_filter(pattern, 3, mode="nearest")
-    high, low = np.quantile(smooth, 0.995), np.quantile(smooth, 0.005)
+    high = np.quantile(smooth, 0.995)
+    low = np.quantile(smooth, 0.005)
     if not high > low:
         raise InputError("the mean pattern has no contrast: there is no bright disk to measure")
     levels = low + (high - low) * THRESHOLDS
@@ -138,7 +153,9 @@ def first_guess(pattern: Floats) -> tuple[Pair, float]:
 
 # The matrices are so small that more than one thread would only wait for each other.
 @threadpool_limits.wrap(limits=1, user_api="blas")
-def fit_disk(pattern: Floats, usable: npt.NDArray[np.bool_] | None = None, start: Disk | None = None) -> Disk:
+def fit_disk(
+    pattern: Floats, usable: npt.NDArray[np.bool_] | None = None, start: Disk | None = None
+) -> Disk:
     """Fits the ellipse at the edge of a pattern's bright disk.
 
     Args:
@@ -153,36 +170,49 @@ def fit_disk(pattern: Floats, usable: npt.NDArray[np.bool_] | None = None, start
         parameters = _steepest(pattern, *first_guess(pattern))
         free = np.arange(8)
     else:
-        parameters, free = start.parameters.copy(), np.arange(2)
+        parameters = start.parameters.copy()
+        free = np.arange(2)
     radius = parameters[2]
     if radius < SMALLEST_RADIUS or np.pi * radius**2 > 0.98 * pattern.size * 1.5:
-        raise InputError(f"the bright disk has a radius of {radius:.1f} pixels: its edge cannot be measured")
+        raise InputError(
+            f"the bright disk has a radius of {radius:.1f} pixels: its edge cannot be measured"
+        )
     reach = float(np.clip(REACH * radius, LEAST_REACH, MOST_REACH))
     for rounds in (1, ROUNDS) if start is None else (ROUNDS,):  # the ring follows the fit once
         ring = usable & (np.abs(distances(pattern.shape, parameters) - parameters[2]) < reach)
         rows, columns = np.nonzero(ring)
         every = -(-len(rows) // MOST_PIXELS)
-        rows, columns = rows[::every], columns[::every]
+        rows = rows[::every]
+        columns = columns[::every]
         if len(rows) < 40:
-            raise InputError(f"{len(rows)} usable pixels are at the bright disk's edge: too few to fit an ellipse")
-        parameters, covariance = _fit(pattern[rows, columns], rows, columns, parameters, free, rounds)
+            raise InputError(
+                f"{len(rows)} usable pixels are at the bright disk's edge: too few to fit an "
+                "ellipse"
+            )
+        parameters, covariance = _fit(
+            pattern[rows, columns], rows, columns, parameters, free, rounds
+        )
     disk = Disk(parameters, covariance)
     if not disk.errors[:3].max() < LARGEST_ERROR * disk.radius:
         raise InputError(
-            f"the brightest part of the mean pattern has no edge of an ellipse: its radius would be "
-            f"{disk.radius:.1f} ± {disk.errors[2]:.2g} pixels"
+            "the brightest part of the mean pattern has no edge of an ellipse: its radius would "
+            f"be {disk.radius:.1f} ± {disk.errors[2]:.2g} pixels"
         )
     return disk
 
 
 def _steepest(pattern: Floats, centre: Pair, radius: float) -> Floats:
-    """Returns first parameters whose radius is where the mean over azimuth drops most steeply, near the guess."""
+    """Returns first parameters whose radius is where the mean over azimuth drops most steeply, near
+    the guess.
+    """
     parameters = np.array([*centre, radius, 0.0, 0.0, 0.7, 0.1, 0.1])
     r = distances(pattern.shape, parameters)
     edges = np.arange(0.5, min(2.0 * radius, r.max()) + 1)
     bins = np.digitize(r, edges)
     counts = np.bincount(bins.ravel(), minlength=len(edges) + 1)[: len(edges)]
-    profile = np.bincount(bins.ravel(), pattern.ravel(), minlength=len(edges) + 1)[: len(edges)] / np.maximum(counts, 1)
+    profile = np.bincount(bins.ravel(), pattern.ravel(), minlength=len(edges) + 1)[
+        : len(edges)
+    ] / np.maximum(counts, 1)
     drop = profile[:-1] - profile[1:]
     near = np.arange(len(drop)) + 0.5 > 0.6 * radius
     if near.any():
@@ -199,7 +229,8 @@ def _fit(
     rounds: int,
 ) -> tuple[Floats, Floats]:
     """Returns the parameters, of which those in `free` are fitted, and their covariance."""
-    y, x = (rows - start[0]) / start[2], (columns - start[1]) / start[2]
+    y = (rows - start[0]) / start[2]
+    x = (columns - start[1]) / start[2]
     terms = np.stack([np.ones_like(y), y, x], axis=1)
     scale = values.std() or 1.0
     weights = np.ones(len(values))
@@ -209,7 +240,10 @@ def _fit(
         p[free] = fitted
         v = stretch(-p[3], -p[4]) @ np.stack([rows - p[0], columns - p[1]])
         step = edge(np.hypot(*v) - p[2], p[5], p[6], p[7])[:, None]
-        design = np.concatenate([terms[:, :INSIDE] * step, terms[:, :OUTSIDE] * (1 - step)], axis=1) * weights[:, None]
+        design = (
+            np.concatenate([terms[:, :INSIDE] * step, terms[:, :OUTSIDE] * (1 - step)], axis=1)
+            * weights[:, None]
+        )
         target = values / scale * weights
         # A small ridge keeps the polynomials determined where one side has hardly any pixels.
         normal = design.T @ design + 1e-9 * np.eye(design.shape[1])
@@ -217,13 +251,29 @@ def _fit(
 
     low = np.array([-np.inf, -np.inf, 0.5 * start[2], -0.4, -0.4, 0.2, 0.02, 0.02])[free]
     high = np.array(
-        [np.inf, np.inf, 1.7 * start[2], 0.4, 0.4, 0.6 * start[2], 0.15 * start[2], 0.15 * start[2], 0.15 * start[2]]
+        [
+            np.inf,
+            np.inf,
+            1.7 * start[2],
+            0.4,
+            0.4,
+            0.6 * start[2],
+            0.15 * start[2],
+            0.15 * start[2],
+            0.15 * start[2],
+        ]
     )[free]
     scale_of = np.array([1.0, 1.0, 1.0, 0.1, 0.1, 0.3, 0.3, 0.3])
     found = np.clip(start[free], low, high)
     for _ in range(rounds):
         solution = least_squares(
-            residuals, found, bounds=(low, high), x_scale=scale_of[free], ftol=1e-7, xtol=1e-6, max_nfev=40
+            residuals,
+            found,
+            bounds=(low, high),
+            x_scale=scale_of[free],
+            ftol=1e-7,
+            xtol=1e-6,
+            max_nfev=40,
         )
         found = solution.x
         plain = solution.fun / weights
@@ -237,11 +287,20 @@ def _fit(
     summed = np.stack([scores[sector == n].sum(axis=0) for n in range(SECTORS)])
     inverse = np.linalg.pinv(slopes.T @ slopes)
     used = len(np.unique(sector))
-    parameters, covariance = start.copy(), np.zeros((len(start), len(start)))
+    parameters = start.copy()
+    covariance = np.zeros((len(start), len(start)))
     parameters[free] = found
-    covariance[np.ix_(free, free)] = inverse @ (summed.T @ summed) @ inverse * used / max(used - len(free), 1)
+    covariance[np.ix_(free, free)] = (
+        inverse @ (summed.T @ summed) @ inverse * used / max(used - len(free), 1)
+    )
     blur = MODEL_ERROR * (parameters[6] + parameters[7])
     blurred = np.hypot(blur, LEAST_RELATIVE_ERROR * parameters[2])
-    model = np.hypot(LEAST_ERROR, [blur / 3, blur / 3, blurred, blur / 3, blur / 3]) / [1, 1, 1, start[2], start[2]]
+    model = np.hypot(LEAST_ERROR, [blur / 3, blur / 3, blurred, blur / 3, blur / 3]) / [
+        1,
+        1,
+        1,
+        start[2],
+        start[2],
+    ]
     covariance[range(5), range(5)] += np.where(np.isin(np.arange(5), free), model**2, 0)
     return parameters, covariance

@@ -1,11 +1,13 @@
-"""How the patterns of the bright disk vary along a scan, and how they would for a weak phase object.
+"""How the patterns of the bright disk vary along a scan, and how they would for a weak phase
+object.
 
-A weak phase object of spatial frequency q scatters the beam by ±λq. In the transform of the patterns along the scan,
-the pixel at the angle k then has
+A weak phase object of spatial frequency q scatters the beam by ±λq. In the transform of the
+patterns along the scan, the pixel at the angle k then has
 
     G(k, q) ∝ B(k, q) = a*(k) a(k − λq) − a(k) a*(k + λq),    a(k) = A(k) exp(−iχ(k)),
 
-with the aperture A and the aberration phase χ (Rodenburg, McCallum & Nellist, Ultramicroscopy 48, 304 (1993)).
+with the aperture A and the aberration phase χ (Rodenburg, McCallum & Nellist, Ultramicroscopy 48,
+304 (1993)).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +18,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft
 
-from namsa.arrays import Array, Floats
+from namsa.base.arrays import Array, Floats
+from namsa.base.pixels import PixelGrid
 from namsa.physics.grid import hann_window
 from namsa.physics.optics import aberration_phase, wavelength_angstrom
-from namsa.pixels import PixelGrid
 
-SHIFTS = (0.15, 1.8)  # least and largest λq, semiangles: the disks overlap nearly everywhere, or hardly anywhere
+SHIFTS = (
+    0.15,
+    1.8,
+)  # least and largest λq, semiangles: the disks overlap nearly everywhere, or hardly anywhere
 FREQUENCIES = 120  # that are compared: those with the most power
 _FLOOR = 1e-3  # added to |B|² of a pixel: where the overlaps cancel each other, B is zero
 
@@ -46,17 +51,24 @@ class DiskOverlaps:
         detector: PixelGrid,  # the pixels, mrad from the optic axis
         energy_ev: float,  # energy, eV
         semiangle_mrad: float,  # convergence semiangle, mrad
-        # Matrix from the angles on the detector to those in the directions of the scan, (y, x), `(2, 2)`. `None` if
-        # they are the same.
+        # Matrix from the angles on the detector to those in the directions of the scan, (y, x),
+        # `(2, 2)`. `None` if they are the same.
         frame: Floats | None = None,
     ) -> "DiskOverlaps":
         """Prepares the overlaps."""
-        radius, wavelength = 1e-3 * semiangle_mrad, wavelength_angstrom(energy_ev)
-        angles = np.stack(np.meshgrid(*(1e-3 * axis for axis in detector.coordinates(detector_shape)), indexing="ij"))
+        radius = 1e-3 * semiangle_mrad
+        wavelength = wavelength_angstrom(energy_ev)
+        angles = np.stack(
+            np.meshgrid(
+                *(1e-3 * axis for axis in detector.coordinates(detector_shape)), indexing="ij"
+            )
+        )
         if frame is not None:
             angles = np.tensordot(frame, angles, axes=1)
         lit = np.hypot(*angles) < radius
-        frequencies = (fft.fftfreq(n, step) for n, step in zip(scan_shape, step_angstrom, strict=True))
+        frequencies = (
+            fft.fftfreq(n, step) for n, step in zip(scan_shape, step_angstrom, strict=True)
+        )
         qy, qx = np.meshgrid(*(wavelength * frequency for frequency in frequencies), indexing="ij")
         shift = np.hypot(qy, qx) / radius
         half = (qy > 0) | ((qy == 0) & (qx > 0))
@@ -87,7 +99,9 @@ class OverlapModel(NamedTuple):
         overlaps: DiskOverlaps,
         transforms: Array,  # of parts of the scan, `(parts, q, k)`
         known: Mapping[str, float],  # aberrations that are not measured, Å and rad
-        terms: Sequence[Mapping[str, float]],  # aberrations that are measured, with a coefficient of 1 Å
+        terms: Sequence[
+            Mapping[str, float]
+        ],  # aberrations that are measured, with a coefficient of 1 Å
         units: Floats,  # Å that their coefficients are given in, `(terms,)`
     ) -> "OverlapModel":
         """Prepares the comparison at the frequencies with the most power."""
@@ -97,20 +111,34 @@ class OverlapModel(NamedTuple):
         wavelength = wavelength_angstrom(overlaps.energy_ev)
 
         def chi(y: Floats, x: Floats) -> Floats:
-            alpha, phi = np.hypot(y, x), np.arctan2(y, x)
-            return np.stack([aberration_phase(alpha, phi, wavelength, term) for term in (known, *terms)])
+            alpha = np.hypot(y, x)
+            phi = np.arctan2(y, x)
+            return np.stack(
+                [aberration_phase(alpha, phi, wavelength, term) for term in (known, *terms)]
+            )
 
-        here, inside, phases = chi(ky, kx)[:, None], [], []
+        here = chi(ky, kx)[:, None]
+        inside = []
+        phases = []
         for sign in (1, -1):
             beside = ky - sign * qy, kx - sign * qx
             inside.append(sign * (np.hypot(*beside) < overlaps.radius))
             phases.append(sign * (here - chi(*beside)))
         compared = np.ascontiguousarray(transforms[:, chosen].swapaxes(0, 1))
         lit = np.any(inside, axis=0)
-        scaled = (np.stack(phases, axis=1) * np.array([1, *units])[:, None, None, None]).astype(np.float32)
+        scaled = (np.stack(phases, axis=1) * np.array([1, *units])[:, None, None, None]).astype(
+            np.float32
+        )
         power_inside = float(np.square(np.abs(compared * lit[:, None])).sum(dtype=np.float64))
         floor = (_FLOOR * lit.sum(axis=1)).astype(np.float32)
-        return cls(compared, np.stack(inside).astype(np.float32), scaled[0], scaled[1:], floor, power_inside)
+        return cls(
+            compared,
+            np.stack(inside).astype(np.float32),
+            scaled[0],
+            scaled[1:],
+            floor,
+            power_inside,
+        )
 
     def explained(self, coefficients: Floats) -> float:
         """Returns the share of the power that aberrations explain."""
@@ -122,7 +150,10 @@ class OverlapModel(NamedTuple):
         # dB/dc is i times `scattered` times the phase of the term, summed over the two disks.
         residual = ((overlap.conj() / norm[:, None])[:, None] @ self.transforms)[:, 0]
         residual -= (value / norm)[:, None] * model
-        slopes = self.terms.reshape(len(self.terms), -1) @ (2 * (residual * scattered.conj()).imag).ravel()
+        slopes = (
+            self.terms.reshape(len(self.terms), -1)
+            @ (2 * (residual * scattered.conj()).imag).ravel()
+        )
         return self._share(value), slopes.astype(np.float64) / self.power
 
     def _share(self, value: Array) -> float:
@@ -131,11 +162,14 @@ class OverlapModel(NamedTuple):
     def _compare(self, coefficients: Floats) -> "_Compared":
         phases = self.fixed + np.tensordot(coefficients.astype(np.float32), self.terms, axes=1)
         scattered = np.empty(phases.shape, np.complex64)
-        scattered.real, scattered.imag = self.inside * np.cos(phases), self.inside * np.sin(phases)
+        scattered.real = self.inside * np.cos(phases)
+        scattered.imag = self.inside * np.sin(phases)
         model = scattered.sum(axis=0)
         norm = np.square(np.abs(model)).sum(axis=1) + self.floor
         overlap = (self.transforms @ model.conj()[..., None])[..., 0]
-        return _Compared(scattered, model, norm, overlap, np.square(np.abs(overlap)).sum(axis=1) / norm)
+        return _Compared(
+            scattered, model, norm, overlap, np.square(np.abs(overlap)).sum(axis=1) / norm
+        )
 
 
 class _Compared(NamedTuple):

@@ -1,4 +1,6 @@
-"""The step of the scan from a lattice that shows in its images: peaks of Fourier transforms against known ones."""
+"""The step of the scan from a lattice that shows in its images: peaks of Fourier transforms against
+known ones.
+"""
 
 import itertools
 from dataclasses import dataclass
@@ -7,7 +9,7 @@ import ase
 import numpy as np
 from scipy import ndimage
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats
 from namsa.crystals.symmetry import ZoneAxis, simplest_zone_axes
 from namsa.inspection.spectra import frequencies, windowed_transform
 from namsa.physics.grid import hann_window
@@ -33,10 +35,12 @@ class StepFit:
 
 
 def find_peaks(images: Floats) -> Floats:
-    """Finds the frequencies of lattices that images `(m, sy, sx)`, scaled to the same variance, have in common.
+    """Finds the frequencies of lattices that images `(m, sy, sx)`, scaled to the same variance,
+    have in common.
 
     Returns:
-        Frequencies of the strongest peaks, one of each pair k and −k, strongest first, `(n, 2)`, cycles per step.
+        Frequencies of the strongest peaks, one of each pair k and −k, strongest first, `(n, 2)`,
+        cycles per step.
     """
     _, sy, sx = images.shape
     spread = images.std(axis=(1, 2), keepdims=True)
@@ -48,12 +52,17 @@ def find_peaks(images: Floats) -> Floats:
     size = np.hypot(ky, kx)
     rings = np.round(size * min(sy, sx) / 3).astype(int)
     background = ndimage.median(power, rings, range(rings.max() + 1))[rings]
-    peak = (power == ndimage.maximum_filter(power, 5, mode="wrap")) & (power > STRENGTH * background)
+    peak = (power == ndimage.maximum_filter(power, 5, mode="wrap")) & (
+        power > STRENGTH * background
+    )
     peak &= (size > 2.5 / min(sy, sx)) & (size < 0.48) & ((ky > 0) | ((ky == 0) & (kx > 0)))
     rows, columns = np.nonzero(peak)
     order = np.argsort(-power[rows, columns])[:MOST_PEAKS]
     return np.array(
-        [_refined(scaled, ky[row, 0], kx[0, column]) for row, column in zip(rows[order], columns[order], strict=True)]
+        [
+            _refined(scaled, ky[row, 0], kx[0, column])
+            for row, column in zip(rows[order], columns[order], strict=True)
+        ]
     ).reshape(-1, 2)
 
 
@@ -64,17 +73,23 @@ def _refined(images: Floats, ky: float, kx: float) -> tuple[float, float]:
     reach = 1.0
     for _ in range(4):
         offsets = np.linspace(-reach, reach, 11)
-        fy, fx = ky + offsets / sy, kx + offsets / sx
+        fy = ky + offsets / sy
+        fx = kx + offsets / sx
         rows = np.exp(-2j * np.pi * np.outer(fy, np.arange(sy)))
         columns = np.exp(-2j * np.pi * np.outer(np.arange(sx), fx))
         power = (np.abs(rows @ values @ columns) ** 2).sum(axis=0)
         y, x = np.unravel_index(power.argmax(), power.shape)
-        ky, kx, reach = float(fy[y]), float(fx[x]), reach / 5
+        ky = float(fy[y])
+        kx = float(fx[x])
+        reach = reach / 5
     return ky, kx
 
 
-def step_from_spacing(peaks: Floats, step_angstrom: tuple[float, float], spacing_angstrom: float) -> StepFit | None:
-    """Scales the assumed step (y, x), Å, so that the strongest peak near a known spacing, Å, has it.
+def step_from_spacing(
+    peaks: Floats, step_angstrom: tuple[float, float], spacing_angstrom: float
+) -> StepFit | None:
+    """Scales the assumed step (y, x), Å, so that the strongest peak near a known spacing, Å, has
+    it.
 
     Returns:
         The fit, or `None` if no peak is within `RANGE` of the spacing.
@@ -87,12 +102,19 @@ def step_from_spacing(peaks: Floats, step_angstrom: tuple[float, float], spacing
     same = factors[np.abs(factors / factors[0] - 1) < FIT]
     error = max(float(same.std(ddof=1) / np.sqrt(len(same))) if len(same) > 1 else 0.0, 0.003)
     return StepFit(
-        np.full(2, same.mean()), np.full(2, error), len(same), len(peaks), f"spacing of {spacing_angstrom:g} Å"
+        np.full(2, same.mean()),
+        np.full(2, error),
+        len(same),
+        len(peaks),
+        f"spacing of {spacing_angstrom:g} Å",
     )
 
 
 def step_from_crystal(
-    peaks: Floats, step_angstrom: tuple[float, float], atoms: ase.Atoms, zone_axis: ZoneAxis | None = None
+    peaks: Floats,
+    step_angstrom: tuple[float, float],
+    atoms: ase.Atoms,
+    zone_axis: ZoneAxis | None = None,
 ) -> StepFit | None:
     """Fits the lattice of a crystal along a zone axis to the peaks.
 
@@ -100,13 +122,15 @@ def step_from_crystal(
         zone_axis: Its zone axis along the beam; by default the simplest ones are tried.
 
     Returns:
-        The fit that explains most peaks with the step nearest to the assumed one, or `None` if none explains two peaks
-        in different directions.
+        The fit that explains most peaks with the step nearest to the assumed one, or `None` if none
+        explains two peaks in different directions.
     """
     measured = peaks / np.asarray(step_angstrom)
     best: tuple[tuple[int, float], StepFit] | None = None
     for axis in [zone_axis] if zone_axis else simplest_zone_axes(atoms, AXES):
-        reflections = _reflections(atoms, axis, float(np.hypot(*measured.T).max(initial=0)) * (1 + RANGE))
+        reflections = _reflections(
+            atoms, axis, float(np.hypot(*measured.T).max(initial=0)) * (1 + RANGE)
+        )
         for first, second in itertools.permutations(range(min(len(measured), 4)), 2):
             fit = _match(measured, first, second, reflections)
             if fit is None:
@@ -120,7 +144,9 @@ def step_from_crystal(
 
 
 def _reflections(atoms: ase.Atoms, axis: ZoneAxis, largest: float) -> Floats:
-    """Returns the reflections of a zone as vectors across it, `(n, 2)`, 1/Å, without the weak ones."""
+    """Returns the reflections of a zone as vectors across it, `(n, 2)`, 1/Å, without the weak
+    ones.
+    """
     reciprocal = np.asarray(atoms.cell.reciprocal())
     beam = np.asarray(axis) @ np.asarray(atoms.cell)
     beam = beam / np.linalg.norm(beam)
@@ -129,7 +155,8 @@ def _reflections(atoms: ase.Atoms, axis: ZoneAxis, largest: float) -> Floats:
     indices = indices[(indices @ np.asarray(axis) == 0) & (np.abs(indices).sum(axis=1) > 0)]
     vectors = indices @ reciprocal
     kept = np.linalg.norm(vectors, axis=1) <= largest
-    indices, vectors = indices[kept], vectors[kept]
+    indices = indices[kept]
+    vectors = vectors[kept]
     phases = np.exp(2j * np.pi * indices @ atoms.get_scaled_positions(wrap=False).T)
     strength = np.abs(phases @ atoms.numbers)
     across = np.linalg.svd(beam[None])[2][1:]
@@ -139,9 +166,14 @@ def _reflections(atoms: ase.Atoms, axis: ZoneAxis, largest: float) -> Floats:
     return np.asarray(vectors[strong] @ across.T)
 
 
-def _match(measured: Floats, first: int, second: int, reflections: Floats) -> tuple[Floats, Floats, int] | None:
-    """Returns factors of the step, their errors and the number of peaks explained, for two peaks taken as a basis."""
-    a, b = measured[first], measured[second]
+def _match(
+    measured: Floats, first: int, second: int, reflections: Floats
+) -> tuple[Floats, Floats, int] | None:
+    """Returns factors of the step, their errors and the number of peaks explained, for two peaks
+    taken as a basis.
+    """
+    a = measured[first]
+    b = measured[second]
     if abs(a[0] * b[1] - a[1] * b[0]) < 0.2 * np.hypot(*a) * np.hypot(*b) or not len(reflections):
         return None
     lengths = np.hypot(*reflections.T)

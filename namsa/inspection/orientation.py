@@ -1,10 +1,12 @@
-"""Rotation, mirror, defocus and astigmatism from the curl of the deflection and the shifts of tilted images."""
+"""Rotation, mirror, defocus and astigmatism from the curl of the deflection and the shifts of
+tilted images.
+"""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats
 from namsa.inspection.curl import CurlFit
 from namsa.inspection.tilted import ShiftFit
 
@@ -44,7 +46,9 @@ def frame_matrix(rotation_deg: float, flip: bool) -> Floats:
     return turn @ EXCHANGE if flip else turn
 
 
-def find_orientation(curl: CurlFit | None, shifts: ShiftFit | None, step: tuple[float, float]) -> Orientation | None:
+def find_orientation(
+    curl: CurlFit | None, shifts: ShiftFit | None, step: tuple[float, float]
+) -> Orientation | None:
     """Combines what the two methods say of the rotation, up to 180 degrees.
 
     Args:
@@ -68,7 +72,13 @@ def find_orientation(curl: CurlFit | None, shifts: ShiftFit | None, step: tuple[
         rotation, error, flip, significance = _orientation_of_shifts(shifts, step)
         if significance > CERTAIN:
             found.append(
-                (rotation, np.hypot(error, MODEL_ERROR_DEG), flip, significance, "shifts of tilted bright-field images")
+                (
+                    rotation,
+                    np.hypot(error, MODEL_ERROR_DEG),
+                    flip,
+                    significance,
+                    "shifts of tilted bright-field images",
+                )
             )
     if not found:
         return None
@@ -81,12 +91,18 @@ def find_orientation(curl: CurlFit | None, shifts: ShiftFit | None, step: tuple[
         agree = flip == other_flip and abs(apart) < DIFFER * np.hypot(error, other_error)
         if agree:
             weight = error**2 / (error**2 + other_error**2)
-            rotation, error = rotation + weight * apart, error * other_error / np.hypot(error, other_error)
-            significance, method = float(np.hypot(significance, other_significance)), f"{method}, and {other_method}"
+            rotation = rotation + weight * apart
+            error = error * other_error / np.hypot(error, other_error)
+            significance = float(np.hypot(significance, other_significance))
+            method = f"{method}, and {other_method}"
         else:
             mirror = "with" if other_flip else "without"
-            said = f"{other:.1f} ± {other_error:.1f}° (or 180° more) {mirror} y and x exchanged"
-            notes = (f"rotation by the {other_method}: {said}, which contradicts the {method}",)
+            other_result = (
+                f"{other:.1f} ± {other_error:.1f}° (or 180° more) {mirror} y and x exchanged"
+            )
+            notes = (
+                f"rotation by the {other_method}: {other_result}, which contradicts the {method}",
+            )
     return Orientation(_wrapped(rotation), float(error), flip, significance, method, notes)
 
 
@@ -97,7 +113,10 @@ def other_branch(orientation: Orientation) -> Orientation:
 
 
 def find_focus(
-    shifts: ShiftFit, orientation: Orientation, step_angstrom: tuple[float, float], pixel_mrad: float
+    shifts: ShiftFit,
+    orientation: Orientation,
+    step_angstrom: tuple[float, float],
+    pixel_mrad: float,
 ) -> Focus:
     """Returns the defocus from the shifts of tilted images.
 
@@ -110,7 +129,8 @@ def find_focus(
 
     def coefficients(matrix: Floats) -> Floats:
         c = -(units[:, None] * matrix) @ frame.T
-        # Second derivatives of the path length: C_yy = C10 − C12 cos 2φ, C_xx = C10 + C12 cos 2φ, C_yx = C12 sin 2φ.
+        # Second derivatives of the path length: C_yy = C10 − C12 cos 2φ, C_xx = C10 + C12 cos 2φ,
+        # C_yx = C12 sin 2φ.
         return np.array([(c[0, 0] + c[1, 1]) / 2, (c[1, 1] - c[0, 0]) / 2, (c[0, 1] + c[1, 0]) / 2])
 
     values = coefficients(shifts.matrix)
@@ -125,27 +145,44 @@ def find_focus(
     )
 
 
-def _orientation_of_shifts(shifts: ShiftFit, step: tuple[float, float]) -> tuple[float, float, bool, float]:
-    """Returns rotation, its error, flip and the significance of the flip from M = −C O, with C symmetric."""
+def _orientation_of_shifts(
+    shifts: ShiftFit, step: tuple[float, float]
+) -> tuple[float, float, bool, float]:
+    """Returns rotation, its error, flip and the significance of the flip from M = −C O, with C
+    symmetric.
+    """
     scale = np.asarray(step)[:, None] / np.mean(step)
 
     def determinant(m: Floats) -> float:
         return float(np.linalg.det(scale * m.reshape(2, 2)))
 
     def rotation(m: Floats, flip: bool) -> float:
-        # M O⁻¹ is symmetric: with N = M X for a flip, tan θ = (N_xy − N_yx)/(N_yy + N_xx) in the order (y, x).
+        # M O⁻¹ is symmetric: with N = M X for a flip, tan θ = (N_xy − N_yx)/(N_yy + N_xx) in the
+        # order (y, x).
         n = scale * m.reshape(2, 2) @ (EXCHANGE if flip else np.eye(2))
         return float(np.arctan2(n[1, 0] - n[0, 1], n[0, 0] + n[1, 1]))
 
     m = shifts.matrix.ravel()
     size = 1e-4 * np.abs(m).max()
     flip = determinant(m) < 0
-    bends = np.array([(determinant(m + size * unit) - determinant(m - size * unit)) / (2 * size) for unit in np.eye(4)])
-    turns = np.array([np.sin(rotation(m + size * unit, flip) - rotation(m, flip)) / size for unit in np.eye(4)])
+    bends = np.array(
+        [
+            (determinant(m + size * unit) - determinant(m - size * unit)) / (2 * size)
+            for unit in np.eye(4)
+        ]
+    )
+    turns = np.array(
+        [np.sin(rotation(m + size * unit, flip) - rotation(m, flip)) / size for unit in np.eye(4)]
+    )
     spread = float(np.sqrt(bends @ shifts.covariance @ bends))
     error = float(np.rad2deg(np.sqrt(turns @ shifts.covariance @ turns)))
     angle = np.rad2deg(rotation(-m, flip))
-    return float((angle + 90) % 180 - 90), error, flip, abs(determinant(m)) / spread if spread > 0 else np.inf
+    return (
+        float((angle + 90) % 180 - 90),
+        error,
+        flip,
+        abs(determinant(m)) / spread if spread > 0 else np.inf,
+    )
 
 
 def _wrapped(degrees: float) -> float:

@@ -11,7 +11,7 @@ from namsa.inspection.disk import Disk
 from namsa.inspection.orientation import CERTAIN, Focus, Orientation, find_focus
 from namsa.inspection.tilted import ShiftFit
 from namsa.io.calibration import check_limits
-from namsa.io.calibration_file import Quantity
+from namsa.io.calibration_file import CalibratedQuantity
 from namsa.io.recording import Recording
 
 MOVES = 0.25  # pixels over the scan, from which a movement of the disk is corrected
@@ -20,37 +20,61 @@ SAME = 2.0  # standard errors within which a stated rotation stands
 DISAGREE = 0.02  # of the semiangle, between the disk and the stated one
 
 
-def stated_quantities(recording: Recording) -> dict[str, Quantity]:
+def stated_quantities(recording: Recording) -> dict[str, CalibratedQuantity]:
     """Returns what the file or the caller says. Raises InputError if a number is out of range."""
     check_limits(recording, "" if recording.format == "array" else f"{recording.name}: ")
     names = ("energy_ev", "semiangle_mrad", "scan_step_angstrom", "pixel_mrad")
     values = {name: getattr(recording, name) for name in names}
     return {
-        name: Quantity(value, None, "given, or from the file") for name, value in values.items() if value is not None
+        name: CalibratedQuantity(value, None, "given, or from the file")
+        for name, value in values.items()
+        if value is not None
     }
 
 
-def value_of(known: dict[str, Quantity], name: str) -> Any:
+def value_of(known: dict[str, CalibratedQuantity], name: str) -> Any:
     return known[name].value if name in known else None
 
 
 def disk_quantities(
-    disk: Disk, descan: Descan | None, known: dict[str, Quantity], notes: list[str]
-) -> dict[str, Quantity]:
-    """Returns the numbers that follow from the disk, and from semiangle or pixel as far as they are known."""
-    found = {"disk_radius_pixels": Quantity(disk.radius, float(disk.errors[2]), "ellipse fitted to the disk's edge")}
-    centre, error = np.array(disk.centre), disk.errors[:2]
+    disk: Disk, descan: Descan | None, known: dict[str, CalibratedQuantity], notes: list[str]
+) -> dict[str, CalibratedQuantity]:
+    """Returns the numbers that follow from the disk, and from semiangle or pixel as far as they are
+    known.
+    """
+    found = {
+        "disk_radius_pixels": CalibratedQuantity(
+            disk.radius, float(disk.errors[2]), "ellipse fitted to the disk's edge"
+        )
+    }
+    centre = np.array(disk.centre)
+    error = disk.errors[:2]
     method = "centre of the ellipse"
     if descan is not None and descan.significance > 4 and descan.range_pixels > MOVES:
-        centre, error, method = descan.centre, descan.centre_error, "plane through the disk's centres over the scan"
-        found["centre_slope_pixels"] = Quantity(_tuples(descan.slope), _tuples(descan.slope_error), method)
-    found["centre_pixels"] = Quantity(_tuples(centre), _tuples(error), f"{method}, in the middle of the scan")
-    pixel, semiangle = value_of(known, "pixel_mrad"), value_of(known, "semiangle_mrad")
-    by_pixels = pixel is not None and pixel[0] != pixel[1] and _distortion(disk, pixel) < _error(disk, ELLIPTIC - 1)
+        centre = descan.centre
+        error = descan.centre_error
+        method = "plane through the disk's centres over the scan"
+        found["centre_slope_pixels"] = CalibratedQuantity(
+            _tuples(descan.slope), _tuples(descan.slope_error), method
+        )
+    found["centre_pixels"] = CalibratedQuantity(
+        _tuples(centre), _tuples(error), f"{method}, in the middle of the scan"
+    )
+    pixel = value_of(known, "pixel_mrad")
+    semiangle = value_of(known, "semiangle_mrad")
+    by_pixels = (
+        pixel is not None
+        and pixel[0] != pixel[1]
+        and _distortion(disk, pixel) < _error(disk, ELLIPTIC - 1)
+    )
     if disk.ratio > ELLIPTIC and disk.ratio - 1 > CERTAIN * disk.ratio_error and not by_pixels:
         axis_error = float(np.rad2deg(disk.ratio_error / (2 * (disk.ratio - 1))))
-        found["ellipse_ratio"] = Quantity(disk.ratio, disk.ratio_error, "ellipse fitted to the disk's edge")
-        found["ellipse_axis_deg"] = Quantity(disk.axis_deg, axis_error, "ellipse fitted to the disk's edge")
+        found["ellipse_ratio"] = CalibratedQuantity(
+            disk.ratio, disk.ratio_error, "ellipse fitted to the disk's edge"
+        )
+        found["ellipse_axis_deg"] = CalibratedQuantity(
+            disk.axis_deg, axis_error, "ellipse fitted to the disk's edge"
+        )
     relative = float(disk.errors[2]) / disk.radius
     if pixel is not None:
         mean = float(np.sqrt(pixel[0] * pixel[1]))
@@ -59,31 +83,37 @@ def disk_quantities(
             found["pixel_mrad"] = replace(known["pixel_mrad"], value=(mean, mean))
         measured = mean * disk.radius
         if semiangle is None:
-            found["semiangle_mrad"] = Quantity(measured, measured * relative, "disk's radius times the pixel")
+            found["semiangle_mrad"] = CalibratedQuantity(
+                measured, measured * relative, "disk's radius times the pixel"
+            )
         elif abs(measured / semiangle - 1) > max(DISAGREE, CERTAIN * relative):
             notes.append(
-                f"the disk's radius is {measured:.4g} ± {measured * relative:.2g} mrad by the stated pixel, the stated "
-                f"semiangle {semiangle:.4g} mrad: one of the two is wrong"
+                f"the disk's radius is {measured:.4g} ± {measured * relative:.2g} mrad by the "
+                f"stated pixel, the stated semiangle {semiangle:.4g} mrad: one of the two is wrong"
             )
     elif semiangle is not None:
         size = semiangle / disk.radius
-        found["pixel_mrad"] = Quantity(
+        found["pixel_mrad"] = CalibratedQuantity(
             (size, size), (size * relative, size * relative), "semiangle over the disk's radius"
         )
     else:
         notes.append(
-            "pixel and semiangle: only their ratio is known from the disk: give --semiangle-mrad or --pixel-mrad"
+            "pixel and semiangle: only their ratio is known from the disk: give --semiangle-mrad "
+            "or --pixel-mrad"
         )
     return found
 
 
 def _note_shape(disk: Disk, pixel_mrad: tuple[float, float], notes: list[str]) -> None:
-    """Notes that pixels which are not square do not make the disk a circle, as they would without distortion."""
+    """Notes that pixels which are not square do not make the disk a circle, as they would without
+    distortion.
+    """
     apart = _distortion(disk, pixel_mrad)
     if pixel_mrad[0] != pixel_mrad[1] and apart > _error(disk, DISAGREE):
         notes.append(
-            f"by the stated pixels of {pixel_mrad[0]:.4g} × {pixel_mrad[1]:.4g} mrad (y, x) the disk is an ellipse of "
-            f"ratio {np.exp(apart):.3f}: they or the lens distort, and the semiangle is by their geometric mean"
+            f"by the stated pixels of {pixel_mrad[0]:.4g} × {pixel_mrad[1]:.4g} mrad (y, x) the "
+            f"disk is an ellipse of ratio {np.exp(apart):.3f}: they or the lens distort, and the "
+            "semiangle is by their geometric mean"
         )
 
 
@@ -98,9 +128,14 @@ def _error(disk: Disk, least: float) -> float:
     return max(least, CERTAIN * disk.ratio_error / disk.ratio)
 
 
-def orientation_quantities(orientation: Orientation, recording: Recording) -> dict[str, Quantity]:
-    """Returns rotation and mirror; what the file states stands where the measurement agrees with it."""
-    rotation, method = orientation.rotation_deg, orientation.method
+def orientation_quantities(
+    orientation: Orientation, recording: Recording
+) -> dict[str, CalibratedQuantity]:
+    """Returns rotation and mirror; what the file states stands where the measurement agrees with
+    it.
+    """
+    rotation = orientation.rotation_deg
+    method = orientation.method
     stated = recording.rotation_deg or 0.0
     apart = (rotation - stated + 180) % 360 - 180
     if bool(recording.flip) == orientation.flip and abs(apart) < SAME * orientation.error_deg:
@@ -108,31 +143,42 @@ def orientation_quantities(orientation: Orientation, recording: Recording) -> di
         rotation, method = stated, f"{kept}, as {rotation:.2f}° was measured: {method}"
     significance = min(orientation.significance, 99)
     return {
-        "rotation_deg": Quantity(rotation, orientation.error_deg, method),
-        "mirrored": Quantity(orientation.flip, None, f"as the rotation; {significance:.0f} standard errors"),
+        "rotation_deg": CalibratedQuantity(rotation, orientation.error_deg, method),
+        "mirrored": CalibratedQuantity(
+            orientation.flip, None, f"as the rotation; {significance:.0f} standard errors"
+        ),
     }
 
 
 def focus_quantities(
-    shifts: ShiftFit | None, orientation: Orientation | None, known: dict[str, Quantity]
-) -> dict[str, Quantity]:
+    shifts: ShiftFit | None, orientation: Orientation | None, known: dict[str, CalibratedQuantity]
+) -> dict[str, CalibratedQuantity]:
     """Returns defocus and astigmatism; none where what they take is not known."""
-    step, pixel = value_of(known, "scan_step_angstrom"), value_of(known, "pixel_mrad")
+    step = value_of(known, "scan_step_angstrom")
+    pixel = value_of(known, "pixel_mrad")
     if shifts is None or orientation is None or step is None or pixel is None:
         return {}
     focus: Focus = find_focus(shifts, orientation, step, float(np.sqrt(pixel[0] * pixel[1])))
-    method = "shifts of tilted bright-field images, of the specimen's middle; positive is underfocus"
+    method = (
+        "shifts of tilted bright-field images, of the specimen's middle; positive is underfocus"
+    )
     axis_error = np.rad2deg(focus.astigmatism_error / max(2 * focus.astigmatism_angstrom, 1e-9))
     size_error = max(known["pixel_mrad"].error or (0.0,)) / pixel[0]  # if it was measured, too
     defocus_error = float(np.hypot(focus.defocus_error, size_error * focus.defocus_angstrom))
     return {
-        "defocus_angstrom": Quantity(focus.defocus_angstrom, defocus_error, method),
-        "astigmatism_angstrom": Quantity(focus.astigmatism_angstrom, focus.astigmatism_error, "C12, by the same"),
-        "astigmatism_axis_deg": Quantity(focus.axis_deg, float(min(axis_error, 90.0)), "φ12, by the same"),
+        "defocus_angstrom": CalibratedQuantity(focus.defocus_angstrom, defocus_error, method),
+        "astigmatism_angstrom": CalibratedQuantity(
+            focus.astigmatism_angstrom, focus.astigmatism_error, "C12, by the same"
+        ),
+        "astigmatism_axis_deg": CalibratedQuantity(
+            focus.axis_deg, float(min(axis_error, 90.0)), "φ12, by the same"
+        ),
     }
 
 
 def _tuples(values: npt.ArrayLike) -> Any:
     """Returns an array as nested tuples of floats."""
     array = np.asarray(values, float)
-    return tuple(_tuples(row) for row in array) if array.ndim > 1 else tuple(array.tolist())
+    if array.ndim > 1:
+        return tuple(_tuples(row) for row in array)
+    return tuple(array.tolist())

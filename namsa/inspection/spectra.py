@@ -1,9 +1,11 @@
-"""Fourier transforms of images that do not continue periodically, and errors of what is fitted to them."""
+"""Fourier transforms of images that do not continue periodically, and errors of what is fitted to
+them.
+"""
 
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Array, Floats
+from namsa.base.arrays import Array, Floats
 from namsa.physics.grid import hann_window
 
 GROUPS = 24  # of frequencies, from whose scatter the errors follow
@@ -25,20 +27,25 @@ def detrended(images: Array) -> Floats:
 
 
 def windowed_transform(images: Array) -> npt.NDArray[np.complex128]:
-    """Returns the Fourier transforms of images `(..., ny, nx)`, detrended and under a Hann window."""
+    """Returns the Fourier transforms of images `(..., ny, nx)`, detrended and under a Hann
+    window.
+    """
     return np.fft.fft2(detrended(images) * hann_window(images.shape[-2:]))
 
 
 def frequency_groups(shape: tuple[int, ...]) -> npt.NDArray[np.intp]:
-    """Returns a group from 0 to `GROUPS` − 1 for each frequency; k and −k, and neighbours, are in the same one.
+    """Returns a group from 0 to `GROUPS` − 1 for each frequency; k and −k, and neighbours, are in
+    the same one.
 
-    The window correlates neighbouring frequencies: groups are blocks of 3 by 3, dealt out by a fixed pseudo-random
-    order.
+    The window correlates neighbouring frequencies: groups are blocks of 3 by 3, dealt out by a
+    fixed pseudo-random order.
     """
     ny, nx = shape
-    y, x = np.round(np.fft.fftfreq(ny) * ny).astype(int)[:, None], np.round(np.fft.fftfreq(nx) * nx).astype(int)
+    y = np.round(np.fft.fftfreq(ny) * ny).astype(int)[:, None]
+    x = np.round(np.fft.fftfreq(nx) * nx).astype(int)
     sign = np.where((y < 0) | ((y == 0) & (x < 0)), -1, 1)
-    y, x = (y * sign) // 3, (x * sign) // 3
+    y = (y * sign) // 3
+    x = (x * sign) // 3
     return np.asarray(((y * 73856093) ^ (x * 19349663)) % 1009 % GROUPS)
 
 

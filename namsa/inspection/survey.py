@@ -1,6 +1,8 @@
-"""One pass over a scan: the statistics of every detector pixel, the sum of every pattern, and means of scan regions.
+"""One pass over a scan: the statistics of every detector pixel, the sum of every pattern, and means
+of scan regions.
 
-The scan is read in pieces, so that it may be larger than memory. What was not recorded is left out (`namsa.io.lost`).
+The scan is read in pieces, so that it may be larger than memory. What was not recorded is left out
+(`namsa.io.lost`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -9,14 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Array, Booleans, Floats, Integers
+from namsa.base.arrays import Array, Booleans, Floats, Integers
 from namsa.io.lost import Losses, mend
 from namsa.io.recording import Recording
 
 Piece = tuple[slice, slice, npt.NDArray[np.float32]]  # rows, columns, patterns
 OnRows = Callable[[int], object]  # takes the number of scan rows done
 
-PIECE_BYTES = 16 * 2**20  # of patterns as float32 in one piece; working on it takes several times as much
+# of patterns as float32 in one piece; working on it takes several times as much
+PIECE_BYTES = 16 * 2**20
 REGIONS = 5  # scan regions along each axis whose mean patterns show the descan
 REGION_BYTES = 128 * 2**20  # of the mean patterns of all regions
 
@@ -26,8 +29,8 @@ class Survey:
     """Statistics over the positions of a scan."""
 
     mean: Floats  # mean pattern, `(dy, dx)`
-    # Variance of one value about its neighbours along the scan, `(dy, dx)`: half the mean square of differences. It is
-    # less affected by the specimen than the variance over the scan.
+    # Variance of one value about its neighbours along the scan, `(dy, dx)`: half the mean square of
+    # differences. It is less affected by the specimen than the variance over the scan.
     variance: Floats
     extremes: Floats  # least and largest value of each pixel, `(2, dy, dx)`
     # Number of patterns in which each pixel has the largest value of the whole scan, `(dy, dx)`.
@@ -54,7 +57,9 @@ class Survey:
 
 
 def pieces(recording: Recording) -> Iterator[tuple[slice, slice]]:
-    """Yields rows and columns of the pieces in which a scan is read: whole chunks of the file, in the order of rows."""
+    """Yields rows and columns of the pieces in which a scan is read: whole chunks of the file, in
+    the order of rows.
+    """
     sy, sx, dy, dx = recording.shape
     height, width = (min(size, n) for size, n in zip(recording.chunk, (sy, sx), strict=True))
     columns = max(1, PIECE_BYTES // (height * width * dy * dx * 4)) * width
@@ -75,22 +80,32 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
     """Computes the statistics of a scan.
 
     Args:
-        parts: Rows, columns and patterns of pieces that cover the scan once, as `read_pieces` yields them.
+        parts: Rows, columns and patterns of pieces that cover the scan once, as `read_pieces`
+            yields them.
     """
     sy, sx, dy, dx = shape
-    total, squares, pairs = np.zeros((dy, dx)), np.zeros((dy, dx)), 0
+    total = np.zeros((dy, dx))
+    squares = np.zeros((dy, dx))
+    pairs = 0
     extremes = np.stack([np.full((dy, dx), np.inf), np.full((dy, dx), -np.inf)])
-    at_top, missing = np.zeros((dy, dx), np.int64), np.zeros((dy, dx), np.int64)
-    sums, top, negative, whole = np.zeros((sy, sx)), -np.inf, 0, True
+    at_top = np.zeros((dy, dx), np.int64)
+    missing = np.zeros((dy, dx), np.int64)
+    sums = np.zeros((sy, sx))
+    top = -np.inf
+    negative = 0
+    whole = True
     along_y, along_x, ry, rx = _regions(shape)
-    regions, counts = np.zeros((ry, rx, dy, dx), np.float32), np.zeros((ry, rx))
-    lost, losses = np.zeros((sy, sx), bool), Losses()
+    regions = np.zeros((ry, rx, dy, dx), np.float32)
+    counts = np.zeros((ry, rx))
+    lost = np.zeros((sy, sx), bool)
+    losses = Losses()
     for rows, columns, stored in parts:
-        found = mend(stored, sy * sx)
-        patterns, kept = found.patterns, ~found.lost
-        lost[rows, columns] = found.lost
-        losses.add(Losses.of(found, rows, columns))
-        missing += found.missing
+        mended = mend(stored, sy * sx)
+        patterns = mended.patterns
+        kept = ~mended.lost
+        lost[rows, columns] = mended.lost
+        losses.add(Losses.of(mended, rows, columns))
+        missing += mended.missing
         steps = np.diff(patterns, axis=1)[kept[:, 1:] & kept[:, :-1]]
         squares += np.square(steps, out=steps).sum(axis=0, dtype=np.float64) / 2
         pairs += len(steps)
@@ -107,15 +122,17 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
         extremes[0] = np.minimum(extremes[0], patterns.min(axis=0))
         extremes[1] = np.maximum(extremes[1], patterns.max(axis=0))
         if extremes[1].max() > top:
-            top, at_top[:] = extremes[1].max(), 0
+            top = extremes[1].max()
+            at_top[:] = 0
         at_top += (patterns == top).sum(axis=0)
         negative += int((patterns < 0).sum())
-        values = stored[kept] if found.values else patterns
+        values = stored[kept] if mended.values else patterns
         whole = whole and bool(((values == np.rint(values)) | ~np.isfinite(values)).all())
     if lost.all():  # a scan of zeros alone
-        lost[:], losses, extremes[:] = False, Losses(), 0
+        lost[:] = False
+        losses = Losses()
+        extremes[:] = 0
     regions /= np.maximum(counts, 1)[..., None, None]
-    middles = [np.array([np.flatnonzero(of == n).mean() for n in range(of.max() + 1)]) for of in (along_y, along_x)]
     return Survey(
         mean=total / (sy * sx - lost.sum()),
         variance=squares / max(pairs, 1),
@@ -126,15 +143,23 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
         whole=whole,
         sums=sums,
         regions=regions,
-        centres=np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1),
+        centres=np.stack(np.meshgrid(_middles(along_y), _middles(along_x), indexing="ij"), axis=-1),
         lost=lost,
         losses=losses,
     )
 
 
+def _middles(numbers: Array) -> Array:
+    """Returns the mean index of each region, from the region of each row or column."""
+    return np.array([np.flatnonzero(numbers == n).mean() for n in range(numbers.max() + 1)])
+
+
 def _regions(shape: tuple[int, int, int, int]) -> tuple[Array, Array, int, int]:
-    """Returns the region of each scan row and of each column, and the number of regions along y and x."""
+    """Returns the region of each scan row and of each column, and the number of regions along y and
+    x.
+    """
     sy, sx, dy, dx = shape
     most = max(1, min(REGIONS, int((REGION_BYTES / (dy * dx * 4)) ** 0.5)))
-    ry, rx = min(most, sy), min(most, sx)
+    ry = min(most, sy)
+    rx = min(most, sx)
     return np.arange(sy) * ry // sy, np.arange(sx) * rx // sx, ry, rx

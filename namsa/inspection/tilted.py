@@ -1,13 +1,15 @@
 """Defocus and astigmatism from the shifts of tilted bright-field images.
 
-A ray of the probe at angle α crosses the specimen at r + C α from the probe's position r, with the matrix C of the
-second derivatives of the aberration function (path length) in the scan's frame: C10 on its diagonal, and C12. The image
-of the detector pixels at α is therefore that of the specimen shifted by −C α. With β the angle in the detector's frame,
-α = O β with O the rotation and mirror between the frames, and the shift is M β with M = −C O.
+A ray of the probe at angle α crosses the specimen at r + C α from the probe's position r, with the
+matrix C of the second derivatives of the aberration function (path length) in the scan's frame: C10
+on its diagonal, and C12. The image of the detector pixels at α is therefore that of the specimen
+shifted by −C α. With β the angle in the detector's frame, α = O β with O the rotation and mirror
+between the frames, and the shift is M β with M = −C O.
 
-M is fitted to the cross spectra of all pairs of patches of the bright disk that are the same distance apart, which are
-added up before: noise of counting is independent between patches and averages out. C10 is that of the middle of the
-specimen: C10 at the entrance plus half the thickness.
+M is fitted to the cross spectra of all pairs of patches of the bright disk that are the same
+distance apart, which are added up before: noise of counting is independent between patches and
+averages out. C10 is that of the middle of the specimen: C10 at the entrance plus half the
+thickness.
 """
 
 from dataclasses import dataclass
@@ -16,14 +18,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from namsa.arrays import Array, Floats
+from namsa.base.arrays import Array, Floats
 from namsa.inspection.spectra import frequencies, frequency_groups, sandwich, windowed_transform
 from namsa.inspection.virtual_images import VirtualImages
 
 MOST_APART = 4  # patches
 STEPS = 60  # of the fit
-# Of the agreement of the shifted images, over the scatter of that of noise. In 40 simulated scans of vacuum and noise
-# the best agreement that a search finds was 2.8 to 9.8; a film of carbon at 10,000 electrons per pattern has 35.
+# Of the agreement of the shifted images, over the scatter of that of noise. In 40 simulated scans
+# of vacuum and noise the best agreement that a search finds was 2.8 to 9.8; a film of carbon at
+# 10,000 electrons per pattern has 35.
 LEAST_SIGNIFICANCE = 15.0
 
 
@@ -36,7 +39,9 @@ class ShiftFit:
 
 
 def fit_shifts(images: VirtualImages) -> ShiftFit | None:
-    """Fits the matrix of the shifts; `None` if scan or disk are too small, or nothing is in common."""
+    """Fits the matrix of the shifts; `None` if scan or disk are too small, or nothing is in
+    common.
+    """
     _, sy, sx = images.patches.shape
     if min(sy, sx) < 8 or len(images.places) < 9:
         return None
@@ -46,8 +51,13 @@ def fit_shifts(images: VirtualImages) -> ShiftFit | None:
     ky, kx = frequencies((sy, sx))
     low = np.hypot(ky, kx) < 0.45
     # Weights of maximum likelihood: signal over squared noise.
-    near = [spectrum / pairs for apart, (spectrum, pairs) in cross.items() if max(map(abs, apart)) == 1]
-    common = np.mean([ndimage.uniform_filter(np.abs(s) * np.sign(s.real + 0.0), 3, mode="wrap") for s in near], axis=0)
+    near = [
+        spectrum / pairs for apart, (spectrum, pairs) in cross.items() if max(map(abs, apart)) == 1
+    ]
+    common = np.mean(
+        [ndimage.uniform_filter(np.abs(s) * np.sign(s.real + 0.0), 3, mode="wrap") for s in near],
+        axis=0,
+    )
     total = ndimage.uniform_filter(own, 3, mode="wrap")
     common = np.clip(common, 0, 0.98 * total)
     weights = np.where(low, common / np.maximum(total**2 - common**2, 1e-300), 0)
@@ -58,16 +68,26 @@ def fit_shifts(images: VirtualImages) -> ShiftFit | None:
     matrix = _first_guess(cross, weights, images.pitch)
     for most in range(1, MOST_APART + 1):
         chosen = [
-            (images.pitch @ apart, spectrum) for apart, (spectrum, _) in cross.items() if max(map(abs, apart)) <= most
+            (images.pitch @ apart, spectrum)
+            for apart, (spectrum, _) in cross.items()
+            if max(map(abs, apart)) <= most
         ]
         matrix, covariance, agreement = _ascend(matrix, chosen, weights, ky, kx, groups)
     # Without anything in common, a sum of n cross spectra of power T has the variance n T².
-    scatter = float(np.sqrt(sum(pairs for _, pairs in cross.values()) * ((weights * total) ** 2).sum()))
-    return ShiftFit(matrix, covariance) if agreement > LEAST_SIGNIFICANCE * scatter else None
+    scatter = float(
+        np.sqrt(sum(pairs for _, pairs in cross.values()) * ((weights * total) ** 2).sum())
+    )
+    if agreement > LEAST_SIGNIFICANCE * scatter:
+        return ShiftFit(matrix, covariance)
+    return None
 
 
-def _cross_spectra(images: VirtualImages) -> tuple[dict[tuple[int, int], tuple[Array, int]], Floats]:
-    """Returns sums of the cross spectra, and their number, by distance in patches; and the mean power spectrum."""
+def _cross_spectra(
+    images: VirtualImages,
+) -> tuple[dict[tuple[int, int], tuple[Array, int]], Floats]:
+    """Returns sums of the cross spectra, and their number, by distance in patches; and the mean
+    power spectrum.
+    """
     total = images.patches.sum(axis=0)
     relative = images.patches / np.where(total > 0, total, 1)
     relative = relative / relative.mean(axis=(1, 2), keepdims=True)
@@ -78,7 +98,10 @@ def _cross_spectra(images: VirtualImages) -> tuple[dict[tuple[int, int], tuple[A
         for along in range(-MOST_APART, MOST_APART + 1):
             if (down, along) <= (0, 0):
                 continue
-            pairs = [(numbers.get((row + down, column + along)), n) for (row, column), n in numbers.items()]
+            pairs = [
+                (numbers.get((row + down, column + along)), n)
+                for (row, column), n in numbers.items()
+            ]
             pairs = [(other, n) for other, n in pairs if other is not None]
             if pairs:
                 spectrum = np.zeros(transforms.shape[1:], np.complex128)
@@ -88,14 +111,18 @@ def _cross_spectra(images: VirtualImages) -> tuple[dict[tuple[int, int], tuple[A
     return cross, np.mean(np.abs(transforms) ** 2, axis=0)
 
 
-def _first_guess(cross: dict[tuple[int, int], tuple[Array, int]], weights: Floats, pitch: Floats) -> Floats:
+def _first_guess(
+    cross: dict[tuple[int, int], tuple[Array, int]], weights: Floats, pitch: Floats
+) -> Floats:
     """Returns M from the peaks of the correlations of neighbouring patches along y and x."""
     shifts = []
     for apart in ((1, 0), (0, 1)):
         correlation = np.fft.ifft2(cross[apart][0] * weights).real
         correlation = ndimage.gaussian_filter(correlation, 0.7, mode="wrap")
         peak = np.unravel_index(correlation.argmax(), correlation.shape)
-        shifts.append([(p + n // 2) % n - n // 2 for p, n in zip(peak, correlation.shape, strict=True)])
+        shifts.append(
+            [(p + n // 2) % n - n // 2 for p, n in zip(peak, correlation.shape, strict=True)]
+        )
     return np.asarray(np.array(shifts, float).T @ np.linalg.inv(pitch))
 
 
@@ -107,17 +134,23 @@ def _ascend(
     kx: Floats,
     groups: npt.NDArray[np.intp],
 ) -> tuple[Floats, Floats, float]:
-    """Returns the M with the largest Σ w Re[G exp(2πi k·MΔ)], by damped Newton steps, its covariance, and the sum."""
+    """Returns the M with the largest Σ w Re[G exp(2πi k·MΔ)], by damped Newton steps, its
+    covariance, and the sum.
+    """
     k = np.stack([ky + 0 * kx, kx + 0 * ky])
 
     def evaluate(m: Floats) -> tuple[float, Floats, Floats]:
-        value, slopes, hessian = 0.0, np.zeros((groups.max() + 1, 2, 2)), np.zeros((4, 4))
+        value = 0.0
+        slopes = np.zeros((groups.max() + 1, 2, 2))
+        hessian = np.zeros((4, 4))
         for apart, spectrum in chosen:
             along = 2 * np.pi * np.tensordot(m @ apart, k, 1)
             turned = weights * spectrum * np.exp(1j * along)
             value += float(turned.real.sum())
             slope = -2 * np.pi * turned.imag * k  # with respect to the shift
-            sums = np.stack([np.bincount(groups.ravel(), part.ravel(), len(slopes)) for part in slope], axis=1)
+            sums = np.stack(
+                [np.bincount(groups.ravel(), part.ravel(), len(slopes)) for part in slope], axis=1
+            )
             slopes += sums[:, :, None] * apart
             bend = (2 * np.pi) ** 2 * np.einsum("aij,bij,ij->ab", k, k, turned.real)
             hessian += np.einsum("ab,c,d->acbd", bend, apart, apart).reshape(4, 4)
@@ -141,7 +174,9 @@ def _ascend(
 
 
 def corrected_bright_field(images: VirtualImages, matrix: Floats) -> Floats:
-    """Returns the mean of the patches' images, each shifted back by −M β, relative to the mean, `(sy, sx)`."""
+    """Returns the mean of the patches' images, each shifted back by −M β, relative to the mean,
+    `(sy, sx)`.
+    """
     relative = images.patches / images.patches.mean(axis=(1, 2), keepdims=True)
     total = np.zeros(relative.shape[1:])
     for image, tilt in zip(relative, images.tilts, strict=True):

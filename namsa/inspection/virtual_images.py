@@ -1,8 +1,9 @@
-"""Virtual images of a scan: each is a weighted sum of detector pixels, so that one sparse matrix makes them all.
+"""Virtual images of a scan: each is a weighted sum of detector pixels, so that one sparse matrix
+makes them all.
 
-The bright disk is divided into square patches. The image of a patch is the bright-field image for the beam's tilt at
-the patch; these images are what `namsa.inspection.tilted` aligns. Bright and dark field show where the scan reaches
-beyond the specimen.
+The bright disk is divided into square patches. The image of a patch is the bright-field image for
+the beam's tilt at the patch; these images are what `namsa.inspection.tilted` aligns. Bright and
+dark field show where the scan reaches beyond the specimen.
 """
 
 from collections.abc import Iterable
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats
 from namsa.inspection.disk import Disk, distances, stretch
 from namsa.inspection.survey import Piece
 
@@ -33,8 +34,8 @@ class VirtualImages:
 
     bright: Floats  # sum of each pattern in the bright disk, `(sy, sx)`
     dark: Floats  # sum outside, `(sy, sx)`
-    # Centre of mass of each pattern from the disk's centre, `(sy, sx, 2)`, pixels (y, x), with the disk's ellipse made
-    # a circle.
+    # Centre of mass of each pattern from the disk's centre, `(sy, sx, 2)`, pixels (y, x), with the
+    # disk's ellipse made a circle.
     deflection: Floats
     patches: npt.NDArray[np.float32]  # sum over each patch, `(m, sy, sx)`, float32
     places: npt.NDArray[np.intp]  # row and column of each patch in the raster of patches, `(m, 2)`
@@ -43,7 +44,9 @@ class VirtualImages:
 
 
 def virtual_images(
-    parts: Iterable[Piece],  # rows, columns and patterns without bad pixels of pieces that cover the scan once
+    parts: Iterable[
+        Piece
+    ],  # rows, columns and patterns without bad pixels of pieces that cover the scan once
     shape: tuple[int, int, int, int],  # the scan's shape (sy, sx, dy, dx)
     disk: Disk,  # the bright disk
 ) -> VirtualImages:
@@ -52,7 +55,9 @@ def virtual_images(
     r = distances((dy, dx), disk.parameters).ravel()
     places, members, size = _patches(shape, disk)
     inverse = stretch(-disk.parameters[3], -disk.parameters[4])
-    y, x = np.meshgrid(*(np.arange(n) - at for n, at in zip((dy, dx), disk.centre, strict=True)), indexing="ij")
+    y, x = np.meshgrid(
+        *(np.arange(n) - at for n, at in zip((dy, dx), disk.centre, strict=True)), indexing="ij"
+    )
     v = inverse @ np.stack([y.ravel(), x.ravel()])
     linear = np.stack([np.ones(dy * dx), *v, r < disk.radius, r >= DARK_FROM * disk.radius])
     weights = linear.astype(np.float32)
@@ -64,7 +69,9 @@ def virtual_images(
         sides = patterns.shape[:2]
         flat = patterns.reshape(-1, dy * dx)
         images[:, rows, columns] = (flat @ weights.T).T.reshape(5, *sides)
-        patches[:, rows, columns] = (of_inner @ np.ascontiguousarray(flat[:, inner].T)).reshape(-1, *sides)
+        patches[:, rows, columns] = (of_inner @ np.ascontiguousarray(flat[:, inner].T)).reshape(
+            -1, *sides
+        )
     total = np.where(images[0] > 0, images[0], 1.0)
     return VirtualImages(
         bright=images[3],
@@ -78,13 +85,17 @@ def virtual_images(
 
 
 def _patches(shape: tuple[int, int, int, int], disk: Disk) -> tuple[npt.NDArray[np.intp], Any, int]:
-    """Returns the places of the patches that lie inside the disk, the pixels of each, and the patches' size."""
+    """Returns the places of the patches that lie inside the disk, the pixels of each, and the
+    patches' size.
+    """
     sy, sx, dy, dx = shape
     most = int(np.sqrt(IMAGE_BYTES / (sy * sx * 4) * 4 / np.pi))
     across = int(np.clip(most, LEAST_PATCHES_ACROSS, PATCHES_ACROSS))
     size = max(1, round(2 * disk.radius / across))
     first = [round(at) - size // 2 for at in disk.centre]  # of the patch in the middle
-    row, column = (np.floor_divide(np.arange(n) - at, size) for n, at in zip((dy, dx), first, strict=True))
+    row, column = (
+        np.floor_divide(np.arange(n) - at, size) for n, at in zip((dy, dx), first, strict=True)
+    )
     inside = distances((dy, dx), disk.parameters) < disk.radius - MARGIN - disk.parameters[5]
     key = (row[:, None] - row.min()) * (column.max() - column.min() + 1) + (column - column.min())
     whole = np.bincount(key[inside], minlength=key.max() + 1) == size * size
@@ -93,19 +104,24 @@ def _patches(shape: tuple[int, int, int, int], disk: Disk) -> tuple[npt.NDArray[
     order[numbers] = np.arange(len(numbers))
     of = order[key].ravel()
     pixels = np.flatnonzero(of >= 0)
-    members = sparse.csr_array((np.ones(len(pixels)), (of[pixels], pixels)), shape=(len(numbers), dy * dx))
+    members = sparse.csr_array(
+        (np.ones(len(pixels)), (of[pixels], pixels)), shape=(len(numbers), dy * dx)
+    )
     places = np.stack(np.divmod(numbers, column.max() - column.min() + 1), axis=1)
     return places, members, size
 
 
 def vacuum_intensity(sums: Floats, bright: Floats, dark: Floats) -> tuple[float, float] | None:
-    """Returns the beam's intensity, where there is vacuum, from each pattern's sum, bright and dark part, `(sy, sx)`.
+    """Returns the beam's intensity, where there is vacuum, from each pattern's sum, bright and dark
+    part, `(sy, sx)`.
 
-    Vacuum scatters nothing: blocks of positions in which the dark field is below `DARKEST` of its median over the
-    scan, and in which the bright field is higher than at nine tenths of all positions, count as vacuum.
+    Vacuum scatters nothing: blocks of positions in which the dark field is below `DARKEST` of its
+    median over the scan, and in which the bright field is higher than at nine tenths of all
+    positions, count as vacuum.
 
     Returns:
-        The mean sum over the vacuum and its standard error, from the scatter of the blocks; `None` without vacuum.
+        The mean sum over the vacuum and its standard error, from the scatter of the blocks; `None`
+        without vacuum.
     """
     rows, columns = (n // BLOCK for n in sums.shape)
     if rows * columns < 8:

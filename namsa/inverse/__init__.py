@@ -1,1 +1,3 @@
-"""From densities back to patterns: Mott-Bethe potentials and the consistency of a density with its patterns."""
+"""From densities back to patterns: Mott-Bethe potentials and the consistency of a density with its
+patterns.
+"""

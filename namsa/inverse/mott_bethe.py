@@ -1,14 +1,15 @@
 """Converts electron densities to the potentials that they belong to, without knowing the elements.
 
-By Mott–Bethe an atom's potential is V(q) = C (Z − f_x(q)) / (2π²a₀q²) and its density is f_x(q). The density does not
-contain the nuclei, so the ratio V/ρ depends on the element. Its shape, a slow fall with q, is nearly the same for all
-elements. Its size, the scale, falls with the density of the specimen (heavy atoms have more electrons for their
-potential). A `DensityToPotential` is therefore one radial curve, fitted to samples that hold both fields, times a
-scale of which only a power law of the mean density and its spread are known. For known elements `from_elements` gives
-both.
+By Mott–Bethe an atom's potential is V(q) = C (Z − f_x(q)) / (2π²a₀q²) and its density is f_x(q).
+The density does not contain the nuclei, so the ratio V/ρ depends on the element. Its shape, a slow
+fall with q, is nearly the same for all elements. Its size, the scale, falls with the density of the
+specimen (heavy atoms have more electrons for their potential). A `DensityToPotential` is therefore
+one radial curve, fitted to samples that hold both fields, times a scale of which only a power law
+of the mean density and its spread are known. For known elements `from_elements` gives both.
 
-Densities are band-limited by the cosine window of `namsa.physics.density_target`; the conversion restores what the
-window removed as far as it can. Fields are periodic, `(ny, nx)`; densities in e/Å², potentials in V·Å, q in 1/Å.
+Densities are band-limited by the cosine window of `namsa.physics.density_target`; the conversion
+restores what the window removed as far as it can. Fields are periodic, `(ny, nx)`; densities in
+e/Å², potentials in V·Å, q in 1/Å.
 """
 
 import json
@@ -20,21 +21,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from ase.data import atomic_numbers
 
-from namsa.arrays import Array, Floats
+from namsa.base.arrays import Array, Floats
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import write_text_atomic
+from namsa.base.json_files import read_json
+from namsa.base.pixels import density_grid
+from namsa.base.provenance_values import provenance_error, value
 from namsa.dataset.records import Record
-from namsa.errors import InputError, WorkError
-from namsa.files import write_text_atomic
-from namsa.json_files import read_json
 from namsa.physics import density_target
 from namsa.physics.form_factors import Table, electron, xray
 from namsa.physics.grid import Grid, hann_window
 from namsa.physics.optics import interaction_constant
 from namsa.physics.potential import POTENTIAL_CONSTANT
-from namsa.pixels import density_grid
-from namsa.provenance_values import fault, value
 
-BINS = 12  # of the curve, from 0 to the end of the band
-LARGEST, LARGEST_EXPONENT = 1e9, 10.0  # of the numbers of a stored conversion
+BINS = 12  # of the curve, from 0 to the end of the band: its shells
+LEAST_POWER = 1e-4  # of a shell that holds a reflection, relative to the strongest
+ROUNDS = 10  # of fitting curve and scales in turn
+FEWEST_SAMPLES = 3  # that a power law is fitted to
+# of the numbers of a stored conversion
+LARGEST = 1e9
+LARGEST_EXPONENT = 10.0
 PHASE_SPREAD = 0.2  # rms of the logarithm of a phase's scale, which depends on the method
 RESTORED = 0.05  # value of the window below which it is no longer inverted
 
@@ -44,8 +50,10 @@ class DensityToPotential:
     """The conversion from density to potential: V/ρ as a curve of q times a scale."""
 
     q_per_angstrom: tuple[float, ...]  # q of the curve's points, 1/Å
-    ratio: tuple[float, ...]  # V/ρ at these points, V·Å³/e, at the specimens' middle density. Constant beyond the ends
-    spread: tuple[float, ...]  # relative rms error of a sample's potential at each q, with the best scale
+    # V/ρ at these points, V·Å³/e, at the specimens' middle density. Constant beyond the ends.
+    ratio: tuple[float, ...]
+    # Relative rms error of a sample's potential at each q, with the best scale.
+    spread: tuple[float, ...]
     middle_density: float  # mean density at which the scale is 1, e/Å³
     exponent: float  # exponent of the scale's power law in the mean density
     scale_spread: float  # rms deviation of log(scale) from the power law. 0 if the scale is known
@@ -78,18 +86,42 @@ class DensityToPotential:
         Args:
             potential: Periodic projected potential, `(ny, nx)`, V·Å.
         """
-        coefficients = density_target.band_limited(np.asarray(potential, np.float64), grid, self.max_q_per_angstrom)
-        return np.fft.ifft2(coefficients / (scale * self.curve(np.sqrt(grid.squared_frequency())))).real
+        coefficients = density_target.band_limited(
+            np.asarray(potential, np.float64), grid, self.max_q_per_angstrom
+        )
+        curve = self.curve(np.sqrt(grid.squared_frequency()))
+        return np.fft.ifft2(coefficients / (scale * curve)).real
 
 
 class _SampleSpectra(NamedTuple):
-    """A sample's potential `v` and density `rho` at the frequencies `q` of the band; the band limit; e/Å³."""
+    """A sample's fields at the frequencies of the band."""
 
-    v: Array
-    rho: Array
-    q: Floats
-    max_q: float
-    mean_density: float
+    potential: Array  # coefficients, `(n,)`
+    density: Array  # coefficients, `(n,)`
+    q: Floats  # frequencies, `(n,)`, 1/Å
+    max_q: float  # band limit, 1/Å
+    mean_density: float  # e/Å³
+
+    @property
+    def shells(self) -> Array:
+        """The shell of each frequency, from 0 to `BINS` − 1."""
+        return np.minimum((self.q / self.max_q * BINS).astype(int), BINS - 1)
+
+    def log_ratio(self) -> Floats:
+        """Returns the logarithm of V/ρ in each shell, `(BINS,)`; NaN where it is not known."""
+        product = (self.potential * self.density.conj()).real
+        cross = np.bincount(self.shells, product, BINS)
+        power = np.bincount(self.shells, abs(self.density) ** 2, BINS)
+        # A shell without a reflection holds only what leaks from its neighbours.
+        filled = (cross > 0) & (power > LEAST_POWER * power.max())
+        logs = np.full(BINS, np.nan)
+        logs[filled] = np.log(cross[filled] / power[filled])
+        return logs
+
+    def relative_power(self, coefficients: Array) -> Floats:
+        """Returns the power of coefficients in each shell, relative to the potential's."""
+        power = np.bincount(self.shells, abs(coefficients) ** 2, BINS)
+        return power / np.sum(abs(self.potential) ** 2)
 
 
 def fit(records: Iterable[Record]) -> DensityToPotential:
@@ -105,45 +137,66 @@ def fit(records: Iterable[Record]) -> DensityToPotential:
     if not samples:
         raise InputError("there are no samples to fit the transfer from density to potential to")
     max_q = samples[0].max_q
-    shells = [np.minimum((sample.q / max_q * BINS).astype(int), BINS - 1) for sample in samples]
-    logs = np.full((len(samples), BINS), np.nan)
-    for row, shell, (v, rho, *_) in zip(logs, shells, samples, strict=True):
-        cross = np.bincount(shell, (v * rho.conj()).real, BINS)
-        own = np.bincount(shell, abs(rho) ** 2, BINS)
-        # A shell without a reflection holds only what leaks from its neighbours.
-        filled = (cross > 0) & (own > 1e-4 * own.max())
-        row[filled] = np.log(cross[filled] / own[filled])
+    logs = np.stack([sample.log_ratio() for sample in samples])
     known = ~np.isnan(logs).all(axis=0)
     centres = (np.flatnonzero(known) + 0.5) * max_q / BINS
-    logs = logs[:, known]
-    # Samples lack shells, so curve and scales are fitted in turn, each as the median over the other.
-    curve, scales = np.nanmedian(logs, axis=0), np.zeros(len(logs))
-    for _ in range(10):
+    curve, scales = _curve_and_scales(logs[:, known])
+
+    log_densities = np.log([sample.mean_density for sample in samples])
+    middle = float(np.median(log_densities))
+    slope, offset = _power_law(log_densities - middle, scales)
+
+    error_power = np.zeros(BINS)
+    potential_power = np.zeros(BINS)
+    for scale, sample in zip(scales, samples, strict=True):
+        model = np.exp(scale + np.interp(sample.q, centres, curve)) * sample.density
+        error_power += sample.relative_power(sample.potential - model)
+        potential_power += sample.relative_power(sample.potential)
+    spread = np.sqrt(error_power[known] / potential_power[known])
+    return DensityToPotential(
+        q_per_angstrom=tuple(centres.tolist()),
+        ratio=tuple(np.exp(curve + offset).tolist()),
+        spread=tuple(spread.tolist()),
+        middle_density=float(np.exp(middle)),
+        exponent=float(slope),
+        scale_spread=float(np.std(scales - offset - slope * (log_densities - middle))),
+        max_q_per_angstrom=max_q,
+    )
+
+
+def _curve_and_scales(logs: Floats) -> tuple[Floats, Floats]:
+    """Returns the curve of all samples, `(shells,)`, and the scale of each, `(samples,)`.
+
+    Samples lack shells, so curve and scales are fitted in turn, each as the median over the other.
+
+    Args:
+        logs: Logarithm of the ratio, `(samples, shells)`; NaN where it is not known.
+    """
+    curve = np.nanmedian(logs, axis=0)
+    scales = np.zeros(len(logs))
+    for _ in range(ROUNDS):
         scales = np.nanmedian(logs - curve, axis=1)
         curve = np.nanmedian(logs - scales[:, None], axis=0)
-    densities = np.log([sample.mean_density for sample in samples])
-    middle = float(np.median(densities))
-    varied = len(samples) > 2 and float(np.ptp(densities)) > 0
-    slope, offset = np.polyfit(densities - middle, scales, 1) if varied else (0.0, float(np.median(scales)))
-    power = np.zeros((2, BINS))  # of the error and of the potential, relative to the sample's potential
-    for scale, shell, (v, rho, q, *_) in zip(scales, shells, samples, strict=True):
-        model = np.exp(scale + np.interp(q, centres, curve)) * rho
-        power += [np.bincount(shell, abs(part) ** 2, BINS) / np.sum(abs(v) ** 2) for part in (v - model, v)]
-    return DensityToPotential(
-        tuple(centres.tolist()),
-        tuple(np.exp(curve + offset).tolist()),
-        tuple(np.sqrt(power[0][known] / power[1][known]).tolist()),
-        float(np.exp(middle)),
-        float(slope),
-        float(np.std(scales - offset - slope * (densities - middle))),
-        max_q,
-    )
+    return curve, scales
+
+
+def _power_law(log_densities: Floats, log_scales: Floats) -> tuple[float, float]:
+    """Returns the slope and the offset of scales over densities, both as logarithms.
+
+    The slope is 0 for samples that do not differ, or too few.
+    """
+    if len(log_scales) < FEWEST_SAMPLES or not np.ptp(log_densities) > 0:
+        return 0.0, float(np.median(log_scales))
+    slope, offset = np.polyfit(log_densities, log_scales, 1)
+    return float(slope), float(offset)
 
 
 def from_elements(
     composition: Mapping[str, float], max_q_per_angstrom: float, table: Table = "lobato"
 ) -> DensityToPotential:
-    """Returns the conversion of known elements: least squares over separate atoms. Exact for one element.
+    """Returns the conversion of known elements: least squares over separate atoms.
+
+    It is exact for one element.
 
     Args:
         composition: Number of atoms of each element, by symbol.
@@ -151,21 +204,54 @@ def from_elements(
     Raises:
         InputError: If a symbol is not that of an element, or if the composition is empty.
     """
-    unknown = [symbol for symbol in composition if symbol not in atomic_numbers]
-    if unknown or not composition:
-        raise InputError(f"{unknown[0] if unknown else 'an empty composition'} is no chemical element: give symbols")
+    if not composition:
+        raise InputError("an empty composition is no chemical element: give symbols")
+    for symbol in composition:
+        if symbol not in atomic_numbers:
+            raise InputError(f"{symbol} is no chemical element: give symbols")
     q = (np.arange(4 * BINS) + 0.5) * max_q_per_angstrom / (4 * BINS)
-    atoms = [(count, atomic_numbers[symbol]) for symbol, count in composition.items()]
-    factors = [(count, POTENTIAL_CONSTANT * electron(z, q**2, table), xray(z, q**2, table)) for count, z in atoms]
-    ratio = sum(n * v * rho for n, v, rho in factors) / sum(n * rho * rho for n, _, rho in factors)
-    error = sum(n * (v - ratio * rho) ** 2 for n, v, rho in factors) / sum(n * v * v for n, v, _ in factors)
-    return DensityToPotential(tuple(q), tuple(ratio), tuple(np.sqrt(error)), 1.0, 0.0, 0.0, max_q_per_angstrom)
+    cross = np.zeros_like(q)
+    density_power = np.zeros_like(q)
+    for symbol, count in composition.items():
+        potential, density = _atom(symbol, q, table)
+        cross += count * potential * density
+        density_power += count * density * density
+    ratio = cross / density_power
+    error_power = np.zeros_like(q)
+    potential_power = np.zeros_like(q)
+    for symbol, count in composition.items():
+        potential, density = _atom(symbol, q, table)
+        error_power += count * (potential - ratio * density) ** 2
+        potential_power += count * potential * potential
+    return DensityToPotential(
+        q_per_angstrom=tuple(q),
+        ratio=tuple(ratio),
+        spread=tuple(np.sqrt(error_power / potential_power)),
+        middle_density=1.0,
+        exponent=0.0,
+        scale_spread=0.0,
+        max_q_per_angstrom=max_q_per_angstrom,
+    )
+
+
+def _atom(symbol: str, q: Floats, table: Table) -> tuple[Floats, Floats]:
+    """Returns the potential, V·Å³, and the density, electrons, of an atom at some q, 1/Å."""
+    number = atomic_numbers[symbol]
+    potential = POTENTIAL_CONSTANT * electron(number, q**2, table)
+    return potential, xray(number, q**2, table)
 
 
 def of_phase(energy_ev: float) -> DensityToPotential:
     """Returns the conversion of a phase (rad), as ptychography yields it, in place of a density."""
-    ratio = 1 / interaction_constant(energy_ev)
-    return DensityToPotential((0.0,), (ratio,), (0.0,), 1.0, 0.0, PHASE_SPREAD, LARGEST)  # no window is undone
+    return DensityToPotential(
+        q_per_angstrom=(0.0,),
+        ratio=(1 / interaction_constant(energy_ev),),
+        spread=(0.0,),
+        middle_density=1.0,
+        exponent=0.0,
+        scale_spread=PHASE_SPREAD,
+        max_q_per_angstrom=LARGEST,  # no window is undone
+    )
 
 
 def write(transfer: DensityToPotential, path: Path) -> None:
@@ -182,8 +268,7 @@ def read(path: Path) -> DensityToPotential:
     """
     values = read_json(path)
     try:
-        numbers: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else float(v) for key, v in values.items()}
-        transfer = DensityToPotential(**numbers)
+        transfer = DensityToPotential(**_numbers(values))
         valid = _is_valid(transfer)
     except (ValueError, TypeError, AttributeError, OverflowError):
         valid = False
@@ -192,11 +277,19 @@ def read(path: Path) -> DensityToPotential:
     return transfer
 
 
+def _numbers(values: Any) -> dict[str, Any]:
+    """Returns the fields of a stored conversion as numbers and tuples of numbers."""
+    numbers: dict[str, Any] = {}
+    for key, stored in values.items():
+        numbers[key] = tuple(stored) if isinstance(stored, list) else float(stored)
+    return numbers
+
+
 def _is_valid(transfer: DensityToPotential) -> bool:
-    """Returns whether the curve has points of increasing q, and all numbers are in ranges that potentials can have."""
-    q, ratio, spread = (
-        np.asarray(values, float) for values in (transfer.q_per_angstrom, transfer.ratio, transfer.spread)
-    )
+    """Whether the points of the curve have increasing q, and all numbers are possible."""
+    q = np.asarray(transfer.q_per_angstrom, float)
+    ratio = np.asarray(transfer.ratio, float)
+    spread = np.asarray(transfer.spread, float)
     return bool(
         q.ndim == 1
         and 0 < len(q) == len(ratio) == len(spread)
@@ -213,26 +306,43 @@ def _is_valid(transfer: DensityToPotential) -> bool:
 
 
 def potential_like_density(record: Record) -> Floats:
-    """Returns the projected potential of a sample at the pixels and in the band of its density, (ty, tx), V·Å."""
-    p = record.header["provenance"]
-    grid = Grid(tuple(value(p, "grid_shape")), tuple(value(p, "extent_angstrom")))
-    if grid.shape != record.projected_potential.shape:
-        raise fault(p, f"has a grid of {grid.shape} and a potential of {record.projected_potential.shape}")
-    max_q = float(value(p, "density_max_q_per_angstrom"))
-    coefficients = density_target.band_limited(record.projected_potential.astype(np.float64), grid, max_q)
-    return density_target.at_positions(coefficients, grid, *density_grid(p).coordinates(record.density.shape))
+    """Returns the projected potential of a sample at the pixels and in the band of its density.
+
+    Returns:
+        `(ty, tx)`, V·Å.
+    """
+    provenance = record.header["provenance"]
+    grid = Grid(tuple(value(provenance, "grid_shape")), tuple(value(provenance, "extent_angstrom")))
+    shape = record.projected_potential.shape
+    if grid.shape != shape:
+        raise provenance_error(provenance, f"has a grid of {grid.shape} and a potential of {shape}")
+    max_q = float(value(provenance, "density_max_q_per_angstrom"))
+    potential = record.projected_potential.astype(np.float64)
+    coefficients = density_target.band_limited(potential, grid, max_q)
+    places = density_grid(provenance).coordinates(record.density.shape)
+    return density_target.at_positions(coefficients, grid, *places)
 
 
 def _spectra(record: Record) -> _SampleSpectra:
     """Returns both fields of a sample, in the density's window and band."""
-    p, shape = record.header["provenance"], record.density.shape
-    max_q, frame = float(value(p, "density_max_q_per_angstrom")), density_grid(p)
-    fields = potential_like_density(record), record.density.astype(np.float64)
-    # Jumps at the window's edges and the mean would leak to neighbouring frequencies.
-    taper = hann_window(shape)
-    v, rho = (np.fft.fft2(taper * (field - np.average(field, weights=taper))).ravel() for field in fields)
-    y, x = (n * step for n, step in zip(shape, frame.step, strict=True))
-    q = np.sqrt(Grid((shape[0], shape[1]), (y, x)).squared_frequency()).ravel()
+    provenance = record.header["provenance"]
+    max_q = float(value(provenance, "density_max_q_per_angstrom"))
+    step_y, step_x = density_grid(provenance).step
+    ny, nx = record.density.shape
+    potential = _tapered_spectrum(potential_like_density(record))
+    density = _tapered_spectrum(record.density.astype(np.float64))
+    q = np.sqrt(Grid((ny, nx), (ny * step_y, nx * step_x)).squared_frequency()).ravel()
     inside = (q > 0) & (q < max_q)
-    mean_density = float(record.density.mean() / value(p, "thickness_angstrom"))
-    return _SampleSpectra(v[inside], rho[inside], q[inside], max_q, mean_density)
+    thickness = value(provenance, "thickness_angstrom")
+    mean_density = float(record.density.mean() / thickness)
+    return _SampleSpectra(potential[inside], density[inside], q[inside], max_q, mean_density)
+
+
+def _tapered_spectrum(field: Floats) -> Array:
+    """Returns the coefficients of a field under a Hann window, without its mean, `(ny·nx,)`.
+
+    Jumps at the window's edges and the mean would leak to neighbouring frequencies.
+    """
+    taper = hann_window((field.shape[0], field.shape[1]))
+    mean = np.average(field, weights=taper)
+    return np.asarray(np.fft.fft2(taper * (field - mean)).ravel())

@@ -1,321 +1,367 @@
-"""Refines a density against the patterns: its columns of atoms, and the microscope that they were recorded with.
+"""Refinement of a density against the patterns: its columns of atoms, and the microscope.
 
-Columns are found in the density (`namsa.inverse.columns`). A maximum that is much longer than wide becomes two, and one
-that is a little longer, if the patterns then agree better. What is fitted is the place and the number of electrons of
-each column, the thermal displacement of each element, lens, source, thickness, tilt, and the affine change of the scan
-(`namsa.inverse.column_model`, `namsa.inverse.scan_model`).
+Columns are found in the density (`namsa.inverse.columns`). What all positions share is fitted
+first, with the columns as they are: lens, source, thickness, tilt, the affine change of the scan,
+the thermal displacement of each element (`namsa.inverse.unknowns`). Then place and electrons of
+each column are fitted with it. A maximum that is longer than wide becomes two columns if the
+patterns agree better with two after the first fit.
 
-The patterns' divergence D is minimised as (n/2) log D with Gaussian priors: the size of the errors, of counting or of
-the model, is not known. A pattern counts as as many numbers n as the bright disk has pixels. Every eighth position is
-kept out. The result is the state that explains those best, that before the first step included.
+The patterns' divergence D is minimised as (n/2) log D with Gaussian priors: the size of the errors,
+of counting or of the model, is not known. n is the number of pixels of the bright disk at all
+positions, times the share of them that is independent (`namsa.inverse.model_error`).
 
-The steps are those of a coarse model, to whose patterns the difference of finer ones at the first step is added. Half
-of them are made in the middle of the scan, where what all positions share becomes known. What is compared at the end
-has the difference at the state itself.
+Every eighth position is kept out. A place takes the columns by what they gain there beyond the
+first fit, and otherwise keeps the density (`namsa.inverse.acceptance`).
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.ndimage import gaussian_filter
-from scipy.optimize import minimize
 
-from namsa.arrays import Array, Floats
-from namsa.inverse.column_model import SOURCE, ColumnDensity, ColumnPotential, State, Unknowns
-from namsa.inverse.scan_model import DARK, NAMES, VARIANCE, Misfit, ScanModel, divergences, scan_model
-from namsa.physics import optics
+from namsa.base.arrays import Array, Floats
+from namsa.base.pixels import PixelGrid
+from namsa.inverse.acceptance import Acceptance, acceptance, on_the_scan, without_contradicted
+from namsa.inverse.column_model import ColumnDensity, ColumnValues
+from namsa.inverse.microscope import Microscope
+from namsa.inverse.refined_error import DISAGREEMENT, column_errors, refined_error
+from namsa.inverse.scan_fit import Compared, KnownScan, MeasuredPatterns, ScanFit, least_kept_out
+from namsa.inverse.scan_model import ScanModel
+from namsa.inverse.unknowns import SOURCE, State, Unknowns
 from namsa.physics.coherence import FWHM
-from namsa.physics.form_factors import Table
-from namsa.pixels import PixelGrid
 
-SLICE_ANGSTROM = 10.0  # of the coarse model
 SMALLEST = 16  # positions of a part of a scan, along each axis
-DIFFERENCE = 0.01  # of finite differences, in units of the priors' standard deviations
-FIRST = 0.6  # length of the first step, in units of Newton's
 KEPT_OUT = 8  # of so many positions, one
-PATIENCE, GAIN = 4, 0.002  # stops after so many steps of less than this relative gain at the positions kept out
-PAIRS_ANGSTROM = 0.45, 0.25  # least distances of two columns in a maximum: always, and if the patterns agree better
-PAIR_GAIN = 0.01  # by this part of the divergence before the first step
+PAIR_ANGSTROM = 0.45  # least distance of two columns in a maximum
+CLOSE_PAIR_ANGSTROM = 0.25  # the same, if the patterns agree better
+PAIR_GAIN = 0.05  # by this part of the divergence after the shared fit
+MOST_THICKNESS_ERRORS = 3.0  # standard deviations of the thickness that a fit may change it by
 MOST_LEFT = 0.5  # of a density's standard deviation: what columns may leave of it
 _SMOOTH_ANGSTROM = 2.0  # over which what columns leave is compared with the uncertainty
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """What is known of a scan."""
-
-    beam: optics.BeamSettings  # energy, semiangle, and the aberrations that the fit begins with: C10 at the entrance
-    detector: PixelGrid  # its pixels, mrad
-    step_angstrom: tuple[float, float]  # between positions, (y, x)
-    thickness_angstrom: float
-    composition: Mapping[int, float]  # number of atoms of each atomic number
-    max_q: float  # where the window of the density ends, 1/Å
-    form_factors: Table = "lobato"
-    thickness_error: float = 0.03  # relative standard deviation
 
 
 class Refined(NamedTuple):
     """A refined density."""
 
     density: Floats  # `(sy, sx)`, e/Å²
+    uncertainty: Floats | None  # one standard deviation of its error; `None` if none was given
     facts: dict[str, Any]  # steps, residuals and the fitted microscope; JSON types
+
+
+class _Fit(NamedTuple):
+    """The fit of columns and microscope to a scan."""
+
+    whole: ScanFit
+    shared: Compared  # after the fit of what all positions share
+    columns: Compared  # after the fit of the columns
+    steps_tried: int
+
+
+def _silent(done: int, total: int) -> None:
+    """Shows no progress."""
 
 
 def refine(
     density: Floats,  # `(sy, sx)`, e/Å²
-    uncertainty: Floats | None,  # one standard deviation of its error, in the same shape; `None` if it is not known
+    # one standard deviation of its error, in the same shape; `None` if it is not known
+    uncertainty: Floats | None,
     patterns: Array,  # `(sy, sx, dy, dx)`, fractions of the beam; NaN where a pattern is lost
-    known: Experiment,
+    known: KnownScan,
     *,
     steps: int,  # at most
-    on_step: Callable[[int, int], None] = lambda done, total: None,  # called with the steps done and their bound
+    on_step: Callable[[int, int], None] = _silent,  # called with the steps done and their bound
 ) -> Refined | None:
     """Refines a density.
 
     Positions near the scan's edges, whose probes reach columns beyond it, are left out.
 
     Returns:
-        `None` if the density does not consist of columns of atoms, or if all patterns are lost or dark.
+        `None` if the density does not consist of columns of atoms, or if all patterns are lost or
+        dark.
     """
-    focus = known.beam
-    reach = optics.probe_diameter_angstrom(focus, known.thickness_angstrom) / 2
-    margin = [min(int(np.ceil(reach / d)), n // 4) for d, n in zip(known.step_angstrom, density.shape, strict=True)]
-    pixels = PixelGrid(known.step_angstrom, tuple(-np.multiply(margin, known.step_angstrom)))
-    part = patterns[tuple(slice(m, n - m) for m, n in zip(margin, density.shape, strict=True))]
-    recorded = np.isfinite(part).all(axis=(2, 3))
-    measured = np.where(recorded[..., None, None], np.maximum(part, 0), 0).astype(np.float32)
-    row, column = np.indices(recorded.shape)
-    used = (3 * row + column) % KEPT_OUT != 0
-    fitted = used & measured.any(axis=(2, 3))
-    begins = [0 if n < SMALLEST else (n - max(n // 2, SMALLEST)) // 2 for n in row.shape]
-    if not fitted[tuple(slice(begin, n - begin) for begin, n in zip(begins, row.shape, strict=True))].any():
-        begins = [0, 0]  # nothing was recorded in the middle
+    margins = _edge_margins(density.shape, known)
+    edges_angstrom = np.multiply(margins, known.step_angstrom)
+    pixels = PixelGrid(known.step_angstrom, tuple(-edges_angstrom))  # from the first that is used
+    measured = _measured(patterns, margins)
 
-    def window(unknowns: Unknowns, start: list[int]) -> _Window:
-        return _Window(known, reach, unknowns, measured, used, recorded, start)
-
-    columns, apart = (ColumnDensity(density, pixels, known.composition, known.max_q, least) for least in PAIRS_ANGSTROM)
-    if not len(columns.yx) or not columns.left < MOST_LEFT or not fitted.any():
+    columns = ColumnDensity(density, pixels, known.composition, known.max_q, np.inf)
+    has_columns = len(columns.yx) > 0 and columns.left < MOST_LEFT
+    if not has_columns or not measured.fitted.any():
         return None
-    middle = window(Unknowns(columns, _microscope(known), known.thickness_error), begins)
-    if apart.pairs > columns.pairs:
-        other = window(Unknowns(apart, _microscope(known), known.thickness_error), begins)
-        middle = other if other.before() < (1 - PAIR_GAIN) * middle.before() else middle
-    unknowns, columns = middle.unknowns, middle.unknowns.columns
-    whole = window(unknowns, [0, 0])
-    path = _fit(whole, middle, steps, on_step)
-    best = min(path, key=_kept_out)
-    state, before = unknowns.state(best.x), path[0]
+    scan = _Scan(density, uncertainty, pixels, known, measured)
+    fit = scan.fit(columns, steps, on_step)
+
+    accepted = _accepted(fit, measured, known)
+    weight = on_the_scan(accepted.weight, margins, known.step_angstrom)
+    unknowns = fit.whole.unknowns
+    columns = unknowns.columns
+    after = unknowns.state(fit.columns.state.vector)
+    model = fit.whole.coarse.scan
+    fitted = _fitted_density(density, uncertainty, columns, after, model, edges_angstrom)
+    allowed = _not_contradicted(fitted, density, uncertainty, columns, pixels)
+    if _contradicts_thickness(after.microscope.thickness, known):
+        allowed = np.zeros(density.shape)
+    taken = allowed * weight
+    best = fit.columns if taken.any() else fit.shared
     facts = {
-        "steps": best.steps,
-        "steps_tried": path[-1].steps,
-        "left_out_at_edges": margin,
-        "kept_out_residual_before": before.residual,
-        "kept_out_residual": best.residual,
-        "kept_out_divergence_before": before.kept_out,
-        "kept_out_divergence": best.kept_out,
-        **_described(columns, state, -np.array(pixels.origin)),
+        "steps": best.state.steps if taken.any() else 0,
+        "steps_tried": fit.steps_tried,
+        "left_out_at_edges": list(margins),
+        "kept_out_residual_before": fit.shared.state.residual,
+        "kept_out_residual": best.state.residual,
+        "kept_out_divergence_before": fit.shared.state.kept_out,
+        "kept_out_divergence": best.state.kept_out,
+        "gain_of_columns": accepted.gain,
+        "taken": float(taken.mean()),
+        "independent_share": fit.shared.share,
+        **_described(columns, unknowns.state(best.state.vector), edges_angstrom),
     }
-    if best.steps == 0:
-        return Refined(np.asarray(density, np.float64), facts)
-    return Refined(_refined(density, uncertainty, columns, state, whole.models[0], known, margin), facts)
+    if not taken.any():
+        return Refined(np.asarray(density, np.float64), uncertainty, facts)
+    error = None
+    if uncertainty is not None:
+        errors = column_errors(fit.whole, fit.columns)
+        error = refined_error(
+            density, uncertainty, fitted, taken, columns, after.columns, errors, pixels
+        )
+        # also where the fit contradicts the density and nothing is taken
+        error = np.hypot(error, DISAGREEMENT * (weight - taken) * (fitted - density))
+    return Refined(density + taken * (fitted - density), error, facts)
 
 
-class _Reached(NamedTuple):
-    """A state of a fit."""
-
-    x: Floats  # as `Unknowns` has it
-    kept_out: float  # as of `Misfit`
-    residual: float
-    steps: int  # before it
-
-
-class _Window:
-    """A part of a scan, in its middle, with models: coarse, of thinner slices, and of a wider box."""
-
-    def __init__(
-        self,
-        known: Experiment,
-        reach: float,  # of a probe, Å
-        unknowns: Unknowns,
-        measured: Array,  # of the whole scan, `(sy, sx, dy, dx)`
-        used: Array,  # `(sy, sx)`
-        recorded: Array,  # `(sy, sx)`
-        start: list[int],  # position where the part begins, (y, x); it ends as far from the end
-    ) -> None:
-        inside = tuple(slice(begin, n - begin) for begin, n in zip(start, used.shape, strict=True))
-        self.measured = measured[inside].reshape(-1, *measured.shape[2:])
-        self.used, self.recorded, self.unknowns = used[inside].ravel(), recorded[inside].ravel(), unknowns
-        scan, detector, beam = used[inside].shape, (measured.shape[2], measured.shape[3]), known.beam
-        fixed = {name: value for name, value in beam.aberrations.items() if name[-2:] not in ("10", "12", "21")}
-        beam = optics.BeamSettings(beam.energy_ev, beam.semiangle_mrad, fixed)
-        slices = max(1, round(known.thickness_angstrom / SLICE_ANGSTROM))
-        self.models = [
-            scan_model(beam, known.detector, detector, (scan[0], scan[1]), known.step_angstrom, count, reach, wider)
-            for count, wider in ((slices, 0), (2 * slices, 0), (slices, 1))
-        ]
-        place = np.multiply(start, known.step_angstrom)
-        self.columns = [ColumnPotential(unknowns.columns, each, place, known.form_factors) for each in self.models]
-        disk = np.pi * beam.semiangle_mrad**2 / np.prod(known.detector.step)
-        self.numbers = float((self.used & self.recorded).sum() * max(disk, 1.0))
-
-    def patterns(self, x: Floats, at: Array, model: int = 0) -> Array:
-        """Returns the patterns of a point source at some positions, by one of the models."""
-        state = self.unknowns.state(x)
-        return self.models[model].patterns(self.columns[model].potential(*state[:3])[0], state.microscope, at)
-
-    def finer(self, x: Floats) -> tuple[Array, Array]:
-        """Returns the patterns of the coarse model, and what is to be added to them.
-
-        The error of slices falls with the square of their thickness; so the limit is a third of the difference beyond
-        half the thickness. The box changes patterns by the same in slices of either.
-        """
-        coarse, thinner, wider = (self.patterns(x, np.arange(len(self.measured)), model) for model in range(3))
-        return coarse, wider - coarse + 4 / 3 * (thinner - coarse)
-
-    def reached(self, x: Floats, point: Array, steps: int) -> _Reached:
-        """Returns a state, with the patterns of a point source that it has."""
-        _, kept_out, residual = self._divergences(x, point, self.used)
-        return _Reached(x, kept_out, residual, steps)
-
-    def before(self) -> float:
-        """Returns the divergence of all patterns from those of the coarse model before the first step."""
-        x, every = np.zeros(self.unknowns.size), np.ones(len(self.used), bool)
-        return self._divergences(x, self.patterns(x, np.arange(len(self.measured))), every)[0]
-
-    def _divergences(self, x: Floats, point: Array, used: Array) -> tuple[float, float, float]:
-        """Returns the divergences from the patterns of a point source, once the state's source has blurred them."""
-        simulated = self.models[0].blurred(point, self.unknowns.state(x).microscope[VARIANCE])
-        return divergences(simulated, self.measured, used, self.recorded)
-
-    def objective(self, x: Floats, added: Array) -> tuple[Misfit, float, Floats]:
-        """Returns the misfit, the objective and its gradient."""
-        state = self.unknowns.state(x)
-        potential, kept = self.columns[0].potential(*state[:3])
-        misfit = self.models[0].misfit(potential, state.microscope, self.measured, self.used, self.recorded, added)
-        slope = self.unknowns.gradient(state, *self.columns[0].gradient(misfit.potential, kept), misfit.microscope)
-        value = self.numbers / 2 * np.log(misfit.used) + x @ x / 2
-        return misfit, float(value), self.numbers / 2 / misfit.used * slope + x
-
-    def curvature(self, x: Floats, point: Array, misfit: Misfit) -> Floats:
-        """Returns the curvature of the objective along `Unknowns.directions`, by Gauss and Newton's approximation.
-
-        It is estimated at one of 16 positions, and but for the source's own without the source.
-        """
-        model, directions = self.models[0], self.unknowns.directions()
-        rows, columns = (abs(np.arange(n) - n // 2) % 4 == 0 for n in model.scan)
-        at = np.flatnonzero(np.outer(rows, columns))
-        base = point[at]
-        changes = [(self.patterns(x + DIFFERENCE * each, at) - base) / DIFFERENCE for each in directions]
-        by_variance = model.by_variance(point, self.unknowns.state(x).microscope[VARIANCE])
-        changes[-2] = by_variance[at] * self.unknowns.errors[VARIANCE]
-        jacobian = np.stack(changes).reshape(len(changes), -1) / np.sqrt(np.maximum(base, 0) + DARK).ravel()
-        return (jacobian @ jacobian.T).astype(np.float64) / base.sum() * self.numbers / 2 / misfit.used
-
-
-def _fit(whole: _Window, middle: _Window, steps: int, on_step: Callable[[int, int], None]) -> list[_Reached]:
-    """Returns the states before the first step, after those in the middle of the scan, and after those in all of it.
-
-    What all positions share is known from few of them.
-    """
-    begin = np.zeros(whole.unknowns.size)
-    before = whole.reached(begin, np.add(*whole.finer(begin)), 0)
-    way = _descend(middle, begin, steps // 2, lambda count: on_step(count, steps))
-    done, first = way[-1].steps, min(way, key=_kept_out).x
-    way = _descend(whole, first, steps - steps // 2, lambda count: on_step(done + count, steps))
-    last = min(way, key=_kept_out).x
-    after = whole.reached(last, np.add(*whole.finer(last)), done + way[-1].steps)
-    return [before, way[0]._replace(steps=done), after]
-
-
-def _kept_out(reached: _Reached) -> float:
-    """Returns the divergence of the patterns kept out."""
-    return reached.kept_out
-
-
-def _descend(window: _Window, begin: Floats, steps: int, on_step: Callable[[int], None]) -> list[_Reached]:
-    """Returns the states after 0, 1, ... steps of L-BFGS in coordinates in which the curvature is about one."""
-    point, added = window.finer(begin)
-    first, _, slope = window.objective(begin, added)
-    path, evaluated = [_Reached(begin, first.kept_out, first.residual, 0)], dict[bytes, Misfit]()
-    if not steps:
-        return path
-    scales = window.unknowns.scales(window.curvature(begin, point, first), window.columns[0].inside)
-    # SciPy's first step has the length 1, along the gradient.
-    scales = scales.times(FIRST * float(np.linalg.norm(scales.back(slope))))
-
-    def objective(u: Floats) -> tuple[float, Floats]:
-        misfit, value, slope = window.objective(begin + scales.to(u), added)
-        evaluated[u.tobytes()] = misfit
-        return value, scales.back(slope)
-
-    def after_step(u: Floats) -> None:
-        misfit = evaluated[u.tobytes()]
-        path.append(_Reached(begin + scales.to(u), misfit.kept_out, misfit.residual, len(path)))
-        on_step(len(path) - 1)
-        kept_out = [reached.kept_out for reached in path]
-        if len(path) > PATIENCE and min(kept_out[-PATIENCE:]) > (1 - GAIN) * min(kept_out[:-PATIENCE]):
-            raise StopIteration  # ends the fit
-
-    minimizer: Any = minimize
-    options = {"maxiter": steps, "maxfun": 3 * steps, "maxcor": 20}
-    kind = {"method": "L-BFGS-B", "bounds": scales.bounds(begin), "callback": after_step, "options": options}
-    minimizer(objective, np.zeros(len(begin)), jac=True, **kind)
-    return path
-
-
-def _microscope(known: Experiment) -> Floats:
-    """Returns the numbers of the microscope that the fit begins with."""
-    lens = known.beam.aberrations
-    turned = [
-        lens.get(name, 0.0) * turn(m * lens.get(f"phi{name[1:]}", 0.0))
-        for name, m in (("C12", 2), ("C21", 1))
-        for turn in (np.cos, np.sin)
-    ]
-    return np.array([lens.get("C10", 0.0), *turned, known.thickness_angstrom, *[0.0] * 6, SOURCE])
-
-
-def _described(columns: ColumnDensity, state: State, margin: Floats) -> dict[str, Any]:
-    """Returns the fitted numbers as a result's file holds them: Å, rad, mrad. Columns' places begin at the scan's."""
-    values = dict(zip(NAMES, state.microscope.tolist(), strict=True))
-    lens = {"C10": values["C10"]}
-    for name, m in (("C12", 2), ("C21", 1)):
-        x, y = values[f"{name}_x"], values[f"{name}_y"]
-        lens |= {name: float(np.hypot(x, y)), f"phi{name[1:]}": float(np.arctan2(y, x) / m)}
-    displacements = np.sqrt(state.displacements)
-    return lens | {
-        "source_size_angstrom": float(FWHM * np.sqrt(max(values["source"], 0.0))),
-        "thickness_angstrom": values["thickness"],
-        "tilt_mrad": [1e3 * values["tilt_y"], 1e3 * values["tilt_x"]],
-        "scan_change": [[values["scan_yy"], values["scan_yx"]], [values["scan_xy"], values["scan_xx"]]],
-        "displacement_angstrom": {str(z): float(u) for z, u in zip(columns.numbers, displacements, strict=True)},
-        "amount": float(state.electrons.sum() / columns.electrons.sum()),
-        "atomic_columns": len(columns.electrons),
-        "pairs": columns.pairs,
-        "column_yx_angstrom": np.round(state.yx + margin, 4).tolist(),
-        "column_electrons": np.round(state.electrons, 3).tolist(),
-    }
-
-
-def _refined(
+def _not_contradicted(
+    fitted: Floats,
     density: Floats,
     uncertainty: Floats | None,
     columns: ColumnDensity,
-    state: State,
-    model: ScanModel,
-    known: Experiment,
-    margin: list[int],
+    pixels: PixelGrid,
 ) -> Floats:
-    """Returns the density of the columns, and of what they left as much as exceeds the stated uncertainty."""
-    places = np.stack(np.meshgrid(*(np.arange(n) for n in density.shape), indexing="ij"), axis=-1) - margin
-    stated = places.reshape(-1, 2) * known.step_angstrom
-    positions = model.moved(stated + model.first, state.microscope) - model.first
-    found = columns.density(stated, columns.yx, columns.electrons, np.zeros(len(columns.numbers)))
-    left, amount = density - found.reshape(density.shape), state.electrons.sum() / columns.electrons.sum()
+    """Returns factors of the weights, `(sy, sx)`: 0 at columns whose fitted density contradicts the
+    stated uncertainty; 1 everywhere without one.
+    """
+    if uncertainty is None:
+        return np.ones(density.shape)
+    errors = np.maximum(_at_columns(uncertainty, columns, pixels), 1e-12)
+    changes = _at_columns(fitted - density, columns, pixels) / errors
+    return without_contradicted(columns.yx, changes, pixels, density.shape)
+
+
+def _contradicts_thickness(fitted_angstrom: float, known: KnownScan) -> bool:
+    """Returns whether a fitted thickness is one that the known one hardly allows: a wrong model."""
+    change = abs(fitted_angstrom / known.thickness_angstrom - 1)
+    return change > MOST_THICKNESS_ERRORS * known.thickness_error
+
+
+def _accepted(fit: _Fit, measured: MeasuredPatterns, known: KnownScan) -> Acceptance:
+    """Returns how far the places that were used take the columns."""
+    kept_out = measured.recorded & ~measured.used
+    return acceptance(
+        fit.shared.by_position, fit.columns.by_position, kept_out, known.step_angstrom
+    )
+
+
+def _edge_margins(scan: tuple[int, ...], known: KnownScan) -> tuple[int, int]:
+    """Returns how many positions (y, x) at each edge have probes that reach beyond the scan.
+
+    They are a quarter of the scan at most.
+    """
+    rows, columns = (
+        min(int(np.ceil(known.reach_angstrom / step)), length // 4)
+        for step, length in zip(known.step_angstrom, scan, strict=True)
+    )
+    return rows, columns
+
+
+def _measured(patterns: Array, margins: tuple[int, int]) -> MeasuredPatterns:
+    """Returns the patterns that are used, without those near the edges."""
+    my, mx = margins
+    sy, sx = patterns.shape[:2]
+    inner = patterns[my : sy - my, mx : sx - mx]
+    recorded = np.isfinite(inner).all(axis=(2, 3))
+    intensities = np.where(recorded[..., None, None], np.maximum(inner, 0), 0).astype(np.float32)
+    row, column = np.indices(recorded.shape)
+    used = (3 * row + column) % KEPT_OUT != 0
+    return MeasuredPatterns(intensities, recorded, used)
+
+
+class _Scan(NamedTuple):
+    """A scan whose columns are fitted."""
+
+    density: Floats  # `(sy, sx)`, e/Å²
+    uncertainty: Floats | None  # the same
+    pixels: PixelGrid  # of both, Å from the first position that is used
+    known: KnownScan
+    measured: MeasuredPatterns  # at the positions that are used
+
+    def fit(self, columns: ColumnDensity, steps: int, on_step: Callable[[int, int], None]) -> _Fit:
+        """Fits what all positions share, in the middle of the scan, and then the columns, too."""
+        middle = self._middle_fit(columns)
+        begin = np.zeros(middle.unknowns.size)
+        states = middle.descend(
+            begin, steps // 2, lambda count: on_step(count, steps), shared_alone=True
+        )
+        tried = states[-1].steps
+        vector = least_kept_out(states).vector
+
+        columns, vector = self._with_pairs(middle, columns, vector)
+        shared = ScanFit(self.known, self._unknowns(columns), self.measured, (0, 0))
+        compared = shared.compared(vector, tried)
+        whole = ScanFit(self.known, shared.unknowns, self.measured, (0, 0), compared.share)
+        more = whole.descend(
+            vector, steps - steps // 2, lambda count: on_step(tried + count, steps)
+        )
+        best = least_kept_out(more)
+        tried += more[-1].steps
+        return _Fit(whole, compared, whole.compared(best.vector, tried), tried)
+
+    def _with_pairs(
+        self, single: ScanFit, columns: ColumnDensity, vector: Floats
+    ) -> tuple[ColumnDensity, Floats]:
+        """Returns the columns, with pairs if patterns agree better, and the unknowns' vector.
+
+        What all positions share is that of a fit without pairs, so that a tilt is not taken for
+        pairs.
+        """
+        found = columns
+        least = single.divergence_at(vector)
+        shared = vector[single.unknowns.shared]
+        best = vector
+        for angstrom in (PAIR_ANGSTROM, CLOSE_PAIR_ANGSTROM):
+            paired = ColumnDensity(
+                self.density, self.pixels, self.known.composition, self.known.max_q, angstrom
+            )
+            if paired.pairs <= found.pairs:
+                continue
+            fit = self._middle_fit(paired)
+            begin = np.zeros(fit.unknowns.size)
+            begin[fit.unknowns.shared] = shared
+            divergence = fit.divergence_at(begin)
+            if divergence < (1 - PAIR_GAIN) * least:
+                found = paired
+                least = divergence
+                best = begin
+        return found, best
+
+    def _unknowns(self, columns: ColumnDensity) -> Unknowns:
+        """Returns the unknowns of a fit of columns."""
+        errors = None
+        if self.uncertainty is not None:
+            errors = _at_columns(self.uncertainty, columns, self.pixels) / np.maximum(
+                _at_columns(self.density, columns, self.pixels), 1e-12
+            )
+        known = self.known
+        return Unknowns(columns, _first_microscope(known), known.thickness_error, errors)
+
+    def _middle_fit(self, columns: ColumnDensity) -> ScanFit:
+        """Returns the fit of columns to the middle of the scan.
+
+        If nothing was recorded there, it is the fit to all of the scan.
+        """
+        unknowns = self._unknowns(columns)
+        length_y, length_x = self.measured.used.shape
+        margins = (_middle_margin(length_y), _middle_margin(length_x))
+        middle = self.measured.without_edges(margins)
+        if not middle.fitted.any():
+            return ScanFit(self.known, unknowns, self.measured, (0, 0))
+        return ScanFit(self.known, unknowns, middle, margins)
+
+
+def _at_columns(image: Floats, columns: ColumnDensity, pixels: PixelGrid) -> Floats:
+    """Returns an image at the pixels nearest to columns, `(n,)`."""
+    places = (columns.yx - np.asarray(pixels.origin)) / np.asarray(pixels.step)
+    index = np.clip(np.rint(places).astype(int), 0, np.array(image.shape) - 1)
+    return np.asarray(image[index[:, 0], index[:, 1]])
+
+
+def _middle_margin(length: int) -> int:
+    """Returns how many of the positions along an axis lie before its middle half."""
+    if length < SMALLEST:
+        return 0
+    return (length - max(length // 2, SMALLEST)) // 2
+
+
+def _first_microscope(known: KnownScan) -> Microscope:
+    """Returns the microscope that the fit begins with."""
+    lens = known.beam.aberrations
+    astigmatism = lens.get("C12", 0.0)
+    coma = lens.get("C21", 0.0)
+    astigmatism_angle = 2 * lens.get("phi12", 0.0)
+    coma_angle = lens.get("phi21", 0.0)
+    coefficients = [
+        lens.get("C10", 0.0),
+        astigmatism * np.cos(astigmatism_angle),
+        astigmatism * np.sin(astigmatism_angle),
+        coma * np.cos(coma_angle),
+        coma * np.sin(coma_angle),
+    ]
+    return Microscope(
+        lens=np.array(coefficients),
+        thickness=known.thickness_angstrom,
+        tilt=np.zeros(2),
+        scan_change=np.zeros((2, 2)),
+        source=SOURCE,
+    )
+
+
+def _described(columns: ColumnDensity, state: State, edges_angstrom: Floats) -> dict[str, Any]:
+    """Returns the fitted numbers as a result's file holds them: Å, rad, mrad.
+
+    Columns' places begin at the scan's first position.
+    """
+    microscope = state.microscope
+    c10, c12_x, c12_y, c21_x, c21_y = microscope.lens.tolist()
+    displacements = {}
+    for number, squared in zip(columns.numbers, state.columns.displacements, strict=True):
+        displacements[str(number)] = float(np.sqrt(squared))
+    return {
+        "C10": c10,
+        "C12": float(np.hypot(c12_x, c12_y)),
+        "phi12": float(np.arctan2(c12_y, c12_x) / 2),
+        "C21": float(np.hypot(c21_x, c21_y)),
+        "phi21": float(np.arctan2(c21_y, c21_x)),
+        "source_size_angstrom": float(FWHM * np.sqrt(max(microscope.source, 0.0))),
+        "thickness_angstrom": microscope.thickness,
+        "tilt_mrad": (1e3 * microscope.tilt).tolist(),
+        "scan_change": microscope.scan_change.tolist(),
+        "displacement_angstrom": displacements,
+        "amount": float(state.columns.electrons.sum() / columns.electrons.sum()),
+        "atomic_columns": len(columns.electrons),
+        "pairs": columns.pairs,
+        "column_yx_angstrom": np.round(state.columns.yx + edges_angstrom, 4).tolist(),
+        "column_electrons": np.round(state.columns.electrons, 3).tolist(),
+    }
+
+
+def _fitted_density(
+    density: Floats,
+    uncertainty: Floats | None,
+    columns: ColumnDensity,  # as they were found
+    state: State,
+    scan: ScanModel,
+    edges_angstrom: Floats,  # distance of the scan's first position from the first that is used
+) -> Floats:
+    """Returns the density of the columns, and of what they left as much as is significant.
+
+    That is what exceeds the stated uncertainty.
+    """
+    rows, row_columns = np.indices(density.shape)
+    indices = np.stack([rows, row_columns], axis=-1).reshape(-1, 2)
+    stated = indices * np.array(scan.step_angstrom) - edges_angstrom
+    positions = scan.moved(stated + scan.first, state.microscope) - scan.first
+
+    still = np.zeros(len(columns.numbers))
+    before = columns.density(stated, ColumnValues(columns.yx, columns.electrons, still))
+    left = density - before.reshape(density.shape)
     if uncertainty is not None:
-        width = np.divide(_SMOOTH_ANGSTROM, known.step_angstrom)
-        power, noise = (gaussian_filter(each**2, width, mode="reflect") for each in (left, uncertainty))
-        left = left * np.clip(1 - noise / np.maximum(power, 1e-30), 0, 1)
-    return columns.density(positions, *state[:3]).reshape(density.shape) + amount * left
+        left = left * _significance(left, uncertainty, scan.step_angstrom)
+    amount = state.columns.electrons.sum() / columns.electrons.sum()
+    return columns.density(positions, state.columns).reshape(density.shape) + amount * left
+
+
+def _significance(image: Floats, uncertainty: Floats, step_angstrom: tuple[float, float]) -> Floats:
+    """Returns the fraction of an image's power beyond that of its uncertainty, `(ny, nx)`."""
+    width = np.divide(_SMOOTH_ANGSTROM, step_angstrom)
+    power = gaussian_filter(image**2, width, mode="reflect")
+    noise = gaussian_filter(uncertainty**2, width, mode="reflect")
+    return np.clip(1 - noise / np.maximum(power, 1e-30), 0, 1)

@@ -1,7 +1,10 @@
-"""Calibration files: what `namsa inspect` measures, each number with its error and how it was found, as JSON.
+"""Calibration files: what `namsa inspect` measures, each number with its error and how it was
+found, as JSON.
 
-A number `name` stands beside `name_error`, its standard error in the same shape, and `name_method`, a text. The file is
-read strictly: an unknown key, a number out of range or a list of the wrong length is an error.
+A number `name` stands beside `name_error`, its standard error in the same shape, and `name_method`,
+a text. The file is read strictly: an unknown key, a number out of range or a list of the wrong
+length is an error. `digest` is that of all other values, so that a damaged file is an error, too;
+whoever changes a number by hand removes it. Files without one are read.
 """
 
 import difflib
@@ -9,17 +12,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from namsa.errors import InputError
-from namsa.files import write_text_atomic
+from namsa.base.errors import InputError
+from namsa.base.files import write_text_atomic
+from namsa.base.identity import digest_of
+from namsa.base.json_files import parse_typed, read_json
+from namsa.base.text import shorten
 from namsa.io.calibration import LIMITS, MOST_ELLIPTIC, STEEPEST, CalibrationOverrides
-from namsa.json_files import parse_typed, read_json
-from namsa.text import shorten
 
 # Title and unit of each quantity; "Å" becomes nm and µm, and "eV" keV, where numbers are large.
 TITLES = {
@@ -41,15 +45,21 @@ TITLES = {
     "coma_axis_deg": ("coma, direction", "°"),
     "beam_intensity": ("beam's intensity", "per pattern"),
 }
-_LARGER = {"Å": ((1e4, 1e-4, "µm"), (1e3, 0.1, "nm")), "eV": ((1e3, 1e-3, "keV"),)}  # from, times, unit
+_LARGER = {
+    "Å": ((1e4, 1e-4, "µm"), (1e3, 0.1, "nm")),
+    "eV": ((1e3, 1e-3, "keV"),),
+}  # from, times, unit
 FORMAT = "namsa calibration 1"
-LARGEST_FILE_BYTES = 2**22
-MOST_BAD_PIXELS = 200_000
+LARGEST_FILE_BYTES = 2**25
+MOST_BAD_PIXELS = 2_000_000
 
 # Shape, least and largest number of each quantity. Pairs are (y, x).
 QUANTITIES: dict[str, tuple[tuple[int, ...], float, float]] = {
     **{name: ((), *LIMITS[name][:2]) for name in ("energy_ev", "semiangle_mrad", "rotation_deg")},
-    **{name: ((2,), *LIMITS[name][:2]) for name in ("scan_step_angstrom", "pixel_mrad", "centre_pixels")},
+    **{
+        name: ((2,), *LIMITS[name][:2])
+        for name in ("scan_step_angstrom", "pixel_mrad", "centre_pixels")
+    },
     "disk_radius_pixels": ((), 0.1, 1e5),
     "centre_slope_pixels": ((2, 2), -STEEPEST, STEEPEST),
     "ellipse_ratio": ((), 1.0, MOST_ELLIPTIC),
@@ -62,6 +72,7 @@ QUANTITIES: dict[str, tuple[tuple[int, ...], float, float]] = {
     "beam_intensity": ((), 1e-15, 1e18),
 }
 BOOLEANS = ("mirrored",)
+DIGEST = "digest"
 REMEDY = "correct it, or write it again with `namsa inspect`"
 
 
@@ -77,16 +88,20 @@ _Place = Annotated[int, Field(ge=0, lt=2**20)]  # row or column of a pixel
 # The type of each key of a file.
 KEYS: dict[str, Any] = {
     **{"format": str, "data": str, "notes": tuple[str, ...]},
+    **{"serpentine": bool, "flip_scan": Literal["y", "x", "yx"]},
     "bad_pixels": Annotated[tuple[tuple[_Place, _Place], ...], Field(max_length=MOST_BAD_PIXELS)],
     **{name: _numbers(*limits) for name, limits in QUANTITIES.items()},
-    **{f"{name}_error": _numbers(shape, 0, np.inf) | None for name, (shape, _, _) in QUANTITIES.items()},
+    **{
+        f"{name}_error": _numbers(shape, 0, np.inf) | None
+        for name, (shape, _, _) in QUANTITIES.items()
+    },
     **dict.fromkeys(BOOLEANS, bool) | {f"{name}_error": None for name in BOOLEANS},
     **{f"{name}_method": str for name in (*QUANTITIES, *BOOLEANS)},
 }
 
 
 @dataclass(frozen=True)
-class Quantity:
+class CalibratedQuantity:
     """A measured or given number."""
 
     value: Any  # a number, a pair, a matrix as nested tuples, or a truth value
@@ -98,10 +113,14 @@ class Quantity:
 class CalibrationFile:
     """The contents of a calibration file."""
 
-    quantities: Mapping[str, Quantity]  # by name, those of `QUANTITIES` and `BOOLEANS` that are known
+    quantities: Mapping[
+        str, CalibratedQuantity
+    ]  # by name, those of `QUANTITIES` and `BOOLEANS` that are known
     bad_pixels: tuple[tuple[int, int], ...] = ()  # rows and columns of hot and dead pixels
     data: str = ""  # what was measured
     notes: tuple[str, ...] = field(default=())  # what could not be determined, and what was assumed
+    serpentine: bool = False  # whether every second row of the scan was recorded backwards
+    flip_scan: str = ""  # the scan's axes that run backwards in the file
 
     def value(self, name: str) -> Any:
         """Returns the value of a quantity; `None` if it is not known."""
@@ -112,49 +131,90 @@ class CalibrationFile:
         """Returns the contents as JSON values."""
         values: dict[str, Any] = {"format": FORMAT, "data": self.data}
         for name, quantity in self.quantities.items():
-            values |= {name: quantity.value, f"{name}_error": quantity.error, f"{name}_method": quantity.method}
+            values |= {
+                name: quantity.value,
+                f"{name}_error": quantity.error,
+                f"{name}_method": quantity.method,
+            }
+        if self.serpentine:
+            values["serpentine"] = True
+        if self.flip_scan:
+            values["flip_scan"] = self.flip_scan
         return values | {"bad_pixels": self.bad_pixels, "notes": self.notes}
 
     def overrides(self) -> CalibrationOverrides:
         """Returns the numbers that a scan is read with."""
-        ratio, axis = self.value("ellipse_ratio"), self.value("ellipse_axis_deg")
+        ratio = self.value("ellipse_ratio")
+        axis = self.value("ellipse_axis_deg")
         return CalibrationOverrides(
             **{name: self.value(name) for name in LIMITS},
             flip=self.value("mirrored"),
             ellipse=None if ratio is None or axis is None else (ratio, axis),
             centre_slope=self.value("centre_slope_pixels"),
             bad_pixels=self.bad_pixels,
+            serpentine=self.serpentine or None,
+            flip_scan=self.flip_scan or None,
         )
 
 
 def write_calibration(calibration: CalibrationFile, path: Path) -> None:
-    """Writes a calibration file, which appears only when it is complete. Raises WorkError if it cannot."""
-    lines = [f"  {json.dumps(key)}: {json.dumps(v, ensure_ascii=False)}" for key, v in calibration.as_json().items()]
+    """Writes a calibration file, which appears only when it is complete. Raises WorkError if it
+    cannot.
+    """
+    values = calibration.as_json()
+    values[DIGEST] = digest_of(values)
+    lines = [
+        f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
+        for key, value in values.items()
+    ]
     write_text_atomic(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def read_calibration(path: Path) -> CalibrationFile:
-    """Reads a calibration file. Raises InputError if it is none, or if anything in it is unknown or out of range."""
+    """Reads a calibration file. Raises InputError if it is none, or if anything in it is unknown or
+    out of range.
+    """
     values = read_json(path, largest_bytes=LARGEST_FILE_BYTES)
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise InputError(f'{path} is no calibration file: it has no "format": "{FORMAT}"')
+    digest = values.pop(DIGEST, None)
+    _check_keys(values, path)
+    if digest is not None and digest != digest_of(values):
+        raise InputError(
+            f'{path} is not as `namsa inspect` wrote it: write it again, or remove its "{DIGEST}" '
+            "if it was changed on purpose"
+        )
+    schema = TypedDict("File", KEYS, total=False)  # type: ignore[misc]
+    stated: Any = parse_typed(schema, json.dumps(values), str(path), REMEDY)
+    quantities = {}
+    for name in (*QUANTITIES, *BOOLEANS):
+        if name in stated:
+            error = stated.get(f"{name}_error")
+            method = stated.get(f"{name}_method", "")
+            quantities[name] = CalibratedQuantity(stated[name], error, method)
+    return CalibrationFile(
+        quantities,
+        stated.get("bad_pixels", ()),
+        stated.get("data", ""),
+        stated.get("notes", ()),
+        stated.get("serpentine", False),
+        stated.get("flip_scan", ""),
+    )
+
+
+def _check_keys(values: Mapping[str, Any], path: Path) -> None:
+    """Raises InputError for a key that is unknown, or that lacks one that goes with it."""
     for key in values:
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.0)[0]
             raise InputError(f"{path}: unknown key {shorten(key)}; did you mean {near}?")
-    names = (*QUANTITIES, *BOOLEANS)
-    for name in names:
+    for name in (*QUANTITIES, *BOOLEANS):
         if name not in values and (f"{name}_error" in values or f"{name}_method" in values):
             raise InputError(f"{path}: {name} is missing, of which there is an error or a method")
     if ("ellipse_ratio" in values) != ("ellipse_axis_deg" in values):
-        raise InputError(f"{path}: ellipse_ratio and ellipse_axis_deg go together: give both or none")
-    told: Any = parse_typed(TypedDict("File", KEYS, total=False), json.dumps(values), str(path), REMEDY)  # type: ignore
-    quantities = {
-        name: Quantity(told[name], told.get(f"{name}_error"), told.get(f"{name}_method", ""))
-        for name in names
-        if name in told
-    }
-    return CalibrationFile(quantities, told.get("bad_pixels", ()), told.get("data", ""), told.get("notes", ()))
+        raise InputError(
+            f"{path}: ellipse_ratio and ellipse_axis_deg go together: give both or none"
+        )
 
 
 def with_calibration_file(
@@ -180,10 +240,12 @@ def readable(calibration: CalibrationFile) -> list[tuple[str, str]]:
     rows = []
     for name, quantity in calibration.quantities.items():
         title, unit = TITLES[name]
-        size, factor = float(np.abs(np.asarray(quantity.value, float)).max()), 1.0
+        size = float(np.abs(np.asarray(quantity.value, float)).max())
+        factor = 1.0
         for least, times, larger in _LARGER.get(unit, ()):
             if size >= least:
-                factor, unit = times, larger
+                factor = times
+                unit = larger
                 break
         text = _with_error(quantity.value, quantity.error, factor)
         rows.append((title, f"{text}{'' if unit in ('', '°') else ' '}{unit}"))
@@ -195,7 +257,9 @@ def _with_error(value: Any, error: Any, factor: float) -> str:
         return "yes" if value else "no"
     if isinstance(value, tuple):
         errors = error or (None,) * len(value)
-        return ", ".join(dict.fromkeys(_with_error(*pair, factor) for pair in zip(value, errors, strict=True)))
+        return ", ".join(
+            dict.fromkeys(_with_error(*pair, factor) for pair in zip(value, errors, strict=True))
+        )
     if not error:
         return f"{value * factor:.6g}"
     digits = int(np.clip(1 - np.floor(np.log10(error * factor)), 0, 8))

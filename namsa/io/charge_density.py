@@ -1,11 +1,13 @@
 """Electron densities of DFT codes: VASP's CHGCAR and AECCAR, and Gaussian cube files.
 
-A density on a grid replaces the sum over independent atoms where the grid resolves it. Beyond the grid's band limit the
-form factors of `namsa.physics.form_factors` complete it, and nuclei are points. The potential follows by Mott–Bethe, as
-for the atoms: V(q) = C (Σ Z exp(−2πi q·r) − ρ(q)) / (2π²a₀q²). It is determined up to its mean, which a wave does not
-see; the mean is that of the independent atoms.
+A density on a grid replaces the sum over independent atoms where the grid resolves it. Beyond the
+grid's band limit the form factors of `namsa.physics.form_factors` complete it, and nuclei are
+points. The potential follows by Mott–Bethe, as for the atoms: V(q) = C (Σ Z exp(−2πi q·r) − ρ(q)) /
+(2π²a₀q²). It is determined up to its mean, which a wave does not see; the mean is that of the
+independent atoms.
 
-A density must hold all electrons. VASP's CHGCAR holds the valence only; AECCAR0 and AECCAR2 together hold all (LAECHG).
+A density must hold all electrons. VASP's CHGCAR holds the valence only; AECCAR0 and AECCAR2
+together hold all (LAECHG).
 """
 
 import hashlib
@@ -20,17 +22,17 @@ import numpy.typing as npt
 from ase.data import chemical_symbols
 from scipy.spatial import KDTree
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats
+from namsa.base.errors import InputError
+from namsa.base.files import read_text
+from namsa.base.memory import check_memory_for
+from namsa.base.text import plural, shorten
 from namsa.crystals.sites import check_cell, occupancies
 from namsa.crystals.structure_files import parse_cube, parse_vasp
-from namsa.errors import InputError
-from namsa.files import read_text
-from namsa.memory import check_memory_for
 from namsa.physics.bonding import Bonding
 from namsa.physics.form_factors import BOHR_RADIUS, Table, electron, xray
 from namsa.physics.grid import Grid
 from namsa.physics.potential import POTENTIAL_CONSTANT
-from namsa.text import plural, shorten
 
 Complexes = npt.NDArray[np.complex128]
 
@@ -38,7 +40,8 @@ LARGEST_FILE_BYTES = 2**30
 LARGEST_POINTS = 2**27
 SAME_CELL = 1e-3  # relative; the digits of files, not two values of a lattice constant
 SAME_PLACE = 0.1  # Å; of a nucleus and an atom
-MISSING = 3e-3  # of the electrons; the potential of 0.3 % unbalanced charge is 2 % of an atom's at q = 0.2/Å
+# of the electrons; the potential of 0.3 % unbalanced charge is 2 % of an atom's at q = 0.2/Å
+MISSING = 3e-3
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,12 @@ class ChargeDensity:
         self.check_complete()
         q2 = grid.squared_frequency()
         charge = _sum(self.atoms, grid, float) - self._electrons(grid, table)
-        factor = np.divide(charge, 2 * np.pi**2 * BOHR_RADIUS * q2, out=np.zeros_like(charge), where=q2 > 0)
-        factor[0, 0] = sum(float(electron(int(number), np.zeros(1), table)[0]) for number in self.atoms.numbers)
+        factor = np.divide(
+            charge, 2 * np.pi**2 * BOHR_RADIUS * q2, out=np.zeros_like(charge), where=q2 > 0
+        )
+        factor[0, 0] = sum(
+            float(electron(int(number), np.zeros(1), table)[0]) for number in self.atoms.numbers
+        )
         return POTENTIAL_CONSTANT * _field(factor, grid)
 
     def check_complete(self) -> None:
@@ -94,49 +101,61 @@ class ChargeDensity:
         total = int(self.atoms.numbers.sum())
         if abs(self.electrons - total) > MISSING * total:
             raise InputError(
-                f"the density holds {self.electrons:.2f} electrons and its atoms have {total}: a potential needs all; "
-                "of VASP give AECCAR0 and AECCAR2 (LAECHG = .TRUE.), on a grid (NGXF) that resolves the cores; CHGCAR "
-                "has the valence alone"
+                f"the density holds {self.electrons:.2f} electrons and its atoms have {total}: a "
+                "potential needs all; of VASP give AECCAR0 and AECCAR2 (LAECHG = .TRUE.), on a "
+                "grid (NGXF) that resolves the cores; CHGCAR has the valence alone"
             )
 
     def _electrons(self, grid: Grid, table: Table) -> Complexes:
-        """Returns the Fourier coefficients of the electrons along z, (ny, nx): of the grid, beyond it of the atoms."""
+        """Returns the Fourier coefficients of the electrons along z, (ny, nx): of the grid, beyond
+        it of the atoms.
+        """
         a, b, _ = self.atoms.cell.lengths()
         if not np.allclose(grid.extent_angstrom, (b, a), rtol=1e-4):  # the digits of files
             raise InputError(
-                f"the grid covers {grid.extent_angstrom[0]:g} × {grid.extent_angstrom[1]:g} Å (y, x), and the "
-                f"density's cell {b:g} × {a:g} Å: make them the same"
+                f"the grid covers {grid.extent_angstrom[0]:g} × {grid.extent_angstrom[1]:g} Å (y, "
+                f"x), and the density's cell {b:g} × {a:g} Å: make them the same"
             )
         atoms = _sum(self.atoms, grid, lambda number: xray(number, grid.squared_frequency(), table))
         along = self.density.mean(axis=2).T  # (ny, nx) of the density's grid
         coefficients = np.fft.fft2(along) * (self.atoms.cell.volume / along.size)
-        own = [np.fft.fftfreq(n, 1 / n).astype(int) for n in grid.shape]  # orders of the coefficients
-        rows, columns = (np.flatnonzero(2 * abs(order) < n) for order, n in zip(own, along.shape, strict=True))
+        own = [
+            np.fft.fftfreq(n, 1 / n).astype(int) for n in grid.shape
+        ]  # orders of the coefficients
+        rows, columns = (
+            np.flatnonzero(2 * abs(order) < n) for order, n in zip(own, along.shape, strict=True)
+        )
         atoms[np.ix_(rows, columns)] = coefficients[np.ix_(own[0][rows], own[1][columns])]
         return atoms
 
 
 def read_charge_density(path: Path | str, *others: Path | str) -> ChargeDensity:
-    """Reads an electron density, or the sum of several of one cell and grid, as AECCAR0 and AECCAR2.
+    """Reads an electron density, or the sum of several of one cell and grid, as AECCAR0 and
+    AECCAR2.
 
     Args:
-        path: A CHGCAR or AECCAR of VASP (by its name, or ending in .vasp), or a cube file in e/bohr³ (.cube, .cub).
+        path: A CHGCAR or AECCAR of VASP (by its name, or ending in .vasp), or a cube file in
+            e/bohr³ (.cube, .cub).
         others: Files whose densities are added.
 
     Raises:
-        InputError: If a file cannot be read, is no density, or has a cell that is not right-angled along x, y, z.
+        InputError: If a file cannot be read, is no density, or has a cell that is not right-angled
+            along x, y, z.
     """
     first, *rest = [_read(Path(each)) for each in (path, *others)]
     density = first.density
     for name, other in zip(others, rest, strict=True):
-        if other.density.shape != density.shape or not np.allclose(other.atoms.cell, first.atoms.cell, atol=1e-4):
+        if other.density.shape != density.shape or not np.allclose(
+            other.atoms.cell, first.atoms.cell, atol=1e-4
+        ):
             raise InputError(f"{name} has another grid or cell than {path}")
         density = density + other.density
     return ChargeDensity(density, first.atoms)
 
 
 def bonding_of(density: ChargeDensity, snapshots: Sequence[ase.Atoms], table: Table) -> Bonding:
-    """Returns what bonds change in a specimen: a density less its independent atoms, up to its band limit.
+    """Returns what bonds change in a specimen: a density less its independent atoms, up to its band
+    limit.
 
     Args:
         snapshots: The specimen without thermal displacements: this cell, repeated.
@@ -147,21 +166,30 @@ def bonding_of(density: ChargeDensity, snapshots: Sequence[ase.Atoms], table: Ta
         OutOfMemoryError: If the coefficients do not fit into memory.
     """
     density.check_complete()
-    own, sides = density.atoms.cell.lengths(), snapshots[0].cell.lengths()
-    repeats = np.maximum(1, np.rint(sides / own)).astype(int)
-    if np.any(abs(sides / (repeats * own) - 1) > SAME_CELL):
+    density_sides = density.atoms.cell.lengths()
+    sides = snapshots[0].cell.lengths()
+    repeats = np.maximum(1, np.rint(sides / density_sides)).astype(int)
+    if np.any(abs(sides / (repeats * density_sides) - 1) > SAME_CELL):
         raise InputError(
-            f"the specimen's cell is {_times(sides)} Å, no whole multiple of the density's {_times(own)} Å (x, y, z): "
-            "repeat its atoms, as density.atoms.repeat((2, 2, 5)) does, or take the zone axis [0 0 1]"
+            f"the specimen's cell is {_times(sides)} Å, no whole multiple of the density's "
+            f"{_times(density_sides)} Å (x, y, z): repeat its atoms, as "
+            "density.atoms.repeat((2, 2, 5)) does, or take the zone axis [0 0 1]"
         )
     cell = sides / repeats
     farthest = max(_check_nuclei(density.atoms, atoms, cell, repeats) for atoms in snapshots)
     points = density.density.shape
-    check_memory_for(64 * density.density.size, f"a density on {_times(points)} points", "compute it on fewer")
+    check_memory_for(
+        64 * density.density.size, f"a density on {_times(points)} points", "compute it on fewer"
+    )
     kept = [2 * abs(np.fft.fftfreq(n, 1 / n)) < n for n in points]
-    q = [np.fft.fftfreq(n, side / n)[chosen] for n, side, chosen in zip(points, cell, kept, strict=True)]
-    change = np.fft.fftn(density.density)[np.ix_(*kept)] * (density.atoms.cell.volume / density.density.size)
-    places = density.atoms.positions * (cell / own)
+    q = [
+        np.fft.fftfreq(n, side / n)[chosen]
+        for n, side, chosen in zip(points, cell, kept, strict=True)
+    ]
+    change = np.fft.fftn(density.density)[np.ix_(*kept)] * (
+        density.atoms.cell.volume / density.density.size
+    )
+    places = density.atoms.positions * (cell / density_sides)
     phases = [np.exp(-2j * np.pi * k[:, None] * r) for k, r in zip(q, places.T, strict=True)]
     for number in np.unique(density.atoms.numbers):
         x, y, z = (phase[:, density.atoms.numbers == number] for phase in phases)
@@ -179,35 +207,43 @@ def bonding_of(density: ChargeDensity, snapshots: Sequence[ase.Atoms], table: Ta
     }
     a, b, c = cell.tolist()
     rx, ry, rz = repeats.tolist()
-    return Bonding(np.ascontiguousarray(change.transpose(2, 1, 0)), (a, b, c), (rx, ry, rz), described)
+    return Bonding(
+        np.ascontiguousarray(change.transpose(2, 1, 0)), (a, b, c), (rx, ry, rz), described
+    )
 
 
-def _check_nuclei(nuclei: ase.Atoms, atoms: ase.Atoms, cell: Floats, repeats: npt.NDArray[np.int64]) -> float:
-    """Returns the largest distance of an atom to its nucleus, Å. Raises InputError if they do not fit."""
-    expected, count = len(nuclei) * int(repeats.prod()), int(np.count_nonzero(occupancies(atoms) == 1))
+def _check_nuclei(
+    nuclei: ase.Atoms, atoms: ase.Atoms, cell: Floats, repeats: npt.NDArray[np.int64]
+) -> float:
+    """Returns the largest distance of an atom to its nucleus, Å. Raises InputError if they do not
+    fit.
+    """
+    expected = len(nuclei) * int(repeats.prod())
+    count = int(np.count_nonzero(occupancies(atoms) == 1))
     if len(atoms) != expected or count != expected:
         raise InputError(
-            f"the specimen has {len(atoms)} atoms, {count} of which fill their sites, and {_times(repeats)} cells of "
-            f"the density have {expected}: repeat density.atoms"
+            f"the specimen has {len(atoms)} atoms, {count} of which fill their sites, and "
+            f"{_times(repeats)} cells of the density have {expected}: repeat density.atoms"
         )
-    farthest, cells = 0.0, int(repeats.prod())
+    farthest = 0.0
+    cells = int(repeats.prod())
     for number in np.unique(np.append(nuclei.numbers, atoms.numbers)):
         places = (nuclei.positions / nuclei.cell.lengths())[nuclei.numbers == number]
         found = (atoms.positions / cell)[atoms.numbers == number]
         symbol = chemical_symbols[number]
         if len(found) != len(places) * cells:
             raise InputError(
-                f"the specimen has {plural(len(found), 'atom')} of {symbol}, and {_times(repeats)} cells of the "
-                f"density have {len(places) * cells}: repeat density.atoms"
+                f"the specimen has {plural(len(found), 'atom')} of {symbol}, and {_times(repeats)} "
+                f"cells of the density have {len(places) * cells}: repeat density.atoms"
             )
         tree = KDTree(places % 1 % 1 * cell, boxsize=cell)
         distances, nearest = map(np.asarray, tree.query(found % 1 % 1 * cell))
         farthest = max(farthest, float(distances.max()))
         if farthest > SAME_PLACE or np.any(np.bincount(nearest, minlength=len(places)) != cells):
             raise InputError(
-                f"an atom of {symbol} is {farthest:.3g} Å from the density's nearest nucleus, and at most "
-                f"{SAME_PLACE:g} Å are allowed: repeat density.atoms, at the same origin, and give thermal "
-                "displacements as frozen_phonons"
+                f"an atom of {symbol} is {farthest:.3g} Å from the density's nearest nucleus, and "
+                f"at most {SAME_PLACE:g} Å are allowed: repeat density.atoms, at the same origin, "
+                "and give thermal displacements as frozen_phonons"
             )
     return farthest
 
@@ -237,9 +273,13 @@ def _read(path: Path) -> ChargeDensity:
 
 
 def _parse_chgcar(text: str) -> tuple[ase.Atoms, Floats]:
-    """Returns atoms and density of a CHGCAR: a POSCAR, an empty line, the grid, and density times volume, x fastest."""
+    """Returns atoms and density of a CHGCAR: a POSCAR, an empty line, the grid, and density times
+    volume, x fastest.
+    """
     lines = text.splitlines(keepends=True)
-    empty = next((number for number, line in enumerate(lines) if number > 6 and not line.strip()), len(lines))
+    empty = next(
+        (number for number, line in enumerate(lines) if number > 6 and not line.strip()), len(lines)
+    )
     atoms = parse_vasp("".join(lines[:empty]))
     shape = [int(word) for word in lines[empty + 1].split()]
     values = _numbers("".join(lines[empty + 2 :]), shape)
@@ -256,12 +296,17 @@ def _parse_cube(text: str) -> tuple[ase.Atoms, Floats]:
 def _numbers(text: str, shape: list[int]) -> Floats:
     """Returns as many numbers from the beginning of a text as a grid has points."""
     if len(shape) != 3 or min(shape) < 1 or np.prod(shape, dtype=float) > LARGEST_POINTS:
-        raise InputError(f"its grid is {shorten(shape)}; it must be three numbers with at most {LARGEST_POINTS} points")
+        raise InputError(
+            f"its grid is {shorten(shape)}; it must be three numbers with at most {LARGEST_POINTS} "
+            "points"
+        )
     count = int(np.prod(shape))
     words = text.split(None, count)[:count]
     values = np.array(words, np.float64)
     if len(values) < count or not np.isfinite(values).all():
-        raise InputError(f"its grid of {shape} needs {count} finite numbers, and {len(values)} follow")
+        raise InputError(
+            f"its grid of {shape} needs {count} finite numbers, and {len(values)} follow"
+        )
     return values
 
 
@@ -272,7 +317,8 @@ def _check(atoms: ase.Atoms) -> None:
     sides = np.diag(cell)
     if not (sides > 0).all() or abs(cell - np.diag(sides)).max() > 1e-4:
         raise InputError(
-            f"its cell {cell.round(3).tolist()} Å is not right-angled along x, y, z: give the density of a cell that is"
+            f"its cell {cell.round(3).tolist()} Å is not right-angled along x, y, z: give the "
+            "density of a cell that is"
         )
 
 
@@ -282,7 +328,8 @@ def _sum(atoms: ase.Atoms, grid: Grid, factor: Callable[[int], Any]) -> Complexe
     total = np.zeros(grid.shape, np.complex128)
     for number in np.unique(atoms.numbers):
         own = atoms.positions[atoms.numbers == number]
-        along_y, along_x = np.exp(-2j * np.pi * ky * own[:, 1]), np.exp(-2j * np.pi * own[:, :1] * kx)
+        along_y = np.exp(-2j * np.pi * ky * own[:, 1])
+        along_x = np.exp(-2j * np.pi * own[:, :1] * kx)
         total += factor(int(number)) * (along_y @ along_x)
     return total
 

@@ -1,7 +1,7 @@
 """Detector frames one after the other in a file, and the scan that they are of.
 
-Most instruments write frame after frame, each at a known place. `FileFrames` reads them by plain reads: a map of the
-file into memory would end the process if the file is cut while it is read.
+Most instruments write frame after frame, each at a known place. `FileFrames` reads them by plain
+reads: a map of the file into memory would end the process if the file is cut while it is read.
 """
 
 import math
@@ -14,12 +14,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Array
-from namsa.errors import InputError, WorkError
-from namsa.files import system_errors
+from namsa.base.arrays import Array
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import system_errors
+from namsa.base.text import plural
 from namsa.io.planes import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternArray, PatternView
+from namsa.io.scan_order import with_dropped
 
 Offsets = range | npt.NDArray[np.int64]
 Decode = Callable[[npt.NDArray[np.uint8]], Array]  # (frames, bytes) to (frames, dy, dx)
@@ -35,9 +37,11 @@ class UnknownScanShapeError(InputError):
 
     def __init__(self, name: Path | str, frames: int, fits: str) -> None:
         super().__init__(
-            f"{name} holds {frames:,} frames and does not state the scan's shape: give --scan-shape SYxSX; {fits}"
+            f"{name} holds {frames:,} frames and does not state the scan's shape: give "
+            f"--scan-shape SYxSX; {fits}"
         )
-        self.frames, self.fits = frames, fits
+        self.frames = frames
+        self.fits = fits
 
 
 @dataclass(frozen=True)
@@ -59,20 +63,28 @@ class FileFrames:
         return (len(self.offsets), *self.frame_shape)
 
     def __getitem__(self, index: tuple[slice, ...]) -> Array:
-        """Returns consecutive frames, or a part of each. Raises WorkError if the file ends before them."""
+        """Returns consecutive frames, or a part of each. Raises WorkError if the file ends before
+        them.
+        """
         start, stop, _ = index[0].indices(len(self.offsets))
         frames = np.empty((max(0, stop - start), *self.frame_shape), self.dtype)
         stride = self._stride()
         together = max(1, READ_BYTES // stride) if stride - self.frame_bytes <= GAP_BYTES else 1
         for first in range(start, stop, together):
             count = min(together, stop - first)
-            data = self._read(int(self.offsets[first]), (count - 1) * stride + self.frame_bytes, first)
+            data = self._read(
+                int(self.offsets[first]), (count - 1) * stride + self.frame_bytes, first
+            )
             stored = np.frombuffer(data.ljust(count * stride, b"\0"), np.uint8).reshape(count, -1)
-            frames[first - start : first - start + count] = self.decode(stored[:, : self.frame_bytes])
+            frames[first - start : first - start + count] = self.decode(
+                stored[:, : self.frame_bytes]
+            )
         return frames[(slice(None), *index[1:])]
 
     def _stride(self) -> int:
-        """Returns the distance of the frames; without a common one it is too large for reading several at once."""
+        """Returns the distance of the frames; without a common one it is too large for reading
+        several at once.
+        """
         if isinstance(self.offsets, range):
             return max(self.offsets.step, self.frame_bytes)
         return self.frame_bytes + GAP_BYTES + 1
@@ -81,7 +93,10 @@ class FileFrames:
         with system_errors(f"cannot read {self.path} at frame {frame}"):
             data = read_at(self.file, size, offset)
         if len(data) < size:
-            raise WorkError(f"cannot read {self.path} at frame {frame}: it has become shorter since it was opened")
+            raise WorkError(
+                f"cannot read {self.path} at frame {frame}: it has become shorter since it was "
+                "opened"
+            )
         return data
 
 
@@ -107,9 +122,11 @@ class JoinedFrames:
     def __getitem__(self, index: tuple[slice, ...]) -> Array:
         """Returns consecutive frames, or a part of each."""
         start, stop, _ = index[0].indices(self.shape[0])
-        frames, first = [np.empty((0, *self.shape[1:]), self.dtype)], 0
+        frames = [np.empty((0, *self.shape[1:]), self.dtype)]
+        first = 0
         for piece in self.pieces:
-            low, high = max(start - first, 0), min(stop - first, piece.shape[0])
+            low = max(start - first, 0)
+            high = min(stop - first, piece.shape[0])
             if low < high:
                 frames.append(piece[low:high,])
             first += piece.shape[0]
@@ -136,24 +153,40 @@ class ScanOfFrames(PatternView):
             return None
         count, *frame = self.stored.chunks
         columns = self.scan_shape[1]
-        return (max(1, min(self.scan_shape[0], count // (columns + self.flyback))), min(count, columns), *frame)
+        return (
+            max(1, min(self.scan_shape[0], count // (columns + self.flyback))),
+            min(count, columns),
+            *frame,
+        )
 
     def __getitem__(self, index: tuple[slice, ...]) -> Array:
         """Returns a part; there is a slice for each of the first axes."""
         slices = (*index, *(slice(None),) * (4 - len(index)))
-        rows, columns = (range(*part.indices(n)) for part, n in zip(slices[:2], self.scan_shape, strict=True))
+        rows, columns = (
+            range(*part.indices(n)) for part, n in zip(slices[:2], self.scan_shape, strict=True)
+        )
         part = np.empty((len(rows), len(columns), *self.stored.shape[1:]), self.dtype)
-        if part.size and len(columns) == self.scan_shape[1] and rows.step == 1 and columns.step == 1:
+        if (
+            part.size
+            and len(columns) == self.scan_shape[1]
+            and rows.step == 1
+            and columns.step == 1
+        ):
             line = self.scan_shape[1] + self.flyback
-            frames = self.stored[self.first + rows.start * line : self.first + rows.stop * line - self.flyback,]
+            frames = self.stored[
+                self.first + rows.start * line : self.first + rows.stop * line - self.flyback,
+            ]
             last = len(columns)
             for number in range(len(rows)):
                 part[number] = frames[number * line : number * line + last]
         elif part.size:
-            low, high = min(columns), max(columns) + 1
+            low = min(columns)
+            high = max(columns) + 1
             for number, row in enumerate(rows):
                 first = self.first + row * (self.scan_shape[1] + self.flyback)
-                part[number] = self.stored[first + low : first + high,][[column - low for column in columns]]
+                part[number] = self.stored[first + low : first + high,][
+                    [column - low for column in columns]
+                ]
         return part[:, :, slices[2], slices[3]]
 
 
@@ -174,7 +207,9 @@ class SeriesOfFrames(PatternView):
         """Returns a part; there is a slice for each of the first axes."""
         size = math.prod(self.scan_shape)
         numbers = range(*index[0].indices(self.count))
-        return np.stack([ScanOfFrames(self.stored, self.scan_shape, 0, n * size)[index[1:]] for n in numbers])
+        return np.stack(
+            [ScanOfFrames(self.stored, self.scan_shape, 0, n * size)[index[1:]] for n in numbers]
+        )
 
 
 def file_frames(
@@ -182,28 +217,44 @@ def file_frames(
     file: BinaryIO,
     offsets: Offsets,  # byte at which each frame begins
     frame_shape: tuple[int, int],  # shape (dy, dx) of a frame
-    stored: np.dtype[Any],  # type of the stored numbers; without `decode`, frames are these numbers in the order of C
+    stored: np.dtype[
+        Any
+    ],  # type of the stored numbers; without `decode`, frames are these numbers in the order of C
     decode: Decode | None = None,  # from bytes `(frames, bytes)` to frames of the type `stored`
-    frame_bytes: int | None = None,  # bytes of a frame, if they are others than those of its numbers
+    frame_bytes: int
+    | None = None,  # bytes of a frame, if they are others than those of its numbers
 ) -> FileFrames:
     """Returns the frames of a file after a check that it holds them.
 
     Raises:
-        InputError: If there is no frame, or if frames are too large, reach beyond the end of the file, or overlap.
+        InputError: If there is no frame, or if frames are too large, reach beyond the end of the
+            file, or overlap.
     """
     height, width = frame_shape
     native = stored.newbyteorder("=")
     if not 0 < height * width <= MAX_PIXELS or min(frame_shape) < 1:
-        raise InputError(f"{path} declares a detector of {height}x{width} pixels: 1 to {MAX_PIXELS} are read")
+        raise InputError(
+            f"{path} declares a detector of {height}x{width} pixels: 1 to {MAX_PIXELS} are read"
+        )
     size = height * width * stored.itemsize if frame_bytes is None else frame_bytes
     length = os.fstat(file.fileno()).st_size
     if not len(offsets):
-        raise InputError(f"{path} holds no frame: it has {length} bytes, and one frame takes {size}")
-    low, high = (offsets[0], offsets[-1]) if isinstance(offsets, range) else (min(offsets), max(offsets))
+        raise InputError(
+            f"{path} holds no frame: it has {length} bytes, and one frame takes {size}"
+        )
+    low, high = (
+        (offsets[0], offsets[-1]) if isinstance(offsets, range) else (min(offsets), max(offsets))
+    )
     if low < 0 or high + size > length:
-        raise InputError(f"{path} is cut short: it declares {len(offsets)} frames to byte {high + size}, has {length}")
+        raise InputError(
+            f"{path} is cut short: it declares {len(offsets)} frames to byte {high + size}, has "
+            f"{length}"
+        )
     if len(offsets) * size > length:
-        raise InputError(f"{path} is damaged: {len(offsets)} frames of {size} bytes overlap in its {length} bytes")
+        raise InputError(
+            f"{path} is damaged: {len(offsets)} frames of {size} bytes overlap in its {length} "
+            "bytes"
+        )
 
     def plain(data: npt.NDArray[np.uint8]) -> Array:
         return np.ascontiguousarray(data).view(stored).reshape(-1, height, width)
@@ -213,33 +264,48 @@ def file_frames(
 
 def scan_of_frames(
     frames: PatternArray,  # the frames, `(n, dy, dx)`
-    options: ReadOptions,  # the caller's scan shape, which takes precedence, flyback, and frames to skip
+    # the caller's scan shape, which takes precedence, flyback, and frames to skip
+    options: ReadOptions,
     name: Path | str,  # the file, for messages
     stated: tuple[int, int] | None = None,  # rows and columns as the file states them
     stated_flyback: int | None = None,  # frames at the end of each row, as the file states them
 ) -> ScanOfFrames:
     """Returns the scan that frames are of.
 
-    One frame more per row, or per row but the last, is the beam's flyback. Any other number of frames that are no part
-    of the scan must be said by the caller: frames before the scan would shift it, and those of a flyback shear it.
+    One frame more per row, or per row but the last, is the beam's flyback. Any other number of
+    frames that are no part of the scan must be said by the caller: frames before the scan would
+    shift it, and those of a flyback shear it.
 
     Raises:
         InputError: If the shape of the scan is not known, or does not fit the number of frames.
     """
-    (before, after), total = options.skip_frames, frames.shape[0]
+    frames = with_dropped(frames, options.dropped_frames, name)
+    before, after = options.skip_frames
+    total = frames.shape[0]
     count = total - before - after
     if count < 1:
-        raise InputError(f"{name} holds {total:,} frames, and --skip-frames skips {before + after:,}")
+        raise InputError(
+            f"{name} holds {total:,} frames, and --skip-frames skips {before + after:,}"
+        )
     flyback = stated_flyback if options.flyback is None else options.flyback
     shape = options.scan_shape or stated or ((1, 1) if count == 1 else None)
     if shape is None:
         raise UnknownScanShapeError(name, count, _suggestions(count, flyback or 0))
     rows, columns = shape
-    notes = [f"{k:,} frames {where} the scan left out" for k, where in ((before, "before"), (after, "after")) if k]
+    notes = []
+    if options.dropped_frames:
+        dropped = plural(len(options.dropped_frames), "dropped frame")
+        notes.append(f"{dropped}: an empty pattern is in the place of each")
+    for skipped, where in ((before, "before"), (after, "after")):
+        if skipped:
+            notes.append(f"{skipped:,} frames {where} the scan left out")
     extra = count - rows * columns
     if flyback is None and not options.growing and extra > 1 and extra in (rows, rows - 1):
         flyback = 1
-        notes.append(f"{extra:,} frames more than {rows}x{columns}: 1 frame of flyback at the end of each row left out")
+        notes.append(
+            f"{extra:,} frames more than {rows}x{columns}: 1 frame of flyback at the end of each "
+            "row left out"
+        )
     elif flyback:
         notes.append(f"{flyback:,} frames of flyback at the end of each row left out")
     flyback = flyback or 0
@@ -247,45 +313,64 @@ def scan_of_frames(
     if options.growing and count < rows * line - flyback:
         rows = (count + flyback) // line
         if not rows:
-            raise InputError(f"{name} holds {count:,} frames so far, and the first row takes {line:,}")
+            raise InputError(
+                f"{name} holds {count:,} frames so far, and the first row takes {line:,}"
+            )
     elif count not in (rows * line, rows * line - flyback):
         raise InputError(_misfit(name, count, (rows, columns), flyback, options))
     return ScanOfFrames(frames, (rows, columns), flyback, before, tuple(notes))
 
 
-def _misfit(name: Path | str, count: int, shape: tuple[int, int], flyback: int, options: ReadOptions) -> str:
-    """Returns the message about a number of frames that does not fit the scan, with the options that mend it."""
-    (rows, columns), line = shape, shape[1] + flyback
-    needed, (before, _) = rows * line - flyback, options.skip_frames
+def _misfit(
+    name: Path | str, count: int, shape: tuple[int, int], flyback: int, options: ReadOptions
+) -> str:
+    """Returns the message about a number of frames that does not fit the scan, with the options
+    that mend it.
+    """
+    rows, columns = shape
+    line = columns + flyback
+    needed = rows * line - flyback
+    skipped = options.skip_frames[0]
+    source = "--scan-shape" if options.scan_shape else "the file"
+    with_flyback = f" with a flyback of {flyback}" if flyback else ""
     message = (
-        f"{name} holds {count:,} frames, and {'--scan-shape' if options.scan_shape else 'the file'} says "
-        f"{rows}x{columns}, which takes {needed:,}{f' with a flyback of {flyback}' if flyback else ''}: "
+        f"{name} holds {count:,} frames, and {source} says {rows}x{columns}, which takes "
+        f"{needed:,}{with_flyback}: "
     )
     extra = count - needed
     if extra < 0:
-        complete = (count + flyback) // line
-        rest = max(0, count - complete * line)
-        skip = f" --skip-frames {before} {rest}" if rest else ""
-        fits = f"give --scan-shape {complete}x{columns}{skip} for its complete rows; " if complete else ""
-        return f"{message}{fits}{_suggestions(count, flyback)}"
+        complete_rows = (count + flyback) // line
+        if not complete_rows:
+            return f"{message}{_suggestions(count, flyback)}"
+        rest = max(0, count - complete_rows * line)
+        skip = f" --skip-frames {skipped} {rest}" if rest else ""
+        return (
+            f"{message}give --scan-shape {complete_rows}x{columns}{skip} for its complete rows; "
+            f"{_suggestions(count, flyback)}"
+        )
     remedies = [
-        f"--skip-frames {before + extra} if they were recorded before the scan",
-        f"--skip-frames {before} {extra} if after it",
+        f"--skip-frames {skipped + extra} if they were recorded before the scan",
+        f"--skip-frames {skipped} {extra} if after it",
     ]
-    each = -(-count // rows) - columns
-    if rows > 1 and count in (rows * (columns + each), rows * (columns + each) - each):
-        remedies.append(f"--flyback {each} if at the end of each row")
-    return f"{message}say where the {extra:,} others are: give {', '.join(remedies)}; or --scan-shape"
+    per_row = -(-count // rows) - columns
+    if rows > 1 and count in (rows * (columns + per_row), rows * (columns + per_row) - per_row):
+        remedies.append(f"--flyback {per_row} if at the end of each row")
+    return (
+        f"{message}say where the {extra:,} others are: give {', '.join(remedies)}; or --scan-shape"
+    )
 
 
 def _suggestions(count: int, flyback: int) -> str:
     """Returns the shapes of scans of so many frames, the most square ones first."""
-    fits = []
-    for rows in range(math.isqrt(count), 0, -1):
-        if count % rows == 0:
-            pairs = {(rows, count // rows), (count // rows, rows)}
-            fits += [(sy, line - flyback) for sy, line in sorted(pairs) if line > flyback]
-        if len(fits) >= SUGGESTIONS:
+    shapes = []
+    for divisor in range(math.isqrt(count), 0, -1):
+        if count % divisor == 0:
+            for rows in sorted({divisor, count // divisor}):
+                columns = count // rows - flyback
+                if columns > 0:
+                    shapes.append((rows, columns))
+        if len(shapes) >= SUGGESTIONS:
             break
-    square = [f"{sy}x{sx}" for sy, sx in fits if sy == sx] or [f"{sy}x{sx}" for sy, sx in fits[:SUGGESTIONS]]
-    return f"{' or '.join(square)} would fit"
+    squares = [shape for shape in shapes if shape[0] == shape[1]]
+    texts = [f"{rows}x{columns}" for rows, columns in squares or shapes[:SUGGESTIONS]]
+    return f"{' or '.join(texts)} would fit"

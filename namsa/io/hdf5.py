@@ -1,11 +1,12 @@
-"""Samples as HDF5 in the EMD 1.0 layout (emdatasets.com), which py4DSTEM and HyperSpy open with axes and units.
+"""Samples as HDF5 in the EMD 1.0 layout (emdatasets.com), which py4DSTEM and HyperSpy open with
+axes and units.
 
-A file holds one tree per sample, under the sample's name, with the arrays `cbed`, `density` and `projected_potential`,
-and `density_by_depth` if the sample has it.
-Each array is a group of `data` and of dim0, dim1, ..., one per axis, with coordinates, name and units. EMD defines this
-and HyperSpy reads it. py4DSTEM needs two things more: a `calibration` of the tree, and the class DataCube for the
-patterns, whose pixels and scan steps are square. Patterns that are not square, or not on a raster, are stored as a
-plain EMD array with the axes that they have.
+A file holds one tree per sample, under the sample's name, with the arrays `cbed`, `density` and
+`projected_potential`, and `density_by_depth` if the sample has it. Each array is a group of `data`
+and of dim0, dim1, ..., one per axis, with coordinates, name and units. EMD defines this and
+HyperSpy reads it. py4DSTEM needs two things more: a `calibration` of the tree, and the class
+DataCube for the patterns, whose pixels and scan steps are square. Patterns that are not square, or
+not on a raster, are stored as a plain EMD array with the axes that they have.
 """
 
 import json
@@ -18,13 +19,26 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from namsa.files import open_atomic
-from namsa.io import seal
+from namsa.base.files import open_atomic
+from namsa.base.pixels import (
+    OPTIONAL_UNITS,
+    UNITS,
+    ArrayAxis,
+    PixelGrid,
+    SampleArrays,
+    array_axes,
+    sample_arrays,
+)
+from namsa.io import block_digests, seal
 from namsa.io.compression import Compression, storage
 from namsa.io.unfailing_file import UnfailingFile
-from namsa.pixels import OPTIONAL_UNITS, UNITS, ArrayAxis, PixelGrid, SampleArrays, array_axes, sample_arrays
 
-FILE_ATTRIBUTES = {"emd_group_type": "file", "version_major": 1, "version_minor": 0, "authoring_program": "namsa"}
+FILE_ATTRIBUTES = {
+    "emd_group_type": "file",
+    "version_major": 1,
+    "version_minor": 0,
+    "authoring_program": "namsa",
+}
 
 
 def write_samples(
@@ -37,7 +51,8 @@ def write_samples(
     Args:
         path: File to write; its folder is created if it is missing.
         samples: Pairs of name and sample.
-        compression: Of the patterns: "none", "gzip", "lzf" or "bitshuffle"; see `namsa.io.compression`.
+        compression: Of the patterns: "none", "gzip", "lzf" or "bitshuffle"; see
+            `namsa.io.compression`.
 
     Returns:
         The number of samples.
@@ -45,6 +60,12 @@ def write_samples(
     Raises:
         InputError: If the compression needs a package that is not installed.
         WorkError: If the file cannot be written.
+
+    Example:
+        >>> namsa.write_samples("two.h5", [("first", sample), ("second", sample)])
+        2
+        >>> [name for name, _ in namsa.read_samples("two.h5")]
+        ['first', 'second']
     """
     count = 0
     with write_file(Path(path)) as (file, target):
@@ -73,7 +94,9 @@ def write_images(
     # Float32 arrays beside the images, of any number of axes, which need not fit into memory.
     large: Mapping[str, Bands] | None = None,
 ) -> None:
-    """Writes images on one grid as a tree with axes in Å, complete or not at all. Raises WorkError if it cannot."""
+    """Writes images on one grid as a tree with axes in Å, complete or not at all. Raises WorkError
+    if it cannot.
+    """
     with write_file(path) as (file, target):
         group = create_group(file, name, "root", "Root")
         group.attrs["provenance"] = json.dumps(dict(provenance), ensure_ascii=False)
@@ -86,7 +109,9 @@ def write_images(
             _describe_array(array, units, axes)
         for key, each in (large or {}).items():
             array = create_group(group, key, "array", "Array")
-            data = array.create_dataset("data", [len(axis.coordinates) for axis in each.axes], "float32")
+            data = array.create_dataset(
+                "data", [len(axis.coordinates) for axis in each.axes], "float32"
+            )
             first = 0
             for band in each.bands:
                 data[first : first + len(band)] = band
@@ -97,13 +122,19 @@ def write_images(
 
 @contextmanager
 def write_file(
-    path: Path, attributes: Mapping[str, Any] = FILE_ATTRIBUTES, libver: tuple[str, str] | None = None
+    path: Path,
+    attributes: Mapping[str, Any] = FILE_ATTRIBUTES,
+    libver: tuple[str, str] | None = None,
+    with_digests: bool = True,
 ) -> Iterator[tuple[h5py.File, UnfailingFile]]:
-    """Yields a file that takes the place of `path` when it is complete, and the file that it is written to.
+    """Yields a file that takes the place of `path` when it is complete, and the file that it is
+    written to.
 
     Args:
         attributes: Of the root; by default those of an EMD file.
-        libver: Oldest and newest version of the HDF5 format, as of `h5py.File`; `None` for h5py's own choice.
+        libver: Oldest and newest version of the HDF5 format, as of `h5py.File`; `None` for h5py's
+            own choice.
+        with_digests: Whether its blocks get digests (`namsa.io.block_digests`).
 
     Raises:
         WorkError: If the file cannot be written.
@@ -114,15 +145,22 @@ def write_file(
             file.attrs.update(attributes)
             yield file, target
             spans = seal.data_spans(file)
+            raw = block_digests.raw_extents(file)
         target.check()
+        if with_digests:
+            block_digests.append(opened, raw)
         seal.append(opened, spans)
 
 
-def write_sample(group: h5py.Group, sample: SampleArrays, compression: Compression = "none") -> None:
-    """Writes the arrays of a sample with their axes, the provenance and, if there is one, py4DSTEM's calibration.
+def write_sample(
+    group: h5py.Group, sample: SampleArrays, compression: Compression = "none"
+) -> None:
+    """Writes the arrays of a sample with their axes, the provenance and, if there is one,
+    py4DSTEM's calibration.
 
     Args:
-        group: The sample's group. If it has patterns, as `cbed/data`, they are taken in place of the sample's.
+        group: The sample's group. If it has patterns, as `cbed/data`, they are taken in place of
+            the sample's.
     """
     group.attrs["provenance"] = json.dumps(sample.provenance)
     arrays = sample_arrays(sample)
@@ -136,9 +174,12 @@ def write_sample(group: h5py.Group, sample: SampleArrays, compression: Compressi
     if calibration:
         _write_metadata(create_group(bundle, "calibration", "metadata", "Calibration"), calibration)
     for name, array_axis in axes.items():
-        array = create_group(group, name, "array", "DataCube" if name == "cbed" and calibration else "Array")
+        array = create_group(
+            group, name, "array", "DataCube" if name == "cbed" and calibration else "Array"
+        )
         if "data" not in array:
-            shape, values = [len(axis.coordinates) for axis in array_axis], arrays[name]
+            shape = [len(axis.coordinates) for axis in array_axis]
+            values = arrays[name]
             stored = storage(shape, values.itemsize, compression if name == "cbed" else "none")
             array.create_dataset("data", data=values.reshape(shape), **stored)
         _describe_array(array, (UNITS | OPTIONAL_UNITS)[name], array_axis)
@@ -149,8 +190,11 @@ def _describe_array(group: h5py.Group, units: str, axes: Sequence[ArrayAxis]) ->
     """Writes the units and the axes of the array `data` of a group."""
     group["data"].attrs["units"] = units
     for number, (name, axis_units, along) in enumerate(axes):
-        # EMD allows two coordinates for all. With a single one readers would not know the axis' step.
-        dimension = group.create_dataset(f"dim{number}", data=along if len(along) > 1 else [along[0], along[0] + 1])
+        # EMD allows two coordinates for all. With a single one readers would not know the axis'
+        # step.
+        dimension = group.create_dataset(
+            f"dim{number}", data=along if len(along) > 1 else [along[0], along[0] + 1]
+        )
         dimension.attrs.update({"name": name, "units": axis_units})
 
 
@@ -167,8 +211,12 @@ def _write_metadata(group: h5py.Group, values: dict[str, Any]) -> None:
             group.create_dataset(key, data=value).attrs["type"] = kind
 
 
-def create_group(parent: h5py.Group, name: str, kind: str, python_class: str | None = None) -> h5py.Group:
-    """Returns an EMD group of a kind, and for py4DSTEM of one of its classes. It is created if it is missing."""
+def create_group(
+    parent: h5py.Group, name: str, kind: str, python_class: str | None = None
+) -> h5py.Group:
+    """Returns an EMD group of a kind, and for py4DSTEM of one of its classes. It is created if it
+    is missing.
+    """
     group = parent.require_group(name)
     group.attrs["emd_group_type"] = kind
     if python_class:
@@ -176,13 +224,18 @@ def create_group(parent: h5py.Group, name: str, kind: str, python_class: str | N
     return group
 
 
-def _py4dstem_calibration(provenance: dict[str, Any], scan: list[npt.NDArray[np.float64]]) -> dict[str, Any]:
-    """Returns py4DSTEM's calibration, lengths in its unit A. Empty if its single numbers do not describe the axes."""
+def _py4dstem_calibration(
+    provenance: dict[str, Any], scan: list[npt.NDArray[np.float64]]
+) -> dict[str, Any]:
+    """Returns py4DSTEM's calibration, lengths in its unit A. Empty if its single numbers do not
+    describe the axes.
+    """
     steps = [float(along[1] - along[0]) for along in scan if len(along) > 1]
     pixels = provenance["detector_sampling_mrad"]
     if not steps or not all(np.isclose(pair[0], pair[-1], rtol=1e-6) for pair in (steps, pixels)):
         return {}
-    step, pixel = steps[0], pixels[0]
+    step = steps[0]
+    pixel = pixels[0]
     y0, x0 = (-origin / pixel for origin in provenance["detector_origin_mrad"])
     return {
         "R_pixel_size": step,
@@ -198,6 +251,8 @@ def _py4dstem_calibration(provenance: dict[str, Any], scan: list[npt.NDArray[np.
         "qy0_mean": x0,
         "probe_semiangle": provenance["semiangle_mrad"] / pixel,
         "convergence_semiangle_mrad": provenance["semiangle_mrad"],
-        "_target_paths": ["/cbed"],  # what py4DSTEM calibrates with these numbers when it opens the file
+        "_target_paths": [
+            "/cbed"
+        ],  # what py4DSTEM calibrates with these numbers when it opens the file
         "_root_treepath": "",
     }

@@ -1,8 +1,10 @@
-"""What was not recorded of a scan: lost patterns and values that are not finite, found where patterns are read.
+"""What was not recorded of a scan: lost patterns and values that are not finite, found where
+patterns are read.
 
-A detector that loses a frame leaves zeros in its place. A pattern is lost if all its pixels have one value, or if its
-sum is a small share of those of its neighbours, unless so few counts are due to chance. Single values that are not
-finite are replaced by the mean of the nearest ones of their pattern, as bad pixels are.
+A detector that loses a frame leaves zeros in its place. A pattern is lost if all its pixels have
+one value, or if its sum is a small share of those of its neighbours, unless so few counts are due
+to chance. Single values that are not finite are replaced by the mean of the nearest ones of their
+pattern, as bad pixels are.
 """
 
 from collections.abc import Sequence
@@ -11,12 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import ndimage, sparse
 
-from namsa.arrays import Array, Booleans, Integers
+from namsa.base.arrays import Array, Booleans, Integers
+from namsa.base.text import plural
 from namsa.io.corrections import ChangedPatterns, repair, repair_matrix
-from namsa.text import plural
 
 SMALL_SHARE = 0.02  # of the sum of the neighbouring patterns
-CHANCE = 1e-3  # patterns of a scan that may have as few counts by chance, at most, for one to count as lost
+# patterns of a scan that may have as few counts by chance, at most, for one to count as lost
+CHANCE = 1e-3
 EXPONENT = 0.9  # the probability of a small share of n expected counts is exp(−0.9 n)
 MOST_MISSING = 0.25  # share of a pattern's values that may be replaced
 NAMED = 10  # lost patterns in a line
@@ -26,7 +29,9 @@ NAMED = 10  # lost patterns in a line
 class Losses:
     """What was not recorded of a scan, as far as it was read."""
 
-    patterns: list[tuple[int, int]] = field(default_factory=list)  # scan rows and columns of lost patterns
+    patterns: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # scan rows and columns of lost patterns
     values: int = 0  # number of single values that are not finite
     patterns_with_values: int = 0  # number of patterns that have some of them
 
@@ -48,12 +53,16 @@ class Losses:
         if self.patterns:
             named = ", ".join(f"({y}, {x})" for y, x in sorted(self.patterns)[:NAMED])
             more = f" and {len(self.patterns) - NAMED} more" if len(self.patterns) > NAMED else ""
-            what = f"{plural(len(self.patterns), 'pattern')} not recorded (empty), at scan row and column"
-            found.append(f"{what} {named}{more}: {consequence}")
+            patterns = plural(len(self.patterns), "pattern")
+            found.append(
+                f"{patterns} not recorded (empty), at scan row and column {named}{more}: "
+                f"{consequence}"
+            )
         if self.values:
             where = f"in {plural(self.patterns_with_values, 'pattern')}"
             found.append(
-                f"{plural(self.values, 'value')} not finite, {where}: replaced by the mean of their neighbours"
+                f"{plural(self.values, 'value')} not finite, {where}: replaced by the mean of "
+                "their neighbours"
             )
         return found
 
@@ -62,7 +71,8 @@ class Losses:
 class Mended:
     """Patterns of a part of a scan whose single missing values are replaced."""
 
-    patterns: Array  # `(rows, columns, dy, dx)`, float32 or float64. Lost ones are as they were recorded
+    # `(rows, columns, dy, dx)`, float32 or float64. Lost ones are as they were recorded
+    patterns: Array
     lost: Booleans  # which patterns are lost, `(rows, columns)`
     values: int  # number of values that were replaced
     patterns_with_values: int  # number of patterns that had some of them
@@ -79,10 +89,12 @@ def mend(stored: Array, positions: int) -> Mended:
     """
     patterns = stored if stored.dtype in (np.float32, np.float64) else stored.astype(np.float32)
     finite = np.isfinite(patterns)
-    lost, missing = np.zeros(patterns.shape[:2], bool), np.zeros(patterns.shape[2:], np.int64)
+    lost = np.zeros(patterns.shape[:2], bool)
+    missing = np.zeros(patterns.shape[2:], np.int64)
     values = with_values = 0
     if not finite.all():
-        patterns, matrices = patterns.copy(), dict[bytes, sparse.csr_array]()
+        patterns = patterns.copy()
+        matrices = dict[bytes, sparse.csr_array]()
         for place in np.argwhere(~finite.all(axis=(2, 3))):
             at = tuple(place)
             bad = ~finite[at]
@@ -94,12 +106,15 @@ def mend(stored: Array, positions: int) -> Mended:
                 matrices[key] = repair_matrix(bad)
             patterns[at] = repair(patterns[at], bad, matrices[key])
             missing += bad
-            values, with_values = values + int(bad.sum()), with_values + 1
+            values = values + int(bad.sum())
+            with_values = with_values + 1
     return Mended(patterns, lost | lost_patterns(patterns, positions), values, with_values, missing)
 
 
 def lost_patterns(patterns: Array, positions: int) -> Booleans:
-    """Returns which patterns of finite numbers `(rows, columns, dy, dx)` are lost, `(rows, columns)`."""
+    """Returns which patterns of finite numbers `(rows, columns, dy, dx)` are lost, `(rows,
+    columns)`.
+    """
     flat = patterns.reshape(*patterns.shape[:2], -1)
     sums = flat.sum(axis=-1, dtype=np.float64)
     constant = (flat == flat[..., :1]).all(axis=-1)
@@ -117,11 +132,14 @@ def lost_patterns(patterns: Array, positions: int) -> Booleans:
 
 
 def filled(block: Array, lost: Booleans) -> Array:
-    """Returns a part of a scan, `(rows, columns, ...)`, with the mean of the nearest patterns in place of lost ones."""
+    """Returns a part of a scan, `(rows, columns, ...)`, with the mean of the nearest patterns in
+    place of lost ones.
+    """
     if not lost.any() or lost.all():
         return np.nan_to_num(block) if lost.any() else block
     flat = block.reshape(lost.size, -1).copy()
-    matrix, places = repair_matrix(lost), lost.ravel()
+    matrix = repair_matrix(lost)
+    places = lost.ravel()
     flat[places] = 0
     means = matrix @ flat
     means[np.asarray(matrix.sum(axis=1)) == 0] = flat[~places].mean(axis=0)

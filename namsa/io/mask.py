@@ -1,7 +1,8 @@
 """Masks: which pixels of a detector do not measure.
 
-A mask is an array of the detector's shape, `(dy, dx)`. A pixel is excluded where it is not 0, as in the pixel masks of
-NeXus and Dectris, of which only the lower 16 bits count: the upper ones mark pixels that may be used.
+A mask is an array of the detector's shape, `(dy, dx)`. A pixel is excluded where it is not 0, as in
+the pixel masks of NeXus and Dectris, of which only the lower 16 bits count: the upper ones mark
+pixels that may be used.
 """
 
 import math
@@ -11,11 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError
-from namsa.files import open_regular
-from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File, has_signature, open_hdf5
-from namsa.numpy_files import read_npy
-from namsa.text import shorten
+from namsa.base.errors import InputError
+from namsa.base.files import open_regular
+from namsa.base.numpy_files import read_npy
+from namsa.base.text import shorten
+from namsa.io.hdf5_items import Hdf5Access, Hdf5Dataset
+from namsa.io.safe_hdf5 import has_signature, open_hdf5
 
 Pixels = tuple[tuple[int, int], ...]
 
@@ -29,28 +31,35 @@ def read_mask(mask: str | Path | npt.ArrayLike, detector: tuple[int, ...]) -> Pi
     """Returns the excluded pixels (row, column) of a mask.
 
     Args:
-        mask: An array, or a file of one: .npy, PNG, TIFF, or HDF5 with one dataset of the detector's shape, or with one
-            that is named `mask` or `pixel_mask`.
+        mask: An array, or a file of one: .npy, PNG, TIFF, or HDF5 with one dataset of the
+            detector's shape, or with one that is named `mask` or `pixel_mask`.
 
     Raises:
-        InputError: If it cannot be read, is of another shape, or excludes more than half of the pixels.
+        InputError: If it cannot be read, is of another shape, or excludes more than half of the
+            pixels.
     """
     name = f"the mask {shorten(str(mask), 200)}" if isinstance(mask, str | Path) else "the mask"
     values = _read(Path(mask), detector) if isinstance(mask, str | Path) else np.asarray(mask)
     if values.shape != tuple(detector) or values.dtype.kind not in "uifb":
         size = "x".join(map(str, detector))
-        raise InputError(f"{name} holds {values.dtype} of shape {values.shape}: give numbers of the detector's {size}")
+        raise InputError(
+            f"{name} holds {values.dtype} of shape {values.shape}: give numbers of the detector's "
+            f"{size}"
+        )
     found = pixels(values)
     if len(found) > MOST_MASKED * values.size:
         raise InputError(
-            f"{name} excludes {len(found):,} of {values.size:,} pixels: it is not 0 where a pixel does not measure; "
-            "if it marks the good pixels, invert it"
+            f"{name} excludes {len(found):,} of {values.size:,} pixels: it is not 0 where a pixel "
+            "does not measure; if it marks the good pixels, invert it"
         )
     return found
 
 
-def stored_mask(file: Hdf5File, names: tuple[str, ...], detector: tuple[int, ...]) -> tuple[Pixels, tuple[str, ...]]:
-    """Returns the pixels that a detector's own mask excludes, and a line about a mask that does not fit.
+def stored_mask(
+    file: Hdf5Access, names: tuple[str, ...], detector: tuple[int, ...]
+) -> tuple[Pixels, tuple[str, ...]]:
+    """Returns the pixels that a detector's own mask excludes, and a line about a mask that does not
+    fit.
 
     Args:
         names: Where the mask may be; the first that is found counts.
@@ -62,14 +71,20 @@ def stored_mask(file: Hdf5File, names: tuple[str, ...], detector: tuple[int, ...
             continue
         if mask.shape != tuple(detector):
             sizes = ["x".join(map(str, shape)) for shape in (mask.shape, detector)]
-            return (), (f"{name} is of {sizes[0]} pixels and is not applied to patterns of {sizes[1]}: give --mask",)
+            return (), (
+                f"{name} is of {sizes[0]} pixels and is not applied to patterns of {sizes[1]}: "
+                "give --mask",
+            )
         return pixels(mask[:, :]), ()
     return (), ()
 
 
 def pixels(mask: npt.NDArray[Any]) -> Pixels:
     """Returns the pixels (row, column) that an array excludes."""
-    excluded = mask & np.array(MASK_BITS).astype(mask.dtype) if mask.dtype.kind in "ui" and mask.itemsize > 2 else mask
+    if mask.dtype.kind in "ui" and mask.itemsize > 2:
+        excluded = mask & np.array(MASK_BITS).astype(mask.dtype)
+    else:
+        excluded = mask
     return tuple((row, column) for row, column in np.argwhere(excluded != 0).tolist())
 
 
@@ -90,13 +105,16 @@ def _read(path: Path, detector: tuple[int, ...]) -> npt.NDArray[Any]:
         chosen = named or found
         if len(chosen) != 1:
             listed = f": {shorten(', '.join(chosen), 200)}" if chosen else ""
-            raise InputError(f"the mask {path} holds {len(chosen)} arrays of the detector's shape, not one{listed}")
+            raise InputError(
+                f"the mask {path} holds {len(chosen)} arrays of the detector's shape, not "
+                f"one{listed}"
+            )
         mask = file.find(chosen[0])
         assert isinstance(mask, Hdf5Dataset)
         return mask[:, :]
 
 
-def _shape(file: Hdf5File, name: str) -> tuple[int, ...]:
+def _shape(file: Hdf5Access, name: str) -> tuple[int, ...]:
     item = file.find(name)
     return item.shape if isinstance(item, Hdf5Dataset) else ()
 
@@ -110,8 +128,8 @@ def _read_image(path: Path, kind: str, detector: tuple[int, ...]) -> npt.NDArray
             with Image.open(file, formats=[kind]) as image:
                 if image.size[::-1] != tuple(detector) or math.prod(image.size) > MASK_BYTES:
                     raise InputError(
-                        f"the mask {path} has {image.height}x{image.width} pixels, not the detector's "
-                        f"{'x'.join(map(str, detector))}"
+                        f"the mask {path} has {image.height}x{image.width} pixels, not the "
+                        f"detector's {'x'.join(map(str, detector))}"
                     )
                 values = np.asarray(image)
         except (
@@ -123,4 +141,6 @@ def _read_image(path: Path, kind: str, detector: tuple[int, ...]) -> npt.NDArray
             Image.DecompressionBombError,
         ) as error:
             raise InputError(f"cannot read the mask {path}: {shorten(error, 200)}") from None
-    return values if values.ndim == 2 else (values[..., :3] != 0).any(axis=-1)
+    if values.ndim == 2:
+        return values
+    return (values[..., :3] != 0).any(axis=-1)

@@ -1,4 +1,6 @@
-"""Patterns of a file that stores, for each pixel of the detector, an image of the whole scan; reading at a position."""
+"""Patterns of a file that stores, for each pixel of the detector, an image of the whole scan;
+reading at a position.
+"""
 
 import math
 import os
@@ -10,14 +12,16 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError, WorkError
-from namsa.files import system_errors
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import system_errors
 
 _TURNS = threading.Lock()  # where a file has one position for all threads
 
 
 def read_at(file: BinaryIO, size: int, offset: int) -> bytes:
-    """Returns bytes at an offset, fewer at the end; the position may change. Raises OSError if they cannot be read."""
+    """Returns bytes at an offset, fewer at the end; the position may change. Raises OSError if they
+    cannot be read.
+    """
     if hasattr(os, "pread"):
         return os.pread(file.fileno(), size, offset)
     with _TURNS:  # Windows
@@ -41,9 +45,13 @@ class ScanPlanes:
 
     def __post_init__(self) -> None:
         """Checks that the file holds the array."""
-        length, end = os.fstat(self.file.fileno()).st_size, self.offset + math.prod(self.shape) * self.stored.itemsize
+        length = os.fstat(self.file.fileno()).st_size
+        end = self.offset + math.prod(self.shape) * self.stored.itemsize
         if min(self.shape) < 1 or end > length:
-            raise InputError(f"{self.path} is cut short: it declares {self.shape} to byte {end}, and has {length}")
+            raise InputError(
+                f"{self.path} is cut short: it declares {self.shape} to byte {end}, and has "
+                f"{length}"
+            )
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -52,18 +60,23 @@ class ScanPlanes:
     def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
         """Returns a part; there is a slice for each axis.
 
-        Of each plane the rows from the first to the last are read, or whole planes together if that is most of them.
+        Of each plane the rows from the first to the last are read, or whole planes together if that
+        is most of them.
 
         Raises:
             WorkError: If the file ends before them.
         """
-        first, second, rows, columns = (range(*part.indices(n)) for part, n in zip(index, self.shape, strict=True))
+        first, second, rows, columns = (
+            range(*part.indices(n)) for part, n in zip(index, self.shape, strict=True)
+        )
         part = np.empty((len(first), len(second), len(rows), len(columns)), self.dtype)
         if not part.size:
             return part
         width = self.shape[3]
-        low, high = min(rows[0], rows[-1]), max(rows[0], rows[-1]) + 1
-        whole = 4 * (high - low) > self.shape[2]  # then reading all is quicker than reading plane by plane
+        low = min(rows[0], rows[-1])
+        high = max(rows[0], rows[-1]) + 1
+        # then reading all is quicker than reading plane by plane
+        whole = 4 * (high - low) > self.shape[2]
         start, lines = (0, self.shape[2]) if whole else (low, high - low)
         plane = self.shape[2] * width
         together = max(1, READ_BYTES // (plane * self.stored.itemsize)) if whole else 1
@@ -74,7 +87,9 @@ class ScanPlanes:
                 planes = second[at : at + together]
                 span = abs(planes[-1] - planes[0]) + 1 if whole else 1
                 offset = (line * self.shape[1] + min(planes[0], planes[-1])) * plane + start * width
-                values = self._read(offset, (span - 1) * plane + lines * width).reshape(span, lines, width)
+                values = self._read(offset, (span - 1) * plane + lines * width).reshape(
+                    span, lines, width
+                )
                 values = values[[each - min(planes[0], planes[-1]) for each in planes], wanted]
                 part[number, at : at + len(planes)] = values[:, selection[0]][:, :, selection[1]]
         return part

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from namsa.base.errors import InputError
+from namsa.base.text import shorten
 from namsa.config.presets import DETECTORS
-from namsa.errors import InputError
-from namsa.text import shorten
 
 MAX_SIDE = 10**6  # positions or pixels along an axis
 MAX_OFFSET = 2**48
@@ -25,17 +25,24 @@ class ReadOptions:
     scan_shape: tuple[int, int] | None = None  # rows and columns of the scan
     # Type of the stored numbers with its byte order, such as ">u2", for a file without a format.
     dtype: np.dtype[Any] | None = None
-    detector_shape: tuple[int, int] | None = None  # rows and columns of the detector, for a file without a format
+    # rows and columns of the detector, for a file without a format
+    detector_shape: tuple[int, int] | None = None
     offset_bytes: int = 0  # where the first pattern begins, in a file without a format
-    # Patterns at the end of each row of the scan that were recorded while the beam flew back; `None` if the caller does
-    # not know.
+    # Patterns at the end of each row of the scan that were recorded while the beam flew back;
+    # `None` if the caller does not know.
     flyback: int | None = None
-    skip_frames: tuple[int, int] = (0, 0)  # patterns before and after the scan that are no part of it
-    # Names of the stored axes, the last one the fastest: those of `SCAN_AXES` or of `FRAME_AXES`, and "t" for that of a
-    # series.
+    skip_frames: tuple[int, int] = (
+        0,
+        0,
+    )  # patterns before and after the scan that are no part of it
+    # numbers of the frames that the detector dropped, among all that were due, from 0
+    dropped_frames: tuple[int, ...] = ()
+    # Names of the stored axes, the last one the fastest: those of `SCAN_AXES` or of `FRAME_AXES`,
+    # and "t" for that of a series.
     axes: tuple[str, ...] | None = None
     index: int | None = None  # which scan of a series, or which counter of several
-    growing: bool = False  # whether the file is being written; then the scan is as many complete rows as it holds
+    # whether the file is being written; then the scan is as many complete rows as it holds
+    growing: bool = False
 
     @property
     def is_raw(self) -> bool:
@@ -47,34 +54,53 @@ class ReadOptions:
         return replace(self, skip_frames=frames)
 
 
-def read_options(**said: Any) -> ReadOptions:
-    """Returns checked options; a shape may be a text as "81x81". Raises InputError if one is wrong."""
-    checked = {name: CHECKS[name](value) for name, value in said.items() if name in CHECKS and value is not None}
-    return ReadOptions(**said | checked)
+def read_options(**given: Any) -> ReadOptions:
+    """Returns checked options; a shape may be a text as "81x81". Raises InputError if one is
+    wrong.
+    """
+    checked = {
+        name: CHECKS[name](value)
+        for name, value in given.items()
+        if name in CHECKS and value is not None
+    }
+    return ReadOptions(**given | checked)
 
 
 def _skipped(value: Any) -> tuple[int, int]:
     """Returns the frames before and after a scan, of one or two numbers."""
     numbers = list(value) if isinstance(value, list | tuple) else [value]
     if not 0 < len(numbers) <= 2:
-        raise InputError(f"--skip-frames is {shorten(value)}: give the frames before the scan, or before and after it")
+        raise InputError(
+            f"--skip-frames is {shorten(value)}: give the frames before the scan, or before and "
+            "after it"
+        )
     before, after = (_count(number, "--skip-frames", MAX_SIDE**2) for number in (*numbers, 0)[:2])
     return before, after
+
+
+def _dropped(value: Any) -> tuple[int, ...]:
+    """Returns the numbers of frames in rising order, each once."""
+    numbers = list(value) if isinstance(value, list | tuple) else [value]
+    return tuple(sorted({_count(number, "--dropped-frames", MAX_SIDE**2) for number in numbers}))
 
 
 def _axes(value: Any) -> tuple[str, ...]:
     """Returns the names of stored axes: a scan's or a stack's, each once, and perhaps a series'."""
     names = tuple(re.split("[, ]+", value.strip()) if isinstance(value, str) else map(str, value))
-    if sorted(set(names) - {"t"}) not in (sorted(SCAN_AXES), sorted(FRAME_AXES)) or len(set(names)) < len(names):
+    if sorted(set(names) - {"t"}) not in (sorted(SCAN_AXES), sorted(FRAME_AXES)) or len(
+        set(names)
+    ) < len(names):
         raise InputError(
-            f"--axes is {shorten(value)}: give the stored axes in their order: sy,sx,dy,dx of a scan, or n,dy,dx of "
-            "frames; and t, that of a series"
+            f"--axes is {shorten(value)}: give the stored axes in their order: sy,sx,dy,dx of a "
+            "scan, or n,dy,dx of frames; and t, that of a series"
         )
     return names
 
 
 def parse_shape(value: Any, option: str) -> tuple[int, int] | None:
-    """Returns two numbers of a pair or a text such as "81x81", or `None`. Raises InputError, which names the option."""
+    """Returns two numbers of a pair or a text such as "81x81", or `None`. Raises InputError, which
+    names the option.
+    """
     if value is None:
         return None
     sides: list[Any] = re.split("[x×,]", value) if isinstance(value, str) else list(np.ravel(value))
@@ -83,7 +109,10 @@ def parse_shape(value: Any, option: str) -> tuple[int, int] | None:
     except (ValueError, TypeError, OverflowError):
         shape = ()
     if len(shape) != 2 or not all(0 < side <= MAX_SIDE for side in shape):
-        raise InputError(f"{option} is {shorten(value)}: give rows x columns, such as 64x96, each at most {MAX_SIDE}")
+        raise InputError(
+            f"{option} is {shorten(value)}: give rows x columns, such as 64x96, each at most "
+            f"{MAX_SIDE}"
+        )
     return shape
 
 
@@ -93,7 +122,10 @@ def _dtype(value: Any) -> np.dtype[Any]:
     except (TypeError, ValueError, SyntaxError):
         dtype = np.dtype("V")
     if dtype.kind not in "uif" or dtype.itemsize > 8:
-        raise InputError(f"--dtype is {shorten(value)}: give a type of integers or real numbers, such as u2, >u2 or f4")
+        raise InputError(
+            f"--dtype is {shorten(value)}: give a type of integers or real numbers, such as u2, "
+            ">u2 or f4"
+        )
     return dtype
 
 
@@ -114,6 +146,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "offset_bytes": lambda value: _count(value, "--offset-bytes", MAX_OFFSET),
     "flyback": lambda value: _count(value, "--flyback", MAX_SIDE),
     "skip_frames": _skipped,
+    "dropped_frames": _dropped,
     "axes": _axes,
     "index": lambda value: _count(value, "--index", MAX_SIDE),
 }

@@ -1,4 +1,6 @@
-"""Files beside a file: the same name with another suffix, in small letters or in capitals as Windows has it."""
+"""Files beside a file: the same name with another suffix, in small letters or in capitals as
+Windows has it.
+"""
 
 import os
 from collections.abc import Iterator
@@ -9,18 +11,28 @@ MOST_ENTRIES = 200_000  # of a folder
 
 
 def sibling(path: Path, suffix: str) -> Path | None:
-    """Returns the file beside `path` that has its name and another suffix; `None` if there is none."""
+    """Returns the file beside `path` that has its name and another suffix; `None` if there is
+    none.
+    """
     own = path.with_suffix(suffix)
     if own.is_file():
         return own
-    return next((other for other in siblings(path, suffix) if other.name.lower() == own.name.lower()), None)
+    return next(
+        (other for other in siblings(path, suffix) if other.name.lower() == own.name.lower()), None
+    )
 
 
 def siblings(path: Path, suffix: str) -> Iterator[Path]:
-    """Yields the files in the folder of `path` that end in a suffix, in small letters or in capitals."""
+    """Yields the files in the folder of `path` that end in a suffix, in small letters or in
+    capitals.
+    """
     try:
         with os.scandir(path.parent) as entries:
-            names = sorted(entry.name for entry in islice(entries, MOST_ENTRIES) if entry.name.lower().endswith(suffix))
+            names = sorted(
+                entry.name
+                for entry in islice(entries, MOST_ENTRIES)
+                if entry.name.lower().endswith(suffix)
+            )
     except OSError:
         return
     yield from (found for name in names if (found := path.parent / name).is_file())

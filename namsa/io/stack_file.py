@@ -1,14 +1,17 @@
-"""A sample's HDF5 file whose patterns are written while they are simulated, so that they need not fit into memory.
+"""A sample's HDF5 file whose patterns are written while they are simulated, so that they need not
+fit into memory.
 
-The patterns of `cell.h5` are collected in `cell.h5.unfinished`, an HDF5 file whose group `unfinished` says how far it
-is. It takes the place of `cell.h5` when it is complete. An interrupted simulation leaves it behind, if it holds a
-batch, and the same simulation continues it. A crash may cut a batch off, or put the patterns on the disk and not the
-line that says so: each batch has a checksum, and a batch that does not match it is simulated again.
+The patterns of `cell.h5` are collected in `cell.h5.unfinished`, an HDF5 file whose group
+`unfinished` says how far it is. It takes the place of `cell.h5` when it is complete. An interrupted
+simulation leaves it behind, if it holds a batch, and the same simulation continues it. A crash may
+cut a batch off, or put the patterns on the disk and not the line that says so: each batch has a
+checksum, and a batch that does not match it is simulated again.
 """
 
 import os
+import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from math import lcm
 from pathlib import Path
@@ -19,37 +22,47 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError
-from namsa.files import make_folder, open_in_place, sync_folder, system_errors
-from namsa.io import seal
+from namsa.base.errors import InputError
+from namsa.base.files import make_folder, open_in_place, sync_folder, system_errors
+from namsa.base.locks import exclusive
+from namsa.base.names import check_name
+from namsa.base.pixels import SampleArrays
+from namsa.io import block_digests, seal
 from namsa.io.compression import Compression, storage
+from namsa.io.confined_library import DamagedFileError
 from namsa.io.hdf5 import FILE_ATTRIBUTES, create_group, write_sample
-from namsa.io.safe_hdf5 import DamagedFileError, Hdf5Dataset, Hdf5Group, open_hdf5
+from namsa.io.hdf5_items import Hdf5Dataset, Hdf5Group
+from namsa.io.safe_hdf5 import open_hdf5
 from namsa.io.unfailing_file import UnfailingFile
-from namsa.locks import exclusive
-from namsa.names import check_name
-from namsa.pixels import SampleArrays
 
-BATCH_BYTES = 2**28  # of patterns in memory: large enough that what is done once per batch takes no time
+BATCH_BYTES = 2**28  # of patterns in memory, at most
+# between two batches, if that many patterns fit: an interruption loses what was not written
+BATCH_SECONDS = 3.0
+_UNIT_BYTES = 2**20  # of the patterns that have a line of the journal
 JOURNAL = "unfinished"
 
 
 class _Layout(NamedTuple):
-    """The patterns of a simulation: (n, dy, dx), the shape in the file, their type, and patterns per batch."""
+    """The patterns of a simulation, and the units in which the journal counts them."""
 
-    patterns: tuple[int, int, int]
-    stored: tuple[int, ...]
+    patterns: tuple[int, int, int]  # (n, dy, dx)
+    stored: tuple[int, ...]  # the shape in the file
     dtype: np.dtype[Any]
-    batch: int
+    unit: int  # patterns per line of the journal
 
-    def rows(self, number: int) -> slice:
-        """Returns the patterns of a batch."""
-        return slice(number * self.batch, min((number + 1) * self.batch, self.patterns[0]))
+    def rows(self, first: int, stop: int | None = None) -> slice:
+        """Returns the patterns of a unit, or of the units from `first` to `stop`."""
+        last = first + 1 if stop is None else stop
+        return slice(first * self.unit, min(last * self.unit, self.patterns[0]))
+
+    def units(self, rows: slice) -> range:
+        """Returns the units of the patterns of a batch, which has whole ones."""
+        return range(rows.start // self.unit, -(-rows.stop // self.unit))
 
     @property
-    def batches(self) -> int:
-        """Their number."""
-        return -(-self.patterns[0] // self.batch)
+    def unit_count(self) -> int:
+        """The number of units."""
+        return -(-self.patterns[0] // self.unit)
 
 
 class StackFile:
@@ -65,7 +78,8 @@ class StackFile:
         path: The file to write; its folder is created if it is missing.
         name: The sample's name in the file.
         compression: "none", "gzip", "lzf" or "bitshuffle"; see `namsa.io.compression`.
-        batch_bytes: Patterns in memory, bytes. A batch holds at least as many patterns as an engine computes together.
+        batch_bytes: Patterns in memory, bytes. A batch has as many patterns as are computed in
+            `BATCH_SECONDS`, at most this, and at least what an engine computes together.
 
     Attributes:
         unfinished: The file that holds the patterns until it is complete.
@@ -80,11 +94,15 @@ class StackFile:
         compression: Compression = "none",
         batch_bytes: int = BATCH_BYTES,
     ) -> None:
-        self._path, self._name = Path(path), check_name(name, "the sample")
-        self._compression, self._batch_bytes = compression, batch_bytes
+        self._path = Path(path)
+        self._name = check_name(name, "the sample")
+        self._compression = compression
+        self._batch_bytes = batch_bytes
         self.unfinished = self._path.with_name(f"{self._path.name}.unfinished")
         self.continued = 0
-        self._configurations: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._configurations: npt.NDArray[np.int64] = np.zeros(0, np.int64)  # of each unit
+        self._patterns_per_second = 0.0  # of the last batch; 0 before it
+        self._batch_begun_at: float | None = None
         self._file: BinaryIO | None = None
         self._open = ExitStack()
 
@@ -96,11 +114,16 @@ class StackFile:
         """
         make_folder(self._path.parent)
         lock = self._path.with_name(f".{self._path.name}.lock")
-        self._open.enter_context(exclusive(lock, self._path, "wait until it ends, or name another file"))
+        self._open.enter_context(
+            exclusive(lock, self._path, "wait until it ends, or name another file")
+        )
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Closes the file, and removes it if it holds no batch."""
         try:
@@ -110,7 +133,7 @@ class StackFile:
         finally:
             self._open.close()
 
-    # ---- What a simulation calls (`namsa.engines.interface.PatternSink`) -----------------------------------------
+    # ---- What a simulation calls (`namsa.engines.interface.PatternSink`)
 
     def begin(
         self,
@@ -120,14 +143,20 @@ class StackFile:
         multiple: int,
         fingerprint: str,
     ) -> int:
-        """Creates the file, or opens that of an interrupted simulation; arguments as `PatternSink.begin`.
+        """Creates the file, or opens that of an interrupted simulation; arguments as
+        `PatternSink.begin`.
 
         Raises:
             InputError: If the unfinished file is that of another simulation.
             WorkError: If the file cannot be written.
         """
         stored = (*(scan_shape or shape[:1]), *shape[1:])
-        self._layout = _Layout(shape, stored, dtype, self._patterns_per_batch(shape, dtype, scan_shape, multiple))
+        pattern_bytes = shape[1] * shape[2] * dtype.itemsize
+        unit_bytes = min(_UNIT_BYTES, self._batch_bytes)
+        row = scan_shape[1] if scan_shape else 1
+        unit = _whole_multiple(unit_bytes // pattern_bytes, multiple, row)
+        self._layout = _Layout(shape, stored, dtype, unit)
+        self._smallest_batch = (os.cpu_count() or 1) * multiple
         found = self._find(fingerprint) if self.unfinished.exists() else None
         with system_errors(f"cannot write {self.unfinished}"):
             file = os.fdopen(open_in_place(self.unfinished), "r+b", buffering=0)
@@ -136,28 +165,56 @@ class StackFile:
             self._target = UnfailingFile(file)
             self._hdf5 = h5py.File(self._target, "w" if found is None else "r+")
             self._file = file
-            self._configurations = np.zeros(self._layout.batches, np.int64) if found is None else found
             if found is None:
+                self._configurations = np.zeros(self._layout.unit_count, np.int64)
                 self._create(fingerprint)
+            else:
+                self._configurations = found
         self._data = self._hdf5[f"{self._name}/cbed/data"]
-        rows = [self._layout.rows(int(number)) for number in np.flatnonzero(self._configurations)]
-        self.continued = sum(part.stop - part.start for part in rows)
-        return min(self._layout.batch, shape[0])
+        self.continued = self.written
+        self._largest_batch = max(self._layout.unit, self._batch_bytes // pattern_bytes)
+        return min(self._largest_batch, shape[0])
 
-    def pending(self, configuration: int) -> Sequence[slice]:
-        """Returns the batches without the patterns of a configuration."""
-        return [self._layout.rows(int(number)) for number in np.flatnonzero(self._configurations == configuration)]
+    @property
+    def written(self) -> int:
+        """The number of patterns in the file, of all or some thermal configurations."""
+        count = 0
+        for unit in np.flatnonzero(self._configurations):
+            rows = self._layout.rows(int(unit))
+            count += rows.stop - rows.start
+        return count
+
+    def pending(self, configuration: int) -> Iterator[slice]:
+        """Yields the batches without the patterns of a configuration, each of as many patterns as
+        take `BATCH_SECONDS`.
+        """
+        lacking = self._configurations == configuration
+        first = 0
+        while first < len(lacking):
+            if not lacking[first]:
+                first += 1
+                continue
+            wanted = max(self._smallest_batch, self._patterns_per_second * BATCH_SECONDS)
+            most = max(1, int(min(wanted, self._largest_batch)) // self._layout.unit)
+            stop = first + 1
+            while stop < min(first + most, len(lacking)) and lacking[stop]:
+                stop += 1
+            yield self._layout.rows(first, stop)
+            first = stop
 
     def read(self, rows: slice) -> npt.NDArray[Any]:
         """Returns the patterns of a batch, (rows, dy, dx)."""
-        patterns = np.zeros((rows.stop - rows.start, *self._layout.patterns[1:]), self._layout.dtype)
-        if self._configurations[rows.start // self._layout.batch]:
+        self._batch_begun_at = time.monotonic()
+        patterns = np.zeros(
+            (rows.stop - rows.start, *self._layout.patterns[1:]), self._layout.dtype
+        )
+        if self._configurations[self._layout.units(rows).start]:
             for place, part, _ in _places(rows, self._layout.stored):
                 patterns[part] = self._data[place].reshape(-1, *patterns.shape[1:])
         return patterns
 
     def write(self, rows: slice, patterns: npt.NDArray[Any], configurations: int) -> None:
-        """Writes a batch, then the line that says so.
+        """Writes a batch, then the lines that say so.
 
         Raises:
             WorkError: If the file cannot be written.
@@ -165,30 +222,39 @@ class StackFile:
         for place, part, shape in _places(rows, self._layout.stored):
             self._data[place] = patterns[part].reshape(shape)
         self._flush()
-        number = rows.start // self._layout.batch
-        self._hdf5[JOURNAL]["crc32"][number] = zlib.crc32(np.ascontiguousarray(patterns).data)
-        self._hdf5[JOURNAL]["configurations"][number] = configurations
+        units = self._layout.units(rows)
+        for unit in units:
+            rows_of_unit = self._layout.rows(unit)
+            of_unit = patterns[rows_of_unit.start - rows.start : rows_of_unit.stop - rows.start]
+            self._hdf5[JOURNAL]["crc32"][unit] = zlib.crc32(np.ascontiguousarray(of_unit).data)
+            self._hdf5[JOURNAL]["configurations"][unit] = configurations
         self._flush()
-        self._configurations[number] = configurations
+        self._configurations[units.start : units.stop] = configurations
+        if self._batch_begun_at is not None:
+            seconds = time.monotonic() - self._batch_begun_at
+            self._patterns_per_second = len(patterns) / max(seconds, 1e-3)
 
     def patterns(self) -> npt.NDArray[Any]:
         """Returns no patterns, (0, dy, dx): they are in the file."""
         return np.zeros((0, *self._layout.patterns[1:]), self._layout.dtype)
 
-    # ---- The end ----------------------------------------------------------------------------------------------------
+    # ---- The end
 
     def complete(self, sample: SampleArrays) -> None:
         """Writes the rest of the sample, and gives the file its name.
 
         Args:
-            sample: What `namsa.simulate` has returned, whose density and provenance may have been changed.
+            sample: What `namsa.simulate` has returned, whose density and provenance may have been
+                changed.
 
         Raises:
             InputError: If the provenance does not describe the patterns.
             WorkError: If the file cannot be written.
         """
         group = self._hdf5[self._name]
-        for name in [name for name in group if name != "cbed"]:  # of a run that was interrupted here
+        for name in [
+            name for name in group if name != "cbed"
+        ]:  # of a run that was interrupted here
             del group[name]
         for name in [name for name in group["cbed"] if name != "data"]:
             del group["cbed"][name]
@@ -197,10 +263,12 @@ class StackFile:
         del self._hdf5[JOURNAL]
         self._flush()
         spans = seal.data_spans(self._hdf5)
+        raw = block_digests.raw_extents(self._hdf5)
         self._hdf5.close()
         with system_errors(f"cannot write {self._path}"):
             self._target.check()
             with self.unfinished.open("r+b") as file:
+                block_digests.append(file, raw)
                 seal.append(file, spans)
                 file.flush()
                 os.fsync(file.fileno())
@@ -226,36 +294,34 @@ class StackFile:
             self._target.check()
             os.fsync(self._target.fileno())
 
-    # ---- The beginning ----------------------------------------------------------------------------------------------
-
-    def _patterns_per_batch(
-        self, shape: tuple[int, int, int], dtype: np.dtype[Any], scan_shape: tuple[int, int] | None, multiple: int
-    ) -> int:
-        """Returns the patterns per batch: of whole rows of the scan, if a batch can hold one."""
-        wanted = self._batch_bytes // (shape[1] * shape[2] * dtype.itemsize)
-        row = lcm(multiple, scan_shape[1] if scan_shape else 1)
-        unit = row if row <= wanted else multiple
-        return max(unit, wanted - wanted % unit)
+    # ---- The beginning
 
     def _create(self, fingerprint: str) -> None:
         """Creates the patterns and the journal."""
-        layout, hdf5 = self._layout, self._hdf5
+        layout = self._layout
+        hdf5 = self._hdf5
         hdf5.attrs.update(FILE_ATTRIBUTES)
         array = hdf5.create_group(self._name).create_group("cbed")
         compressed = storage(layout.stored, layout.dtype.itemsize, self._compression)
         array.create_dataset("data", layout.stored, layout.dtype, **compressed)
         journal = hdf5.create_group(JOURNAL)
-        journal.attrs.update({"fingerprint": fingerprint, "batch": layout.batch, "compression": self._compression})
-        journal.attrs["explanation"] = "simulate again with the same arguments and file name to continue"
+        journal.attrs.update(
+            {"fingerprint": fingerprint, "batch": layout.unit, "compression": self._compression}
+        )
+        journal.attrs["explanation"] = (
+            "simulate again with the same arguments and file name to continue"
+        )
         for name in ("configurations", "crc32"):
-            journal.create_dataset(name, (layout.batches,), np.int64)
+            journal.create_dataset(name, (layout.unit_count,), np.int64)
         self._flush()
 
     def _find(self, fingerprint: str) -> npt.NDArray[np.int64] | None:
-        """Returns how many configurations each batch of the unfinished file holds, and takes the file's batches.
+        """Returns how many configurations each unit of the unfinished file holds, and takes the
+        file's units.
 
         Returns:
-            0 for a batch that does not match its checksum. `None` if nothing of the file can be read.
+            0 for a unit that does not match its checksum. `None` if nothing of the file can be
+            read.
 
         Raises:
             InputError: If the file is that of another simulation.
@@ -264,31 +330,57 @@ class StackFile:
         try:
             with open_hdf5(self.unfinished) as file:
                 sample = Hdf5Group(file, f"/{self._name}")
-                journal, data = file.find(f"/{JOURNAL}"), file.find(f"{sample.name}/cbed/data")
+                journal = file.find(f"/{JOURNAL}")
+                data = file.find(f"{sample.name}/cbed/data")
                 if not isinstance(journal, Hdf5Group) or not isinstance(data, Hdf5Dataset):
                     if data is not None and sample.attribute("provenance"):
-                        self._take_place()  # of a simulation that was stopped between its last two steps
+                        # of a simulation that was stopped between its last two steps
+                        self._take_place()
                     return None
                 if [journal.attribute(key) for key in ("fingerprint", "compression")] != described:
                     raise InputError(
-                        f"{self.unfinished} is what another simulation has left: finish that with its own arguments, "
-                        "remove the file, or name another one"
+                        f"{self.unfinished} is what another simulation has left: finish that with "
+                        "its own arguments, remove the file, or name another one"
                     )
-                done, crc32, batch = journal.get("configurations"), journal.get("crc32"), journal.attribute("batch")
-                if not (isinstance(done, Hdf5Dataset) and isinstance(crc32, Hdf5Dataset) and isinstance(batch, int)):
+                done = journal.get("configurations")
+                crc32 = journal.get("crc32")
+                batch = journal.attribute("batch")
+                if not (
+                    isinstance(done, Hdf5Dataset)
+                    and isinstance(crc32, Hdf5Dataset)
+                    and isinstance(batch, int)
+                ):
                     return None
-                self._layout = self._layout._replace(batch=batch)
+                self._layout = self._layout._replace(unit=batch)
                 return _verified(data, done, crc32, self._layout)
         except DamagedFileError:
             return None
 
 
-def _verified(data: Hdf5Dataset, done: Hdf5Dataset, crc32: Hdf5Dataset, layout: _Layout) -> npt.NDArray[np.int64]:
-    """Returns the configurations in each batch, 0 where the patterns do not match their checksum."""
-    configurations, checksums = done[:].astype(np.int64), crc32[:]
+def _whole_multiple(wanted: int, multiple: int, row: int) -> int:
+    """Returns a number of patterns: a multiple, of whole rows of the scan if one is not too many.
+
+    Args:
+        wanted: The number of patterns that is not to be exceeded, if `multiple` is not.
+    """
+    whole_rows = lcm(multiple, row)
+    unit = whole_rows if whole_rows <= wanted else multiple
+    return max(unit, wanted - wanted % unit)
+
+
+def _verified(
+    data: Hdf5Dataset, done: Hdf5Dataset, crc32: Hdf5Dataset, layout: _Layout
+) -> npt.NDArray[np.int64]:
+    """Returns the configurations in each unit, 0 where the patterns do not match their
+    checksum.
+    """
+    configurations = done[:].astype(np.int64)
+    checksums = crc32[:]
     for number in np.flatnonzero(configurations):
         try:
-            parts = [data[place] for place, _, _ in _places(layout.rows(int(number)), layout.stored)]
+            parts = [
+                data[place] for place, _, _ in _places(layout.rows(int(number)), layout.stored)
+            ]
         except DamagedFileError:
             configurations[number] = 0
             continue
@@ -300,8 +392,11 @@ def _verified(data: Hdf5Dataset, done: Hdf5Dataset, crc32: Hdf5Dataset, layout: 
     return configurations
 
 
-def _places(rows: slice, stored: tuple[int, ...]) -> Iterator[tuple[tuple[slice, ...], slice, tuple[int, ...]]]:
-    """Splits a run of patterns, stored as (sy, sx, dy, dx) or (n, dy, dx), into rectangles of the scan.
+def _places(
+    rows: slice, stored: tuple[int, ...]
+) -> Iterator[tuple[tuple[slice, ...], slice, tuple[int, ...]]]:
+    """Splits a run of patterns, stored as (sy, sx, dy, dx) or (n, dy, dx), into rectangles of the
+    scan.
 
     Yields:
         The place in the file, the part of the run, and the shape of the part.
@@ -309,7 +404,8 @@ def _places(rows: slice, stored: tuple[int, ...]) -> Iterator[tuple[tuple[slice,
     if len(stored) == 3:
         yield (rows,), slice(0, rows.stop - rows.start), (rows.stop - rows.start, *stored[1:])
         return
-    columns, start = stored[1], rows.start
+    columns = stored[1]
+    start = rows.start
     while start < rows.stop:
         y, x = divmod(start, columns)
         lines = (rows.stop - start) // columns if x == 0 else 0

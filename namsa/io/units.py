@@ -1,4 +1,6 @@
-"""Numbers and units as programs spell them: "Å", "1/nm", "[A_^_-_1]", "nm⁻¹", "$A^{-1}$", "k_nm^-1", "µm", "mrad"."""
+"""Numbers and units as programs spell them: "Å", "1/nm", "[A_^_-_1]", "nm⁻¹", "$A^{-1}$",
+"k_nm^-1", "µm", "mrad".
+"""
 
 import math
 import re
@@ -11,7 +13,14 @@ _ANGSTROM = {
     **{"pm": 0.01, "nm": 10.0, "um": 1e4, "mm": 1e7, "m": 1e10},
     **{"picometer": 0.01, "nanometer": 10.0, "micrometer": 1e4, "micron": 1e4, "meter": 1e10},
 }
-_MRAD = {"mrad": 1.0, "rad": 1e3, "urad": 1e-3, "milliradian": 1.0, "radian": 1e3, "microradian": 1e-3}
+_MRAD = {
+    "mrad": 1.0,
+    "rad": 1e3,
+    "urad": 1e-3,
+    "milliradian": 1.0,
+    "radian": 1e3,
+    "microradian": 1e-3,
+}
 _SPELLINGS = {"\u212b": "Å", "µ": "u", "μ": "u", "⁻": "-", "¹": "1", "−": "-", "**": "^"}
 _DECORATION = re.compile(r"[\[\](){}$\\\s]|math(?:rm|ring)|text")
 _RECIPROCAL = re.compile(r"1/(.+)|(?:inverse|reciprocal|per)(.+)|(.+?)\^?-1")
@@ -28,21 +37,27 @@ def mrad_per_unit(units: str) -> float | None:
 
 
 def inverse_angstrom_per_unit(units: str) -> float | None:
-    """Returns the reciprocal length k in 1/Å of one of `units`, which is the angle α = λk. `None` for other units."""
+    """Returns the reciprocal length k in 1/Å of one of `units`, which is the angle α = λk. `None`
+    for other units.
+    """
     found = _RECIPROCAL.fullmatch(_normalised(units))
     length = None if found is None else _value(next(filter(None, found.groups())), _ANGSTROM)
     return None if length is None else 1 / length
 
 
 def _value(units: str, table: dict[str, float]) -> float | None:
-    """Returns the value of a unit: by its symbol, or by its name in the singular or the plural, in any case."""
+    """Returns the value of a unit: by its symbol, or by its name in the singular or the plural, in
+    any case.
+    """
     word = units.lower().replace("metre", "meter")
     names = (word, word.removesuffix("s")) if len(word) > 2 else ()
     return next((table[name] for name in (units, *names) if name in table), None)
 
 
 def _normalised(units: str) -> str:
-    """Returns `units` without decoration, in one spelling; a quantity before them, as in "k_nm^-1", is left out."""
+    """Returns `units` without decoration, in one spelling; a quantity before them, as in "k_nm^-1",
+    is left out.
+    """
     for spelling, plain in _SPELLINGS.items():
         units = units.replace(spelling, plain)
     units = _DECORATION.sub("", units)
@@ -50,7 +65,9 @@ def _normalised(units: str) -> str:
 
 
 def as_number(value: Any, default: float = math.nan) -> float:
-    """Returns a number, a text of one, or the only one of a list; the default for what is no finite number."""
+    """Returns a number, a text of one, or the only one of a list; the default for what is no finite
+    number.
+    """
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     try:
@@ -67,6 +84,8 @@ def finite(value: Any) -> float | None:
 
 
 def positive(value: Any) -> float | None:
-    """Returns a positive number; `None` for all else, with which programs say that they do not know it."""
+    """Returns a positive number; `None` for all else, with which programs say that they do not know
+    it.
+    """
     found = as_number(value)
     return found if found > 0 else None

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 import scipy.fft
 
-from namsa.errors import InputError
-from namsa.launcher import usable_cores
+from namsa.base.errors import InputError
+from namsa.base.launcher import usable_cores
 
 Backend = Literal["auto", "cpu", "cupy"]
 
@@ -44,7 +44,8 @@ def resolve_backend(backend: Backend) -> Any:
     """Returns the array module of a backend: "cpu", "cupy", or "auto" for a GPU if CuPy finds one.
 
     Raises:
-        InputError: If the backend is unknown, or "cupy" is requested without CuPy or without a CUDA device.
+        InputError: If the backend is unknown, or "cupy" is requested without CuPy or without a CUDA
+            device.
     """
     if backend == "cpu":
         return np
@@ -53,20 +54,30 @@ def resolve_backend(backend: Backend) -> Any:
     try:
         import cupy
 
-        devices, reason = cupy.cuda.runtime.getDeviceCount(), "CuPy finds no CUDA device"
+        devices = cupy.cuda.runtime.getDeviceCount()
+        reason = "CuPy finds no CUDA device"
     except ImportError:
-        devices, reason = 0, "CuPy is not installed"
-    except Exception as error:  # CuPy raises its own CUDARuntimeError, importable only with a driver
-        devices, reason = 0, f"CuPy cannot use CUDA ({error})"
+        devices = 0
+        reason = "CuPy is not installed"
+    except (
+        Exception
+    ) as error:  # CuPy raises its own CUDARuntimeError, importable only with a driver
+        devices = 0
+        reason = f"CuPy cannot use CUDA ({error})"
     if devices:
         return cupy
     if backend == "cupy":
-        raise InputError(f"backend 'cupy' is not available: {reason}: use backend 'cpu', or install the gpu extra")
+        raise InputError(
+            f"backend 'cupy' is not available: {reason}: use backend 'cpu', or install the gpu "
+            "extra"
+        )
     return np
 
 
 def free_device_memory() -> None:
-    """Gives back the memory of the GPU that CuPy keeps for later arrays, so that other libraries can have it."""
+    """Gives back the memory of the GPU that CuPy keeps for later arrays, so that other libraries
+    can have it.
+    """
     cupy = sys.modules.get("cupy")
     if cupy and resolve_backend("auto") is cupy:  # without a device, its pools cannot be asked
         cupy.fft.config.get_plan_cache().clear()
@@ -80,16 +91,24 @@ def available_cores() -> int:
 
 
 def run_in_batches(
-    work: Callable[[slice], None], total: int, size: int, on_host: bool, on_done: Callable[[int, int], None]
+    work: Callable[[slice], None],
+    total: int,
+    size: int,
+    on_host: bool,
+    on_done: Callable[[int, int], None],
 ) -> None:
     """Calls `work` for all items, one batch per call, and `on_done(done, total)` after each batch.
 
-    On the host there is one thread per core: NumPy, SciPy and the compiled loops release the interpreter's lock. One
-    thread feeds a GPU. After an error or an interrupt no further batch is started.
+    On the host there is one thread per core: NumPy, SciPy and the compiled loops release the
+    interpreter's lock. One thread feeds a GPU. After an error or an interrupt no further batch is
+    started.
     """
-    with ThreadPoolExecutor(available_cores() if on_host else 1) as pool:
-        parts = (slice(start, min(start + size, total)) for start in range(0, total, size))
-        pending = {pool.submit(work, part): part.stop - part.start for part in parts}
+    threads = available_cores() if on_host else 1
+    with ThreadPoolExecutor(threads) as pool:
+        pending = {}
+        for start in range(0, total, size):
+            stop = min(start + size, total)
+            pending[pool.submit(work, slice(start, stop))] = stop - start
         done = 0
         try:
             for future in as_completed(pending):

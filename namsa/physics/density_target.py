@@ -1,14 +1,17 @@
-"""The target of a network: the density, band-limited to what the probe can transfer, on the grid or at positions."""
+"""The target of a network: the density, band-limited to what the probe can transfer, on the grid or
+at positions.
+"""
 
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats
 from namsa.physics.grid import Grid
 
 
 def band_limited(density: Floats, grid: Grid, max_q: float) -> npt.NDArray[np.complex128]:
-    """Returns the Fourier coefficients of a density (ny, nx), e/Å², under ½(1 + cos(πq/q_max)), up to `max_q`, 1/Å.
+    """Returns the Fourier coefficients of a density (ny, nx), e/Å², under ½(1 + cos(πq/q_max)), up
+    to `max_q`, 1/Å.
 
     A hard edge would ring, and the density would be negative in places.
 
@@ -28,8 +31,11 @@ def on_grid(coefficients: npt.NDArray[np.complex128]) -> Floats:
     return np.fft.ifft2(coefficients).real
 
 
-def at_positions(coefficients: npt.NDArray[np.complex128], grid: Grid, y: Floats, x: Floats) -> Floats:
-    """Returns a field at the points of a raster, as an exact Fourier sum without interpolation, (sy, sx).
+def at_positions(
+    coefficients: npt.NDArray[np.complex128], grid: Grid, y: Floats, x: Floats
+) -> Floats:
+    """Returns a field at the points of a raster, as an exact Fourier sum without interpolation,
+    (sy, sx).
 
     Args:
         coefficients: Fourier coefficients (ny, nx), zero frequency first.

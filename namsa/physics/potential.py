@@ -1,8 +1,10 @@
-"""The specimen as thin slices: projected potentials from structure factors at the atoms' exact positions.
+"""The specimen as thin slices: projected potentials from structure factors at the atoms' exact
+positions.
 
-The potential of a slice in infinite projection is v_z(r) = (h²/2πm₀e)/A · Σ_k Σ_j o_j f_j(k) exp(2πi k·(r − r_j)) in
-V·Å, with A the cell's area and o_j the occupancy (Kirkland 2010, equation 5.21). The sum over atoms is separable in x
-and y. It is computed as a product of real matrices, of cosines and sines at k >= 0; no atom is moved to a pixel.
+The potential of a slice in infinite projection is v_z(r) = (h²/2πm₀e)/A · Σ_k Σ_j o_j f_j(k)
+exp(2πi k·(r − r_j)) in V·Å, with A the cell's area and o_j the occupancy (Kirkland 2010, equation
+5.21). The sum over atoms is separable in x and y. It is computed as a product of real matrices, of
+cosines and sines at k >= 0; no atom is moved to a pixel.
 """
 
 import itertools
@@ -14,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import constants
 
-from namsa.arrays import Floats, Integers
+from namsa.base.arrays import Floats, Integers
 from namsa.physics.backend import array_module, fft_module
 from namsa.physics.form_factors import Table, electron
 from namsa.physics.grid import Array, Grid
@@ -39,17 +41,34 @@ class AtomList:
 
 @dataclass(frozen=True)
 class Slices:
-    """The specimen's transmission functions. A crystal repeats, so that each distinct slice is stored once."""
+    """The specimen's transmission functions. A crystal repeats, so that each distinct slice is
+    stored once.
+    """
 
-    transmissions: Sequence[Array]  # transmission functions of the distinct slices, each (ny, nx) complex, band-limited
-    order: Integers  # the index of each slice's transmission function, (n_slices,), from the entrance down
+    transmissions: Sequence[
+        Array
+    ]  # transmission functions of the distinct slices, each (ny, nx) complex, band-limited
+    # the index of each slice's transmission function, (n_slices,), from the entrance down
+    order: Integers
     thicknesses_angstrom: Floats  # the distinct thicknesses of slices, (m,), Å
-    propagators: Integers  # the index of each slice's thickness, and so of its propagator, (n_slices,)
+    # the index of each slice's thickness, and so of its propagator, (n_slices,)
+    propagators: Integers
 
     @classmethod
-    def equally_thick(cls, transmissions: Sequence[Array], order: Integers, thickness_angstrom: float) -> "Slices":
+    def equally_thick(
+        cls, transmissions: Sequence[Array], order: Integers, thickness_angstrom: float
+    ) -> "Slices":
         """Returns slices that share one propagator."""
         return cls(transmissions, order, np.array([thickness_angstrom]), np.zeros_like(order))
+
+    def among(self, thicknesses_angstrom: Floats) -> "Slices":
+        """Returns the same slices with their thicknesses as indices among others, (m,), ascending,
+        which contain theirs.
+        """
+        index = np.searchsorted(thicknesses_angstrom, self.thicknesses_angstrom)
+        return replace(
+            self, thicknesses_angstrom=thicknesses_angstrom, propagators=index[self.propagators]
+        )
 
     def parts(self, depths: Sequence[int]) -> Iterator["Slices"]:
         """Yields the slices between one depth and the next, from the entrance to the last depth.
@@ -58,13 +77,16 @@ class Slices:
             depths: Numbers of slices, increasing.
         """
         for start, stop in itertools.pairwise((0, *depths)):
-            yield replace(self, order=self.order[start:stop], propagators=self.propagators[start:stop])
+            yield replace(
+                self, order=self.order[start:stop], propagators=self.propagators[start:stop]
+            )
 
 
 def distinct_slices(
     atoms: AtomList, plan: SlicePlan, marks: Sequence[Any] | None = None
 ) -> tuple[list[AtomList], Integers]:
-    """Returns the slices that differ in elements, (x, y) or mark, and the index of each slice among them.
+    """Returns the slices that differ in elements, (x, y) or mark, and the index of each slice among
+    them.
 
     Args:
         plan: The slice of each atom.
@@ -74,13 +96,20 @@ def distinct_slices(
         The distinct slices, with z = 0, and indices (n_slices,).
     """
     flat = AtomList(atoms.numbers, atoms.yx, np.zeros_like(atoms.z), atoms.occupancies)
-    by_slice = np.argsort(plan.slice_of_atom, kind="stable")  # keeps the order of the atoms within a slice
+    # A stable sort keeps the order of the atoms within a slice.
+    by_slice = np.argsort(plan.slice_of_atom, kind="stable")
     ends = np.searchsorted(plan.slice_of_atom[by_slice], np.arange(plan.count + 1))
-    return find_distinct([flat[by_slice[ends[i] : ends[i + 1]]] for i in range(plan.count)], marks)
+    slices = []
+    for start, stop in itertools.pairwise(ends.tolist()):
+        slices.append(flat[by_slice[start:stop]])
+    return find_distinct(slices, marks)
 
 
-def find_distinct(slices: Sequence[AtomList], marks: Sequence[Any] | None = None) -> tuple[list[AtomList], Integers]:
-    """Returns those of `slices` that differ in atoms or mark, and the index of each slice among them.
+def find_distinct(
+    slices: Sequence[AtomList], marks: Sequence[Any] | None = None
+) -> tuple[list[AtomList], Integers]:
+    """Returns those of `slices` that differ in atoms or mark, and the index of each slice among
+    them.
 
     Atoms are returned in a fixed order, so that equal slices have equal bits.
     """
@@ -88,10 +117,13 @@ def find_distinct(slices: Sequence[AtomList], marks: Sequence[Any] | None = None
     index_of: dict[Any, int] = {}
     order = np.empty(len(slices), dtype=np.int64)
     for i, members in enumerate(slices):
-        z, yx = np.round(members.z, 9) + 0.0, np.round(members.yx, 9) + 0.0
+        z = np.round(members.z, 9) + 0.0
+        yx = np.round(members.yx, 9) + 0.0
         rank = np.lexsort((z, *yx.T, members.numbers))
         content = (members.numbers, yx, z, np.round(members.occupancies, 9))
-        key = (b"".join(values[rank].tobytes() for values in content), marks and marks[i])
+        key: Any = b"".join(values[rank].tobytes() for values in content)
+        if marks:
+            key = (key, marks[i])
         if key not in index_of:
             index_of[key] = len(different)
             different.append(members[rank])
@@ -99,11 +131,15 @@ def find_distinct(slices: Sequence[AtomList], marks: Sequence[Any] | None = None
     return different, order
 
 
-def structure_sums(atoms: AtomList, grid: Grid, xp: Any, dtype: npt.DTypeLike = np.float64) -> dict[int, Array]:
-    """Returns Σ_j o_j u_j(ky) w_j(kx) of each element, with u and w the (cos, sin) of 2πk·r along y and x.
+def structure_sums(
+    atoms: AtomList, grid: Grid, xp: Any, dtype: npt.DTypeLike = np.float64
+) -> dict[int, Array]:
+    """Returns Σ_j o_j u_j(ky) w_j(kx) of each element, with u and w the (cos, sin) of 2πk·r along y
+    and x.
 
-    Frequencies ky, kx >= 0 are enough; `half_plane` computes the complex sum from them. At the Nyquist frequency of an
-    even axis exp(iα) and exp(−iα) coincide. Their mean, the cosine, represents both and makes the field real.
+    Frequencies ky, kx >= 0 are enough; `half_plane` computes the complex sum from them. At the
+    Nyquist frequency of an even axis exp(iα) and exp(−iα) coincide. Their mean, the cosine,
+    represents both and makes the field real.
 
     Returns:
         Sums by atomic number, each (2, ny // 2 + 1, 2, nx // 2 + 1).
@@ -112,11 +148,12 @@ def structure_sums(atoms: AtomList, grid: Grid, xp: Any, dtype: npt.DTypeLike = 
     along_y, along_x = phase_factors(atoms.yx, grid, xp, dtype)
     along_y *= xp.asarray(atoms.occupancies.astype(dtype))[:, None, None]
     numbers, starts = np.unique(atoms.numbers, return_index=True)
-    parts = [slice(start, stop) for start, stop in itertools.pairwise([*starts, len(along_y)])]
-    return {
-        int(number): merge_nyquist(sum_products(along_y[part], along_x[part]), grid)
-        for number, part in zip(numbers, parts, strict=True)
-    }
+    ends = itertools.pairwise([*starts, len(along_y)])
+    sums = {}
+    for number, (start, stop) in zip(numbers.tolist(), ends, strict=True):
+        products = sum_products(along_y[start:stop], along_x[start:stop])
+        sums[number] = merge_nyquist(products, grid)
+    return sums
 
 
 def phase_factors(
@@ -124,7 +161,8 @@ def phase_factors(
 ) -> tuple[Array, Array]:
     """Returns cos and sin of 2πk·r along y and along x at frequencies k >= 0.
 
-    Whole turns are removed in double precision, so that the rounding to `dtype` loses no digits of the remainder.
+    Whole turns are removed in double precision, so that the rounding to `dtype` loses no digits of
+    the remainder.
 
     Args:
         yx: Positions (n, 2), Å.
@@ -133,8 +171,9 @@ def phase_factors(
     Returns:
         Factors along y and along x, each (n, 2, n_k).
     """
+    ny, nx = grid.shape
     factors = []
-    for axis, count in enumerate(counts or (n // 2 + 1 for n in grid.shape)):
+    for axis, count in enumerate(counts or (ny // 2 + 1, nx // 2 + 1)):
         turns = xp.asarray(yx[:, axis, None] / grid.extent_angstrom[axis]) * xp.arange(count)
         turns -= xp.rint(turns)
         angles = (2 * np.pi * turns).astype(dtype)
@@ -145,21 +184,30 @@ def phase_factors(
 
 
 def sum_products(along_y: Array, along_x: Array) -> Array:
-    """Returns the products of `phase_factors` along y and along x, summed over atoms: (2, n_ky, 2, n_kx)."""
+    """Returns the products of `phase_factors` along y and along x, summed over atoms: (2, n_ky, 2,
+    n_kx).
+    """
     shape = along_y.shape[1:] + along_x.shape[1:]
-    rows, columns = (a.reshape(len(a), a.shape[1] * a.shape[2]) for a in (along_y, along_x))
-    return (rows.T @ columns).reshape(shape)
+    factors_y = along_y.reshape(len(along_y), along_y.shape[1] * along_y.shape[2])
+    factors_x = along_x.reshape(len(along_x), along_x.shape[1] * along_x.shape[2])
+    return (factors_y.T @ factors_x).reshape(shape)
 
 
 def coarse_sums(sums: dict[int, Array], grid: Grid) -> dict[int, Array]:
     """Returns those of `structure_sums` on finer pixels that a grid has frequencies for."""
     hy, hx = (n // 2 + 1 for n in grid.shape)
-    return {number: merge_nyquist(total[:, :hy, :, :hx].copy(), grid) for number, total in sums.items()}
+    coarse = {}
+    for number, total in sums.items():
+        coarse[number] = merge_nyquist(total[:, :hy, :, :hx].copy(), grid)
+    return coarse
 
 
 def merge_nyquist(total: Array, grid: Grid) -> Array:
-    """Sets to zero, in place, the products that vanish because k and −k coincide at the Nyquist frequency."""
-    even_y, even_x = (n % 2 == 0 for n in grid.shape)
+    """Sets to zero, in place, the products that vanish because k and −k coincide at the Nyquist
+    frequency.
+    """
+    even_y = grid.shape[0] % 2 == 0
+    even_x = grid.shape[1] % 2 == 0
     corner = total[1, -1, 1, -1].copy()
     if even_y:
         total[1, -1] = 0
@@ -171,7 +219,9 @@ def merge_nyquist(total: Array, grid: Grid) -> Array:
 
 
 def quadrant_frequencies(grid: Grid) -> tuple[Floats, Floats]:
-    """Returns the frequencies (ky >= 0, kx >= 0), shapes (ny // 2 + 1, 1) and (1, nx // 2 + 1), 1/Å."""
+    """Returns the frequencies (ky >= 0, kx >= 0), shapes (ny // 2 + 1, 1) and (1, nx // 2 + 1),
+    1/Å.
+    """
     ky, kx = grid.frequencies()
     return np.abs(ky[: grid.shape[0] // 2 + 1]), np.abs(kx[:, : grid.shape[1] // 2 + 1])
 
@@ -179,7 +229,8 @@ def quadrant_frequencies(grid: Grid) -> tuple[Floats, Floats]:
 def element_factors(
     numbers: Integers, grid: Grid, table: Table, xp: Any, factor: Callable[..., Any] = electron
 ) -> dict[int, Array]:
-    """Returns the form factors of each element at `quadrant_frequencies`, by atomic number, float64.
+    """Returns the form factors of each element at `quadrant_frequencies`, by atomic number,
+    float64.
 
     Args:
         numbers: Atomic numbers, of which each element is taken once.
@@ -191,11 +242,14 @@ def element_factors(
 
 
 def weighted_sum(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any) -> Array:
-    """Returns the sum over elements of form factors times `structure_sums`, in their layout and precision."""
+    """Returns the sum over elements of form factors times `structure_sums`, in their layout and
+    precision.
+    """
     hy, hx = (n // 2 + 1 for n in grid.shape)
     total = xp.zeros((2, hy, 2, hx), np.float32)
-    for number, one in sums.items():
-        total = total + factors[number].astype(one.dtype, copy=False)[:, None] * one
+    for number, of_element in sums.items():
+        factor = factors[number].astype(of_element.dtype, copy=False)
+        total = total + factor[:, None] * of_element
     return total
 
 
@@ -203,46 +257,59 @@ def field(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any
     """Returns the field of all atoms, (ny, nx), in the precision of `sums`.
 
     Args:
-        factors: `element_factors`. X-ray factors give a density in e/Å², electron factors a field in 1/Å, which times
-            `POTENTIAL_CONSTANT` is a projected potential in V·Å.
+        factors: `element_factors`. X-ray factors give a density in e/Å², electron factors a field
+            in 1/Å, which times `POTENTIAL_CONSTANT` is a projected potential in V·Å.
     """
     return real_field(weighted_sum(sums, factors, grid, xp), grid)
 
 
 def half_plane(total: Array, grid: Grid) -> Array:
-    """Returns Σ_j f_j exp(−2πi k·r_j) for kx >= 0, (ny, nx // 2 + 1) complex, from products of cos and sin."""
+    """Returns Σ_j f_j exp(−2πi k·r_j) for kx >= 0, (ny, nx // 2 + 1) complex, from products of cos
+    and sin.
+    """
     xp = array_module(total)
     (cos_cos, cos_sin), (sin_cos, sin_sin) = total.swapaxes(1, 2)
-    ny, hy = grid.shape[0], total.shape[1]
+    ny = grid.shape[0]
+    hy = total.shape[1]
     below = slice(ny - hy, 0, -1)  # the rows of −ky in the order of the transform
     transform = xp.empty((ny, total.shape[3]), np.result_type(total.dtype, np.complex64))
-    transform.real[:hy], transform.imag[:hy] = cos_cos - sin_sin, -(sin_cos + cos_sin)
-    transform.real[hy:], transform.imag[hy:] = (cos_cos + sin_sin)[below], (sin_cos - cos_sin)[below]
+    transform.real[:hy] = cos_cos - sin_sin
+    transform.imag[:hy] = -(sin_cos + cos_sin)
+    transform.real[hy:] = (cos_cos + sin_sin)[below]
+    transform.imag[hy:] = (sin_cos - cos_sin)[below]
     return transform
 
 
 def real_field(total: Array, grid: Grid) -> Array:
-    """Returns the real periodic field per Å², (ny, nx), whose Fourier sum is `half_plane(total)`."""
+    """Returns the real periodic field per Å², (ny, nx), whose Fourier sum is
+    `half_plane(total)`.
+    """
     transform = half_plane(total, grid)
     area = grid.extent_angstrom[0] * grid.extent_angstrom[1]
-    return fft_module(transform).irfft2(transform, s=grid.shape) * (grid.shape[0] * grid.shape[1] / area)
+    return fft_module(transform).irfft2(transform, s=grid.shape) * (
+        grid.shape[0] * grid.shape[1] / area
+    )
 
 
 def transmission(potential: Array, sigma: float, antialias: Array, dtype: Any) -> Array:
     """Returns the band-limited transmission function t = exp(iσv_z) of a slice, (ny, nx).
 
     Args:
-        potential: Projected potential, V·Å, (ny, nx) or on pixels that are smaller by a whole factor.
+        potential: Projected potential, V·Å, (ny, nx) or on pixels that are smaller by a whole
+            factor.
         antialias: Antialias aperture (ny, nx), zero frequency first.
     """
-    fft, xp = fft_module(potential), array_module(potential)
+    fft = fft_module(potential)
+    xp = array_module(potential)
     t = xp.empty(potential.shape, dtype)
     phase = (sigma * potential).astype(t.real.dtype, copy=False)
-    t.real, t.imag = xp.cos(phase), xp.sin(phase)
+    t.real = xp.cos(phase)
+    t.imag = xp.sin(phase)
     if t.shape == antialias.shape:
         spectrum = fft.fft2(t, overwrite_x=True)
     else:  # what the waves have no frequencies for is left out after each axis
         rows, columns = (xp.asarray(np.fft.fftfreq(n, 1 / n).astype(int)) for n in antialias.shape)
-        spectrum = fft.fft(fft.fft(t, axis=1, overwrite_x=True)[:, columns], axis=0, overwrite_x=True)[rows]
+        along_x = fft.fft(t, axis=1, overwrite_x=True)[:, columns]
+        spectrum = fft.fft(along_x, axis=0, overwrite_x=True)[rows]
         spectrum *= antialias.size / t.size
     return fft.ifft2((spectrum * antialias).astype(dtype, copy=False), overwrite_x=True)

@@ -1,14 +1,14 @@
 """From atoms to transmission functions, projected potential and electron density.
 
-The density is computed from the same tables as the potential, by the Mott–Bethe formula. It therefore integrates to
-the specimen's number of electrons.
+The density is computed from the same tables as the potential, by the Mott–Bethe formula. It
+therefore integrates to the specimen's number of electrons.
 """
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import ase
@@ -20,7 +20,7 @@ from namsa.physics.bonding import Bonding
 from namsa.physics.form_factors import Table, xray
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import AtomList, Slices
-from namsa.physics.slice_plan import SlicePlan, equal_slices, slice_index
+from namsa.physics.slice_plan import SlicePlan, equal_slices, slice_between, slice_index
 
 Projection = Literal["infinite", "finite"]
 
@@ -33,10 +33,13 @@ class SlicedSpecimen:
     """A specimen as the electrons see it. Arrays are on the host or the device."""
 
     slices: Slices  # transmission functions
-    # Projected electron density (ny, nx) of the slices up to each depth, e/Å², float64, not band-limited.
+    # Projected electron density (ny, nx) of the slices up to each depth, e/Å², float64, not
+    # band-limited.
     densities: list[Array]
-    projected_potentials: list[Array]  # projected potential (ny, nx) up to each depth, V·Å, float64, not band-limited
-    density_by_depth: Array | None = None  # `density_by_depth` of the whole specimen, if it was asked for
+    # Projected potential (ny, nx) up to each depth, V·Å, float64, not band-limited.
+    projected_potentials: list[Array]
+    # `density_by_depth` of the whole specimen, if it was asked for
+    density_by_depth: Array | None = None
 
     @property
     def density(self) -> Array:
@@ -63,109 +66,219 @@ def atom_list(atoms: ase.Atoms) -> AtomList:
 def build(
     atoms: ase.Atoms,  # atoms in an orthogonal cell
     grid: Grid,
-    plan: SlicePlan | float,  # where the specimen is cut, or the largest thickness of equal slices, Å
+    # Where the specimen is cut, or the largest thickness of equal slices, Å.
+    plan: SlicePlan | float,
     sigma: float,  # interaction constant, rad/(V·Å)
     table: Table,  # table of form factors, "lobato" or "kirkland"
     dtype: Any,  # complex type of the transmission functions
     xp: Any,
     *,
-    # Projection of atoms to slices, "infinite", or "finite" for equally thick ones (see `finite`). It changes neither
-    # the density nor the projected potential.
+    # Projection of atoms to slices, "infinite" or "finite" (see `finite`).
+    # It changes neither the density nor the projected potential.
     projection: Projection = "infinite",
     # Numbers of slices up to which density and potential are projected; by default all slices.
     depths: Sequence[int] | None = None,
-    depth_bins: int = 1,  # number of bins of `density_by_depth`, which is computed for more than one
-    # What bonds change. Of equal slices, each has what is between its faces. Slices that follow layers act there, and
-    # have what is nearer to them than to the next ones, in a specimen that repeats along the beam.
+    # number of bins of `density_by_depth`, which is computed for more than one
+    depth_bins: int = 1,
+    # What bonds change. Of equal slices, each has what is between its faces. Slices that follow
+    # layers act there, and have what is nearer to them than to the next ones, in a specimen that
+    # repeats along the beam.
     bonding: Bonding | None = None,
     # Called as `on_slice(done, total)` after each distinct slice.
     on_slice: Callable[[int, int], None] = lambda done, total: None,
 ) -> SlicedSpecimen:
     """Slices atoms along z and computes each distinct slice once."""
-    atom_arrays, depth = atom_list(atoms), float(atoms.cell.lengths()[2])
+    atom_arrays = atom_list(atoms)
+    depth = float(atoms.cell.lengths()[2])
     centred = isinstance(plan, SlicePlan)
-    plan = plan if isinstance(plan, SlicePlan) else equal_slices(atom_arrays.z, depth, plan)
+    if not isinstance(plan, SlicePlan):
+        plan = equal_slices(atom_arrays.z, depth, plan)
     n_slices = plan.count
-    ranges = _ranges(plan, centred)
-    faces, face_of = (
-        finite.faces(atom_arrays, depth, n_slices, table)
-        if projection == "finite"
-        else ([], np.zeros(n_slices + 1, dtype=np.int64))
-    )
-    between = list(itertools.pairwise(face_of.tolist()))
-    marks = [(faces_of, bonding and bonding.period_of(*own)) for faces_of, own in zip(between, ranges, strict=True)]
+    heights = _heights(plan, centred)
+    faces: list[AtomList] = []
+    face_of = np.zeros(n_slices + 1, dtype=np.int64)
+    if projection == "finite":
+        edges = plan.faces_angstrom
+        if edges is None:
+            edges = np.linspace(0, depth, n_slices + 1)
+        else:  # displaced atoms are where they are
+            inside = slice_between(atom_arrays.z, edges)
+            plan = replace(plan, slice_of_atom=inside)
+        faces, face_of = finite.faces(atom_arrays, edges, table)
+    faces_of_slice = list(itertools.pairwise(face_of.tolist()))
+    marks: list[Any] = []
+    for faces_of, (start, stop) in zip(faces_of_slice, heights, strict=True):
+        marks.append((faces_of, bonding.period_of(start, stop) if bonding else None))
     distinct, order = potential.distinct_slices(atom_arrays, plan, marks)
+
     fine = grid.refined(int(atom_arrays.numbers.max(initial=0)))
-    factors = potential.element_factors(atom_arrays.numbers, fine, table, xp)
-    antialias, real = xp.asarray(grid.antialias()), np.finfo(dtype).dtype
-    transmissions: list[Array] = []
-    hy, hx = (n // 2 + 1 for n in grid.shape)
+    builder = _SliceBuilder(
+        grid=grid,
+        fine=fine,
+        factors=potential.element_factors(atom_arrays.numbers, fine, table, xp),
+        antialias=xp.asarray(grid.antialias()),
+        sigma=sigma,
+        table=table,
+        dtype=dtype,
+        xp=xp,
+    )
     depths = depths or [n_slices]
-    column_sums = [{number: xp.zeros((2, hy, 2, hx)) for number in factors} for _ in depths]
-
-    threads = building_threads(fine.shape, len(factors), np.dtype(dtype).itemsize) if xp is np else 1
-    with ThreadPoolExecutor(threads) as pool:
-        expansions = [pool.submit(finite.shells, number, fine, table, real, xp) for number in factors if faces]
-
-        def move(face: AtomList) -> Array:
-            shells = [shell for expansion in expansions for shell in expansion.result()]
-            return finite.moved_across_face(face, shells, fine, real, xp)
-
-        # Faces are submitted before the slices that wait for them, and run first: there is no deadlock.
-        moved = [pool.submit(move, face) for face in faces]
+    sums_up_to = [builder.no_sums() for _ in depths]
+    transmissions: list[Array] = []
+    with ThreadPoolExecutor(builder.threads()) as pool:
+        # Faces are submitted before the slices that wait for them, and run first: there is no
+        # deadlock.
+        moved = builder.submit_moved(pool, faces)
 
         def project(index: int) -> tuple[dict[int, Array], Array]:
-            sums = potential.structure_sums(distinct[index], fine, xp, real)
-            transform = potential.weighted_sum(sums, factors, fine, xp)
-            first = int(np.argmax(order == index))
+            representative = int(np.argmax(order == index))
+            across_faces = None
             if moved:
-                begins, ends = between[first]
-                transform += moved[ends].result() - moved[begins].result()
-            v = potential.POTENTIAL_CONSTANT * potential.real_field(transform, fine)
+                begins, ends = faces_of_slice[representative]
+                across_faces = moved[ends].result() - moved[begins].result()
+            bonds = None
             if bonding:
-                v += xp.asarray(bonding.potential(fine, *ranges[first]), v.dtype)
-            t = potential.transmission(v, sigma, antialias, dtype)
-            return sums if fine is grid else potential.coarse_sums(sums, grid), t
+                bonds = bonding.potential(fine, *heights[representative])
+            return builder.project(distinct[index], across_faces, bonds)
 
-        for index, (sums, t) in enumerate(pool.map(project, range(len(distinct)))):
-            transmissions.append(t)
-            for up_to, columns in zip(depths, column_sums, strict=True):
-                if count := np.count_nonzero(order[:up_to] == index):
-                    for number, total in sums.items():
-                        columns[number] += count * total
+        for index, (sums, transmission) in enumerate(pool.map(project, range(len(distinct)))):
+            transmissions.append(transmission)
+            for up_to, totals in zip(depths, sums_up_to, strict=True):
+                count = np.count_nonzero(order[:up_to] == index)
+                if count:
+                    for element, total in sums.items():
+                        totals[element] += count * total
             on_slice(index + 1, len(distinct))
+
     electrons = potential.element_factors(atom_arrays.numbers, grid, table, xp, xray)
     factors = potential.element_factors(atom_arrays.numbers, grid, table, xp)
-    densities = [potential.field(columns, electrons, grid, xp) for columns in column_sums]
-    potentials = [potential.POTENTIAL_CONSTANT * potential.field(columns, factors, grid, xp) for columns in column_sums]
-    by_depth = density_by_depth(atom_arrays, depth, grid, depth_bins, table, xp) if depth_bins > 1 else None
-    if bonding:
-        for number, up_to in enumerate(depths):
-            start, stop = ranges[0][0], ranges[up_to - 1][1]
-            densities[number] += xp.asarray(bonding.density(grid, start, stop))
-            potentials[number] += xp.asarray(bonding.potential(grid, start, stop))
-        if by_depth is not None:
-            edges = np.linspace(ranges[0][0], ranges[-1][1], depth_bins + 1).tolist()
-            by_depth += xp.stack([xp.asarray(bonding.density(grid, *own)) for own in itertools.pairwise(edges)])
-    return SlicedSpecimen(Slices(transmissions, order, *plan.distinct_thicknesses()), densities, potentials, by_depth)
+    densities = []
+    potentials = []
+    for up_to, sums in zip(depths, sums_up_to, strict=True):
+        density = potential.field(sums, electrons, grid, xp)
+        projected = potential.POTENTIAL_CONSTANT * potential.field(sums, factors, grid, xp)
+        if bonding:
+            start = heights[0][0]
+            stop = heights[up_to - 1][1]
+            density += xp.asarray(bonding.density(grid, start, stop))
+            projected += xp.asarray(bonding.potential(grid, start, stop))
+        densities.append(density)
+        potentials.append(projected)
+    by_depth = None
+    if depth_bins > 1:
+        by_depth = density_by_depth(atom_arrays, depth, grid, depth_bins, table, xp)
+        if bonding:
+            edges = np.linspace(heights[0][0], heights[-1][1], depth_bins + 1)
+            by_depth += _bonds_by_depth(bonding, grid, edges.tolist(), xp)
+    return SlicedSpecimen(
+        Slices(transmissions, order, *plan.distinct_thicknesses()), densities, potentials, by_depth
+    )
+
+
+@dataclass(frozen=True)
+class _SliceBuilder:
+    """What the transmissions of all slices have in common."""
+
+    grid: Grid  # the pixels of the waves
+    fine: Grid  # the pixels on which transmissions are computed
+    factors: dict[int, Array]  # form factors on `fine` by atomic number
+    antialias: Array  # antialias aperture of `grid`
+    sigma: float  # interaction constant, rad/(V·Å)
+    table: Table
+    dtype: Any  # complex type of the transmissions
+    xp: Any
+
+    @property
+    def real(self) -> np.dtype[Any]:
+        """Real type of the transmissions."""
+        return np.finfo(self.dtype).dtype
+
+    def threads(self) -> int:
+        """Returns how many slices are computed at a time."""
+        if self.xp is not np:
+            return 1
+        item = np.dtype(self.dtype).itemsize
+        return building_threads(self.fine.shape, len(self.factors), item)
+
+    def no_sums(self) -> dict[int, Array]:
+        """Returns `potential.structure_sums` of no atoms, by atomic number."""
+        hy, hx = (n // 2 + 1 for n in self.grid.shape)
+        return {element: self.xp.zeros((2, hy, 2, hx)) for element in self.factors}
+
+    def submit_moved(
+        self, pool: ThreadPoolExecutor, faces: Sequence[AtomList]
+    ) -> list[Future[Array]]:
+        """Submits, for each face, what its atoms have beyond it; see `finite`."""
+        if not faces:
+            return []
+        expansions = []
+        for element in self.factors:
+            arguments = (element, self.fine, self.table, self.real, self.xp)
+            expansions.append(pool.submit(finite.shells, *arguments))
+
+        def move(face: AtomList) -> Array:
+            shells = []
+            for expansion in expansions:
+                shells += expansion.result()
+            return finite.moved_across_face(face, shells, self.fine, self.real, self.xp)
+
+        return [pool.submit(move, face) for face in faces]
+
+    def project(
+        self, atoms: AtomList, across_faces: Array | None, bonds: Array | None
+    ) -> tuple[dict[int, Array], Array]:
+        """Returns the structure sums on `grid` and the transmission of a slice.
+
+        Args:
+            across_faces: Transform of what atoms have beyond the faces of their slices.
+            bonds: What bonds add to the potential, V·Å.
+        """
+        sums = potential.structure_sums(atoms, self.fine, self.xp, self.real)
+        transform = potential.weighted_sum(sums, self.factors, self.fine, self.xp)
+        if across_faces is not None:
+            transform += across_faces
+        projected = potential.POTENTIAL_CONSTANT * potential.real_field(transform, self.fine)
+        if bonds is not None:
+            projected += self.xp.asarray(bonds, projected.dtype)
+        transmission = potential.transmission(projected, self.sigma, self.antialias, self.dtype)
+        if self.fine is not self.grid:
+            sums = potential.coarse_sums(sums, self.grid)
+        return sums, transmission
+
+
+def _bonds_by_depth(bonding: Bonding, grid: Grid, edges: Sequence[float], xp: Any) -> Array:
+    """Returns what bonds add to the density between one height and the next, (bins, ny, nx)."""
+    changes = []
+    for start, stop in itertools.pairwise(edges):
+        changes.append(xp.asarray(bonding.density(grid, start, stop)))
+    return xp.stack(changes)
 
 
 def building_bytes(shape: tuple[int, int], elements: int, item: int) -> int:
-    """Returns the bytes of arrays while a transmission is computed on a grid, for waves of `item` bytes per pixel."""
+    """Returns the bytes of arrays while a transmission is computed on a grid, for waves of `item`
+    bytes per pixel.
+    """
     return math.prod(shape) * item * (8 + elements) // 2
 
 
 def building_threads(shape: tuple[int, int], elements: int, item: int) -> int:
-    """Returns how many slices are computed at a time on a host: one per core, if they fit into a part of its memory."""
-    return min(available_cores(), max(1, _MOST_BUILDING_BYTES // building_bytes(shape, elements, item)))
+    """Returns how many slices are computed at a time on a host: one per core, if they fit into a
+    part of its memory.
+    """
+    return min(
+        available_cores(), max(1, _MOST_BUILDING_BYTES // building_bytes(shape, elements, item))
+    )
 
 
-def _ranges(plan: SlicePlan, centred: bool) -> list[tuple[float, float]]:
+def _heights(plan: SlicePlan, centred: bool) -> list[tuple[float, float]]:
     """Returns the heights between which bonds change what a slice has, Å: see `build`."""
+    if plan.faces_angstrom is not None:
+        return list(itertools.pairwise(plan.faces_angstrom.tolist()))
     edges = np.append(plan.fronts_angstrom, plan.depth_angstrom)
     if centred:
-        before = np.append(plan.fronts_angstrom[-1] - plan.depth_angstrom, plan.fronts_angstrom)
-        edges[:-1] = (before[:-1] + before[1:]) / 2
+        last_front = plan.fronts_angstrom[-1] - plan.depth_angstrom
+        fronts = np.append(last_front, plan.fronts_angstrom)
+        edges[:-1] = (fronts[:-1] + fronts[1:]) / 2
         edges[-1] = edges[0] + plan.depth_angstrom
     return list(itertools.pairwise(edges.tolist()))
 
@@ -175,20 +288,22 @@ def density_by_depth(
 ) -> Array:
     """Returns the electron density projected over each of equal bins along the beam.
 
-    An atom is in the bin of its nucleus with its whole density, as it is in one slice with projection "infinite". The
-    bins so add up to the projected density.
+    An atom is in the bin of its nucleus with its whole density, as it is in one slice with
+    projection "infinite". The bins so add up to the projected density.
 
     Args:
-        atoms: The specimen's atoms. Those above or below the cell are in the first or last bin, as in its slices.
+        atoms: The specimen's atoms. Those above or below the cell are in the first or last bin, as
+            in its slices.
 
     Returns:
-        The densities (bins, ny, nx), e/Å², float64, not band-limited; the first bin is where the beam enters.
+        The densities (bins, ny, nx), e/Å², float64, not band-limited; the first bin is where the
+        beam enters.
     """
     electrons = potential.element_factors(atoms.numbers, grid, table, xp, xray)
     bin_of_atom = slice_index(atoms.z, depth_angstrom, bins)
     fields = []
-    for number in range(bins):
-        chosen = np.flatnonzero(bin_of_atom == number)
+    for bin_index in range(bins):
+        chosen = np.flatnonzero(bin_of_atom == bin_index)
         total = xp.zeros(grid.shape)
         for start in range(0, len(chosen), _ATOMS_AT_ONCE):
             sums = potential.structure_sums(atoms[chosen[start : start + _ATOMS_AT_ONCE]], grid, xp)

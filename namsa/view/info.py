@@ -1,4 +1,4 @@
-"""What a dataset or an HDF5 file holds: samples, materials, and arrays with axes and units."""
+"""The contents of datasets and HDF5 files: samples, materials, and arrays with axes and units."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from namsa import provenance_values, sample_file
+from namsa.base import provenance_values
+from namsa.base.arrays import Floats
+from namsa.base.pixels import OPTIONAL_UNITS, UNITS, array_axes, sample_arrays
 from namsa.dataset import manifest, shards
 from namsa.dataset.failures import unresolved_failures
 from namsa.dataset.strata import Strata, count_strata
-from namsa.pixels import OPTIONAL_UNITS, UNITS, array_axes, sample_arrays
+from namsa.samples import sample_file
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class ArrayInfo:
     """One array of a sample."""
 
     dtype: str  # NumPy's name of the type
-    shape: list[int]  # shape; the patterns of a raster scan have its two axes in place of their number
+    # The patterns of a raster scan have its two axes in place of their number.
+    shape: list[int]
     units: str  # units of the values
     axes: list[AxisInfo]  # the axes, slowest first
 
@@ -75,25 +78,37 @@ class DatasetInfo:
     materials: int  # number of their materials
     splits: dict[str, int]  # number of samples by split
     strata: Strata  # number of samples by split, and within it by element, symmetry and the rest
-    merged: Mapping[str, Sequence[str]]  # materials that were found to be the same crystal, by the one that is kept
+    # Materials that were found to be the same crystal, by the one that is kept.
+    merged: Mapping[str, Sequence[str]]
     shards: int  # number of shards
     bytes: int  # their size
     first: SampleInfo | None  # the first sample; `None` if there is none yet
     ids: list[str]  # the names of the samples that exist
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the attributes in JSON types, without `ids`, of which there may be tens of thousands."""
-        return {key: value for key, value in asdict(self).items() if key != "ids"}
+        """Returns the attributes in JSON types, without `ids`.
+
+        Of these there may be tens of thousands.
+        """
+        attributes = asdict(self)
+        del attributes["ids"]
+        return attributes
 
 
 def describe_dataset(directory: Path) -> DatasetInfo:
-    """Describes a dataset by its manifest and its first sample. Raises InputError if the folder holds no dataset."""
-    header, entries = manifest.read_header(directory), manifest.read(directory)
+    """Describes a dataset by its manifest and its first sample.
+
+    Raises:
+        InputError: If the folder holds no dataset.
+    """
+    header = manifest.read_header(directory)
+    entries = manifest.read(directory)
     paths = shards.shard_paths(directory)
     with shards.Dataset(directory) as data:
         present = [entry for entry in entries if entry.id in data]
         first = _describe_record(data, present[0].id) if present else None
         failures = unresolved_failures(directory, header["samples_hash"], data.ids)
+    split_of = [entry.split for entry in present]
     return DatasetInfo(
         path=str(directory),
         entries=len(entries),
@@ -102,7 +117,7 @@ def describe_dataset(directory: Path) -> DatasetInfo:
         failures=failures,
         samples=len(present),
         materials=len({entry.material for entry in present}),
-        splits={name: sum(entry.split == name for entry in present) for name in ("train", "dev", "test")},
+        splits={name: split_of.count(name) for name in ("train", "dev", "test")},
         strata=count_strata(present),
         merged=header.get("merged", {}),
         shards=len(paths),
@@ -113,35 +128,45 @@ def describe_dataset(directory: Path) -> DatasetInfo:
 
 
 def describe_file(path: Path) -> FileInfo:
-    """Describes an HDF5 file that namsa wrote, without reading its arrays. Raises InputError if it is no such file."""
+    """Describes an HDF5 file that namsa wrote, without reading its arrays.
+
+    Raises:
+        InputError: If it is no such file.
+    """
+    contents = []
     with sample_file.open_samples(path) as samples:
-        described = [describe_sample(name, sample.provenance(), sample.arrays()) for name, sample in samples.items()]
-    return FileInfo(str(path), path.stat().st_size, len(described), described)
+        for name, sample in samples.items():
+            contents.append(describe_sample(name, sample.provenance(), sample.arrays()))
+    return FileInfo(str(path), path.stat().st_size, len(contents), contents)
 
 
 def describe_sample(name: str, provenance: dict[str, Any], arrays: Mapping[str, Any]) -> SampleInfo:
     """Describes a sample.
 
     Args:
-        arrays: Its arrays by name; only `shape` and `dtype` are used, so that HDF5 datasets are not read.
+        arrays: Its arrays by name; only `shape` and `dtype` are used, so that HDF5 datasets are not
+            read.
     """
-    axes = array_axes(provenance, {key: array.shape for key, array in arrays.items()})
-    described = {
-        key: ArrayInfo(
+    units = UNITS | OPTIONAL_UNITS
+    described = {}
+    axes_of = array_axes(provenance, {key: array.shape for key, array in arrays.items()})
+    for key, axes in axes_of.items():
+        described[key] = ArrayInfo(
             dtype=np.dtype(arrays[key].dtype).name,
-            shape=[len(axis.coordinates) for axis in axes[key]],
-            units=(UNITS | OPTIONAL_UNITS)[key],
-            axes=[
-                AxisInfo(name, units, float(along[0]), float(along[1] - along[0]) if len(along) > 1 else None)
-                for name, units, along in axes[key]
-            ],
+            shape=[len(axis.coordinates) for axis in axes],
+            units=units[key],
+            axes=[_describe_axis(*axis) for axis in axes],
         )
-        for key in axes
-    }
     return SampleInfo(name, described, provenance)
+
+
+def _describe_axis(name: str, units: str, coordinates: Floats) -> AxisInfo:
+    sampling = float(coordinates[1] - coordinates[0]) if len(coordinates) > 1 else None
+    return AxisInfo(name, units, float(coordinates[0]), sampling)
 
 
 def _describe_record(data: shards.Dataset, name: str) -> SampleInfo:
     with data.view(name) as record:
-        provenance_values.check(record.header["provenance"] | {"id": name})  # so that messages name the sample
+        # so that messages name the sample
+        provenance_values.check(record.header["provenance"] | {"id": name})
         return describe_sample(name, record.provenance, sample_arrays(record))

@@ -4,9 +4,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from namsa.base.provenance_values import value
+from namsa.base.text import plural, shorten
 from namsa.dataset import strata
-from namsa.provenance_values import value
-from namsa.text import plural, shorten
 from namsa.view import recording_info
 from namsa.view.info import ArrayInfo, DatasetInfo, FileInfo, SampleInfo
 from namsa.view.recording_info import RecordingInfo, Row
@@ -35,67 +35,104 @@ _ORIGIN = {"config_hash": "configuration {}", "split": "{} split"}
 
 
 def describe(info: FileInfo | DatasetInfo | RecordingInfo) -> str:
-    """Returns the description of a file of patterns, or of samples with the first one's provenance and arrays."""
+    """Returns the description of a file of patterns, or of samples and the first of them."""
     if isinstance(info, RecordingInfo):
         return "\n".join([info.path, *_aligned(recording_info.rows(info))])
     if isinstance(info, FileInfo):
-        first, rows = info.contents[0] if info.contents else None, _file_rows(info)
+        first = info.contents[0] if info.contents else None
+        rows = _file_rows(info)
     else:
-        first, rows = info.first, _dataset_rows(info)
+        first = info.first
+        rows = _dataset_rows(info)
     lines = [info.path, *_aligned(rows)]
-    return "\n".join([*lines, *(_sample_lines(first) if first else [])])
+    if first is not None:
+        lines += _sample_lines(first)
+    return "\n".join(lines)
 
 
 def sample_rows(provenance: Mapping[str, Any]) -> list[Row]:
-    """Returns what a sample is of and how it was simulated; only a dataset's samples have a material."""
-    p = provenance
-    y, x = value(p, "extent_angstrom")
-    zone = "[" + " ".join(map(str, value(p, "zone_axis"))) + "]" if "zone_axis" in p else ""
-    specimen = [p.get("formula"), p.get("space_group"), zone]
-    specimen.append(f"{y:.2f} × {x:.2f} Å (y, x), {value(p, 'thickness_angstrom'):.2f} Å thick")
-    if "atoms" in p:
-        specimen.append(f"{value(p, 'atoms'):,} atoms")
-    if "snapshots" in p:
-        specimen.append(f"mean of {value(p, 'snapshots')} snapshots")
-    if plasmons := value(p, "plasmons", None):
-        specimen.append(f"inelastic mean free path {plasmons.get('mean_free_path_angstrom')} Å")
-    microscope = [f"{value(p, 'energy_ev') / 1e3:g} keV", f"semiangle {value(p, 'semiangle_mrad'):g} mrad"]
-    microscope += _phrases(p, _MICROSCOPE)
-    microscope += [f"{name} {number:g}" for name, number in value(p, "aberrations", {}).items()]
-    ny, nx = value(p, "grid_shape")
-    grid = f"{ny} × {nx} pixels"
-    if "slices" in p:
-        grid += f", {plural(value(p, 'slices'), 'slice')} of {value(p, 'slice_thickness_angstrom'):.3f} Å"
-    if phonons := value(p, "frozen_phonons", None):
-        grid += f", {plural(phonons.get('configurations'), 'frozen phonon')}"
-    software = value(p, "software", {}).get("namsa", "of an unknown version")
-    return [
-        ("specimen", ", ".join(part for part in specimen if part)),
-        *([("crystal", p["source"])] if p.get("source") else []),
-        ("microscope", ", ".join(microscope)),
-        *([("detector", ", ".join(_phrases(p["detector"], _DETECTOR)))] if value(p, "detector", None) else []),
-        ("simulation", ", ".join([grid, *_phrases(p, _SIMULATION)])),
-        *(("warning", warning) for warning in value(p, "warnings", ())),
-        ("made by", ", ".join([f"namsa {software}", f"seed {p.get('seed')}", *_phrases(p, _ORIGIN)])),
+    """Returns the rows on a specimen and on its simulation.
+
+    Only a dataset's samples have a material.
+    """
+    rows = [("specimen", _specimen(provenance))]
+    if provenance.get("source"):
+        rows.append(("crystal", provenance["source"]))
+    rows.append(("microscope", _microscope(provenance)))
+    if value(provenance, "detector", None):
+        rows.append(("detector", ", ".join(_phrases(provenance["detector"], _DETECTOR))))
+    rows.append(("simulation", _simulation(provenance)))
+    for warning in value(provenance, "warnings", ()):
+        rows.append(("warning", warning))
+    software = value(provenance, "software", {}).get("namsa", "of an unknown version")
+    origin = [f"namsa {software}", f"seed {provenance.get('seed')}"]
+    rows.append(("made by", ", ".join([*origin, *_phrases(provenance, _ORIGIN)])))
+    return rows
+
+
+def _specimen(provenance: Mapping[str, Any]) -> str:
+    """Returns the row on a specimen."""
+    y, x = value(provenance, "extent_angstrom")
+    parts = []
+    for key in ("formula", "space_group"):
+        if provenance.get(key):
+            parts.append(provenance[key])
+    if "zone_axis" in provenance:
+        indices = " ".join(str(index) for index in value(provenance, "zone_axis"))
+        parts.append(f"[{indices}]")
+    thickness = value(provenance, "thickness_angstrom")
+    parts.append(f"{y:.2f} × {x:.2f} Å (y, x), {thickness:.2f} Å thick")
+    if "atoms" in provenance:
+        parts.append(f"{value(provenance, 'atoms'):,} atoms")
+    if "snapshots" in provenance:
+        parts.append(f"mean of {value(provenance, 'snapshots')} snapshots")
+    plasmons = value(provenance, "plasmons", None)
+    if plasmons:
+        parts.append(f"inelastic mean free path {plasmons.get('mean_free_path_angstrom')} Å")
+    return ", ".join(parts)
+
+
+def _microscope(provenance: Mapping[str, Any]) -> str:
+    """Returns the row on the microscope."""
+    parts = [
+        f"{value(provenance, 'energy_ev') / 1e3:g} keV",
+        f"semiangle {value(provenance, 'semiangle_mrad'):g} mrad",
+        *_phrases(provenance, _MICROSCOPE),
     ]
+    for name, coefficient in value(provenance, "aberrations", {}).items():
+        parts.append(f"{name} {coefficient:g}")
+    return ", ".join(parts)
+
+
+def _simulation(provenance: Mapping[str, Any]) -> str:
+    """Returns the row on the simulation."""
+    ny, nx = value(provenance, "grid_shape")
+    parts = [f"{ny} × {nx} pixels"]
+    if "slices" in provenance:
+        slices = plural(value(provenance, "slices"), "slice")
+        parts.append(f"{slices} of {value(provenance, 'slice_thickness_angstrom'):.3f} Å")
+    phonons = value(provenance, "frozen_phonons", None)
+    if phonons:
+        parts.append(plural(phonons.get("configurations"), "frozen phonon"))
+    return ", ".join([*parts, *_phrases(provenance, _SIMULATION)])
 
 
 def _file_rows(info: FileInfo) -> list[Row]:
     rows = [("samples", f"{len(info.ids)}, {_megabytes(info.bytes)}")]
     if len(info.ids) > 1:
-        rows.append(("names", ", ".join(info.ids[:MAX_NAMES]) + (", ..." if len(info.ids) > MAX_NAMES else "")))
+        more = ", ..." if len(info.ids) > MAX_NAMES else ""
+        rows.append(("names", ", ".join(info.ids[:MAX_NAMES]) + more))
     return rows
 
 
 def _dataset_rows(info: DatasetInfo) -> list[Row]:
     absent = f"{info.skipped} cannot be built, {info.failed} failed"
-    rows = [
-        ("samples", f"{info.samples} of {info.entries} in the manifest; {absent}"),
-        *(("failed", f"{sample_id}: {reason}") for sample_id, reason in list(info.failures.items())[:MAX_NAMES]),
-        ("shards", f"{info.shards}, {_megabytes(info.bytes)}"),
-    ]
+    rows = [("samples", f"{info.samples} of {info.entries} in the manifest; {absent}")]
+    for sample_id, reason in list(info.failures.items())[:MAX_NAMES]:
+        rows.append(("failed", f"{sample_id}: {reason}"))
+    rows.append(("shards", f"{info.shards}, {_megabytes(info.bytes)}"))
     if info.merged:
-        merged = (f"{', '.join(names)} into {kept}" for kept, names in info.merged.items())
+        merged = [f"{', '.join(names)} into {kept}" for kept, names in info.merged.items()]
         rows.append(("merged", "; ".join(merged)))
     if info.samples:
         rows += strata.table_rows(info.strata)
@@ -107,15 +144,22 @@ def _sample_lines(sample: SampleInfo) -> list[str]:
     lines = ["", f"first sample: {sample.id}", *_aligned(sample_rows(sample.provenance))]
     for name, array in sample.arrays.items():
         shape = " × ".join(map(str, array.shape))
-        lines += ["", f"  {name}: {shape} {array.dtype}, {array.units}", *_aligned(_axis_rows(array), indent=4)]
+        lines += [
+            "",
+            f"  {name}: {shape} {array.dtype}, {array.units}",
+            *_aligned(_axis_rows(array), indent=4),
+        ]
     return lines
 
 
 def _axis_rows(array: ArrayInfo) -> list[Row]:
     rows = []
     for axis, count in zip(array.axes, array.shape, strict=True):
-        last = "" if axis.sampling is None else f" to {axis.origin + axis.sampling * (count - 1):.6g}"
-        step = "" if axis.sampling is None else f", step {axis.sampling:.6g}"
+        last = ""
+        step = ""
+        if axis.sampling is not None:
+            last = f" to {axis.origin + axis.sampling * (count - 1):.6g}"
+            step = f", step {axis.sampling:.6g}"
         rows.append((axis.name, f"{axis.origin:.6g}{last} {axis.units}".rstrip() + step))
     return rows
 
@@ -139,18 +183,26 @@ def _aligned(rows: Sequence[Row], indent: int = 2) -> list[str]:
 
 def _phrases(values: Mapping[str, Any], phrases: Mapping[str, str]) -> list[str]:
     """Returns the phrases of the values that were set: zeros, and a binning of 1, were not."""
-    used = {key: item for key, item in values.items() if _is_set(item) and (key, item) != ("binning", 1)}
-    return [phrase.format(_plain(used[key])) for key, phrase in phrases.items() if key in used]
+    texts = []
+    for key, phrase in phrases.items():
+        item = values.get(key)
+        if _is_set(item) and (key, item) != ("binning", 1):
+            texts.append(phrase.format(_plain(item)))
+    return texts
 
 
 def _is_set(item: Any) -> bool:
-    return any(map(_is_set, item)) if isinstance(item, list) else bool(item)
+    if isinstance(item, list):
+        return any(_is_set(part) for part in item)
+    return bool(item)
 
 
 def _plain(item: Any) -> str:
     if isinstance(item, list):
-        return "(" + ", ".join(map(_plain, item)) + ")"
-    return f"{item:g}" if isinstance(item, float) else str(item)
+        return f"({', '.join(_plain(part) for part in item)})"
+    if isinstance(item, float):
+        return f"{item:g}"
+    return str(item)
 
 
 def _megabytes(count: int) -> str:

@@ -1,11 +1,12 @@
-"""An interactive HTML page of a scan: maps, the pattern at the position under the pointer, and a virtual detector.
+"""An interactive HTML page of a scan: maps, the pattern at the position under the pointer, and a
+virtual detector.
 
-The page loads nothing. Its images are PNGs in its text, and its patterns are numbers (`namsa.view.page_tiles`), from
-which its script (`viewer.js`) computes the image of a virtual detector that the reader draws on a pattern.
+The page loads nothing. Its images are PNGs in its text, and its patterns are numbers
+(`namsa.view.page_tiles`), from which its script (`viewer.js`) computes the image of a virtual
+detector that the reader draws on a pattern.
 """
 
 import base64
-import html
 import json
 import re
 from collections.abc import Sequence
@@ -17,12 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import WorkError
+from namsa.base.errors import WorkError
+from namsa.base.files import write_text_atomic
+from namsa.base.markup import Element, Node, Verbatim, element, fill, to_html
+from namsa.base.pixels import PixelGrid
 from namsa.figures.page_images import PageImage, colour_bar, image_url, limits, palette, view_box
 from namsa.figures.panels import PATTERN, PATTERN_POWER, VIRTUAL
 from namsa.figures.sample_figure import Signal
-from namsa.files import write_text_atomic
-from namsa.pixels import PixelGrid
 from namsa.view.page_overlay import Overlay
 from namsa.view.page_tiles import Tiles
 
@@ -44,10 +46,10 @@ class PageUnits:
 class PageContent:
     """What a page shows of a scan."""
 
-    title: str  # title
+    title: str
     caption: str  # what the scan is, in a line
     note: str  # what was reduced or assumed
-    units: PageUnits  # units
+    units: PageUnits
     tiles: Tiles  # patterns
     brightest: float  # value of the last colour of a pattern
     numbers: npt.NDArray[np.intp]  # their numbers in the scan, `(m,)`
@@ -56,7 +58,8 @@ class PageContent:
     raster: tuple[tuple[int, int], PixelGrid] | None
     period: Sequence[float] | None  # period of the specimen (y, x); `None` if it has none
     mean: PageImage  # mean of all patterns
-    semiangle: float | None  # radius of the aperture, in units of the angle; `None` if it is not known
+    # Radius of the aperture, in units of the angle; `None` if it is not known.
+    semiangle: float | None
     disk: float  # outer radius of the virtual detector at first
     maps: Sequence[PageImage]  # images of the specimen
     signals: Sequence[Signal]  # values per position, `(m,)` each
@@ -97,16 +100,44 @@ class Page:
 
     def _repr_html_(self) -> str:
         """Returns the page in a frame, which a notebook shows without a server."""
-        return (
-            f'<iframe srcdoc="{html.escape(self.text)}" width="100%" height="{IFRAME_HEIGHT}" '
-            'style="border:0" title="Patterns of a scan"></iframe>'
-        )
+        attributes = {
+            "srcdoc": self.text,
+            "width": "100%",
+            "height": str(IFRAME_HEIGHT),
+            "style": "border:0",
+            "title": "Patterns of a scan",
+        }
+        return to_html(element("iframe", attributes))
 
 
 def render(content: PageContent) -> Page:
     """Returns the page of a scan."""
-    step = content.tiles.grid.step[0], content.tiles.grid.step[1]
-    tile = PageImage(
+    resources = files("namsa.view")
+    template = resources.joinpath("viewer.html").read_text(encoding="utf-8")
+    script = resources.joinpath("viewer.js").read_text(encoding="utf-8")
+    data = json.dumps(_page_data(content), ensure_ascii=False, allow_nan=False)
+    values: dict[str, Node | Sequence[Node]] = {
+        "title": content.title,
+        "caption": content.caption,
+        "scan_units": content.units.scan,
+        "angle_units": content.units.angle,
+        "note": content.note,
+        "last": str(len(content.numbers) - 1),
+        "step": f"{min(content.tiles.grid.step) / 2:.3g}",
+        "power": f"{PATTERN_POWER:g}",
+        "patterns": content.tiles.packed(),
+        "data": Verbatim(data.replace("<", "\\u003c")),  # so that no text ends its element
+        "script": Verbatim(script),
+        **_pattern_values(content),
+        **_map_values(content),
+        **_circle_values(content),
+    }
+    return Page(fill(template, values))
+
+
+def _pattern_values(content: PageContent) -> dict[str, Node]:
+    """Returns what the template shows of a pattern and of their mean."""
+    pattern = PageImage(
         "Pattern",
         content.units.intensity,
         np.zeros(content.tiles.halves.shape[1:]),
@@ -116,41 +147,47 @@ def render(content: PageContent) -> Page:
         content.brightest,
         PATTERN_POWER,
     )
-    resources, limit = files("namsa.view"), _limit(content)
-    parts = {
-        "title": html.escape(content.title),
-        "caption": html.escape(content.caption),
-        "maps": "\n".join([*_virtual_thumbnail(content), *(_thumbnail(image) for image in content.maps)]),
-        "overlays": "\n".join(_overlay_option(overlay) for overlay in content.overlays),
-        "no_overlay": "" if content.overlays else "hidden",
-        "scan_units": html.escape(content.units.scan),
-        "angle_units": html.escape(content.units.angle),
-        "aperture": "" if content.semiangle is None else f'<circle r="{content.semiangle:g}"/>',
-        "circle": "" if content.semiangle is None else "The thin circle is the aperture.",
-        "limit": "" if limit is None else f'<circle class="limit" r="{limit:g}"/>',
-        "dashed": "" if limit is None else "The dashed circle is the simulation's band limit.",
-        "step": f"{min(step) / 2:.3g}",
-        "power": f"{PATTERN_POWER:g}",
-        "pattern_view": view_box(tile),
-        "pattern_bar": colour_bar(tile),
+    return {
+        "pattern_view": view_box(pattern),
+        "pattern_bar": colour_bar(pattern),
         "mean": image_url(content.mean),
-        "mean_title": html.escape(content.mean.title),
+        "mean_title": content.mean.title,
         "mean_view": view_box(content.mean),
         "mean_bar": colour_bar(content.mean),
-        "note": html.escape(content.note),
-        "last": str(len(content.numbers) - 1),
-        "patterns": content.tiles.packed(),
-        "data": json.dumps(_page_data(content), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
-        "script": resources.joinpath("viewer.js").read_text(encoding="utf-8"),
     }
-    text = resources.joinpath("viewer.html").read_text(encoding="utf-8")
-    return Page(re.sub(r"{{(\w+)}}", lambda found: parts[found[1]], text))
+
+
+def _map_values(content: PageContent) -> dict[str, Node | Sequence[Node]]:
+    """Returns what the template shows of the maps and of the images over them."""
+    maps = [_thumbnail(image) for image in content.maps]
+    if content.raster is not None:
+        maps.insert(0, _virtual_thumbnail(content.units, *content.raster))
+    return {
+        "maps": maps,
+        "overlays": [_overlay_option(overlay) for overlay in content.overlays],
+        "no_overlay": "" if content.overlays else "hidden",
+    }
+
+
+def _circle_values(content: PageContent) -> dict[str, Node | Sequence[Node]]:
+    """Returns the circles on the patterns, and the sentences that explain them."""
+    values: dict[str, Node | Sequence[Node]] = dict.fromkeys(
+        ("aperture", "circle", "limit", "dashed"), ""
+    )
+    if content.semiangle is not None:
+        values["aperture"] = element("circle", {"r": f"{content.semiangle:g}"})
+        values["circle"] = "The thin circle is the aperture."
+    limit = _limit(content)
+    if limit is not None:
+        values["limit"] = element("circle", {"class": "limit", "r": f"{limit:g}"})
+        values["dashed"] = "The dashed circle is the simulation's band limit."
+    return values
 
 
 def _page_data(content: PageContent) -> dict[str, Any]:
     """Returns what the page's script reads, in JSON types."""
     tiles = content.tiles
-    readings = [*content.signals, *(overlay.signal for overlay in content.overlays)]
+    units = content.units
     return {
         "numbers": content.numbers.tolist(),
         "positions": np.round(content.positions, 4).tolist(),
@@ -161,56 +198,92 @@ def _page_data(content: PageContent) -> dict[str, Any]:
         "step": [float(step) for step in tiles.grid.step],
         "origin": [float(origin) for origin in tiles.grid.origin],
         "limit": _limit(content),
-        "units": {"scan": content.units.scan, "angle": content.units.angle, "intensity": content.units.intensity},
+        "units": {"scan": units.scan, "angle": units.angle, "intensity": units.intensity},
         "brightest": content.brightest,
         "power": PATTERN_POWER,
         "detector": {"y": 0, "x": 0, "inner": 0, "outer": float(f"{content.disk:.3g}")},
-        "colours": {
-            name: base64.b64encode(palette(name).tobytes()).decode()
-            for name in dict.fromkeys((PATTERN, VIRTUAL, *(image.colours for image in content.maps)))
-        },
-        "values": [{"title": title, "units": units, "numbers": _readings(values)} for title, units, values in readings],
+        "colours": _colour_maps(content),
+        "values": _signal_values(content),
     }
 
 
-def _readings(values: npt.NDArray[Any]) -> list[float | None]:
-    """Returns values with four digits; what is 0 but for rounding beside the largest of its image is 0."""
+def _colour_maps(content: PageContent) -> dict[str, str]:
+    """Returns the colours of the maps that are used, 256 × 3 bytes in base64, by their name."""
+    names = [PATTERN, VIRTUAL, *(image.colours for image in content.maps)]
+    colours = {}
+    for name in dict.fromkeys(names):
+        colours[name] = base64.b64encode(palette(name).tobytes()).decode()
+    return colours
+
+
+def _signal_values(content: PageContent) -> list[dict[str, Any]]:
+    """Returns the values per position of the signals and of the overlays."""
+    signals = [*content.signals, *(overlay.signal for overlay in content.overlays)]
+    rows = []
+    for title, units, values in signals:
+        rows.append({"title": title, "units": units, "numbers": four_digits(values)})
+    return rows
+
+
+def four_digits(values: npt.NDArray[Any]) -> list[float | None]:
+    """Returns values with four digits, `None` for those that are not finite.
+
+    A value that is 0 but for rounding, beside the largest one, is 0.
+    """
     least = ROUNDING * np.abs(values).max(where=np.isfinite(values), initial=0)
-    return [float(f"{v:.4g}") * (abs(v) > least) if np.isfinite(v) else None for v in values]
+    rounded: list[float | None] = []
+    for value in values:
+        if not np.isfinite(value):
+            rounded.append(None)
+        elif abs(value) <= least:
+            rounded.append(0.0)
+        else:
+            rounded.append(float(f"{value:.4g}"))
+    return rounded
 
 
 def _limit(content: PageContent) -> float | None:
-    """Returns the band limit of simulated patterns, mrad; `None` if it is not known, or the detector ends before it."""
+    """Returns the band limit of simulated patterns, mrad.
+
+    `None` if it is not known, or if the detector ends before it.
+    """
     grid = content.tiles.grid
-    return float(f"{grid.limit:.4g}") if grid.emptiness(content.tiles.halves.shape[1:]) else None
+    if grid.emptiness(content.tiles.halves.shape[1:]):
+        return float(f"{grid.limit:.4g}")
+    return None
 
 
-def _virtual_thumbnail(content: PageContent) -> list[str]:
-    """Returns the button of the virtual detector's image, which the script draws; none without a raster."""
-    if content.raster is None:
-        return []
-    shape, grid = content.raster
-    empty = PageImage("Virtual detector", content.units.intensity, np.zeros(shape, np.uint8), grid, VIRTUAL)
-    return [_thumbnail(empty)]
+def _virtual_thumbnail(units: PageUnits, shape: tuple[int, int], grid: PixelGrid) -> Element:
+    """Returns the button of the virtual detector's image, which the script draws."""
+    empty = np.zeros(shape, np.uint8)
+    return _thumbnail(PageImage("Virtual detector", units.intensity, empty, grid, VIRTUAL))
 
 
-def _thumbnail(image: PageImage) -> str:
-    """Returns the HTML of a button that selects a map."""
-    title, source = html.escape(image.title), image_url(image)
-    key = re.sub(r"[^a-z]+", "-", image.title.lower()).strip("-")
-    shape, (low, high) = f"--shape:{1 / image.grid.aspect(image.image.shape):.4f}", limits(image)
-    return (
-        f'<button type="button" data-key="{key}" data-view="{view_box(image)}" data-colours="{image.colours}" '
-        f'data-low="{low:.6g}" data-high="{high:.6g}" data-power="{image.power:g}" aria-pressed="false">'
-        f'<img src="{source}" alt="" style="{shape}"><b>{title}</b>{colour_bar(image)}</button>'
-    )
+def _thumbnail(image: PageImage) -> Element:
+    """Returns a button that selects a map."""
+    low, high = limits(image)
+    attributes = {
+        "type": "button",
+        "data-key": re.sub(r"[^a-z]+", "-", image.title.lower()).strip("-"),
+        "data-view": view_box(image),
+        "data-colours": image.colours,
+        "data-low": f"{low:.6g}",
+        "data-high": f"{high:.6g}",
+        "data-power": f"{image.power:g}",
+        "aria-pressed": "false",
+    }
+    shape = f"--shape:{1 / image.grid.aspect(image.image.shape):.4f}"
+    picture = element("img", {"src": image_url(image), "alt": "", "style": shape})
+    return element("button", attributes, picture, element("b", {}, image.title), colour_bar(image))
 
 
-def _overlay_option(overlay: Overlay) -> str:
-    """Returns the HTML of a choice of overlay; its image and its colour bar are read by the script."""
+def _overlay_option(overlay: Overlay) -> Element:
+    """Returns a choice of overlay, whose image and colour bar are read by the script."""
     image = overlay.image
-    return (
-        f'<option value="{html.escape(image.title.lower())}" data-view="{view_box(image)}" '
-        f'data-source="{image_url(image)}" data-bar="{html.escape(colour_bar(image))}">'
-        f"{html.escape(image.title)}</option>"
-    )
+    attributes = {
+        "value": image.title.lower(),
+        "data-view": view_box(image),
+        "data-source": image_url(image),
+        "data-bar": to_html(colour_bar(image)),
+    }
+    return element("option", attributes, image.title)

@@ -1,11 +1,11 @@
-"""What a file of patterns holds: its format, scan and detector, what it says of them, and what it does not."""
+"""The contents of a file of patterns: format, scan and detector, and what it does not state."""
 
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from namsa.arrays import Pair
+from namsa.base.arrays import Pair
 from namsa.io.calibration import LIMITS, REQUIRED
 from namsa.io.recording import Recording
 
@@ -23,12 +23,14 @@ class RecordingInfo:
     dtype: str  # NumPy's name of the numbers' type
     scan_step_angstrom: Pair | None  # step of the scan, Å
     pixel_mrad: Pair | None  # pixel of the detector, mrad
-    pixel_inverse_angstrom: Pair | None  # pixel of the detector, 1/Å, where the file has it in place of an angle
+    # pixel of the detector, 1/Å, where the file has it in place of an angle
+    pixel_inverse_angstrom: Pair | None
     energy_ev: float | None  # energy of the beam, eV
     semiangle_mrad: float | None  # convergence semiangle of the probe, mrad
     centre_pixels: Pair | None  # optic axis, pixels
     rotation_deg: float | None  # rotation of the detector, degrees
-    missing: dict[str, str]  # what `reconstruct` needs and the file does not say, with the option that gives it
+    # what `reconstruct` needs and the file does not say, with the option that gives it
+    missing: dict[str, str]
     notes: list[str]  # what was left out or assumed, and what is corrected, one line each
     metadata: dict[str, Any]  # what else the file says, JSON types
 
@@ -41,19 +43,33 @@ def describe_recording(recording: Recording, path: Path, frames: str = "") -> Re
     """Describes an open recording; no pattern is read.
 
     Args:
-        frames: Of a scan whose shape is not known: how many frames there are, which are read as one row.
+        frames: Of a scan whose shape is not known: how many frames there are, which are read as one
+            row.
     """
-    names = {each.name for each in fields(RecordingInfo)}
-    known = {name: value for name, value in vars(recording).items() if name in names}
-    unknown = {"scan_shape": "--scan-shape"} if frames else {}
-    notes = [f"the scan's shape is not known: {frames}"] if frames else []
+    missing = {}
+    notes = list(recording.notes)
+    if frames:
+        missing["scan_shape"] = "--scan-shape"
+        notes.insert(0, f"the scan's shape is not known: {frames}")
+    for name in REQUIRED:
+        if getattr(recording, name) is None:
+            missing[name] = LIMITS[name][2]
     return RecordingInfo(
         path=str(path),
         bytes=os.path.getsize(path) if path.is_file() else None,
+        format=recording.format,
         shape=recording.shape,
         dtype=recording.dtype.name,
-        missing=unknown | {name: LIMITS[name][2] for name in REQUIRED if getattr(recording, name) is None},
-        **known | {"notes": [*notes, *recording.notes], "metadata": dict(recording.metadata)},
+        scan_step_angstrom=recording.scan_step_angstrom,
+        pixel_mrad=recording.pixel_mrad,
+        pixel_inverse_angstrom=recording.pixel_inverse_angstrom,
+        energy_ev=recording.energy_ev,
+        semiangle_mrad=recording.semiangle_mrad,
+        centre_pixels=recording.centre_pixels,
+        rotation_deg=recording.rotation_deg,
+        missing=missing,
+        notes=notes,
+        metadata=dict(recording.metadata),
     )
 
 
@@ -61,39 +77,47 @@ def rows(info: RecordingInfo) -> list[Row]:
     """Returns the description as names and values for a terminal."""
     sy, sx, dy, dx = info.shape
     size = "" if info.bytes is None else f", {info.bytes / 1e6:.1f} MB"
-    known = {
-        "energy": None if info.energy_ev is None else f"{info.energy_ev / 1e3:g} keV",
-        "semiangle": None if info.semiangle_mrad is None else f"{info.semiangle_mrad:g} mrad",
-        "scan step": _pair(info.scan_step_angstrom, "Å"),
-        "pixel": _pair(info.pixel_mrad, "mrad") or _pair(info.pixel_inverse_angstrom, "1/Å"),
-        "optic axis": _pair(info.centre_pixels, "pixels"),
-        "rotation": None if info.rotation_deg is None else f"{info.rotation_deg:g}°",
-    }
-    names = REQUIRED | {"scan_shape": "the scan's shape"}
-    missing = ", ".join(f"{names[name]} ({option})" for name, option in info.missing.items())
-    return [
+    table = [
         ("format", f"{info.format}{size}"),
         ("patterns", f"{sy} × {sx} of {dy} × {dx} pixels, {info.dtype}"),
-        *((name, value) for name, value in known.items() if value is not None),
-        *([("missing", missing)] if missing else []),
-        *(("note", line) for line in info.notes),
-        *(
-            (name.replace("_", " "), _text(value))
-            for name, value in info.metadata.items()
-            if value not in (None, {}, [])
-        ),
     ]
+    if info.energy_ev is not None:
+        table.append(("energy", f"{info.energy_ev / 1e3:g} keV"))
+    if info.semiangle_mrad is not None:
+        table.append(("semiangle", f"{info.semiangle_mrad:g} mrad"))
+    if info.scan_step_angstrom is not None:
+        table.append(("scan step", _pair(info.scan_step_angstrom, "Å")))
+    if info.pixel_mrad is not None:
+        table.append(("pixel", _pair(info.pixel_mrad, "mrad")))
+    elif info.pixel_inverse_angstrom is not None:
+        table.append(("pixel", _pair(info.pixel_inverse_angstrom, "1/Å")))
+    if info.centre_pixels is not None:
+        table.append(("optic axis", _pair(info.centre_pixels, "pixels")))
+    if info.rotation_deg is not None:
+        table.append(("rotation", f"{info.rotation_deg:g}°"))
+    if info.missing:
+        names = REQUIRED | {"scan_shape": "the scan's shape"}
+        missing = [f"{names[name]} ({option})" for name, option in info.missing.items()]
+        table.append(("missing", ", ".join(missing)))
+    for line in info.notes:
+        table.append(("note", line))
+    for name, value in info.metadata.items():
+        if value not in (None, {}, []):
+            table.append((name.replace("_", " "), _text(value)))
+    return table
 
 
-def _pair(pair: Pair | None, units: str) -> str | None:
+def _pair(pair: Pair, units: str) -> str:
     """Returns a pair as text; one number if both are equal."""
-    if pair is None:
-        return None
     y, x = (f"{number:.6g}" for number in pair)
-    return f"{y} {units}" if y == x else f"{y} × {x} {units} (y, x)"
+    if y == x:
+        return f"{y} {units}"
+    return f"{y} × {x} {units} (y, x)"
 
 
 def _text(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(_text, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        return ", ".join(_text(part) for part in value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)

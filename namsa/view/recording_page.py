@@ -1,4 +1,4 @@
-"""A measured scan as one interactive HTML page, read from its file in one pass with bounded memory."""
+"""A measured scan as one interactive HTML page, read in one pass with bounded memory."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Array
-from namsa.errors import InputError
+from namsa.base.arrays import Array, Floats
+from namsa.base.errors import InputError
+from namsa.base.pixels import PixelGrid, binned, binned_grid, detector_grid
+from namsa.base.text import plural
 from namsa.figures.page_images import pattern_image
 from namsa.figures.sample_figure import DARK_FIELD_FROM, Signal, dark_field_title
 from namsa.io.calibration import check_limits
 from namsa.io.reading import read
 from namsa.io.recording import Recording
 from namsa.physics import virtual_detectors
-from namsa.pixels import PixelGrid, binned, binned_grid, detector_grid
-from namsa.sample import Sample
-from namsa.text import plural
+from namsa.samples.sample import Sample
 from namsa.view.page import Page, PageContent, PageUnits, render
 from namsa.view.page_overlay import read_images, read_overlays
 from namsa.view.page_tiles import (
@@ -33,24 +33,28 @@ from namsa.view.page_tiles import (
 )
 from namsa.view.viewer import SCALE_NOTE, sample_page, signal_maps
 
-PIECE_BYTES = 16 * 2**20  # patterns that are read at once; a page of a compressed file needs at least one chunk
+# patterns that are read at once; a page of a compressed file needs at least one chunk
+PIECE_BYTES = 16 * 2**20
 SAMPLE_BYTES = 4 * 2**20  # per row of patterns that are compressed to choose the binning
 MAX_MEAN_PIXELS = 512  # of the mean pattern, along an axis
 CLIPPED = 1e-4  # fraction of the pixels that may exceed the last colour: hot pixels
 SAMPLED = 2**22  # pixels that the last colour is chosen from
+# of a pixel that is shown: sums of pixels stay far below the limit of float32
+LARGEST_SHOWN = 1e30
 PART = 256  # patterns that are turned into numbers at once
 
 
 @dataclass(frozen=True, eq=False)
 class ScanSums:
-    """What one pass over a scan leaves of it."""
+    """Sums over a scan, and its patterns as a page shows them."""
 
     halves: npt.NDArray[np.float16]  # the patterns that are shown, as in `Tiles`
     exponents: npt.NDArray[np.int16]  # as in `Tiles`
     mean: npt.NDArray[np.float64]  # mean pattern, `(dy, dx)`
     totals: npt.NDArray[np.float64]  # sum of each pattern, `(m,)`
     moments: npt.NDArray[np.float64]  # sums of intensity times pixel (y, x), `(m, 2)`
-    not_finite: int  # number of pixels that are not finite; they count as 0
+    # number of pixels that are not finite, or of more than `LARGEST_SHOWN`; they count as 0
+    left_out: int
 
 
 def recording_page(
@@ -70,10 +74,15 @@ def recording_page(
     sy, sx, *detector = recording.shape
     check_limits(recording, f"{recording.name}: ")
     if overlay is not None and recording.scan_step_angstrom is None:
-        raise InputError(f"{recording.name} does not state the scan's step, which places the overlay: give it")
-    laid_over = 0 if overlay is None else sum(2 * image.image.size for image in read_images(overlay))
-    for pixel_bytes in (sampled_pixel_bytes(_sample(recording)), incompressible):  # the second one is sure
-        plan = plan_tiles((sy, sx), detector, max_bytes, laid_over, pixel_bytes)
+        raise InputError(
+            f"{recording.name} does not state the scan's step, which places the overlay: give it"
+        )
+    overlay_bytes = 0
+    if overlay is not None:
+        overlay_bytes = sum(2 * image.image.size for image in read_images(overlay))
+    estimates = (sampled_pixel_bytes(_sample(recording)), incompressible)  # the second one is sure
+    for pixel_bytes in estimates:
+        plan = plan_tiles((sy, sx), detector, max_bytes, overlay_bytes, pixel_bytes)
         page = render(_content(recording, name, overlay, plan))
         if page.bytes <= max_bytes:
             break
@@ -84,102 +93,134 @@ def _content(recording: Recording, name: str, overlay: Path | None, plan: TilePl
     """Reads what the page of a recording shows."""
     sy, sx, *detector = recording.shape
     sums = read_sums(recording, plan)
-
-    # ---- Coordinates ------------------------------------------------------------------------------------------------
-
+    units = _units(recording)
     centre, centre_note = _centre(recording, sums.mean)
     pixel = recording.pixel_mrad or (1.0, 1.0)
     angles = detector_grid(pixel, centre, recording.limit_mrad)
-    step = recording.scan_step_angstrom
-    scan = PixelGrid(step or (1.0, 1.0), recording.scan_origin_angstrom if step else (0.0, 0.0))
-    units = PageUnits(
-        "Å" if step else "steps",
-        "mrad" if recording.pixel_mrad else "pixels",
-        "fraction of the beam" if recording.normalised else "file's units",
-    )
-    raster = np.arange(sy * sx).reshape(sy, sx)[:: plan.every, :: plan.every]
-    shown = thinned_grid(scan, plan)
-    y, x = shown.coordinates(raster.shape)
-    positions = np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
 
-    # ---- Content ----------------------------------------------------------------------------------------------------
+    raster = np.arange(sy * sx).reshape(sy, sx)[:: plan.every, :: plan.every]
+    raster_shape = (raster.shape[0], raster.shape[1])
+    shown = thinned_grid(_scan_grid(recording), plan)
+    y, x = shown.coordinates(raster_shape)
+    positions = np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
 
     tiles = Tiles(sums.halves, sums.exponents, binned_grid(angles, plan.binning))
     semiangle = recording.semiangle_mrad if recording.pixel_mrad else None
     signals = _signals(recording, tiles, sums, angles, units, semiangle)
     mean_binning = -(-max(detector) // MAX_MEAN_PIXELS)
-    notes = [
-        SCALE_NOTE,
-        reduction_note(plan, (sy, sx), detector),
-        centre_note,
-        *(f"{line[:1].upper()}{line[1:]}." for line in recording.notes),
-        f"{sums.not_finite} pixels are not finite and are shown as 0." * bool(sums.not_finite),
-    ]
+    mean = pattern_image(
+        binned(sums.mean, mean_binning) / mean_binning**2,
+        binned_grid(angles, mean_binning),
+        f"Mean of {plural(raster.size, 'pattern')}",
+        units.intensity,
+    )
+    notes = [SCALE_NOTE, reduction_note(plan, (sy, sx), detector), centre_note]
+    for line in recording.notes:
+        notes.append(f"{line[:1].upper()}{line[1:]}.")
+    if sums.left_out:
+        notes.append(
+            f"{sums.left_out} pixels are not finite, or exceed {LARGEST_SHOWN:g}, and are shown "
+            "as 0."
+        )
     return PageContent(
         title=name,
         caption=" · ".join(recording.facts),
-        note=" ".join(filter(None, notes)),
+        note=" ".join(note for note in notes if note),
         units=units,
         tiles=tiles,
         brightest=_brightest(tiles),
         numbers=raster.ravel(),
         positions=positions,
-        raster=((raster.shape[0], raster.shape[1]), shown),
+        raster=(raster_shape, shown),
         period=None,
-        mean=pattern_image(
-            binned(sums.mean, mean_binning) / mean_binning**2,
-            binned_grid(angles, mean_binning),
-            f"Mean of {plural(raster.size, 'pattern')}",
-            units.intensity,
-        ),
+        mean=mean,
         semiangle=semiangle,
         disk=semiangle or disk_radius(sums.mean, angles),
-        maps=signal_maps(signals, (raster.shape[0], raster.shape[1]), shown, units.angle),
+        maps=signal_maps(signals, raster_shape, shown, units.angle),
         signals=signals,
         overlays=[] if overlay is None else read_overlays(overlay, positions),
     )
 
 
-# ---- Reading --------------------------------------------------------------------------------------------------------
+def _units(recording: Recording) -> PageUnits:
+    """Returns the units of a page: those of the file, where it does not state all numbers."""
+    return PageUnits(
+        scan="Å" if recording.scan_step_angstrom else "steps",
+        angle="mrad" if recording.pixel_mrad else "pixels",
+        intensity="fraction of the beam" if recording.normalised else "file's units",
+    )
+
+
+def _scan_grid(recording: Recording) -> PixelGrid:
+    """Returns the positions of the scan, in Å or in steps."""
+    step = recording.scan_step_angstrom
+    if not step:
+        return PixelGrid((1.0, 1.0), (0.0, 0.0))
+    return PixelGrid(step, recording.scan_origin_angstrom)
+
+
+# ---- Reading
+# ------------------------------------------------------------------------------------------------
 
 
 def read_sums(recording: Recording, plan: TilePlan) -> ScanSums:
     """Reads the patterns that are shown, piece by piece, and reduces each piece at once."""
     sy, sx, dy, dx = recording.shape
     every = plan.every
-    rows, columns = -(-sy // every), -(-sx // every)
-    h, w = dy // plan.binning, dx // plan.binning
-    halves = np.empty((rows, columns, h, w), np.float16)
+    rows = -(-sy // every)
+    columns = -(-sx // every)
+    height = dy // plan.binning
+    width = dx // plan.binning
+    halves = np.empty((rows, columns, height, width), np.float16)
     exponents = np.empty((rows, columns), np.int16)
-    totals, moments = np.empty((rows, columns)), np.empty((rows, columns, 2))
-    mean, not_finite = np.zeros((dy, dx)), 0
-    for piece in _pieces(recording, every):
-        patterns = recording.read(*piece)
-        first = [-part.start % every for part in piece]  # the first position of the piece that is shown
-        patterns = patterns[first[0] :: every, first[1] :: every]
+    totals = np.empty((rows, columns))
+    moments = np.empty((rows, columns, 2))
+    mean = np.zeros((dy, dx))
+    left_out = 0
+    for row_range, column_range in _pieces(recording, every):
+        patterns = recording.read(row_range, column_range)
+        # the first position of the piece that is shown
+        first_row = -row_range.start % every
+        first_column = -column_range.start % every
+        patterns = patterns[first_row::every, first_column::every]
         if not patterns.size:
             continue
-        bad = ~np.isfinite(patterns) if patterns.dtype.kind == "f" else None
-        if bad is not None and bad.any():
-            not_finite += int(np.count_nonzero(bad))
-            patterns = np.where(bad, 0, patterns)
+        patterns, bad_pixels = _without_bad_pixels(patterns)
+        left_out += bad_pixels
         n, m = patterns.shape[:2]
-        y, x = (-(-part.start // every) for part in piece)
-        place = slice(y, y + n), slice(x, x + m)
+        row = -(-row_range.start // every)
+        column = -(-column_range.start // every)
+        place = (slice(row, row + n), slice(column, column + m))
         mean += patterns.sum(axis=(0, 1), dtype=np.float64)
-        along_y, along_x = (patterns.sum(axis=axis, dtype=np.float64) for axis in (3, 2))
+        along_y = patterns.sum(axis=3, dtype=np.float64)
+        along_x = patterns.sum(axis=2, dtype=np.float64)
         totals[place] = along_y.sum(axis=-1)
         moments[place] = np.stack([along_y @ np.arange(dy), along_x @ np.arange(dx)], axis=-1)
-        packed, powers = as_halves(binned(patterns, plan.binning).reshape(n * m, h, w))
-        halves[place], exponents[place] = packed.reshape(n, m, h, w), powers.reshape(n, m)
+        binned_patterns = binned(patterns, plan.binning).reshape(n * m, height, width)
+        piece_halves, piece_exponents = as_halves(binned_patterns)
+        halves[place] = piece_halves.reshape(n, m, height, width)
+        exponents[place] = piece_exponents.reshape(n, m)
     return ScanSums(
-        halves.reshape(-1, h, w),
+        halves.reshape(-1, height, width),
         exponents.ravel(),
         mean / (rows * columns),
         totals.ravel(),
         moments.reshape(-1, 2),
-        not_finite,
+        left_out,
     )
+
+
+def _without_bad_pixels(patterns: Array) -> tuple[Array, int]:
+    """Returns patterns with 0 in place of pixels that are not finite or exceed `LARGEST_SHOWN`, and
+    the number of these.
+    """
+    if patterns.dtype.kind != "f":
+        return patterns, 0
+    bad = ~(np.abs(patterns) <= np.float32(LARGEST_SHOWN))
+    count = int(np.count_nonzero(bad))
+    if not count:
+        return patterns, 0
+    return np.where(bad, 0, patterns), count
 
 
 def _sample(recording: Recording) -> Array:
@@ -187,42 +228,60 @@ def _sample(recording: Recording) -> Array:
     sy, sx, dy, dx = recording.shape
     width = min(sx, max(1, SAMPLE_BYTES // (dy * dx * recording.dtype.itemsize)))
     columns = slice((sx - width) // 2, (sx - width) // 2 + width)
-    rows = [recording.read(slice(row, row + 1), columns)[0] for row in sorted({0, sy // 2, sy - 1})]
-    return np.nan_to_num(np.concatenate(rows), posinf=0, neginf=0)
+    rows = []
+    for row in sorted({0, sy // 2, sy - 1}):
+        rows.append(recording.read(slice(row, row + 1), columns)[0])
+    patterns, _ = _without_bad_pixels(np.concatenate(rows))
+    return patterns
 
 
 def _pieces(recording: Recording, every: int) -> list[tuple[slice, slice]]:
-    """Divides a scan into pieces of whole chunks and of at most `PIECE_BYTES`, without those that are not shown."""
+    """Divides a scan into pieces of whole chunks and of at most `PIECE_BYTES`.
+
+    Pieces that are not shown are left out.
+    """
     sy, sx, dy, dx = recording.shape
     chunk_rows, chunk_columns = recording.chunk
-    column = dy * dx * recording.dtype.itemsize * chunk_rows  # bytes
-    width = min(sx, max(1, PIECE_BYTES // (column * chunk_columns)) * chunk_columns)
-    height = chunk_rows * (max(1, PIECE_BYTES // (column * sx)) if every == 1 else 1)
-    return [
-        (slice(row, min(row + height, sy)), slice(left, min(left + width, sx)))
-        for row in range(0, sy, height)
-        if row + -row % every < row + height
-        for left in range(0, sx, width)
-    ]
+    column_bytes = dy * dx * recording.dtype.itemsize * chunk_rows
+    width = min(sx, max(1, PIECE_BYTES // (column_bytes * chunk_columns)) * chunk_columns)
+    height = chunk_rows
+    if every == 1:
+        height *= max(1, PIECE_BYTES // (column_bytes * sx))
+    pieces = []
+    for row in range(0, sy, height):
+        first_shown = row + -row % every
+        if first_shown >= row + height:
+            continue
+        for column in range(0, sx, width):
+            rows = slice(row, min(row + height, sy))
+            columns = slice(column, min(column + width, sx))
+            pieces.append((rows, columns))
+    return pieces
 
 
-# ---- Numbers --------------------------------------------------------------------------------------------------------
+# ---- Numbers
+# ------------------------------------------------------------------------------------------------
 
 
 def _centre(recording: Recording, mean: Array) -> tuple[tuple[float, float], str]:
     """Returns the optic axis (y, x), pixels, and a line about where it comes from."""
     if recording.centre_pixels is not None:
         return recording.centre_pixels, ""
+    ny, nx = mean.shape
     total = mean.sum()
     if not total > 0:
-        y, x = ((n - 1) / 2 for n in mean.shape)
-        return (y, x), "The optic axis is taken at the detector's centre."
-    y, x = (float(mean.sum(axis=1 - axis) @ np.arange(n)) / total for axis, n in enumerate(mean.shape))
-    return (y, x), f"The optic axis is taken at pixel ({y:.2f}, {x:.2f}), the mean pattern's centre of mass."
+        centre = ((ny - 1) / 2, (nx - 1) / 2)
+        return centre, "The optic axis is taken at the detector's centre."
+    y = float(mean.sum(axis=1) @ np.arange(ny)) / total
+    x = float(mean.sum(axis=0) @ np.arange(nx)) / total
+    note = (
+        f"The optic axis is taken at pixel ({y:.2f}, {x:.2f}), the mean pattern's centre of mass."
+    )
+    return (y, x), note
 
 
 def disk_radius(mean: Array, angles: PixelGrid) -> float:
-    """Returns the radius of the even disk whose second moment about the axis the mean pattern has."""
+    """Returns the radius of the even disk with the mean pattern's second moment about the axis."""
     weights = np.clip(mean, 0, None)
     if not weights.sum() > 0:
         return float(angles.distance(mean.shape).max() / 2)
@@ -230,45 +289,65 @@ def disk_radius(mean: Array, angles: PixelGrid) -> float:
 
 
 def _signals(
-    recording: Recording, tiles: Tiles, sums: ScanSums, angles: PixelGrid, units: PageUnits, semiangle: float | None
+    recording: Recording,
+    tiles: Tiles,
+    sums: ScanSums,
+    angles: PixelGrid,
+    units: PageUnits,
+    semiangle: float | None,
 ) -> list[Signal]:
-    """Returns what virtual detectors see of each pattern: intensity, dark and bright field, deflection."""
-    deflection = sums.moments / np.where(sums.totals > 0, sums.totals, 1)[:, None] * angles.step + angles.origin
-    deflection[sums.totals <= 0] = 0
-    turned = recording.rotation_deg is not None or recording.flip
-    y, x = deflection.T[::-1] if recording.flip else deflection.T
-    angle = np.deg2rad(recording.rotation_deg or 0.0)
-    y, x = y * np.cos(angle) - x * np.sin(angle), y * np.sin(angle) + x * np.cos(angle)
-    frame = "" if turned else " on the detector"
+    """Returns intensity, dark and bright field, and deflection of each pattern."""
     signals = [Signal("Intensity", units.intensity, sums.totals)]
     if semiangle:
         dark = DARK_FIELD_FROM * semiangle
-        rings = ((dark_field_title(semiangle), dark, np.inf), (f"Bright field < {semiangle:g} mrad", 0.0, semiangle))
+        rings = (
+            (dark_field_title(semiangle), dark, np.inf),
+            (f"Bright field < {semiangle:g} mrad", 0.0, semiangle),
+        )
+        distance = tiles.grid.distance(tiles.halves.shape[1:])
         for title, inner, outer in rings:
-            distance = tiles.grid.distance(tiles.halves.shape[1:])
             if ((distance >= inner) & (distance < outer)).any():
                 signals.append(Signal(title, units.intensity, ring_image(tiles, inner, outer)))
-    return [
-        *signals,
-        Signal(f"Deflection y{frame}", units.angle, y),
-        Signal(f"Deflection x{frame}", units.angle, x),
-    ]
+    y, x = _deflection(recording, sums, angles)
+    turned = recording.rotation_deg is not None or recording.flip
+    frame = "" if turned else " on the detector"
+    signals.append(Signal(f"Deflection y{frame}", units.angle, y))
+    signals.append(Signal(f"Deflection x{frame}", units.angle, x))
+    return signals
+
+
+def _deflection(recording: Recording, sums: ScanSums, angles: PixelGrid) -> tuple[Floats, Floats]:
+    """Returns the centres of mass of the patterns along y and x of the scan, `(m,)` each.
+
+    Those of dark patterns are 0.
+    """
+    totals = np.where(sums.totals > 0, sums.totals, 1)[:, None]
+    deflection = sums.moments / totals * angles.step + angles.origin
+    deflection[sums.totals <= 0] = 0
+    y, x = deflection.T[::-1] if recording.flip else deflection.T
+    angle = np.deg2rad(recording.rotation_deg or 0.0)
+    return y * np.cos(angle) - x * np.sin(angle), y * np.sin(angle) + x * np.cos(angle)
 
 
 def ring_image(tiles: Tiles, inner: float, outer: float) -> npt.NDArray[np.float64]:
     """Returns the sums over a ring about the axis, `(m,)`, in units of the detector's pixels."""
-    parts = [slice(first, first + PART) for first in range(0, len(tiles.halves), PART)]
-    return np.concatenate([virtual_detectors.annular(tiles.values(part), tiles.grid, inner, outer) for part in parts])
+    ring = virtual_detectors.ring_pixels(tiles.grid, tiles.halves.shape[1:], inner, outer)
+    sums = []
+    for start in range(0, len(tiles.halves), PART):
+        patterns = tiles.values(slice(start, start + PART))
+        sums.append(virtual_detectors.pixel_sums(patterns, ring))
+    return np.concatenate(sums)
 
 
 def _brightest(tiles: Tiles) -> float:
-    """Returns the value of the last colour: that of the brightest pixels, without a few hot ones."""
+    """Returns the value of the last colour: of the brightest pixels, without a few hot ones."""
     every = max(1, tiles.halves.size // SAMPLED)
     halves = tiles.halves[::every]
     values = np.ldexp(halves.astype(np.float32), tiles.exponents[::every, None, None])
-    brightest = float(np.quantile(values, 1 - CLIPPED))
-    brightest = brightest if brightest > 0 else float(values.max())
-    return brightest if brightest > 0 else 1.0
+    for brightest in (float(np.quantile(values, 1 - CLIPPED)), float(values.max())):
+        if brightest > 0:
+            return brightest
+    return 1.0
 
 
 def browse(
@@ -279,15 +358,18 @@ def browse(
     max_megabytes: float = MAX_PAGE_BYTES / 1e6,
     **options: Any,
 ) -> Page:
-    """Returns an interactive page: maps of the scan, the pattern at each position, and a virtual detector to draw.
+    """Returns an interactive page: maps of a scan, its patterns, and a virtual detector to draw.
 
-    A notebook shows the page where it stands last in a cell, in a frame of its own and without a server. A file is read
-    once, piece by piece. Patterns are binned, and then positions left out, until the page is not too large; it says so.
+    A notebook shows the page where it stands last in a cell, in a frame of its own and without a
+    server. A file is read once, piece by piece. Patterns are binned, and then positions left out,
+    until the page is not too large; it says so.
 
     Args:
-        data: Sample, recording, path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`.
+        data: Sample, recording, path of a file that `namsa.read` opens, or patterns `(sy, sx, dy,
+            dx)`.
         title: Title of the page. Default: the name of the data.
-        overlay: File of `python -m train reconstruct`, whose density, uncertainty and trust are shown over the scan.
+        overlay: File of `namsa-train reconstruct`, whose density, uncertainty and trust are
+            shown over the scan.
         max_megabytes: Largest size of the page, MB.
         options: What `namsa.read` takes for a file or an array: `energy_ev=300e3`.
 
@@ -297,13 +379,19 @@ def browse(
     Raises:
         InputError: If the data are no scan of patterns, or if the overlay is none of this scan.
         WorkError: If a file is damaged.
+
+    Example:
+        >>> page = namsa.browse(sample)
+        >>> page.save("sample.html")
+        PosixPath('sample.html')
     """
-    laid_over, max_bytes = None if overlay is None else Path(overlay), int(1e6 * max_megabytes)
+    overlay_path = None if overlay is None else Path(overlay)
+    max_bytes = int(1e6 * max_megabytes)
     if isinstance(data, Sample):
         name = title or str(data.provenance.get("id") or data.provenance.get("formula") or "sample")
-        return sample_page(data, name, overlay=laid_over, max_bytes=max_bytes)
+        return sample_page(data, name, overlay=overlay_path, max_bytes=max_bytes)
     if isinstance(data, Recording):
-        return recording_page(data, title or data.name, overlay=laid_over, max_bytes=max_bytes)
+        return recording_page(data, title or data.name, overlay=overlay_path, max_bytes=max_bytes)
     with read(data, **options) as recording:
         name = title or (Path(data).name if isinstance(data, str | Path) else "array")
-        return recording_page(recording, name, overlay=laid_over, max_bytes=max_bytes)
+        return recording_page(recording, name, overlay=overlay_path, max_bytes=max_bytes)

@@ -48,9 +48,21 @@ const scales = {
   logarithm: fraction => 1 + Math.log10(Math.max(fraction, 1e-4)) / 4,
 };
 
+// The rectangle of the map that the reader has drawn, with the positions in it; null for none.
+let region = null;
+
+function meanPattern(chosen) {
+  const mean = new Float64Array(pixels);
+  for (const index of chosen) {
+    const first = index * pixels, scale = 2 ** exponents[index] / chosen.length;
+    for (let i = 0; i < pixels; i++) mean[i] += halfValues[halves[first + i]] * scale;
+  }
+  return mean;
+}
+
 function drawPattern(index) {
-  const first = index * pixels, scale = 2 ** exponents[index] / brightest / 10 ** byId("brightest").value;
-  const level = scales[byId("scale").value], levelOf = i => level(Math.max(0, halfValues[halves[first + i]] * scale));
+  const mean = meanPattern(region ? region.indices : [index]), scale = 1 / brightest / 10 ** byId("brightest").value;
+  const level = scales[byId("scale").value], levelOf = i => level(Math.max(0, mean[i] * scale));
   paint(canvas.getContext("2d"), pixels, levelOf, patternColours);
 }
 
@@ -271,9 +283,16 @@ function showPattern(index) {
   const [, , w, h] = view, [y, x] = marks[index], armLength = Math.max(w, h) / 30;
   const cross = `M${x - armLength} ${y}h${2 * armLength}M${x} ${y - armLength}v${2 * armLength}`;
   const dots = raster ? "" : marks.map(([v, u]) => `M${u} ${v}h${w / 1e4}`).join("");
-  byId("marks").innerHTML = `<path class="dot" d="${dots}"/><path class="halo" d="${cross}"/><path class="cross" d="${cross}"/>`;
+  const frame = region ? `M${region.left} ${region.top}h${region.wide}v${region.tall}h${-region.wide}z` : cross;
+  byId("marks").innerHTML = `<path class="dot" d="${dots}"/><path class="halo" d="${frame}"/><path class="cross" d="${frame}"/>`;
   drawPattern(index);
   byId("slider").value = index;
+  if (region) {
+    const { indices } = region, sum = indices.reduce((total, i) => total + virtual[i], 0);
+    byId("number").textContent = `(mean of ${indices.length} positions)`;
+    byId("where").textContent = `Mean of ${indices.length} positions · Virtual detector: ${+(sum / indices.length).toPrecision(4)}`;
+    return;
+  }
   byId("number").textContent = numbers[index];
   const readings = data.values.map(({ title, units: unit, numbers: values }) =>
     `${title}: ${values[index] ?? "–"}${["mrad", "pixels", "e/Å²"].includes(unit) && values[index] !== null ? ` ${unit}` : ""}`);
@@ -283,6 +302,7 @@ function showPattern(index) {
 }
 
 function selectPosition(index) {
+  region = null;
   selected = index;
   showPattern(index);
   rememberState();
@@ -306,6 +326,24 @@ function nearestPosition(event) {
     if (distance < least) [best, least] = [index, distance];
   });
   return best;
+}
+
+// With the Shift key the reader draws a rectangle: the mean pattern of the positions in it is shown.
+function drawRegion(event) {
+  if (!event.shiftKey) return;
+  const map = byId("map"), [y, x] = pointIn(map, event);
+  const drag = moved => {
+    const [v, u] = pointIn(map, moved), [top, left] = [Math.min(y, v), Math.min(x, u)];
+    const [tall, wide] = [Math.abs(v - y), Math.abs(u - x)];
+    const inside = ([b, a]) => b >= top && b <= top + tall && a >= left && a <= left + wide;
+    const indices = [...marks.keys()].filter(index => inside(marks[index]));
+    region = indices.length ? { indices, top, left, tall, wide } : null;
+    showPattern(selected);
+  };
+  const stop = () => map.removeEventListener("pointermove", drag);
+  map.addEventListener("pointermove", drag);
+  ["pointerup", "pointercancel", "lostpointercapture"].forEach(end => map.addEventListener(end, stop, { once: true }));
+  if (event.isTrusted) map.setPointerCapture(event.pointerId);
 }
 
 function moveSelection(event) {
@@ -348,12 +386,13 @@ ringInputs.forEach(input => input.addEventListener("change", () => {
 byId("save-map").addEventListener("click", saveMap);
 byId("save-pattern").addEventListener("click", () => {
   const element = document.querySelector(".detector");
-  savePicture(element, [[canvas, 1, 0, 0, 1, 1]], `Pattern ${numbers[shown]}`, element.closest("figure").querySelector("figcaption"));
+  savePicture(element, [[canvas, 1, 0, 0, 1, 1]], `Pattern ${region ? "mean" : numbers[shown]}`, element.closest("figure").querySelector("figcaption"));
 });
 buttons.forEach(item => item.addEventListener("click", () => { uncover(item); selectPosition(selected); }));
-byId("map").addEventListener("pointermove", event => showPattern(nearestPosition(event)));
-byId("map").addEventListener("pointerleave", () => showPattern(selected));
-byId("map").addEventListener("click", event => selectPosition(nearestPosition(event)));
+byId("map").addEventListener("pointerdown", drawRegion);
+byId("map").addEventListener("pointermove", event => { if (!region && !event.shiftKey) showPattern(nearestPosition(event)); });
+byId("map").addEventListener("pointerleave", () => { if (!region) showPattern(selected); });
+byId("map").addEventListener("click", event => { if (!event.shiftKey) selectPosition(nearestPosition(event)); });
 byId("map").addEventListener("keydown", moveSelection);
 byId("slider").addEventListener("input", event => selectPosition(Number(event.target.value)));
 addEventListener("hashchange", followHash);

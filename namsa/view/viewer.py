@@ -1,4 +1,4 @@
-"""A sample as one interactive HTML page: a map of the specimen, and the pattern at the position under the pointer."""
+"""A sample as one interactive HTML page: maps, and the pattern under the pointer."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,13 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Array
-from namsa.figures.page_images import PageImage, limits, pattern_image
-from namsa.figures.panels import PATTERN_POWER, VIRTUAL
-from namsa.figures.sample_figure import Signal, caption, check_drawable, sample_signals
-from namsa.physics import virtual_detectors
-from namsa.physics.optics import wavelength_angstrom
-from namsa.pixels import (
+from namsa.base.arrays import Array
+from namsa.base.pixels import (
     UNITS,
     PixelGrid,
     binned,
@@ -24,8 +19,13 @@ from namsa.pixels import (
     potential_grid,
     scan_grid,
 )
-from namsa.sample import Sample
-from namsa.text import plural
+from namsa.base.text import plural
+from namsa.figures.page_images import PageImage, limits, pattern_image
+from namsa.figures.panels import PATTERN_POWER, VIRTUAL
+from namsa.figures.sample_figure import Signal, caption, check_drawable, sample_signals
+from namsa.physics import virtual_detectors
+from namsa.physics.optics import wavelength_angstrom
+from namsa.samples.sample import Sample
 from namsa.view.page import Page, PageContent, PageUnits, render
 from namsa.view.page_overlay import read_overlays
 from namsa.view.page_tiles import (
@@ -42,51 +42,65 @@ DEFLECTION = "RdBu_r"
 SCALE_NOTE = f"Patterns are shown as intensity to the power {PATTERN_POWER:g}, all on one scale."
 
 
-def sample_page(sample: Sample, name: str, *, overlay: Path | None = None, max_bytes: int = MAX_PAGE_BYTES) -> Page:
-    """Returns the page of a sample. The file of a reconstruction, if there is one, is shown over the maps.
+def sample_page(
+    sample: Sample, name: str, *, overlay: Path | None = None, max_bytes: int = MAX_PAGE_BYTES
+) -> Page:
+    """Returns the page of a sample.
+
+    Args:
+        overlay: File of a reconstruction, which is shown over the maps. `None` for none.
 
     Raises:
-        InputError: If the provenance does not describe the arrays, if they hold numbers that are not finite, or if the
-            overlay is none.
+        InputError: If the provenance does not describe the arrays, if they hold numbers that are
+            not finite, or if the overlay is none.
     """
     check_drawable(sample)
     provenance = sample.provenance
     signals = sample_signals(sample)
     maps = page_maps(sample, signals)
-    scan, detector = provenance.get("scan_shape") or (len(sample.cbed),), sample.cbed.shape[1:]
+    scan = provenance.get("scan_shape") or (len(sample.cbed),)
+    detector = sample.cbed.shape[1:]
+    angles = pattern_grid(provenance)
     mean = sample.cbed.mean(axis=0, dtype=np.float64)
-    plan = plan_tiles(
-        scan, detector, max_bytes, 2 * sum(image.size for image in (mean, *(map_.image for map_ in maps)))
-    )
-    raster = np.arange(len(sample.cbed)).reshape(scan)[(slice(None, None, plan.every),) * len(scan)]
+    image_bytes = 2 * (mean.size + sum(image.image.size for image in maps))
+    plan = plan_tiles(scan, detector, max_bytes, image_bytes)
+
+    thinned = (slice(None, None, plan.every),) * len(scan)
+    raster = np.arange(len(sample.cbed)).reshape(scan)[thinned]
     numbers = raster.ravel()
-    tiles = sample_tiles(sample.cbed, numbers, pattern_grid(provenance), plan)
+    tiles = sample_tiles(sample.cbed, numbers, angles, plan)
     positions = np.asarray(provenance["positions_angstrom"], float)[numbers]
-    empty = pattern_grid(provenance).emptiness(detector)
     grid = scan_grid(provenance)
+    notes = [SCALE_NOTE, reduction_note(plan, scan, detector)]
+    empty = angles.emptiness(detector)
+    if empty:
+        notes.append(f"{empty}.")
+    shown = None
+    if grid is not None:
+        shown = ((raster.shape[0], raster.shape[1]), thinned_grid(grid, plan))
     content = PageContent(
         title=name,
         caption=caption(provenance),
-        note=" ".join(filter(None, (SCALE_NOTE, reduction_note(plan, scan, detector), empty and f"{empty}."))),
+        note=" ".join(note for note in notes if note),
         units=PageUnits("Å", "mrad", UNITS["cbed"]),
         tiles=tiles,
         brightest=limits(pattern_image(tiles.values(), tiles.grid, "Pattern"))[1],
         numbers=numbers,
         positions=positions,
-        raster=None if grid is None else ((raster.shape[0], raster.shape[1]), thinned_grid(grid, plan)),
+        raster=shown,
         period=provenance["extent_angstrom"],
-        mean=pattern_image(mean, pattern_grid(provenance), f"Mean of {plural(len(sample.cbed), 'pattern')}"),
+        mean=pattern_image(mean, angles, f"Mean of {plural(len(sample.cbed), 'pattern')}"),
         semiangle=provenance["semiangle_mrad"],
         disk=provenance["semiangle_mrad"],
         maps=maps,
-        signals=[Signal(title, units, values[numbers]) for title, units, values in signals],
+        signals=[signal._replace(values=signal.values[numbers]) for signal in signals],
         overlays=[] if overlay is None else read_overlays(overlay, positions),
     )
     return render(content)
 
 
 def page_maps(sample: Sample, signals: Sequence[Signal]) -> list[PageImage]:
-    """Returns images of the specimen: of the signals if the scan is a raster, and of what was simulated."""
+    """Returns images of the specimen: what was simulated and, of a raster scan, the signals."""
     provenance = sample.provenance
     # Heavy columns are sharp peaks: on a linear scale nothing else would be visible.
     images = [
@@ -100,17 +114,29 @@ def page_maps(sample: Sample, signals: Sequence[Signal]) -> list[PageImage]:
         )
     ]
     if min(density_grid(provenance).step) > 0:
-        images.append(PageImage("Electron density", UNITS["density"], sample.density, density_grid(provenance)))
+        images.append(
+            PageImage(
+                "Electron density", UNITS["density"], sample.density, density_grid(provenance)
+            )
+        )
     scan = scan_grid(provenance)
-    return images if scan is None else [*_scan_maps(provenance, scan, signals), *images]
+    if scan is None:
+        return images
+    return [*_scan_maps(provenance, scan, signals), *images]
 
 
-def _scan_maps(provenance: Mapping[str, Any], scan: PixelGrid, signals: Sequence[Signal]) -> list[PageImage]:
+def _scan_maps(
+    provenance: Mapping[str, Any], scan: PixelGrid, signals: Sequence[Signal]
+) -> list[PageImage]:
     """Returns the signals as images of the scan, and the phase from the deflection."""
-    shape, wavelength = provenance["scan_shape"], wavelength_angstrom(provenance["energy_ev"])
+    shape = provenance["scan_shape"]
+    wavelength = wavelength_angstrom(provenance["energy_ev"])
     deflection = np.stack([signal.values for signal in signals if signal.units == "mrad"], axis=-1)
     phase = virtual_detectors.integrated_centre_of_mass(
-        deflection.reshape(*shape, 2), (scan.step[0], scan.step[1]), wavelength, periodic=fills_cell(scan, provenance)
+        deflection.reshape(*shape, 2),
+        (scan.step[0], scan.step[1]),
+        wavelength,
+        periodic=fills_cell(scan, provenance),
     )
     return [
         *signal_maps(signals, (shape[0], shape[1]), scan, "mrad"),
@@ -122,21 +148,28 @@ def signal_maps(
     signals: Sequence[Signal], shape: tuple[int, int], scan: PixelGrid, angle_units: str
 ) -> list[PageImage]:
     """Returns signals as images of the scan; those in units of an angle on one scale about zero."""
-    widest = max((float(np.abs(values).max()) for _, units, values in signals if units == angle_units), default=0.0)
-    return [
-        PageImage(title, units, values.reshape(shape), scan, VIRTUAL)
-        if units != angle_units
-        else PageImage(title, units, values.reshape(shape), scan, DEFLECTION, -widest, widest)
-        for title, units, values in signals
-    ]
+    deflections = [signal.values for signal in signals if signal.units == angle_units]
+    widest = max((float(np.abs(values).max()) for values in deflections), default=0.0)
+    maps = []
+    for title, units, values in signals:
+        image = values.reshape(shape)
+        if units == angle_units:
+            maps.append(PageImage(title, units, image, scan, DEFLECTION, -widest, widest))
+        else:
+            maps.append(PageImage(title, units, image, scan, VIRTUAL))
+    return maps
 
 
-def sample_tiles(cbed: Array, numbers: npt.NDArray[np.intp], angles: PixelGrid, plan: TilePlan) -> Tiles:
+def sample_tiles(
+    cbed: Array, numbers: npt.NDArray[np.intp], angles: PixelGrid, plan: TilePlan
+) -> Tiles:
     """Returns patterns `(n, dy, dx)` of a sample as its page shows them.
 
     Args:
         numbers: Those that are shown, `(m,)`.
         angles: Their pixels, mrad.
     """
-    halves, exponents = as_halves(np.stack([binned(cbed[number], plan.binning) for number in numbers]))
+    halves, exponents = as_halves(
+        np.stack([binned(cbed[number], plan.binning) for number in numbers])
+    )
     return Tiles(halves, exponents, binned_grid(angles, plan.binning))

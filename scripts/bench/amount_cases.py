@@ -1,10 +1,12 @@
-"""The cases of `amount.py`: crystals at converged pixels and slices, each under a condition of its own, all at once.
+"""The cases of `amount.py`: crystals at converged pixels and slices, each under a condition of its
+own, all at once.
 
-The scan is larger than the cell, which repeats. A file holds the patterns, what a microscope's file says about them,
-and as density the true one at the positions, band-limited as a network's target is.
+The scan is larger than the cell, which repeats. A file holds the patterns, what a microscope's file
+says about them, and as density the true one at the positions, band-limited as a network's target
+is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -21,8 +23,11 @@ from namsa.config.instrument import Detector, FrozenPhonons
 from namsa.physics import density_target
 from namsa.physics.grid import Grid
 
-STEP, SCAN, LATERAL = 0.4, (40, 40), 11.5  # Å
-ANGLES = {"alpha": 90, "beta": 90, "gamma": 90}
+# Å
+STEP = 0.4
+SCAN = (40, 40)
+LATERAL = 11.5
+Position = tuple[float, ...]  # three fractions of the cell
 
 
 class Optics(NamedTuple):
@@ -48,16 +53,25 @@ class Case:
         """Returns the specimen."""
         cell = self.make()
         lx, ly, lz = cell.cell.lengths()
-        return cell.repeat((int(np.ceil(LATERAL / lx)), int(np.ceil(LATERAL / ly)), max(1, round(self.thickness / lz))))
+        return cell.repeat(
+            (
+                int(np.ceil(LATERAL / lx)),
+                int(np.ceil(LATERAL / ly)),
+                max(1, round(self.thickness / lz)),
+            )
+        )
 
     def true_thickness(self) -> float:
         """Returns the thickness, Å."""
         return float(self.atoms().cell.lengths()[2])
 
     def conditions(self) -> tuple[np.random.Generator, tuple[float, float], float]:
-        """Returns the random numbers of the other conditions, the specimen's tilt, mrad, and its vibration, Å."""
+        """Returns the random numbers of the other conditions, the specimen's tilt, mrad, and its
+        vibration, Å.
+        """
         rng = np.random.default_rng(self.seed)
-        radius, turn = 5 * np.sqrt(rng.random()), 2 * np.pi * rng.random()
+        radius = 5 * np.sqrt(rng.random())
+        turn = 2 * np.pi * rng.random()
         return rng, (radius * np.sin(turn), radius * np.cos(turn)), rng.uniform(0.04, 0.1)
 
     def vibration(self) -> float:
@@ -66,7 +80,7 @@ class Case:
 
 
 def _crystal(
-    symbols: list[str], places: list[tuple[float, ...]], group: int, *sides: float, **options: int
+    symbols: list[str], places: Sequence[Position], group: int, *sides: float, **options: int
 ) -> ase.Atoms:
     a, b, c = sides * 3 if len(sides) == 1 else sides
     return crystal(symbols, places, spacegroup=group, cellpar=[a, b, c, 90, 90, 90], **options)
@@ -85,17 +99,31 @@ def _along_110(cell: ase.Atoms) -> ase.Atoms:
 
 
 def _ybco() -> ase.Atoms:
-    places = [(0.5, 0.5, 0.5), (0.5, 0.5, 0.1843), (0, 0, 0), (0, 0, 0.3556), (0, 0.5, 0), (0.5, 0, 0.3773)]
+    places = [
+        (0.5, 0.5, 0.5),
+        (0.5, 0.5, 0.1843),
+        (0, 0, 0),
+        (0, 0, 0.3556),
+        (0, 0.5, 0),
+        (0.5, 0, 0.3773),
+    ]
     places += [(0, 0.5, 0.3789), (0, 0, 0.1584)]
     return _crystal(["Y", "Ba", "Cu", "Cu", "O", "O", "O", "O"], places, 47, 3.82, 3.885, 11.68)
 
 
 def _spinel() -> ase.Atoms:
-    return _crystal(["Mg", "Al", "O"], [(1 / 8,) * 3, (1 / 2,) * 3, (0.2624,) * 3], 227, 8.083, setting=2)
+    return _crystal(
+        ["Mg", "Al", "O"], [(1 / 8,) * 3, (1 / 2,) * 3, (0.2624,) * 3], 227, 8.083, setting=2
+    )
 
 
 TUNED = (  # on which settings were chosen
-    Case("SrTiO3", lambda: _crystal(["Sr", "Ti", "O"], [(0, 0, 0), (0.5,) * 3, (0.5, 0.5, 0)], 221, 3.905), 60, 1),
+    Case(
+        "SrTiO3",
+        lambda: _crystal(["Sr", "Ti", "O"], [(0, 0, 0), (0.5,) * 3, (0.5, 0.5, 0)], 221, 3.905),
+        60,
+        1,
+    ),
     Case("GaAs", lambda: _cubic("GaAs", "zincblende", 5.653), 90, 2),
     Case("Au", lambda: _cubic("Au", "fcc", 4.078), 40, 3),
     Case("MgO", lambda: _cubic("MgO", "rocksalt", 4.212), 75, 4),
@@ -105,21 +133,38 @@ TUNED = (  # on which settings were chosen
 CHECKS = (  # written down before the settings were chosen, and looked at once
     Case(
         "MgAl2O4",
-        lambda: _crystal(["Mg", "Al", "O"], [(1 / 8,) * 3, (1 / 2,) * 3, (0.2624,) * 3], 227, 8.083, setting=2),
+        lambda: _crystal(
+            ["Mg", "Al", "O"], [(1 / 8,) * 3, (1 / 2,) * 3, (0.2624,) * 3], 227, 8.083, setting=2
+        ),
         60,
         11,
     ),
     Case("Pt", lambda: _cubic("Pt", "fcc", 3.924), 50, 12),
     Case("W", lambda: _cubic("W", "bcc", 3.165), 70, 13),
     Case("YBa2Cu3O7", _ybco, 60, 14),
-    Case("LaAlO3", lambda: _crystal(["La", "Al", "O"], [(0, 0, 0), (0.5,) * 3, (0.5, 0.5, 0)], 221, 3.79), 80, 15),
+    Case(
+        "LaAlO3",
+        lambda: _crystal(["La", "Al", "O"], [(0, 0, 0), (0.5,) * 3, (0.5, 0.5, 0)], 221, 3.79),
+        80,
+        15,
+    ),
     Case("Ag", lambda: _along_110(_cubic("Ag", "fcc", 4.086)), 55, 16),
     Case("CaF2", lambda: _cubic("CaF2", "fluorite", 5.463), 100, 17),
     Case("InAs", lambda: _along_110(_cubic("InAs", "zincblende", 6.058)), 35, 18),
-    Case("TiO2", lambda: _crystal(["Ti", "O"], [(0, 0, 0), (0.305, 0.305, 0)], 136, 4.594, 4.594, 2.959), 20, 19),
+    Case(
+        "TiO2",
+        lambda: _crystal(["Ti", "O"], [(0, 0, 0), (0.305, 0.305, 0)], 136, 4.594, 4.594, 2.959),
+        20,
+        19,
+    ),
     Case("CeO2", lambda: _along_110(_cubic("CeO2", "fluorite", 5.411)), 85, 20),
     Case("Al", lambda: _cubic("Al", "fcc", 4.05), 120, 21),
-    Case("KTaO3", lambda: _crystal(["K", "Ta", "O"], [(0, 0, 0), (0.5,) * 3, (0.5, 0.5, 0)], 221, 3.989), 110, 22),
+    Case(
+        "KTaO3",
+        lambda: _crystal(["K", "Ta", "O"], [(0, 0, 0), (0.5,) * 3, (0.5, 0.5, 0)], 221, 3.989),
+        110,
+        22,
+    ),
 )
 LISTS = {"tuned": TUNED, "checks": CHECKS}
 
@@ -141,10 +186,24 @@ def write_case(case: Case, optics: Optics, path: Path) -> None:
         frozen_phonons=FrozenPhonons(rms_angstrom=vibration, configurations=3),
         seed=case.seed,
     )
-    aberrations = {"C10": rng.uniform(-60, 60), "C12": rng.uniform(0, 20), "phi12": rng.uniform(0, np.pi)}
-    aberrations |= {"C21": rng.uniform(0, 300), "phi21": rng.uniform(0, 2 * np.pi), "C30": rng.uniform(-1e4, 1e4)}
+    aberrations = {
+        "C10": rng.uniform(-60, 60),
+        "C12": rng.uniform(0, 20),
+        "phi12": rng.uniform(0, np.pi),
+    }
+    aberrations |= {
+        "C21": rng.uniform(0, 300),
+        "phi21": rng.uniform(0, 2 * np.pi),
+        "C30": rng.uniform(-1e4, 1e4),
+    }
     dose = np.exp(rng.uniform(np.log(1e4), np.log(3e5))) * STEP**2
-    record(expose(scattering, optics, aberrations, rng.uniform(0.4, 1.0)), dose, rng, optics.max_q, path)
+    record(
+        expose(scattering, optics, aberrations, rng.uniform(0.4, 1.0)),
+        dose,
+        rng,
+        optics.max_q,
+        path,
+    )
 
 
 def record(
@@ -159,7 +218,11 @@ def record(
     fine = patterns.shape[:2]
     rows, columns = (2 * np.arange(n) % whole for n, whole in zip(SCAN, fine, strict=True))
     patterns = patterns[np.ix_(rows, columns)]
-    patterns = (rng.poisson(patterns * electrons) / electrons).astype(np.float32).reshape(-1, *sample.cbed.shape[1:])
+    patterns = (
+        (rng.poisson(patterns * electrons) / electrons)
+        .astype(np.float32)
+        .reshape(-1, *sample.cbed.shape[1:])
+    )
     y, x = (2 * each * np.arange(n) for each, n in zip(step, SCAN, strict=True))
     on_scan(sample, patterns, (y, x), max_q, path.stem).save(path)
 
@@ -171,7 +234,8 @@ def expose(
     source_size_angstrom: float,
     depth: int = -1,  # number of the thickness
 ) -> tuple[namsa.Sample, np.ndarray, np.ndarray]:
-    """Returns a scan of the whole cell in half of `STEP`, its patterns `(sy, sx, dy, dx)` and its step (y, x), Å.
+    """Returns a scan of the whole cell in half of `STEP`, its patterns `(sy, sx, dy, dx)` and its
+    step (y, x), Å.
 
     The raster is twice as fine as the scans that are taken from it, so that it resolves the source.
     """
@@ -200,11 +264,15 @@ def on_scan(
 ) -> namsa.Sample:
     """Returns a sample with other patterns and, at their positions, the band-limited density."""
     y, x = rows_and_columns
-    grid = Grid(sample.density.shape, tuple(sample.provenance["extent_angstrom"]))
+    ly, lx = sample.provenance["extent_angstrom"]
+    rows, columns = sample.density.shape
+    grid = Grid((rows, columns), (ly, lx))
     coefficients = density_target.band_limited(sample.density.astype(np.float64), grid, max_q)
     added = {
         "id": name,
-        "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2).tolist(),
+        "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1)
+        .reshape(-1, 2)
+        .tolist(),
         "scan_shape": [len(y), len(x)],
         "density_sampling_angstrom": [float(y[1]), float(x[1])],
         "density_origin_angstrom": [0.0, 0.0],

@@ -1,10 +1,12 @@
 """Memory that a step takes of a sample on one rank, and of its parts on two and four.
 
-    scripts/uv run python scripts/bench/divided_memory.py [--rows 768] [--ways 1 2 4] [--volumes] [--limit] [--json]
+    scripts/uv run python scripts/bench/divided_memory.py [--rows 768] [--ways 1 2 4] [--volumes]
+    [--limit] [--json]
 
-Of each rank, what the first step adds to its largest resident memory, MiB; the largest of all ranks. With --limit, one
-rank and four ranks then train in control groups of Linux, as root. Each has the mean of what both have taken: one rank
-must fail, and four must not. "ratio" is the memory of the most ways over that of one.
+Of each rank, what the first step adds to its largest resident memory, MiB; the largest of all
+ranks. With --limit, one rank and four ranks then train in control groups of Linux, as root. Each
+has the mean of what both have taken: one rank must fail, and four must not. "ratio" is the memory
+of the most ways over that of one.
 """
 
 import argparse
@@ -18,56 +20,66 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+import frame
 
 
 def main() -> int:
     options = parse()
     kind = "cosmoflow" if options.volumes else "fcdensenet"
-    found = {ways: run(kind, options.rows, ways) for ways in options.ways}
-    console, table = Console(markup=False), Table("ways", "activations, MiB", "step, MiB", "of one", box=None)
-    for ways, each in found.items():
-        relative = each["step_mib"] / found[1]["step_mib"]
-        table.add_row(str(ways), f"{each['kept_mib']:.0f}", f"{each['step_mib']:.0f}", f"{relative:.2f}")
-    console.print(table)
+    numbers: dict[int, dict[str, float]] = {}
+    for ways in options.ways:
+        measured = run(kind, options.rows, ways)
+        assert measured is not None  # only with a limit a rank may fail
+        numbers[ways] = measured
+    table = frame.table("ways", "activations, MiB", "step, MiB", "of one")
+    one_mib = numbers[1]["step_mib"]
+    for ways, row in numbers.items():
+        step_mib = row["step_mib"]
+        table.add_row(
+            str(ways), f"{row['kept_mib']:.0f}", f"{step_mib:.0f}", f"{step_mib / one_mib:.2f}"
+        )
+    frame.show(table)
     most = max(options.ways)
-    result: dict[str, Any] = {"found": found, "ratio": found[most]["step_mib"] / found[1]["step_mib"]}
+    most_mib = numbers[most]["step_mib"]
+    result: dict[str, Any] = {"found": numbers, "ratio": most_mib / one_mib}
     if options.limit:
-        limit = round((found[1]["step_mib"] + found[most]["step_mib"]) / 2)
+        limit = round((one_mib + most_mib) / 2)
         trained = {ways: run(kind, options.rows, ways, limit) is not None for ways in (1, most)}
         for ways, well in trained.items():
-            console.print(f"{ways} ranks with {limit} MiB: {'trained' if well else 'failed'}")
+            print(f"{ways} ranks with {limit} MiB: {'trained' if well else 'failed'}")
         result |= {"limit_mib": limit, "trained": trained}
-    if options.json:
-        print(json.dumps(result))
+    frame.finish(options, result)
     return 0
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = frame.parser(__doc__)
     parser.add_argument("--rows", type=int, default=768, help="of the sample, a multiple of 16")
-    parser.add_argument("--ways", type=int, nargs="+", default=[1, 2, 4], help="1 among them, and more")
-    parser.add_argument("--volumes", action="store_true", help="of CosmoFlow, with as many rows along each axis")
+    parser.add_argument(
+        "--ways", type=int, nargs="+", default=[1, 2, 4], help="1 among them, and more"
+    )
+    parser.add_argument(
+        "--volumes", action="store_true", help="of CosmoFlow, with as many rows along each axis"
+    )
     parser.add_argument("--limit", action="store_true", help="train with limited memory, too")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     return parser.parse_args()
 
 
 @contextmanager
 def limited(mib: int) -> Iterator[Path]:
     """A control group whose processes get `mib` MiB."""
-    parent, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+    parent = Path("/sys/fs/cgroup/memory")
+    name = "memory.limit_in_bytes"
     if not parent.exists():
-        parent, name = Path("/sys/fs/cgroup"), "memory.max"
+        parent = Path("/sys/fs/cgroup")
+        name = "memory.max"
     try:
         folder = Path(tempfile.mkdtemp(prefix="divided_", dir=parent))
         (folder / name).write_text(str(mib * 2**20))
     except OSError as error:
-        raise SystemExit(f"cannot limit the memory of processes ({error}): run as root, or without --limit") from None
+        raise SystemExit(
+            f"cannot limit the memory of processes ({error}): run as root, or without --limit"
+        ) from None
     try:
         yield folder
     finally:
@@ -78,15 +90,28 @@ def run(kind: str, rows: int, ways: int, limit: int = 0) -> dict[str, float] | N
     """The largest numbers of all ranks; `None` if a rank with a limit has failed."""
     with ExitStack() as stack:
         groups = [stack.enter_context(limited(limit)) for _ in range(ways)] if limit else []
-        words = [sys.executable, HERE / "workers" / "divided_memory_rank.py", kind, ways, rows, *groups]
+        words = [
+            sys.executable,
+            frame.WORKERS / "divided_memory_rank.py",
+            kind,
+            ways,
+            rows,
+            *groups,
+        ]
         if ways > 1:
             words = [Path(sys.executable).with_name("horovodrun"), "-np", ways, "--gloo", *words]
-        settings = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        settings = os.environ | {"PYTHONPATH": str(frame.ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
         line = [str(word) for word in words]
-        ended = subprocess.run(line, env=settings, capture_output=True, text=True, timeout=3600, check=False)
+        ended = subprocess.run(
+            line, env=settings, capture_output=True, text=True, timeout=3600, check=False
+        )
     if ended.returncode and not limit:
         raise SystemExit(ended.stdout + ended.stderr)
-    ranks = [json.loads(text[text.index("{") :]) for text in ended.stdout.splitlines() if '{"step_mib"' in text]
+    ranks = [
+        json.loads(text[text.index("{") :])
+        for text in ended.stdout.splitlines()
+        if '{"step_mib"' in text
+    ]
     if ended.returncode or len(ranks) < ways:
         return None
     return {key: max(rank[key] for rank in ranks) for key in ranks[0]}

@@ -1,18 +1,19 @@
 """Speed of namsa against abTEM where the patterns of both have the same error.
 
-    scripts/uv run python scripts/bench/equal_error.py [--repeats 3] [--probes 32] [--specimens SrTiO3 Pt ZnO] [--json]
+    scripts/uv run python scripts/bench/equal_error.py [--repeats 3] [--probes 32] [--specimens
+    SrTiO3 Pt ZnO] [--json]
 
-The error is the relative L2 difference of all patterns within 52 mrad from a program's own patterns on pixels of
-`FINE_ANGSTROM`. "chosen" is what a user of namsa gets, who asks for 1 % and knows no pixels: it has a margin. All
-others get the largest pixels of a ladder at which their error is at most 1 %: namsa with the whole band, namsa with the
-conventional band of 2/3, as it simulated before it chose pixels, and abTEM. "ratio" is that of the first of these, and
-"ratio_chosen" that of the chosen pixels. All have slices at the layers of atoms; abTEM gets those that namsa chooses.
-Then all programs take turns, and ratios are medians over the rounds, from atoms to patterns. abTEM and MKL run in an
-environment that uv creates. 200 keV, 20 mrad, specimens 80 Å thick, float32.
+The error is the relative L2 difference of all patterns within 52 mrad from a program's own patterns
+on pixels of `FINE_ANGSTROM`. "chosen" is what a user of namsa gets, who asks for 1 % and knows no
+pixels: it has a margin. All others get the largest pixels of a ladder at which their error is at
+most 1 %: namsa with the whole band, namsa with the conventional band of 2/3, as it simulated before
+it chose pixels, and abTEM. "ratio" is that of the first of these, and "ratio_chosen" that of the
+chosen pixels. All have slices at the layers of atoms; abTEM gets those that namsa chooses. Then all
+programs take turns, and ratios are medians over the rounds, from atoms to patterns. abTEM and MKL
+run in an environment that uv creates. 200 keV, 20 mrad, specimens 80 Å thick, float32.
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -21,23 +22,28 @@ from pathlib import Path
 from typing import Any
 
 import ase
+import frame
 import numpy as np
 from ase.build import bulk
-from simulate_vs_abtem import HERE, RIVALS, start
-from turns import ask
+from simulate_vs_abtem import RIVALS
 
 from namsa.physics.backend import available_cores
 from namsa.physics.grid import fast_shape
 from namsa.physics.optics import wavelength_angstrom
-from namsa.physics.sampling import layer_extent
 from namsa.physics.slice_plan import layer_slices
+from namsa.sampling.resolution import Illumination, layer_extent
 
-ENERGY_EV, SEMIANGLE_MRAD, REACH_MRAD, THICKNESS_ANGSTROM = 200e3, 20.0, 52.0, 80.0
+ENERGY_EV = 200e3
+SEMIANGLE_MRAD = 20.0
+REACH_MRAD = 52.0
+THICKNESS_ANGSTROM = 80.0
 WIDTH_ANGSTROM = 20.0  # least width of the cell
 LARGEST_ERROR = 0.01
 FINE_ANGSTROM = 0.018
 LADDER_ANGSTROM = 0.11 * 0.9 ** np.arange(17)  # 0.11 to 0.02
-AUTO, WHOLE, CONVENTIONAL = "namsa, chosen", "namsa, 1 %", "namsa, band 2/3"
+AUTO = "namsa, chosen"
+WHOLE = "namsa, 1 %"
+CONVENTIONAL = "namsa, band 2/3"
 CHOICES: dict[str, dict[str, Any]] = {
     AUTO: {"engine": "auto"},
     WHOLE: {"engine": "auto", "band_fraction": 1.0},
@@ -49,7 +55,9 @@ CHOICES: dict[str, dict[str, Any]] = {
 
 def zinc_oxide() -> ase.Atoms:
     """Wurtzite along [100], in an orthogonal cell: c along x, a√3 along y, a along the beam."""
-    a, c, u = 3.2495, 5.2069, 0.3819
+    a = 3.2495
+    c = 5.2069
+    u = 0.3819
     wurtzite = bulk("ZnO", "wurtzite", a=a, c=c, u=u)
     orthogonal = wurtzite * (1, 2, 1)
     orthogonal.set_cell([[a, 0, 0], [0, a * np.sqrt(3), 0], [0, 0, c]])
@@ -68,11 +76,10 @@ UNIT_CELLS = {
 
 def main() -> None:
     options = parse()
-    apart = [HERE.parent / "uv", "run", "--no-project", "--isolated", "--python", "3.11"]
-    apart += [word for package in RIVALS for word in ("--with", package)] + ["python"]
-    own = [sys.executable, HERE / "workers" / "namsa_patterns.py"]
-    rival = [*apart, HERE / "workers" / "abtem_patterns.py"]
-    programs = {name: start(own if name.startswith("namsa") else rival) for name in CHOICES}
+    apart = frame.isolated(RIVALS)
+    own = [sys.executable, frame.WORKERS / "namsa_patterns.py"]
+    rival = [*apart, frame.WORKERS / "abtem_patterns.py"]
+    programs = {name: frame.start(own if name.startswith("namsa") else rival) for name in CHOICES}
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for specimen in options.specimens:
@@ -80,30 +87,38 @@ def main() -> None:
             show(specimen, found[specimen])
     for process in programs.values():
         process.communicate()
-    if options.json:
-        print(json.dumps({"ratio": min(row["ratio"] for row in found.values()), "specimens": found}))
+    frame.finish(
+        options, {"ratio": min(row["ratio"] for row in found.values()), "specimens": found}
+    )
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = frame.parser(__doc__)
     parser.add_argument("--repeats", type=int, default=3, help="rounds that are counted")
     parser.add_argument("--probes", type=int, default=32)
-    parser.add_argument("--specimens", nargs="+", default=list(UNIT_CELLS), choices=list(UNIT_CELLS))
+    parser.add_argument(
+        "--specimens", nargs="+", default=list(UNIT_CELLS), choices=list(UNIT_CELLS)
+    )
     parser.add_argument("--threads", type=int, default=available_cores(), help="for abTEM")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     return parser.parse_args()
 
 
 def workload(specimen: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Atoms, probes in one unit cell, and the slices that namsa would choose, as abTEM takes them."""
+    """Atoms, probes in one unit cell, and the slices that namsa would choose, as abTEM takes
+    them.
+    """
     unit = UNIT_CELLS[specimen]()
     lengths = unit.cell.lengths()
-    times = [*(int(np.ceil(WIDTH_ANGSTROM / length)) for length in lengths[:2]), round(THICKNESS_ANGSTROM / lengths[2])]
+    times = [
+        *(int(np.ceil(WIDTH_ANGSTROM / length)) for length in lengths[:2]),
+        round(THICKNESS_ANGSTROM / lengths[2]),
+    ]
     unit.pbc = True
     atoms = unit * times
     atoms.wrap(eps=1e-6)
     depth = float(atoms.cell.lengths()[2])
-    plan = layer_slices(atoms.positions[:, 2], depth, layer_extent(ENERGY_EV, REACH_MRAD))
+    beam = Illumination(ENERGY_EV, SEMIANGLE_MRAD)
+    plan = layer_slices(atoms.positions[:, 2], depth, layer_extent(beam, REACH_MRAD))
     fronts = [atoms.positions[plan.slice_of_atom == n, 2].min() for n in range(plan.count)]
     rng = np.random.default_rng(0)
     return {
@@ -120,10 +135,13 @@ def workload(specimen: str, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def compare(specimen: str, programs: dict[str, Any], options: argparse.Namespace, file: Path) -> dict[str, Any]:
+def compare(
+    specimen: str, programs: dict[str, Any], options: argparse.Namespace, file: Path
+) -> dict[str, Any]:
     """Finds the pixels of each program, then takes the times of all in turns."""
     base = workload(specimen, options)
-    jobs, chosen = {}, {}
+    jobs = {}
+    chosen = {}
     for name, choice in CHOICES.items():
         job = base | choice
         if not name.startswith("namsa"):
@@ -134,7 +152,7 @@ def compare(specimen: str, programs: dict[str, Any], options: argparse.Namespace
         print(f"{specimen}, {name}: {chosen[name]}", file=sys.stderr)
     rounds = []
     for repeat in range(-1, options.repeats):  # the first round loads and plans, and is not counted
-        rounds.append({name: ask(programs[name], jobs[name])["total_s"] for name in CHOICES})
+        rounds.append({name: frame.ask(programs[name], jobs[name])["total_s"] for name in CHOICES})
         print(f"{specimen}, round {repeat + 1}: {rounds[-1]}", file=sys.stderr)
     del rounds[0]
     seconds = {name: statistics.median(r[name] for r in rounds) for name in CHOICES}
@@ -152,7 +170,9 @@ class Measurement:
     """The error of one program's patterns, against its own on fine pixels."""
 
     def __init__(self, program: "subprocess.Popen[str]", job: dict[str, Any], file: Path) -> None:
-        self.program, self.job, self.file = program, job, file
+        self.program = program
+        self.job = job
+        self.file = file
         self.reference = self.patterns(self.grid(FINE_ANGSTROM))
 
     def grid(self, pixel_angstrom: float) -> list[int]:
@@ -160,13 +180,17 @@ class Measurement:
         return list(fast_shape((ly, lx), pixel_angstrom))
 
     def patterns(self, shape: list[int] | None) -> Any:
-        """Returns the patterns within the reach, fractions of the beam; `None` leaves the grid to namsa."""
+        """Returns the patterns within the reach, fractions of the beam; `None` leaves the grid to
+        namsa.
+        """
         given = {"grid_shape": shape} if shape else {}
-        self.answer = ask(self.program, self.job | given | {"patterns": str(self.file)})
+        self.answer = frame.ask(self.program, self.job | given | {"patterns": str(self.file)})
         patterns = np.load(self.file)
         lengths = np.array(self.job["cell"])[[1, 0]]
         half = np.floor(1e-3 * REACH_MRAD / wavelength_angstrom(ENERGY_EV) * lengths).astype(int)
-        box = [slice(n // 2 - h, n // 2 + h + 1) for n, h in zip(patterns.shape[1:], half, strict=True)]
+        box = [
+            slice(n // 2 - h, n // 2 + h + 1) for n, h in zip(patterns.shape[1:], half, strict=True)
+        ]
         return patterns[(slice(None), *box)].astype(float)
 
     def error(self, shape: list[int] | None) -> float:
@@ -175,26 +199,38 @@ class Measurement:
 
     def automatic(self) -> dict[str, Any]:
         error = self.error(None)
-        return {"grid_shape": self.answer["grid_shape"], "slices": self.answer["slices"], "error": error}
+        return {
+            "grid_shape": self.answer["grid_shape"],
+            "slices": self.answer["slices"],
+            "error": error,
+        }
 
     def largest(self) -> dict[str, Any]:
         """Returns the coarsest grid of the ladder whose error is at most the largest."""
         for pixel in LADDER_ANGSTROM:
             error = self.error(self.grid(pixel))
             if error <= LARGEST_ERROR:
-                return {"grid_shape": self.grid(pixel), "slices": self.answer["slices"], "error": error}
-        raise SystemExit(f"{self.job.get('fft', 'namsa')}: error {error:.2%} at pixels of {pixel:.3f} Å")
+                return {
+                    "grid_shape": self.grid(pixel),
+                    "slices": self.answer["slices"],
+                    "error": error,
+                }
+        raise SystemExit(
+            f"{self.job.get('fft', 'namsa')}: error {error:.2%} at pixels of {pixel:.3f} Å"
+        )
 
 
 def show(specimen: str, found: dict[str, Any]) -> None:
     for name, row in found["programs"].items():
         ny, nx = row["grid_shape"]
         print(
-            f"{specimen:8} {name:16} {ny} × {nx} {row['slices']:4} slices {row['error']:7.2%} {row['total_s']:8.2f} s"
+            f"{specimen:8} {name:16} {ny} × {nx} {row['slices']:4} slices {row['error']:7.2%} "
+            f"{row['total_s']:8.2f} s"
         )
     print(
-        f"{specimen}: {found['ratio']:.1f} times as fast as {found['rival']}, {found['ratio_chosen']:.1f} times with "
-        f"chosen pixels, {found['ratio_before']:.1f} times as fast as with the band of 2/3\n"
+        f"{specimen}: {found['ratio']:.1f} times as fast as {found['rival']}, "
+        f"{found['ratio_chosen']:.1f} times with chosen pixels, {found['ratio_before']:.1f} times "
+        "as fast as with the band of 2/3\n"
     )
 
 

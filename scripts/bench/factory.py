@@ -1,23 +1,25 @@
-"""Samples per hour of the factory of datasets: one scattering per specimen, against a simulation of each sample.
+"""Samples per hour of the factory of datasets: one scattering per specimen, against a simulation of
+each sample.
 
-    scripts/uv run python scripts/bench/factory.py [--samples 12] [--rounds 2] [--no-source] [--json]
+    scripts/uv run python scripts/bench/factory.py [--samples 12] [--rounds 2] [--no-source]
+    [--json]
 
-The list of samples is the same on both sides: two specimens at 200 kV, `--samples` of each with thicknesses of 20 to
-120 Å, defoci within ±100 Å, astigmatism up to 20 Å, a source up to 1 Å (with `--no-source` none) and one tilt per
-specimen. "Scattered" is `simulation.method: scatter`. "Each" simulates the atoms of every sample by `namsa.simulate`,
-which chooses multislice or PRISM by cost, as the factory does without scattering. Both write records. They run in
-turn in every round, each in an empty folder; ratios are within a round.
+The list of samples is the same on both sides: two specimens at 200 kV, `--samples` of each with
+thicknesses of 20 to 120 Å, defoci within ±100 Å, astigmatism up to 20 Å, a source up to 1 Å (with
+`--no-source` none) and one tilt per specimen. "Scattered" is `simulation.method: scatter`. "Each"
+simulates the atoms of every sample by `namsa.simulate`, which chooses multislice or PRISM by cost,
+as the factory does without scattering. Both write records. They run in turn in every round, each in
+an empty folder; ratios are within a round.
 
-A part of a crystal whose last layer nearly meets the first of the next cell is no specimen for `namsa.simulate`; such
-samples are left out of the rate of "each".
+A part of a crystal whose last layer nearly meets the first of the next cell is no specimen for
+`namsa.simulate`; such samples are left out of the rate of "each".
 
-The time of the processor is that of all threads. It is given because it depends less on what else the machine does.
-"Parts" are shares of the processor time of one more specimen without storing: what its samples have in common, and
-the samples.
+The time of the processor is that of all threads. It is given because it depends less on what else
+the machine does. "Parts" are shares of the processor time of one more specimen without storing:
+what its samples have in common, and the samples.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -28,9 +30,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import frame
 from ase.spacegroup import crystal
-from rich.console import Console
-from rich.table import Table
 
 import namsa
 from namsa.config.simulation import SimulationConfig
@@ -41,7 +42,7 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.sample_setup import build_supercell, focal_spread_angstrom, make_sample_setup
 from namsa.dataset.sharing import by_specimen
 from namsa.dataset.simulate_entry import SimulateSample, prepare_samples
-from namsa.sample import Sample
+from namsa.samples.sample import Sample
 
 MATERIALS = tuple(
     Material(
@@ -49,7 +50,10 @@ MATERIALS = tuple(
         f"{a}{b}O3",
         "Pm-3m",
         crystal(
-            [a, b, "O"], [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0)], spacegroup=221, cellpar=[side] * 3 + [90] * 3
+            [a, b, "O"],
+            [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0)],
+            spacegroup=221,
+            cellpar=[side] * 3 + [90] * 3,
         ),
         "ideal perovskite",
     )
@@ -71,25 +75,30 @@ def main() -> None:
     listing.select_materials = lambda *_, **__: MATERIALS
     rounds = []
     for number in range(options.rounds):
-        row = {}
+        row: dict[str, float] = {}
         ways: dict[str, Any] = {"each": each_alone, "scattered": prepare_samples}
-        for name, prepare in list(ways.items())[:: 1 if number % 2 else -1]:
+        order = list(ways.items())
+        if number % 2 == 0:
+            order.reverse()
+        for name, prepare in order:
             row |= {f"{name}_{unit}": value for unit, value in timed(config, prepare).items()}
         rounds.append(row)
         print(f"round {number + 1}: {row}", file=sys.stderr)
     shares = parts(config)
     show(rounds, shares)
-    if options.json:
-        ratio = statistics.median(row["each_processor_s"] / row["scattered_processor_s"] for row in rounds)
-        print(json.dumps({"ratio": ratio, "rounds": rounds, "parts": shares}))
+    ratio = statistics.median(
+        row["each_processor_s"] / row["scattered_processor_s"] for row in rounds
+    )
+    frame.finish(options, {"ratio": ratio, "rounds": rounds, "parts": shares})
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = frame.parser(__doc__)
     parser.add_argument("--samples", type=int, default=12, help="samples per specimen")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--no-source", action="store_true", help="a point source, as if training blurred the scan")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument(
+        "--no-source", action="store_true", help="a point source, as if training blurred the scan"
+    )
     return parser.parse_args()
 
 
@@ -112,38 +121,48 @@ def configuration(options: argparse.Namespace) -> SimulationConfig:
 def timed(config: SimulationConfig, prepare: Any) -> dict[str, float]:
     """Runs the factory in an empty folder. Returns the seconds per sample that was made."""
     with tempfile.TemporaryDirectory() as folder:
-        wall, processor = time.perf_counter(), time.process_time()
+        wall = time.perf_counter()
+        processor = time.process_time()
         summary = factory.produce(config, Path(folder), prepare=prepare)
-        wall, processor = time.perf_counter() - wall, time.process_time() - processor
+        wall = time.perf_counter() - wall
+        processor = time.process_time() - processor
     return {"s": wall / summary["written"], "processor_s": processor / summary["written"]}
 
 
-def each_alone(config: SimulationConfig, material: Material, entries: Sequence[Entry]) -> SimulateSample:
+def each_alone(
+    config: SimulationConfig, material: Material, entries: Sequence[Entry]
+) -> SimulateSample:
     return partial(simulate_alone, config, material)
 
 
 def simulate_alone(config: SimulationConfig, material: Material, entry: Entry) -> Sample:
-    """The sample as `namsa.simulate` makes it of its atoms; its density is that of the whole grid."""
+    """The sample as `namsa.simulate` makes it of its atoms; its density is that of the whole
+    grid.
+    """
     setup = make_sample_setup(config, material, entry)
-    own, microscope = setup.config, setup.config.microscope
+    config_of_sample = setup.config
+    microscope = config_of_sample.microscope
+    slices = config_of_sample.simulation.slice_thickness_angstrom
     sample = namsa.simulate(
         build_supercell(config, material, entry).atoms,
         energy_ev=microscope.energy_ev,
         semiangle_mrad=microscope.semiangle_mrad,
         grid_shape=setup.grid.shape,
         positions_angstrom=setup.positions_angstrom,
-        scan_shape=own.scan.shape,
-        slice_thickness_angstrom=own.simulation.slice_thickness_angstrom,
+        scan_shape=config_of_sample.scan.shape,
+        slice_thickness_angstrom=None if slices == "auto" else slices,
         aberrations=microscope.aberrations,
         beam_tilt_mrad=microscope.beam_tilt_mrad,
         specimen_tilt_mrad=microscope.specimen_tilt_mrad,
         source_size_angstrom=microscope.source_size_angstrom,
         focal_spread_angstrom=focal_spread_angstrom(microscope),
-        detector=own.detector,
+        detector=config_of_sample.detector,
         backend="cpu",
         seed=entry.seed,
     )
-    sample.provenance.update(id=entry.id, material=entry.material, config_hash=config.samples_hash())
+    sample.provenance.update(
+        id=entry.id, material=entry.material, config_hash=config.samples_hash()
+    )
     return sample
 
 
@@ -161,16 +180,16 @@ def parts(config: SimulationConfig) -> dict[str, float]:
 
 
 def show(rounds: list[dict[str, float]], shares: dict[str, float]) -> None:
-    table = Table("time of", "each, samples/h", "scattered, samples/h", "ratio", box=None)
+    table = frame.table("time of", "each, samples/h", "scattered, samples/h", "ratio")
     for name, unit in (("clock", "s"), ("processor", "processor_s")):
         each, scattered = (
-            statistics.median(3600 / row[f"{way}_{unit}"] for row in rounds) for way in ("each", "scattered")
+            statistics.median(3600 / row[f"{way}_{unit}"] for row in rounds)
+            for way in ("each", "scattered")
         )
         ratio = statistics.median(row[f"each_{unit}"] / row[f"scattered_{unit}"] for row in rounds)
         table.add_row(name, f"{each:.0f}", f"{scattered:.0f}", f"{ratio:.1f}")
-    console = Console(width=120)
-    console.print(table)
-    console.print("parts: " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()))
+    frame.show(table)
+    print("parts: " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()))
 
 
 if __name__ == "__main__":

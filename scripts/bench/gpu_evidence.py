@@ -1,13 +1,15 @@
-"""Runs the parts of the evidence on one GPU in turn, each in a process of its own and bounded in time.
+"""Runs the parts of the evidence on one GPU in turn, each in a process of its own and bounded in
+time.
 
     scripts/gpu_evidence.sh [--parts tests,engines] [--out FOLDER] [--seconds 520] [--rehearse]
 
-Most important parts come first: those of which docs/benchmarks/gpu.md lacks numbers. A part that fails or takes too
-long ends alone; what it does not use is the next ones'. Where not all have the time that they may take, each leaves to
-the later ones the least with which they give a result: the five parts under JAX fit into 250 s. FOLDER gets gpu.json,
-which is written again after each part, and gpu.log with all that the parts print. The exit code is 1 if a part failed.
---rehearse takes sizes for a processor, about a hundredth; there, parts that need a device end with "no device", which
-is no failure. `gpu_page.py` makes docs/benchmarks/gpu.md of gpu.json.
+Most important parts come first: those of which docs/benchmarks/gpu.md lacks numbers. A part that
+fails or takes too long ends alone; what it does not use is the next ones'. Where not all have the
+time that they may take, each leaves to the later ones the least with which they give a result: the
+five parts under JAX fit into 250 s. FOLDER gets gpu.json, which is written again after each part,
+and gpu.log with all that the parts print. The exit code is 1 if a part failed. --rehearse takes
+sizes for a processor, about a hundredth; there, parts that need a device end with "no device",
+which is no failure. `gpu_page.py` makes docs/benchmarks/gpu.md of gpu.json.
 """
 
 import argparse
@@ -25,10 +27,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+import frame
+
 ROOT = Path(__file__).parents[2]
 BENCH = "scripts/bench"
 STEPS = "tests/train/optimization"
-TESTS = ("tests/namsa/engines", "tests/namsa/test_scatter.py", f"{STEPS}/test_gpu_jax.py", f"{STEPS}/test_gpu_steps.py")
+TESTS = (
+    "tests/namsa/engines",
+    "tests/namsa/test_scatter.py",
+    f"{STEPS}/test_gpu_jax.py",
+    f"{STEPS}/test_gpu_steps.py",
+)
 SLOWER = 6  # than a machine with a card are two processors that other work shares
 NO_DEVICE = 2  # exit code of a part that needs a GPU where there is none
 # JAX shares the card with CuPy, and compiles nothing twice in a run; {cache} is a temporary folder.
@@ -38,8 +47,17 @@ ENVIRONMENT = {
     "JAX_COMPILATION_CACHE_DIR": "{cache}",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
 }
-SMALL = ("specimen.lateral_angstrom=[9,9]", "specimen.thickness_angstrom=[40]", "materials.limit=12")
-TINY = ("materials.limit=10", "specimen.thickness_angstrom=[20]", "training.epochs=1")
+SMALL = (
+    "specimen.lateral_angstrom=[9,9]",
+    "specimen.thickness_angstrom=[40]",
+    "materials.limit=12",
+)
+TINY = (
+    "materials.limit=10",
+    "specimen.thickness_angstrom=[20]",
+    "training.epochs=1",
+    "training.validation=null",
+)
 
 
 @dataclass(frozen=True)
@@ -50,8 +68,8 @@ class Part:
         name: Its name.
         seconds: The most that it may take.
         least: What it needs for a result.
-        command: Python's arguments, with {out} for the folder of the results and {seconds} for the time it has. The
-            last line of its output that is a JSON object is its result.
+        command: Python's arguments, with {out} for the folder of the results and {seconds} for the
+            time it has. The last line of its output that is a JSON object is its result.
         rehearsal: Further arguments that make it small.
         cases: Whether the result is a list of all such lines.
     """
@@ -103,11 +121,31 @@ PARTS = (
         "training",
         240,
         60,
-        (f"{BENCH}/jobs_jax.py", "reality", "--json", "--seconds", "{seconds}", "--rates", "{out}/gpu.json"),
         (
-            *_set(*SMALL, "variation.thickness_angstrom=[15,40]", "network.growth=4", "network.layers=[1,1,1]"),
-            *_set("split={train: 0.7, dev: 0.3, test: 0.0, by: formula}", "data.source.samples_per_epoch=80"),
-            *_set("data.source.window=20", "data.source.baseline_samples=10", "training.validation.samples=4"),
+            f"{BENCH}/jobs_jax.py",
+            "reality",
+            "--json",
+            "--seconds",
+            "{seconds}",
+            "--rates",
+            "{out}/gpu.json",
+        ),
+        (
+            *_set(
+                *SMALL,
+                "variation.thickness_angstrom=[15,40]",
+                "network.growth=4",
+                "network.layers=[1,1,1]",
+            ),
+            *_set(
+                "split={train: 0.7, dev: 0.3, test: 0.0, by: formula}",
+                "data.source.samples_per_epoch=80",
+            ),
+            *_set(
+                "data.source.window=20",
+                "data.source.baseline_samples=10",
+                "training.validation.samples=4",
+            ),
         ),
     ),
     Part("tests", 150, 40, (f"{BENCH}/gpu_evidence.py", "--tests"), ("--rehearse",)),
@@ -125,7 +163,8 @@ def main() -> int:
     options.out = options.out.resolve()
     options.out.mkdir(parents=True, exist_ok=True)
     slower = SLOWER if options.rehearse else 1
-    end, chosen = time.monotonic() + options.seconds * slower, [of_name(name) for name in options.parts]
+    end = time.monotonic() + options.seconds * slower
+    chosen = [of_name(name) for name in options.parts]
     results: dict[str, Any] = {"rehearsal": True} if options.rehearse else {}
     log_file = (options.out / "gpu.log").open("w", encoding="utf-8")
     with log_file as log, tempfile.TemporaryDirectory() as cache:
@@ -134,7 +173,9 @@ def main() -> int:
             left = end - time.monotonic()
             seconds = time_of(part, left / slower, chosen[index + 1 :]) * slower
             results[part.name] = run(replace(part, command=words), seconds, log, options.out, cache)
-            (options.out / "gpu.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            (options.out / "gpu.json").write_text(
+                json.dumps(results, indent=1) + "\n", encoding="utf-8"
+            )
     parts = {name: result for name, result in results.items() if name != "rehearsal"}
     for name, result in parts.items():
         print(f"{name:10} {result['ended']:14} {result['seconds']:6.1f} s")
@@ -147,15 +188,20 @@ def of_name(name: str) -> Part:
 
 
 def time_of(part: Part, left: float, later: Sequence[Part]) -> float:
-    """Returns the time of a part, s: what the later ones need is left to them, if it is more than this one needs."""
+    """Returns the time of a part, s: what the later ones need is left to them, if it is more than
+    this one needs.
+    """
     return min(part.seconds, left, max(part.least, left - sum(other.least for other in later)))
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = frame.parser(__doc__)
     names = [part.name for part in PARTS]
     parser.add_argument(
-        "--parts", type=lambda text: text.split(","), default=names, help=f"in this order: {', '.join(names)}"
+        "--parts",
+        type=lambda text: text.split(","),
+        default=names,
+        help=f"in this order: {', '.join(names)}",
     )
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), metavar="FOLDER")
     parser.add_argument("--seconds", type=float, default=520, help="of all parts together")
@@ -169,11 +215,14 @@ def parse() -> argparse.Namespace:
 
 
 def run(part: Part, seconds: float, log: TextIO, out: Path, cache: str) -> dict[str, Any]:
-    """Returns how a part ended, its time and its result; what it prints is shown and added to the log."""
+    """Returns how a part ended, its time and its result; what it prints is shown and added to the
+    log.
+    """
     if seconds <= 5:
         return {"ended": "not begun", "seconds": 0.0, "result": None}
     _tell(log, f"\n== {part.name}: at most {seconds:.0f} s\n")
-    start, found = time.monotonic(), []
+    start = time.monotonic()
+    found = []
     given = {"out": str(out), "seconds": f"{max(1.0, seconds - 5):.0f}", "cache": cache}
     process = subprocess.Popen(
         [
@@ -202,8 +251,15 @@ def run(part: Part, seconds: float, log: TextIO, out: Path, cache: str) -> dict[
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # what the part may have left running
     took = time.monotonic() - start
-    words = {0: "well", NO_DEVICE: "no device", 124: "out of time", 137: "out of time", -9: "out of time"}
-    ended, result = words.get(code, f"with exit {code}"), found if part.cases else found[-1] if found else None
+    words = {
+        0: "well",
+        NO_DEVICE: "no device",
+        124: "out of time",
+        137: "out of time",
+        -9: "out of time",
+    }
+    ended = words.get(code, f"with exit {code}")
+    result = found if part.cases else found[-1] if found else None
     return {"ended": ended, "seconds": round(took, 1), "result": result}
 
 
@@ -236,7 +292,17 @@ def tests(rehearsal: bool) -> int:
                 self.outcomes["not collected"] += 1
 
     count = Count()
-    words = ["-n", "0", "-p", "no:cacheprovider", "-m", "gpu", "-rs", "--durations=5", "--timeout=60"]
+    words = [
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "gpu",
+        "-rs",
+        "--durations=5",
+        "--timeout=60",
+    ]
     code = pytest.main([*words, "--continue-on-collection-errors", *TESTS], plugins=[count])
     print(json.dumps(count.outcomes))
     if code or count.outcomes["passed"]:
@@ -249,19 +315,32 @@ def machine() -> dict[str, Any]:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit", "--format=csv"]
+    query = [
+        "nvidia-smi",
+        "--query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit",
+        "--format=csv",
+    ]
     try:
         gpu = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
     except FileNotFoundError:
         gpu = "no nvidia-smi"
     versions = {}
-    for name in ("numpy", "scipy", "cupy-cuda13x", "jax", "keras", "nvidia-cuda-nvrtc", "nvidia-cufft", "pydantic"):
+    for name in (
+        "numpy",
+        "scipy",
+        "cupy-cuda13x",
+        "jax",
+        "keras",
+        "nvidia-cuda-nvrtc",
+        "nvidia-cufft",
+        "pydantic",
+    ):
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = "none"
+    from namsa.base.version import __version__
     from namsa.engines import fused
-    from namsa.version import __version__
 
     return {
         "gpu": gpu.splitlines(),

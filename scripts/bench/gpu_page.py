@@ -1,10 +1,11 @@
-"""Writes docs/benchmarks/gpu.md, and gpu.json beside it, from the results of scripts/gpu_evidence.sh.
+"""Writes docs/benchmarks/gpu.md, and gpu.json beside it, from the results of
+scripts/gpu_evidence.sh.
 
     python scripts/bench/gpu_page.py [RESULTS.json ...]
 
-Of several runs, on cards of the same name, each part is that of the last which has it. A part that failed may have a
-"note", written by hand. Without RESULTS.json the page is
-made of the gpu.json that is there: a test compares them.
+Of several runs, on cards of the same name, each part is that of the last which has it. A part that
+failed may have a "note", written by hand. Without RESULTS.json the page is made of the gpu.json
+that is there: a test compares them.
 """
 
 import argparse
@@ -21,7 +22,9 @@ Result = Any  # what a part has printed; see the part's script
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("results", nargs="*", type=Path, help="gpu.json of a run on a card")
     options = parser.parse_args()
     kept = PAGE.with_suffix(".json")
@@ -29,8 +32,17 @@ def main() -> int:
     results = {part: result for run in runs for part, result in run.items()}
     if results.get("rehearsal"):
         parser.error("these results are of a rehearsal")
-    machines = [run["machine"]["result"]["gpu"][1].split(",")[0] for run in runs if "machine" in run]
-    cards = {*machines, *(run["engines"]["result"]["device"] for run in runs if run.get("engines", {}).get("result"))}
+    machines = [
+        run["machine"]["result"]["gpu"][1].split(",")[0] for run in runs if "machine" in run
+    ]
+    cards = {
+        *machines,
+        *(
+            run["engines"]["result"]["device"]
+            for run in runs
+            if run.get("engines", {}).get("result")
+        ),
+    }
     if len(cards) > 1:
         parser.error(f"these results are of different cards: {', '.join(sorted(cards))}")
     kept.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -54,16 +66,20 @@ def page(results: dict[str, Any]) -> str:
     for part, section in SECTIONS.items():
         try:
             made += [section(found[part])] if part in found else []
-        except (KeyError, TypeError):  # what a part has printed that failed; it is listed at the end
+        except (
+            KeyError,
+            TypeError,
+        ):  # what a part has printed that failed; it is listed at the end
             if results[part]["ended"] == "well":
                 raise
     blocks = [
         "# Benchmarks: one GPU",
-        "`scripts/bench/gpu_page.py` writes this page from [gpu.json](gpu.json), which one command measured, maybe in "
-        "several runs:",
+        "`scripts/bench/gpu_page.py` writes this page from [gpu.json](gpu.json), which one "
+        "command measured, maybe in several runs:",
         "    scripts/gpu_evidence.sh",
-        f"Machine: one {name}, {memory}, driver {driver}, at most {clock} and {power}; {machine['cores']} cores; "
-        f"Python {machine['python']}; {versions}. No TensorFlow, no Horovod.",
+        f"Machine: one {name}, {memory}, driver {driver}, at most {clock} and {power}; "
+        f"{machine['cores']} cores; Python {machine['python']}; {versions}. No TensorFlow, no "
+        "Horovod.",
         table(("what", "wanted", "reached"), wanted(found)),
         "\n".join(["| part | ended | time |", "|---|---|---:|", *parts]),
         *made,
@@ -83,7 +99,9 @@ def page(results: dict[str, Any]) -> str:
 def wrapped(block: str) -> str:
     """Returns the lines of a block, but for tables and code, of at most 120 characters."""
     lines = block.split("\n")
-    return "\n".join(line if line.startswith(("|", "    ")) else textwrap.fill(line, 120) for line in lines)
+    return "\n".join(
+        line if line.startswith(("|", "    ")) else textwrap.fill(line, 120) for line in lines
+    )
 
 
 def wanted(found: dict[str, Result]) -> Iterable[tuple[str, str, str]]:
@@ -100,11 +118,16 @@ def wanted(found: dict[str, Result]) -> Iterable[tuple[str, str, str]]:
         yield "the same against the memory's rate", "0.7", f"{engines['roofline_fraction']:.2f}"
     if networks := found.get("networks"):
         worst = max(
-            (row.get("difference", float("nan")) for row in networks["networks"].values()), default=float("nan")
+            (row.get("difference", float("nan")) for row in networks["networks"].values()),
+            default=float("nan"),
         )
         yield "networks on card and processor, largest difference", "1e-5", f"{worst:.1e}"
     for case in steps(found.get("step")):
-        yield f"step of paper.yaml, {case['compute']}, share of the peak", "0.45", f"{case['share_of_peak']:.2f}"
+        yield (
+            f"step of paper.yaml, {case['compute']}, share of the peak",
+            "0.45",
+            f"{case['share_of_peak']:.2f}",
+        )
 
 
 def steps(result: Result) -> list[dict[str, Any]]:
@@ -121,21 +144,24 @@ def of_engines(result: Result) -> str:
     probes = result["probes"]
     rows = [(name, f"{s:.3f} s", f"{probes / s:,.0f}") for name, s in result["seconds"].items()]
     roofline = f"memory's rate, {result['copy_bytes_per_s'] / 1e12:.2f} TB/s of a copy"
-    rows.append((roofline, f"{result['roofline_s']:.3f} s", f"{probes / result['roofline_s']:,.0f}"))
+    rows.append(
+        (roofline, f"{result['roofline_s']:.3f} s", f"{probes / result['roofline_s']:,.0f}")
+    )
     text = (
         "## Engines\n\n    scripts/uv run python scripts/bench/simulate_gpu.py\n\n"
-        f"{probes:,} full patterns of {result['grid']}² pixels from {result['slices']} slices of SrTiO3, 200 keV, "
-        "20 mrad, float32, copied to the memory of the host; medians.\n\n"
+        f"{probes:,} full patterns of {result['grid']}² pixels from {result['slices']} slices of "
+        "SrTiO3, 200 keV, 20 mrad, float32, copied to the memory of the host; medians.\n\n"
         + table(("program", "time", "patterns/s"), rows)
-        + f"\n\nThe fused engine differs from the plain one with cuFFT by {result['difference']:.1e}. The potential "
-        f"takes {result['specimen_s']:.2f} s more, once per specimen. A copy to the host has "
+        + "\n\nThe fused engine differs from the plain one with cuFFT by "
+        f"{result['difference']:.1e}. The potential takes {result['specimen_s']:.2f} s more, once "
+        "per specimen. A copy to the host has "
         f"{result['host_copy_bytes_per_s'] / 1e9:.0f} GB/s."
     )
     if detector := result.get("detector"):
         y, x = detector["pixels"]
         text += (
-            f" With a detector of {y}×{x} pixels, which the card sums, it is {detector['seconds']:.3f} s, "
-            f"{probes / detector['seconds']:,.0f} patterns/s."
+            f" With a detector of {y}×{x} pixels, which the card sums, it is "
+            f"{detector['seconds']:.3f} s, {probes / detector['seconds']:,.0f} patterns/s."
         )
     kernels = [
         (
@@ -157,7 +183,8 @@ def of_networks(result: Result) -> str:
         (
             name,
             ", ".join(
-                f"{answer.replace('_', ' ')} {error:.0e}" for answer, error in row.get("differences", {}).items()
+                f"{answer.replace('_', ' ')} {error:.0e}"
+                for answer, error in row.get("differences", {}).items()
             ),
             *(f"{row[key]:.2f} s" if key in row else "–" for key in ("first_s", "seconds")),
         )
@@ -167,10 +194,11 @@ def of_networks(result: Result) -> str:
     return (
         "## Networks under JAX\n\n    python scripts/bench/networks_jax.py\n\n"
         + table(("network", "differences from a processor", "first scan", "next scan"), rows)
-        + f"\n\nA scan has {side}×{side} positions with 33×33 pixels and is reconstructed in eight views. The first "
-        "time contains the compilation. The differences are of random windows, over the largest number, with "
-        f"products in float32. The multislice simulation of the same scan takes {result['simulated_s']:.2f} s "
-        "on the same card."
+        + f"\n\nA scan has {side}×{side} positions with 33×33 pixels and is reconstructed in eight "
+        "views. The first time contains the compilation. The differences are of random windows, "
+        "over the largest number, with products in float32. The multislice simulation of the same "
+        "scan takes "
+        f"{result['simulated_s']:.2f} s on the same card."
     )
 
 
@@ -187,16 +215,28 @@ def of_step(result: Result) -> str:
         )
         for case in steps(result)
     ]
-    failed = "".join(f"\n\n{case['compute']}: {case['failed']}" for case in result if "failed" in case)
+    failed = "".join(
+        f"\n\n{case['compute']}: {case['failed']}" for case in result if "failed" in case
+    )
     if not cases:
         return f"## A step of paper.yaml\n\nNo case was measured.{failed}"
     first = steps(result)[0]
-    head = ("compute", "step", "TFLOP/s", "of a product of matrices, TFLOP/s", "share", "memory", "compilation")
+    shape = "×".join(map(str, first["input_shape"]))
+    head = (
+        "compute",
+        "step",
+        "TFLOP/s",
+        "of a product of matrices, TFLOP/s",
+        "share",
+        "memory",
+        "compilation",
+    )
     return (
         "## A step of paper.yaml\n\n    python scripts/bench/step_jax.py\n\n"
         + table(head, cases)
-        + f"\n\nOne sample of {'×'.join(map(str, first['input_shape']))}, {first['parameters'] / 1e6:.0f} million "
-        f"parameters, {first['step_flop']:.3e} FLOP of convolutions; forward, backward and update, no input.{failed}"
+        + f"\n\nOne sample of {shape}, {first['parameters'] / 1e6:.0f} million parameters, "
+        f"{first['step_flop']:.3e} FLOP of convolutions; forward, backward and update, no input."
+        f"{failed}"
     )
 
 
@@ -207,13 +247,17 @@ def of_quickstart(result: Result) -> str:
         "training": result["steps_s"],
         "evaluation and report": result["evaluation_and_report_s"],
     }
-    mean, baseline = result["mean"], result["mean_predictor"]
+    mean = result["mean"]
+    baseline = result["mean_predictor"]
     return (
-        "## Quickstart under JAX\n\n    KERAS_BACKEND=jax python -m train configs/quickstart.yaml\n\n"
+        "## Quickstart under JAX\n\n    KERAS_BACKEND=jax python -m train "
+        "configs/quickstart.yaml\n\n"
         + table(("phase", "time"), [(name, f"{seconds:.1f} s") for name, seconds in times.items()])
-        + f"\n\n{result['steps']:,} steps of {result['step_ms']:.1f} ms, the first of {result['first_step_s']:.1f} s. "
-        f"SSIM {mean['ssim']:.3f} and Pearson correlation {mean['pearson']:.3f} on {result['samples']} samples of "
-        f"held-out materials; the mean image has {baseline['ssim']:.3f} and {baseline['pearson']:.3f}."
+        + f"\n\n{result['steps']:,} steps of {result['step_ms']:.1f} ms, the first of "
+        f"{result['first_step_s']:.1f} s. SSIM {mean['ssim']:.3f} and Pearson correlation "
+        f"{mean['pearson']:.3f} on "
+        f"{result['samples']} samples of held-out materials; the mean image has "
+        f"{baseline['ssim']:.3f} and {baseline['pearson']:.3f}."
     )
 
 
@@ -232,20 +276,27 @@ def of_source(result: Result) -> str:
     return (
         "## Samples of the simulating source\n\n    python scripts/bench/simulate_source.py\n\n"
         + table(("on", "processes", "samples/s", "per sample of one", "to the first"), rows)
-        + f"\n\nSamples of configs/reality.yaml: {shape}, {result['samples_of_specimen']} of a specimen."
+        + f"\n\nSamples of configs/reality.yaml: {shape}, {result['samples_of_specimen']} of a "
+        "specimen."
     )
 
 
 def of_training(result: Result) -> str:
     validations = result["validations"]
     rows = [(row["epoch"], f"{row['ssim']:.3f}", f"{row['pearson']:.3f}") for row in validations]
-    chosen = [rows[index] for index in sorted({round(k * (len(rows) - 1) / 9) for k in range(10)})] if rows else []
+    if rows:
+        chosen = [
+            rows[index] for index in sorted({round(k * (len(rows) - 1) / 9) for k in range(10)})
+        ]
+    else:
+        chosen = []
     text = (
         "## Training beside the simulation\n\n    python scripts/bench/jobs_jax.py reality\n\n"
-        f"The network of configs/reality.yaml was trained for {result['steps_s']:.0f} s, {result['steps']:,} steps of "
-        f"16 samples, from {result['simulated']:,.0f} simulated ones, each used four times. It waited "
-        f"{result['waited_for_simulator_s']:.0f} s for the simulator. Loss of the first tenth of the steps "
-        f"{result['first_losses']:.4f}, of the last {result['last_losses']:.4f}."
+        f"The network of configs/reality.yaml was trained for {result['steps_s']:.0f} s, "
+        f"{result['steps']:,} steps of 16 samples, from {result['simulated']:,.0f} simulated ones, "
+        f"each used four times. It waited {result['waited_for_simulator_s']:.0f} s for the "
+        f"simulator. Loss of the first tenth of the steps {result['first_losses']:.4f}, of the "
+        f"last {result['last_losses']:.4f}."
     )
     if chosen:
         text += f"\n\n{table(('epoch', 'SSIM', 'Pearson'), chosen)}"
@@ -266,7 +317,8 @@ SECTIONS: dict[str, Callable[[Result], str]] = {
 
 def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     """Returns a Markdown table."""
-    head, lines = list(head), [list(map(str, row)) for row in rows]
+    head = list(head)
+    lines = [list(map(str, row)) for row in rows]
     rule = ["---"] + ["---:"] * (len(head) - 1)
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
 

@@ -2,17 +2,17 @@
 
     scripts/uv run python scripts/bench/inspect_faults.py [--materials NAME ...] [--each] [--json]
 
-Scans of crystals that are simulated for the network (steps of 0.4 Å, 10⁶ electrons per pattern) are read by a detector
-with pixels of 1 mrad. Then they get faults: the optic axis 2 pixels beside the detector's centre of mass of a perfect
-scan, the detector turned by 7°, a stated step that is 3 % too long, an ellipse of 5 %, six hot and two dead pixels, and
-a disk that moves by 1.2 pixels over the scan. All faults are at work together; with --each, one at a time, too. The
-table has the SSIM of `train.reconstruct` against the true density at the positions that the result claims: of the
-perfect scan, of the faulty scan with the stated numbers alone, and with the calibration of `namsa.inspect`, which is
-told the crystal. "ratio" is the largest SSIM that is lost with the calibration.
+Scans of crystals that are simulated for the network (steps of 0.4 Å, 10⁶ electrons per pattern) are
+read by a detector with pixels of 1 mrad. Then they get faults: the optic axis 2 pixels beside the
+detector's centre of mass of a perfect scan, the detector turned by 7°, a stated step that is 3 %
+too long, an ellipse of 5 %, six hot and two dead pixels, and a disk that moves by 1.2 pixels over
+the scan. All faults are at work together; with --each, one at a time, too. The table has the SSIM
+of `train.reconstruct` against the true density at the positions that the result claims: of the
+perfect scan, of the faulty scan with the stated numbers alone, and with the calibration of
+`namsa.inspect`, which is told the crystal. "ratio" is the largest SSIM that is lost with the
+calibration.
 """
 
-import argparse
-import json
 import os
 import sys
 import tempfile
@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import frame
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from scipy import ndimage
 
 import namsa
@@ -36,8 +36,13 @@ from namsa.io.calibration_file import read_calibration
 from namsa.physics import density_target
 from namsa.physics.grid import Grid
 
-ENERGY_EV, SEMIANGLE_MRAD, STEP, PIXEL_MRAD = 200e3, 20.0, 0.4, 1.0
-SOURCE, DETECTOR = 121, (112, 116)  # pixels: of the simulation, and of the detector that has the faults
+ENERGY_EV = 200e3
+SEMIANGLE_MRAD = 20.0
+STEP = 0.4
+PIXEL_MRAD = 1.0
+# pixels: of the simulation, and of the detector that has the faults
+SOURCE = 121
+DETECTOR = (112, 116)
 SCAN = (44, 48)
 ELECTRONS = 1e6
 MATERIALS = ("NaCl-225-cF8", "Si-227-cF8", "CsCl-221-cP2")
@@ -53,7 +58,10 @@ class Faults:
     step: float = 1.0  # stated over true
     ellipse: tuple[float, float] | None = None  # ratio, direction of the major axis in degrees
     bad_pixels: bool = False
-    descan: tuple[tuple[float, float], tuple[float, float]] = ((0.0, 0.0), (0.0, 0.0))  # pixels over the scan
+    descan: tuple[tuple[float, float], tuple[float, float]] = (
+        (0.0, 0.0),
+        (0.0, 0.0),
+    )  # pixels over the scan
 
 
 ALL = Faults((1.5, -1.3), 7.0, 1.03, (1.05, 30.0), True, ((1.0, -0.3), (0.2, 0.6)))
@@ -68,18 +76,21 @@ EACH = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--materials", nargs="+", default=MATERIALS, metavar="NAME", help="built-in crystals")
+    parser = frame.parser(__doc__)
+    parser.add_argument(
+        "--materials", nargs="+", default=MATERIALS, metavar="NAME", help="built-in crystals"
+    )
     parser.add_argument("--thickness-angstrom", type=float, default=50.0)
     parser.add_argument("--checkpoint", default="200kv-20mrad-reality", metavar="NAME")
     parser.add_argument("--each", action="store_true", help="each fault alone, too")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     import train
 
     model = train.load_model(options.checkpoint)
     crystals = {material.name: material for material in namsa.builtin_materials()}
-    table = Table("material", "faults", "perfect", "faulty", "inspected", "lost", "inspect, s", box=None)
+    table = frame.table(
+        "material", "faults", "perfect", "faulty", "inspected", "lost", "inspect, s"
+    )
     rows: list[dict[str, Any]] = []
     for name in options.materials:
         atoms = crystals[name].atoms
@@ -103,20 +114,27 @@ def main() -> int:
                     "seconds": seconds,
                     "calibration": {
                         key: inspection.calibration.value(key)
-                        for key in ("centre_pixels", "rotation_deg", "mirrored", "scan_step_angstrom", "ellipse_ratio")
+                        for key in (
+                            "centre_pixels",
+                            "rotation_deg",
+                            "mirrored",
+                            "scan_step_angstrom",
+                            "ellipse_ratio",
+                        )
                     },
                 }
             )
             numbers = (perfect, faulty, inspected, perfect - inspected)
             table.add_row(name, label, *(f"{value:.3f}" for value in numbers), f"{seconds:.1f}")
-    Console().print(table)
-    if options.json:
-        print(json.dumps({"ratio": max(row["lost"] for row in rows), "rows": rows}))
+    frame.show(table)
+    frame.finish(options, {"ratio": max(row["lost"] for row in rows), "rows": rows})
     return 0
 
 
 def simulate(atoms: Any, thickness_angstrom: float) -> tuple[np.ndarray, Any]:
-    """Returns patterns (sy, sx, SOURCE, SOURCE), and the true density as a function of rows and columns in Å."""
+    """Returns patterns (sy, sx, SOURCE, SOURCE), and the true density as a function of rows and
+    columns in Å.
+    """
     cell = namsa.make_supercell(
         atoms, zone_axis=(0, 0, 1), lateral_angstrom=(26, 26), thickness_angstrom=thickness_angstrom
     ).atoms
@@ -144,14 +162,20 @@ def record(patterns: np.ndarray, faults: Faults, seed: int) -> np.ndarray:
     """Returns what a detector with faults counts, (sy, sx, dy, dx)."""
     to_circle = circle_from_ellipse(faults.ellipse) if faults.ellipse else np.eye(2)
     matrix = frame_matrix(faults.rotation_deg, False) @ to_circle
-    middle, source = (np.array(DETECTOR) - 1) / 2, (SOURCE - 1) / 2
+    middle = (np.array(DETECTOR) - 1) / 2
+    source = (SOURCE - 1) / 2
     rng = np.random.default_rng(seed)
     counts = np.zeros((*SCAN, *DETECTOR), np.float32)
     for row, column in np.ndindex(*SCAN):
         share = np.array([row, column]) / (np.array(SCAN) - 1) - 0.5
         centre = middle + faults.shift + np.array(faults.descan) @ share
         seen = ndimage.affine_transform(
-            patterns[row, column], matrix, source - matrix @ centre, DETECTOR, order=1, mode="constant"
+            patterns[row, column],
+            matrix,
+            source - matrix @ centre,
+            DETECTOR,
+            order=1,
+            mode="constant",
         )
         counts[row, column] = rng.poisson(np.maximum(seen, 0) * ELECTRONS)
     if faults.bad_pixels:
@@ -173,7 +197,9 @@ def stated(faults: Faults) -> dict[str, Any]:
     }
 
 
-def reconstruct(scan: np.ndarray, model: Any, faults: Faults, inspection: namsa.Inspection | None, truth: Any) -> float:
+def reconstruct(
+    scan: np.ndarray, model: Any, faults: Faults, inspection: namsa.Inspection | None, truth: Any
+) -> float:
     """Returns the SSIM of a reconstruction against the truth at the positions that it claims."""
     import train
     from train.measure.metrics import image_metrics

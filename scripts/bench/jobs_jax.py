@@ -1,14 +1,15 @@
 """Jobs of `python -m train` under JAX, as a user starts them, with their times and scores.
 
-    python scripts/bench/jobs_jax.py quickstart [--set KEY=VALUE ...] [--json]
-    python scripts/bench/jobs_jax.py reality [--seconds 180] [--rates FILE] [--set KEY=VALUE ...] [--json]
+    python scripts/bench/jobs_jax.py quickstart [--set KEY=VALUE ...] [--json] python
+    scripts/bench/jobs_jax.py reality [--seconds 180] [--rates FILE] [--set KEY=VALUE ...] [--json]
 
-"quickstart" runs configs/quickstart.yaml from nothing to its report: the simulation of all samples by `namsa dataset`,
-then the job. "reality" trains the network of configs/reality.yaml with samples that are simulated beside it
-(data.source of kind simulate); its validations are of samples of the dev split, the first of them after the first
-epoch. Its split is train and dev alone, so that few samples are simulated before the training. A job is stopped before
---seconds are over, as by Ctrl-C, and its results are those until then. --rates is a results file of gpu_evidence.py:
-the fastest row of its part "source" says who simulates, and how many samples an epoch can have. "ratio" is the SSIM
+"quickstart" runs configs/quickstart.yaml from nothing to its report: the simulation of all samples
+by `namsa dataset`, then the job. "reality" trains the network of configs/reality.yaml with samples
+that are simulated beside it (data.source of kind simulate); its validations are of samples of the
+dev split, the first of them after the first epoch. Its split is train and dev alone, so that few
+samples are simulated before the training. A job is stopped before --seconds are over, as by Ctrl-C,
+and its results are those until then. --rates is a results file of gpu_evidence.py: the fastest row
+of its part "source" says who simulates, and how many samples an epoch can have. "ratio" is the SSIM
 over that of the mean image, or the last validation's over the first's.
 """
 
@@ -24,41 +25,63 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+import frame
+
+ROOT = frame.ROOT
 SPLIT = "split={train: 0.96, dev: 0.04, test: 0.0, by: prototype}"
-ENDING = 20.0  # seconds between the signal and the end of the part: a step, a validation or simulation, a checkpoint
+# seconds between the signal and the end of the part: a step, a validation or simulation, a
+# checkpoint
+ENDING = 20.0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = frame.parser(__doc__)
     parser.add_argument("job", choices=("quickstart", "reality"))
     parser.add_argument("--seconds", type=float, default=180.0, help="all in all")
-    parser.add_argument("--rates", type=Path, metavar="FILE", help="gpu.json, whose part source chooses the simulator")
-    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument(
+        "--rates",
+        type=Path,
+        metavar="FILE",
+        help="gpu.json, whose part source chooses the simulator",
+    )
+    frame.add_overrides(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         result = (quickstart if options.job == "quickstart" else reality)(options, Path(folder))
-    print(*(f"{key}: {value}" for key, value in result.items() if not isinstance(value, list)), sep="\n")
-    if options.json:
-        print(json.dumps(result))
+    print(
+        *(f"{key}: {value}" for key, value in result.items() if not isinstance(value, list)),
+        sep="\n",
+    )
+    frame.finish(options, result)
     # 130: the job was stopped, which is no fault of one without an end.
-    return 0 if result["steps"] and result["code"] in ((0,) if options.job == "quickstart" else (0, 130)) else 1
+    if result["steps"] and result["code"] in ((0,) if options.job == "quickstart" else (0, 130)):
+        return 0
+    return 1
 
 
 def quickstart(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    config, run = ROOT / "configs/quickstart.yaml", folder / "run"
+    config = ROOT / "configs/quickstart.yaml"
+    run = folder / "run"
     overrides = [word for change in options.overrides for word in ("--set", change)]
     began = time.perf_counter()
     simulation = Command("namsa", "dataset", config, "--out", folder / "data", *overrides)
     simulation.stop_after(options.seconds / 2, ENDING / 2)
     simulated_s = simulation.seconds()
     if simulation.process.returncode:
-        raise SystemExit(f"jobs_jax: the simulation ended with exit code {simulation.process.returncode}")
-    job = Command("train", config, "--run-dir", run, *overrides, "--set", f"data.directory={folder / 'data'}")
+        raise SystemExit(
+            f"jobs_jax: the simulation ended with exit code {simulation.process.returncode}"
+        )
+    job = Command(
+        "train", config, "--run-dir", run, *overrides, "--set", f"data.directory={folder / 'data'}"
+    )
     job.stop_after(began + options.seconds - ENDING / 2 - time.perf_counter(), ENDING / 2)
     steps = rows(run / "metrics.jsonl")
-    result = {"simulation_s": simulated_s, "job_s": job.seconds(), "code": job.process.returncode, **of_steps(steps)}
+    result = {
+        "simulation_s": simulated_s,
+        "job_s": job.seconds(),
+        "code": job.process.returncode,
+        **of_steps(steps),
+    }
     if job.process.returncode:
         return result
     evaluation = json.loads((run / "evaluation.json").read_text())
@@ -77,16 +100,29 @@ def quickstart(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def reality(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    began, run = time.perf_counter(), folder / "run"
+    began = time.perf_counter()
+    run = folder / "run"
     source = source_of(options.rates, options.seconds)
     changes = [f"data.source={json.dumps(source)}", SPLIT]
-    changes += ["training.epochs=1000", "training.validation.every_epochs=1", "training.validation.samples=50"]
-    changes += ["training.inputs.redraw_epochs=1", f"training.simulate_seconds={min(40, options.seconds / 6):.0f}"]
+    changes += [
+        "training.epochs=1000",
+        "training.validation.every_epochs=1",
+        "training.validation.samples=50",
+    ]
+    changes += [
+        "training.inputs.redraw_epochs=1",
+        f"training.simulate_seconds={min(40, options.seconds / 6):.0f}",
+    ]
     changes += options.overrides
-    words = [word for change in [f"data.directory={folder / 'data'}", *changes] for word in ("--set", change)]
+    words = [
+        word
+        for change in [f"data.directory={folder / 'data'}", *changes]
+        for word in ("--set", change)
+    ]
     job = Command("train", ROOT / "configs/reality.yaml", "--run-dir", run, *words)
     job.stop_after(began + options.seconds - ENDING - time.perf_counter(), ENDING)
-    steps, validations = rows(run / "metrics.jsonl"), rows(run / "validation.jsonl")
+    steps = rows(run / "metrics.jsonl")
+    validations = rows(run / "validation.jsonl")
     losses = [step["loss"] for step in steps]
     tenth = max(1, len(losses) // 10)
     result = {
@@ -108,9 +144,14 @@ def reality(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def source_of(rates: Path | None, seconds: float) -> dict[str, Any]:
-    """Returns data.source: an epoch takes a tenth of the time at the rate of the part "source", if that is there."""
+    """Returns data.source: an epoch takes a tenth of the time at the rate of the part "source", if
+    that is there.
+    """
     source = {"kind": "simulate", "reuse": 4, "memory_gib": 8, "baseline_samples": 20}
-    found = (json.loads(rates.read_text()).get("source") or {}).get("result") if rates and rates.exists() else None
+    if rates and rates.exists():
+        found = (json.loads(rates.read_text()).get("source") or {}).get("result")
+    else:
+        found = None
     drawn = 80  # samples of an epoch; ten of a specimen
     if found:
         best = max(found["rows"], key=lambda row: row["samples_per_s"])
@@ -124,7 +165,8 @@ class Command:
 
     def __init__(self, module: str, *words: Any) -> None:
         command = [sys.executable, "-m", module, *map(str, words)]
-        self.began, self.ended = time.perf_counter(), 0.0
+        self.began = time.perf_counter()
+        self.ended = 0.0
         environment = {"KERAS_BACKEND": "jax"} | os.environ
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment)
 
@@ -132,7 +174,9 @@ class Command:
         return self.ended - self.began
 
     def stop_after(self, seconds: float, patience: float) -> None:
-        """Lets it run for so long, then interrupts it, and kills it if it has not ended well before `patience`."""
+        """Lets it run for so long, then interrupts it, and kills it if it has not ended well before
+        `patience`.
+        """
         for wait, number in ((max(1.0, seconds), signal.SIGINT), (patience - 4, signal.SIGKILL)):
             try:
                 self.process.wait(wait)
@@ -145,22 +189,32 @@ class Command:
 
 def rows(path: Path) -> list[dict[str, Any]]:
     """Returns the rows of a file of JSON lines; none if there is no file."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if path.exists():
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    return []
 
 
 def by_epoch(steps: list[dict[str, Any]]) -> list[list[float]]:
     """Returns the losses of each epoch."""
-    return [[step["loss"] for step in steps if step["epoch"] == epoch] for epoch in sorted({s["epoch"] for s in steps})]
+    return [
+        [step["loss"] for step in steps if step["epoch"] == epoch]
+        for epoch in sorted({s["epoch"] for s in steps})
+    ]
 
 
 def of_steps(steps: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the number of steps, and medians of their times in milliseconds, without the first."""
+    """Returns the number of steps, and medians of their times in milliseconds, without the
+    first.
+    """
     times = {
         f"{name}_ms": 1e3 * statistics.median(step[f"{name}_s"] for step in steps[1:])
         for name in ("step", "compute", "data")
         if len(steps) > 1
     }
-    rate = {"samples_per_s": statistics.median(step["samples_per_s"] for step in steps[1:])} if len(steps) > 1 else {}
+    if len(steps) > 1:
+        rate = {"samples_per_s": statistics.median(step["samples_per_s"] for step in steps[1:])}
+    else:
+        rate = {}
     first = {"first_step_s": steps[0]["step_s"]} if steps else {}
     steps_s = sum(step.get("wall_s", step["step_s"]) for step in steps)
     return {"steps": len(steps), "steps_s": steps_s, **first, **times, **rate}

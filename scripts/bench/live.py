@@ -1,22 +1,27 @@
 """Live reconstruction of a file that grows: frames per second, latency of a row, memory.
 
-    scripts/uv run python scripts/bench/live.py [--checkpoint NAME] [--side 128] [--rate 500] [--json]
+    scripts/uv run python scripts/bench/live.py [--checkpoint NAME] [--side 128] [--rate 500]
+    [--json]
 
-A thread writes rows of n×n patterns of 128×128 pixels, uint16, to a raw file at a rate of frames per second, and
-`train.reconstruct_live` follows the file in the same process. Without --rate the whole file is there at the beginning.
-All rows have the same Poisson noise: the time does not depend on it.
+A thread writes rows of n×n patterns of 128×128 pixels, uint16, to a raw file at a rate of frames
+per second, and `train.reconstruct_live` follows the file in the same process. Without --rate the
+whole file is there at the beginning. All rows have the same Poisson noise: the time does not depend
+on it.
 
-- "frames per second" are the patterns between the first and the last update over the time between them, reading and
-  waiting included: the speed of the reconstruction if the whole file is there, otherwise at most the writer's.
-- "start" is the time from the call to the first strip's begin: TensorFlow is imported, the network loaded.
-- "first latency" is the time from a row's last byte to the first update with a density there, "final latency" to the
-  update after which the row does not change. Both contain the wait for the rows below that its windows need.
-- "strip" is the time of the computation after the last row of a strip has come: without the first, which compiles.
-- "ratio" is this time over that in which the writer writes a strip: below 1 the reconstruction keeps up.
+- "frames per second" are the patterns between the first and the last update over the time between
+  them, reading and waiting included: the speed of the reconstruction if the whole file is there,
+  otherwise at most the writer's.
+- "start" is the time from the call to the first strip's begin: TensorFlow is imported, the network
+  loaded.
+- "first latency" is the time from a row's last byte to the first update with a density there,
+  "final latency" to the update after which the row does not change. Both contain the wait for the
+  rows below that its windows need.
+- "strip" is the time of the computation after the last row of a strip has come: without the first,
+  which compiles.
+- "ratio" is this time over that in which the writer writes a strip: below 1 the reconstruction
+  keeps up.
 """
 
-import argparse
-import json
 import resource
 import sys
 import tempfile
@@ -24,9 +29,8 @@ import threading
 import time
 from pathlib import Path
 
+import frame
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 PIXELS = 128
 PIXEL_MRAD = 0.8
@@ -34,23 +38,30 @@ BEAM = 3200  # electrons
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = frame.parser(__doc__)
     parser.add_argument("--checkpoint", metavar="NAME", default="200kv-20mrad-fast")
     parser.add_argument("--side", type=int, default=128, metavar="N")
-    parser.add_argument("--rate", type=float, metavar="FPS", help="frames per second of the writer; default: at once")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        metavar="FPS",
+        help="frames per second of the writer; default: at once",
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         row = measure(options.checkpoint, options.side, options.rate, Path(folder) / "scan.raw")
-    table = Table(*row, box=None)
-    table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
-    Console(width=160).print(table)
-    if options.json:
-        print(json.dumps(row))
+    table = frame.table(*row)
+    table.add_row(
+        *(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values())
+    )
+    frame.show(table)
+    frame.finish(options, row)
     return 0
 
 
-def measure(checkpoint: str, side: int, rate: float | None, path: Path) -> dict[str, float | int | None]:
+def measure(
+    checkpoint: str, side: int, rate: float | None, path: Path
+) -> dict[str, float | int | None]:
     import train
 
     written: list[float] = []  # times of the rows
@@ -60,8 +71,11 @@ def measure(checkpoint: str, side: int, rate: float | None, path: Path) -> dict[
     if rate is None:
         writer.join()
         called = time.perf_counter()
-    first, final = [np.nan] * side, [np.nan] * side
-    strips, times, rows_read = [], [], []
+    first = [np.nan] * side
+    final = [np.nan] * side
+    strips = []
+    times = []
+    rows_read = []
     for update in train.reconstruct_live(
         path,
         checkpoint,
@@ -86,7 +100,12 @@ def measure(checkpoint: str, side: int, rate: float | None, path: Path) -> dict[
                 first[row] = now - written[row]
             if row < update.rows_done and np.isnan(final[row]):
                 final[row] = now - written[row]
-    between_s = None if rate is None else float(np.median(np.diff(rows_read))) * side / rate  # strips of the writer
+    if len(strips) < 2:
+        raise SystemExit(
+            f"a scan of {side} rows is one strip, which has no rate: give a larger --side"
+        )
+    # strips of the writer
+    between_s = None if rate is None else float(np.median(np.diff(rows_read))) * side / rate
     steady = (rows_read[-1] - rows_read[0]) * side / (times[-1] - times[0])
     return {
         "side": side,
@@ -106,8 +125,13 @@ def write(path: Path, side: int, rate: float | None, written: list[float]) -> No
     """Writes the rows at their times, and notes when each is complete."""
     y, x = np.mgrid[:PIXELS, :PIXELS] - (PIXELS - 1) / 2
     disk = 1 / (1 + np.exp((np.hypot(y, x) - 20 / PIXEL_MRAD) / 1.5))
-    row = np.random.default_rng(0).poisson(disk * (0.93 * BEAM / disk.sum()), (side, PIXELS, PIXELS)).astype("<u2")
-    data, begin = row.tobytes(), time.perf_counter()
+    row = (
+        np.random.default_rng(0)
+        .poisson(disk * (0.93 * BEAM / disk.sum()), (side, PIXELS, PIXELS))
+        .astype("<u2")
+    )
+    data = row.tobytes()
+    begin = time.perf_counter()
     with path.open("wb", buffering=0) as file:
         for number in range(side):
             if rate is not None:

@@ -1,15 +1,17 @@
-"""Shipped networks under JAX on the GPU: the same densities as on the processor, and the time of a whole scan.
+"""Shipped networks under JAX on the GPU: the same densities as on the processor, and the time of a
+whole scan.
 
     python scripts/bench/networks_jax.py [--side 64] [--networks NAME ...] [--seconds 90] [--json]
 
-A scan of SrTiO3, 50 Å, is simulated with a detector of the networks, 33×33 pixels of 3 mrad, 0.4 Å between positions.
-Each network reconstructs it by `train.reconstruct`. Before, networks answer to random windows (`network_answers.py`) in
-two processes side by side, one on JAX's processor; there, products of matrices are those of float32
-(JAX_DEFAULT_MATMUL_PRECISION=highest). "difference" is the largest difference of a density over the largest density;
-the exit code is 1 if it is over 1e-5. "first_s" is the time of the first
-reconstruction, in which XLA compiles; "seconds" of the second, with all eight views; both with JAX's own precision.
-"simulated_s" is the time of the multislice simulation of the same scan, by namsa on the GPU, warm. "ratio" is that over
-the time of the fastest network.
+A scan of SrTiO3, 50 Å, is simulated with a detector of the networks, 33×33 pixels of 3 mrad, 0.4 Å
+between positions. Each network reconstructs it by `train.reconstruct`. Before, networks answer to
+random windows (`network_answers.py`) in two processes side by side, one on JAX's processor; there,
+products of matrices are those of float32 (JAX_DEFAULT_MATMUL_PRECISION=highest). "difference" is
+the largest difference of a density over the largest density; the exit code is 1 if it is over 1e-5.
+"first_s" is the time of the first reconstruction, in which XLA compiles; "seconds" of the second,
+with all eight views; both with JAX's own precision. "simulated_s" is the time of the multislice
+simulation of the same scan, by namsa on the GPU, warm. "ratio" is that over the time of the fastest
+network.
 """
 
 import argparse
@@ -22,12 +24,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+import frame
+
+ROOT = frame.ROOT
 NETWORKS = ("200kv-20mrad-fast", "200kv-20mrad-reality")
-COMPARED = ("200kv-20mrad-segment", "200kv-20mrad-thickness", "200kv-20mrad-embed", "200kv-5mrad-classify")
-WORKER = ROOT / "scripts/bench/workers/network_answers.py"
+COMPARED = (
+    "200kv-20mrad-segment",
+    "200kv-20mrad-thickness",
+    "200kv-20mrad-embed",
+    "200kv-5mrad-classify",
+)
+WORKER = frame.WORKERS / "network_answers.py"
 COMPARISON = 0.6  # of the time, after which the networks that have answered are compared
-STEP_ANGSTROM, LATTICE_ANGSTROM = 0.4, 3.905
+STEP_ANGSTROM = 0.4
+LATTICE_ANGSTROM = 3.905
 
 
 def main() -> int:
@@ -36,17 +46,31 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         scan = simulated(options.side, folder / "scan.npy")
-        print(f"{options.side}×{options.side} patterns, multislice: {scan['simulated_s']:.2f} s", flush=True)
+        print(
+            f"{options.side}×{options.side} patterns, multislice: {scan['simulated_s']:.2f} s",
+            flush=True,
+        )
         exact = {"KERAS_BACKEND": "jax", "JAX_DEFAULT_MATMUL_PRECISION": "highest"}
         exact["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
         jobs = {}
         for place, platform in (("device", {}), ("cpu", {"JAX_PLATFORMS": "cpu"})):
-            command = [sys.executable, WORKER, folder / f"{place}.npz", *options.networks, *options.compared]
+            command = [
+                sys.executable,
+                WORKER,
+                folder / f"{place}.npz",
+                *options.networks,
+                *options.compared,
+            ]
             jobs[place] = subprocess.Popen([*map(str, command)], env=os.environ | exact | platform)
-        codes = [ended(job, COMPARISON * options.seconds - (time.monotonic() - began)) for job in jobs.values()]
+        codes = [
+            ended(job, COMPARISON * options.seconds - (time.monotonic() - began))
+            for job in jobs.values()
+        ]
         rows = compare(folder)
         for network in options.networks:
-            tell(scan, rows, options.json)  # if this process is ended, its last line is what is known by then
+            tell(
+                scan, rows, options.json
+            )  # if this process is ended, its last line is what is known by then
             if time.monotonic() - began < options.seconds:
                 rows.setdefault(network, {}).update(timed(folder / "scan.npy", network))
     difference = tell(scan, rows, options.json)
@@ -65,7 +89,11 @@ def ended(job: subprocess.Popen[bytes], seconds: float) -> int:
 def tell(scan: dict[str, Any], rows: dict[str, dict[str, Any]], as_json: bool) -> float | None:
     """Prints what is known of the networks, and returns the largest difference of a density."""
     print(*(f"{network}: {row}" for network, row in rows.items()), sep="\n", flush=True)
-    densities = [row["differences"]["density"] for row in rows.values() if "density" in row.get("differences", {})]
+    densities = [
+        row["differences"]["density"]
+        for row in rows.values()
+        if "density" in row.get("differences", {})
+    ]
     times = [row["seconds"] for row in rows.values() if "seconds" in row]
     known = scan | {"difference": max(densities, default=None), "networks": rows}
     known["ratio"] = scan["simulated_s"] / min(times) if times else None
@@ -75,42 +103,64 @@ def tell(scan: dict[str, Any], rows: dict[str, dict[str, Any]], as_json: bool) -
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--side", type=int, default=64, help="positions along each axis of the scan")
+    parser = frame.parser(__doc__)
+    parser.add_argument(
+        "--side", type=int, default=64, help="positions along each axis of the scan"
+    )
     parser.add_argument("--networks", nargs="+", default=NETWORKS, metavar="NAME")
-    parser.add_argument("--seconds", type=float, default=90, help="after which no network is timed any more")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
-    parser.add_argument("--compared", nargs="*", default=COMPARED, metavar="NAME", help="further ones, not timed")
+    parser.add_argument(
+        "--seconds", type=float, default=90, help="after which no network is timed any more"
+    )
+    parser.add_argument(
+        "--compared", nargs="*", default=COMPARED, metavar="NAME", help="further ones, not timed"
+    )
     return parser.parse_args()
 
 
 def simulated(side: int, path: Path) -> dict[str, Any]:
-    """Writes the patterns of a scan, and returns their number and the time of the second of two simulations."""
+    """Writes the patterns of a scan, and returns their number and the time of the second of two
+    simulations.
+    """
     import ase
     import numpy as np
 
     import namsa
     from namsa.physics.backend import resolve_backend
 
-    a, cells = LATTICE_ANGSTROM, -(-side * STEP_ANGSTROM // LATTICE_ANGSTROM)
+    a = LATTICE_ANGSTROM
+    cells = -(-side * STEP_ANGSTROM // LATTICE_ANGSTROM)
     basis = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)]
     unit = ase.Atoms("SrTiO3", scaled_positions=basis, cell=[a] * 3, pbc=True)
     atoms = unit * (max(4, int(cells)), max(4, int(cells)), 13)
     axis = STEP_ANGSTROM * np.arange(side)
     positions = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
-    lens = {"energy_ev": 200e3, "semiangle_mrad": 20.0, "detector": namsa.Detector(shape=(33, 33), pixel_mrad=3.0)}
     for _ in range(2):
         began = time.perf_counter()
-        sample = namsa.simulate(atoms, positions_angstrom=positions, scan_shape=(side, side), **lens)
+        sample = namsa.simulate(
+            atoms,
+            energy_ev=200e3,
+            semiangle_mrad=20.0,
+            detector=namsa.Detector(shape=(33, 33), pixel_mrad=3.0),
+            positions_angstrom=positions,
+            scan_shape=(side, side),
+        )
         seconds = time.perf_counter() - began
     np.save(path, sample.cbed.reshape(side, side, 33, 33).astype(np.float32))
     backend = "cpu" if resolve_backend("auto").__name__ == "numpy" else "gpu"
     grid = sample.provenance.get("grid_shape")
-    return {"side": side, "simulated_s": seconds, "simulated_on": backend, "grid_shape": grid, "atoms": len(atoms)}
+    return {
+        "side": side,
+        "simulated_s": seconds,
+        "simulated_on": backend,
+        "grid_shape": grid,
+        "atoms": len(atoms),
+    }
 
 
 def compare(folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns, for each network, the largest difference of an answer over the largest answer, and what differs so."""
+    """Returns, for each network, the largest difference of an answer over the largest answer, and
+    what differs so.
+    """
     import numpy as np
 
     found: dict[str, dict[str, Any]] = {}
@@ -132,16 +182,25 @@ def timed(scan: Path, name: str) -> dict[str, Any]:
 
     import train
 
-    patterns, times = np.load(scan), []
+    patterns = np.load(scan)
+    times = []
     calibration = train.CalibrationOverrides(
-        energy_ev=200e3, semiangle_mrad=20.0, scan_step_angstrom=STEP_ANGSTROM, pixel_mrad=3.0, centre_pixels=(16, 16)
+        energy_ev=200e3,
+        semiangle_mrad=20.0,
+        scan_step_angstrom=STEP_ANGSTROM,
+        pixel_mrad=3.0,
+        centre_pixels=(16, 16),
     )
     for _ in range(2):
         began = time.perf_counter()
         result = train.reconstruct(patterns, name, calibration, beam_intensity=1.0)
         times.append(time.perf_counter() - began)
     density = result.density[np.isfinite(result.density)]
-    return {"first_s": times[0], "seconds": times[1], "mean_density_e_per_angstrom2": float(density.mean())}
+    return {
+        "first_s": times[0],
+        "seconds": times[1],
+        "mean_density_e_per_angstrom2": float(density.mean()),
+    }
 
 
 if __name__ == "__main__":

@@ -1,19 +1,21 @@
-"""Checks that py4DSTEM and HyperSpy open namsa's HDF5 files with the axes and units that were written.
+"""Checks that py4DSTEM and HyperSpy open namsa's HDF5 files with the axes and units that were
+written.
 
     scripts/uv run python scripts/bench/readers.py [--json]
 
-There are four files: a scan with equal steps as `namsa simulate` writes it, one with different steps, patterns without
-a raster, and two samples of which the name of one ends with that of the other. Both readers are GPL and run in an
-environment that uv creates. Length, name, units, scale and offset of every axis are compared. From the first file,
-py4DSTEM also computes a bright field, deflections and their phase with nothing but its calibration, which must equal
-those of `namsa.physics.virtual_detectors`. "ratio" is the fraction of checks that passed; the exit code is 1 if it is
-not 1.
+There are four files: a scan with equal steps as `namsa simulate` writes it, one with different
+steps, patterns without a raster, and two samples of which the name of one ends with that of the
+other. Both readers are GPL and run in an environment that uv creates. Length, name, units, scale
+and offset of every axis are compared. From the first file, py4DSTEM also computes a bright field,
+deflections and their phase with nothing but its calibration, which must equal those of
+`namsa.physics.virtual_detectors`. "ratio" is the fraction of checks that passed; the exit code is 1
+if it is not 1.
 
-py4DSTEM's DataCube has its own names for its axes, and no origin for a scan. Its reciprocal axes begin at the origin in
-pixels but have steps in mrad (0.14.18: DataCube.calibrate mixes the two), so the origin is checked where it is stored.
+py4DSTEM's DataCube has its own names for its axes, and no origin for a scan. Its reciprocal axes
+begin at the origin in pixels but have steps in mrad (0.14.18: DataCube.calibrate mixes the two), so
+the origin is checked where it is stored.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -23,20 +25,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import frame
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from namsa import sample_file
+from namsa.base.pixels import UNITS, ArrayAxis, array_axes, pattern_grid, scan_grid
 from namsa.io import hdf5
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.optics import wavelength_angstrom
-from namsa.pixels import UNITS, ArrayAxis, array_axes, pattern_grid, scan_grid
-from namsa.sample import Sample
+from namsa.samples import sample_file
+from namsa.samples.sample import Sample
 
-HERE = Path(__file__).parent
 READERS = ("py4dstem==0.14.18", "hyperspy==2.5.0", "rosettasciio==0.15.0", "numpy<2")
-CONFIG = HERE.parents[1] / "configs/quickstart.yaml"
+CONFIG = frame.ROOT / "configs/quickstart.yaml"
 RASTER = (
     "scan.shape=[24, 20]",
     "scan.step_angstrom=[0.4, 0.4]",
@@ -47,34 +47,35 @@ UNEVEN = (*RASTER, "scan.step_angstrom=[0.4, 0.3]")
 
 
 def main() -> int:
-    options = parse()
+    options = frame.parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        apart = [HERE.parent / "uv", "run", "--no-project", "--isolated", "--python", "3.11"]
-        apart += [word for package in READERS for word in ("--with", package)]
-        jobs = [{"path": str(path), "dpc": None} for path in files(folder)]
+        jobs: list[dict[str, str]] = [{"path": str(path), "dpc": ""} for path in files(folder)]
         jobs[0]["dpc"] = str(folder / "dpc.npz")
         worker = subprocess.run(
-            [*apart, "python", HERE / "workers" / "foreign_readers.py"],
+            [*frame.isolated(READERS), str(frame.WORKERS / "foreign_readers.py")],
             input="".join(json.dumps(job) + "\n" for job in jobs),
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
         answers = [json.loads(line) for line in worker.stdout.splitlines()]
-        rows = [row for job, answer in zip(jobs, answers, strict=True) for row in compare(Path(job["path"]), answer)]
+        rows = [
+            row
+            for job, answer in zip(jobs, answers, strict=True)
+            for row in compare(Path(job["path"]), answer)
+        ]
         rows += images(Path(jobs[0]["path"]), np.load(jobs[0]["dpc"], allow_pickle=False))
     passed = sum(not row["faults"] for row in rows)
-    table = Table("file", "reader", "array", "opens as", "shape", "axes", box=None)
+    table = frame.table("file", "reader", "array", "opens as", "shape", "axes")
     for row in rows:
         said = "; ".join(row["faults"]) or row["says"]
         table.add_row(row["file"], row["reader"], row["array"], row["class"], row["shape"], said)
-    Console(width=150).print(table)
+    frame.show(table)
     versions = {reader: answers[0][reader]["version"] for reader in answers[0]}
-    if options.json:
-        print(json.dumps({"ratio": passed / len(rows), "versions": versions, "checks": rows}, ensure_ascii=False))
-    else:
-        print(f"{passed} of {len(rows)} as written; " + ", ".join(" ".join(pair) for pair in versions.items()))
+    programs = ", ".join(f"{reader} {version}" for reader, version in versions.items())
+    print(f"{passed} of {len(rows)} as written; {programs}")
+    frame.finish(options, {"ratio": passed / len(rows), "versions": versions, "checks": rows})
     return 0 if passed == len(rows) else 1
 
 
@@ -86,12 +87,15 @@ def files(folder: Path) -> Iterator[Path]:
     for name, overrides in (("raster.emd", RASTER), ("uneven.emd", UNEVEN), ("loose.emd", loose)):
         path = folder / name
         settings = [word for override in overrides for word in ("--set", override)]
-        command = [sys.executable, "-m", "namsa", "simulate", CONFIG, *settings, "--out", path]
+        command = [sys.executable, "-m", "namsa", "simulate", str(CONFIG), *settings]
+        command += ["--out", str(path)]
         subprocess.run(command, check=True, stdout=sys.stderr)
         yield path
     ((_, sample),) = sample_file.read_samples(folder / "raster.emd")
     several = folder / "several.emd"
-    hdf5.write_samples(several, [("C-diamond", sample), ("SiC-diamond", replace(sample, cbed=sample.cbed[::-1]))])
+    hdf5.write_samples(
+        several, [("C-diamond", sample), ("SiC-diamond", replace(sample, cbed=sample.cbed[::-1]))]
+    )
     yield several
 
 
@@ -102,12 +106,21 @@ def compare(path: Path, answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for reader, found in answer.items():
             for name, written in array_axes(sample.provenance, shapes).items():
                 seen = found["trees"].get(tree, {}).get(name)
-                row = {"file": path.name, "reader": reader, "array": f"{tree}/{name}", "class": "", "shape": ""}
+                row = {
+                    "file": path.name,
+                    "reader": reader,
+                    "array": f"{tree}/{name}",
+                    "class": "",
+                    "shape": "",
+                }
                 if seen is None:
                     yield row | {"faults": ["not found"]}
                     continue
                 shape = "×".join(map(str, seen["shape"]))
-                says = ", ".join(f"{a['name']} {a['offset']:.4g} + {a['scale']:.4g} {a['units']}" for a in seen["axes"])
+                says = ", ".join(
+                    f"{a['name']} {a['offset']:.4g} + {a['scale']:.4g} {a['units']}"
+                    for a in seen["axes"]
+                )
                 yield row | {
                     "class": seen["class"],
                     "shape": shape,
@@ -122,15 +135,22 @@ def faults(sample: Sample, written: list[ArrayAxis], seen: dict[str, Any]) -> It
         return
     cube = seen["class"] == "DataCube"
     for number, ((name, units, along), axis) in enumerate(zip(written, seen["axes"], strict=True)):
-        wanted = {"units": units.replace("Å", "A") if cube else units, "scale": float(np.diff(along).mean())}
+        wanted: dict[str, str | float] = {
+            "units": units.replace("Å", "A") if cube else units,
+            "scale": float(np.diff(along).mean()),
+        }
         if not cube:
             wanted |= {"name": name, "offset": float(along[0])}
         for key, value in wanted.items():
-            same = axis[key] == value if isinstance(value, str) else bool(np.isclose(axis[key], value, rtol=1e-6))
+            if isinstance(value, str):
+                same = axis[key] == value
+            else:
+                same = bool(np.isclose(axis[key], float(value), rtol=1e-6))
             if not same:
                 yield f"axis {number}: {key} {axis[key]!r} instead of {value!r}"
     if cube:
-        pitch, origin = sample.provenance["detector_sampling_mrad"], sample.provenance["detector_origin_mrad"]
+        pitch = sample.provenance["detector_sampling_mrad"]
+        origin = sample.provenance["detector_origin_mrad"]
         if not np.allclose(np.multiply(seen["origin_pixels"], pitch), np.negative(origin)):
             yield f"origin {seen['origin_pixels']} pixels"
         if not np.isclose(seen["semiangle_pixels"] * pitch[0], sample.provenance["semiangle_mrad"]):
@@ -138,32 +158,44 @@ def faults(sample: Sample, written: list[ArrayAxis], seen: dict[str, Any]) -> It
 
 
 def images(path: Path, theirs: Any) -> Iterator[dict[str, Any]]:
-    """What py4DSTEM made of the calibrated file against what `namsa.physics.virtual_detectors` makes of the sample."""
+    """What py4DSTEM made of the calibrated file against what `namsa.physics.virtual_detectors`
+    makes of the sample.
+    """
     ((tree, sample),) = sample_file.read_samples(path)
     provenance = sample.provenance
-    angles, scan, shape = pattern_grid(provenance), scan_grid(provenance), provenance["scan_shape"]
+    angles = pattern_grid(provenance)
+    scan = scan_grid(provenance)
+    shape = provenance["scan_shape"]
     assert scan is not None
     bright = virtual.bright_field(sample.cbed, angles, provenance["semiangle_mrad"]).reshape(shape)
     deflection = virtual.centre_of_mass(sample.cbed, angles).reshape(*shape, 2)
     wavelength = wavelength_angstrom(provenance["energy_ev"])
-    phase = virtual.integrated_centre_of_mass(deflection, scan.step, wavelength, periodic=False)
+    phase = virtual.integrated_centre_of_mass(
+        deflection, (scan.step[0], scan.step[1]), wavelength, periodic=False
+    )
     ours = {
         "bright_field": (bright, 0.9999),
         "deflection_y": (deflection[..., 0], 0.9999),
         "deflection_x": (deflection[..., 1], 0.9999),
-        "phase": (phase, 0.9),  # py4DSTEM takes a plane off, and continues the scan beyond its border differently
+        "phase": (
+            phase,
+            0.9,
+        ),  # py4DSTEM takes a plane off, and continues the scan beyond its border differently
     }
     for name, (image, least) in ours.items():
         same = float(np.corrcoef(image[4:-4, 4:-4].ravel(), theirs[name][4:-4, 4:-4].ravel())[0, 1])
         fault = [f"{name} correlates by {same:.4f} only"] if same < least else []
-        row = {"file": path.name, "reader": "py4DSTEM", "array": f"{tree}/{name}", "class": "from the calibration"}
-        yield row | {"shape": "×".join(map(str, shape)), "says": f"correlation {same:.4f}", "faults": fault}
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
-    return parser.parse_args()
+        row = {
+            "file": path.name,
+            "reader": "py4DSTEM",
+            "array": f"{tree}/{name}",
+            "class": "from the calibration",
+        }
+        yield row | {
+            "shape": "×".join(map(str, shape)),
+            "says": f"correlation {same:.4f}",
+            "faults": fault,
+        }
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The cases of `reality.py`, in lists, simulated with the public functions of namsa.
 
-A case is a specimen at a thickness under a
-condition; its file holds the patterns of 48 × 48 positions, what a microscope's file says about them, and as density
-the true one at the positions, band-limited as a network's target is.
+A case is a specimen at a thickness under a condition; its file holds the patterns of 48 × 48
+positions, what a microscope's file says about them, and as density the true one at the positions,
+band-limited as a network's target is.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,10 @@ from namsa.config.instrument import Detector, FrozenPhonons
 from namsa.physics import density_target
 from namsa.physics.grid import Grid
 
-ENERGY_EV, SEMIANGLE_MRAD, STEP, SCAN = 200e3, 20.0, 0.4, (48, 48)
+ENERGY_EV = 200e3
+SEMIANGLE_MRAD = 20.0
+STEP = 0.4
+SCAN = (48, 48)
 DETECTOR = {"shape": (33, 33), "pixel_mrad": 3.0}
 MAX_Q = 1.25  # 1/Å, of the target
 ORIGIN = 2.0  # Å, of the scan in the cell
@@ -71,7 +74,7 @@ class Case:
     inside: bool = True
 
 
-VIBRATION = {"vibration": 0.08}
+VIBRATION = 0.08  # Å
 TILT = (3.0, 4.0)  # 5 mrad
 CASES = (
     Case("srtio3-50", "SrTiO3", 50),
@@ -88,13 +91,25 @@ CASES = (
     Case("overfocus", "SrTiO3", 50, Condition(defocus=-50)),
     Case("astigmatism", "SrTiO3", 50, Condition(astigmatism=20)),
     Case("source", "SrTiO3", 50, Condition(source=0.8)),
-    Case("vibration", "SrTiO3", 50, Condition(**VIBRATION)),
+    Case("vibration", "SrTiO3", 50, Condition(vibration=VIBRATION)),
     Case("tilt", "SrTiO3", 50, Condition(tilt=TILT)),
     Case("tilt-gold", "Au", 50, Condition(tilt=TILT)),
-    Case("noisy", "SrTiO3", 50, Condition(**VIBRATION, source=0.8, dose=1e4)),
-    Case("noisy-tilt", "SrTiO3", 50, Condition(**VIBRATION, source=0.8, dose=1e4, tilt=TILT)),
-    Case("noisy-focus", "SrTiO3", 50, Condition(**VIBRATION, source=0.8, dose=1e4, defocus=30)),
-    Case("noisy-gaas", "GaAs", 100, Condition(**VIBRATION, source=0.7, dose=1e4, defocus=-40, astigmatism=10)),
+    Case("noisy", "SrTiO3", 50, Condition(vibration=VIBRATION, source=0.8, dose=1e4)),
+    Case(
+        "noisy-tilt", "SrTiO3", 50, Condition(vibration=VIBRATION, source=0.8, dose=1e4, tilt=TILT)
+    ),
+    Case(
+        "noisy-focus",
+        "SrTiO3",
+        50,
+        Condition(vibration=VIBRATION, source=0.8, dose=1e4, defocus=30),
+    ),
+    Case(
+        "noisy-gaas",
+        "GaAs",
+        100,
+        Condition(vibration=VIBRATION, source=0.7, dose=1e4, defocus=-40, astigmatism=10),
+    ),
     Case("outside-defocus-300", "SrTiO3", 50, Condition(defocus=300), inside=False),
     Case("outside-defocus-300-gaas", "GaAs", 100, Condition(defocus=-300), inside=False),
     Case("outside-astigmatism-150", "SrTiO3", 50, Condition(astigmatism=150), inside=False),
@@ -105,7 +120,8 @@ CASES = (
     Case("outside-tilt-40", "Au", 50, Condition(tilt=(24.0, 32.0)), inside=False),
     Case("outside-gold-400", "Au", 400, inside=False),
 )
-CHECKS = (  # specimens and conditions that are in no table, on which no rule and no setting was chosen
+# specimens and conditions that are in no table, on which no rule and no setting was chosen
+CHECKS = (
     Case("check-caf2", "CaF2", 45),
     Case("check-caf2-underfocus", "CaF2", 45, Condition(defocus=70)),
     Case("check-caf2-noisy", "CaF2", 45, Condition(source=1.0, dose=5e4, astigmatism=10)),
@@ -152,7 +168,12 @@ LAST_CHECKS = (  # written down after the rule for aberrations had been chosen
 )
 FRESH_CHECKS = (  # written down after all rules had been chosen, but for that of the orientation
     Case("fresh-aluminate", "LaAlO3", 60),
-    Case("fresh-aluminate-noisy", "LaAlO3", 60, Condition(**VIBRATION, source=0.7, dose=2e4, defocus=40)),
+    Case(
+        "fresh-aluminate-noisy",
+        "LaAlO3",
+        60,
+        Condition(vibration=VIBRATION, source=0.7, dose=2e4, defocus=40),
+    ),
     Case("fresh-aluminate-tilt", "LaAlO3", 60, Condition(tilt=(-4.0, 3.0))),
     Case("fresh-edge", "LaAlO3, edge", 40),
     Case("fresh-telluride", "PbTe", 80),
@@ -171,18 +192,32 @@ FRESH_CHECKS = (  # written down after all rules had been chosen, but for that o
     Case("fresh-outside-semiangle-24", "AlN", 55, Condition(semiangle_mrad=24), inside=False),
     Case("fresh-outside-tilt-32", "W", 40, Condition(tilt=(25.0, -20.0)), inside=False),
     Case("fresh-outside-coma-3800", "SiC", 50, Condition(coma=3800), inside=False),
-    Case("fresh-outside-astigmatism-130", "Si [110], vacancies", 65, Condition(astigmatism=130), inside=False),
+    Case(
+        "fresh-outside-astigmatism-130",
+        "Si [110], vacancies",
+        65,
+        Condition(astigmatism=130),
+        inside=False,
+    ),
 )
 LISTS = {"cases": CASES, "checks": CHECKS, "last-checks": LAST_CHECKS, "fresh-checks": FRESH_CHECKS}
 
 
 def write_cases(cases: Iterable[Case], folder: Path, on_case: Callable[[str], None]) -> None:
-    """Simulates the cases whose files do not exist yet; one scattering serves all conditions that share its waves."""
+    """Simulates the cases whose files do not exist yet; one scattering serves all conditions that
+    share its waves.
+    """
     groups: dict[tuple[Any, ...], list[Case]] = {}
     for case in cases:
         if not (folder / f"{case.name}.h5").exists():
             condition = case.condition
-            waves = (case.specimen, case.thickness, condition.tilt, condition.vibration, condition.energy_ev)
+            waves = (
+                case.specimen,
+                case.thickness,
+                condition.tilt,
+                condition.vibration,
+                condition.energy_ev,
+            )
             groups.setdefault(waves, []).append(case)
     for (specimen, thickness, tilt, vibration, energy_ev), members in groups.items():
         scattering = namsa.scatter(  # at the pixels and slices of the default accuracy
@@ -191,11 +226,14 @@ def write_cases(cases: Iterable[Case], folder: Path, on_case: Callable[[str], No
             max_angle_mrad=max(case.condition.semiangle_mrad for case in members),
             max_detected_mrad=MAX_DETECTED_MRAD,
             specimen_tilt_mrad=tilt,
-            frozen_phonons=FrozenPhonons(rms_angstrom=vibration, configurations=4) if vibration else None,
+            frozen_phonons=FrozenPhonons(rms_angstrom=vibration, configurations=4)
+            if vibration
+            else None,
         )
         for case in members:
             sample = expose(scattering, case)
-            grid = Grid(sample.density.shape, scattering.grid.extent_angstrom)
+            rows, columns = sample.density.shape
+            grid = Grid((rows, columns), scattering.grid.extent_angstrom)
             _with_truth(sample, grid).save(folder / f"{case.name}.h5")
             on_case(case.name)
 
@@ -203,13 +241,17 @@ def write_cases(cases: Iterable[Case], folder: Path, on_case: Callable[[str], No
 def expose(scattering: namsa.Scattering, case: Case) -> namsa.Sample:
     """Returns the patterns of a case. A file says nothing about its defocus and aberrations.
 
-    A raster over the whole cell with half the step resolves how patterns change, so that namsa averages it over the
-    source exactly and at once; every second of its positions is taken.
+    A raster over the whole cell with half the step resolves how patterns change, so that namsa
+    averages it over the source exactly and at once; every second of its positions is taken.
     """
-    condition, extent = case.condition, np.array(scattering.grid.extent_angstrom)
+    condition = case.condition
+    extent = np.array(scattering.grid.extent_angstrom)
     fine = 2 * np.round(extent / STEP).astype(int) if condition.source else np.array(SCAN)
     step = extent / fine if condition.source else np.full(2, STEP)
-    y, x = ((0 if condition.source else ORIGIN) + each * np.arange(n) for each, n in zip(step, fine, strict=True))
+    y, x = (
+        (0 if condition.source else ORIGIN) + each * np.arange(n)
+        for each, n in zip(step, fine, strict=True)
+    )
     aberrations = {"C10": -condition.defocus, "C12": condition.astigmatism, "phi12": 0.4}
     aberrations |= {"C21": condition.coma, "phi21": 1.1}
     dose = {"electrons_per_pattern": condition.dose * STEP**2} if condition.dose else {}
@@ -225,8 +267,14 @@ def expose(scattering: namsa.Scattering, case: Case) -> namsa.Sample:
     if condition.source:
         first = round(ORIGIN / step.max())
         taken = np.ix_(*(first + 2 * np.arange(n) for n in SCAN))
-        of_raster = np.array(sample.provenance["positions_angstrom"]).reshape(*fine, 2)[taken].reshape(-1, 2)
-        patterns = sample.cbed.reshape(*fine, *sample.cbed.shape[1:])[taken].reshape(-1, *sample.cbed.shape[1:])
+        of_raster = (
+            np.array(sample.provenance["positions_angstrom"])
+            .reshape(*fine, 2)[taken]
+            .reshape(-1, 2)
+        )
+        patterns = sample.cbed.reshape(*fine, *sample.cbed.shape[1:])[taken].reshape(
+            -1, *sample.cbed.shape[1:]
+        )
         taken_from = {"positions_angstrom": of_raster.tolist(), "scan_shape": list(SCAN)}
         sample = replace(sample, cbed=patterns, provenance=sample.provenance | taken_from)
     return replace(sample, provenance=sample.provenance | {"id": case.name})
@@ -236,7 +284,8 @@ def _with_truth(sample: namsa.Sample, grid: Grid) -> namsa.Sample:
     """Returns the sample with the band-limited density at its positions."""
     coefficients = density_target.band_limited(sample.density.astype(np.float64), grid, MAX_Q)
     positions = np.array(sample.provenance["positions_angstrom"]).reshape(*SCAN, 2)
-    y, x = positions[:, 0, 0], positions[0, :, 1]
+    y = positions[:, 0, 0]
+    x = positions[0, :, 1]
     density = density_target.at_positions(coefficients, grid, y, x).astype(np.float32)
     added = {
         "density_sampling_angstrom": [float(y[1] - y[0]), float(x[1] - x[0])],

@@ -1,4 +1,6 @@
-"""The specimens of `reality_cases.py`, made with ase; none is made by the code that makes training data."""
+"""The specimens of `reality_cases.py`, made with ase; none is made by the code that makes training
+data.
+"""
 
 from collections.abc import Callable
 
@@ -10,6 +12,13 @@ from ase.spacegroup import crystal
 LATERAL = 25.0  # Å, at least; the scan takes 18.8 Å
 GOLD = 4.078  # Å, edge of its cell
 BOND = 1.5  # Å; atoms that a boundary brings closer are one
+
+
+def formulas_of(specimen: str) -> list[str]:
+    """Returns the formulas of the crystals of a specimen by its name in `SPECIMENS`."""
+    crystals = specimen.partition(",")[0]  # what follows says which defects it has
+    crystals = crystals.replace("amorphous ", "").replace("carbon", "C").replace(" on ", "/")
+    return [name.partition(" ")[0] for name in crystals.split("/")]
 
 
 def perovskite(a: str, b: str, x: str, edge: float) -> ase.Atoms:
@@ -27,11 +36,15 @@ def titanate(thickness: float) -> ase.Atoms:
 def repeated(cell: ase.Atoms, thickness: float, lateral: float = LATERAL) -> ase.Atoms:
     """Returns a right-angled cell repeated to at least `lateral` and about `thickness`, Å."""
     lx, ly, lz = cell.cell.lengths()
-    return cell.repeat((int(np.ceil(lateral / lx)), int(np.ceil(lateral / ly)), max(1, round(thickness / lz))))
+    return cell.repeat(
+        (int(np.ceil(lateral / lx)), int(np.ceil(lateral / ly)), max(1, round(thickness / lz)))
+    )
 
 
 def interface(thickness: float) -> ase.Atoms:
-    """Returns SrTiO3 beside BaTiO3 on the same lattice, whose titanium is off the centre, in half of the cell each."""
+    """Returns SrTiO3 beside BaTiO3 on the same lattice, whose titanium is off the centre, in half
+    of the cell each.
+    """
     atoms = titanate(thickness)
     right = atoms.positions[:, 0] >= atoms.cell.lengths()[0] / 2 - 0.1
     symbols = np.array(atoms.get_chemical_symbols())
@@ -65,7 +78,9 @@ def boundary(thickness: float) -> ase.Atoms:
     left = atoms[(atoms.positions[:, 0] > 0.3) & (atoms.positions[:, 0] < length / 2 - 0.3)]
     right = left.copy()
     right.positions[:, 0] = length - right.positions[:, 0]
-    on_planes = atoms[(atoms.positions[:, 0] <= 0.3) | (abs(atoms.positions[:, 0] - length / 2) <= 0.3)]
+    on_planes = atoms[
+        (atoms.positions[:, 0] <= 0.3) | (abs(atoms.positions[:, 0] - length / 2) <= 0.3)
+    ]
     return _without_overlaps(left + on_planes + right, BOND)
 
 
@@ -89,14 +104,21 @@ def carbon_on_silicon(thickness: float) -> ase.Atoms:
     lx, ly, lz = silicon.cell.lengths()
     box = np.array([lx, ly, 18.0])  # 1 Å free on both sides
     layer = _random_packing("C", box, round(0.1 * box.prod()), 1.3, np.random.default_rng(3))
-    positions = np.concatenate([layer.positions + np.array([0, 0, 1]), silicon.positions + np.array([0, 0, 20])])
-    return ase.Atoms([*layer.numbers, *silicon.numbers], positions, cell=[lx, ly, lz + 20], pbc=True)
+    positions = np.concatenate(
+        [layer.positions + np.array([0, 0, 1]), silicon.positions + np.array([0, 0, 20])]
+    )
+    return ase.Atoms(
+        [*layer.numbers, *silicon.numbers], positions, cell=[lx, ly, lz + 20], pbc=True
+    )
 
 
 def rutile(thickness: float) -> ase.Atoms:
     """Returns TiO2 along [001]."""
     cell = [4.594, 4.594, 2.959, 90, 90, 90]
-    return repeated(crystal(["Ti", "O"], [(0, 0, 0), (0.305, 0.305, 0)], spacegroup=136, cellpar=cell), thickness)
+    return repeated(
+        crystal(["Ti", "O"], [(0, 0, 0), (0.305, 0.305, 0)], spacegroup=136, cellpar=cell),
+        thickness,
+    )
 
 
 def aluminate(thickness: float) -> ase.Atoms:
@@ -118,7 +140,9 @@ def silicon_with_vacancies(thickness: float) -> ase.Atoms:
 
 def cubic(formula: str, structure: str, edge: float) -> Callable[[float], ase.Atoms]:
     """Returns the function that makes a cubic crystal along [001], its edge in Å."""
-    return lambda thickness: repeated(ase.build.bulk(formula, structure, a=edge, cubic=True), thickness)
+    return lambda thickness: repeated(
+        ase.build.bulk(formula, structure, a=edge, cubic=True), thickness
+    )
 
 
 def aluminium_nitride(thickness: float) -> ase.Atoms:
@@ -163,16 +187,22 @@ SPECIMENS: dict[str, Callable[[float], ase.Atoms]] = {
 }
 
 
-def _random_packing(symbol: str, sides: np.ndarray, count: int, closest: float, rng: np.random.Generator) -> ase.Atoms:
+def _random_packing(
+    symbol: str, sides: np.ndarray, count: int, closest: float, rng: np.random.Generator
+) -> ase.Atoms:
     """Returns `count` atoms at random places in a periodic box, no two closer than `closest`, Å."""
-    cells = np.floor(sides / closest).astype(int)  # an atom's neighbours lie in its own and the next cells
+    cells = np.floor(sides / closest).astype(
+        int
+    )  # an atom's neighbours lie in its own and the next cells
     grid: dict[tuple[int, ...], list[np.ndarray]] = {}
     placed: list[np.ndarray] = []
     offsets = np.stack(np.meshgrid(*[[-1, 0, 1]] * 3, indexing="ij"), -1).reshape(-1, 3)
     while len(placed) < count:
         position = rng.random(3) * sides
         home = np.minimum((position / sides * cells).astype(int), cells - 1)
-        near = [other for offset in offsets for other in grid.get(tuple((home + offset) % cells), ())]
+        near = [
+            other for offset in offsets for other in grid.get(tuple((home + offset) % cells), ())
+        ]
         apart = np.array(near).reshape(-1, 3) - position
         apart -= sides * np.round(apart / sides)
         if not near or (apart**2).sum(axis=1).min() >= closest**2:

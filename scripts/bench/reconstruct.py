@@ -1,11 +1,13 @@
 """Memory and time of a reconstruction against the size of the scan.
 
-    scripts/uv run python scripts/bench/reconstruct.py [--checkpoint NAME] [--sides 128 512] [--json]
+    scripts/uv run python scripts/bench/reconstruct.py [--checkpoint NAME] [--sides 128 512]
+    [--json]
 
-The files hold n×n patterns of 128×128 pixels, uint16, compressed by gzip in chunks of 16×16 patterns. All chunks have
-the same bytes of Poisson noise, but each is read and decompressed. Each file is reconstructed in its own process with
-the network of configs/quickstart.yaml: random weights take as long as trained ones. "ratio" is the peak memory of the
-largest scan divided by that of the smallest.
+The files hold n×n patterns of 128×128 pixels, uint16, compressed by gzip in chunks of 16×16
+patterns. All chunks have the same bytes of Poisson noise, but each is read and decompressed. Each
+file is reconstructed in its own process with the network of configs/quickstart.yaml: random weights
+take as long as trained ones. "ratio" is the peak memory of the largest scan divided by that of the
+smallest.
 """
 
 import argparse
@@ -19,46 +21,67 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import frame
 import h5py
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-ROOT = Path(__file__).parents[2]
-CHUNK, PIXELS = 16, 128
+ROOT = frame.ROOT
+CHUNK = 16
+PIXELS = 128
 BEAM = 3200  # electrons
-GIVEN = ["--energy-ev", "200e3", "--semiangle-mrad", "20", "--pixel-mrad", "0.5", "--scan-step-angstrom", "0.4"]
+GIVEN = [
+    "--energy-ev",
+    "200e3",
+    "--semiangle-mrad",
+    "20",
+    "--pixel-mrad",
+    "0.5",
+    "--scan-step-angstrom",
+    "0.4",
+]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = frame.parser(__doc__)
     parser.add_argument("--checkpoint", metavar="NAME", help="default: random weights")
-    parser.add_argument("--sides", type=int, nargs="+", default=[128, 512], metavar="N", help="multiples of 16")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--sides", type=int, nargs="+", default=[128, 512], metavar="N", help="multiples of 16"
+    )
     parser.add_argument("--worker", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         return worker(options.worker)
-    table = Table("scan", "patterns, GiB", "seconds", "peak, MiB", box=None)
+    table = frame.table("scan", "patterns, GiB", "seconds", "peak, MiB")
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         checkpoint = options.checkpoint or random_weights(folder / "quickstart")
         for side in options.sides:
             path = write(folder / f"{side}.h5", side)
-            words = ["reconstruct", path, "--checkpoint", checkpoint, "--out", folder / "out.h5", *GIVEN]
+            words = [
+                "reconstruct",
+                path,
+                "--checkpoint",
+                checkpoint,
+                "--out",
+                folder / "out.h5",
+                *GIVEN,
+            ]
             words += ["--beam-intensity", BEAM]
             here = [sys.executable, __file__, "--worker", *map(str, words)]
             done = subprocess.run(here, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
             rows.append(
-                {"side": side, "data_bytes": side**2 * PIXELS**2 * 2} | json.loads(done.stdout.splitlines()[-1])
+                {"side": side, "data_bytes": side**2 * PIXELS**2 * 2}
+                | json.loads(done.stdout.splitlines()[-1])
             )
-            table.add_row(f"{side}×{side}", *(f"{n:.{d}f}" for n, d in zip(values(rows[-1]), (2, 0, 0), strict=True)))
+            table.add_row(
+                f"{side}×{side}",
+                *(f"{n:.{d}f}" for n, d in zip(values(rows[-1]), (2, 0, 0), strict=True)),
+            )
             path.unlink()
-    Console().print(table)
+    frame.show(table)
     peaks = [row["peak_mib"] for row in sorted(rows, key=lambda row: row["side"])]
-    if options.json:
-        print(json.dumps({"ratio": peaks[-1] / peaks[0], "rows": rows}))
+    frame.finish(options, {"ratio": peaks[-1] / peaks[0], "rows": rows})
     return 0
 
 
@@ -87,7 +110,9 @@ def random_weights(folder: Path) -> str:
         "checkpoint.save(f / 'checkpoints', checkpoint.TrainingPosition(), v, e.network, keep=1);"
         "(f / 'config.yaml').write_text(dump_yaml(e))"
     )
-    subprocess.run([sys.executable, "-c", code, str(folder)], check=True, cwd=ROOT, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-c", code, str(folder)], check=True, cwd=ROOT, stderr=subprocess.DEVNULL
+    )
     return str(folder)
 
 
@@ -96,10 +121,14 @@ def write(path: Path, side: int) -> Path:
     y, x = np.mgrid[:PIXELS, :PIXELS] - (PIXELS - 1) / 2
     disk = 1 / (1 + np.exp((np.hypot(y, x) - 40) / 1.5))  # 20 mrad in pixels of 0.5
     chunk = (CHUNK, CHUNK, PIXELS, PIXELS)
-    packed = zlib.compress(rng.poisson(disk * (0.93 * BEAM / disk.sum()), chunk).astype("<u2").tobytes(), 4)
+    packed = zlib.compress(
+        rng.poisson(disk * (0.93 * BEAM / disk.sum()), chunk).astype("<u2").tobytes(), 4
+    )
     with h5py.File(path, "w") as file:
         shape = (side, side, PIXELS, PIXELS)
-        data = file.create_dataset("scan", shape, "<u2", chunks=chunk, compression="gzip", compression_opts=4)
+        data = file.create_dataset(
+            "scan", shape, "<u2", chunks=chunk, compression="gzip", compression_opts=4
+        )
         for row in range(0, side, CHUNK):
             for column in range(0, side, CHUNK):
                 data.id.write_direct_chunk((row, column, 0, 0), packed)

@@ -1,13 +1,16 @@
-"""Speed of the fused GPU engine against its cuFFT twin, abTEM on the same card, and the card's memory bandwidth.
+"""Speed of the fused GPU engine against its cuFFT twin, abTEM on the same card, and the card's
+memory bandwidth.
 
-    scripts/uv run python scripts/bench/simulate_gpu.py [--probes 1024] [--batch N ...] [--no-abtem] [--json]
+    scripts/uv run python scripts/bench/simulate_gpu.py [--probes 1024] [--batch N ...] [--no-abtem]
+    [--json]
 
-The workload is the sample of the paper: SrTiO3, 101.5 × 101.5 × 199.2 Å, 100 slices, 200 keV, 20 mrad, full patterns in
-float32, which are copied to the memory of the host. Engines take turns; times are medians over the rounds. The roofline
-is the time in which the card copies as many bytes as the fused engine moves; a card whose cache keeps the waves can be
-faster. "kernels" are times of each kernel by CUDA's events, without copies to the host. "ratio" is against abTEM, or
-without it against the twin. abTEM runs in this Python if it is installed there, or in an environment that uv creates.
-The exit code is 2 without a CUDA device.
+The workload is the sample of the paper: SrTiO3, 101.5 × 101.5 × 199.2 Å, 100 slices, 200 keV, 20
+mrad, full patterns in float32, which are copied to the memory of the host. Engines take turns;
+times are medians over the rounds. The roofline is the time in which the card copies as many bytes
+as the fused engine moves; a card whose cache keeps the waves can be faster. "kernels" are times of
+each kernel by CUDA's events, without copies to the host. "ratio" is against abTEM, or without it
+against the twin. abTEM runs in this Python if it is installed there, or in an environment that uv
+creates. The exit code is 2 without a CUDA device.
 """
 
 import argparse
@@ -20,25 +23,27 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import ase
+import frame
 import numpy as np
 
+from namsa.base.errors import InputError
 from namsa.config.instrument import Detector
 from namsa.engines import fused_gpu, multislice
 from namsa.engines.kernel_plan import KernelPlan
-from namsa.errors import InputError
 from namsa.physics import detector, optics, specimen
 from namsa.physics.backend import resolve_backend
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import Slices
 
-HERE = Path(__file__).parent
 RIVAL = ("abtem==1.0.11", "cupy-cuda12x")
 DETECTOR = Detector(shape=(27, 27), pixel_mrad=3.0)  # within the band limit of 512² pixels
-LATTICE_ANGSTROM, ENERGY_EV, SEMIANGLE_MRAD, SLICE_ANGSTROM = 3.905, 200e3, 20.0, 2.0
+LATTICE_ANGSTROM = 3.905
+ENERGY_EV = 200e3
+SEMIANGLE_MRAD = 20.0
+SLICE_ANGSTROM = 2.0
 ABTEM_BATCHES = (32, 128, 512)
 REPEATS = 10  # launches of a kernel in a row
 KERNEL_BATCHES = (12, 512)  # waves that stay in the cache of a large card, and waves that do not
@@ -49,7 +54,10 @@ def main() -> int:
     try:
         cupy = resolve_backend("cupy")
     except InputError as error:
-        print(f"simulate_gpu: this bench needs a CUDA device and was not run: {error}", file=sys.stderr)
+        print(
+            f"simulate_gpu: this bench needs a CUDA device and was not run: {error}",
+            file=sys.stderr,
+        )
         return 2
     atoms, grid, positions = workload(options.grid, options.probes)
     start = time.perf_counter()
@@ -58,21 +66,33 @@ def main() -> int:
 
     plan = fused_gpu.device_plan(lens, fresnel)
     if plan is None:
-        print(f"simulate_gpu: the fused engine has no kernels for a grid of {options.grid}²", file=sys.stderr)
+        print(
+            f"simulate_gpu: the fused engine has no kernels for a grid of {options.grid}²",
+            file=sys.stderr,
+        )
         return 2
 
-    def fused(batch: int | None, binning: tuple[Array, Array] | None = None) -> Callable[[Any], None]:
+    def fused(
+        batch: int | None, binning: tuple[Array, Array] | None = None
+    ) -> Callable[[Any], None]:
         engine = fused_gpu.FusedGpuEngine(grid, slices, fresnel, batch=batch)
-        return lambda cbed: engine.prepare(lens).add_patterns(cbed, positions, binning, lambda done, total: None)
+        return lambda cbed: engine.prepare(lens).add_patterns(
+            cbed, positions, binning, lambda done, total: None
+        )
 
     def twin(cbed: Any) -> None:
         probes = multislice.PlainEngine(grid, slices, fresnel).prepare(lens)
         probes.add_patterns(cbed, positions, None, lambda done, total: None)
 
-    programs = {f"fused, batch {batch or 'auto'}": fused(batch) for batch in options.batch or [None]}
+    programs = {
+        f"fused, batch {batch or 'auto'}": fused(batch) for batch in options.batch or [None]
+    }
     programs["cuFFT twin"] = twin
-    results, times = {}, {name: [] for name in programs}
-    for repeat in range(-1, options.repeats):  # the first round compiles and plans, and is not counted
+    results = {}
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    for repeat in range(
+        -1, options.repeats
+    ):  # the first round compiles and plans, and is not counted
         for name, program in programs.items():
             cbed = np.zeros((len(positions), *grid.shape), np.float32)
             start = time.perf_counter()
@@ -96,7 +116,9 @@ def main() -> int:
         "copy_bytes_per_s": bandwidth,
         "roofline_s": moved / bandwidth,
         "roofline_fraction": moved / bandwidth / seconds[best],
-        "difference": float(np.linalg.norm(results[best] - results["cuFFT twin"]) / np.linalg.norm(results[best])),
+        "difference": float(
+            np.linalg.norm(results[best] - results["cuFFT twin"]) / np.linalg.norm(results[best])
+        ),
         "memory_bytes": cupy.get_default_memory_pool().total_bytes(),
         "rival": "cuFFT twin",
         "ratio": seconds["cuFFT twin"] / seconds[best],
@@ -106,30 +128,45 @@ def main() -> int:
     summary["host_copy_bytes_per_s"] = host_rate(cupy)
     print(f"a copy to the host: {summary['host_copy_bytes_per_s'] / 1e9:.1f} GB/s")
     summary["detector"] = with_detector(fused, grid, len(positions), options.repeats, cupy)
-    summary["kernels"] = [row for batch in KERNEL_BATCHES for row in kernels(*inputs, batch, bandwidth, cupy)]
+    summary["kernels"] = [
+        row for batch in KERNEL_BATCHES for row in kernels(*inputs, batch, bandwidth, cupy)
+    ]
     if not options.no_abtem:
         job = {"positions": atoms.positions.tolist(), "numbers": atoms.numbers.tolist()}
-        job |= {"cell": atoms.cell.lengths().tolist(), "grid_shape": list(grid.shape), "probes_yx": positions.tolist()}
-        job |= {"slice_thickness_angstrom": SLICE_ANGSTROM, "energy_ev": ENERGY_EV, "semiangle_mrad": SEMIANGLE_MRAD}
+        job |= {
+            "cell": atoms.cell.lengths().tolist(),
+            "grid_shape": list(grid.shape),
+            "probes_yx": positions.tolist(),
+        }
+        job |= {
+            "slice_thickness_angstrom": SLICE_ANGSTROM,
+            "energy_ev": ENERGY_EV,
+            "semiangle_mrad": SEMIANGLE_MRAD,
+        }
         summary |= beside_abtem(job, seconds, best)
-    if options.json:
-        print(json.dumps(summary))
+    frame.finish(options, summary)
     return 0
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = frame.parser(__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="rounds that are counted")
     parser.add_argument("--probes", type=int, default=1024)
     parser.add_argument("--grid", type=int, default=512, help="pixels along each axis")
-    parser.add_argument("--batch", type=int, nargs="+", help="probes a batch of the fused engine; several are compared")
+    parser.add_argument(
+        "--batch",
+        type=int,
+        nargs="+",
+        help="probes a batch of the fused engine; several are compared",
+    )
     parser.add_argument("--no-abtem", action="store_true", help="leave abTEM out")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     return parser.parse_args()
 
 
 def workload(pixels: int, probes: int) -> tuple[ase.Atoms, Grid, Any]:
-    """Atoms, grid and probe positions in Å as (y, x); the probes lie in three unit cells and between."""
+    """Atoms, grid and probe positions in Å as (y, x); the probes lie in three unit cells and
+    between.
+    """
     a = LATTICE_ANGSTROM
     basis = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)]
     atoms = ase.Atoms("SrTiO3", scaled_positions=basis, cell=[a] * 3, pbc=True) * (26, 26, 51)
@@ -141,7 +178,9 @@ def on_device(atoms: ase.Atoms, grid: Grid, cupy: Any) -> tuple[Array, Slices, A
     """Lens, slices and propagator."""
     sigma = optics.interaction_constant(ENERGY_EV)
     slices = specimen.build(atoms, grid, SLICE_ANGSTROM, sigma, "lobato", np.complex64, cupy).slices
-    fresnel = multislice.propagator(grid, optics.wavelength_angstrom(ENERGY_EV), slices.thicknesses_angstrom[0])
+    fresnel = multislice.propagator(
+        grid, optics.wavelength_angstrom(ENERGY_EV), slices.thicknesses_angstrom[0]
+    )
     lens = optics.lens(grid, optics.BeamSettings(ENERGY_EV, SEMIANGLE_MRAD, {}))
     waves = tuple(cupy.asarray(wave.astype(np.complex64)) for wave in (lens, fresnel))
     cupy.cuda.Device().synchronize()
@@ -149,8 +188,11 @@ def on_device(atoms: ase.Atoms, grid: Grid, cupy: Any) -> tuple[Array, Slices, A
 
 
 def copy_rate(cupy: Any) -> float:
-    """Bytes a second, read and written, of copies from one buffer of 1 GiB to another; the median of 20."""
-    source, target = cupy.ones(2**28, np.float32), cupy.empty(2**28, np.float32)
+    """Bytes a second, read and written, of copies from one buffer of 1 GiB to another; the median
+    of 20.
+    """
+    source = cupy.ones(2**28, np.float32)
+    target = cupy.empty(2**28, np.float32)
     stream = cupy.cuda.get_current_stream()
     copy = partial(target.data.copy_from_device_async, source.data, source.nbytes, stream)
     return 2 * source.nbytes / event_seconds(copy, cupy, 20)
@@ -160,15 +202,19 @@ def host_rate(cupy: Any) -> float:
     """Bytes a second of copies of 1 GiB to page-locked memory of the host; the median of 5."""
     import cupyx
 
-    source, target = cupy.ones(2**28, np.float32), cupyx.empty_pinned(2**28, np.float32)
+    source = cupy.ones(2**28, np.float32)
+    target = cupyx.empty_pinned(2**28, np.float32)
     return source.nbytes / event_seconds(lambda: source.get(out=target, blocking=False), cupy, 5)
 
 
 def event_seconds(work: Callable[[], Any], cupy: Any, repeats: int) -> float:
-    """The median time of `work` on the current stream, by events, after one run that is not counted."""
+    """The median time of `work` on the current stream, by events, after one run that is not
+    counted.
+    """
     times = []
     for _ in range(repeats + 1):
-        before, after = cupy.cuda.Event(), cupy.cuda.Event()
+        before = cupy.cuda.Event()
+        after = cupy.cuda.Event()
         before.record()
         work()
         after.record()
@@ -177,18 +223,24 @@ def event_seconds(work: Callable[[], Any], cupy: Any, repeats: int) -> float:
     return statistics.median(times[1:])
 
 
-def with_detector(fused: Callable[..., Any], grid: Grid, probes: int, repeats: int, cupy: Any) -> dict[str, Any]:
-    """The median time of all patterns on a detector whose pixels the card sums; one run is not counted."""
+def with_detector(
+    fused: Callable[..., Any], grid: Grid, probes: int, repeats: int, cupy: Any
+) -> dict[str, Any]:
+    """The median time of all patterns on a detector whose pixels the card sums; one run is not
+    counted.
+    """
     matrices = detector.bin_matrices(grid, optics.wavelength_angstrom(ENERGY_EV), DETECTOR)
-    program, times = fused(None, tuple(cupy.asarray(matrix, np.float32) for matrix in matrices)), []
+    program = fused(None, tuple(cupy.asarray(matrix, np.float32) for matrix in matrices))
+    times = []
     cbed = np.zeros((probes, len(matrices[0]), matrices[1].shape[1]), np.float32)
     for _ in range(repeats + 1):
         start = time.perf_counter()
         program(cbed)
         times.append(time.perf_counter() - start)
-    answer = {"pixels": list(cbed.shape[1:]), "seconds": statistics.median(times[1:])}
-    print(f"{answer['pixels'][0]}×{answer['pixels'][1]} pixels: {answer['seconds']:.3f} s")
-    return answer
+    rows, columns = cbed.shape[1:]
+    seconds = statistics.median(times[1:])
+    print(f"{rows}×{columns} pixels: {seconds:.3f} s")
+    return {"pixels": [rows, columns], "seconds": seconds}
 
 
 def kernels(
@@ -202,8 +254,11 @@ def kernels(
     bandwidth: float,
     cupy: Any,
 ) -> list[dict[str, Any]]:
-    """For each kernel, its seconds a batch, its share of the rate of a copy, registers, and bytes spilt a thread."""
-    launch, shared = fused_gpu.device_launch(plan), fused_gpu.operands(plan, lens, fresnel, cupy)
+    """For each kernel, its seconds a batch, its share of the rate of a copy, registers, and bytes
+    spilt a thread.
+    """
+    launch = fused_gpu.device_launch(plan)
+    shared = fused_gpu.operands(plan, lens, fresnel, cupy)
     waves = cupy.ones((batch, plan.y.n, plan.pitch), np.complex64)
     patterns = cupy.zeros((batch, *grid.shape), np.float32)
     ramp = fused_gpu.ramps(plan, grid, cupy.asarray(np.resize(positions, (batch, 2))), cupy)
@@ -216,7 +271,10 @@ def kernels(
     }
     module = cupy.RawModule(code=fused_gpu.source(plan), options=fused_gpu.OPTIONS)
     kept = plan.y.kept * plan.x.kept
-    moved = {"enter": waves.nbytes, "leave": waves.nbytes + 4 * kept * batch}  # the others read and write
+    moved = {
+        "enter": waves.nbytes,
+        "leave": waves.nbytes + 4 * kept * batch,
+    }  # the others read and write
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
     answers = []
@@ -240,48 +298,60 @@ def kernels(
         answers.append(row)
         share = f"{row['of_a_copy']:.2f} of a copy's rate"
         print(
-            f"{name:8} batch {batch:3} {seconds / batch * 1e6:6.2f} µs a probe, {share}, {row['registers']} registers"
+            f"{name:8} batch {batch:3} {seconds / batch * 1e6:6.2f} µs a probe, {share}, "
+            f"{row['registers']} registers"
         )
     return answers
 
 
 def beside_abtem(job: dict[str, Any], seconds: dict[str, float], best: str) -> dict[str, Any]:
-    """The fastest abTEM and the ratio of its time to ours; its times are added to `seconds`. A failure is told."""
+    """The fastest abTEM and the ratio of its time to ours; its times are added to `seconds`. A
+    failure is told.
+    """
     try:
         answers = abtem([job | {"batch": batch} for batch in ABTEM_BATCHES])
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"abTEM has not run: {error}")
         return {"abtem_failed": str(error)}
-    seconds |= {f"abTEM, batch {n}": answer["propagation_s"] for n, answer in zip(ABTEM_BATCHES, answers, strict=True)}
+    seconds |= {
+        f"abTEM, batch {n}": answer["propagation_s"]
+        for n, answer in zip(ABTEM_BATCHES, answers, strict=True)
+    }
     rival = min((name for name in seconds if name.startswith("abTEM")), key=seconds.__getitem__)
     print(f"{rival}: {seconds[rival]:.3f} s, {seconds[rival] / seconds[best]:.1f} times {best}")
     return {"rival": rival, "ratio": seconds[rival] / seconds[best]}
 
 
 def abtem(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """abTEM's answers, in a process of its own: by this Python if it has abTEM, else in an environment of its own."""
+    """abTEM's answers, in a process of its own: by this Python if it has abTEM, else in an
+    environment of its own.
+    """
     command = [sys.executable]
     if importlib.util.find_spec("abtem") is None:
-        command = [str(HERE.parent / "uv"), "run", "--no-project", "--isolated", "--python", "3.11"]
-        command += [word for package in RIVAL for word in ("--with", package)] + ["python"]
-    command.append(str(HERE / "workers" / "abtem_gpu.py"))
+        command = frame.isolated(RIVAL)
+    command.append(str(frame.WORKERS / "abtem_gpu.py"))
     environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
     lines = "\n".join(json.dumps(job) for job in jobs) + "\n"
-    answer = subprocess.run(command, input=lines, stdout=subprocess.PIPE, text=True, env=environment, check=True)
+    answer = subprocess.run(
+        command, input=lines, stdout=subprocess.PIPE, text=True, env=environment, check=True
+    )
     return [json.loads(line) for line in answer.stdout.splitlines()]
 
 
 def show(summary: dict[str, Any]) -> None:
-    print(f"{summary['device']}: {summary['probes']} patterns of {summary['grid']}², {summary['slices']} slices")
+    print(
+        f"{summary['device']}: {summary['probes']} patterns of {summary['grid']}², "
+        f"{summary['slices']} slices"
+    )
     for name, seconds in summary["seconds"].items():
         print(f"{name:22} {seconds:8.3f} s {summary['probes'] / seconds:10.0f} patterns/s")
     rate = summary["copy_bytes_per_s"] / 1e12
     print(f"{'roofline':22} {summary['roofline_s']:8.3f} s, at the {rate:.2f} TB/s of a copy\n")
     print(
-        f"{summary['best']}: {summary['roofline_fraction']:.2f} of the roofline, {summary['ratio']:.1f} times "
-        f"{summary['rival']}; differs from the twin by {summary['difference']:.1e}. "
-        f"The potential takes {summary['specimen_s']:.2f} s more. The pool of memory has grown to "
-        f"{summary['memory_bytes'] / 2**30:.2f} GiB.\n"
+        f"{summary['best']}: {summary['roofline_fraction']:.2f} of the roofline, "
+        f"{summary['ratio']:.1f} times {summary['rival']}; differs from the twin by "
+        f"{summary['difference']:.1e}. The potential takes {summary['specimen_s']:.2f} s more. The "
+        f"pool of memory has grown to {summary['memory_bytes'] / 2**30:.2f} GiB.\n"
     )
 
 

@@ -1,21 +1,23 @@
-"""Samples per second of `data.source` of kind simulate, without the training: by number of workers and backend.
+"""Samples per second of `data.source` of kind simulate, without the training: by number of workers
+and backend.
 
-    scripts/uv run python scripts/bench/simulate_source.py [CONFIG] [--set KEY=VALUE ...] [--workers 1 2] [--seconds 20]
+    scripts/uv run python scripts/bench/simulate_source.py [CONFIG] [--set KEY=VALUE ...] [--workers
+    1 2] [--seconds 20]
 
-CONFIG is configs/reality.yaml by default. Each row has a number of workers: 0 is a thread of this process, others are
-processes, on a processor each on one core. They make the samples that a job would draw, of the same list; a reader
-takes each once, as it comes. `start_s` is the time to the first sample, with the start of Python, the compilation of
-kernels and the first specimen. The rate is of the `--seconds` from then on; `worker_s` is the time of a worker per
-sample. On a GPU, rows with processes share it. A hundredth of the size, to try it on a processor in a minute:
+CONFIG is configs/reality.yaml by default. Each row has a number of workers: 0 is a thread of this
+process, others are processes, on a processor each on one core. They make the samples that a job
+would draw, of the same list; a reader takes each once, as it comes. `start_s` is the time to the
+first sample, with the start of Python, the compilation of kernels and the first specimen. The rate
+is of the `--seconds` from then on; `worker_s` is the time of a worker per sample. On a GPU, rows
+with processes share it. A hundredth of the size, to try it on a processor in a minute:
 
-    ... --workers 1 --seconds 5 --set specimen.lateral_angstrom=[9,9] --set specimen.thickness_angstrom=[40] \
-        --set variation.thickness_angstrom=[15,40]
+    ... --workers 1 --seconds 5 --set specimen.lateral_angstrom=[9,9] \
+        --set specimen.thickness_angstrom=[40] --set variation.thickness_angstrom=[15,40]
 
 "ratio" is the rate of the best row over that of the first.
 """
 
 import argparse
-import json
 import tempfile
 import threading
 import time
@@ -23,14 +25,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+import frame
 
 import namsa
+from namsa.base.launcher import usable_cores
 from namsa.dataset.drawn import DrawFailure, SpecimenDraws, train_entries
 from namsa.dataset.listing import list_samples
 from namsa.dataset.sample_process import InProcess, InThread
-from namsa.launcher import usable_cores
 from namsa.physics.backend import resolve_backend
 from train.experiment.experiment import Experiment, load
 from train.input.source import NoMoreSamples
@@ -51,24 +52,42 @@ def main() -> None:
     draws = SpecimenDraws.of_list(experiment, listed, materials)
     list_s = time.perf_counter() - began
     on_host = resolve_backend(experiment.simulation.backend).__name__ == "numpy"
-    rows = [measure(experiment, draws, workers, on_host, options.seconds) for workers in options.workers]
+    rows = [
+        measure(experiment, draws, workers, on_host, options.seconds) for workers in options.workers
+    ]
     show(rows, draws)
-    if options.json:
-        rates = [row["samples_per_s"] for row in rows]
-        facts = {"config": str(options.config), "overrides": options.overrides, "backend": "cpu" if on_host else "gpu"}
-        patterns = {"patterns_of_sample": experiment.pattern_shape(), "samples_of_specimen": draws.samples_per_specimen}
-        print(
-            json.dumps({"ratio": max(rates) / max(rates[0], 1e-9), **facts, **patterns, "list_s": list_s, "rows": rows})
-        )
+    rates = [row["samples_per_s"] for row in rows]
+    facts = {
+        "config": str(options.config),
+        "overrides": options.overrides,
+        "backend": "cpu" if on_host else "gpu",
+    }
+    patterns = {
+        "patterns_of_sample": experiment.pattern_shape(),
+        "samples_of_specimen": draws.samples_per_specimen,
+    }
+    frame.finish(
+        options,
+        {
+            "ratio": max(rates) / max(rates[0], 1e-9),
+            **facts,
+            **patterns,
+            "list_s": list_s,
+            "rows": rows,
+        },
+    )
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = frame.parser(__doc__)
     parser.add_argument("config", nargs="?", type=Path, default=Path("configs/reality.yaml"))
-    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--workers", type=int, nargs="+", default=[1], help="0: a thread of this process")
-    parser.add_argument("--seconds", type=float, default=20, help="of each row, from its first sample on")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    frame.add_overrides(parser)
+    parser.add_argument(
+        "--workers", type=int, nargs="+", default=[1], help="0: a thread of this process"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=20, help="of each row, from its first sample on"
+    )
     return parser.parse_args()
 
 
@@ -76,14 +95,28 @@ def measure(
     experiment: Experiment, draws: SpecimenDraws, workers: int, on_host: bool, seconds: float
 ) -> dict[str, Any]:
     """Returns the rate of so many workers."""
-    per_specimen, failures = draws.samples_per_specimen, list[DrawFailure]()
-    order = Order(experiment.seed, 0, 1, 1, specimens=10**7, per_specimen=per_specimen, window=per_specimen, reuse=1)
-    ring, cores, began = Ring(order, MEMORY), sorted(usable_cores()), time.perf_counter()
+    per_specimen = draws.samples_per_specimen
+    failures = list[DrawFailure]()
+    order = Order(
+        experiment.seed,
+        0,
+        1,
+        1,
+        specimens=10**7,
+        per_specimen=per_specimen,
+        window=per_specimen,
+        reuse=1,
+    )
+    ring = Ring(order, MEMORY)
+    cores = sorted(usable_cores())
+    began = time.perf_counter()
     makers: list[InProcess | InThread] = [
-        InProcess(draws, cores[-1 - number % len(cores)] if on_host else None, 0) for number in range(workers)
+        InProcess(draws, cores[-1 - number % len(cores)] if on_host else None, 0)
+        for number in range(workers)
     ] or [InThread(draws)]
     simulator = Simulator(makers, order.draws(), ring, failures.append)
-    first, ended = threading.Event(), threading.Event()
+    first = threading.Event()
+    ended = threading.Event()
     reader = threading.Thread(target=read, args=(ring, first, ended))
     reader.start()
     try:
@@ -123,7 +156,9 @@ def read(ring: Ring, first: threading.Event, ended: threading.Event) -> None:
 
 
 def show(rows: list[dict[str, Any]], draws: SpecimenDraws) -> None:
-    table = Table("workers", "samples/s", "samples/h", "s of a worker", "to the first, s", "failed", box=None)
+    table = frame.table(
+        "workers", "samples/s", "samples/h", "s of a worker", "to the first, s", "failed"
+    )
     for row in rows:
         rate = row["samples_per_s"]
         cells = (
@@ -134,11 +169,12 @@ def show(rows: list[dict[str, Any]], draws: SpecimenDraws) -> None:
             str(row["failed"]),
         )
         table.add_row("thread" if not row["workers"] else str(row["workers"]), *cells)
-    console = Console(width=120)
-    console.print(table)
-    console.print(f"{draws.samples_per_specimen} samples per specimen; {len(draws.axes)} materials and axes")
+    frame.show(table)
+    print(
+        f"{draws.samples_per_specimen} samples per specimen; {len(draws.axes)} materials and axes"
+    )
     for error in filter(None, (row["error"] for row in rows)):
-        console.print(f"error: {error}", soft_wrap=True)
+        print(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -1,33 +1,31 @@
-"""Speed of namsa on a CPU against abTEM, and against the limit that the Fourier transforms alone set.
+"""Speed of namsa on a CPU against abTEM, and against the limit that the Fourier transforms alone
+set.
 
-    scripts/uv run python scripts/bench/simulate_vs_abtem.py [--repeats 5] [--probes 64] [--grid 512] [--json]
+    scripts/uv run python scripts/bench/simulate_vs_abtem.py [--repeats 5] [--probes 64] [--grid
+    512] [--json]
 
-The workload is SrTiO3, 50.8 x 50.8 x 199.2 Å, 100 slices, 200 keV, 20 mrad, full detector, float32. abTEM and MKL run
-in an environment that uv creates. Every round runs all programs one after the other, so that other work on the machine
-affects all alike; ratios are medians over the rounds. abTEM runs with its default, FFTW, and with MKL through a small
-adapter, which is faster and which the current mkl_fft otherwise refuses. Ratios are against the faster one.
+The workload is SrTiO3, 50.8 x 50.8 x 199.2 Å, 100 slices, 200 keV, 20 mrad, full detector, float32.
+abTEM and MKL run in an environment that uv creates. Every round runs all programs one after the
+other, so that other work on the machine affects all alike; ratios are medians over the rounds.
+abTEM runs with its default, FFTW, and with MKL through a small adapter, which is faster and which
+the current mkl_fft otherwise refuses. Ratios are against the faster one.
 
-The limit is the rate of MKL transforms alone, two per slice and probe. A multislice that computes them in full cannot
-exceed it; one that leaves out what the band limit sets to zero can. "End to end" is from atoms to patterns, with the
-potential.
+The limit is the rate of MKL transforms alone, two per slice and probe. A multislice that computes
+them in full cannot exceed it; one that leaves out what the band limit sets to zero can. "End to
+end" is from atoms to patterns, with the potential.
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import ase
+import frame
 import numpy as np
-from turns import ask
 
 from namsa.physics.backend import available_cores
 
-HERE = Path(__file__).parent
 RIVALS = ("abtem==1.0.11", "pyfftw==0.15.1", "mkl_fft==2.3.2", "mkl==2026.2.0", "scipy")
 LATTICE_ANGSTROM = 3.905
 
@@ -35,13 +33,12 @@ LATTICE_ANGSTROM = 3.905
 def main() -> None:
     options = parse()
     job = workload(options.grid, options.probes, options.threads)
-    apart = [HERE.parent / "uv", "run", "--no-project", "--isolated", "--python", "3.11"]
-    apart += [word for package in RIVALS for word in ("--with", package)] + ["python"]
+    apart = frame.isolated(RIVALS)
     programs = {
-        "namsa": start([sys.executable, HERE / "workers" / "namsa_patterns.py"]),
-        "namsa, plain": start([sys.executable, HERE / "workers" / "namsa_patterns.py"]),
-        "abTEM, FFTW": start([*apart, HERE / "workers" / "abtem_patterns.py"]),
-        "abTEM, MKL": start([*apart, HERE / "workers" / "abtem_patterns.py"]),
+        "namsa": frame.start([sys.executable, frame.WORKERS / "namsa_patterns.py"]),
+        "namsa, plain": frame.start([sys.executable, frame.WORKERS / "namsa_patterns.py"]),
+        "abTEM, FFTW": frame.start([*apart, frame.WORKERS / "abtem_patterns.py"]),
+        "abTEM, MKL": frame.start([*apart, frame.WORKERS / "abtem_patterns.py"]),
     }
     choices = {
         "namsa": {"engine": "auto"},
@@ -49,13 +46,15 @@ def main() -> None:
         "abTEM, FFTW": {"fft": "fftw"},
         "abTEM, MKL": {"fft": "mkl"},
     }
-    transforms = start([*apart, HERE / "workers" / "bare_fft.py"])
+    transforms = frame.start([*apart, frame.WORKERS / "bare_fft.py"])
     rounds = []
     for repeat in range(-1, options.repeats):  # the first round loads and plans, and is not counted
-        results: dict[str, Any] = {name: ask(programs[name], job | choices[name]) for name in programs}
+        results: dict[str, Any] = {
+            name: frame.ask(programs[name], job | choices[name]) for name in programs
+        }
         for library in ("mkl", "scipy"):
             shape = {"library": library, "shape": job["grid_shape"], "threads": options.threads}
-            results[library] = ask(transforms, shape)["transforms_per_s"]
+            results[library] = frame.ask(transforms, shape)["transforms_per_s"]
         times = ", ".join(f"{name} {results[name]['total_s']:.2f} s" for name in programs)
         print(f"round {repeat + 1} of {options.repeats}: {times}", file=sys.stderr)
         rounds.append(results)
@@ -63,17 +62,20 @@ def main() -> None:
         process.communicate()
     summary = summarise(rounds[1:], list(programs), options.probes)
     show(summary)
-    if options.json:
-        print(json.dumps(summary | {"grid": options.grid, "probes": options.probes, "threads": options.threads}))
+    frame.finish(
+        options,
+        summary | {"grid": options.grid, "probes": options.probes, "threads": options.threads},
+    )
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = frame.parser(__doc__)
     parser.add_argument("--repeats", type=int, default=5, help="rounds that are counted")
     parser.add_argument("--probes", type=int, default=64)
     parser.add_argument("--grid", type=int, default=512, help="pixels along each axis")
-    parser.add_argument("--threads", type=int, default=available_cores(), help="for abTEM and bare transforms")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument(
+        "--threads", type=int, default=available_cores(), help="for abTEM and bare transforms"
+    )
     return parser.parse_args()
 
 
@@ -95,19 +97,15 @@ def workload(grid: int, probes: int, threads: int) -> dict[str, Any]:
     }
 
 
-def start(command: list[Any]) -> "subprocess.Popen[str]":
-    environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
-    environment |= {"MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    words = [str(word) for word in command]
-    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-
-
 def summarise(rounds: list[dict[str, Any]], names: list[str], probes: int) -> dict[str, Any]:
     """Medians over the rounds, of times and of ratios within a round."""
-    first, last = rounds[0], rounds[-1]
+    first = rounds[0]
+    last = rounds[-1]
     programs = {
         name: {
-            "propagation_patterns_per_s": statistics.median(probes / r[name]["propagation_s"] for r in rounds),
+            "propagation_patterns_per_s": statistics.median(
+                probes / r[name]["propagation_s"] for r in rounds
+            ),
             "end_to_end_s": statistics.median(r[name]["total_s"] for r in rounds),
             "peak_mib": last[name]["peak_mib"],
             "transmitted": last[name]["transmitted"],
@@ -127,12 +125,14 @@ def summarise(rounds: list[dict[str, Any]], names: list[str], probes: int) -> di
         "ratio_propagation": ratio(best, "propagation_s"),
         "ratio_stock": ratio(stock, "total_s"),
         "ratio_stock_propagation": ratio(stock, "propagation_s"),
-        "memory_fraction": last["namsa"]["peak_mib"] / min(last[name]["peak_mib"] for name in (stock, *others)),
+        "memory_fraction": last["namsa"]["peak_mib"]
+        / min(last[name]["peak_mib"] for name in (stock, *others)),
         "limit_fraction": statistics.median(
             probes / r["namsa"]["propagation_s"] / (r["mkl"] / transforms) for r in rounds
         ),
         "limit_patterns_per_s": {
-            library: statistics.median(r[library] / transforms for r in rounds) for library in ("mkl", "scipy")
+            library: statistics.median(r[library] / transforms for r in rounds)
+            for library in ("mkl", "scipy")
         },
         "best_rival": best,
         "engine": first["namsa"]["engine"],
@@ -144,16 +144,18 @@ def show(summary: dict[str, Any]) -> None:
     print(f"{'':14} {'patterns/s':>11} {'end to end':>11} {'peak memory':>12} {'transmitted':>12}")
     for name, numbers in summary["programs"].items():
         print(
-            f"{name:14} {numbers['propagation_patterns_per_s']:11.1f} {numbers['end_to_end_s']:9.2f} s "
-            f"{numbers['peak_mib']:8.0f} MiB {numbers['transmitted']:12.5f}"
+            f"{name:14} {numbers['propagation_patterns_per_s']:11.1f} "
+            f"{numbers['end_to_end_s']:9.2f} s {numbers['peak_mib']:8.0f} MiB "
+            f"{numbers['transmitted']:12.5f}"
         )
     for library, rate in summary["limit_patterns_per_s"].items():
         print(f"{'bare ' + library:14} {rate:11.1f}")
     print(
         f"\nnamsa ({summary['engine']} engine) against {summary['best_rival']}: propagation "
-        f"{summary['ratio_propagation']:.2f} times, end to end {summary['ratio']:.2f} times, memory "
-        f"{summary['memory_fraction']:.2f}; against abTEM as it comes {summary['ratio_stock_propagation']:.2f} and "
-        f"{summary['ratio_stock']:.2f} times; {summary['limit_fraction']:.2f} of what bare MKL transforms allow"
+        f"{summary['ratio_propagation']:.2f} times, end to end {summary['ratio']:.2f} times, "
+        f"memory {summary['memory_fraction']:.2f}; against abTEM as it comes "
+        f"{summary['ratio_stock_propagation']:.2f} and {summary['ratio_stock']:.2f} times; "
+        f"{summary['limit_fraction']:.2f} of what bare MKL transforms allow"
     )
 
 

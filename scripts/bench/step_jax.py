@@ -1,13 +1,16 @@
-"""A training step of JAX at the sample's size: time, FLOP/s, their share of the device's peak, and memory.
+"""A training step of JAX at the sample's size: time, FLOP/s, their share of the device's peak, and
+memory.
 
-    python scripts/bench/step_jax.py [configs/paper.yaml] [--compute mixed_float16 mixed_bfloat16] [--format both]
-        [--image 512] [--set KEY=VALUE] [--steps 10] [--seconds 240] [--out step_jax.json]
+    python scripts/bench/step_jax.py [configs/paper.yaml] [--compute mixed_float16 mixed_bfloat16]
+        [--format both] [--image 512] [--set KEY=VALUE] [--steps 10] [--seconds 240]
+        [--out step_jax.json]
 
-The step is that of `python -m train` under JAX (forward, Huber and L2, backward, LARS and Adam), on random patterns.
-Each case runs in a process of its own, which is ended when its share of --seconds is over; a case that failed says why.
-FLOP are those of the convolutions (`fcdensenet.count`), and beside them XLA's own count of the whole step. The peak is
-measured in the same process: that of products of square matrices in the same number format. On processors
-use a smaller image, as --image 32: the network is the same.
+The step is that of `python -m train` under JAX (forward, Huber and L2, backward, LARS and Adam), on
+random patterns. Each case runs in a process of its own, which is ended when its share of --seconds
+is over; a case that failed says why. FLOP are those of the convolutions (`fcdensenet.count`), and
+beside them XLA's own count of the whole step. The peak is measured in the same process: that of
+products of square matrices in the same number format. On processors use a smaller image, as --image
+32: the network is the same.
 """
 
 import argparse
@@ -22,18 +25,24 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+import frame
+
+ROOT = frame.ROOT
 MATRIX = {"gpu": 8192, "cpu": 512}  # rows of the matrices whose product is the peak
 PRODUCTS = 8
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = frame.parser(__doc__)
     parser.add_argument("config", nargs="?", type=Path, default=ROOT / "configs/paper.yaml")
     parser.add_argument("--compute", nargs="+", default=["mixed_float16", "mixed_bfloat16"])
-    parser.add_argument("--format", choices=("config", "channels_first", "channels_last", "both"), default="config")
-    parser.add_argument("--image", type=int, help="side of the image, pixels; by default the configuration's")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument(
+        "--format", choices=("config", "channels_first", "channels_last", "both"), default="config"
+    )
+    parser.add_argument(
+        "--image", type=int, help="side of the image, pixels; by default the configuration's"
+    )
+    frame.add_overrides(parser)
     parser.add_argument("--steps", type=int, default=10, help="steps that are timed")
     parser.add_argument("--seconds", type=float, default=240.0, help="for all cases together")
     parser.add_argument("--out", type=Path, help="a file for the results, JSON")
@@ -44,30 +53,50 @@ def main() -> None:
         return
     formats = ("channels_first", "channels_last") if options.format == "both" else (options.format,)
     cases = [(compute, order) for order in formats for compute in options.compute]
-    began, results = time.monotonic(), []
+    began = time.monotonic()
+    results = []
     for number, (compute, order) in enumerate(cases):
         left = (options.seconds - (time.monotonic() - began)) / (len(cases) - number)
         found = {"compute": compute, "format": order, **_in_process(compute, order, max(left, 1.0))}
         results.append(found)
         print(json.dumps(found), flush=True)
         if options.out:
-            options.out.write_text(json.dumps({"config": str(options.config), "cases": results}, indent=1))
+            options.out.write_text(
+                json.dumps({"config": str(options.config), "cases": results}, indent=1)
+            )
     if not any("step_s" in found for found in results):
         sys.exit(1)
 
 
 def _in_process(compute: str, order: str, seconds: float) -> dict[str, Any]:
     command = [sys.executable, __file__, *sys.argv[1:], "--case", f"{compute} {order}"]
-    environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+    environment = os.environ | {
+        "KERAS_BACKEND": "jax",
+        "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
+    }
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=seconds, cwd=ROOT, check=False
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            cwd=ROOT,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return {"failed": f"not done after {seconds:.0f} s"}
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip() and "JAX_TRACEBACK" not in line]
-        faults = [line for line in lines if "Error" in line or "RESOURCE" in line] or lines or ["without a message"]
+        lines = [
+            line
+            for line in done.stderr.splitlines()
+            if line.strip() and "JAX_TRACEBACK" not in line
+        ]
+        faults = (
+            [line for line in lines if "Error" in line or "RESOURCE" in line]
+            or lines
+            or ["without a message"]
+        )
         return {"failed": faults[-1][:500]}
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -82,21 +111,27 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     from train.optimization.optimizers import assemble
     from train.tasks import task_of
 
-    cache = tempfile.TemporaryDirectory()  # the step that is analysed is not compiled again to be run
+    # the step that is analysed is not compiled again to be run
+    cache = tempfile.TemporaryDirectory()
     jax.config.update("jax_compilation_cache_dir", cache.name)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     compute, order = options.case.split()
-    overrides = [*options.set, f"training.precision.compute={compute}"]
+    overrides = [*options.overrides, f"training.precision.compute={compute}"]
     if order != "config":
         overrides.append(f"network.data_format={order}")
     experiment = load(options.config, overrides)
-    network, training, task = experiment.network, experiment.training, task_of(experiment)
+    network = experiment.network
+    training = experiment.training
+    task = task_of(experiment)
     if options.image:
         shape = (network.input_shape[0], options.image, options.image)
         network = network.model_copy(update={"input_shape": shape})
     device = jax.local_devices()[0]
-    model, optimizer, exchange, accumulation = assemble(network, 1, training, objective=task.objective)
-    step = make_step(model, optimizer, training, exchange, accumulation, task.objective)
+    model, optimizer, exchange, accumulation = assemble(
+        network, 1, training, objective=task.objective
+    )
+    # a compiled function of JAX, which can be lowered
+    step: Any = make_step(model, optimizer, training, exchange, accumulation, task.objective)
     batch = tuple(jax.device_put(each) for each in random_batch(network, training))
     numbers = jax.numpy.float32(1e-4), jax.numpy.float32(10)
     began = time.perf_counter()
@@ -107,8 +142,11 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
     losses = [step(*batch, *numbers)[0]]
     first_s = time.perf_counter() - began
-    times = [_seconds(lambda: losses.append(step(*batch, *numbers)[0])) for _ in range(options.steps)]
-    memory, analysis = device.memory_stats() or {}, executable.memory_analysis()
+    times = [
+        _seconds(lambda: losses.append(step(*batch, *numbers)[0])) for _ in range(options.steps)
+    ]
+    memory = device.memory_stats() or {}
+    analysis = executable.memory_analysis()
     flop = training.batch_size * count(network).step_flop
     peak = _peak_flop_per_s(compute.removeprefix("mixed_"))
     step_s = median(times)
@@ -144,7 +182,9 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 
 def _peak_flop_per_s(dtype: str) -> float:
-    """FLOP/s of products of two square matrices: the best of five runs of eight, which wait for nothing in between."""
+    """FLOP/s of products of two square matrices: the best of five runs of eight, which wait for
+    nothing in between.
+    """
     import jax
 
     rows = MATRIX["gpu" if jax.default_backend() == "gpu" else "cpu"]

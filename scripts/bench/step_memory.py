@@ -1,27 +1,27 @@
-"""The memory of a training step, as TensorFlow's allocator counts it, beside the sum that `--dry-run` states.
+"""The memory of a training step, as TensorFlow's allocator counts it, beside the sum that
+`--dry-run` states.
 
-    TF_ENABLE_ONEDNN_OPTS=1 scripts/uv run python scripts/bench/step_memory.py configs/quickstart.yaml ...
-        [--batch-sizes 2 16] [--compute float32 mixed_float16] [--set key.path=value] [--json]
+    TF_ENABLE_ONEDNN_OPTS=1 scripts/uv run python scripts/bench/step_memory.py CONFIG ...
+        [--batch-sizes 2 16] [--compute float32 mixed_float16] [--set key.path=value]
 
-Counted are the variables, the batch, and what the largest of three steps adds at its peak, on random samples, on one
-rank and without read-ahead. On processors TensorFlow counts with oneDNN alone; on a GPU it does not count what
-libraries take. "ratio" is the estimate over the measurement that is furthest from 1.
+Counted are the variables, the batch, and what the largest of three steps adds at its peak, on
+random samples, on one rank and without read-ahead. On processors TensorFlow counts with oneDNN
+alone; on a GPU it does not count what libraries take. "ratio" is the estimate over the measurement
+that is furthest from 1.
 """
 
-import argparse
-import json
 import math
 import os
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import frame
+
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 import tensorflow as tf
 from keras import ops
-from rich.console import Console
-from rich.table import Table
 
 from train.experiment.experiment import Experiment, load
 from train.input.batches import random_batch
@@ -35,22 +35,28 @@ MIB = 2**20
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = frame.parser(__doc__)
     parser.add_argument("configs", type=Path, nargs="+")
-    parser.add_argument("--batch-sizes", type=int, nargs="+", help="by default that of the configuration")
-    parser.add_argument("--compute", nargs="+", help="float32, mixed_float16; by default as the configuration says")
-    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
-    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument(
+        "--batch-sizes", type=int, nargs="+", help="by default that of the configuration"
+    )
+    parser.add_argument(
+        "--compute", nargs="+", help="float32, mixed_float16; by default as the configuration says"
+    )
+    frame.add_overrides(parser)
     options = parser.parse_args()
     rows = []
-    for config, size, compute in product(options.configs, options.batch_sizes or [0], options.compute or [""]):
-        words = [f"training.batch_size={size}"] * bool(size) + [f"training.precision.compute={compute}"] * bool(compute)
+    for config, size, compute in product(
+        options.configs, options.batch_sizes or [0], options.compute or [""]
+    ):
+        words = [f"training.batch_size={size}"] * bool(size) + [
+            f"training.precision.compute={compute}"
+        ] * bool(compute)
         experiment = load(config, [*options.overrides, *words])
         rows.append(compared(experiment) | {"config": config.stem})
         show(rows[-1])
-    if options.json:
-        ratio = max((row["ratio"] for row in rows), key=lambda ratio: abs(math.log(ratio)))
-        print(json.dumps({"rows": rows, "ratio": ratio}))
+    ratio = max((row["ratio"] for row in rows), key=lambda ratio: abs(math.log(ratio)))
+    frame.finish(options, {"rows": rows, "ratio": ratio})
     return 0
 
 
@@ -72,7 +78,8 @@ def compared(experiment: Experiment) -> dict[str, Any]:
 
 def measured_bytes(experiment: Experiment, device: str = "CPU:0") -> int:
     """Returns the memory of a step that TensorFlow counts."""
-    task, training = task_of(experiment), experiment.training
+    task = task_of(experiment)
+    training = experiment.training
     model, optimizer, exchange, accumulation = assemble(
         experiment.network, experiment.seed, training, objective=task.objective
     )
@@ -91,11 +98,13 @@ def measured_bytes(experiment: Experiment, device: str = "CPU:0") -> int:
 
 
 def show(row: dict[str, Any]) -> None:
-    table = Table(row["config"], "compute", "batch", *StepMemory._fields[:5], "sum", "measured", "ratio", box=None)
+    table = frame.table(
+        row["config"], "compute", "batch", *StepMemory._fields[:5], "sum", "measured", "ratio"
+    )
     parts = (f"{row['parts_mib'][name]:.1f}" for name in StepMemory._fields[:5])
     sums = f"{row['estimated_mib']:.1f}", f"{row['measured_mib']:.1f}", f"{row['ratio']:.2f}"
     table.add_row("", row["compute"], str(row["batch_size"]), *parts, *sums)
-    Console(width=140, markup=False).print(table)
+    frame.show(table)
 
 
 if __name__ == "__main__":

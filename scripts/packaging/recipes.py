@@ -1,10 +1,12 @@
-"""Writes recipes for conda-forge (recipe.yaml) and EasyBuild (namsa-VERSION.eb) beside the archives of a release.
+"""Writes recipes for conda-forge (recipe.yaml) and EasyBuild (namsa-VERSION.eb) beside the archives
+of a release.
 
     scripts/wheels.sh
-    uv export --locked --no-default-groups --extra reconstruct --no-emit-project --format pylock.toml | \
-        python scripts/packaging/recipes.py dist
+    uv export --locked --no-default-groups --extra reconstruct --no-emit-project \
+        --format pylock.toml | python scripts/packaging/recipes.py dist
 
-Both have the dependencies of pyproject.toml. EasyBuild's are wheels with the versions and checksums of uv.lock.
+Both have the dependencies of pyproject.toml. EasyBuild's are wheels with the versions and checksums
+of uv.lock.
 """
 
 import hashlib
@@ -20,7 +22,7 @@ from packaging.requirements import Requirement
 from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
-from namsa.version import __version__
+from namsa.base.version import __version__
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
 HOME = PROJECT["project"]["urls"].get("Source", PROJECT["project"]["urls"]["Paper"])
@@ -41,7 +43,9 @@ OUTPUTS = {
 
 PYPI = "https://files.pythonhosted.org/packages/"
 # The Python of EasyBuild's toolchain 2023b, and the oldest C library (Red Hat Enterprise Linux 8).
-PYTHON, TOOLCHAIN, GLIBC = "3.11.5", ("GCCcore", "13.2.0"), 28
+PYTHON = "3.11.5"
+TOOLCHAIN = ("GCCcore", "13.2.0")
+GLIBC = 28
 
 
 def sha256(path: Path) -> str:
@@ -49,13 +53,15 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-# ---- conda-forge ----------------------------------------------------------------------------------------------------
+# ---- conda-forge
 
 
 def conda_requirements(listed: list[str]) -> list[str]:
     """Returns requirements of pyproject.toml as those of conda."""
     parsed = [Requirement(each) for each in listed]
-    return sorted(f"{CONDA.get(each.name, each.name)} {each.specifier}".replace("==", "") for each in parsed)
+    return sorted(
+        f"{CONDA.get(each.name, each.name)} {each.specifier}".replace("==", "") for each in parsed
+    )
 
 
 def conda_recipe(source: Path) -> dict[str, Any]:
@@ -72,13 +78,18 @@ def conda_recipe(source: Path) -> dict[str, Any]:
             "script": "${{ PYTHON }} -m pip install . -vv --no-deps --no-build-isolation",
             "python": {
                 "version_independent": True,
-                "entry_points": [f"{name} = {place}" for name, place in PROJECT["project"]["scripts"].items()],
+                "entry_points": [
+                    f"{name} = {place}" for name, place in PROJECT["project"]["scripts"].items()
+                ],
             },
         },
         "requirements": {
             "build": [{"if": "linux", "then": ["${{ compiler('c') }}", "${{ stdlib('c') }}"]}],
             "host": ["python", "pip", *conda_requirements(PROJECT["build-system"]["requires"])],
-            "run": [f"python {least},{above}", *conda_requirements(PROJECT["project"]["dependencies"])],
+            "run": [
+                f"python {least},{above}",
+                *conda_requirements(PROJECT["project"]["dependencies"]),
+            ],
         },
         "tests": [
             {"python": {"imports": ["namsa", "fcdensenet"], "pip_check": True}},
@@ -103,7 +114,9 @@ def conda_recipe(source: Path) -> dict[str, Any]:
                     *conda_requirements(PROJECT["project"]["optional-dependencies"][extra]),
                 ]
             },
-            "tests": [{"script": ["namsa-train models" if extra != "formats" else "namsa --version"]}],
+            "tests": [
+                {"script": ["namsa-train models" if extra != "formats" else "namsa --version"]}
+            ],
             "about": about | {"summary": f"namsa with what it needs for {what}"},
         }
         for extra, what in OUTPUTS.items()
@@ -121,7 +134,7 @@ def conda_recipe(source: Path) -> dict[str, Any]:
     }
 
 
-# ---- EasyBuild ------------------------------------------------------------------------------------------------------
+# ---- EasyBuild
 
 
 def ranks_of_tags() -> dict[Any, int]:
@@ -129,21 +142,27 @@ def ranks_of_tags() -> dict[Any, int]:
     version = tuple(map(int, PYTHON.split(".")[:2]))
     platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(GLIBC, 4, -1)]
     platforms += [f"manylinux{name}_x86_64" for name in ("2014", "2010", "1")]
-    tags = [*cpython_tags(version, platforms=platforms), *compatible_tags(version, "cp311", platforms)]
+    tags = [
+        *cpython_tags(version, platforms=platforms),
+        *compatible_tags(version, "cp311", platforms),
+    ]
     return {tag: rank for rank, tag in enumerate(tags)}
 
 
 def extensions(lock: dict[str, Any]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Yields name, version, folder, file and checksum of each dependency's wheel, or source archive if it has none.
+    """Yields name, version, folder, file and checksum of each dependency's wheel, or source archive
+    if it has none.
 
     Args:
         lock: A file pylock.toml.
     """
     ranks = ranks_of_tags()
-    target = default_environment() | {
-        "python_version": PYTHON.rpartition(".")[0], "python_full_version": PYTHON,
-        "sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64",
-    }  # fmt: skip
+    target: dict[str, Any] = dict(default_environment())
+    target["python_version"] = PYTHON.rpartition(".")[0]
+    target["python_full_version"] = PYTHON
+    target["sys_platform"] = "linux"
+    target["platform_system"] = "Linux"
+    target["platform_machine"] = "x86_64"
     for package in lock["packages"]:
         if "marker" in package and not Marker(package["marker"]).evaluate(target):
             continue
@@ -173,9 +192,12 @@ def easyconfig(lock: dict[str, Any], wheel: Path) -> str:
         f"dependencies = [('Python', '{PYTHON}', '', {TOOLCHAIN})]",
         "",
         f"local_pypi = '{PYPI}'",
-        "# The import of namsa and the commands below are checked. The wheel of namsa is beside this file.",
-        "# PythonPackage takes the wheel, where NumPy and others have a block of their own that compiles.",
-        "exts_default_options = {'easyblock': 'PythonPackage', 'modulename': False, 'source_tmpl': None}",
+        "# The import of namsa and the commands below are checked. The wheel of namsa is beside "
+        "this file.",
+        "# PythonPackage takes the wheel, where NumPy and others have a block of their own that "
+        "compiles.",
+        "exts_default_options = {'easyblock': 'PythonPackage', 'modulename': False, "
+        "'source_tmpl': None}",
         "exts_list = [",
     ]
     found = [
@@ -187,8 +209,14 @@ def easyconfig(lock: dict[str, Any], wheel: Path) -> str:
         lines += ["        'modulename': 'namsa',"] if name == "namsa" else []
         urls = f"local_pypi + '{folder.removeprefix(PYPI)}'" if folder else ""
         lines += [f"        'source_urls': [{urls}],"]
-        halves = f"'{file[:80]}'" + (f"\n                    '{file[80:]}'" if file[80:] else "")  # style: 120 columns
-        lines += [f"        'sources': [{halves}],", f"        'checksums': ['{checksum}'],", "    }),"]
+        halves = f"'{file[:80]}'" + (
+            f"\n                    '{file[80:]}'" if file[80:] else ""
+        )  # style: 120 columns
+        lines += [
+            f"        'sources': [{halves}],",
+            f"        'checksums': ['{checksum}'],",
+            "    }),",
+        ]
     lines += [
         "]",
         "",
@@ -207,7 +235,9 @@ def easyconfig(lock: dict[str, Any], wheel: Path) -> str:
 def main() -> None:
     """Writes both recipes into the folder of the archives."""
     folder = Path(sys.argv[1])
-    recipe = yaml.safe_dump(conda_recipe(folder / f"namsa-{__version__}.tar.gz"), sort_keys=False, width=120)
+    recipe = yaml.safe_dump(
+        conda_recipe(folder / f"namsa-{__version__}.tar.gz"), sort_keys=False, width=120
+    )
     (folder / "recipe.yaml").write_text(recipe, encoding="utf-8")
     (wheel,) = folder.glob("namsa-*-manylinux*_x86_64.whl")
     lock = tomllib.loads(sys.stdin.read())

@@ -1,1 +1,1 @@
-"""Parts of a job at pretended numbers of ranks; see scripts/rehearse.py."""
+"""Parts of a job at emulated numbers of ranks; see scripts/rehearse.py."""

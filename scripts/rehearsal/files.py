@@ -10,22 +10,31 @@ import numpy as np
 from fcdensenet.config import NetworkConfig
 from namsa.dataset.entry import Entry
 from namsa.dataset.sharing import share
-from train.commands import preflight as own
+from train.commands import preflight as command
 from train.commands.preflight_verdict import RankReport, verdict
 from train.optimization import checkpoint as checkpoints
 
-Found = dict[str, float | str]
-SAMPLES, MATERIALS = 435_702, 62_321  # of configs/paper.yaml
-STATE_BYTES = 12 * 26_000_000
+Facts = dict[str, float | str]
+# of configs/paper.yaml
+SAMPLES = 435_702
+MATERIALS = 62_321
+STATE_BYTES = 12 * 26_000_000  # weights and two moments in float32
 
 
-def preflight(ranks: int, folder: Path) -> Found:
+def preflight(ranks: int, folder: Path) -> Facts:
     """All ranks report; this process is every rank, one after the other, and rank 0 the last."""
-    exchange, spent_s = folder / f"exchange-{ranks}", 0.0
+    exchange = folder / f"exchange-{ranks}"
+    spent_s = 0.0
     for rank in reversed(range(ranks)):
-        report = RankReport(rank, f"node{rank // 6:04d}", gpus=(f"{rank % 6}",), manifest="x", training_samples=400_000)
+        report = RankReport(
+            rank,
+            f"node{rank // 6:04d}",
+            gpus=(f"{rank % 6}",),
+            manifest="x",
+            training_samples=400_000,
+        )
         began = time.process_time()
-        reports = own.meet(exchange, report, ranks)
+        reports = command.meet(exchange, report, ranks)
         spent_s = time.process_time() - began
     began = time.process_time()
     faults = verdict(reports, ranks, 1)
@@ -64,29 +73,34 @@ def _list() -> tuple[str, ...]:
     )
 
 
-def share_of_list(ranks: int) -> Found:
+def share_of_list(ranks: int) -> Facts:
     """Rank 0 reads the list from its node's disk, and finds its own share of the work."""
     lines = _list()
     began = time.process_time()
     entries = [Entry.from_json(line, "", "") for line in lines]
     read_s = time.process_time() - began
-    own_share = share(entries, 0, ranks)
+    share_of_rank = share(entries, 0, ranks)
     return {
         "CPU s": time.process_time() - began,
         "of it reading": read_s,
         "MB read": sum(map(len, lines)) / 1e6,
-        "own samples": len(own_share),
+        "own samples": len(share_of_rank),
         "least of any": math.floor(SAMPLES / ranks),
     }
 
 
-def checkpoint(folder: Path) -> Found:
-    """Rank 0 copies the state and writes it; the other ranks wait for the copy alone, whatever their number."""
-    state = [checkpoints.Copied("kernel", np.ones(STATE_BYTES // 4, np.float32))]
+def checkpoint(folder: Path) -> Facts:
+    """Rank 0 copies the state and writes it; the other ranks wait for the copy alone, whatever
+    their number.
+    """
+    state = checkpoints.HostVariable("kernel", np.ones(STATE_BYTES // 4, np.float32))
     network = NetworkConfig(input_shape=(1, 8, 8), layers=(1, 1, 1))
     began = time.monotonic()
-    copies = [checkpoints.Copied(each.path, np.array(each.values)) for each in state]
+    copy = checkpoints.HostVariable(state.path, state.array.copy())
     copied_s = time.monotonic() - began
-    path = checkpoints.save(folder, checkpoints.TrainingPosition(1), copies, network, keep=1)
-    return {"all wait, s": copied_s, "written behind it, s": time.monotonic() - began - copied_s,
-            "MB": path.stat().st_size / 1e6}  # fmt: skip
+    path = checkpoints.save(folder, checkpoints.TrainingPosition(1), [copy], network, keep=1)
+    return {
+        "all wait, s": copied_s,
+        "written behind it, s": time.monotonic() - began - copied_s,
+        "MB": path.stat().st_size / 1e6,
+    }

@@ -1,6 +1,8 @@
-"""The watchdog of a job: rank 0, those below it and one below these are real, on sockets; the others are played.
+"""The watchdog of a job: rank 0, those below it and one below these are real, on sockets; the
+others are played.
 
-A played rank sends what a real one would: its own state and those of the ranks below it, in one datagram per second.
+A played rank sends what a real one would: its own state and those of the ranks below it, in one
+datagram per second.
 """
 
 import contextlib
@@ -8,28 +10,29 @@ import io
 import socket
 import threading
 import time
+from typing import cast
 
 from train.ranks.datagrams import KEY_BYTES, Codec, Relayed
 from train.ranks.stalls import STEPPING
-from train.ranks.watchdog import RECEIVE_BUFFER_BYTES, Watchdog
+from train.ranks.watchdog import Watchdog
+from train.ranks.watching import RECEIVE_BUFFER_BYTES
 
 HOST = "127.0.0.1"
 STEP_S = 0.86  # of a step of the paper
 
 
-class _Counted:
+class CountedSocket:
     """A socket that counts what it sends and receives."""
 
     def __init__(self) -> None:
-        self.received = self.sent = 0
+        self.received = 0
+        self.sent = 0
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         self._socket.bind((HOST, 0))
-        self.getsockname, self.settimeout, self.close = (
-            self._socket.getsockname,
-            self._socket.settimeout,
-            self._socket.close,
-        )
+        self.getsockname = self._socket.getsockname
+        self.settimeout = self._socket.settimeout
+        self.close = self._socket.close
 
     def recvfrom(self, size: int) -> tuple[bytes, tuple[str, int]]:
         data, sender = self._socket.recvfrom(size)
@@ -42,11 +45,13 @@ class _Counted:
 
 
 class PlayedRanks:
-    """Ranks of a job in one thread that say what real ones would. `dead` ones say nothing."""
+    """Ranks of a job in one thread that send what real ones would. `dead` ones send nothing."""
 
     def __init__(self, ranks: int, real: dict[int, Watchdog], key: bytes) -> None:
         tree = real[0].tree
-        self.interval_s, self.began, self.dead = real[0].interval_s, time.monotonic(), set[int]()
+        self.interval_s = real[0].interval_s
+        self.began = time.monotonic()
+        self.dead = set[int]()
         # Those that send to a real rank; each speaks for the ranks below it.
         self.speakers = [
             (rank, parent, list(tree.children(rank)), Codec(key, rank, ranks))
@@ -70,9 +75,14 @@ class PlayedRanks:
                         return
                     if rank not in self.dead:
                         step, since_s = self.step()
-                        told = [Relayed(other, step, STEPPING, since_s, 0.5) for other in below[:60]]
+                        relayed = [
+                            Relayed(other, step, STEPPING, since_s, 0.5) for other in below[:60]
+                        ]
                         with contextlib.suppress(OSError):
-                            udp_socket.sendto(codec.encode(parent, step, STEPPING, told), self.addresses[parent])
+                            udp_socket.sendto(
+                                codec.encode(parent, step, STEPPING, relayed),
+                                self.addresses[parent],
+                            )
                 due += self.interval_s
 
     def step(self) -> tuple[int, float]:
@@ -85,19 +95,22 @@ def rehearse(ranks: int, seconds: float, warning_s: float = 60.0) -> dict[str, f
     """Runs the watchdogs, then lets one rank fall silent.
 
     Args:
-        ranks: Number of pretended ranks.
+        ranks: Number of emulated ranks.
         seconds: Time for which all ranks are well.
         warning_s: training.ranks.stall_warning_s.
 
     Returns:
-        What rank 0 heard and sent per second, its processor time, the false warnings, and the rank that was named.
+        What rank 0 received per second, its processor time in seconds, the false warnings, and the
+        rank that was named.
     """
-    key, messages = bytes(range(KEY_BYTES)), list[str]()
+    key = bytes(range(KEY_BYTES))
+    messages = list[str]()
     names = [f"node{rank // 6:04d}" for rank in range(ranks)]
 
     def watchdog(rank: int, parent: Watchdog | None) -> Watchdog:
         server = [parent.socket.getsockname()] if parent else []
-        return Watchdog(rank, names, _Counted(), server, key, warning_s, messages.append)
+        counted = cast(socket.socket, CountedSocket())
+        return Watchdog(rank, names, counted, server, key, warning_s, messages.append)
 
     real = {0: watchdog(0, None)}
     if real[0].tree.depth() > 1:
@@ -105,29 +118,35 @@ def rehearse(ranks: int, seconds: float, warning_s: float = 60.0) -> dict[str, f
         last = real[max(real)]
         real |= {rank: watchdog(rank, last) for rank in [*last.children][:1]}
     played = PlayedRanks(ranks, real, key)
-    cpu = _time_threads(real[0])
+    timer = ThreadTimer(real[0])
     with contextlib.redirect_stderr(text := io.StringIO()):
         played.began = time.monotonic()
         for each in real.values():
             each.start()
         played.thread.start()
         _work(real, played, seconds)
-        heard, false = real[0].socket.received, len(messages) + text.getvalue().count("warning:")
-        known, cpu_s = len(real[0].others), cpu[0]
+        received = cast(CountedSocket, real[0].socket).received
+        false = len(messages) + text.getvalue().count("warning:")
+        known = len(real[0].others)
+        cpu_s = timer.spent_s
         result: dict[str, float | str] = {
-            "kB/s in": heard / seconds / 1e3,
-            "CPU": cpu_s / seconds,
+            "kB/s in": received / seconds / 1e3,
+            "CPU s": cpu_s,
             "ranks known": known,
             "false warnings": false,
         }
         if played.speakers:
-            dead, began = played.speakers[-1][0], time.monotonic()
+            dead = played.speakers[-1][0]
+            began = time.monotonic()
             played.dead.add(dead)
             limit_s = warning_s + 3 * real[0].silent_s + 10
             while "warning:" not in text.getvalue() and time.monotonic() < began + limit_s:
                 _work(real, played, 0.2)
             named = f"rank {dead} on {names[dead]}" in text.getvalue()
-            result |= {"dead rank named": "yes" if named else f"no: {text.getvalue()}", "s": time.monotonic() - began}
+            result |= {
+                "dead rank named": "yes" if named else f"no: {text.getvalue()}",
+                "s": time.monotonic() - began,
+            }
     played.ended.set()
     for each in real.values():
         each.closing.set()
@@ -148,13 +167,18 @@ def _work(real: dict[int, Watchdog], played: PlayedRanks, seconds: float) -> Non
         time.sleep(0.05)
 
 
-def _time_threads(watchdog: Watchdog) -> list[float]:
-    """Returns a list whose one value follows the processor time of the thread of `watchdog`, s."""
-    spent, run = [0.0], watchdog.run_interval
+class ThreadTimer:
+    """Follows the processor time of the thread of a watchdog.
 
-    def timed() -> None:
-        run()
-        spent[0] = time.thread_time()
+    Attributes:
+        spent_s: The time until the end of its last interval.
+    """
 
-    watchdog.run_interval = timed
-    return spent
+    def __init__(self, watchdog: Watchdog) -> None:
+        self.spent_s = 0.0
+        self._run = watchdog.run_interval
+        setattr(watchdog, "run_interval", self._timed)  # noqa: B010 - a method, to mypy
+
+    def _timed(self) -> None:
+        self._run()
+        self.spent_s = time.thread_time()

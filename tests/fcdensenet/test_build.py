@@ -13,7 +13,13 @@ SHAPE = (6, 16, 24)
 
 
 def config(**options: object) -> NetworkConfig:
-    small = {"input_shape": SHAPE, "layers": (1, 2, 1), "growth": 4, "first_filters": 5, "kernel": 3}
+    small = {
+        "input_shape": SHAPE,
+        "layers": (1, 2, 1),
+        "growth": 4,
+        "first_filters": 5,
+        "kernel": 3,
+    }
     return NetworkConfig(**(small | options))
 
 
@@ -23,7 +29,8 @@ def patterns(n: int = 2) -> np.ndarray:
 
 
 def test_dropout_acts_in_training_only() -> None:
-    model, x = build(config(dropout=0.5), seed=0), patterns()
+    model = build(config(dropout=0.5), seed=0)
+    x = patterns()
     np.testing.assert_array_equal(model(x, training=False), model(x, training=False))
     assert np.abs(model(x, training=True) - model(x, training=True)).max() > 0
 
@@ -36,10 +43,16 @@ def test_transition_up_of_kernel_1_leaves_three_quarters_zero(kernel: int, empty
 
 
 def test_initial_activations_neither_fade_nor_grow() -> None:
-    """Needed for float16: through 14 convolutions every layer's maps stay within a factor of ten of the first's."""
+    """Needed for float16: through 14 convolutions every layer's maps stay within a factor of ten of
+    the first's.
+    """
     model = build(config(layers=(1, 2, 4, 2, 1), growth=8, dropout=0.5), seed=0)
-    convolutions = [layer for layer in model.layers if "conv" in layer.name or layer.name in ("first", "last")]
-    maps = keras.Model(model.input, [layer.output for layer in convolutions])(patterns(), training=True)
+    convolutions = [
+        layer for layer in model.layers if "conv" in layer.name or layer.name in ("first", "last")
+    ]
+    maps = keras.Model(model.input, [layer.output for layer in convolutions])(
+        patterns(), training=True
+    )
     spread = np.array([np.sqrt(np.mean(np.square(m))) for m in maps])
     assert np.all((spread > 0.1 * spread[0]) & (spread < 10 * spread[0])), spread
 
@@ -58,7 +71,12 @@ def test_recomputing_changes_neither_variables_nor_gradients(data_format: str) -
             return tape.gradient(loss, [variable.value for variable in model.trainable_variables])
 
         names = {variable.path: variable.shape for variable in model.variables}
-        results.append((names, {v.path: g for v, g in zip(model.trainable_variables, gradients(x), strict=True)}))
+        results.append(
+            (
+                names,
+                {v.path: g for v, g in zip(model.trainable_variables, gradients(x), strict=True)},
+            )
+        )
     (names, plain), (same_names, recomputed) = results
     assert names == same_names
     for path, gradient in plain.items():
@@ -71,7 +89,8 @@ def test_recomputing_normalised_blocks_is_refused() -> None:
 
 
 def test_overfits_one_sample() -> None:
-    model, x = build(config(input_shape=(6, 8, 12), growth=16, dropout=0.0), seed=0), patterns(1)[:, :8, :12]
+    model = build(config(input_shape=(6, 8, 12), growth=16, dropout=0.0), seed=0)
+    x = patterns(1)[:, :8, :12]
     truth = x[..., :1] * x[..., 1:2]
     model.compile(optimizer=keras.optimizers.Adam(5e-3), loss="mse")
     model.fit(x, truth, epochs=40, verbose=0)
@@ -80,7 +99,9 @@ def test_overfits_one_sample() -> None:
 
 @pytest.mark.parametrize("grid", [(3, 5), (3, 1, 5)])
 def test_fused_normalisation_is_keras_normalisation(grid: tuple[int, ...]) -> None:
-    """Maps, gradients and moving moments; the latter have the variance of the batch, not of the population."""
+    """Maps, gradients and moving moments; the latter have the variance of the batch, not of the
+    population.
+    """
     x = tf.constant(np.random.default_rng(3).normal(2, 3, (2, *grid, 4)), tf.float32)
     gamma = np.array([0.5, -1.0, 2.0, 1.5], np.float32)
     results = []
@@ -93,14 +114,18 @@ def test_fused_normalisation_is_keras_normalisation(grid: tuple[int, ...]) -> No
             maps = layer(x, training=True)
             total = tf.reduce_sum(maps**3)
         gradients = tape.gradient(total, [x, layer.gamma.value, layer.beta.value])
-        results.append([maps, *gradients, layer.moving_mean.value, layer.moving_variance.value, layer(x)])
+        results.append(
+            [maps, *gradients, layer.moving_mean.value, layer.moving_variance.value, layer(x)]
+        )
     for ours, plain in zip(results[1], results[0], strict=True):
         np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-4)
 
 
 def test_without_a_seed_weights_are_zero_and_have_the_same_names() -> None:
     blank, seeded = (build(config(), seed) for seed in (None, 0))
-    assert [each.path for each in blank.trainable_variables] == [each.path for each in seeded.trainable_variables]
+    assert [each.path for each in blank.trainable_variables] == [
+        each.path for each in seeded.trainable_variables
+    ]
     kernels = [each.numpy() for each in blank.trainable_variables if len(each.shape) > 1]
     assert len(kernels) > 3
     assert not any(kernel.any() for kernel in kernels)

@@ -1,4 +1,6 @@
-"""Hostile configurations and overrides, also of odd YAML: anchors, tags, merges, documents, encodings."""
+"""Hostile configurations and overrides, also of odd YAML: anchors, tags, merges, documents,
+encodings.
+"""
 
 import json
 import random
@@ -10,7 +12,9 @@ import yaml
 from paths import CONFIGS, DATA
 from values import Command
 
-BASES = [yaml.safe_load((CONFIGS / name).read_text()) for name in ("quickstart.yaml", "microscope.yaml")]
+BASES = [
+    yaml.safe_load((CONFIGS / name).read_text()) for name in ("quickstart.yaml", "microscope.yaml")
+]
 BASES.append(yaml.safe_load((DATA / "tiny.yaml").read_text()))
 for _tree in BASES:
     _tree["materials"] = {"builtin": ["Al-225-cF4", "NaCl-225-cF8"]}
@@ -51,33 +55,52 @@ BASES.append(
         "detector": {"binning": 2, "max_angle_mrad": 30.0, "point_spread_pixels": 0.5},
         "target": {"at": "scan", "max_q_per_angstrom": 1.0},
         "data": {"samples_per_commit": 1},
-        "network": {"input_shape": [64, 8, 12], "layers": [1, 1, 1], "growth": 4, "first_filters": 8, "dropout": 0.1},
+        "network": {
+            "input_shape": [64, 8, 12],
+            "layers": [1, 1, 1],
+            "growth": 4,
+            "first_filters": 8,
+            "dropout": 0.1,
+        },
     }
 )
 
 
 def valid(folder: Path) -> list[Command]:
-    """Returns commands that read every valid configuration and crystal; their files are written into `folder`."""
+    """Returns commands that read every valid configuration and crystal; their files are written
+    into `folder`.
+    """
     commands: list[Command] = []
     for number, base in enumerate(BASES):
         path = folder / f"{number}.yaml"
         path.write_text(yaml.safe_dump(base))
         commands.append(("namsa", ["simulate", str(path), "--dry-run"]))
         commands.append(("fcdensenet", ["describe", str(path), "--json"]))
-    # A name that is not known is compared with those of all crystals, which takes seconds the first time.
-    commands.append(("namsa", ["simulate", str(folder / "2.yaml"), "--set", "materials.builtin=[none]", "--dry-run"]))
+    # A name that is not known is compared with those of all crystals, which takes seconds the first
+    # time.
+    commands.append(
+        (
+            "namsa",
+            ["simulate", str(folder / "2.yaml"), "--set", "materials.builtin=[none]", "--dry-run"],
+        )
+    )
     for crystal in sorted(DATA.glob("*.cif")):
-        commands.append(("namsa", ["simulate", str(folder / "2.yaml"), "--crystal", str(crystal), "--dry-run"]))
+        commands.append(
+            ("namsa", ["simulate", str(folder / "2.yaml"), "--crystal", str(crystal), "--dry-run"])
+        )
     return commands
 
 
 def configuration(rng: random.Random, folder: Path) -> Command:
     """A configuration with odd values, or damaged as text."""
-    path, base = folder / "c.yaml", rng.choice(BASES)
+    path = folder / "c.yaml"
+    base = rng.choice(BASES)
     text = yaml.safe_dump(base).encode()
     if rng.random() < 0.6:
         with suppress(RecursionError):
-            text = yaml.safe_dump(values.changed_tree(base, rng), allow_unicode=True).encode(errors="surrogatepass")
+            text = yaml.safe_dump(values.changed_tree(base, rng), allow_unicode=True).encode(
+                errors="surrogatepass"
+            )
     else:
         text = values.damaged(text, rng)
     path.write_bytes(text)
@@ -88,7 +111,9 @@ def configuration(rng: random.Random, folder: Path) -> Command:
 
 def extreme(rng: random.Random, folder: Path) -> Command:
     """A configuration of which some numbers are extreme."""
-    (folder / "c.yaml").write_text(yaml.safe_dump(values.changed_tree(rng.choice(BASES), rng, extremes=True)))
+    (folder / "c.yaml").write_text(
+        yaml.safe_dump(values.changed_tree(rng.choice(BASES), rng, extremes=True))
+    )
     return rng.choice(
         (
             ("namsa", ["simulate", "c.yaml", "--dry-run"]),
@@ -98,24 +123,33 @@ def extreme(rng: random.Random, folder: Path) -> Command:
     )
 
 
-# ---- YAML and overrides ---------------------------------------------------------------------------------------------
+# ---- YAML and overrides
 
 PREFIXES = (
-    "&a ", "*a", "!!str ", "!!int ", "!!float ", "!!binary ", "!!set ", "!!omap ", "!!null ", "!a!b ", "!<x> ",
-    "!!python/name:os.system ", "| ", "> ", "@", "`", "%", "? ", "- ", "'", '"', "{", "[", "\t", "# ", "!!merge ",
+    "&a ", "*a", "!!str ", "!!int ", "!!float ", "!!binary ", "!!set ", "!!omap ", "!!null ",
+    "!a!b ", "!<x> ",
+    "!!python/name:os.system ", "| ", "> ", "@", "`", "%", "? ", "- ", "'", '"', "{", "[", "\t",
+    "# ", "!!merge ",
 )  # fmt: skip
 LINES = (
-    "<<: *a", "<<: {seed: 1}", "<<: [{seed: 1}, {seed: 2}]", "<<: 1", "---", "...", "--- x", "%YAML 1.2", "%YAML 9.9",
-    "%TAG ! x", "? [1, 2]", "? {a: b}", ": 1", "seed: 1", "name: &a", "- 1", "  seed: 2", "\tseed: 2", "=: 1", "~: 1",
-    "1: 1", "yes: 1", "2001-01-01: 1", "specimen:", "name: |", "'name': x", '"\\ud800": 1', '"\\U0001f600": 1',
-    "name: \u2028x", "name: \x85x", "name: \x7f", "x: &a [*a]", "specimen: &a {x: *a}", "name: 0o17", "seed: 1_0",
+    "<<: *a", "<<: {seed: 1}", "<<: [{seed: 1}, {seed: 2}]", "<<: 1", "---", "...", "--- x",
+    "%YAML 1.2", "%YAML 9.9",
+    "%TAG ! x", "? [1, 2]", "? {a: b}", ": 1", "seed: 1", "name: &a", "- 1", "  seed: 2",
+    "\tseed: 2", "=: 1", "~: 1",
+    "1: 1", "yes: 1", "2001-01-01: 1", "specimen:", "name: |", "'name': x", '"\\ud800": 1',
+    '"\\U0001f600": 1',
+    "name: \u2028x", "name: \x85x", "name: \x7f", "x: &a [*a]", "specimen: &a {x: *a}",
+    "name: 0o17", "seed: 1_0",
     "seed: 1:30:00", "seed: 0b1", "name: .inf", "name: >-\n\n  x\n y", "!!map {a: 1}",
 )  # fmt: skip
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1", "utf-7", "cp500")
 KEYS = (
-    "", ".", "a..b", ".name", "name.", "name.x", "materials.builtin.0", "specimen.zone_axes.0.1", "specimen",
-    "variation", "detector.shape.-1", "seed.0", "<<", "*", "network.layers[0]", "'seed'", "scan", "microscope",
-    "specimen.frozen_phonons.rms_angstrom.Na", "simulation.grid_shape", "x" * 400, "training.optimizer",
+    "", ".", "a..b", ".name", "name.", "name.x", "materials.builtin.0", "specimen.zone_axes.0.1",
+    "specimen",
+    "variation", "detector.shape.-1", "seed.0", "<<", "*", "network.layers[0]", "'seed'", "scan",
+    "microscope",
+    "specimen.frozen_phonons.rms_angstrom.Na", "simulation.grid_shape", "x" * 400,
+    "training.optimizer",
 )  # fmt: skip
 
 
@@ -134,10 +168,18 @@ def yaml_text(rng: random.Random, folder: Path) -> Command:
         elif action == 2:
             lines[at] = rng.choice(("", " ", "   ", "\t")) + lines[at].strip()
         elif action == 3:
-            lines[at:at] = [f"x{n}: &x{n} [{f'*x{n - 1}, ' * 9 if n else '1'}]" for n in range(rng.choice((3, 30)))]
+            lines[at:at] = [
+                f"x{n}: &x{n} [{f'*x{n - 1}, ' * 9 if n else '1'}]"
+                for n in range(rng.choice((3, 30)))
+            ]
         else:
             lines[at] = rng.choice(
-                (lines[at] * 2, lines[at] + " " * 10**5, lines[at].replace(": ", ":"), lines[at][:5])
+                (
+                    lines[at] * 2,
+                    lines[at] + " " * 10**5,
+                    lines[at].replace(": ", ":"),
+                    lines[at][:5],
+                )
             )
     encoding = rng.choice(ENCODINGS) if rng.random() < 0.2 else "utf-8"
     ends = rng.choice(("\n", "\n", "\n", "\r\n", "\r", "\x85"))
@@ -155,7 +197,9 @@ ODD_VALUES = (
 
 
 def overrides(rng: random.Random, folder: Path) -> Command:
-    """One `--set` or several with odd keys and values: of lists, of sections as a whole, and of what is in them."""
+    """One `--set` or several with odd keys and values: of lists, of sections as a whole, and of
+    what is in them.
+    """
     tree = rng.choice(BASES)
     (folder / "c.yaml").write_text(yaml.safe_dump(tree))
     paths = [path for path in values.places(tree) if path]
@@ -164,9 +208,15 @@ def overrides(rng: random.Random, folder: Path) -> Command:
         path = rng.choice(paths)
         value = values.at(tree, path)
         if rng.random() < 0.6:
-            value = values.changed_tree(value, rng) if isinstance(value, dict | list) else values.odd(rng)
+            if isinstance(value, dict | list):
+                value = values.changed_tree(value, rng)
+            else:
+                value = values.odd(rng)
         key = rng.choice((*KEYS, *values.WORDS)) if rng.random() < 0.3 else ".".join(map(str, path))
-        text = json.dumps(value) if rng.random() < 0.7 else yaml.safe_dump(value, default_flow_style=rng.random() < 0.5)
+        if rng.random() < 0.7:
+            text = json.dumps(value)
+        else:
+            text = yaml.safe_dump(value, default_flow_style=rng.random() < 0.5)
         text = rng.choice(ODD_VALUES) if rng.random() < 0.3 else text
         words += ["--set", f"{key}={text}".replace("\x00", "\\0")]
     return "namsa", ["simulate", "c.yaml", "--dry-run", *words]

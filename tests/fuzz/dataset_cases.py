@@ -13,6 +13,7 @@ import values
 import xxhash
 from values import Command
 
+from namsa.base.errors import WorkError
 from namsa.cli.parser import main as namsa
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
@@ -21,16 +22,27 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.failures import append_failure
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, Shard, shard_path
-from namsa.errors import WorkError
-from namsa.sample import Sample
+from namsa.samples.sample import Sample
 
 LISTS = ("failed-00000.jsonl", "elsewhere.json")
 ODD_IDS = (
-    "../../evil", "/tmp/evil", "a/b", ".", "..", "x" * 400, "a\nb", "\u202e", "<script>", "CON", "-rf", "\x1b[2J",
-)  # fmt: skip
+    "../../evil",
+    "/tmp/evil",
+    "a/b",
+    ".",
+    "..",
+    "x" * 400,
+    "a\nb",
+    "\u202e",
+    "<script>",
+    "CON",
+    "-rf",
+    "\x1b[2J",
+)
 
 COMMANDS = (
-    "verify d", "verify d --json", "info d", "info d --json", "repair d", "repair d", "show d", "show d --html",
+    "verify d", "verify d --json", "info d", "info d --json", "repair d", "repair d", "show d",
+    "show d --html",
     "export d --out o.h5", "merge d --out m",
 )  # fmt: skip
 
@@ -39,11 +51,14 @@ def simulate_complete(config: SimulationConfig, material: Material, entry: Entry
     """Returns a fake sample with all that the views of a sample read."""
     sample = fake_samples.simulate(config, material, entry)
     own = {
-        "formula": entry.formula, "space_group": entry.space_group, "zone_axis": list(entry.zone_axis),
-        "source": material.source, "split": entry.split, "seed": entry.seed, "atoms": 12, "slices": 10,
+        "formula": entry.formula, "space_group": entry.space_group,
+        "zone_axis": list(entry.zone_axis),
+        "source": material.source, "split": entry.split, "seed": entry.seed, "atoms": 12,
+        "slices": 10,
         "slice_thickness_angstrom": 2.0, "aberrations": {"C10": -80.0}, "software": {"namsa": "1"},
         "warnings": ["thick"],
-        "detector": {"shape": [5, 7], "pixel_mrad": 2.0, "binning": 1}, "frozen_phonons": {"configurations": 2},
+        "detector": {"shape": [5, 7], "pixel_mrad": 2.0, "binning": 1},
+        "frozen_phonons": {"configurations": 2},
         "beam_tilt_mrad": [0.0, 1.0],
     }  # fmt: skip
     return replace(sample, provenance=sample.provenance | own)
@@ -60,7 +75,9 @@ def main(words: list[str]) -> int:
 def digest(sample: Sample) -> bytes:
     """Returns a digest of all that a picture of a sample shows."""
     arrays = (sample.cbed, sample.density, sample.projected_potential)
-    text = json.dumps([sample.provenance, *([array.shape, array.dtype.str] for array in arrays)], default=str)
+    text = json.dumps(
+        [sample.provenance, *([array.shape, array.dtype.str] for array in arrays)], default=str
+    )
     return xxhash.xxh3_128_digest(text.encode() + b"".join(array.tobytes() for array in arrays))
 
 
@@ -71,7 +88,9 @@ def undamaged(folder: Path) -> set[bytes]:
 
 
 class Datasets:
-    """Copies of a small dataset with damaged files beside its shards, or with hostile records in them."""
+    """Copies of a small dataset with damaged files beside its shards, or with hostile records in
+    them.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._whole = folder / "whole"
@@ -79,7 +98,8 @@ class Datasets:
             settings = fake_samples.config(materials={"builtin": ["Al-225-cF4", "NaCl-225-cF8"]})
             fake_samples.produce(self._whole, settings=settings, simulate=simulate_complete)
         with Dataset(self._whole) as dataset:
-            self._ids, self._hash = dataset.ids, str(dataset.config_hash)
+            self._ids = dataset.ids
+            self._hash = str(dataset.config_hash)
 
     def side_files(self, rng: random.Random, folder: Path) -> Command:
         """A damaged file beside the shards, or one that does not belong there."""
@@ -88,7 +108,14 @@ class Datasets:
         path = rng.choice(sorted(path for path in target.iterdir() if "lmdb" not in path.name))
         if rng.random() < 0.4:
             path = target / rng.choice(
-                (*LISTS, "config.yaml", "shard-00001.lmdb", "shard-00000.lmdb-lock", "quarantine-0", "failed-x.jsonl")
+                (
+                    *LISTS,
+                    "config.yaml",
+                    "shard-00001.lmdb",
+                    "shard-00000.lmdb-lock",
+                    "quarantine-0",
+                    "failed-x.jsonl",
+                )
             )
         if path.name in LISTS and rng.random() < 0.5:
             self._write_list(path)
@@ -96,7 +123,9 @@ class Datasets:
         if action == 0 and path.exists():
             path.write_bytes(values.damaged(path.read_bytes(), rng))
         elif action == 1:
-            path.write_text(rng.choice(("[" * 5000, "", "null", "{}", '{"id": 1e999}', '[1, 2]\n"x"', "?")))
+            path.write_text(
+                rng.choice(("[" * 5000, "", "null", "{}", '{"id": 1e999}', '[1, 2]\n"x"', "?"))
+            )
         elif action == 2:
             path.unlink(missing_ok=True)
             path.symlink_to(rng.choice(("/nowhere", "/", path.name)))
@@ -122,7 +151,9 @@ class Datasets:
             other_nodes.write_ids(path.parent, self._hash, self._ids)
         else:
             for sample_id in self._ids:
-                append_failure(path.parent, 0, self._hash, sample_id, WorkError("iron will not do: 3 Å"))
+                append_failure(
+                    path.parent, 0, self._hash, sample_id, WorkError("iron will not do: 3 Å")
+                )
 
     def records(self, rng: random.Random, folder: Path) -> Command:
         """Records with odd ids, headers, provenance and numbers, and shards with damaged bytes."""
@@ -151,7 +182,9 @@ class Datasets:
         return self._command(rng)
 
     def _odd_record(self, record: bytes, sample_id: str, rng: random.Random) -> bytes:
-        """Returns a record with a right digest whose header or numbers are not those that namsa writes."""
+        """Returns a record with a right digest whose header or numbers are not those that namsa
+        writes.
+        """
 
         def change(header: Any) -> Any:
             if rng.random() < 0.2:
@@ -162,7 +195,11 @@ class Datasets:
                 header[part] = values.changed_tree(header[part], rng)
             else:
                 header = values.changed_tree(header, rng)
-            if rng.random() < 0.5 and isinstance(header, dict) and isinstance(header.get("provenance"), dict):
+            if (
+                rng.random() < 0.5
+                and isinstance(header, dict)
+                and isinstance(header.get("provenance"), dict)
+            ):
                 header["provenance"]["id"] = sample_id
             return header
 

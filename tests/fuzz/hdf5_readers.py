@@ -1,7 +1,9 @@
-"""Stands in for the processes in which `namsa.io.safe_hdf5` reads HDF5 files, each of which starts Python.
+"""Stands in for the processes in which `namsa.io.confined_library` reads HDF5 files, each of which starts
+Python.
 
-That takes most of the time of a case. Here each is forked from one that has imported h5py and no more (`fork_server`).
-"""
+That takes most of the time of a case. Here each is forked from one that has imported h5py and no
+more (`fork_server`).
+"""  # noqa: E501
 
 import json
 import os
@@ -15,38 +17,52 @@ from typing import Any
 
 import launch
 
-from namsa.io import safe_hdf5
+from namsa.io import confined_library
 
 
 @contextmanager
 def forked_readers() -> Iterator[None]:
-    """Lets `namsa.io.safe_hdf5` take its processes from a server, which runs as long as this process."""
+    """Lets `namsa.io.confined_library` take its processes from a server, which runs as long as this
+    process.
+    """
     launch.forked_python("namsa.io.hdf5_process")
-    own = safe_hdf5.subprocess
+    own = confined_library.subprocess
     replaced = {name: getattr(own, name) for name in ("PIPE", "DEVNULL", "TimeoutExpired")}
-    safe_hdf5.subprocess = SimpleNamespace(Popen=ForkedReader, **replaced)
+    confined_library.subprocess = SimpleNamespace(Popen=ForkedReader, **replaced)
     try:
         yield
     finally:
-        safe_hdf5.subprocess = own
+        confined_library.subprocess = own
 
 
 class ForkedReader:
-    """Stands in for the `subprocess.Popen` of `namsa.io.safe_hdf5`."""
+    """Stands in for the `subprocess.Popen` of `namsa.io.confined_library`."""
 
-    def __init__(self, command: Sequence[str], pass_fds: Sequence[int], env: Mapping[str, str], **_: Any) -> None:
-        self._connection, self._received = socket.socket(socket.AF_UNIX), b""
+    def __init__(
+        self, command: Sequence[str], pass_fds: Sequence[int], env: Mapping[str, str], **_: Any
+    ) -> None:
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._received = b""
         self._connection.connect(os.environ["FORK_SERVER"])
         requests, stdin = os.pipe()
         stdout, replies = os.pipe()
         files = {0: requests, 1: replies} | {number: number for number in pass_fds}
-        request = {"arguments": command[1:], "environment": dict(env), "directory": os.getcwd(), "files": list(files)}
+        request = {
+            "arguments": command[1:],
+            "environment": dict(env),
+            "directory": os.getcwd(),
+            "files": list(files),
+        }
         text = json.dumps(request).encode() + b"\n"
-        self._connection.sendall(text[socket.send_fds(self._connection, [text], list(files.values())) :])
+        self._connection.sendall(
+            text[socket.send_fds(self._connection, [text], list(files.values())) :]
+        )
         os.close(requests)
         os.close(replies)
-        self.stdin, self.stdout = os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0)
-        self._pid, self._code = self._answer(), None
+        self.stdin = os.fdopen(stdin, "wb", 0)
+        self.stdout = os.fdopen(stdout, "rb", 0)
+        self._pid = self._answer()
+        self._code = None
 
     def _answer(self, timeout: float | None = None) -> int:
         self._connection.settimeout(timeout)

@@ -1,4 +1,6 @@
-"""Hostile files of patterns: every format with changed bytes, cut short, or longer, and objects of HDF5 replaced."""
+"""Hostile files of patterns: every format with changed bytes, cut short, or longer, and objects of
+HDF5 replaced.
+"""
 
 import random
 import shutil
@@ -17,16 +19,28 @@ HEADER_BYTES = 1200  # most of what can go wrong is in them
 ODD = (0, 1, 0x7F, 0x80, 0xFF)
 SHAPES = ("3x4", "4x3", "1x12", "2x4", "1000000x1000000", "0x4", "x", "3")
 DTYPES = ("u1", "u2", ">u4", "f8", "c8", "O", "S3", "2u2", "f16", "x", "")
-EMPAD = '<root><raw_file filename="scan.raw"/><pix_x>4</pix_x><pix_y>3</pix_y><high_voltage>2e5</high_voltage></root>'
+EMPAD = (
+    "<root><raw_file "
+    'filename="scan.raw"/><pix_x>4</pix_x><pix_y>3</pix_y><high_voltage>2e5</high_voltage></root>'
+)
 
 
 def write_scan(folder: Path, rng: random.Random) -> Path:
     """Writes a scan in the format of some detector; returns the file that is read."""
     suffix = rng.choice(("mib", "mib", "dm3", "dm4", "blo", "mrc", "ser", "npy", "raw", "bin"))
-    data, path = measured_files.patterns(), folder / f"scan.{suffix}"
+    data = measured_files.patterns()
+    path = folder / f"scan.{suffix}"
     match suffix:
         case "mib":
-            kinds = ("U08", 6), ("U16", 12), ("U32", 24), ("R64", 1), ("R64", 6), ("R64", 12), ("R64", 24)
+            kinds = (
+                ("U08", 6),
+                ("U16", 12),
+                ("U32", 24),
+                ("R64", 1),
+                ("R64", 6),
+                ("R64", 12),
+                ("R64", 24),
+            )
             kind, depth = rng.choice(kinds)
             data = measured_files.patterns("u4", detector=(4, 128), largest=2**depth - 1)
             measured_files.write_mib(path, data, kind, depth, rng.random() < 0.3)
@@ -41,7 +55,9 @@ def write_scan(folder: Path, rng: random.Random) -> Path:
         case "blo":
             measured_files.write_blo(path, measured_files.patterns("u1", detector=(6, 6)))
         case "mrc":
-            data, mode, order = measured_files.patterns(largest=100), rng.choice((0, 1, 2, 6, 12)), rng.choice("<>")
+            data = measured_files.patterns(largest=100)
+            mode = rng.choice((0, 1, 2, 6, 12))
+            order = rng.choice("<>")
             measured_files.write_mrc(path, data, order, mode, rng.choice((None, 2e5)))
         case "ser":
             measured_files.write_ser(path, data, rng.choice((0x210, 0x220)))
@@ -81,16 +97,23 @@ def measured(rng: random.Random, folder: Path) -> Command:
     if rng.random() < 0.8:
         words += ["--scan-shape", "3x4" if rng.random() < 0.7 else rng.choice(SHAPES)]
     if path.suffix == ".bin" or rng.random() < 0.1:
-        words += ["--detector-shape", rng.choice(("6x8", *SHAPES)), "--dtype", rng.choice(("u2", *DTYPES))]
+        words += [
+            "--detector-shape",
+            rng.choice(("6x8", *SHAPES)),
+            "--dtype",
+            rng.choice(("u2", *DTYPES)),
+        ]
         words += ["--offset-bytes", str(rng.choice((0, 0, 1, -1, 10**15)))]
     if rng.random() < 0.1:
         words += ["--flyback", str(rng.choice((0, 2, -1, 10**7)))]
     return "namsa", words
 
 
-# ---- HDF5 -----------------------------------------------------------------------------------------------------------
+# ---- HDF5
 
-FOREIGN = [path for path in sorted((DATA / "fourd").iterdir()) if path.suffix in (".h5", ".hspy", ".emd")]
+FOREIGN = [
+    path for path in sorted((DATA / "fourd").iterdir()) if path.suffix in (".h5", ".hspy", ".emd")
+]
 
 
 def hdf5_bytes(rng: random.Random, folder: Path) -> Command:
@@ -103,7 +126,9 @@ def hdf5_bytes(rng: random.Random, folder: Path) -> Command:
 
 
 def hdf5_structure(rng: random.Random, folder: Path) -> Command:
-    """A 4D-STEM file whose objects are replaced: scalars, strings, links in a circle, virtual datasets, no data."""
+    """A 4D-STEM file whose objects are replaced: scalars, strings, links in a circle, virtual
+    datasets, no data.
+    """
     path = folder / "x.h5"
     shutil.copyfile(rng.choice(FOREIGN), path)
     with h5py.File(path, "r+") as file:
@@ -137,9 +162,24 @@ def _damage_object(file: h5py.File, name: str, rng: random.Random) -> None:
     elif action == 6:
         file[name] = h5py.ExternalLink(rng.choice(("/etc/passwd", "x.h5", "nowhere.h5")), "/")
     elif action == 7:
-        shape = rng.choice(((0, 4, 5, 6), (4, 5, 0, 0), (10**6, 10**6, 8, 8), (1, 1, 1, 1), (), (3,), (2, 2, 2, 2, 2)))
-        chunks = tuple(min(4, max(n, 1)) for n in shape) if np.prod(shape, dtype=float) > 1e8 else None
-        file.create_dataset(name, shape, rng.choice(("u2", "f4", "f8", "c8", "S4", "i8")), chunks=chunks)
+        shape = rng.choice(
+            (
+                (0, 4, 5, 6),
+                (4, 5, 0, 0),
+                (10**6, 10**6, 8, 8),
+                (1, 1, 1, 1),
+                (),
+                (3,),
+                (2, 2, 2, 2, 2),
+            )
+        )
+        if np.prod(shape, dtype=float) > 1e8:
+            chunks = tuple(min(4, max(n, 1)) for n in shape)
+        else:
+            chunks = None
+        file.create_dataset(
+            name, shape, rng.choice(("u2", "f4", "f8", "c8", "S4", "i8")), chunks=chunks
+        )
     elif action == 8:
         layout = h5py.VirtualLayout((4, 5, 6, 8), "u2")
         layout[...] = h5py.VirtualSource(rng.choice((".", "x.h5", "other.h5")), name, (4, 5, 6, 8))

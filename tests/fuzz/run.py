@@ -1,9 +1,11 @@
 """Attacks the public commands with hostile input and counts how they end.
 
-    scripts/uv run python tests/fuzz/run.py [--kinds crystals yaml] [--cases 1000] [--seed 0] [--workers 8] [--keep DIR]
+    scripts/uv run python tests/fuzz/run.py [--kinds crystals yaml] [--cases 1000] [--seed 0]
+    [--workers 8] [--keep DIR]
 
-A case is determined by its kind, the seed and its number: `--first N --cases 1` makes it again, and `--keep` keeps its
-files. A long run is `--cases 100000 --workers CORES`. Exit code 1 if any command ended badly.
+A case is determined by its kind, the seed and its number: `--first N --cases 1` makes it again, and
+`--keep` keeps its files. A long run is `--cases 100000 --workers CORES`. Exit code 1 if any command
+ended badly.
 """
 
 import argparse
@@ -39,7 +41,8 @@ import shortcuts
 from argument_cases import Arguments, Paths
 from values import Command
 
-# What each program imports, its main function's module first: a case is forked from a process that has imported them.
+# What each program imports, its main function's module first: a case is forked from a process that
+# has imported them.
 PROGRAMS = {
     "namsa": (
         "namsa.cli.parser",
@@ -53,7 +56,7 @@ PROGRAMS = {
     "train": (
         "train.__main__",
         "train.commands.models",
-        "train.tasks.density.application",
+        "train.tasks.density.scan.application",
         "train.reports.report",
         "train.reports.runs",
         "train.scaling.report",
@@ -103,7 +106,8 @@ class Kind:
 
 def kinds(folder: Path) -> Iterator[Kind]:
     """Returns all kinds; `folder` holds what they share."""
-    datasets, arguments = dataset_cases.Datasets(folder), Arguments(folder)
+    datasets = dataset_cases.Datasets(folder)
+    arguments = Arguments(folder)
     yield Kind("configuration", configuration_cases.configuration, ("namsa", "fcdensenet"))
     yield Kind("extreme", configuration_cases.extreme, ("namsa", "fcdensenet"))
     yield Kind("hdf5-bytes", measured_cases.hdf5_bytes, ("namsa", "train"))
@@ -123,7 +127,9 @@ def kinds(folder: Path) -> Iterator[Kind]:
 
 @cache
 def main_function(program: str) -> Callable[[list[str]], int]:
-    """Returns a program's main function. Imports it when the first case needs it: TensorFlow takes seconds."""
+    """Returns a program's main function. Imports it when the first case needs it: TensorFlow takes
+    seconds.
+    """
     modules = [importlib.import_module(name) for name in PROGRAMS[program]]
     gc.collect()
     gc.freeze()  # collections would copy the pages that forked processes share
@@ -132,8 +138,15 @@ def main_function(program: str) -> Callable[[list[str]], int]:
 
 
 def warm_up(folder: Path) -> None:
-    """Runs valid commands once, so that forked processes find what these import and what `shortcuts` keeps."""
-    with harness.restored(), open(os.devnull, "w") as null, redirect_stdout(null), redirect_stderr(null):
+    """Runs valid commands once, so that forked processes find what these import and what
+    `shortcuts` keeps.
+    """
+    with (
+        harness.restored(),
+        open(os.devnull, "w") as null,
+        redirect_stdout(null),
+        redirect_stderr(null),
+    ):
         for command in configuration_cases.valid(folder):
             call(command)
 
@@ -145,8 +158,11 @@ def call(command: tuple[str, list[str]]) -> int:
 
 
 def attack(kind: Kind, seed: int, keep: Path | None, numbers: range) -> Chunk:
-    """Runs cases of one kind, one after another in one process; a case that ends badly is judged alone."""
-    started, faults = time.monotonic(), []
+    """Runs cases of one kind, one after another in one process; a case that ends badly is judged
+    alone.
+    """
+    started = time.monotonic()
+    faults = []
     for program in kind.programs:
         main_function(program)
     with harness.Runner(call) as runner:
@@ -159,36 +175,59 @@ def attack(kind: Kind, seed: int, keep: Path | None, numbers: range) -> Chunk:
 
 
 def attack_once(
-    kind: Kind, seed: int, number: int, runner: harness.Runner, keep: Path | None = None, patience: float = 1.0
+    kind: Kind,
+    seed: int,
+    number: int,
+    runner: harness.Runner,
+    keep: Path | None = None,
+    patience: float = 1.0,
 ) -> Fault | None:
     """Runs one case in a temporary folder."""
     with tempfile.TemporaryDirectory(dir=MEMORY, ignore_cleanup_errors=True) as temporary:
-        outside, name = Path(temporary), f"{kind.name}-{number}"
+        outside = Path(temporary)
+        name = f"{kind.name}-{number}"
         folder = outside / "cases" / name
         folder.mkdir(parents=True)
         program, words = kind.case(random.Random(f"{kind.name}/{seed}/{number}"), folder)
         outcome = runner.run((program, words), folder, kind.seconds, patience)
         fault = harness.fault(outcome, kind.seconds)
-        if [path.name for path in (*outside.iterdir(), *folder.parent.iterdir())] != ["cases", name]:
-            fault = f"writes outside of its folder: {[*outside.iterdir(), *folder.parent.iterdir()]}"
+        if [path.name for path in (*outside.iterdir(), *folder.parent.iterdir())] != [
+            "cases",
+            name,
+        ]:
+            fault = (
+                f"writes outside of its folder: {[*outside.iterdir(), *folder.parent.iterdir()]}"
+            )
         if not fault and (halves := [path for path in folder.rglob(".*") if path.name != ".lock"]):
             fault = f"leaves {halves[0].relative_to(folder)}"
         if fault and keep:
             keep.mkdir(parents=True, exist_ok=True)
-            subprocess.run(["cp", "-aT", folder, keep / name], check=False)  # knows pipes and sparse files
-    return {"kind": kind.name, "case": number, "command": [program, *words], "fault": fault} if fault else None
+            subprocess.run(
+                ["cp", "-aT", folder, keep / name], check=False
+            )  # knows pipes and sparse files
+    if fault:
+        return {"kind": kind.name, "case": number, "command": [program, *words], "fault": fault}
+    return None
 
 
 def main() -> int:
     """Runs the cases and prints the bad ends; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kinds", nargs="+", metavar="KIND", help="default: all")
     parser.add_argument("--cases", type=int, default=100, help="of each kind")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=1, help="processes that run cases at the same time")
-    parser.add_argument("--keep", type=Path, help="a folder for the files of the cases that end badly")
-    parser.add_argument("--json", action="store_true", help="print a summary as one JSON object at the end")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="processes that run cases at the same time"
+    )
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for the files of the cases that end badly"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print a summary as one JSON object at the end"
+    )
     options = parser.parse_args()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(dir=MEMORY) as shared, hdf5_readers.forked_readers():
@@ -201,14 +240,19 @@ def main() -> int:
             warm_up(folder)
         last = options.first + options.cases
         numbers = [range(at, min(at + CHUNK, last)) for at in range(options.first, last, CHUNK)]
-        tasks = [partial(attack, kind, options.seed, options.keep, each) for kind in chosen for each in numbers]
+        tasks = [
+            partial(attack, kind, options.seed, options.keep, each)
+            for kind in chosen
+            for each in numbers
+        ]
         faults = []
         with closing(run_tasks(tasks, options.workers)) as results:
             for kind in chosen:
                 own = [next(results) for _ in numbers]
                 found = [fault for chunk in own for fault in chunk["faults"]]
                 text = (
-                    f"{options.cases} cases in {sum(chunk['seconds'] for chunk in own):.1f} s, {len(found)} end badly"
+                    f"{options.cases} cases in {sum(chunk['seconds'] for chunk in own):.1f} s, "
+                    f"{len(found)} end badly"
                 )
                 print(f"{kind.name}: {text}", file=sys.stderr, flush=True)
                 faults += found
@@ -218,7 +262,15 @@ def main() -> int:
         print(f"{count:6d} {text}")
     if options.json:
         total = options.cases * len(chosen)
-        print(json.dumps({"ratio": 1 - len(faults) / total, "cases": total, "seconds": time.monotonic() - started}))
+        print(
+            json.dumps(
+                {
+                    "ratio": 1 - len(faults) / total,
+                    "cases": total,
+                    "seconds": time.monotonic() - started,
+                }
+            )
+        )
     return 1 if faults else 0
 
 

@@ -1,4 +1,6 @@
-"""Makes valid commands faster for the fuzzer, by work that is the same in all of them and has nothing hostile in it."""
+"""Makes valid commands faster for the fuzzer, by work that is the same in all of them and has
+nothing hostile in it.
+"""
 
 import time
 from collections.abc import Callable, Collection
@@ -13,11 +15,12 @@ from namsa.cli.commands import view
 from namsa.crystals import select
 from namsa.dataset import estimate, rates
 from namsa.dataset.workload import Workload
-from namsa.sample import Sample
+from namsa.samples.sample import Sample
 
 
 def install(undamaged: Collection[bytes]) -> None:
-    """Built-in crystals are read once, rates are measured once per grid, and parsers are built once.
+    """Built-in crystals are read once, rates are measured once per grid, and parsers are built
+    once.
 
     Undamaged samples are not drawn.
 
@@ -40,7 +43,9 @@ def install(undamaged: Collection[bytes]) -> None:
         if dataset_cases.digest(sample) not in undamaged:
             draw(sample, path)
 
-    select.builtin_materials = lambda formulas=None: read(None if formulas is None else frozenset(formulas))
+    select.builtin_materials = lambda formulas=None: read(
+        None if formulas is None else frozenset(formulas)
+    )
     estimate.measure_rates = estimate.measure_rates = measure_rates
     view.show_sample = show_sample
     for parser in (namsa.cli.parser, train.__main__):

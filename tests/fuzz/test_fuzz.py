@@ -1,4 +1,6 @@
-"""The fuzzer finds every fault, and a case is determined by its number. CI runs thousands with `run.py`."""
+"""The fuzzer finds every fault, and a case is determined by its number. CI runs thousands with
+`run.py`.
+"""
 
 import os
 import sys
@@ -38,20 +40,22 @@ def kinds(folder, own=run.kinds):
 
 run.kinds, run.main_function, run.warm_up = kinds, lambda program: planted, lambda folder: None
 sys.exit(run.main())
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.slow
 def test_a_case_is_determined_by_its_number():
     """The same line at the same place, whichever worker runs it, alone or after others."""
     code = (
-        f"import sys; sys.path[:0] = [{str(RUN.parent)!r}]; import run; "
-        "run.harness.fault = lambda outcome, seconds: repr((outcome.code, outcome.stderr)); run.main()"
+        f"import sys; sys.path[:0] = [{str(RUN.parent)!r}]; import run; run.harness.fault = lambda "
+        "outcome, seconds: repr((outcome.code, outcome.stderr)); run.main()"
     )
     outputs = []
     for options in (("--cases", 12, "--workers", 2), ("--first", 8, "--cases", 4)):
         ended = launch.run(launch.forked_python(), "-c", code, "--kinds", "overrides", *options)
-        outputs.append([line for line in ended.stdout.splitlines() if line.startswith("overrides ")])
+        outputs.append(
+            [line for line in ended.stdout.splitlines() if line.startswith("overrides ")]
+        )
     assert len(outputs[0]) == 12
     assert outputs[0][8:] == outputs[1]
 
@@ -70,11 +74,13 @@ def test_every_fault_is_found_with_its_number():
         ("planted 20", "exit code 1 with 2 lines on stderr: 'one | two'"),
     ]
     assert lines[4].startswith("planted 17: writes outside of its folder: [")
-    assert not Path(os.environ["TMPDIR"], "left").exists()  # a command finds nothing of the one before
+    assert not Path(
+        os.environ["TMPDIR"], "left"
+    ).exists()  # a command finds nothing of the one before
     assert ended.returncode == 1
 
 
-# ---- How commands are judged ----------------------------------------------------------------------------------------
+# ---- How commands are judged
 
 
 def ends(code, text=""):

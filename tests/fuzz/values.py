@@ -1,4 +1,6 @@
-"""Values and mutations that files and people come up with: of the wrong kind, too large, nested, damaged."""
+"""Values and mutations that files and people come up with: of the wrong kind, too large, nested,
+damaged.
+"""
 
 import random
 from copy import deepcopy
@@ -6,14 +8,31 @@ from typing import Any
 
 Command = tuple[str, list[str]]  # a program and its arguments
 
-NUMBERS = (0, -1, 1, 2**31, 2**63, -(2**63), 10**30, 1e-30, 1e18, 1e30, 1e300, -1e300, 0.5, float("inf"), float("nan"))
+NUMBERS = (
+    0,
+    -1,
+    1,
+    2**31,
+    2**63,
+    -(2**63),
+    10**30,
+    1e-30,
+    1e18,
+    1e30,
+    1e300,
+    -1e300,
+    0.5,
+    float("inf"),
+    float("nan"),
+)
 WORDS = (
-    "", " ", "..", "../../evil", "/etc/passwd", "a" * 5000, "1e400", "-0", "null", "\u0000", "Å", "auto", "all",
+    "", " ", "..", "../../evil", "/etc/passwd", "a" * 5000, "1e400", "-0", "null", "\u0000", "Å",
+    "auto", "all",
     "[1, 2]",
 )  # fmt: skip
 
 
-def odd(rng: random.Random, depth: int = 0) -> Any:  # noqa: PLR0911
+def odd(rng: random.Random, depth: int = 0) -> Any:
     """Returns a value of any JSON type."""
     kind = rng.randrange(9)
     if kind < 3:
@@ -33,7 +52,13 @@ def odd(rng: random.Random, depth: int = 0) -> Any:  # noqa: PLR0911
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Returns the paths of all values in a tree of mappings and lists."""
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    items = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    )
     return [path, *(found for key, value in items for found in places(value, (*path, key)))]
 
 
@@ -64,7 +89,9 @@ def changed_tree(tree: Any, rng: random.Random, extremes: bool = False) -> Any:
 
 
 def _extreme(value: float, rng: random.Random) -> float:
-    """Returns an extreme number, or `value` many times larger or smaller, which its range may still contain."""
+    """Returns an extreme number, or `value` many times larger or smaller, which its range may still
+    contain.
+    """
     if rng.random() < 0.4:
         return rng.choice(NUMBERS)
     scaled = value * 10 ** rng.uniform(-4, 6) * rng.choice((1, 1, 1, -1))
@@ -77,7 +104,8 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 2, 5))):
         if not data:
             break
-        at, length = rng.randrange(len(data)), rng.choice((1, 4, 64))
+        at = rng.randrange(len(data))
+        length = rng.choice((1, 4, 64))
         action = rng.randrange(5)
         if action == 0:
             data[at] ^= 1 << rng.randrange(8)

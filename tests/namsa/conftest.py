@@ -20,14 +20,18 @@ def cupy():
 
 @pytest.fixture
 def fake_materials(monkeypatch):
-    """The materials of `fake_samples`, whose size nobody samples: it is another than that of real ones."""
+    """The materials of `fake_samples`, whose size nobody samples: it is another than that of real
+    ones.
+    """
     monkeypatch.setattr(listing, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
     monkeypatch.setattr(disk_space, "SAMPLED", 0)
 
 
 @pytest.fixture
 def run(capsys):
-    """Runs a command; returns its exit code and what it wrote to stderr, at most one line of bounded length."""
+    """Runs a command; returns its exit code and what it wrote to stderr, at most one line of
+    bounded length.
+    """
 
     def run(words):
         capsys.readouterr()

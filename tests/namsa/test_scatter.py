@@ -1,4 +1,6 @@
-"""One propagation of a specimen for all its thicknesses, lenses and positions gives what a simulation of each gives."""
+"""One propagation of a specimen for all its thicknesses, lenses and positions gives what a
+simulation of each gives.
+"""
 
 import ase
 import ase.build
@@ -6,23 +8,37 @@ import numpy as np
 import pytest
 
 import namsa
+from namsa.base.errors import InputError
 from namsa.config.instrument import Detector, FrozenPhonons
-from namsa.errors import InputError
 from namsa.pacbed import position_averaged
 
-SHARED = {"energy_ev": 200e3, "grid_shape": (80, 72), "slice_thickness_angstrom": 2.1, "precision": "float64"}
-RASTER = np.stack(np.meshgrid(0.5 * np.arange(3), 0.7 * np.arange(4), indexing="ij"), -1).reshape(-1, 2)
+SHARED = {
+    "energy_ev": 200e3,
+    "grid_shape": (80, 72),
+    "slice_thickness_angstrom": 2.1,
+    "precision": "float64",
+}
+RASTER = np.stack(np.meshgrid(0.5 * np.arange(3), 0.7 * np.arange(4), indexing="ij"), -1).reshape(
+    -1, 2
+)
 CAMERA = Detector(shape=(18, 22), pixel_mrad=3)
 LENSES = (
     {"semiangle_mrad": 20.0, "aberrations": {"C10": -60.0, "C12": 25.0, "phi12": 0.4}},
-    {"semiangle_mrad": 14.0, "beam_tilt_mrad": (3.0, -4.0), "aberrations": {"C30": 1e5}, "detector": CAMERA},
+    {
+        "semiangle_mrad": 14.0,
+        "beam_tilt_mrad": (3.0, -4.0),
+        "aberrations": {"C30": 1e5},
+        "detector": CAMERA,
+    },
 )
 SLICES = 8
 
 
 @pytest.fixture(scope="module")
 def gold():
-    """Gold, 12.24 × 16.32 Å across the beam, two layers in each of 8 slices, none on a face of a slice."""
+    """Gold, 12.24 × 16.32 Å across the beam, two layers in each of 8 slices, none on a face of a
+    slice.
+    """
     atoms = ase.build.bulk("Au", a=4.08, cubic=True) * (4, 3, 4)
     atoms.positions[:, 2] += 0.7
     return atoms
@@ -51,19 +67,36 @@ def test_equals_multislice_of_the_upper_part(gold, scattering, depth, lens):
     slices = scattering.depths[depth]
     assert scattering.thicknesses_angstrom[depth] == pytest.approx(slices * 2.04)
     part = upper_part(gold, slices)
-    expected = namsa.simulate(part, positions_angstrom=RASTER, method="multislice", **SHARED, **lens)
+    expected = namsa.simulate(
+        part, positions_angstrom=RASTER, method="multislice", **SHARED, **lens
+    )
     found = scattering.simulate(depth, positions_angstrom=RASTER, **lens)
     assert error(found.cbed, expected.cbed) < 1e-12
     assert error(found.density, expected.density) < 1e-12
     assert error(found.projected_potential, expected.projected_potential) < 1e-12
-    differing = {name for name in expected.provenance if found.provenance.get(name) != expected.provenance[name]}
-    assert differing <= {"method", "atoms", "thickness_angstrom", "slice_thickness_angstrom", "warnings"}
+    differing = {
+        name
+        for name in expected.provenance
+        if found.provenance.get(name) != expected.provenance[name]
+    }
+    assert differing <= {
+        "method",
+        "atoms",
+        "thickness_angstrom",
+        "slice_thickness_angstrom",
+        "warnings",
+    }
 
 
 def test_thermal_displacements_and_the_source_are_those_of_a_simulation(gold):
     phonons = FrozenPhonons(configurations=2, rms_angstrom={"Au": 0.09})
     common = SHARED | {"precision": "float32", "frozen_phonons": phonons}
-    lens = {"semiangle_mrad": 20.0, "source_size_angstrom": 0.6, "source_points": 2, "focal_spread_angstrom": 30.0}
+    lens = {
+        "semiangle_mrad": 20.0,
+        "source_size_angstrom": 0.6,
+        "source_points": 2,
+        "focal_spread_angstrom": 30.0,
+    }
     lens |= {"positions_angstrom": RASTER, "scan_shape": (3, 4), "detector": CAMERA}
     scattering = namsa.scatter(gold, max_angle_mrad=20, max_detected_mrad=40, seed=7, **common)
     expected = namsa.simulate(gold, seed=7, **common, **lens)
@@ -86,7 +119,8 @@ def test_a_lens_or_a_camera_beyond_the_scattered_angles_is_refused(gold):
     small = namsa.scatter(gold, max_angle_mrad=15, max_detected_mrad=20, **SHARED)
     probes = {"positions_angstrom": RASTER}
     with pytest.raises(
-        InputError, match=r"max_angle_mrad is 15, .* waves up to 1[89]\.?\d* mrad: scatter with a larger"
+        InputError,
+        match=r"max_angle_mrad is 15, .* waves up to 1[89]\.?\d* mrad: scatter with a larger",
     ):
         small.simulate(semiangle_mrad=15, beam_tilt_mrad=(4, 0), **probes)
     with pytest.raises(InputError, match="max_detected_mrad is 20, .* scatter with a larger one"):
@@ -95,49 +129,78 @@ def test_a_lens_or_a_camera_beyond_the_scattered_angles_is_refused(gold):
 
 @pytest.mark.parametrize("thicknesses", [[], [0.5], [4, 4.5], [10, 4], [17.4]])
 def test_thicknesses_are_increasing_numbers_of_slices(gold, thicknesses):
-    with pytest.raises(InputError, match="they must increase, by a slice of 2.04 Å at least, .* the cell's 16.3"):
+    with pytest.raises(
+        InputError, match="they must increase, by a slice of 2.04 Å at least, .* the cell's 16.3"
+    ):
         namsa.scatter(gold, max_angle_mrad=15, thicknesses_angstrom=thicknesses, **SHARED)
 
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("cupy")
 def test_a_gpu_scatters_as_a_processor_does(gold):
-    common = SHARED | {"precision": "float32", "max_angle_mrad": 25, "thicknesses_angstrom": [4.1, 16.32]}
+    common = SHARED | {
+        "precision": "float32",
+        "max_angle_mrad": 25,
+        "thicknesses_angstrom": [4.1, 16.32],
+    }
     cpu, gpu = (namsa.scatter(gold, backend=backend, **common) for backend in ("cpu", "cupy"))
     for depth in (0, 1):
         for lens in LENSES:
-            expected, found = (each.simulate(depth, positions_angstrom=RASTER, **lens) for each in (cpu, gpu))
+            expected, found = (
+                each.simulate(depth, positions_angstrom=RASTER, **lens) for each in (cpu, gpu)
+            )
             assert error(found.cbed, expected.cbed) < 1e-5
 
 
 def test_the_source_is_averaged_exactly_whatever_the_scan(gold):
-    """A scan that fills the cell is averaged by `namsa.simulate` itself; a part of it has the same patterns."""
+    """A scan that fills the cell is averaged by `namsa.simulate` itself; a part of it has the same
+    patterns.
+    """
     fine = {"grid_shape": (72, 80), "max_angle_mrad": 15.0}
     scattering = namsa.scatter(gold, max_detected_mrad=36, **SHARED | fine)
-    y, x = 12.24 / 28 * np.arange(28), 16.32 / 36 * np.arange(36)
+    y = 12.24 / 28 * np.arange(28)
+    x = 16.32 / 36 * np.arange(36)
     whole = np.stack(np.meshgrid(y, x, indexing="ij"), -1)
-    lens = {"semiangle_mrad": 12.0, "beam_tilt_mrad": (2.0, 0.0), "source_size_angstrom": 0.7, "detector": CAMERA}
+    lens = {
+        "semiangle_mrad": 12.0,
+        "beam_tilt_mrad": (2.0, 0.0),
+        "source_size_angstrom": 0.7,
+        "detector": CAMERA,
+    }
     camera = CAMERA.model_copy(update={"shape": (16, 20), "point_spread_pixels": 0.6})
     lens |= {"focal_spread_angstrom": 30.0, "detector": camera}
     expected = namsa.simulate(
-        gold, positions_angstrom=whole.reshape(-1, 2), scan_shape=(28, 36), **SHARED | {"grid_shape": (72, 80)}, **lens
+        gold,
+        positions_angstrom=whole.reshape(-1, 2),
+        scan_shape=(28, 36),
+        **SHARED | {"grid_shape": (72, 80)},
+        **lens,
     )
     focal = expected.provenance["coherent_probes"]
     part = whole[3:9:2, 5:9]
     found = scattering.simulate(positions_angstrom=part.reshape(-1, 2), scan_shape=(3, 4), **lens)
-    assert found.provenance["coherent_probes"] > focal  # few patterns: points of the source take fewer probes
+    assert (
+        found.provenance["coherent_probes"] > focal
+    )  # few patterns: points of the source take fewer probes
     of_part = expected.cbed.reshape(28, 36, 16, 20)[3:9:2, 5:9].reshape(-1, 16, 20)
     assert error(found.cbed, of_part) < 1e-3
     larger = whole[2:26, 4:34]
-    found = scattering.simulate(positions_angstrom=larger.reshape(-1, 2), scan_shape=larger.shape[:2], **lens)
+    found = scattering.simulate(
+        positions_angstrom=larger.reshape(-1, 2), scan_shape=larger.shape[:2], **lens
+    )
     assert found.provenance["coherent_probes"] == focal
     of_part = expected.cbed.reshape(28, 36, 16, 20)[2:26, 4:34].reshape(-1, 16, 20)
     assert error(found.cbed, of_part) < 1e-12
 
 
-# ---- Position-averaged patterns -------------------------------------------------------------------------------------
+# ---- Position-averaged patterns
+# -------------------------------------------------------------------------------------
 
-OPTICS = {"energy_ev": 200e3, "semiangle_mrad": 15.0, "detector": Detector(shape=(12, 14), pixel_mrad=4.0)}
+OPTICS = {
+    "energy_ev": 200e3,
+    "semiangle_mrad": 15.0,
+    "detector": Detector(shape=(12, 14), pixel_mrad=4.0),
+}
 
 
 def copper(layers: int):
@@ -146,16 +209,22 @@ def copper(layers: int):
 
 def test_it_is_the_mean_of_the_patterns_of_all_positions_whatever_the_lens():
     """15 mrad reach 0.6/Å; a raster of 3/Å resolves all that varies with the position."""
-    y, x = np.arange(22) * 7.22 / 22, np.arange(32) * 10.83 / 32
+    y = np.arange(22) * 7.22 / 22
+    x = np.arange(32) * 10.83 / 32
     positions = np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
     lens = {"C10": -70.0, "C12": 20.0, "C21": 400.0}
-    patterns = namsa.simulate(copper(3), **OPTICS, positions_angstrom=positions, aberrations=lens).cbed
+    patterns = namsa.simulate(
+        copper(3), **OPTICS, positions_angstrom=positions, aberrations=lens
+    ).cbed
     (averaged,) = position_averaged(copper(3), **OPTICS)
     np.testing.assert_allclose(averaged, patterns.mean(axis=0), rtol=1e-3, atol=1e-7)
 
 
 def test_a_part_of_the_plane_waves_stands_for_all_and_none_is_refused():
-    (whole,), (part,) = position_averaged(copper(2), **OPTICS), position_averaged(copper(2), **OPTICS, every=(3, 1))
+    (whole,), (part,) = (
+        position_averaged(copper(2), **OPTICS),
+        position_averaged(copper(2), **OPTICS, every=(3, 1)),
+    )
     assert part.sum() == pytest.approx(whole.sum(), rel=0.01)
     with pytest.raises(InputError, match="take fewer"):
         position_averaged(copper(2), **OPTICS, every=(1000, 999))

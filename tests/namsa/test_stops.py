@@ -1,9 +1,11 @@
-"""Commands that are stopped at any of their file events lose nothing, and end well when they are run again.
+"""Commands that are stopped at any of their file events lose nothing, and end well when they are
+run again.
 
 EVERY_EVENT=1 stops at each, with every signal; otherwise it is at some, with two.
 
-An event is the opening of a file for writing, or a change of a folder: what Python's audit hooks report. A command runs
-in a child of this process, which sends itself the signal just before its event.
+An event is the opening of a file for writing, or a change of a folder: what Python's audit hooks
+report. A command runs in a child of this process, which sends itself the signal just before its
+event.
 """
 
 import contextlib
@@ -23,6 +25,7 @@ import numpy as np
 import pytest
 import yaml
 
+from namsa.base.folders import SWITCH
 from namsa.cli.commands import examples
 from namsa.cli.parser import main
 from namsa.config.simulation import load_config
@@ -41,8 +44,8 @@ class Command:
         words: The command's words.
         prepare: Makes the inputs, and outputs of an earlier run, in a folder.
         main: Runs words and returns the exit code.
-        outputs: Names, within the folder, of what it writes; whole, or as before, at any instant. Of a folder, each
-            file.
+        outputs: Names, within the folder, of what it writes; whole, or as before, at any instant.
+            Of a folder, each file.
     """
 
     words: tuple[str, ...]
@@ -51,7 +54,9 @@ class Command:
     outputs: tuple[str, ...]
 
 
-def run(command: Command, folder: Path, stop_at: int | None = None, name: str = "SIGKILL") -> tuple[int, int]:
+def run(
+    command: Command, folder: Path, stop_at: int | None = None, name: str = "SIGKILL"
+) -> tuple[int, int]:
     """Runs a command in a folder until an event.
 
     Returns:
@@ -68,20 +73,28 @@ def run(command: Command, folder: Path, stop_at: int | None = None, name: str = 
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), events
 
 
-def _be_child(command: Command, folder: Path, stop_at: int | None, number: int, writer: int) -> None:
+def _be_child(
+    command: Command, folder: Path, stop_at: int | None, number: int, writer: int
+) -> None:
     code = 99
     with contextlib.suppress(BaseException):
         os.chdir(folder)
         for stream in (1, 2):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         for each in SIGNALS[1:]:
-            signal.signal(signal.Signals[each], signal.default_int_handler if each == "SIGINT" else signal.SIG_DFL)
+            signal.signal(
+                signal.Signals[each],
+                signal.default_int_handler if each == "SIGINT" else signal.SIG_DFL,
+            )
         count = 0
 
         def hook(event: str, arguments: tuple) -> None:
             nonlocal count
             opens = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
-            place = os.fsdecode(arguments[0]) if arguments and isinstance(arguments[0], str | bytes) else ""
+            if arguments and isinstance(arguments[0], str | bytes):
+                place = os.fsdecode(arguments[0])
+            else:
+                place = ""
             elsewhere = os.path.isabs(place) and not place.startswith(os.fspath(folder))
             if (opens or event in CHANGES) and not elsewhere:
                 count += 1
@@ -96,7 +109,11 @@ def _be_child(command: Command, folder: Path, stop_at: int | None, number: int, 
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Returns all files of a folder, by their paths within it."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def faults(command: Command, name: str, events: Callable[[int], Iterator[int]]) -> Iterator[str]:
@@ -108,7 +125,8 @@ def faults(command: Command, name: str, events: Callable[[int], Iterator[int]]) 
         events: Returns the events to stop at, from 1 to their number.
     """
     with tempfile.TemporaryDirectory() as base:
-        start, whole = Path(base, "start"), Path(base, "whole")
+        start = Path(base, "start")
+        whole = Path(base, "whole")
         start.mkdir()
         command.prepare(start)
         shutil.copytree(start, whole)
@@ -116,7 +134,8 @@ def faults(command: Command, name: str, events: Callable[[int], Iterator[int]]) 
         if code:
             yield f"{command.words}: exit code {code} without a stop"
             return
-        before, after = contents(start), contents(whole)
+        before = contents(start)
+        after = contents(whole)
         inputs = {path: data for path, data in before.items() if not _is_output(path, command)}
         for event in events(count):
             place = Path(base, "stopped")
@@ -132,7 +151,9 @@ def faults(command: Command, name: str, events: Callable[[int], Iterator[int]]) 
             again = contents(place)
             if code:
                 yield f"{described}: the same command then ends with {code}"
-            elif lost := [path for path in after if _is_output(path, command) and path not in again]:
+            elif lost := [
+                path for path in after if _is_output(path, command) and path not in again
+            ]:
                 yield f"{described}: the same command then lacks {lost}"
             shutil.rmtree(place)
 
@@ -153,7 +174,9 @@ def _faults(
         if left.get(path) != data:
             yield f"{described}: the input {path} is changed or gone"
     for path, data in left.items():
-        hidden = any(part.startswith(".") for part in Path(path).parts) or path.endswith(".unfinished")
+        hidden = any(part.startswith(".") for part in Path(path).parts) or path.endswith(
+            ".unfinished"
+        )
         if hidden or path in inputs:
             continue
         if not _is_output(path, command):
@@ -161,11 +184,22 @@ def _faults(
         elif data != before.get(path) and len(data) < 0.9 * len(after.get(path, b"")):
             yield f"{described}: {path} is half a file, {len(data)} of {len(after[path])} bytes"
     for path in before:
-        if _is_output(path, command) and path not in left:
+        # in a switch of several files the new one waits, complete, for the next command
+        waiting = str(Path(path).parent / SWITCH / Path(path).name)
+        if _is_output(path, command) and path not in left and waiting not in left:
             yield f"{described}: the earlier {path} is gone"
 
 
-BEAM = ["--energy-ev", "200e3", "--semiangle-mrad", "4", "--pixel-mrad", "1.5", "--scan-step-angstrom", "0.5"]
+BEAM = [
+    "--energy-ev",
+    "200e3",
+    "--semiangle-mrad",
+    "4",
+    "--pixel-mrad",
+    "1.5",
+    "--scan-step-angstrom",
+    "0.5",
+]
 SIMULATION = {
     "materials": {"builtin": ["Al-225-cF4"]},
     "simulation": {"grid_shape": [32, 32], "slice_thickness_angstrom": 2.0},
@@ -183,7 +217,10 @@ EXPORTS = {
 
 
 def write_scan(folder: Path, seed: int = 0) -> None:
-    np.save(folder / "scan.npy", np.random.default_rng(seed).poisson(9.0, (3, 4, 8, 8)).astype(np.uint16))
+    np.save(
+        folder / "scan.npy",
+        np.random.default_rng(seed).poisson(9.0, (3, 4, 8, 8)).astype(np.uint16),
+    )
 
 
 def export(program: str) -> Command:
@@ -195,7 +232,9 @@ def export(program: str) -> Command:
         write_scan(folder)
         if program != "zspy":  # beside those of an earlier scan
             write_scan(folder, seed=1)
-            assert not main(["export", str(folder / "scan.npy"), *words[2:5], str(folder), *words[6:]])
+            assert not main(
+                ["export", str(folder / "scan.npy"), *words[2:5], str(folder), *words[6:]]
+            )
             write_scan(folder)
 
     return Command(words, prepare, main, EXPORTS[program])
@@ -224,12 +263,17 @@ def main_with_example(words: list[str]) -> int:
 
 COMMANDS = {
     **{program: export(program) for program in EXPORTS},
-    "simulate": Command(("simulate", "c.yaml", "--out", "cell.h5"), write_config, main, ("cell.h5", "cell.png")),
+    "simulate": Command(
+        ("simulate", "c.yaml", "--out", "cell.h5"), write_config, main, ("cell.h5", "cell.png")
+    ),
     "export": Command(("export", "data", "--out", "data.h5"), write_dataset, main, ("data.h5",)),
     "show": Command(("show", "data", "--out", "page.html"), write_dataset, main, ("page.html",)),
     "init": Command(("init", "new"), lambda folder: None, main, ("new",)),
     "examples": Command(
-        ("examples", "fetch", "scan.bin", "--from", "source"), write_example, main_with_example, ("scan.bin",)
+        ("examples", "fetch", "scan.bin", "--from", "source"),
+        write_example,
+        main_with_example,
+        ("scan.bin",),
     ),
 }
 
@@ -237,12 +281,18 @@ COMMANDS = {
 SLOW = ("simulate", "show", "zspy")  # import Matplotlib or Zarr in each child
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in COMMANDS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in COMMANDS]
+)
 def test_a_stop_at_some_events_loses_nothing(name):
-    rng, every = np.random.default_rng(len(name)), "EVERY_EVENT" in os.environ
+    rng = np.random.default_rng(len(name))
+    every = "EVERY_EVENT" in os.environ
 
     def chosen(count: int) -> list[int]:
-        return sorted(int(event) for event in rng.choice(count, count if every else min(3, count), replace=False) + 1)
+        return sorted(
+            int(event)
+            for event in rng.choice(count, count if every else min(3, count), replace=False) + 1
+        )
 
     for number in SIGNALS if every else SIGNALS[:2]:
         assert not list(faults(COMMANDS[name], number, chosen))

@@ -1,4 +1,6 @@
-"""The batch scripts themselves, run on this machine: `jsrun` and `srun` are the stand-ins beside this file."""
+"""The batch scripts themselves, run on this machine: `jsrun` and `srun` are the stand-ins beside
+this file.
+"""
 
 import json
 import os
@@ -22,7 +24,8 @@ pytestmark = pytest.mark.slow  # jobs of ranks
 
 SCRIPTS = ("scripts/summit.lsf", "scripts/slurm.sh")
 
-# In place of Python: notes what it was asked to do by which rank, and fails or hangs in a phase as it is told.
+# In place of Python: notes what it was asked to do by which rank, and fails or hangs in a phase as
+# it is told.
 RECORDER = """#!/bin/bash
 who="$HOROVOD_RANK/$HOROVOD_SIZE local $HOROVOD_LOCAL_RANK/$HOROVOD_LOCAL_SIZE gpus $CUDA_VISIBLE_DEVICES"
 if [[ "$*" == *--manifest-only* ]]; then
@@ -32,9 +35,10 @@ fi
 echo "$who: $*" >> "$LOG"
 if [ "$2 $3" = "${FAIL_PHASE:-}" ] && [ "$HOROVOD_RANK" = "$FAIL_RANK" ]; then exit 3; fi
 if [ "$2 $3" = "${HANG_PHASE:-}" ]; then echo $$ >> "$LOG.hung"; exec sleep 60; fi
-"""
+"""  # noqa: E501
 
-# Prints the files outside of a node's unpacked environment that Python has opened, and how many it looked at.
+# Prints the files outside of a node's unpacked environment that Python has opened, and how many it
+# looked at.
 IMPORTS = """
 import importlib.util, os, sqlite3, ssl, sys, of_the_environment
 
@@ -53,11 +57,18 @@ def job(tmp_path):
     recorder = tmp_path / "python"
     recorder.write_text(RECORDER)
     recorder.chmod(0o755)
-    return _environment(tmp_path, nodes=2, ranks_per_node=2) | {"PYTHON": str(recorder), "CONFIG": "some.yaml"}
+    return _environment(tmp_path, nodes=2, ranks_per_node=2) | {
+        "PYTHON": str(recorder),
+        "CONFIG": "some.yaml",
+    }
 
 
 def _environment(tmp_path, nodes, ranks_per_node):
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HOROVOD", "SLURM", "LSB"))}
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("HOROVOD", "SLURM", "LSB"))
+    }
     return inherited | {
         "PATH": os.pathsep.join(
             [str(ROOT / "tests" / "support"), str(Path(sys.executable).parent), os.environ["PATH"]]
@@ -72,7 +83,9 @@ def _environment(tmp_path, nodes, ranks_per_node):
 
 
 def _run(command, environment):
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False
+    )
 
 
 def _phases(job):
@@ -87,7 +100,10 @@ def test_looks_at_all_ranks_then_simulates_then_trains_with_a_rank_a_gpu(script,
     done = _run(["bash", script, "--set", "seed=2"], job | {"SIM_SECONDS": "7"})
     assert done.returncode == 0, done.stderr
     place = f"--set data.directory={tmp_path}/bb --set data.source.node_local=true"
-    preflight = f"-m train preflight some.yaml --gpu --exchange {tmp_path}/run.preflight-* {place} --set seed=2"
+    preflight = (
+        f"-m train preflight some.yaml --gpu --exchange {tmp_path}/run.preflight-* {place} --set "
+        "seed=2"
+    )
     simulate = f"-m namsa dataset some.yaml --out {tmp_path}/bb --time-limit 7 --set seed=2"
     train = (
         f"-m train some.yaml --run-dir {tmp_path}/bb-run --home {tmp_path}/run {place}"
@@ -101,9 +117,22 @@ def test_looks_at_all_ranks_then_simulates_then_trains_with_a_rank_a_gpu(script,
         [rank + train for rank in all_gpus],
     ]
     assert not list(tmp_path.glob("run.preflight-*"))
-    (listed,) = Path(f"{job['LOG']}.list").read_text().splitlines()  # by one process; all ranks read it
-    assert re.match(r"0/1 .* -m namsa dataset some.yaml --out \S+/list --manifest-only --set seed=2$", listed)
+    # by one process; all ranks read it
+    (listed,) = Path(f"{job['LOG']}.list").read_text().splitlines()
+    assert re.match(
+        r"0/1 .* -m namsa dataset some.yaml --out \S+/list --manifest-only --set seed=2$", listed
+    )
     assert (tmp_path / "bb/manifest.jsonl").exists()
+
+
+@pytest.mark.parametrize(("site", "gpu"), [("perlmutter", " --gpu"), ("frontier", "")])
+def test_scripts_of_sites_are_the_slurm_script_with_jax_and_their_settings(site, gpu, job):
+    done = _run(["bash", f"scripts/{site}.sh", "--set", "seed=2"], job | {"USER": "me"})
+    assert done.returncode == 0, done.stderr
+    preflight, _, training = _phases(job)
+    assert all(f"-m train preflight some.yaml{gpu} --exchange" in line for line in preflight)
+    assert all("-m train some.yaml --run-dir" in line for line in training)
+    assert all(line.endswith("--set seed=2") for line in training)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -119,7 +148,12 @@ def test_a_failed_rank_ends_all_others_and_the_job(script, phase, job):
 
 @pytest.mark.parametrize("launcher", ["jsrun -n 2 -r 2", "srun --nodes 1 --ntasks-per-node 2"])
 def test_ranks_outlive_a_failed_one_unless_the_launcher_is_told(launcher, job):
-    command = [*launcher.split(), "bash", "-c", 'if [ "$HOROVOD_RANK" = 1 ]; then exit 3; fi; sleep 0.5; echo alive']
+    command = [
+        *launcher.split(),
+        "bash",
+        "-c",
+        'if [ "$HOROVOD_RANK" = 1 ]; then exit 3; fi; sleep 0.5; echo alive',
+    ]
     done = _run(command, job)
     assert (done.stdout, done.returncode) == ("alive\n", 3)
     told = {"jsrun": ["-X", "1"], "srun": ["--kill-on-bad-exit=1"]}[command[0]]
@@ -135,9 +169,12 @@ def test_samples_are_fetched_where_there_are_any_and_kept(script, job, tmp_path,
         keep.mkdir()
         (keep / "manifest.jsonl").touch()
     assert _run(["bash", script], job | {"KEEP": str(keep), "PREFLIGHT": ""}).returncode == 0
-    asked = [line.partition(": -m ")[2].split(" --set")[0] for phase in _phases(job) for line in phase]
+    asked = [
+        line.partition(": -m ")[2].split(" --set")[0] for phase in _phases(job) for line in phase
+    ]
     phases = [
-        f"train preflight some.yaml --exchange {tmp_path}/run.preflight-*{f' --manifest {keep}' * before}",
+        "train preflight some.yaml --exchange "
+        f"{tmp_path}/run.preflight-*{f' --manifest {keep}' * before}",
         *[f"train stage {keep} {tmp_path}/bb --partition"] * before,
         f"namsa dataset some.yaml --out {tmp_path}/bb --time-limit 1800",
         f"train keep {tmp_path}/bb {keep}",
@@ -149,7 +186,9 @@ def test_samples_are_fetched_where_there_are_any_and_kept(script, job, tmp_path,
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_warning_before_the_time_limit_ends_all_ranks(script, job):
     hanging = job | {"HANG_PHASE": "train some.yaml"}
-    running = subprocess.Popen(["bash", script], cwd=ROOT, env=hanging, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        ["bash", script], cwd=ROOT, env=hanging, stderr=subprocess.PIPE, text=True
+    )
     hung = Path(job["LOG"] + ".hung")
     deadline = time.monotonic() + 60
     while not (hung.exists() and len(hung.read_text().splitlines()) == 4):
@@ -167,7 +206,9 @@ def test_the_warning_before_the_time_limit_ends_all_ranks(script, job):
 def test_without_the_packed_environment_nothing_starts(script, job, tmp_path):
     done = _run(["bash", script], job | {"PYTHON": "", "ENVIRONMENT": str(tmp_path / "gone.tar")})
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: there is no {tmp_path}/gone.tar: make it with scripts/environment.sh pack")
+    assert done.stderr.startswith(
+        f"error: there is no {tmp_path}/gone.tar: make it with scripts/environment.sh pack"
+    )
     old = tmp_path / "old.tar"
     old.touch()
     os.utime(old, (0, 0))
@@ -177,7 +218,9 @@ def test_without_the_packed_environment_nothing_starts(script, job, tmp_path):
 
 
 def test_slurm_script_removes_the_samples_that_it_placed(job, tmp_path):
-    environment = {key: value for key, value in job.items() if key != "BB"} | {"TMPDIR": str(tmp_path)}
+    environment = {key: value for key, value in job.items() if key != "BB"} | {
+        "TMPDIR": str(tmp_path)
+    }
     assert _run(["bash", "scripts/slurm.sh"], environment | {"SLURM_JOB_ID": "5"}).returncode == 0
     assert f"--out {tmp_path}/namsa-5-" in Path(job["LOG"]).read_text()
     assert not list(tmp_path.glob("namsa-5*"))
@@ -186,7 +229,9 @@ def test_slurm_script_removes_the_samples_that_it_placed(job, tmp_path):
 def test_summit_counts_the_compute_nodes(job, tmp_path):
     hosts = tmp_path / "hosts"
     hosts.write_text("batch3\n" + "h41n07\n" * 42 + "h41n08\n" * 42)
-    environment = {key: value for key, value in job.items() if key != "NODES"} | {"LSB_DJOB_HOSTFILE": str(hosts)}
+    environment = {key: value for key, value in job.items() if key != "NODES"} | {
+        "LSB_DJOB_HOSTFILE": str(hosts)
+    }
     assert _run(["bash", "scripts/summit.lsf"], environment).returncode == 0
     assert "3/4 local 1/2 gpus 0,1: -m train" in Path(job["LOG"]).read_text()
 
@@ -210,7 +255,8 @@ def test_jsrun_refuses_what_summit_would(arguments, fault, job):
 def test_ranks_read_the_real_variables_of_either_launcher(job):
     """Those of Horovod's own launcher, which only the stand-ins set, are removed."""
     show = (
-        "import namsa.launcher as l; print('%d %d %d %d\\n' % (*l.rank_and_size(), *l.local_rank_and_size()), end='')"
+        "import namsa.base.launcher as l; print('%d %d %d %d\\n' % (*l.rank_and_size(), "
+        "*l.local_rank_and_size()), end='')"
     )
     command = ["bash", "-c", 'unset ${!HOROVOD_@}; exec "$0" -c "$1"', sys.executable, show]
     expected = [f"{rank} 4 {rank % 2} 2" for rank in range(4)]
@@ -219,15 +265,25 @@ def test_ranks_read_the_real_variables_of_either_launcher(job):
 
 
 def test_each_node_reads_one_archive_and_imports_from_its_own_disk(job, tmp_path):
-    """A small environment is packed, unpacked on two nodes by either launcher, and nothing else is imported."""
+    """A small environment is packed, unpacked on two nodes by either launcher, and nothing else is
+    imported.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
-    python, archive = tmp_path / "venv" / "bin" / "python", tmp_path / "environment.tar"
-    site = tmp_path / "venv" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    python = tmp_path / "venv" / "bin" / "python"
+    archive = tmp_path / "environment.tar"
+    site = (
+        tmp_path
+        / "venv"
+        / "lib"
+        / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+        / "site-packages"
+    )
     (site / "of_the_environment.py").touch()
     (site / "_editable_impl_namsa.pth").write_text(str(ROOT))
     packed = _run(["bash", "scripts/environment.sh", "pack", str(archive), str(python)], job)
     assert packed.returncode == 0, packed.stderr
     disks = job | {"NODE_DISKS": str(tmp_path / "disks")}
+    disks.pop("PYTHONPATH", None)  # the caller's packages would be imported, too
     each = ["jsrun", "-X", "1", "-n2", "-r1", "-a1"]
     command = ["bash", "scripts/environment.sh", "unpack", str(archive), f"{NODE_DISK}/env"]
     assert _run([*each, *command], disks).returncode == 0
@@ -240,25 +296,45 @@ def test_each_node_reads_one_archive_and_imports_from_its_own_disk(job, tmp_path
 
 
 def test_a_second_job_of_fewer_ranks_goes_on_where_the_first_ended(tmp_path):
-    """Nothing is replaced but the launchers: ranks simulate onto two nodes' disks, train on them, take all home."""
-    home, nodes = tmp_path / "run", [tmp_path / "disks" / name for name in ("node0", "node1")]
-    job = _environment(tmp_path, nodes=2, ranks_per_node=2) | {"NODE_DISKS": str(tmp_path / "disks")}
-    job |= {"CONFIG": "tests/data/tiny.yaml", "KEEP": str(tmp_path / "keep"), "BB": f"{NODE_DISK}/bb"}
+    """Nothing is replaced but the launchers: ranks simulate onto two nodes' disks, train on them,
+    take all home.
+    """
+    home = tmp_path / "run"
+    nodes = [tmp_path / "disks" / name for name in ("node0", "node1")]
+    job = _environment(tmp_path, nodes=2, ranks_per_node=2) | {
+        "NODE_DISKS": str(tmp_path / "disks")
+    }
+    job |= {
+        "CONFIG": "tests/data/tiny.yaml",
+        "KEEP": str(tmp_path / "keep"),
+        "BB": f"{NODE_DISK}/bb",
+    }
     python = launch.forked_python()
-    job |= {"PYTHON": python, "FORKED_PYTHON": python, "FORK_SERVER": os.environ["FORK_SERVER"], "PREFLIGHT": ""}
+    job |= {
+        "PYTHON": python,
+        "FORKED_PYTHON": python,
+        "FORK_SERVER": os.environ["FORK_SERVER"],
+        "PREFLIGHT": "",
+    }
     small = ["--set", "network.layers=[1]"]
     first = _run(["bash", "scripts/summit.lsf", *small], job)
     assert first.returncode == 0, first.stdout + first.stderr
     assert "preflight: 4 ranks on 2 nodes with the same list of 6 training samples" in first.stdout
     assert sum(summary["written"] for summary in _summaries(first)) == 10
     shards = [[path.name for path in shard_paths(node / "bb")] for node in nodes]
-    assert shards == [["shard-00000.lmdb", "shard-00001.lmdb"], ["shard-00002.lmdb", "shard-00003.lmdb"]]
+    assert shards == [
+        ["shard-00000.lmdb", "shard-00001.lmdb"],
+        ["shard-00002.lmdb", "shard-00003.lmdb"],
+    ]
     assert verify(tmp_path / "keep")["samples"] == 10
     steps = len((home / "metrics.jsonl").read_text().splitlines())
     assert steps >= 2
 
     shutil.rmtree(tmp_path / "disks")
-    second = _run(["bash", "scripts/slurm.sh", *small, "--set", "training.epochs=3"], job | {"RANKS_PER_NODE": "1"})
+    second = _run(
+        ["bash", "scripts/slurm.sh", *small, "--set", "training.epochs=3"],
+        job | {"RANKS_PER_NODE": "1"},
+    )
     assert second.returncode == 0, second.stdout + second.stderr
     assert sum(summary["present"] for summary in _summaries(second)) == 10
     rows = [json.loads(line) for line in (home / "metrics.jsonl").read_text().splitlines()]
@@ -275,7 +351,11 @@ def test_a_second_job_of_fewer_ranks_goes_on_where_the_first_ended(tmp_path):
 
 def _summaries(job):
     """What `namsa dataset` said last, on each rank."""
-    return [json.loads(line) for line in job.stdout.splitlines() if line.startswith('{"rank"') and "written" in line]
+    return [
+        json.loads(line)
+        for line in job.stdout.splitlines()
+        if line.startswith('{"rank"') and "written" in line
+    ]
 
 
 def test_a_node_without_gpus_runs_a_rank_per_task(tmp_path):
@@ -289,7 +369,12 @@ def test_a_node_without_gpus_runs_a_rank_per_task(tmp_path):
 
     def run(*words, **more):
         return subprocess.run(
-            [*script, *words], cwd=tmp_path, env=slurm | more, capture_output=True, text=True, check=False
+            [*script, *words],
+            cwd=tmp_path,
+            env=slurm | more,
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
     shown = run("own.yaml", "--set", "seed=1").stdout

@@ -1,4 +1,6 @@
-"""`scripts/gpu_evidence.sh`: its parts, of which none needs a GPU here, and the page of its results."""
+"""`scripts/gpu_evidence.sh`: its parts, of which none needs a GPU here, and the page of its
+results.
+"""
 
 import json
 import os
@@ -15,7 +17,9 @@ from paths import ROOT
 def test_a_machine_without_a_gpu_is_described(tmp_path):
     environment = os.environ | {"PYTHON": sys.executable, "WHEELS": str(tmp_path / "none")}
     command = ["scripts/gpu_evidence.sh", "--parts", "machine", "--rehearse", "--out", tmp_path]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     machine = json.loads((tmp_path / "gpu.json").read_text())["machine"]
     assert machine["ended"] == "well"
@@ -48,12 +52,16 @@ def test_every_part_has_a_script_and_a_section():
 @pytest.mark.parametrize("left", [250, 520])
 def test_each_part_leaves_the_later_ones_what_they_need(left):
     parts = {part.name: part for part in gpu_evidence.PARTS}
-    times, remaining = {}, left
+    times = {}
+    remaining = left
     for index, part in enumerate(gpu_evidence.PARTS):
         times[part.name] = gpu_evidence.time_of(part, remaining, gpu_evidence.PARTS[index + 1 :])
         remaining -= times[part.name]
     assert remaining >= 0
-    assert all(times[name] >= parts[name].least for name in ("step", "networks", "source", "quickstart", "training"))
+    assert all(
+        times[name] >= parts[name].least
+        for name in ("step", "networks", "source", "quickstart", "training")
+    )
     assert left < 520 or all(times[name] >= part.least for name, part in parts.items())
 
 

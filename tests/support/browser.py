@@ -8,13 +8,25 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-OPTIONS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update"
+BROWSER = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+OPTIONS = (
+    "--headless --no-sandbox --disable-gpu --disable-background-networking "
+    "--disable-component-update"
+)
 
 
 def rendered(address: str, folder: Path, milliseconds: int = 5000) -> str:
-    """The HTML of a page after so much of its own time; the browser's profile is kept in `folder`."""
-    command = [str(BROWSER), *OPTIONS.split(), "--disable-sync", f"--user-data-dir={folder / 'browser'}"]
+    """The HTML of a page after so much of its own time; the browser's profile is kept in
+    `folder`.
+    """
+    command = [
+        str(BROWSER),
+        *OPTIONS.split(),
+        "--disable-sync",
+        f"--user-data-dir={folder / 'browser'}",
+    ]
     command += [f"--virtual-time-budget={milliseconds}", "--dump-dom", address]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
@@ -25,11 +37,13 @@ ready.then(async () => {
   const answer = Object.assign(document.createElement("pre"), { id: "report", textContent: JSON.stringify(report) });
   document.body.append(answer);
 });
-</script>"""
+</script>"""  # noqa: E501
 
 
 def report_of(page: str, script: str, folder: Path, fragment: str, milliseconds: int = 5000) -> Any:
-    """What a script leaves in `report`, in a page of namsa that is opened at a fragment of its address."""
+    """What a script leaves in `report`, in a page of namsa that is opened at a fragment of its
+    address.
+    """
     (folder / "page.html").write_text(page + SCRIPT % script, encoding="utf-8")
     return json.loads(reported(f"file://{folder}/page.html{fragment}", folder, milliseconds))
 

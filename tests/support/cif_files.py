@@ -3,7 +3,9 @@
 import ase
 import numpy as np
 
-HM, HALL, NUMBER = "_space_group_name_H-M_alt", "_space_group_name_Hall", "_space_group_IT_number"
+HM = "_space_group_name_H-M_alt"
+HALL = "_space_group_name_Hall"
+NUMBER = "_space_group_IT_number"
 CELL_KEYS = ("length_a", "length_b", "length_c", "angle_alpha", "angle_beta", "angle_gamma")
 KEYS = ("label", "type_symbol", "fract_x", "fract_y", "fract_z", "occupancy")
 UNTYPED = (KEYS[0], *KEYS[2:])
@@ -32,7 +34,9 @@ def rhombohedral(a: float, alpha: float) -> tuple[float, ...]:
 
 
 def cif(cell: tuple[float, ...], symmetry: str, sites: str, keys: tuple[str, ...] = KEYS) -> str:
-    """Returns the text of a CIF; the rows of sites are as long as each other, and `keys` are as many or more."""
+    """Returns the text of a CIF; the rows of sites are as long as each other, and `keys` are as
+    many or more.
+    """
     lengths = [f"_cell_{key} {value}" for key, value in zip(CELL_KEYS, cell, strict=True)]
     columns = [f"_atom_site_{key}" for key in keys[: len(sites.partition("\n")[0].split())]]
     return "\n".join(["data_made", *lengths, symmetry, "loop_", *columns, sites, ""])

@@ -1,9 +1,9 @@
-"""Crashes of the factory by the hundred: processes killed at any instant, power cuts that drop unsynced pages, full
-disks.
+"""Crashes of the factory by the hundred: processes killed at any instant, power cuts that drop
+unsynced pages, full disks.
 
-After each crash, every acknowledged sample must be present with the right bytes. Another run with another number of
-ranks must then complete exactly the manifest: no sample twice, every byte as in an undisturbed dataset, each failure
-written once. `tests/namsa/dataset/test_crashes.py` does it.
+After each crash, every acknowledged sample must be present with the right bytes. Another run with
+another number of ranks must then complete exactly the manifest: no sample twice, every byte as in
+an undisturbed dataset, each failure written once. `tests/namsa/dataset/test_crashes.py` does it.
 """
 
 import json
@@ -16,22 +16,30 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import fake_samples
 from fake_samples import MATERIALS, config, contents, ids_of, simulate
 from power import Disk, events
 
-from namsa import WorkError, files
+from namsa import Sample, WorkError
+from namsa.base import files
+from namsa.config.simulation import SimulationConfig
+from namsa.crystals.material import Material
 from namsa.dataset import disk_space, factory, listing, records, shards
+from namsa.dataset.entry import Entry
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.verify import verify
 
 fork = multiprocessing.get_context("fork")
 SETTINGS = [config(data={"samples_per_commit": number}) for number in (1, 3)]
 ACKNOWLEDGED = ".acknowledged"
-# A process is killed before or after each of these calls. Points between them are reached by random delays.
+# A process is killed before or after each of these calls. Points between them are reached by random
+# delays.
 POINTS = (
     *((os, name) for name in ("fsync", "open")),
     *((Path, name) for name in ("open", "replace", "hardlink_to", "unlink", "mkdir")),
@@ -39,7 +47,7 @@ POINTS = (
     (shards.lmdb, "open"),
     (records, "encode"),
     (factory, "append_failure"),
-    (factory, "write_text_atomic"),
+    (listing, "write_text_atomic"),
     (files, "sync_folder"),
 )
 
@@ -50,16 +58,26 @@ def stub() -> None:
     disk_space.SAMPLED = 0
 
 
-def some_fail(settings, material, entry):
+def some_fail(settings: SimulationConfig, material: Material, entry: Entry) -> Sample:
     if entry.id.startswith("Fe-bcc-001"):
         raise WorkError(f"no iron: {entry.id}")
     sample = simulate(settings, material, entry)
     # Records of less than a page lie among the keys, others on pages of their own.
-    return replace(sample, provenance=sample.provenance | {"padding": "." * (entry.seed % 7 * 3000)})
+    return replace(
+        sample, provenance=sample.provenance | {"padding": "." * (entry.seed % 7 * 3000)}
+    )
 
 
-def produce(directory: Path, rank=0, size=1, settings=SETTINGS[0], **more):
-    return fake_samples.produce(directory, rank, size, settings=settings, simulate=some_fail, **more)
+def produce(
+    directory: Path,
+    rank: int = 0,
+    size: int = 1,
+    settings: SimulationConfig = SETTINGS[0],
+    **more: Any,
+) -> factory.ProductionSummary:
+    return fake_samples.produce(
+        directory, rank, size, settings=settings, simulate=some_fail, **more
+    )
 
 
 def acknowledged(directory: Path) -> Path:
@@ -72,13 +90,13 @@ def acknowledge(directory: Path) -> None:
     file = os.open(acknowledged(directory), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     original = ShardWriter.commit
 
-    def commit(self):
+    def commit(self: ShardWriter) -> None:
         ids = [sample_id for sample_id, _ in self._pending]
         original(self)
         if ids:
             os.write(file, "".join(f"{sample_id}\n" for sample_id in ids).encode())
 
-    ShardWriter.commit = commit
+    ShardWriter.commit = commit  # type: ignore[method-assign]
 
 
 class Reference:
@@ -86,30 +104,44 @@ class Reference:
 
     def __init__(self, directory: Path) -> None:
         produce(directory)
-        self.samples, self.failures = contents(directory), failures(directory)
+        self.samples = contents(directory)
+        self.failures = failures(directory)
         self.manifest = (directory / "manifest.jsonl").read_bytes()
         assert len(self.samples) == 10
         assert len(self.failures) == 2
 
     def check_kept(self, directory: Path) -> int:
-        """Checks after a crash that acknowledged samples are present and all samples right. Returns their number."""
+        """Checks after a crash that acknowledged samples are present and all samples right. Returns
+        their number.
+        """
         samples = contents(directory)
-        promised = set(acknowledged(directory).read_text().split()) if acknowledged(directory).exists() else set()
+        if acknowledged(directory).exists():
+            promised = set(acknowledged(directory).read_text().split())
+        else:
+            promised = set()
         assert promised <= samples.keys(), f"lost: {promised - samples.keys()}"
         assert samples.items() <= self.samples.items()
         return len(samples)
 
-    def check_finished(self, directory: Path, size: int, settings=SETTINGS[0]) -> None:
+    def check_finished(
+        self, directory: Path, size: int, settings: SimulationConfig = SETTINGS[0]
+    ) -> None:
         """Checks that another run completes the manifest, and nothing but the manifest."""
         summaries = [produce(directory, rank, size, settings) for rank in range(size)]
         assert sum(summary["remaining"] for summary in summaries) == 0
         assert contents(directory) == self.samples
         assert failures(directory) == self.failures
         assert (directory / "manifest.jsonl").read_bytes() == self.manifest
-        in_shards = [sample_id for path in shards.shard_paths(directory) for sample_id in ids_of(path)]
+        in_shards = [
+            sample_id for path in shards.shard_paths(directory) for sample_id in ids_of(path)
+        ]
         assert len(in_shards) == len(set(in_shards))
         verification = verify(directory)
-        assert (verification["samples"], verification["corrupt"], verification["missing"]) == (10, [], [])
+        assert (verification["samples"], verification["corrupt"], verification["missing"]) == (
+            10,
+            [],
+            [],
+        )
 
 
 def failures(directory: Path) -> list[str]:
@@ -124,11 +156,13 @@ def failures(directory: Path) -> list[str]:
     return sorted(ids)
 
 
-# ---- Killed ---------------------------------------------------------------------------------------------------------
+# ---- Killed
 
 
 def kill_at(number: int) -> list[int]:
-    """Makes this process kill itself at its `number`th point. The returned list holds the number of points so far."""
+    """Makes this process kill itself at its `number`th point. The returned list holds the number of
+    points so far.
+    """
     passed = [0]
 
     def point() -> None:
@@ -136,10 +170,10 @@ def kill_at(number: int) -> list[int]:
         if passed[0] == number:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def instrument(owner, name: str) -> None:
+    def instrument(owner: object, name: str) -> None:
         original = getattr(owner, name)
 
-        def wrapped(*args, **kwargs):
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
             point()
             result = original(*args, **kwargs)
             point()
@@ -152,8 +186,17 @@ def kill_at(number: int) -> list[int]:
     return passed
 
 
-def victim(directory: Path, rank: int, size: int, settings, number: int, count=None) -> None:
-    """Runs a rank that kills itself at its `number`th point. If it survives, sends the number of points."""
+def victim(
+    directory: Path,
+    rank: int,
+    size: int,
+    settings: SimulationConfig,
+    number: int,
+    count: Connection | None = None,
+) -> None:
+    """Runs a rank that kills itself at its `number`th point. If it survives, sends the number of
+    points.
+    """
     acknowledge(directory)
     passed = kill_at(number)
     produce(directory, rank, size, settings)
@@ -161,8 +204,10 @@ def victim(directory: Path, rank: int, size: int, settings, number: int, count=N
         count.send(passed[0])
 
 
-def killed(work, *args, number: int) -> bool:
-    """Runs `work(*args)` in a process that is killed at its `number`th point. Returns whether it was killed."""
+def killed(work: Callable[..., object], *args: Any, number: int) -> bool:
+    """Runs `work(*args)` in a process that is killed at its `number`th point. Returns whether it
+    was killed.
+    """
 
     def run() -> None:
         kill_at(number)
@@ -177,11 +222,13 @@ def killed(work, *args, number: int) -> bool:
 
 def kill_many(reference: Reference, root: Path, kills: int, seed: int) -> dict[str, int]:
     """Kills runs, some several times, until `kills` were killed. Each dataset is then completed."""
-    rng, done = random.Random(seed), {"kills": 0, "at points": 0, "at times": 0, "runs": 0, "datasets": 0}
+    rng = random.Random(seed)
+    done = {"kills": 0, "at points": 0, "at times": 0, "runs": 0, "datasets": 0}
     receiver, sender = fork.Pipe()
     begun = time.perf_counter()
     whole = fork.Process(target=victim, args=(root / "counted", 0, 1, SETTINGS[0], 0, sender))
     whole.start()
+    sender.close()  # or the receiver would wait for a process that has failed
     points = receiver.recv()
     whole.join()
     seconds = time.perf_counter() - begun
@@ -195,7 +242,13 @@ def kill_many(reference: Reference, root: Path, kills: int, seed: int) -> dict[s
             ranks = [
                 fork.Process(
                     target=victim,
-                    args=(directory, rank, size, settings, 0 if timed else rng.randint(1, 2 * points // (size + 1))),
+                    args=(
+                        directory,
+                        rank,
+                        size,
+                        settings,
+                        0 if timed else rng.randint(1, 2 * points // (size + 1)),
+                    ),
                 )
                 for rank in range(size)
             ]
@@ -219,7 +272,7 @@ def kill_many(reference: Reference, root: Path, kills: int, seed: int) -> dict[s
     return done
 
 
-# ---- Cut off from power ---------------------------------------------------------------------------------------------
+# ---- Cut off from power
 
 
 def record(root: Path, work: Path) -> list[tuple]:
@@ -228,7 +281,11 @@ def record(root: Path, work: Path) -> list[tuple]:
     source = Path(__file__).with_name("record_writes.c")
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     root.mkdir()
-    environment = os.environ | {"LD_PRELOAD": str(library), "RECORD_ROOT": str(root), "RECORD_LOG": str(work / "log")}
+    environment = os.environ | {
+        "LD_PRELOAD": str(library),
+        "RECORD_ROOT": str(root),
+        "RECORD_LOG": str(work / "log"),
+    }
     command = [sys.executable, __file__, str(root / "data")]
     subprocess.run(command, env=environment, check=True)
     return list(events((work / "log").read_bytes()))
@@ -243,21 +300,31 @@ def recorded_runs(directory: Path) -> None:
     produce(directory)
 
 
-def cut_many(reference: Reference, log: list[tuple], root: Path, cuts: int, seed: int, honest=True) -> list[int]:
-    """Cuts the power of the recorded runs at `cuts` points of the log. Each dataset is then completed.
+def cut_many(
+    reference: Reference, log: list[tuple], root: Path, cuts: int, seed: int, honest: bool = True
+) -> list[int]:
+    """Cuts the power of the recorded runs at `cuts` points of the log. Each dataset is then
+    completed.
 
     Returns the number of samples that were present after each cut.
     """
-    rng, disk, done, kept = random.Random(seed), Disk(honest), 0, []
+    rng = random.Random(seed)
+    disk = Disk(honest)
+    done = 0
+    kept = []
     points = sorted(rng.choices(range(len(log)), k=cuts))
     for number, event in enumerate(log):
         while done < cuts and points[done] == number:
             directory = root / f"cut-{done}"
             directory.mkdir()
             for name, content in disk.after_a_cut(rng).items():
-                if not name.endswith(("-lock", ACKNOWLEDGED)):  # the lock is shared memory and is created again
+                if not name.endswith(
+                    ("-lock", ACKNOWLEDGED)
+                ):  # the lock is shared memory and is created again
                     (directory / Path(name).name).write_bytes(content)
-            committed = "".join(each[5].decode() for each in log[:number] if each[3].endswith(ACKNOWLEDGED))
+            committed = "".join(
+                each[5].decode() for each in log[:number] if each[3].endswith(ACKNOWLEDGED)
+            )
             acknowledged(directory).write_text(committed)
             kept.append(reference.check_kept(directory))
             reference.check_finished(directory, rng.choice((1, 2, 3)))
@@ -267,15 +334,23 @@ def cut_many(reference: Reference, log: list[tuple], root: Path, cuts: int, seed
     return kept
 
 
-# ---- A full disk ----------------------------------------------------------------------------------------------------
+# ---- A full disk
 
 
-def fill_many(reference: Reference, root: Path, runs: int, seed: int, disk=None) -> int:
+def fill_many(
+    reference: Reference,
+    root: Path,
+    runs: int,
+    seed: int,
+    disk: Callable[[Path, int], None] | None = None,
+) -> int:
     """Runs the factory with a limited size of files, or on a small disk whose size `disk` sets.
 
-    Each dataset is then completed with enough room. Returns the number of runs that the limit ended.
+    Each dataset is then completed with enough room. Returns the number of runs that the limit
+    ended.
     """
-    rng, ended = random.Random(seed), 0
+    rng = random.Random(seed)
+    ended = 0
     for number in range(runs):
         directory, (receiver, sender) = root / f"full-{number}", fork.Pipe()
         directory.mkdir()
@@ -295,7 +370,10 @@ def fill_many(reference: Reference, root: Path, runs: int, seed: int, disk=None)
                 assert "cannot write" in message
                 kept = all(words in message for words in ("GiB free", "what was committed is kept"))
                 assert kept or "shard-" not in message, message
-                assert any(reason in message for reason in ("No space left", "File too large", "disk is full")), message
+                assert any(
+                    reason in message
+                    for reason in ("No space left", "File too large", "disk is full")
+                ), message
                 ended += 1
             if disk:
                 disk(directory, 2**26)
@@ -308,7 +386,9 @@ def fill_many(reference: Reference, root: Path, runs: int, seed: int, disk=None)
     return ended
 
 
-def hungry(directory: Path, settings, largest_file: int | None, answer) -> None:
+def hungry(
+    directory: Path, settings: SimulationConfig, largest_file: int | None, answer: Connection
+) -> None:
     acknowledge(directory)
     if largest_file is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
@@ -320,12 +400,14 @@ def hungry(directory: Path, settings, largest_file: int | None, answer) -> None:
 
 
 def memory_disk(directory: Path, size: int) -> None:
-    """Mounts a disk of `size` bytes at `directory`, resizes one that is mounted, or unmounts it if `size` is 0."""
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory]
+    """Mounts a disk of `size` bytes at `directory`, resizes one that is mounted, or unmounts it if
+    `size` is 0.
+    """
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
     if not size:
-        command = ["umount", directory]
+        command = ["umount", str(directory)]
     elif directory.is_mount():
-        command = ["mount", "-o", f"remount,size={size}", directory]
+        command = ["mount", "-o", f"remount,size={size}", str(directory)]
     subprocess.run(command, check=True, capture_output=True)
 
 

@@ -1,4 +1,6 @@
-"""The kernels of engines/fused_gpu.cu on a CPU: g++ compiles a GPU's source, cuda_on_cpu.cpp runs it."""
+"""The kernels of engines/fused_gpu.cu on a CPU: g++ compiles a GPU's source, cuda_on_cpu.cpp runs
+it.
+"""
 
 import ctypes
 import shutil
@@ -6,51 +8,85 @@ import subprocess
 import threading
 import time
 import types
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from namsa.engines import fused_gpu, kernel_plan
+from namsa.engines.fused_gpu import Launch
 
 SHIM = Path(__file__).with_suffix(".cpp")
 COMPILER = shutil.which("g++")
+Work = Callable[[], object]
 
 
-def build(plan, folder):
-    """Returns a `Launch` for `plan`; `launch.backwards` runs a block's threads from last to first between barriers."""
-    source, library = folder / "kernels.cu", folder / "kernels.so"
+def build(plan: kernel_plan.KernelPlan, folder: Path) -> "Kernels":
+    """Returns the compiled kernels of `plan`."""
+    source = folder / "kernels.cu"
+    library = folder / "kernels.so"
     source.write_text(fused_gpu.source(plan), encoding="utf-8")
     options = ("-std=c++17", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", f'-DSOURCE="{source}"')
+    assert COMPILER is not None
     subprocess.run([COMPILER, *options, str(SHIM), "-o", str(library)], check=True)
-    kernels = ctypes.CDLL(str(library))
+    return Kernels(plan, library)
 
-    def launch(name, probes, *arrays):
-        grid, block, shared_bytes = kernel_plan.geometry(plan, name, probes)
-        assert all(array.flags.c_contiguous and array.dtype in (np.complex64, np.float32) for array in arrays)
+
+class Kernels:
+    """The kernels of a compiled plan, as a `Launch`.
+
+    Attributes:
+        backwards: Whether a block's threads run from last to first between barriers.
+    """
+
+    def __init__(self, plan: kernel_plan.KernelPlan, library: Path) -> None:
+        self._plan = plan
+        self._library = ctypes.CDLL(str(library))
+        self.backwards = False
+
+    def __call__(self, name: str, probes: int, *arrays: npt.NDArray[Any]) -> None:
+        grid, block, shared_bytes = kernel_plan.geometry(self._plan, name, probes)
+        for array in arrays:
+            assert array.flags.c_contiguous
+            assert array.dtype in (np.complex64, np.float32)
         pointers = (ctypes.c_void_p(array.ctypes.data) for array in arrays)
-        fault = getattr(kernels, f"launch_{name}")(*grid, *block, shared_bytes, launch.backwards, *pointers, probes)
-        assert not fault, f"{name}: " + ("threads part at a barrier", "shared memory overrun")[fault - 1]
-
-    launch.backwards = False
-    return launch
+        fault = getattr(self._library, f"launch_{name}")(
+            *grid, *block, shared_bytes, self.backwards, *pointers, probes
+        )
+        assert not fault, (
+            f"{name}: " + ("threads part at a barrier", "shared memory overrun")[fault - 1]
+        )
 
 
 class Array(np.ndarray):
-    def get(self, stream=None, out=None, blocking=True):
+    def get(
+        self,
+        stream: "Stream | None" = None,
+        out: npt.NDArray[Any] | None = None,
+        blocking: bool = True,
+    ) -> npt.NDArray[Any]:
         assert out is not None
         assert not blocking
+        assert stream is not None
         stream.enqueue(lambda: np.copyto(out, self))
         return out
 
 
 class _Event:
-    """What a stream has to do up to a point. It is done when somebody waits for it, and not before."""
+    """What a stream has to do up to a point. It is done when somebody waits for it, and not
+    before.
+    """
 
-    def __init__(self, work):
-        self.work, self.lock = work, threading.Lock()
+    def __init__(self, work: list[Work]) -> None:
+        self.work = work
+        self.lock = threading.Lock()
 
-    def synchronize(self, delay_s=0.005):  # a device is late: what is overwritten too early shows
+    def synchronize(
+        self, delay_s: float = 0.005
+    ) -> None:  # a device is late: what is overwritten too early shows
         with self.lock:
             time.sleep(delay_s)
             while self.work:
@@ -58,46 +94,53 @@ class _Event:
 
 
 class Stream:
-    current = None
+    current: "Stream | None" = None
 
-    def __init__(self, graphs, non_blocking=False):
-        self.work, self.graph, self.graphs = [], None, graphs
+    def __init__(self, graphs: list["_Graph"], non_blocking: bool = False) -> None:
+        self.work: list[Work] = []
+        self.graph: _Graph | None = None
+        self.graphs = graphs
 
-    def __enter__(self):
-        self.outer, Stream.current = Stream.current, self
+    def __enter__(self) -> "Stream":
+        self.outer = Stream.current
+        Stream.current = self
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         Stream.current = self.outer
 
-    def enqueue(self, work):
+    def enqueue(self, work: Work) -> None:
         (self.work if self.graph is None else self.graph.work).append(work)
 
-    def record(self):
+    def record(self) -> _Event:
         assert self.graph is None
-        event, self.work = _Event(self.work), []
+        event = _Event(self.work)
+        self.work = []
         return event
 
-    def wait_event(self, event):
+    def wait_event(self, event: _Event) -> None:
         event.synchronize(0)
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         self.record().synchronize(0)
 
-    def begin_capture(self, mode=None):
+    def begin_capture(self, mode: object = None) -> None:
         self.graph = _Graph()
 
-    def end_capture(self):
-        graph, self.graph = self.graph, None
+    def end_capture(self) -> "_Graph":
+        graph = self.graph
+        assert graph is not None
+        self.graph = None
         self.graphs.append(graph)
         return graph
 
 
 class _Graph:
-    def __init__(self):
-        self.work, self.launches = [], 0
+    def __init__(self) -> None:
+        self.work: list[Work] = []
+        self.launches = 0
 
-    def launch(self, stream=None):
+    def launch(self, stream: "Stream") -> None:
         self.launches += 1
         for work in self.work:
             stream.enqueue(work)
@@ -107,21 +150,22 @@ class Error(RuntimeError):
     pass
 
 
-def fake_cupy(free_bytes, kernels):
-    """Returns (cupy, cupyx, launch): stand-ins with NumPy's arrays and streams that are late, as the engines use them.
+def fake_cupy(free_bytes: int, kernels: Launch) -> tuple[Any, Any, Launch]:
+    """Returns (cupy, cupyx, launch): stand-ins with NumPy's arrays and streams that are late, as
+    the engines use them.
 
-    `launch` enqueues `kernels`, a `Launch`, on the current stream. Arrays cannot be made while a stream captures.
-    `cupy.graphs` are those that were captured.
+    `launch` enqueues `kernels`, a `Launch`, on the current stream. Arrays cannot be made while a
+    stream captures. `cupy.graphs` are those that were captured.
     """
 
-    def made(array):
+    def made(array: npt.NDArray[Any]) -> Array:
         assert Stream.current is None or Stream.current.graph is None
         return array.view(Array)
 
-    def launch(name, probes, *arrays):
+    def launch(name: str, probes: int, *arrays: npt.NDArray[Any]) -> None:
         (Stream.current or default).enqueue(lambda: kernels(name, probes, *arrays))
 
-    graphs = []
+    graphs: list[_Graph] = []
     default = Stream(graphs)
     pool = types.SimpleNamespace(free_bytes=lambda: 0)
     runtime = types.SimpleNamespace(
@@ -144,4 +188,8 @@ def fake_cupy(free_bytes, kernels):
         ascontiguousarray=np.ascontiguousarray,
         exp=np.exp,
     )
-    return cupy, types.SimpleNamespace(empty_pinned=lambda shape, dtype: np.full(shape, np.nan, dtype)), launch
+    return (
+        cupy,
+        types.SimpleNamespace(empty_pinned=lambda shape, dtype: np.full(shape, np.nan, dtype)),
+        launch,
+    )

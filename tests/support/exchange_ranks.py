@@ -1,5 +1,5 @@
-"""What ranks find out together, each into OUT/RANK.json: two of them about collectives and faults, four about the kinds
-of `training.exchange`. The weights of rank 0 go into OUT/NAME.npz.
+"""What ranks find out together, each into OUT/RANK.json: two of them about collectives and faults,
+four about the kinds of `training.exchange`. The weights of rank 0 go into OUT/NAME.npz.
 """
 
 import hashlib
@@ -11,19 +11,22 @@ import struct
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import horovod.tensorflow as hvd
 import keras
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
-from namsa.errors import InputError, WorkError
-from namsa.launcher import rank_and_size
+from namsa.base.errors import InputError, WorkError
+from namsa.base.launcher import rank_and_size
 from train.experiment.exchange import Allreduce
 from train.experiment.registry import kinds, strategy
 from train.experiment.sections import Training
@@ -31,20 +34,30 @@ from train.optimization import losses, precision
 from train.optimization.gradients import Accumulation
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
-from train.ranks import reduction, wire
+from train.ranks import connection, wire
+from train.ranks.connection import engine
 from train.ranks.exchange import make_exchange
 
-RANKS, STEPS, RATE = 4, 5, 1e-2
+Array = npt.NDArray[Any]
+Choice = dict[str, Any]
+Choices = dict[str, Choice]
 
-GROUPED = {
+RANKS = 4
+STEPS = 5
+RATE = 1e-2
+
+GROUPED: Choices = {
     "plain": {"groups": 0},
     "bytes": {"groups": 3},
     "layer": {"grouping": "layer"},
     "block": {"grouping": "block"},
-    "list": {"grouping": "list", "group_list": [["*/bias"], ["*down*/kernel", "*last/kernel"], ["*up*/kernel"]]},
+    "list": {
+        "grouping": "list",
+        "group_list": [["*/bias"], ["*down*/kernel", "*last/kernel"], ["*up*/kernel"]],
+    },
     "contiguous": {"groups": 3, "contiguous": True},
 }
-OF_TWO = {  # choices of two ranks, whose sums no order of summation changes
+OF_TWO: Choices = {  # choices of two ranks, whose sums no order of summation changes
     "grouped": {"groups": 2},
     "single": {"groups": 0},
     "layers": {"grouping": "layer"},
@@ -54,15 +67,22 @@ OF_TWO = {  # choices of two ranks, whose sums no order of summation changes
 AT_ONCE = 6  # groups of two tensors that are ready at the same time
 
 
-def known(choices):
+def known(choices: Choices) -> Choices:
     """Those whose kind is there."""
     there = {"allreduce", *kinds("exchange")}
-    return {name: choice for name, choice in choices.items() if choice.get("kind", "allreduce") in there}
+    return {
+        name: choice for name, choice in choices.items() if choice.get("kind", "allreduce") in there
+    }
 
 
 TWO_NODES = {"kind": "hybrid", "node_ranks": 2, "leaders": 2}
-HYBRID = known(  # two nodes of two ranks; Horovod has process sets for all of them, with two leaders
-    {"one leader": TWO_NODES | {"groups": 2, "leaders": 1}, "two leaders": TWO_NODES | {"groups": 2}}
+HYBRID = (
+    known(  # two nodes of two ranks; Horovod has process sets for all of them, with two leaders
+        {
+            "one leader": TWO_NODES | {"groups": 2, "leaders": 1},
+            "two leaders": TWO_NODES | {"groups": 2},
+        }
+    )
 )
 LOCAL = {"kind": "local_sgd", "synchronise": 2}
 TRAINED = known(
@@ -73,111 +93,151 @@ TRAINED = known(
         "local_moments": LOCAL | {"average_moments": True},
         **{f"local_{bits}": LOCAL | {"precision": bits} for bits in (8, 16, 24)},
         "hybrid": TWO_NODES | {"groups": 3},
-        "lag of hybrid": {"kind": "lag", "of": TWO_NODES} if known({"": TWO_NODES}) else {"kind": "lag"},
+        "lag of hybrid": {"kind": "lag", "of": TWO_NODES}
+        if known({"": TWO_NODES})
+        else {"kind": "lag"},
     }
 )
 COUNTED = 400_001  # float64 values whose bytes are counted
-REPEATS = 5  # of which the least bytes count: the longer a reduction takes, the more messages agree on it
+# of which the least bytes count: the longer a reduction takes, the more messages agree on it
+REPEATS = 5
 BLOCKS = (2, 4, 4)  # variables of each block of `small_model`, the last one first
 
 
-def small_model(seed=1):
-    """No dropout and no normalisation, so that the mean over ranks is the mean over a larger batch."""
+def small_model(seed: int = 1) -> keras.Model:
+    """No dropout and no normalisation, so that the mean over ranks is the mean over a larger
+    batch.
+    """
     keras.utils.set_random_seed(seed)
     names = ("down1_conv1", "down1_conv2", "up1_conv1", "up1_conv2")
-    convolutions = [keras.layers.Conv2D(4, 3, padding="same", activation="relu", name=name) for name in names]
+    convolutions = [
+        keras.layers.Conv2D(4, 3, padding="same", activation="relu", name=name) for name in names
+    ]
     last = keras.layers.Conv2D(1, 1, name="last")
     return keras.Sequential([keras.Input((6, 8, 2)), *convolutions, last])
 
 
-def batches(samples=slice(None), ranks=RANKS):
+def batches(
+    samples: slice = slice(None), ranks: int = RANKS
+) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
     """STEPS batches of a sample for each rank, or those of them that a rank has."""
     rng = np.random.default_rng(4)
     for _ in range(STEPS):
         x = rng.normal(size=(ranks, 6, 8, 2)).astype(np.float32)
-        yield tf.constant(x[samples]), tf.constant((x[..., :1] * x[..., 1:]).astype(np.float32)[samples])
+        yield (
+            tf.constant(x[samples]),
+            tf.constant((x[..., :1] * x[..., 1:]).astype(np.float32)[samples]),
+        )
 
 
-def configured(choice, **sections):
+def configured(choice: Choice, **sections: Any) -> Training:
     """A constant rate, and float32 throughout."""
     schedule = {"scale_with_ranks": False, "warmup_epochs": 0}
-    given = {"epochs": 1, "optimizer": {"learning_rate": RATE}, "schedule": schedule, "exchange": choice}
+    given = {
+        "epochs": 1,
+        "optimizer": {"learning_rate": RATE},
+        "schedule": schedule,
+        "exchange": choice,
+    }
     return Training.model_validate(given | sections)
 
 
-def train(choice, model, read, steps=STEPS, **sections):
+def train(
+    choice: Choice,
+    model: keras.Model,
+    read: Iterator[tuple[tf.Tensor, tf.Tensor]],
+    steps: int = STEPS,
+    **sections: Any,
+) -> tuple[list[Array], list[Any], Any, Any]:
     """(weights, rows, the optimizer and the exchange) after some steps."""
     config = configured(choice, **sections)
     optimizer = precision.with_loss_scale(LarsAdam(config.optimizer), config)
-    exchange = make_exchange(config.exchange, reduction.rank(), reduction.size())
+    exchange = make_exchange(config.exchange, engine().rank(), engine().size())
     exchange.begin(model, optimizer)
     exchange.restore(exchange.blank_state(), [], resumed=False)
     accumulation = Accumulation(model, optimizer, config) if config.accumulate > 1 else None
     step = make_step(model, optimizer, config, exchange, accumulation)
-    plan = EpochPlan(epoch=0, first_step=1, steps=steps, ranks=reduction.size())
+    plan = EpochPlan(epoch=0, first_step=1, steps=steps, ranks=engine().size())
     rows = list(train_epoch(step, read, config, plan, exchange=exchange, accumulation=accumulation))
     return [weight.numpy() for weight in model.trainable_variables], rows, optimizer, exchange
 
 
-def digest(arrays):
-    return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
+def digest(arrays: Iterable[Array]) -> str:
+    return hashlib.sha256(
+        b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+    ).hexdigest()
 
 
 class Alone:
     """One process that trains with nothing of `train.ranks` or `make_step`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.training = configured({})
         self.model = small_model(seed=0)
         self.weights = self.model.trainable_variables
         self.optimizer = LarsAdam(self.training.optimizer)
         self.optimizer.build(self.weights)
 
-    def gradients(self, x, y):
+    def gradients(self, x: tf.Tensor, y: tf.Tensor) -> list[tf.Tensor]:
         """Those of the loss; `huber` is its part that depends on the samples."""
         with tf.GradientTape() as tape:
-            huber = losses.huber(self.model(x, training=True), y, losses.huber_delta(self.training.loss, 0))
+            huber = losses.huber(
+                self.model(x, training=True), y, losses.huber_delta(self.training.loss, 0)
+            )
             loss = huber + losses.l2(losses.kernels(self.weights), self.training.loss.l2)
         self.huber = float(huber)
         return tape.gradient(loss, [weight.value for weight in self.weights])
 
 
-def assert_close(out, name, weights, tolerance=2e-6):
+def assert_close(out: Path, name: str, weights: Sequence[Array], tolerance: float = 2e-6) -> None:
     """The weights of TRAINED[name] are `weights`."""
     with np.load(out / f"{name}.npz") as file:
         for found, wanted in zip(file.values(), weights, strict=True):
             np.testing.assert_allclose(found, wanted, atol=tolerance)
 
 
-def exchange_of(choice):
-    return make_exchange(configured(choice).exchange, reduction.rank(), reduction.size())
+def exchange_of(choice: Choice) -> Any:
+    return make_exchange(configured(choice).exchange, engine().rank(), engine().size())
 
 
-def exact_means(choice, rank):
-    """How far averages of whole numbers, which no order of summation rounds, are from right: 0 if none is misplaced."""
-    names, shapes = [f"{block}_{n}/kernel" for block in "ab" for n in range(3)], [(n, 3) for n in range(1, 7)]
-    exchange = exchange_of(choice | {"group_list": [["a*"], ["b*"]]} if "group_list" in choice else choice)
+def exact_means(choice: Choice, rank: int) -> float:
+    """How far averages of whole numbers, which no order of summation rounds, are from right: 0 if
+    none is misplaced.
+    """
+    names = [f"{block}_{n}/kernel" for block in "ab" for n in range(3)]
+    shapes = [(n, 3) for n in range(1, 7)]
+    exchange: Any = exchange_of(
+        choice | {"group_list": [["a*"], ["b*"]]} if "group_list" in choice else choice
+    )
     exchange.paths = names
 
     @tf.function(autograph=False)
-    def averages(start):
-        tensors = [tf.reshape(tf.range(n * m, dtype=tf.float32), (n, m)) * 8 + start + n for n, m in shapes]
+    def averages(start: tf.Tensor) -> list[tf.Tensor]:
+        tensors = [
+            tf.reshape(tf.range(n * m, dtype=tf.float32), (n, m)) * 8 + start + n for n, m in shapes
+        ]
         return exchange.average(tensors, exchange.groups(tensors))
 
-    wanted = [np.arange(n * m).reshape(n, m) * 8 + n + 4 * sum(range(RANKS)) / RANKS for n, m in shapes]
+    wanted = [
+        np.arange(n * m).reshape(n, m) * 8 + n + 4 * sum(range(RANKS)) / RANKS for n, m in shapes
+    ]
     found = averages(tf.constant(4.0 * rank))
     return float(max(np.abs(a.numpy() - b).max() for a, b in zip(found, wanted, strict=True)))
 
 
-def float64_sums(choice, rank):
-    """Largest error of sums of float64 values, by the numbers of values of two tensors in one group."""
+def float64_sums(choice: Choice, rank: int) -> dict[str, float]:
+    """Largest error of sums of float64 values, by the numbers of values of two tensors in one
+    group.
+    """
     exchange = exchange_of(choice)
     errors = {}
     for lengths in ((1, 0), (3, 2), (7, 16)):
-        drawn = [[np.random.default_rng([r, n]).normal(size=n) for n in lengths] for r in range(RANKS)]
+        drawn = [
+            [np.random.default_rng([r, n]).normal(size=n) for n in lengths] for r in range(RANKS)
+        ]
 
         @tf.function(autograph=False)
-        def sums(*own):
+        def sums(*own: tf.Tensor) -> list[tf.Tensor]:
             return exchange.reduce(own, [[0, 1]])
 
         found = sums(*(tf.constant(values) for values in drawn[rank]))
@@ -188,41 +248,55 @@ def float64_sums(choice, rank):
     return errors
 
 
-def bytes_received(choice):
-    """What this rank gets from each other rank for one reduction of COUNTED values, as the kernel counts it."""
+def bytes_received(choice: Choice) -> Counter[int]:
+    """What this rank gets from each other rank for one reduction of COUNTED values, as the kernel
+    counts it.
+    """
     exchange = exchange_of(choice)
 
     @tf.function(autograph=False)
-    def sums(own):
+    def sums(own: tf.Tensor) -> list[tf.Tensor]:
         return exchange.reduce([own], [[0]])
 
     own = tf.ones(COUNTED, tf.float64)
     sums(own)
     counts = []
     for _ in range(REPEATS):
-        reduction.minimum(0)
+        engine().minimum(0)
         before = sockets()
         sums(own)
-        reduction.minimum(0)
+        engine().minimum(0)
         after = sockets()
-        counts.append({here: count - before.get(here, (there, 0))[1] for here, (there, count) in after.items()})
-    places = {here: rank for rank, found in enumerate(reduction.gather_json(list(after))) for here in map(tuple, found)}
-    received = Counter()
+        counts.append(
+            {
+                here: count - before.get(here, (there, 0))[1]
+                for here, (there, count) in after.items()
+            }
+        )
+    places = {
+        here: rank
+        for rank, found in enumerate(engine().gather_json(list(after)))
+        for here in map(tuple, found)
+    }
+    received: Counter[int] = Counter()
     for here, (there, _) in after.items():
         if there in places:
             received[places[there]] += min(count[here] for count in counts if here in count)
     return received
 
 
-def sockets():
-    """Of each connection of this process, by its own address: the other's address and the bytes that it sent."""
+def sockets() -> dict[Any, tuple[Any, int]]:
+    """Of each connection of this process, by its own address: the other's address and the bytes
+    that it sent.
+    """
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 continue
             with socket.socket(fileno=os.dup(int(name))) as copy:
-                here, there = copy.getsockname(), copy.getpeername()
+                here = copy.getsockname()
+                there = copy.getpeername()
                 details = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
         except OSError:
             continue
@@ -230,7 +304,7 @@ def sockets():
     return found
 
 
-def caught(work):
+def caught(work: Callable[[], object]) -> list[str] | None:
     try:
         work()
     except (InputError, WorkError, SystemExit) as error:
@@ -238,67 +312,83 @@ def caught(work):
     return None
 
 
-def failing(on, rank):
-    with reduction.together():
+def failing(on: dict[int, Exception], rank: int) -> None:
+    with engine().local_work():
         if rank in on:
             raise on[rank]
 
 
-def groups_at_once():
+def groups_at_once() -> None:
     """STEPS reductions of AT_ONCE groups of two tensors that are ready at the same time."""
     members = [[2 * number, 2 * number + 1] for number in range(AT_ONCE)]
 
     @tf.function(autograph=False)
-    def means(start):
-        return make_exchange(Allreduce()).average([start + n for n in range(2 * AT_ONCE)], members)
+    def means(start: tf.Tensor) -> Any:
+        exchange: Any = make_exchange(Allreduce())
+        return exchange.average([start + n for n in range(2 * AT_ONCE)], members)
 
     for _ in range(STEPS):
         means(tf.zeros(3))
 
 
-def overflowing(ranks):
-    """What the mean of float16 messages is if no gradient, but the sum of all of them is beyond float16."""
-    exchange = make_exchange(Allreduce(groups=1, compression="fp16"))
+def overflowing(ranks: int) -> list[Any]:
+    """What the mean of float16 messages is if no gradient, but the sum of all of them is beyond
+    float16.
+    """
+    exchange: Any = make_exchange(Allreduce(groups=1, compression="fp16"))
     largest = 60000.0 * wire.wire_divisors(ranks)[0]
 
     @tf.function(autograph=False)
-    def means(gradient):
+    def means(gradient: tf.Tensor) -> Any:
         return exchange.average([gradient, 0 * gradient], [[0, 1]])
 
     return [mean.numpy().tolist() for mean in means(tf.constant([largest, 1.0]))]
 
 
-def whole_network(rank):
+def whole_network(rank: int) -> dict[str, Any]:
     """Two ranks that see the same samples, and drop different maps."""
     sizes = {"growth": 4, "kernel": 3, "first_kernel": 3, "first_filters": 4}
-    model = build(NetworkConfig(input_shape=(2, 8, 12), layers=(1, 1, 1), dropout=0.5, **sizes), seed=rank)
-    x, y = (np.random.default_rng(6).normal(size=(STEPS, 1, 8, 12, n)).astype(np.float32) for n in (2, 1))
+    model = build(
+        NetworkConfig(input_shape=(2, 8, 12), layers=(1, 1, 1), dropout=0.5, **sizes), seed=rank
+    )
+    x, y = (
+        np.random.default_rng(6).normal(size=(STEPS, 1, 8, 12, n)).astype(np.float32)
+        for n in (2, 1)
+    )
     weights, _, optimizer, _ = train({}, model, zip(tf.constant(x), tf.constant(y), strict=True))
     return {
         "weights": digest(weights),
         "moments": digest(variable.numpy() for variable in optimizer.variables),
         "statistics": digest(variable.numpy() for variable in model.non_trainable_weights),
-        "generators": [v.numpy().tolist() for v in model.variables if v.name == "seed_generator_state"],
+        "generators": [
+            v.numpy().tolist() for v in model.variables if v.name == "seed_generator_state"
+        ],
     }
 
 
-def moments_again(moments):
-    """Whether moments that differ from rank to rank come back after they are lost, and only to as many ranks."""
+def moments_again(moments: Sequence[keras.Variable]) -> list[bool]:
+    """Whether moments that differ from rank to rank come back after they are lost, and only to as
+    many ranks.
+    """
     own_moments = strategy("exchange", "local_sgd", "exchange")
-    import_module("train.strategies.exchange.packing").MESSAGE_BYTES = 1000  # so that several pieces travel
+    packing: Any = import_module("train.strategies.exchange.packing")
+    packing.MESSAGE_BYTES = 1000  # so that several pieces travel
     before = [variable.numpy() for variable in moments]
     stored = own_moments.gather(moments)
     for variable in moments:
-        variable.assign(tf.zeros_like(variable.value) if reduction.rank() else variable.value)
+        variable.assign(tf.zeros_like(variable.value) if engine().rank() else variable.value)
     refused = not own_moments.distribute(moments, stored[1:])
-    lost = not np.any(moments[0].numpy()) or reduction.rank() == 0
+    lost = not np.any(moments[0].numpy()) or engine().rank() == 0
     taken = own_moments.distribute(moments, stored)
-    same = all(np.array_equal(variable.numpy(), value) for variable, value in zip(moments, before, strict=True))
+    same = all(
+        np.array_equal(variable.numpy(), value)
+        for variable, value in zip(moments, before, strict=True)
+    )
     return [refused, lost, taken, same]
 
 
 @contextmanager
-def recorded(path):
+def recorded(path: Path) -> Iterator[None]:
     """Horovod's record of what is done within the context."""
     hvd.start_timeline(str(path))
     time.sleep(0.2)  # it begins at a cycle of its own
@@ -307,36 +397,47 @@ def recorded(path):
     time.sleep(0.2)
 
 
-def trained(choices, rank, ranks, out, found):
-    """Trains with each choice, from weights of the rank's own; yields name, optimizer and exchange."""
+def trained(
+    choices: Choices, rank: int, ranks: int, out: Path, found: dict[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Trains with each choice, from weights of the rank's own; yields name, optimizer and
+    exchange.
+    """
     found |= {"digest": {}, "huber": {}}
     for name, choice in choices.items():
-        weights, rows, optimizer, exchange = train(choice, small_model(rank), batches(slice(rank, rank + 1), ranks))
-        found["digest"][name], found["huber"][name] = digest(weights), [row["huber"] for row in rows]
+        weights, rows, optimizer, exchange = train(
+            choice, small_model(rank), batches(slice(rank, rank + 1), ranks)
+        )
+        found["digest"][name], found["huber"][name] = (
+            digest(weights),
+            [row["huber"] for row in rows],
+        )
         if rank == 0:
             np.savez(out / f"{name}.npz", *weights)
         yield name, optimizer, exchange
 
 
-def of_two(rank, out):
+def of_two(rank: int, out: Path) -> dict[str, Any]:
     with recorded(out / "timeline.json"):
         groups_at_once()
     found = {
-        "ranks": [rank, reduction.size()],
-        "gathered": reduction.gather_json({"rank": rank, "text": "Å" * (3 * rank + 1)}),
-        "lowest": reduction.minimum(7 - rank),
-        "total": reduction.total(np.array([0.1, rank])).tolist(),
-        "same": caught(lambda: reduction.check_same({"a": 1}, "it")),
-        "differs": caught(lambda: reduction.check_same(rank, "the number")),
+        "ranks": [rank, engine().size()],
+        "gathered": engine().gather_json({"rank": rank, "text": "Å" * (3 * rank + 1)}),
+        "lowest": engine().minimum(7 - rank),
+        "total": engine().total(np.array([0.1, rank])).tolist(),
+        "same": caught(lambda: engine().check_same({"a": 1}, "it")),
+        "differs": caught(lambda: engine().check_same(rank, "the number")),
         "failed on 1": caught(lambda: failing({1: InputError("bad")}, rank)),
-        "failed on both": caught(lambda: failing({0: WorkError("zero"), 1: InputError("one")}, rank)),
+        "failed on both": caught(
+            lambda: failing({0: WorkError("zero"), 1: InputError("one")}, rank)
+        ),
         "failed on none": caught(lambda: failing({}, rank)),
-        "overflow": overflowing(reduction.size()),
+        "overflow": overflowing(engine().size()),
         "whole network": whole_network(rank),
     }
     list(trained(OF_TWO, rank, 2, out, found))
 
-    def own(change):
+    def own(change: Callable[[int, tf.Tensor], tf.Tensor]) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
         for index, (x, y) in enumerate(batches(slice(rank, rank + 1), 2)):
             yield change(index, x), y
 
@@ -351,20 +452,30 @@ def of_two(rank, out):
         "digest": digest(weights),
         "finite": bool(all(np.isfinite(weight).all() for weight in weights)),
     }
-    late = own(lambda index, x: time.sleep(0.5 if (index, rank) == (3, 1) else 0) or x)
-    found["comm_s"] = [row["comm_s"] for row in train({}, small_model(), late)[1]]
+
+    def late(index: int, x: tf.Tensor) -> tf.Tensor:
+        if (index, rank) == (3, 1):
+            time.sleep(0.5)
+        return x
+
+    found["comm_s"] = [row["comm_s"] for row in train({}, small_model(), own(late))[1]]
     return found
 
 
-def of_four(rank, out):
+def of_four(rank: int, out: Path) -> dict[str, Any]:
     with recorded(out / "timeline.json"):
         train(GROUPED["block"], small_model(), batches())
     if "local_moments" in TRAINED:
         with recorded(out / "synchronisations.json"):
             train(TRAINED["local_moments"], small_model(0), batches(slice(0, 1)))
-    found = {"exact": {name: exact_means(choice, rank) for name, choice in (GROUPED | HYBRID).items()}, "moments": {}}
+    found: dict[str, Any] = {
+        "exact": {name: exact_means(choice, rank) for name, choice in (GROUPED | HYBRID).items()},
+        "moments": {},
+    }
     found["float64"] = {name: float64_sums(choice, rank) for name, choice in HYBRID.items()}
-    found["received"] = {name: bytes_received(choice) for name, choice in ({"flat": {"groups": 1}} | HYBRID).items()}
+    found["received"] = {
+        name: bytes_received(choice) for name, choice in ({"flat": {"groups": 1}} | HYBRID).items()
+    }
     for name, optimizer, exchange in trained(TRAINED, rank, RANKS, out, found):
         found["moments"][name] = digest(variable.numpy() for variable in optimizer.moments)
         if name == "local":
@@ -376,14 +487,16 @@ def of_four(rank, out):
     return found
 
 
-def main(out):
+def main(out: Path) -> None:
     os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
     rank, ranks = rank_and_size()
     # Two ranks fuse groups, four do not.
-    reduction.start(None if ranks == 2 else configured((TWO_NODES if HYBRID else {}) | {"fuse_groups": False}))
+    connection.start(
+        None if ranks == 2 else configured((TWO_NODES if HYBRID else {}) | {"fuse_groups": False})
+    )
     found = (of_two if ranks == 2 else of_four)(rank, out)
     (out / f"{rank}.json").write_text(json.dumps(found))
-    reduction.stop()
+    connection.stop()
 
 
 if __name__ == "__main__":

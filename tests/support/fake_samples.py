@@ -1,12 +1,17 @@
-"""A small dataset that takes no simulation: three crystals, and samples of random numbers drawn from the seed."""
+"""A small dataset that takes no simulation: three crystals, and samples of random numbers drawn
+
+from the seed.
+"""
 
 import hashlib
 import json
+import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -30,7 +35,7 @@ MATERIALS = tuple(
 )
 
 
-def config(**sections) -> SimulationConfig:
+def config(**sections: Any) -> SimulationConfig:
     """Returns a configuration of 12 samples: 3 materials, two zone axes, two thicknesses."""
     tree = {
         "simulation": {"grid_shape": [8, 10]},
@@ -40,8 +45,10 @@ def config(**sections) -> SimulationConfig:
     return SimulationConfig.model_validate(tree | sections)
 
 
-def sample(seed: int = 0, **provenance) -> Sample:
-    """Returns six patterns of 5 × 7 pixels at 2 × 3 positions; no two sides of its shapes are equal."""
+def sample(seed: int = 0, **provenance: Any) -> Sample:
+    """Returns six patterns of 5 × 7 pixels at 2 × 3 positions; no two sides of its shapes are
+    equal.
+    """
     rng = np.random.default_rng(seed)
     geometry = {
         "scan_shape": [2, 3],
@@ -65,12 +72,22 @@ def sample(seed: int = 0, **provenance) -> Sample:
     )
 
 
-def raster_provenance(scan, detector, extent, grid, pixel_mrad) -> dict:
-    """Returns what a sample of 20 Å says whose scan fills the cell, with the axis in the middle of its detector."""
+def raster_provenance(
+    scan: tuple[int, int],
+    detector: tuple[int, int],
+    extent: tuple[float, float],
+    grid: tuple[int, int],
+    pixel_mrad: float,
+) -> dict:
+    """Returns what a sample of 20 Å says whose scan fills the cell, with the axis in the middle of
+    its detector.
+    """
     y, x = (np.arange(n) * length / n for n, length in zip(scan, extent, strict=True))
     return {
         "scan_shape": list(scan),
-        "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2).tolist(),
+        "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), -1)
+        .reshape(-1, 2)
+        .tolist(),
         "extent_angstrom": list(extent),
         "grid_shape": list(grid),
         "detector_sampling_mrad": [pixel_mrad, pixel_mrad],
@@ -85,17 +102,37 @@ def raster_provenance(scan, detector, extent, grid, pixel_mrad) -> dict:
 
 def raster_sample(raster: tuple[int, int, int, int], seed: int = 0) -> Sample:
     """Returns patterns (sy, sx, dy, dx) with a density of the detector's shape."""
-    rng, small = np.random.default_rng(seed), sample(seed)
+    rng = np.random.default_rng(seed)
+    small = sample(seed)
     positions = rng.uniform(0, 9, (raster[0] * raster[1], 2)).tolist()
     patterns = rng.exponential(1e-3, (raster[0] * raster[1], *raster[2:])).astype(np.float32)
     density = rng.uniform(0, 4, raster[2:]).astype(np.float32)
-    provenance = small.provenance | {"scan_shape": list(raster[:2]), "positions_angstrom": positions}
+    provenance = small.provenance | {
+        "scan_shape": list(raster[:2]),
+        "positions_angstrom": positions,
+    }
     return replace(small, cbed=patterns, density=density, provenance=provenance)
 
 
 def simulate(config: SimulationConfig, material: Material, entry: Entry) -> Sample:
     """Returns the fake sample of an entry."""
-    return sample(entry.seed, id=entry.id, material=material.name, config_hash=config.samples_hash())
+    return sample(
+        entry.seed, id=entry.id, material=material.name, config_hash=config.samples_hash()
+    )
+
+
+def simulate_otherwise(config: SimulationConfig, material: Material, entry: Entry) -> Sample:
+    """Returns another fake sample of an entry, whose record has as many bytes."""
+    return simulate(config, material, replace(entry, seed=entry.seed + 1))
+
+
+def replace_shard(path: Path, other: Path) -> None:
+    """Replaces a shard by another one of the same size, and keeps the time of its modification."""
+    status = path.stat()
+    assert other.stat().st_size == status.st_size
+    assert other.read_bytes() != path.read_bytes()
+    path.write_bytes(other.read_bytes())
+    os.utime(path, ns=(status.st_mtime_ns, status.st_mtime_ns))
 
 
 def contents(directory: Path) -> dict[str, str]:
@@ -104,24 +141,36 @@ def contents(directory: Path) -> dict[str, str]:
     with Dataset(directory) as dataset:
         for sample_id in dataset.ids:
             record = dataset.read(sample_id)
-            arrays = (record.cbed, record.density, record.projected_potential, record.positions_angstrom)
-            text = json.dumps(record.header).encode() + b"".join(array.tobytes() for array in arrays)
+            arrays = (
+                record.cbed,
+                record.density,
+                record.projected_potential,
+                record.positions_angstrom,
+            )
+            text = json.dumps(record.header).encode() + b"".join(
+                array.tobytes() for array in arrays
+            )
             digests[sample_id] = hashlib.sha256(text).hexdigest()
     return digests
 
 
 def change_a_bit(path: Path, sample_id: str) -> None:
-    """Changes a bit in the middle of a record of a shard, also where pages that were given up hold it."""
+    """Changes a bit in the middle of a record of a shard, also where pages that were given up hold
+    it.
+    """
     with Shard(path) as shard:
         record = shard.read_bytes(sample_id)
-    whole, place = bytearray(path.read_bytes()), -1
+    whole = bytearray(path.read_bytes())
+    place = -1
     while (place := whole.find(record, place + 1)) >= 0:
         whole[place + len(record) // 2] ^= 1
     path.write_bytes(whole)
 
 
 def signed(record: bytes, change: Callable[[dict], dict | None], version: int = 1) -> bytes:
-    """Returns a record whose header is changed in place, or replaced by what `change` returns; its digest fits."""
+    """Returns a record whose header is changed in place, or replaced by what `change` returns; its
+    digest fits.
+    """
     length = int.from_bytes(record[12:16], "little")
     header = json.loads(record[32 : 32 + length])
     text = json.dumps(change(header) or header).encode()
@@ -145,13 +194,17 @@ def produce(
     local_size: int = 1,
     limit: int | None = None,
     time_limit_s: float | None = None,
-    simulate=simulate,
-    **options,
+    simulate: Callable[[SimulationConfig, Material, Entry], Sample] = simulate,
+    **options: Any,
 ) -> factory.ProductionSummary:
     """Runs the factory on one rank, with `simulate` in place of the simulation."""
 
-    def prepare(config, material, entries):
+    def prepare(
+        config: SimulationConfig, material: Material, entries: Sequence[Entry]
+    ) -> Callable[[Entry], Sample]:
         return partial(simulate, config, material)
 
-    layout, limits = RankLayout(rank, size, local_size), factory.RunLimits(limit, time_limit_s)
-    return factory.produce(settings or config(), directory, layout, limits, **{"prepare": prepare} | options)
+    layout = RankLayout(rank, size, local_size)
+    limits = factory.RunLimits(limit, time_limit_s)
+    options.setdefault("prepare", prepare)
+    return factory.produce(settings or config(), directory, layout, limits, **options)

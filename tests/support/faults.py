@@ -1,4 +1,5 @@
-"""What two ranks do when one of them, or what they are given, is at fault: OUT/faults.json; `test_faults.py` starts it.
+"""What two ranks do when one of them, or what they are given, is at fault: OUT/faults.json;
+`test_faults.py` starts it.
 
 Each job is {"codes": by rank, "out": what all ranks wrote}.
 """
@@ -8,57 +9,76 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kills import CHANGES, Job
 from tiny import lines, rows, write_config
 
+from namsa.base.errors import WorkError
 from namsa.dataset import drawn, manifest
-from namsa.errors import WorkError
 from train.optimization import checkpoint
+from train.optimization.loop import EpochPlan
 from train.phases import connect, training
 
 
-def job(out: Path, name: str, *overrides: str, ranks: int = 2, run_dir: Path | None = None, prepare=lambda rank: None):
-    run_dir, log = run_dir or out / name, out / f"{name}.log"
-    arguments = [str(out / "tiny.yaml"), "--run-dir", str(run_dir), *(f"--set={each}" for each in overrides)]
+def job(
+    out: Path,
+    name: str,
+    *overrides: str,
+    ranks: int = 2,
+    run_dir: Path | None = None,
+    prepare: Callable[[int], None] = lambda rank: None,
+) -> dict[str, Any]:
+    run_dir = run_dir or out / name
+    log = out / f"{name}.log"
+    arguments = [
+        str(out / "tiny.yaml"),
+        "--run-dir",
+        str(run_dir),
+        *(f"--set={each}" for each in overrides),
+    ]
     codes = Job(ranks, arguments, log, prepare).end(30)
     return {"codes": [codes[rank] for rank in sorted(codes)], "out": log.read_text()}
 
 
-def other_configuration(rank):
+def other_configuration(rank: int) -> None:
     whole = connect.load
     connect.load = lambda path, overrides=(): whole(path, [*overrides, f"seed={3 + rank}"])
 
 
-def other_samples(rank):
+def other_samples(rank: int) -> None:
     whole = manifest.present
 
-    def present(directory, ids):
+    def present(directory: Path, ids: Collection[str]) -> list[Any]:
         entries = whole(directory, ids)
-        return [replace(entries[0], id=entries[1].id), *entries[1:]] if rank else entries
+        if rank:
+            return [replace(entries[0], id=entries[1].id), *entries[1:]]
+        return entries
 
     manifest.present = present
 
 
-def no_space(rank):
-    whole, count = checkpoint.np.savez, [0]
+def no_space(rank: int) -> None:
+    whole = checkpoint.np.savez
+    count = [0]
 
-    def savez(file, **arrays):
+    def savez(file: Any, **arrays: Any) -> None:
         count[0] += 1
         if count[0] == 3:
             file.write(bytes(100))
             raise OSError(28, "No space left on device")
         whole(file, **arrays)
 
-    checkpoint.np.savez = savez
+    checkpoint.np.savez = savez  # type: ignore[assignment]
 
 
-def signal_rank_1(rank, number=signal.SIGUSR1):
+def signal_rank_1(rank: int, number: signal.Signals = signal.SIGUSR1) -> None:
     whole = training.train_epoch
 
-    def train_epoch(*arguments, **named):
+    def train_epoch(*arguments: Any, **named: Any) -> Iterator[Any]:
         for row in whole(*arguments, **named):
             yield row
             if (rank, row["step"]) == (1, 5):
@@ -67,44 +87,58 @@ def signal_rank_1(rank, number=signal.SIGUSR1):
     training.train_epoch = train_epoch
 
 
-SIMULATE = "data.source={kind: simulate, samples_per_epoch: 24, reuse: 3, window: 2, workers: 0, baseline_samples: 2}"
+SIMULATE = (
+    "data.source={kind: simulate, samples_per_epoch: 24, reuse: 3, window: 2, workers: 0, "
+    "baseline_samples: 2}"
+)
 
 
-def late_on_rank_1(rank, run_dir):
-    """Rank 1's last sample of the second epoch is never there, and this rank is asked to stop while it waits."""
-    whole, asked = drawn.prepare_samples, []
+def late_on_rank_1(rank: int, run_dir: Path) -> None:
+    """Rank 1's last sample of the second epoch is never there, and this rank is asked to stop while
+    it waits.
+    """
+    whole = drawn.prepare_samples
+    asked = False
 
-    def prepare_samples(config, material, entries, on_progress):
+    def prepare_samples(
+        config: Any, material: Any, entries: Any, on_progress: Callable[[str, int, int], None]
+    ) -> Any:
+        nonlocal asked
         while "-d7-" in entries[0].id:
             if not asked and len(lines(run_dir)) == 12:
-                asked.append(os.kill(os.getpid(), signal.SIGUSR1))
+                asked = True
+                os.kill(os.getpid(), signal.SIGUSR1)
             time.sleep(0.05)
             on_progress("probes", 0, 1)
         return whole(config, material, entries, on_progress)
 
-    drawn.prepare_samples = prepare_samples
+    drawn.prepare_samples = prepare_samples  # type: ignore[assignment]
 
 
-def not_finite_on_rank_1(rank):
+def not_finite_on_rank_1(rank: int) -> None:
     whole = training.train_epoch
 
-    def train_epoch(step, batches, *rest, **named):
+    def train_epoch(step: Any, batches: Iterator[Any], *rest: Any, **named: Any) -> Iterator[Any]:
         poisoned = ((x * float("nan") if rank else x, y) for x, y in batches)
         yield from whole(step, poisoned, *rest, **named)
 
     training.train_epoch = train_epoch
 
 
-def no_configuration_on_rank_1(rank):
+def no_configuration_on_rank_1(rank: int) -> None:
     whole = connect.load
-    connect.load = lambda path, overrides=(): whole(path.with_name("none.yaml") if rank else path, overrides)
+    connect.load = lambda path, overrides=(): whole(
+        path.with_name("none.yaml") if rank else path, overrides
+    )
 
 
-def on_fire_on_rank_1(rank):
+def on_fire_on_rank_1(rank: int) -> None:
     whole = training.train_epoch
 
-    def train_epoch(step, batches, config, plan, **named):
-        def burning():
+    def train_epoch(
+        step: Any, batches: Iterator[Any], config: Any, plan: EpochPlan, **named: Any
+    ) -> Iterator[Any]:
+        def burning() -> Iterator[Any]:
             for index, batch in enumerate(batches):
                 if (rank, plan.epoch, index) == (1, 1, 2):
                     raise WorkError("the disk is on fire")
@@ -112,7 +146,7 @@ def on_fire_on_rank_1(rank):
 
         yield from whole(step, burning(), config, plan, **named)
 
-    training.train_epoch = train_epoch
+    training.train_epoch = train_epoch  # type: ignore[assignment]
 
 
 def main(out: Path) -> None:
@@ -133,7 +167,9 @@ def main(out: Path) -> None:
         "too few": job(out, "few", "training.batch_size=5"),
         "unwritable": job(out, "unwritable", run_dir=Path("/proc/run")),
         "no space": job(out, "space", prepare=no_space),
-        "not finite": job(out, "nan", "training.precision.compute=float32", prepare=not_finite_on_rank_1),
+        "not finite": job(
+            out, "nan", "training.precision.compute=float32", prepare=not_finite_on_rank_1
+        ),
         "late": job(
             out,
             "late",

@@ -1,14 +1,17 @@
-"""A Python process that has imported TensorFlow, and forks a process for every command that a test starts.
+"""A Python process that has imported TensorFlow, and forks a process for every command that a test
+starts.
 
-Importing TensorFlow takes most of the time of a short job, and a job of four ranks does it four times. The server
-imports everything and runs nothing: TensorFlow and Horovod have started no thread and opened no device when it forks.
-A forked process has the arguments, environment, working directory, open files and exit code that `python` would have.
-`forked_python` stands in for `python` on any command line; it waits for the process and passes on its signals.
+Importing TensorFlow takes most of the time of a short job, and a job of four ranks does it four
+times. The server imports everything and runs nothing: TensorFlow and Horovod have started no thread
+and opened no device when it forks. A forked process has the arguments, environment, working
+directory, open files and exit code that `python` would have. `forked_python` stands in for `python`
+on any command line; it waits for the process and passes on its signals.
 
-A process does not outlive its `forked_python`. The server ends with its standard input, that is with the tests.
+A process does not outlive its `forked_python`. The server ends with its standard input, that is
+with the tests.
 
     python tests/support/fork_server.py SOCKET [MODULE ...]     modules to import in place of TensorFlow and all else
-"""
+"""  # noqa: E501
 
 import gc
 import importlib
@@ -23,14 +26,21 @@ import tempfile
 from contextlib import suppress
 from typing import Any
 
-IMPORTS = ("horovod.tensorflow", "matplotlib.pyplot", "namsa.cli.parser", "train.__main__", "train.main")
+IMPORTS = (
+    "horovod.tensorflow",
+    "matplotlib.pyplot",
+    "namsa.cli.parser",
+    "train.__main__",
+    "train.main",
+)
 MOST_FILES = 64
 REQUEST_BYTES = 2**20
 SPARE_FD = 200  # above every file descriptor that a command expects
 
 
 def receive(connection: socket.socket) -> dict[str, Any]:
-    """A command of `forked_python`: what follows `python` and all variables, the working directory, and open files.
+    """A command of `forked_python`: what follows `python` and all variables, the working directory,
+    and open files.
 
     `files` are the descriptors received, by the number that each must have.
     """
@@ -42,7 +52,9 @@ def receive(connection: socket.socket) -> dict[str, Any]:
 
 
 def serve(listener: socket.socket) -> None:
-    """Forks a process for each connection, which is told its PID and its wait status, until standard input ends."""
+    """Forks a process for each connection, which is told its PID and its wait status, until
+    standard input ends.
+    """
     with selectors.DefaultSelector() as ready:
         ready.register(listener, selectors.EVENT_READ)
         ready.register(sys.stdin, selectors.EVENT_READ)
@@ -96,7 +108,9 @@ def become(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None  # it may have been found in the server's environment
-    sys.executable = os.environ.get("FORKED_PYTHON", sys.executable)  # of processes that this one starts
+    sys.executable = os.environ.get(
+        "FORKED_PYTHON", sys.executable
+    )  # of processes that this one starts
     held = {SPARE_FD + index: number for index, number in enumerate(request["files"])}
     for spare, received in zip(held, request["files"].values(), strict=True):
         os.dup2(received, spare)
@@ -113,7 +127,9 @@ def become(request: dict[str, Any]) -> None:
         sys.path[0], sys.argv = "", ["-c", *rest[1:]]
         exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
     else:
-        sys.path.insert(0, os.path.dirname(os.path.abspath(kind)))  # before this folder, which tests have on their path
+        sys.path.insert(
+            0, os.path.dirname(os.path.abspath(kind))
+        )  # before this folder, which tests have on their path
         sys.argv = arguments
         runpy.run_path(kind, run_name="__main__")
     sys.exit()

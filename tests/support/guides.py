@@ -1,11 +1,11 @@
 """The blocks of a page of the documentation, and how their commands run in a folder of their own.
 
-Indented lines are commands of bash. Fenced blocks name their language; a first line `# NAME.yaml` or `# NAME.py` makes
-the block that file. `scripts/uv` and the programs that a page names are stand-ins (`guide_command`), which record each
-command, and run it where the test says so.
+Indented lines are commands of bash. Fenced blocks name their language; a first line `# NAME.yaml`
+or `# NAME.py` makes the block that file. `scripts/uv` and the programs that a page names are
+stand-ins (`guide_command`), which record each command, and run it where the test says so.
 
     python tests/support/guides.py FOLDER PAGE ...      runs pages as they are, with a wheel that is installed
-"""
+"""  # noqa: E501
 
 import os
 import re
@@ -16,19 +16,41 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from namsa.installation import as_installed
+from namsa.base.installation import as_installed
 
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(__file__).with_name("guide_command")
 # Programs of namsa, and those that are recorded alone.
-PROGRAMS = ("namsa", "namsa-train", "python", "horovodrun", "jsrun", "pip", "conda", "sbatch", "bsub", "pytest")
-PARTS = ("docs", "tests", "train", "namsa", "README.md", "pyproject.toml")  # of a checkout, for its commands
-ASSIGNMENT = re.compile(r'^[A-Z]+=(?:"[^"]*"|\S+)$', re.MULTILINE)  # of a variable that later blocks use
+PROGRAMS = (
+    "namsa",
+    "namsa-train",
+    "python",
+    "horovodrun",
+    "jsrun",
+    "pip",
+    "conda",
+    "sbatch",
+    "bsub",
+    "pytest",
+)
+PARTS = (
+    "docs",
+    "tests",
+    "train",
+    "namsa",
+    "README.md",
+    "pyproject.toml",
+)  # of a checkout, for its commands
+ASSIGNMENT = re.compile(
+    r'^[A-Z]+=(?:"[^"]*"|\S+)$', re.MULTILINE
+)  # of a variable that later blocks use
 FILE_LINE = re.compile(r"# ([\w.-]+\.(?:yaml|py))(?: .*)?\n")
 
 
 class Block(NamedTuple):
-    """A block of a page: its first line, its language, which is `bash` if the block is indented, and its text."""
+    """A block of a page: its first line, its language, which is `bash` if the block is indented,
+    and its text.
+    """
 
     line: int
     language: str
@@ -42,7 +64,9 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    """Returns the blocks of a page in their order; those of bash with the variables of the blocks before."""
+    """Returns the blocks of a page in their order; those of bash with the variables of the blocks
+    before.
+    """
     found: list[Block] = []
     variables: list[str] = []
     lines = page.read_text(encoding="utf-8").splitlines()
@@ -67,7 +91,9 @@ def blocks(page: Path) -> list[Block]:
 
 
 def lay_out(folder: Path) -> None:
-    """Makes a folder what a fresh checkout is to commands: its files, and stand-ins for its programs."""
+    """Makes a folder what a fresh checkout is to commands: its files, and stand-ins for its
+    programs.
+    """
     programs = folder / ".programs"
     own = folder / "ENV" / "bin"  # of conda
     for place, names in ((programs, PROGRAMS), (own, ("python", "conda-pack"))):
@@ -93,10 +119,12 @@ def bash(text: str, folder: Path, settings: Mapping[str, str]) -> subprocess.Com
     """
     programs = folder / ".programs"
     places = {"PATH": f"{programs}:{os.environ['PATH']}", "GUIDE_PROGRAMS": str(programs)}
-    environment = os.environ | places | settings
+    environment = {**os.environ, **places, **settings}
     # A stand-in that is sourced would end the block.
     line = ["bash", "-euc", f'source() {{ bash "$@"; }}\n{text}']
-    return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        line, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def recorded(log: Path) -> list[list[str]]:
@@ -109,7 +137,10 @@ def main(folder: Path, pages: list[Path]) -> None:
     """Runs the blocks of pages with what is installed; the first failure ends it."""
     for page in pages:
         for block in blocks(page):
-            line = {"bash": ["bash", "-euc", as_installed(block.text)], "python": [sys.executable, "-c", block.text]}
+            line = {
+                "bash": ["bash", "-euc", as_installed(block.text)],
+                "python": [sys.executable, "-c", block.text],
+            }
             if block.language in line:
                 print(f"{page}:{block.line}\n{block.text}", flush=True)
                 subprocess.run(line[block.language], cwd=folder, check=True)

@@ -1,28 +1,32 @@
-"""What the kernel counts: the bytes that a process asks files for, and those that it fetches from the disk for them."""
+"""What the kernel counts: the bytes that a process asks files for, and those that it fetches from
+the disk for them.
+"""
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
-def _counters():
+def _counters() -> dict[str, int]:
     lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
     return {name: int(number) for name, number in (line.split(": ") for line in lines)}
 
 
 @contextmanager
-def read_counts():
+def read_counts() -> Iterator[dict[str, int]]:
     """Yields a dictionary that has, after the context, `asked` and `fetched`, of this process."""
-    first, second = _counters(), _counters()
+    first = _counters()
+    second = _counters()
     of_counting = second["rchar"] - first["rchar"]
-    found = {}
+    found: dict[str, int] = {}
     yield found
     third = _counters()
     found["asked"] = third["rchar"] - second["rchar"] - of_counting
     found["fetched"] = third["read_bytes"] - second["read_bytes"]
 
 
-def evict(path):
+def evict(path: Path) -> None:
     """Removes a file's pages from the page cache."""
     file = os.open(path, os.O_RDONLY)
     os.fsync(file)

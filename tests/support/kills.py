@@ -1,10 +1,11 @@
-"""Kills a training job at random, starts it again until it ends, and compares it with one that was left alone.
+"""Kills a training job at random, starts it again until it ends, and compares it with one that was
+left alone.
 
     python tests/support/kills.py --kills 50 --ranks 2 [--seed 1] [--set training.batch_size=2 ...]
 
-A kill is SIGKILL to all ranks or to one of them, at a random moment or after a random step, or SIGTERM to one or all.
-Ranks are forked from this process, which has TensorFlow's modules loaded but runs nothing itself; otherwise they are
-what horovodrun starts. The last line is JSON.
+A kill is SIGKILL to all ranks or to one of them, at a random moment or after a random step, or
+SIGTERM to one or all. Ranks are forked from this process, which has TensorFlow's modules loaded but
+runs nothing itself; otherwise they are what horovodrun starts. The last line is JSON.
 """
 
 import argparse
@@ -16,7 +17,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tiny
@@ -30,12 +33,18 @@ import train.optimization.loop
 from train.__main__ import main as command
 
 SLOW_S = 0.05  # a step of this job takes 10 ms, which leaves no time to hit it
-PRECISION = {"compute": "mixed_float16", "initial_loss_scale": 1e7, "growth_steps": 4}  # grows and shrinks
-CHANGES = {"training": CONFIG["training"] | {"precision": PRECISION, "checkpoints": {"every_steps": 3}}}
+PRECISION = {
+    "compute": "mixed_float16",
+    "initial_loss_scale": 1e7,
+    "growth_steps": 4,
+}  # grows and shrinks
+CHANGES = {
+    "training": CONFIG["training"] | {"precision": PRECISION, "checkpoints": {"every_steps": 3}}
+}
 
 
-def slowly(function):
-    def slow(*arguments, **named):
+def slowly(function: Callable[..., Any]) -> Callable[..., Any]:
+    def slow(*arguments: Any, **named: Any) -> Any:
         time.sleep(SLOW_S)
         return function(*arguments, **named)
 
@@ -43,34 +52,44 @@ def slowly(function):
 
 
 class Job:
-    """`ranks` forked processes that are the ranks of one training job; `prepare(rank)` runs first in each."""
+    """`ranks` forked processes that are the ranks of one training job; `prepare(rank)` runs first
+    in each.
+    """
 
     def __init__(
-        self, ranks: int, arguments: list[str], log: Path, prepare: Callable[[int], None] = lambda rank: None
+        self,
+        ranks: int,
+        arguments: list[str],
+        log: Path,
+        prepare: Callable[[int], None] = lambda rank: None,
     ) -> None:
         self.pids: dict[int, int] = {}
         self.codes: dict[int, int] = {}
         environments: list[dict[str, str]] = [{}]
         if ranks > 1:
             server = RendezvousServer()
-            plan, port = slots(ranks, ranks), server.start()
+            plan = slots(ranks, ranks)
+            port = server.start()
             server.init(plan)
             environments = [gloo_variables(slot, port) for slot in plan]
         for rank, environment in enumerate(environments):
             pid = os.fork()
             if not pid:
-                self._be(environment, arguments, log, lambda rank=rank: prepare(rank))
+                self._be(environment, arguments, log, partial(prepare, rank))
             self.pids[rank] = pid
 
     @staticmethod
-    def _be(environment: dict[str, str], arguments: list[str], log: Path, prepare: Callable[[], None]) -> None:
+    def _be(
+        environment: dict[str, str], arguments: list[str], log: Path, prepare: Callable[[], None]
+    ) -> None:
         code = 70
         try:
             with log.open("ab") as out:
                 os.dup2(out.fileno(), 1)
                 os.dup2(out.fileno(), 2)
             os.environ.update(environment)
-            train.main.write_report = lambda run_dir: None  # pictures take longer than all the rest of this job
+            # Pictures take longer than all the rest of this job.
+            train.main.write_report = lambda run_dir: run_dir
             train.optimization.checkpoint.np.savez = slowly(np.savez)
             train.optimization.loop.learning_rate = slowly(train.optimization.loop.learning_rate)
             prepare()
@@ -97,7 +116,9 @@ class Job:
                 os.kill(self.pids[rank], number)
 
     def end(self, patience_s: float) -> dict[int, int]:
-        """Waits; ranks that are left `patience_s` after the first has ended are killed, as launchers do."""
+        """Waits; ranks that are left `patience_s` after the first has ended are killed, as
+        launchers do.
+        """
         first_ended = None
         while self.alive():
             first_ended = first_ended or (time.monotonic() if self.codes else None)
@@ -109,17 +130,27 @@ class Job:
 
 def differences(run_dir: Path, undisturbed: Path) -> list[str]:
     """What is not equal, bit for bit, the evaluation included."""
-    samples = [json.loads((path / "evaluation.json").read_text())["samples"] for path in (run_dir, undisturbed)]
+    samples = [
+        json.loads((path / "evaluation.json").read_text())["samples"]
+        for path in (run_dir, undisturbed)
+    ]
     return tiny.differences(run_dir, undisturbed) + ["evaluation"] * (samples[0] != samples[1])
 
 
-def disturb(job: Job, run_dir: Path, steps: int, duration_s: float, chance: random.Random) -> str | None:
+def disturb(
+    job: Job, run_dir: Path, steps: int, duration_s: float, chance: random.Random
+) -> str | None:
     """Waits for a random moment and kills; None where the job had ended before."""
-    by_step, until = chance.random() < 0.75, time.monotonic() + chance.uniform(0, duration_s)
-    forgotten = max((int(path.stem[5:]) for path in run_dir.glob("checkpoints/step-*.npz")), default=0)
+    by_step = chance.random() < 0.75
+    until = time.monotonic() + chance.uniform(0, duration_s)
+    forgotten = max(
+        (int(path.stem[5:]) for path in run_dir.glob("checkpoints/step-*.npz")), default=0
+    )
     step = min(steps, forgotten + 1 + int(chance.expovariate(1 / 4)))
     taken_up = len(lines(run_dir)) == forgotten
-    while job.alive() and (not taken_up or len(lines(run_dir)) < step if by_step else time.monotonic() < until):
+    while job.alive() and (
+        not taken_up or len(lines(run_dir)) < step if by_step else time.monotonic() < until
+    ):
         taken_up = taken_up or len(lines(run_dir)) == forgotten
         time.sleep(0.003)
     time.sleep(chance.uniform(0, SLOW_S))
@@ -132,13 +163,19 @@ def disturb(job: Job, run_dir: Path, steps: int, duration_s: float, chance: rand
 
 
 def harness(kills: int, ranks: int, seed: int, overrides: list[str], place: Path) -> dict:
-    chance, config = random.Random(seed), write_config(place, **CHANGES)
+    chance = random.Random(seed)
+    config = write_config(place, **CHANGES)
     line = [str(config), *(f"--set={each}" for each in overrides)]
-    undisturbed, run_dir = place / "undisturbed", place / "killed"
+    undisturbed = place / "undisturbed"
+    run_dir = place / "killed"
     started = time.monotonic()
     codes = Job(ranks, [*line, "--run-dir", str(undisturbed)], place / "undisturbed.log").end(30)
     assert set(codes.values()) == {0}, (place / "undisturbed.log").read_text()
-    duration_s, steps, done, runs, equal = time.monotonic() - started, len(numbers(undisturbed)), [], 0, 0
+    duration_s = time.monotonic() - started
+    steps = len(numbers(undisturbed))
+    done: list[str] = []
+    runs = 0
+    equal = 0
     while len(done) < kills or not runs:
         log = place / f"job-{runs}.log"
         for number in range(100):
@@ -147,16 +184,29 @@ def harness(kills: int, ranks: int, seed: int, overrides: list[str], place: Path
             codes = job.end(5)
             if what:
                 done.append(what)
-                print(f"kill {len(done)}: {what} at step {len(lines(run_dir))}, exit codes {codes}", flush=True)
+                print(
+                    f"kill {len(done)}: {what} at step {len(lines(run_dir))}, exit codes {codes}",
+                    flush=True,
+                )
             elif set(codes.values()) == {0}:
                 break
             else:
-                raise AssertionError(f"start {number} of job {runs} failed by itself: {log.read_text()[-3000:]}")
+                raise AssertionError(
+                    f"start {number} of job {runs} failed by itself: {log.read_text()[-3000:]}"
+                )
         differ = differences(run_dir, undisturbed)
         print(f"job {runs} ended: {'; '.join(differ[:5]) or 'equal'}", flush=True)
-        runs, equal = runs + 1, equal + (not differ)
+        runs = runs + 1
+        equal = equal + (not differ)
         run_dir.rename(place / f"killed-{runs}")
-    return {"ranks": ranks, "seed": seed, "steps": steps, "kills": len(done), "jobs": runs, "equal": equal}
+    return {
+        "ranks": ranks,
+        "seed": seed,
+        "steps": steps,
+        "kills": len(done),
+        "jobs": runs,
+        "equal": equal,
+    }
 
 
 if __name__ == "__main__":
@@ -168,7 +218,9 @@ if __name__ == "__main__":
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         begun = time.monotonic()
-        found = harness(options.kills, options.ranks, options.seed, options.overrides, Path(directory))
+        found = harness(
+            options.kills, options.ranks, options.seed, options.overrides, Path(directory)
+        )
         found["seconds"] = round(time.monotonic() - begun)
     print(json.dumps(found))
     sys.exit(found["equal"] != found["jobs"])

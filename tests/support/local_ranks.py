@@ -1,10 +1,11 @@
 """What the stand-ins for `jsrun` and `srun` share: a job's ranks as processes of this machine.
 
-Both give every process what their original gives it, and beside that the variables by which a Horovod built without
-MPI finds its peers, as `horovodrun --gloo` does it: a rendezvous server of this process and one set of numbers a rank.
+Both give every process what their original gives it, and beside that the variables by which a
+Horovod built without MPI finds its peers, as `horovodrun --gloo` does it: a rendezvous server of
+this process and one set of numbers a rank.
 
-Where NODE_DISKS names a folder, each pretended node has a disk of its own there, which its ranks, and they alone, have
-open as `NODE_DISK`: the same path on every node, as on a real one.
+Where NODE_DISKS names a folder, each emulated node has a disk of its own there, which its ranks,
+and they alone, have open as `NODE_DISK`: the same path on every node, as on a real one.
 """
 
 import os
@@ -25,14 +26,16 @@ NODE_DISK = f"/proc/self/fd/{DISK_FILE}"
 
 
 def slots(size: int, per_node: int) -> list[SlotInfo]:
-    """Ranks packed on pretended nodes of `per_node` ranks; the last node may hold fewer."""
+    """Ranks packed on emulated nodes of `per_node` ranks; the last node may hold fewer."""
     nodes = range(-(-size // per_node))
     hosts = ",".join(f"node{node}:{min(per_node, size - node * per_node)}" for node in nodes)
     return get_host_assignments(parse_hosts(hosts), size)
 
 
 def gloo_variables(slot: SlotInfo, port: int) -> dict[str, str]:
-    """What horovodrun sets for a rank, where a rendezvous server of this machine listens at `port`."""
+    """What horovodrun sets for a rank, where a rendezvous server of this machine listens at
+    `port`.
+    """
     return create_slot_env_vars(slot) | create_run_env_vars("127.0.0.1", ["lo"], str(port))
 
 
@@ -43,13 +46,15 @@ def launch(
     *,
     end_all: bool,
 ) -> int:
-    """Runs `command` once a slot, and returns the job's status: that of a signal before that of an exit, the highest.
+    """Runs `command` once a slot, and returns the job's status: that of a signal before that of an
+    exit, the highest.
 
     Args:
         command: The command.
         plan: The slots.
         environment: What the launcher sets for a slot.
-        end_all: Whether the first rank that fails ends all others. Without it, they go on. A signal ends all anyway.
+        end_all: Whether the first rank that fails ends all others. Without it, they go on. A signal
+            ends all anyway.
     """
     server = RendezvousServer()
     port = server.start()
@@ -61,7 +66,9 @@ def launch(
         for slot in plan:
             variables = os.environ | gloo_variables(slot, port) | environment(slot)
             disk = _open_disk(slot)
-            ranks.append(subprocess.Popen(command, env=variables, start_new_session=True, pass_fds=disk))
+            ranks.append(
+                subprocess.Popen(command, env=variables, start_new_session=True, pass_fds=disk)
+            )
         while None in (codes := [rank.poll() for rank in ranks]):
             if end_all and any(codes):
                 _end(ranks)
@@ -78,8 +85,8 @@ def launch(
 def status(returncodes: Sequence[int]) -> int:
     """Returns the job's status for those of its processes, which are negative for a signal.
 
-    This is srun's rule (src/srun/launch.c): the highest signal of any process, also of one that srun itself has ended,
-    comes before the highest exit code.
+    This is srun's rule (src/srun/launch.c): the highest signal of any process, also of one that
+    srun itself has ended, comes before the highest exit code.
     """
     signals = [-code for code in returncodes if code < 0]
     return 128 + max(signals) if signals else max(returncodes)

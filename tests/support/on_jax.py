@@ -1,4 +1,5 @@
-"""Commands of `train`, one after another in a process that computes with JAX and cannot import TensorFlow or Horovod.
+"""Commands of `train`, one after another in a process that computes with JAX and cannot import
+TensorFlow or Horovod.
 
 Standard input holds the commands as JSON. The process ends with the code of the first that fails.
 """
@@ -11,7 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def run(commands: Sequence[Sequence[object]], cache: Path, devices: int = 1) -> subprocess.CompletedProcess[str]:
+def run(
+    commands: Sequence[Sequence[object]], cache: Path, devices: int = 1
+) -> subprocess.CompletedProcess[str]:
     """Runs commands; returns what the process printed.
 
     Args:
@@ -27,7 +30,12 @@ def run(commands: Sequence[Sequence[object]], cache: Path, devices: int = 1) -> 
     }
     words = json.dumps([[str(word) for word in command] for command in commands])
     return subprocess.run(
-        [sys.executable, __file__], input=words, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, __file__],
+        input=words,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -42,7 +50,8 @@ def main() -> int:
         if code := command(words):
             print(f"{words}: {code}", file=sys.stderr)
             return code
-        job.write_report = lambda run_dir: None  # of the first job alone: a report takes longer than the rest
+        # Of the first job alone: a report takes longer than the rest.
+        job.write_report = lambda run_dir: run_dir
     return 0
 
 

@@ -12,17 +12,27 @@ from train.optimization import checkpoint
 
 
 def pack_run(run_dir: Path, out: Path, error: str) -> tuple[Model, str, Path]:
-    """Packs a run of a task other than the density, checks its parts, and returns model, card and the run's weights.
+    """Packs a run of a task other than the density, checks its parts, and returns model, card and
+    the run's weights.
 
     `error` is the key of validation.jsonl by which the weights were chosen.
     """
     assert main(["pack", str(run_dir), "--out", str(out)]) == 0
-    assert sorted(path.name for path in out.iterdir()) == ["CARD.md", "calibration.json", "config.yaml", "weights.npz"]
-    model, card = load_model(out), (out / "CARD.md").read_text(encoding="utf-8")
+    assert sorted(path.name for path in out.iterdir()) == [
+        "CARD.md",
+        "calibration.json",
+        "config.yaml",
+        "digests.json",
+        "learnt.json",
+        "weights.npz",
+    ]
+    model = load_model(out)
+    card = (out / "CARD.md").read_text(encoding="utf-8")
     assert str(run_dir.parent) not in (out / "config.yaml").read_text(encoding="utf-8")
     header, arrays = checkpoint.read(model.weights)
     errors = {row["step"]: row[error] for row in rows.read(run_dir / rows.VALIDATIONS)}
-    newest, best = load_model(run_dir).weights, run_dir / "best.npz"
+    newest = load_model(run_dir).weights
+    best = run_dir / "best.npz"
     last = checkpoint.read(newest)[0]["step"]  # which these jobs validate
     is_best = min(errors.values()) < errors[last]
     expected, expected_arrays = checkpoint.read(best if is_best else newest)

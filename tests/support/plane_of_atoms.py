@@ -1,5 +1,7 @@
 """A small crystal without symmetry, the same in every slice; its sample and its experiment."""
 
+from typing import Literal
+
 import ase
 import numpy as np
 
@@ -7,7 +9,7 @@ import namsa
 from namsa.config.loading import validate
 from namsa.physics import density_target
 from namsa.physics.grid import Grid
-from namsa.sample import Sample
+from namsa.samples.sample import Sample
 from train.experiment.experiment import Experiment
 
 MAX_Q = 1.25
@@ -29,11 +31,15 @@ EXPERIMENT = validate(Experiment, TREE, "test")
 def crystal(symbol: str = "Si", scale: float = 1.0) -> ase.Atoms:
     """Returns a plane of atoms without any symmetry, the same in every slice of 2 Å."""
     flat = np.array([[1.1, 1.4], [3.9, 2.6], [6.2, 4.8], [2.3, 5.9], [7.4, 1.2]]) * scale
-    positions = np.concatenate([np.column_stack([flat, np.full(5, 2.0 * n + 1.0)]) for n in range(6)])
+    positions = np.concatenate(
+        [np.column_stack([flat, np.full(5, 2.0 * n + 1.0)]) for n in range(6)]
+    )
     return ase.Atoms([symbol] * 30, positions, cell=[8.8 * scale, 7.6 * scale, THICKNESS], pbc=True)
 
 
-def sample(atoms: ase.Atoms, precision: str = "float32") -> tuple[Sample, np.ndarray]:
+def sample(
+    atoms: ase.Atoms, precision: Literal["float32", "float64"] = "float32"
+) -> tuple[Sample, np.ndarray]:
     """Returns a sample and its band-limited density at the scan's positions."""
     lx, ly, _ = atoms.cell.lengths()
     y, x = (step * np.arange(n) + 0.9 for n, step in zip(SCAN, STEP, strict=True))

@@ -1,4 +1,6 @@
-"""A model of what a disk may hold after a power cut, fed with the events that `record_writes.c` recorded."""
+"""A model of what a disk may hold after a power cut, fed with the events that `record_writes.c`
+recorded.
+"""
 
 import os
 import random
@@ -11,7 +13,8 @@ Event = tuple[str, int, int, str, str, bytes]  # kind, inode, offset, name, othe
 
 def events(log: bytes) -> Iterator[Event]:
     """Yields what was done to files and names, in order."""
-    header, position = struct.Struct("=6Q"), 0
+    header = struct.Struct("=6Q")
+    position = 0
     while position < len(log):
         kind, inode, offset, *sizes = header.unpack_from(log, position)
         position += header.size
@@ -25,8 +28,8 @@ def events(log: bytes) -> Iterator[Event]:
 class Disk:
     """Files and names: what is certainly on the disk, and what may be.
 
-    Of an unsynced write any sectors may be on the disk, and an unsynced name may be, in any order. Only what POSIX
-    promises is certain: syncing a file does not sync its name.
+    Of an unsynced write any sectors may be on the disk, and an unsynced name may be, in any order.
+    Only what POSIX promises is certain: syncing a file does not sync its name.
     """
 
     def __init__(self, honest: bool = True) -> None:
@@ -55,7 +58,11 @@ class Disk:
             for write_offset, written, _ in self.writes.pop(inode, []):
                 put(content, write_offset, written)
         elif kind == "F":
-            certain = [each for each in self.renames if name in (os.path.dirname(each[2]), os.path.dirname(each[3]))]
+            certain = [
+                each
+                for each in self.renames
+                if name in (os.path.dirname(each[2]), os.path.dirname(each[3]))
+            ]
             self.renames = [each for each in self.renames if each not in certain]
             rename(self.names, certain)
 

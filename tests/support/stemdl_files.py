@@ -1,8 +1,13 @@
 """Files in the layouts of the authors' programs, written with lmdb and h5py alone."""
 
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
 import h5py
 import lmdb
 import numpy as np
+import numpy.typing as npt
 
 PATTERNS = np.arange(3 * 4 * 6 * 5).reshape(3, 4, 6, 5).astype(np.float16)  # samples of 4 patterns
 POTENTIALS = np.arange(3 * 7 * 9).reshape(3, 1, 7, 9).astype(np.float32)
@@ -12,9 +17,18 @@ def numbers(*values: int) -> bytes:
     return np.array(values, np.int64).tobytes()
 
 
-def write_db(folder, changes=(), output=b"2d_potential_", count=3, patterns=PATTERNS, potentials=POTENTIALS):
-    """Writes samples, again from the first if there are fewer than `count`; a change to None leaves a record out."""
-    records = {
+def write_db(
+    folder: Path,
+    changes: Iterable[tuple[bytes, bytes | None]] = (),
+    output: bytes = b"2d_potential_",
+    count: int = 3,
+    patterns: npt.NDArray[Any] = PATTERNS,
+    potentials: npt.NDArray[Any] = POTENTIALS,
+) -> Path:
+    """Writes samples, again from the first if there are fewer than `count`; a change to None leaves
+    a record out.
+    """
+    records: dict[bytes, bytes | None] = {
         b"input_dtype": patterns.dtype.name.encode(),
         b"input_shape": numbers(*patterns.shape[1:]),
         b"output_shape": numbers(*potentials.shape[1:]),
@@ -25,7 +39,10 @@ def write_db(folder, changes=(), output=b"2d_potential_", count=3, patterns=PATT
     }
     for i in range(count):
         source = i % len(patterns)
-        records |= {b"cbed_%d" % i: patterns[source].tobytes(), output + b"%d" % i: potentials[source].tobytes()}
+        records |= {
+            b"cbed_%d" % i: patterns[source].tobytes(),
+            output + b"%d" % i: potentials[source].tobytes(),
+        }
     records |= dict(changes)
     with lmdb.open(str(folder), map_size=2**26) as env, env.begin(write=True) as transaction:
         for key, value in records.items():
@@ -34,8 +51,10 @@ def write_db(folder, changes=(), output=b"2d_potential_", count=3, patterns=PATT
     return folder
 
 
-def write_stacks(path, stacks, groups):
-    """Writes an HDF5 file of STEMDL's classification: stacks (n, 3, y, x), and the space group of each."""
+def write_stacks(path: Path, stacks: npt.NDArray[Any], groups: Sequence[str]) -> Path:
+    """Writes an HDF5 file of STEMDL's classification: stacks (n, 3, y, x), and the space group of
+    each.
+    """
     with h5py.File(path, "w") as file:
         for number, (stack, group) in enumerate(zip(stacks, groups, strict=True)):
             sample = file.create_group(f"sample_{number // 4}_{number % 4}")

@@ -1,6 +1,8 @@
 """A dataset in memory, of random samples that went through a record and back."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -9,21 +11,23 @@ from namsa.dataset import records
 from namsa.dataset.entry import Entry
 from train.experiment.experiment import Experiment
 
-SCAN, DETECTOR, TARGET = (2, 3), (8, 12), (8, 12)
+SCAN = (2, 3)
+DETECTOR = (8, 12)
+TARGET = (8, 12)
 
 
 class Memory:
     """`train.input.views.Readable` over records in memory."""
 
-    def __init__(self, encoded):
+    def __init__(self, encoded: dict[str, bytes]) -> None:
         self.encoded = encoded
 
     @contextmanager
-    def view(self, sample_id, check=False):
+    def view(self, sample_id: str, check: bool = False) -> Iterator[records.Record]:
         yield records.decode(self.encoded[sample_id], check)
 
 
-def experiment(**training):
+def experiment(**training: Any) -> Experiment:
     """Six probes on a detector of 8 × 12 pixels, a small network with dropout and normalisation."""
     tree = {
         "seed": 5,
@@ -45,7 +49,9 @@ def experiment(**training):
     return Experiment.model_validate(tree)
 
 
-def sample(seed, scan=SCAN, target=TARGET, **more):
+def sample(
+    seed: int, scan: tuple[int, int] = SCAN, target: tuple[int, int] = TARGET, **more: Any
+) -> Sample:
     """Random patterns and density; the scan fills the cell, so that mirrors are symmetries."""
     rng = np.random.default_rng(seed)
     extent = (6.0, 9.0)
@@ -53,7 +59,9 @@ def sample(seed, scan=SCAN, target=TARGET, **more):
     provenance = {
         "aberrations": {},
         "scan_shape": list(scan),
-        "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2).tolist(),
+        "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), -1)
+        .reshape(-1, 2)
+        .tolist(),
         "extent_angstrom": list(extent),
         "grid_shape": list(TARGET),
         "detector_sampling_mrad": [2.0, 2.0],
@@ -66,8 +74,13 @@ def sample(seed, scan=SCAN, target=TARGET, **more):
     return Sample(patterns, density, np.zeros(TARGET, np.float32), provenance | more)
 
 
-def dataset(count):
+def dataset(count: int) -> tuple[Memory, list[Entry]]:
     """(dataset, entries) of `count` samples."""
     names = [f"sample-{index:02d}" for index in range(count)]
-    entries = [Entry(name, name, "X", "P1", (0, 0, 1), 20.0, seed, "train") for seed, name in enumerate(names)]
-    return Memory({entry.id: bytes(records.encode(sample(entry.seed), "float32")) for entry in entries}), entries
+    entries = [
+        Entry(name, name, "X", "P1", (0, 0, 1), 20.0, seed, "train")
+        for seed, name in enumerate(names)
+    ]
+    return Memory(
+        {entry.id: bytes(records.encode(sample(entry.seed), "float32")) for entry in entries}
+    ), entries

@@ -1,4 +1,6 @@
-"""A job that takes seconds, and what it leaves: its steps' numbers and the arrays of its last checkpoint."""
+"""A job that takes seconds, and what it leaves: its steps' numbers and the arrays of its last
+checkpoint.
+"""
 
 import json
 from pathlib import Path
@@ -16,9 +18,22 @@ NOT_REPRODUCIBLE = {
 CONFIG: dict[str, Any] = {
     "name": "tiny",
     "seed": 3,
-    "materials": {"builtin": ["Ag-225-cF4", "Al-225-cF4", "Ar-225-cF4", "C-227-cF8", "Ca-225-cF4", "Cu-225-cF4"]},
+    "materials": {
+        "builtin": [
+            "Ag-225-cF4",
+            "Al-225-cF4",
+            "Ar-225-cF4",
+            "C-227-cF8",
+            "Ca-225-cF4",
+            "Cu-225-cF4",
+        ]
+    },
     "split": {"train": 0.6, "dev": 0.2, "test": 0.2},
-    "specimen": {"thickness_angstrom": [4.0, 8.0], "lateral_angstrom": [7.0, 8.0], "max_strain": 0.15},
+    "specimen": {
+        "thickness_angstrom": [4.0, 8.0],
+        "lateral_angstrom": [7.0, 8.0],
+        "max_strain": 0.15,
+    },
     "microscope": {"energy_ev": 100e3, "semiangle_mrad": 15.0},
     "scan": {"shape": [2, 3]},
     "simulation": {"grid_shape": [32, 48]},
@@ -38,7 +53,9 @@ CONFIG: dict[str, Any] = {
 def write_config(folder: Path, **changes: Any) -> Path:
     """Writes CONFIG with other sections and a folder for samples; returns the file's path."""
     path = folder / "tiny.yaml"
-    path.write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(folder / "data")}} | changes))
+    path.write_text(
+        yaml.safe_dump(CONFIG | {"data": {"directory": str(folder / "data")}} | changes)
+    )
     return path
 
 
@@ -53,7 +70,10 @@ def rows(run_dir: Path) -> list[dict]:
 
 def numbers(run_dir: Path) -> list[dict]:
     """The rows without what is measured, and so never the same."""
-    return [{key: value for key, value in row.items() if key not in NOT_REPRODUCIBLE} for row in rows(run_dir)]
+    return [
+        {key: value for key, value in row.items() if key not in NOT_REPRODUCIBLE}
+        for row in rows(run_dir)
+    ]
 
 
 def newest(run_dir: Path) -> tuple[str, dict[str, np.ndarray]]:
@@ -66,8 +86,16 @@ def newest(run_dir: Path) -> tuple[str, dict[str, np.ndarray]]:
 def differences(run_dir: Path, other: Path) -> list[str]:
     """What is not equal, bit for bit: steps' numbers, and arrays of the last checkpoint."""
     (name, found), (wanted_name, wanted) = newest(run_dir), newest(other)
-    differ = [f"checkpoint {name}"] * (name != wanted_name) + ["arrays"] * (found.keys() != wanted.keys())
-    differ += [f"array {key}" for key in wanted if key in found and found[key].tobytes() != wanted[key].tobytes()]
+    differ = [f"checkpoint {name}"] * (name != wanted_name) + ["arrays"] * (
+        found.keys() != wanted.keys()
+    )
+    differ += [
+        f"array {key}"
+        for key in wanted
+        if key in found and found[key].tobytes() != wanted[key].tobytes()
+    ]
     steps = zip(numbers(run_dir), numbers(other), strict=False)
-    differ += [f"step {theirs['step']}: {ours} {theirs}" for ours, theirs in steps if ours != theirs]
+    differ += [
+        f"step {theirs['step']}: {ours} {theirs}" for ours, theirs in steps if ours != theirs
+    ]
     return differ + ["number of steps"] * (len(numbers(run_dir)) != len(numbers(other)))

@@ -35,7 +35,9 @@ def no_reports():
 
 @pytest.fixture(scope="session")
 def together(tmp_path_factory):
-    """(folder, what each of four ranks has found); see `exchange_ranks`. The tests that take it run on one worker."""
+    """(folder, what each of four ranks has found); see `exchange_ranks`. The tests that take it run
+    on one worker.
+    """
     import exchange_ranks  # which imports Horovod, absent where JAX computes
 
     out = tmp_path_factory.mktemp("exchange_ranks")

@@ -1,7 +1,7 @@
 """The numbers of `train` are those of `keras.ops`, the same under TensorFlow and JAX.
 
-`PYTHONPATH=tests/support python tests/train/test_backends.py FILE.npz` writes those of its process' backend. TensorFlow
-cannot be imported there unless it is the backend.
+`PYTHONPATH=tests/support python tests/train/test_backends.py FILE.npz` writes those of its process'
+backend. TensorFlow cannot be imported there unless it is the backend.
 """
 
 import os
@@ -56,12 +56,13 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(11)
 
 
-# ---- Losses ---------------------------------------------------------------------------------------------------------
+# ---- Losses
 
 
 @case
 def losses_of_a_density() -> Arrays:
-    target, found = rng().normal(5, 3, (3, 6, 4, 1)), {}
+    target = rng().normal(5, 3, (3, 6, 4, 1))
+    found = {}
     output = target + rng().normal(0, 2, (3, 6, 4, 2))
     output[0, :2] *= 60
     for likelihood in ("none", "laplace", "gaussian"):
@@ -70,19 +71,30 @@ def losses_of_a_density() -> Arrays:
             objective = losses.DensityObjective(loss)
             for dtype in ("float32", "float16"):
                 x = ops.cast(output[..., : len(objective.terms)], dtype)
-                terms = objective(x, ops.cast(target, "float32"), ops.cast(loss.huber_delta, "float32"))
+                terms = objective(
+                    x, ops.cast(target, "float32"), ops.cast(loss.huber_delta, "float32")
+                )
                 found[f"{likelihood}_{relative}_{dtype}"] = ops.stack(terms)
-    kernel, bias = (keras.Variable(rng().normal(size=shape), dtype="float32") for shape in ((3, 3, 2, 5), (5,)))
+    kernel, bias = (
+        keras.Variable(rng().normal(size=shape), dtype="float32") for shape in ((3, 3, 2, 5), (5,))
+    )
     return found | {"l2": losses.l2(losses.kernels([kernel, bias, kernel]), 0.1)}
 
 
-# ---- Optimizers and loss scales -------------------------------------------------------------------------------------
+# ---- Optimizers and loss scales
 
 
-def updated(optimizer: Any, steps: int = 4, spoilt: int | None = None, scale: float = 1.0) -> Arrays:
-    """Weights, moments and the other state after some steps, in the way in which each backend trains."""
+def updated(
+    optimizer: Any, steps: int = 4, spoilt: int | None = None, scale: float = 1.0
+) -> Arrays:
+    """Weights, moments and the other state after some steps, in the way in which each backend
+    trains.
+    """
     draw = rng()
-    variables = [keras.Variable(draw.normal(size=shape), dtype="float32") for shape in ((3, 3, 2, 4), (4,), (5, 2))]
+    variables = [
+        keras.Variable(draw.normal(size=shape), dtype="float32")
+        for shape in ((3, 3, 2, 4), (4,), (5, 2))
+    ]
     optimizer.build(variables)
     state = [*variables, *optimizer.variables]
     apply = graph(optimizer.stateless_apply if JAX else optimizer.apply)
@@ -93,7 +105,9 @@ def updated(optimizer: Any, steps: int = 4, spoilt: int | None = None, scale: fl
         optimizer.learning_rate.assign(0.05 / (1 + step))
         if JAX:
             values = [variable.value for variable in state]
-            new_weights, new_values = apply(values[len(variables) :], gradients, values[: len(variables)])
+            new_weights, new_values = apply(
+                values[len(variables) :], gradients, values[: len(variables)]
+            )
             for variable, value in zip(state, [*new_weights, *new_values], strict=True):
                 variable.assign(value)
         else:
@@ -104,7 +118,13 @@ def updated(optimizer: Any, steps: int = 4, spoilt: int | None = None, scale: fl
 @case
 def optimizers() -> Arrays:
     found = {}
-    for lars, rates in (("before", "lars"), ("before", "larc"), ("after", "lars"), ("after", "larc"), ("none", "lars")):
+    for lars, rates in (
+        ("before", "lars"),
+        ("before", "larc"),
+        ("after", "lars"),
+        ("after", "larc"),
+        ("none", "lars"),
+    ):
         config = Optimizer(learning_rate=0.05, lars=lars, lars_trust=0.3, layer_rates=rates)
         found |= named(f"adam_{lars}_{rates}", updated(make_optimizer(config)))
     for lars in ("before", "none"):
@@ -128,14 +148,19 @@ def loss_scales() -> Arrays:
 @case
 def losses_of_classes() -> Arrays:
     """The cross-entropies and the mean square of the other tasks."""
-    logits, labels = rng().normal(size=(3, 4, 5, 6)), rng().integers(0, 6, (3, 4, 5))
-    weighted = [weighted_cross_entropy(tuple(range(1, 7)), first).compute for first in (False, True)]
+    logits = rng().normal(size=(3, 4, 5, 6))
+    labels = rng().integers(0, 6, (3, 4, 5))
+    weighted = [
+        weighted_cross_entropy(tuple(range(1, 7)), first).compute for first in (False, True)
+    ]
     estimated = estimate_loss(Loss(likelihood="laplace")).compute
     return {
         "patterns": cross_entropy(ops.cast(logits[0, 0], "float16"), labels[0, 0])[0],
         "positions_last": weighted[0](ops.cast(logits, "float32"), labels)[0],
         "positions_first": weighted[1](ops.cast(np.moveaxis(logits, -1, 1), "float32"), labels)[0],
-        "estimates": ops.stack(estimated(ops.cast(logits[0, 0], "float32"), ops.cast(logits[1, 0, :, :3], "float32"))),
+        "estimates": ops.stack(
+            estimated(ops.cast(logits[0, 0], "float32"), ops.cast(logits[1, 0, :, :3], "float32"))
+        ),
         "slopes": slopes(ops.cast(rng().random((2, 4, 7)), "float32")),
     }
 
@@ -147,7 +172,9 @@ def dropout() -> Arrays:
     for dtype in ("float32", "float16", "bfloat16"):
         layer = Dropout(0.3, seed=2**31 - 5, dtype=dtype)
         for draw in range(2):
-            found[f"{dtype}_{draw}"] = ops.cast(layer(ops.ones((3, 5, 7), dtype), training=True), "float32")
+            found[f"{dtype}_{draw}"] = ops.cast(
+                layer(ops.ones((3, 5, 7), dtype), training=True), "float32"
+            )
     return found
 
 
@@ -159,40 +186,69 @@ def initial_weights() -> Arrays:
 @case
 def networks() -> Arrays:
     """An FC-DenseNet whose stacks are recomputed, in both orders of axes."""
-    found, draw = {}, rng()
+    found = {}
+    draw = rng()
     for first, shape in ((False, (2, 16, 24, 6)), (True, (2, 6, 16, 24))):
         order = "channels_first" if first else "channels_last"
-        small = {"input_shape": (6, 16, 24), "layers": (1, 2, 1), "growth": 4, "first_filters": 5, "kernel": 3}
+        small = {
+            "input_shape": (6, 16, 24),
+            "layers": (1, 2, 1),
+            "growth": 4,
+            "first_filters": 5,
+            "kernel": 3,
+        }
         model = build(NetworkConfig(**small, data_format=order), 3, recompute=True)
-        model.set_weights([draw.random(w.shape, np.float32) - (w.ndim > 1) / 2 for w in model.get_weights()])
+        model.set_weights(
+            [draw.random(w.shape, np.float32) - (w.ndim > 1) / 2 for w in model.get_weights()]
+        )
         found[order] = model(draw.random(shape, np.float32))
     return found
 
 
-# ---- Input ----------------------------------------------------------------------------------------------------------
+# ---- Input
 
 
 @case
 def inputs() -> Arrays:
     """x and y of a batch of stored samples in each layout, and the channels of a scan."""
-    experiment, found = load(DATA / "tiny.yaml"), {}
+    experiment = load(DATA / "tiny.yaml")
+    found = {}
     (sy, sx), (dy, dx) = experiment.conditions().scan_shape, experiment.conditions().detector_shape
     patterns = rng().exponential(1 / dy / dx, (2, sy, sx, dy, dx))
     patterns[1, 2, 3] = 0  # no electron at all
     stored = (1000 * patterns).astype(np.float16)
-    batch = Batch(stored, np.full((2, 1, 1, 1), 1000, np.float32), np.float32(rng().random((2, sy, sx))))
-    layouts = [("detector", "pixels", "none"), ("pattern", "pixels", "none"), ("volume", "binned", "none")]
-    kinds = [("binned", "none"), ("polar", "none"), ("virtual", "none"), ("pixels", "dpc"), ("virtual", "dpc")]
-    for index, (layout, kind, guess) in enumerate([*layouts, *(("scan", kind, guess) for kind, guess in kinds)]):
+    batch = Batch(
+        stored, np.full((2, 1, 1, 1), 1000, np.float32), np.float32(rng().random((2, sy, sx)))
+    )
+    layouts = [
+        ("detector", "pixels", "none"),
+        ("pattern", "pixels", "none"),
+        ("volume", "binned", "none"),
+    ]
+    kinds = [
+        ("binned", "none"),
+        ("polar", "none"),
+        ("virtual", "none"),
+        ("pixels", "dpc"),
+        ("virtual", "dpc"),
+    ]
+    for index, (layout, kind, guess) in enumerate(
+        [*layouts, *(("scan", kind, guess) for kind, guess in kinds)]
+    ):
         data_format, power = ("channels_last", 0.5) if index % 2 else ("channels_first", 0.3)
         changed = {"layout": layout, "channels": kind, "guess": guess, "power": power, "gain": 1.5}
-        section = experiment.training.inputs.model_copy(update={**changed, "coordinates": layout == "detector"})
+        section = experiment.training.inputs.model_copy(
+            update={**changed, "coordinates": layout == "detector"}
+        )
         settings = Normalisation.of(section, data_format, "float32")
-        channels = make_channels(section, experiment.conditions()) if kind != "pixels" or guess != "none" else None
+        if kind != "pixels" or guess != "none":
+            channels = make_channels(section, experiment.conditions())
+        else:
+            channels = None
         tensors = Batch(*map(ops.convert_to_tensor, batch))
         x, y = normaliser(settings, channels)(tensors)
         found |= named(f"{layout}_{kind}_{guess}", {"x": x, "y": y})
-        for rule in ("log", "standardised"):
+        for rule in ("log", "standardised", "root_of_stored"):
             other = settings._replace(intensities=Intensities(rule, 0.5, 1.5))
             found[f"{layout}_{kind}_{guess}_{rule}"] = normaliser(other, channels)(tensors)[0]
     return found
@@ -200,7 +256,11 @@ def inputs() -> Arrays:
 
 def numbers() -> Arrays:
     """All of them, by case and name."""
-    return {f"{case}/{name}": np.asarray(value) for case, make in CASES.items() for name, value in make().items()}
+    return {
+        f"{case}/{name}": np.asarray(value)
+        for case, make in CASES.items()
+        for name, value in make().items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +286,8 @@ DIGITS = {"loss_scales": 3e-5, "networks": 1e-5}
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_are_the_same_under_jax_without_tensorflow(under_jax, case):
     for name, value in CASES[case]().items():
-        expected, found = np.asarray(value), under_jax[f"{case}/{name}"]
+        expected = np.asarray(value)
+        found = under_jax[f"{case}/{name}"]
         assert found.dtype.kind == expected.dtype.kind, name
         error = DIGITS.get(case, 1e-6) * np.abs(expected).max()
         np.testing.assert_allclose(found, expected, rtol=0, atol=error, err_msg=name)

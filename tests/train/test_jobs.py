@@ -1,4 +1,6 @@
-"""Jobs as users start them: a second one on a run directory, killed ones, and the paper's at a tenth of its size."""
+"""Jobs as users start them: a second one on a run directory, killed ones, and the paper's at a
+tenth of its size.
+"""
 
 import json
 import os
@@ -9,31 +11,39 @@ import pytest
 from paths import CONFIGS
 from tiny import write_config
 
-from namsa import locks
+from namsa.base import locks
 from train.__main__ import main as command
-from train.ranks import reduction
+from train.ranks import connection
 
 
 @pytest.mark.parametrize("shared", ["run", "home"])
 def test_a_second_job_is_refused_in_one_line(shared, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(locks, "WAIT_S", 0.1)
-    monkeypatch.setattr(reduction, "stop", lambda: None)  # Horovod cannot start twice in one process
-    config, folder = write_config(tmp_path), tmp_path / shared
+    # Horovod cannot start twice in one process
+    monkeypatch.setattr(connection, "stop", lambda code=0: None)
+    config = write_config(tmp_path)
+    folder = tmp_path / shared
     folder.mkdir()
     with locks.exclusive(folder / ".lock", folder, ""):
-        code = command([str(config), "--run-dir", str(tmp_path / "run"), "--home", str(tmp_path / "home")])
+        code = command(
+            [str(config), "--run-dir", str(tmp_path / "run"), "--home", str(tmp_path / "home")]
+        )
         assert (tmp_path / shared / ".lock").exists()
     assert code == 2
     (message,) = capsys.readouterr().err.splitlines()
     assert message.startswith(f"error: process {os.getpid()} on ")
-    assert message.endswith(f" is writing to {folder}: wait for that job to end, or give this one another --run-dir")
+    assert message.endswith(
+        f" is writing to {folder}: wait for that job to end, or give this one another --run-dir"
+    )
     assert not (tmp_path / "data").exists()
     assert not list(tmp_path.glob("*/*"))  # neither results nor locks are left
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "kills"), [(1, 2), (2, 2)])
-def test_killed_jobs_end_as_if_left_alone_and_leave_no_temporary_file(ranks, kills, tmp_path, monkeypatch):
+def test_killed_jobs_end_as_if_left_alone_and_leave_no_temporary_file(
+    ranks, kills, tmp_path, monkeypatch
+):
     launch.forked_python()  # its socket is in the folder of before
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     out = launch.script("kills.py", "--ranks", ranks, "--kills", kills, "--seed", 1)
@@ -45,18 +55,34 @@ def test_killed_jobs_end_as_if_left_alone_and_leave_no_temporary_file(ranks, kil
 
 @pytest.mark.slow
 def test_two_ranks_learn_in_float16_with_channels_first_groups_and_cache(tmp_path):
-    """Eight steps, and the last four of them again. XLA compiles the convolutions, in 15 s of the processor."""
+    """Eight steps, and the last four of them again. XLA compiles the convolutions, in 15 s of the
+    processor.
+    """
     out = []
 
     def train(run, *words):
         folder = tmp_path / run
-        given = [f"data.directory={tmp_path / 'data'}", "training.checkpoints.every_steps=4", *words]
-        line = ["-m", "train", CONFIGS / "paper_tenth.yaml", "--run-dir", folder, *(f"--set={word}" for word in given)]
+        given = [
+            f"data.directory={tmp_path / 'data'}",
+            "training.checkpoints.every_steps=4",
+            *words,
+        ]
+        line = [
+            "-m",
+            "train",
+            CONFIGS / "paper_tenth.yaml",
+            "--run-dir",
+            folder,
+            *(f"--set={word}" for word in given),
+        ]
         ended = launch.horovodrun(*line, timeout=600)
         assert ended.returncode == 0, ended.stderr
         out.append(ended.stdout)
         lines = (folder / "metrics.jsonl").read_text().splitlines()
-        return [[json.loads(line)[key] for key in ("step", "loss", "grad_norm", "loss_scale")] for line in lines]
+        return [
+            [json.loads(line)[key] for key in ("step", "loss", "grad_norm", "loss_scale")]
+            for line in lines
+        ]
 
     whole = train("whole", "training.steps=8")
     assert whole[-1][1] < whole[0][1]

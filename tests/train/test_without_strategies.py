@@ -1,4 +1,6 @@
-"""The packages without the folder of the strategies: a job trains, kinds are unknown, and the core's tests pass."""
+"""The packages without the folder of the strategies: a job trains, kinds are unknown, and the
+core's tests pass.
+"""
 
 import os
 import shutil
@@ -14,7 +16,7 @@ CORE = (
     "optimization/test_accumulation.py",
     "optimization/test_loop.py",
     "ranks/test_grouping.py",
-    "ranks/test_reduction.py",
+    "ranks/test_connection.py",
     "scaling/test_division.py",
     "scaling/test_model.py",
     "staging/test_stage.py",
@@ -32,8 +34,11 @@ def run(tmp_path_factory):
         (tree / name).symlink_to(ROOT / name)
 
     def python(*words):
-        line, settings = [sys.executable, *map(str, words)], os.environ | {"PYTHONPATH": str(tree)}
-        return subprocess.run(line, cwd=tree, env=settings, capture_output=True, text=True, timeout=400, check=False)
+        line = [sys.executable, *map(str, words)]
+        settings = os.environ | {"PYTHONPATH": str(tree)}
+        return subprocess.run(
+            line, cwd=tree, env=settings, capture_output=True, text=True, timeout=400, check=False
+        )
 
     return python
 
@@ -48,7 +53,10 @@ def test_a_job_trains_and_other_kinds_are_unknown(config, tmp_path, run):
     for setting, fault in (
         ("training.exchange.kind=lag", "training.exchange: kind 'lag' is none of allreduce"),
         ("data.source.kind=memory", "data.source: kind 'memory' is none of simulated"),
-        ("training.split.ways=2", "training.split.ways: Input should be less than or equal to 1 (given 2)"),
+        (
+            "training.split.ways=2",
+            "training.split.ways: must be at most 1 (given 2)",
+        ),
     ):
         ended = run(*words, "--set", setting)
         assert ended.returncode == 2
@@ -58,6 +66,14 @@ def test_a_job_trains_and_other_kinds_are_unknown(config, tmp_path, run):
 @pytest.mark.slow
 def test_the_tests_of_the_core_pass(run):
     ended = run(
-        "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-m", "not slow", *(f"tests/train/{n}" for n in CORE)
+        "-m",
+        "pytest",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow",
+        *(f"tests/train/{n}" for n in CORE),
     )
     assert ended.returncode == 0, ended.stdout

@@ -1,9 +1,9 @@
 """Checks whether a scan fits a network and resamples it to what the network was trained on.
 
-Energy and semiangle cannot be changed. The intensity of a detector pixel is divided among the network's pixels by area,
-so that no electron that lands on them is lost. Scan positions are interpolated linearly; if the scan is much finer than
-the network's, neighbours within half a step of the network's are averaged, which reduces noise and blurs little
-compared with the step.
+Energy and semiangle cannot be changed. The intensity of a detector pixel is divided among the
+network's pixels by area, so that no electron that lands on them is lost. Scan positions are
+interpolated linearly; if the scan is much finer than the network's, neighbours within half a step
+of the network's are averaged, which reduces noise and blurs little compared with the step.
 """
 
 from dataclasses import dataclass
@@ -12,25 +12,31 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from namsa.arrays import Pair
-from namsa.errors import InputError
+from namsa.base.arrays import Pair
+from namsa.base.errors import InputError
 from namsa.io.calibration import FourDData, circle_from_ellipse
 
 from ..experiment.conditions import Conditions
+from .nearest import nearest_networks
 
-# Relative deviations: accepted ones of energy and semiangle, and the one below which sampling counts as the same.
-ENERGY, SEMIANGLE, SAME = 0.02, 0.05, 0.02
+# Relative deviations: accepted ones of energy and semiangle, and the one below which sampling
+# counts as the same.
+ENERGY = 0.02
+SEMIANGLE = 0.05
+SAME = 0.02
 COARSEST = 2.0  # in steps or pixels of the network: coarser data hold too little information
 _PARTS = 4  # a pixel of a rotated detector is divided into 4×4 parts
 
 
 @dataclass(frozen=True)
 class ResamplingPlan:
-    """What is done to a scan before the network sees it."""
+    """The changes of a scan before the network sees it."""
 
-    # Fraction of each pixel of the data that falls on each pixel of the network, `(network's pixels, data's pixels)`.
+    # Fraction of each pixel of the data that falls on each pixel of the network, `(network's
+    # pixels, data's pixels)`.
     binning: sparse.csr_array
-    # Weights of the scan's rows in the network's rows, `(network's rows, data's rows)`; rows sum to 1.
+    # Weights of the scan's rows in the network's rows, `(network's rows, data's rows)`; rows sum to
+    # 1.
     along_y: sparse.csr_array
     along_x: sparse.csr_array  # the same for columns
     step_angstrom: Pair  # distance between the network's positions, (y, x), Å
@@ -43,14 +49,18 @@ class ResamplingPlan:
 
 
 def check_fit(data: FourDData, conditions: Conditions, name: str) -> None:
-    """Checks what no resampling can change. Raises InputError, which names everything that does not fit."""
+    """Checks what no resampling can change. Raises InputError, which names everything that does not
+    fit.
+    """
     faults = []
     for quantity, unit, value, trained, tolerance in (
         ("energy", "keV", data.energy_ev / 1e3, conditions.energy_ev / 1e3, ENERGY),
         ("semiangle", "mrad", data.semiangle_mrad, conditions.semiangle_mrad, SEMIANGLE),
     ):
         if abs(value / trained - 1) > tolerance:
-            faults.append(f"{quantity} {value:g} {unit}, trained for {trained:g} ± {100 * tolerance:g} %")
+            faults.append(
+                f"{quantity} {value:g} {unit}, trained for {trained:g} ± {100 * tolerance:g} %"
+            )
     for quantity, unit, pair, trained_pair in (
         ("scan step", "Å", data.scan_step_angstrom, conditions.scan_step_angstrom),
         ("detector pixel", "mrad", data.pixel_mrad, conditions.pixel_mrad),
@@ -59,16 +69,25 @@ def check_fit(data: FourDData, conditions: Conditions, name: str) -> None:
         if any(value > limit for value, limit in zip(pair, limits, strict=True)):
             faults.append(f"{quantity} {_pair(pair)} {unit}, at most {_pair(limits)}")
     if faults:
-        raise InputError(f"{name} does not fit the network: {'; '.join(faults)}: use one trained for it")
+        raise InputError(
+            f"{name} does not fit the network: {'; '.join(faults)}: use one trained for it. "
+            f"{nearest_networks(data.energy_ev, data.semiangle_mrad)}"
+        )
 
 
-def plan_resampling(data: FourDData, centre: Pair, conditions: Conditions, name: str) -> ResamplingPlan:
-    """Plans how a scan with its axis at pixel (y, x) is resampled. Raises InputError if it does not fit."""
+def plan_resampling(
+    data: FourDData, centre: Pair, conditions: Conditions, name: str
+) -> ResamplingPlan:
+    """Plans how a scan with its axis at pixel (y, x) is resampled. Raises InputError if it does not
+    fit.
+    """
     check_fit(data, conditions, name)
     binning, notes = _binning(data, centre, conditions, name)
     (along_y, y), (along_x, x) = (
         hat_weights(size, step, trained)
-        for size, step, trained in zip(data.shape, data.scan_step_angstrom, conditions.scan_step_angstrom, strict=False)
+        for size, step, trained in zip(
+            data.shape, data.scan_step_angstrom, conditions.scan_step_angstrom, strict=False
+        )
     )
     lines = [
         f"energy {data.energy_ev / 1e3:g} keV and semiangle {data.semiangle_mrad:g} mrad fit "
@@ -79,8 +98,8 @@ def plan_resampling(data: FourDData, centre: Pair, conditions: Conditions, name:
         lines.append(f"scan step {_pair((y, x))} Å fits ({_pair(conditions.scan_step_angstrom)})")
     else:
         lines.append(
-            f"scan resampled from steps of {_pair(data.scan_step_angstrom)} Å to {_pair((y, x))} Å: "
-            f"{along_y.shape[0]}×{along_x.shape[0]} positions"
+            f"scan resampled from steps of {_pair(data.scan_step_angstrom)} Å to {_pair((y, x))} "
+            f"Å: {along_y.shape[0]}×{along_x.shape[0]} positions"
         )
     return ResamplingPlan(binning, along_y, along_x, (y, x), tuple(lines))
 
@@ -88,8 +107,8 @@ def plan_resampling(data: FourDData, centre: Pair, conditions: Conditions, name:
 def hat_weights(size: int, step: float, trained: float) -> tuple[sparse.csr_array, float]:
     """Returns the weights that resample one axis of a scan.
 
-    The weights are a hat about each new position, whose half width is the old step or half the new one, whichever is
-    larger. Positions stay as they are if the steps are the same to `SAME`.
+    The weights are a hat about each new position, whose half width is the old step or half the new
+    one, whichever is larger. Positions stay as they are if the steps are the same to `SAME`.
 
     Args:
         step: Their distance, Å.
@@ -104,18 +123,24 @@ def hat_weights(size: int, step: float, trained: float) -> tuple[sparse.csr_arra
     positions = np.arange(int((size - 1) / ratio + 1e-9) + 1) * ratio
     width = max(1.0, ratio / 2)
     weights = np.clip(1 - np.abs(np.arange(size) - positions[:, None]) / width, 0, None)
-    return sparse.csr_array((weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)), trained
+    return sparse.csr_array(
+        (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    ), trained
 
 
-def resampled(weights: sparse.csr_array, patterns: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def resampled(
+    weights: sparse.csr_array, patterns: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
     """Returns patterns at new positions along one axis of a scan.
 
     Args:
-        weights: Weights of the positions in each new one, `(new positions, positions)`, whose rows sum to 1.
+        weights: Weights of the positions in each new one, `(new positions, positions)`, whose rows
+            sum to 1.
         patterns: `(positions, others, pixels)`; NaN where a pattern is lost.
 
     Returns:
-        `(new positions, others, pixels)`; NaN where less than half of the weight is that of recorded patterns, which
+        `(new positions, others, pixels)`; NaN where less than half of the weight is that of
+            recorded patterns, which
         elsewhere stand for the lost ones.
     """
     shape = (-1, *patterns.shape[1:])
@@ -129,15 +154,28 @@ def resampled(weights: sparse.csr_array, patterns: npt.NDArray[np.float32]) -> n
     return np.asarray(result)
 
 
-def _binning(data: FourDData, centre: Pair, conditions: Conditions, name: str) -> tuple[sparse.csr_array, list[str]]:
+def _binning(
+    data: FourDData, centre: Pair, conditions: Conditions, name: str
+) -> tuple[sparse.csr_array, list[str]]:
     """Returns the matrix of the detector's pixels, as in `ResamplingPlan`, and notes about it."""
     if data.rotation_deg or data.flip or data.ellipse:
         matrix = rotated_overlap(
-            data.shape[2:], data.pixel_mrad, centre, data.rotation_deg, data.flip, conditions, data.ellipse
+            data.shape[2:],
+            data.pixel_mrad,
+            centre,
+            data.rotation_deg,
+            data.flip,
+            conditions,
+            data.ellipse,
         )
     else:
         axes = zip(
-            data.shape[2:], data.pixel_mrad, centre, conditions.detector_shape, conditions.pixel_mrad, strict=True
+            data.shape[2:],
+            data.pixel_mrad,
+            centre,
+            conditions.detector_shape,
+            conditions.pixel_mrad,
+            strict=True,
         )
         y, x = (
             overlap(n, pixel, at, count, size, edge)
@@ -150,7 +188,9 @@ def _binning(data: FourDData, centre: Pair, conditions: Conditions, name: str) -
         f"{'×'.join(map(str, conditions.detector_shape))} of {_pair(conditions.pixel_mrad)} mrad",
     ]
     if data.rotation_deg or data.flip:
-        notes.append(f"detector turned by {data.rotation_deg:g}°{' after exchanging y and x' * data.flip}")
+        notes.append(
+            f"detector turned by {data.rotation_deg:g}°{' after exchanging y and x' * data.flip}"
+        )
     elif not data.rotation_stated:
         notes.append("detector's rotation: not stated, taken as none; namsa inspect measures it")
     if data.ellipse:
@@ -164,12 +204,16 @@ def _binning(data: FourDData, centre: Pair, conditions: Conditions, name: str) -
             for n, at, pixel in zip(data.shape[2:], centre, data.pixel_mrad, strict=True)
         )
         raise InputError(
-            f"{name} does not fit the network: its detector reaches {reach:.1f} mrad from the optic axis at pixel "
-            f"({centre[0]:.1f}, {centre[1]:.1f}), the network's {conditions.reach_mrad:.1f} mrad: use a network with a "
-            "smaller detector, or give --centre-pixels where that is not the axis"
+            f"{name} does not fit the network: its detector reaches {reach:.1f} mrad from the "
+            f"optic axis at pixel ({centre[0]:.1f}, {centre[1]:.1f}), the network's "
+            f"{conditions.reach_mrad:.1f} mrad: use a network with a smaller detector, or give "
+            "--centre-pixels where that is not the axis"
         )
     if missing.any():
-        notes.append(f"{missing.sum()} of {missing.size} network pixels, in the corners, get nothing and count as dark")
+        notes.append(
+            f"{missing.sum()} of {missing.size} network pixels, in the corners, get nothing and "
+            "count as dark"
+        )
     return matrix, notes
 
 
@@ -185,8 +229,11 @@ def in_bright_disk(conditions: Conditions) -> npt.NDArray[np.bool_]:
     return (_scattering_angles(conditions) < conditions.semiangle_mrad).ravel()
 
 
-def overlap(n: int, pixel: float, centre: float, count: int, size: float, edge: float) -> npt.NDArray[np.float32]:
-    """Returns the fraction of each pixel of one axis that falls on each pixel of another, `(count, n)`.
+def overlap(
+    n: int, pixel: float, centre: float, count: int, size: float, edge: float
+) -> npt.NDArray[np.float32]:
+    """Returns the fraction of each pixel of one axis that falls on each pixel of another, `(count,
+    n)`.
 
     Args:
         n: Number of pixels to be divided.
@@ -206,12 +253,16 @@ def rotated_overlap(
     shape: tuple[int, ...],  # pixels of the detector, (y, x)
     pixel_mrad: Pair,  # their size, (y, x), mrad
     centre: Pair,  # the optic axis, (y, x), pixels
-    rotation_deg: float,  # rotation from the detector's frame to the scan's, degrees; see `namsa.io.calibration`
+    # rotation from the detector's frame to the scan's, degrees; see `namsa.io.calibration`
+    rotation_deg: float,
     flip: bool,  # whether y and x are exchanged first
     conditions: Conditions,  # what the network was trained on
-    ellipse: Pair | None = None,  # the bright disk's, which is made a circle before; see `namsa.io.calibration`
+    ellipse: Pair
+    | None = None,  # the bright disk's, which is made a circle before; see `namsa.io.calibration`
 ) -> sparse.csr_array:
-    """Returns the fractions of `overlap` for a rotated detector, `(network's pixels, detector's pixels)`."""
+    """Returns the fractions of `overlap` for a rotated detector, `(network's pixels, detector's
+    pixels)`.
+    """
     fine = [
         ((np.arange(n * _PARTS) + 0.5) / _PARTS - 0.5 - at) * size
         for n, at, size in zip(shape, centre, pixel_mrad, strict=True)
@@ -225,7 +276,9 @@ def rotated_overlap(
     y, x = y * np.cos(angle) - x * np.sin(angle), y * np.sin(angle) + x * np.cos(angle)
     row, column = (
         np.floor(along / size - first).astype(np.intp).ravel()
-        for along, size, first in zip((y, x), conditions.pixel_mrad, conditions.first_edge, strict=True)
+        for along, size, first in zip(
+            (y, x), conditions.pixel_mrad, conditions.first_edge, strict=True
+        )
     )
     rows, columns = conditions.detector_shape
     inside = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
@@ -233,7 +286,9 @@ def rotated_overlap(
     source = np.repeat(np.repeat(pixels, _PARTS, axis=0), _PARTS, axis=1).ravel()
     parts = np.full(int(inside.sum()), 1 / _PARTS**2, np.float32)
     target = (row * columns + column)[inside]
-    matrix = sparse.coo_array((parts, (target, source[inside])), shape=(rows * columns, pixels.size))
+    matrix = sparse.coo_array(
+        (parts, (target, source[inside])), shape=(rows * columns, pixels.size)
+    )
     return sparse.csr_array(matrix)
 
 

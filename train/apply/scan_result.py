@@ -1,4 +1,6 @@
-"""What every task's network finds in a scan: maps with their pixels and provenance, to save and to look at."""
+"""Results of every task's network for a scan: maps with their pixels and provenance, to save and to
+look at.
+"""
 
 import argparse
 import os
@@ -8,17 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from rich.console import Console
 
-from namsa.arrays import Array
+from namsa.base.arrays import Array
+from namsa.base.console import output_console
+from namsa.base.errors import InputError
+from namsa.base.files import check_output
+from namsa.base.markup import element
+from namsa.base.pixels import PixelGrid
+from namsa.base.text import described, printable
 from namsa.cli.calibration_options import calibration_overrides, layout
-from namsa.errors import InputError
-from namsa.files import check_output
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
 from namsa.io.calibration_file import with_calibration_file
-from namsa.pixels import PixelGrid
-from namsa.text import described, printable
+from namsa.samples.image import image_or_array
 
 from ..ranks.signals import Stopped
 
@@ -30,21 +34,29 @@ Maps = Mapping[str, tuple[Array, str]]  # (..., y, x) and units, by name
 
 
 class ScanResult(ABC):
-    """What a network finds in a scan."""
+    """The result of a network for a scan."""
 
     pixels: PixelGrid  # pixels of the maps, Å
-    provenance: dict[str, Any]  # data, network, and under "said" the notes; JSON types only
+    provenance: dict[str, Any]  # data, network, and under "notes" the notes; JSON types only
     group: ClassVar[str]  # group of the maps in a file
 
     @property
     def notes(self) -> list[str]:
         """One line about each thing that was done to the data or assumed about them."""
-        return list(self.provenance["said"])
+        return list(self.provenance["notes"])
 
     @property
     def lines(self) -> Sequence[str]:
         """The result in a few lines, if it is not in the maps alone."""
         return ()
+
+    @property
+    def images(self) -> dict[str, Array]:
+        """The maps as `namsa.Image`, by name."""
+        return {
+            name: image_or_array(np.asarray(values), self.pixels, name, units)
+            for name, (values, units) in self._maps().items()
+        }
 
     def save(self, path: str | Path) -> None:
         """Writes the maps as HDF5 (EMD 1.0) with axes, units and provenance.
@@ -56,13 +68,16 @@ class ScanResult(ABC):
             WorkError: If the file cannot be written.
         """
         facts = self.provenance | self._facts()
-        hdf5.write_images(Path(path), self.group, self._maps(), self.pixels, facts, self._large_arrays())
+        hdf5.write_images(
+            Path(path), self.group, self._maps(), self.pixels, facts, self._large_arrays()
+        )
 
     def show(self, path: str | Path | None = None) -> "Figure":
         """Draws the maps.
 
         Args:
-            path: Where the picture is also written; the suffix names the format. `None` writes none.
+            path: Where the picture is also written; the suffix names the format. `None` writes
+                none.
 
         Returns:
             The Matplotlib figure.
@@ -73,25 +88,29 @@ class ScanResult(ABC):
         """
         from namsa.figures.panels import write_figure
 
-        figure = self._figure(f"{Path(self.provenance['data']).name}  ·  {self.provenance['model']}")
+        figure = self._figure(
+            f"{Path(self.provenance['data']).name}  ·  {self.provenance['model']}"
+        )
         if path is not None:
             write_figure(figure, Path(path))
         return figure
 
     def _repr_html_(self) -> str:
-        """Returns the HTML that a notebook shows: the picture, the range of each map, and the notes."""
+        """Returns the HTML that a notebook shows: the picture, the range of each map, and the
+        notes.
+        """
         from ..reports.figures import data_uri
 
-        picture = f'<img src="{data_uri(self.show(), "png")}" alt="" style="max-width:100%">'
-        rows = [
-            *(
-                (name, f"{np.nanmin(image):.4g} to {np.nanmax(image):.4g} {unit}")
-                for name, (image, unit) in self._maps().items()
-            ),
-            *(("result", line) for line in self.lines),
-            *(("note", line) for line in self.notes),
-        ]
-        return described(type(self).__name__, self._summary, rows, picture)
+        source = data_uri(self.show(), "png")
+        picture = element("img", {"src": source, "alt": "", "style": "max-width:100%"})
+        rows = []
+        for name, (image, unit) in self._maps().items():
+            rows.append((name, f"{np.nanmin(image):.4g} to {np.nanmax(image):.4g} {unit}"))
+        for line in self.lines:
+            rows.append(("result", line))
+        for line in self.notes:
+            rows.append(("note", line))
+        return described(type(self).__name__, self._summary, rows, [picture])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self._summary}>"
@@ -99,7 +118,7 @@ class ScanResult(ABC):
     @property
     @abstractmethod
     def _summary(self) -> str:
-        """What was found in which scan, in a line."""
+        """The result and its scan, in a line."""
 
     @abstractmethod
     def _maps(self) -> Maps:
@@ -118,15 +137,21 @@ class ScanResult(ABC):
         """Draws the maps under a title."""
 
 
-def write_result(options: argparse.Namespace, compute: Callable[..., ScanResult], /, **settings: Any) -> None:
-    """Computes what a network finds in a scan, writes arrays and picture, and prints where they are.
+def write_result(
+    options: argparse.Namespace, compute: Callable[..., ScanResult], /, **settings: Any
+) -> None:
+    """Computes what a network finds in a scan, writes arrays and picture, and prints where they
+    are.
 
     Args:
         compute: See `train.tasks.scan_command.ScanCommand.function`.
     """
-    console, picture = Console(markup=False), picture_beside(options.out, (options.data, Path(options.checkpoint)))
+    console = output_console()
+    picture = picture_beside(options.out, (options.data, Path(options.checkpoint)))
     try:
-        result = compute(options.data, options.checkpoint, **scan_arguments(options), console=console, **settings)
+        result = compute(
+            options.data, options.checkpoint, **scan_arguments(options), console=console, **settings
+        )
         result.save(options.out)
         result.show(picture)
     except KeyboardInterrupt:
@@ -136,7 +161,9 @@ def write_result(options: argparse.Namespace, compute: Callable[..., ScanResult]
 
 
 def scan_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns what the options say about the scan, as keywords of the functions that apply a network."""
+    """Returns what the options say about the scan, as keywords of the functions that apply a
+    network.
+    """
     return {
         "calibration": calibration_overrides(options),
         "beam_intensity": beam_intensity(options),
@@ -145,17 +172,25 @@ def scan_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def beam_intensity(options: argparse.Namespace) -> float | None:
-    """Returns the sum of a pattern without specimen, as the options or the calibration file say it."""
+    """Returns the sum of a pattern without specimen, as the options or the calibration file say
+    it.
+    """
     given: float | None = options.beam_intensity
-    return with_calibration_file(CalibrationOverrides(), options.calibration)[1] if given is None else given
+    if given is None:
+        return with_calibration_file(CalibrationOverrides(), options.calibration)[1]
+    return given
 
 
 def picture_beside(out: Path, inputs: Sequence[Path]) -> Path:
-    """Returns the picture beside `out`, after checks that both can be written and replace none of the inputs."""
+    """Returns the picture beside `out`, after checks that both can be written and replace none of
+    the inputs.
+    """
     check_output(out, inputs)
     picture = out.with_suffix(".png")
     if picture == out:
-        raise InputError(f"--out {out} is for the arrays, as OUT.h5; the picture is written beside it as OUT.png")
+        raise InputError(
+            f"--out {out} is for the arrays, as OUT.h5; the picture is written beside it as OUT.png"
+        )
     check_output(picture, inputs, f"--out {out}: the picture")
     folder = next(folder for folder in out.absolute().parents if os.path.exists(folder))
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):

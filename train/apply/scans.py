@@ -1,11 +1,11 @@
 """Opens a scan for a network, the same for every task.
 
-The scan is checked and measured, and it is planned how it is brought onto the network's detector and positions.
-`open_scan` takes a file or an array. `fit_scan` is its part that reads no patterns, for a scan that is recorded.
+The scan is checked and measured, and it is planned how it is brought onto the network's detector
+and positions. `open_scan` takes a file or an array. `fit_scan` is its part that reads no patterns,
+for a scan that is recorded.
 """
 
-import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,18 +15,19 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from namsa.arrays import Array
-from namsa.errors import InputError, WorkError
+from namsa.base.arrays import Array
+from namsa.base.errors import InputError, WorkError
+from namsa.base.pixels import PixelGrid
+from namsa.base.text import shorten
+from namsa.base.version import __version__
 from namsa.io.calibration import CalibrationOverrides, FourDData
 from namsa.io.lost import Losses, filled
 from namsa.io.reading import open_patterns
-from namsa.pixels import PixelGrid
-from namsa.text import shorten
-from namsa.version import __version__
 
-from ..experiment.conditions import Conditions, describe_unchecked
+from ..experiment.conditions import Conditions, describe_edge, describe_unchecked
 from ..measure import telemetry
 from . import reading, resampling
+from .digests import DIGESTS
 from .models import Model, load_model
 from .resampling import ResamplingPlan
 from .weights import weights_digest
@@ -64,10 +65,10 @@ def network_for(task: str, model: Model | str | Path) -> Model:
     Raises:
         InputError: If the network is of another task.
     """
-    found = model if isinstance(model, Model) else load_model(model)
-    if found.experiment.training.task != task:
-        raise found.wrong_task(task)
-    return found
+    loaded = model if isinstance(model, Model) else load_model(model)
+    if loaded.experiment.training.task != task:
+        raise loaded.wrong_task(task)
+    return loaded
 
 
 def check_answer(model: Model, *answers: Array) -> None:
@@ -90,7 +91,9 @@ class FittedScan:
     plan: ResamplingPlan  # how the scan is resampled
     weights_digest: str  # digest of the network's weights
     note: Notes  # what was done to it or assumed about it
-    losses: Losses = field(default_factory=Losses)  # what was not recorded, as far as the scan was read
+    losses: Losses = field(
+        default_factory=Losses
+    )  # what was not recorded, as far as the scan was read
 
     @property
     def pixels(self) -> PixelGrid:
@@ -103,7 +106,7 @@ class FittedScan:
         return {
             "data": self.origin,
             "model": self.model.name,
-            "weights": str(self.model.weights.resolve()),
+            "weights": self.model.weights.name,
             "weights_digest": self.weights_digest,
             "namsa": __version__,
         }
@@ -111,11 +114,16 @@ class FittedScan:
     @property
     def beam(self) -> dict[str, float]:
         """The network's beam, as a result's file holds it."""
-        return {name: getattr(self.model.conditions, name) for name in ("energy_ev", "semiangle_mrad")}
+        return {
+            name: getattr(self.model.conditions, name) for name in ("energy_ev", "semiangle_mrad")
+        }
 
     @contextmanager
-    def bands(self, lost: str = "the mean of their neighbours is used") -> Iterator[Iterator[Array]]:
-        """Yields the bands of `train.apply.reading.read_bands`, prints how many rows were read, and notes what is lost.
+    def bands(
+        self, lost: str = "the mean of their neighbours is used"
+    ) -> Iterator[Iterator[Array]]:
+        """Yields the bands of `train.apply.reading.read_bands`, prints how many rows were read, and
+        notes what is lost.
 
         Args:
             lost: What becomes of lost patterns, for the note.
@@ -123,36 +131,59 @@ class FittedScan:
         rows = self.data.shape[0]
         with (
             telemetry.counter(self.note.console, "scan rows") as count,
-            closing(
-                reading.read_bands(self.data, self.plan, self.scale, lambda row: count(row, rows), self.losses)
-            ) as bands,
+            self.bands_without_progress(lambda row: count(row, rows), lost) as bands,
         ):
+            yield bands
+
+    @contextmanager
+    def bands_without_progress(
+        self,
+        on_row: Callable[[int], None] = lambda row: None,
+        lost: str = "the mean of their neighbours is used",
+    ) -> Iterator[Iterator[Array]]:
+        """Yields the bands as `bands` does, and notes what is lost. The caller prints progress.
+
+        Args:
+            on_row: Takes the number of rows that were read.
+            lost: What becomes of lost patterns, for the note.
+        """
+        with closing(
+            reading.read_bands(self.data, self.plan, self.scale, on_row, self.losses)
+        ) as bands:
             yield bands
         for line in self.losses.lines(lost):
             self.note(line)
 
     def bands_again(self) -> AbstractContextManager[Iterator[Array]]:
         """Yields `bands` once more. What is lost was noted before."""
-        return closing(reading.read_bands(self.data, self.plan, self.scale, lambda row: None, Losses()))
+        return closing(
+            reading.read_bands(self.data, self.plan, self.scale, lambda row: None, Losses())
+        )
 
     @contextmanager
     def patterns(self) -> Iterator[Iterator[Array]]:
-        """Yields `bands` as patterns, `(rows, positions along x, dy, dx)`; see `nonnegative_patterns`."""
-        detector, intensity = self.model.conditions.detector_shape, np.zeros(2)
+        """Yields `bands` as patterns, `(rows, positions along x, dy, dx)`; see
+        `nonnegative_patterns`.
+        """
+        detector = self.model.conditions.detector_shape
+        intensity = np.zeros(2)
         with self.bands() as bands:
             yield (nonnegative_patterns(band, detector, intensity) for band in bands)
 
 
 def nonnegative_patterns(band: Array, detector: tuple[int, int], intensity: Array) -> Array:
-    """Returns rows of a scan as patterns. Negative values, which a subtracted dark level may leave, become zero.
+    """Returns rows of a scan as patterns. Negative values, which a subtracted dark level may leave,
+    become zero.
 
-    A network needs a pattern at every position: the mean of the nearest ones is in the place of one that is lost.
+    A network needs a pattern at every position: the mean of the nearest ones is in the place of one
+    that is lost.
 
     Args:
-        band: `(rows, positions along x, network's pixels)`, fractions of the beam; NaN where a pattern is lost.
+        band: `(rows, positions along x, network's pixels)`, fractions of the beam; NaN where a
+            pattern is lost.
         detector: Pixels of the network's detector, (y, x).
-        intensity: Sums over the scan of the negative intensity, as a positive number, and of all, `(2,)`. Those of the
-            band are added.
+        intensity: Sums over the scan of the negative intensity, as a positive number, and of all,
+            `(2,)`. Those of the band are added.
 
     Returns:
         `(rows, positions along x, dy, dx)`.
@@ -164,14 +195,17 @@ def nonnegative_patterns(band: Array, detector: tuple[int, int], intensity: Arra
     intensity += -float(band[band < 0].sum(dtype=np.float64)), float(band.sum(dtype=np.float64))
     if intensity[0] > NEGATIVE * intensity[1]:
         raise InputError(
-            f"more than {100 * NEGATIVE:g} % of the intensity is negative: subtract no more than the dark level"
+            f"more than {100 * NEGATIVE:g} % of the intensity is negative: subtract no more than "
+            "the dark level"
         )
     return np.maximum(band, 0).reshape(*band.shape[:2], *detector)
 
 
 @contextmanager
 def open_scan(
-    data: str | Path | npt.ArrayLike,  # path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`
+    data: str
+    | Path
+    | npt.ArrayLike,  # path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`
     model: Model,
     calibration: CalibrationOverrides,  # what the file does not state, or states wrongly
     note: Notes,  # takes a line about each thing that is done or assumed
@@ -195,12 +229,14 @@ def open_scan(
     """
     check_number("beam_intensity", beam_intensity, BEAM_INTENSITY)
     if isinstance(data, str | Path):
-        data, name, origin = Path(data), str(data), os.path.realpath(data)
+        data = Path(data)
+        name = str(data)
+        origin = data.name
     else:
         name = origin = "array"
     with open_patterns(data, calibration, **(layout or {})) as scan:
         sy, sx, dy, dx = scan.shape
-        note(f"{name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
+        note(f"{origin}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
         conditions = _conditions(scan, model, keeps_positions)
         resampling.check_fit(scan, conditions, name)
         reading.check_memory(scan, conditions, name)
@@ -222,25 +258,41 @@ def open_scan(
 def fit_scan(
     scan: FourDData,  # the scan; its patterns are not read
     model: Model,
-    # Mean pattern, `(dy, dx)`, from which the optic axis and the scale are taken where they are not known.
+    # Mean pattern, `(dy, dx)`, from which the optic axis and the scale are taken where they are not
+    # known.
     pattern: Array,
     name: str,  # name of the scan in error messages
     origin: str,  # where the data are from, for the provenance
-    beam_intensity: float | None,  # sum of a pattern without a specimen, in the data's units; `None` if it is not known
+    beam_intensity: float
+    | None,  # sum of a pattern without a specimen, in the data's units; `None` if it is not known
     note: Notes,  # takes a line about each thing that is done or assumed
     *,
-    keeps_positions: bool = False,  # whether the network sees one pattern at a time, so that the scan may have any step
+    # whether the network sees one pattern at a time, so that the scan may have any step
+    keeps_positions: bool = False,
     estimated: Collection[str] = (),  # settings that are estimated from the data
     estimates: Sequence[str] = (),  # lines about what was estimated
 ) -> FittedScan:
-    """Finds the optic axis and the scale of a scan, and plans its resampling. Raises InputError if it does not fit."""
+    """Finds the optic axis and the scale of a scan, and plans its resampling. Raises InputError if
+    it does not fit.
+    """
+    pattern = reading.without_hot_pixels(scan, pattern, note)
     centre = reading.optic_axis(scan, pattern, note)
     scale = reading.intensity_scale(scan, pattern, beam_intensity, model, note)
     plan = resampling.plan_resampling(scan, centre, _conditions(scan, model, keeps_positions), name)
     lines = plan.notes[:-1] if keeps_positions else plan.notes  # the last one is about the step
-    for line in (*lines, *estimates, describe_unchecked(model.experiment, model.experiment.training.inputs, estimated)):
+    if model.unchecked:
+        note(f"{model.name}: its folder has no {DIGESTS}, so that its files are not checked")
+    edge = describe_edge(scan.aperture_edge, model.experiment)
+    for line in (
+        *lines,
+        *([edge] if edge else []),
+        *estimates,
+        describe_unchecked(model.experiment, model.experiment.training.inputs, estimated),
+    ):
         note(line)
-    return FittedScan(scan, model, name, origin, pattern, centre, scale, plan, weights_digest(model), note)
+    return FittedScan(
+        scan, model, name, origin, pattern, centre, scale, plan, weights_digest(model), note
+    )
 
 
 def check_number(name: str, value: float | None, limits: Limits) -> None:
@@ -251,7 +303,9 @@ def check_number(name: str, value: float | None, limits: Limits) -> None:
 
 
 def _conditions(scan: FourDData, model: Model, keeps_positions: bool) -> Conditions:
-    """Returns what the scan is brought to: what the network was trained on, and the scan's own step if it keeps it."""
-    return (
-        replace(model.conditions, scan_step_angstrom=scan.scan_step_angstrom) if keeps_positions else model.conditions
-    )
+    """Returns what the scan is brought to: what the network was trained on, and the scan's own step
+    if it keeps it.
+    """
+    if keeps_positions:
+        return replace(model.conditions, scan_step_angstrom=scan.scan_step_angstrom)
+    return model.conditions

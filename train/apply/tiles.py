@@ -1,21 +1,26 @@
 """Divides a large scan into windows and blends what is predicted for them; streams the scan's rows.
 
-Windows overlap by half. They begin at multiples of the factor by which the network's poolings reduce an image, so that
-a window gives what the whole scan would have given. Each is weighted by sin² across it and by zero in a margin, where
-the network saw the padding beyond the window's edge. Divided by the sum of the weights, these are a partition of unity,
-which leaves no seams.
+Windows overlap by half. They begin at multiples of the factor by which the network's poolings
+reduce an image, so that a window gives what the whole scan would have given. Each is weighted by
+sin² across it and by zero in a margin, where the network saw the padding beyond the window's edge.
+Divided by the sum of the weights, these are a partition of unity, which leaves no seams.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 
 import numpy as np
 from scipy import sparse
 
-from namsa.arrays import Array, Floats
-from namsa.errors import InputError
-from namsa.text import plural
+from namsa.base.arrays import Array, Floats
+from namsa.base.errors import InputError
+from namsa.base.text import plural
 
 from .resampling import resampled
+
+BATCH_BYTES = 128 * 2**20  # windows that the network is given at once
+# of a window's side: the network sees most of the padding beyond the window's edge there
+MARGIN = 1 / 8
 
 
 def window_side(size: int, trained: int, multiple: int) -> int:
@@ -23,7 +28,8 @@ def window_side(size: int, trained: int, multiple: int) -> int:
 
     Args:
         size: Positions of the scan along one axis.
-        trained: Side of the windows that the network was trained with. A smaller scan gets a smaller window.
+        trained: Side of the windows that the network was trained with. A smaller scan gets a
+            smaller window.
         multiple: The side of a smaller window is a multiple of this.
 
     Raises:
@@ -31,13 +37,15 @@ def window_side(size: int, trained: int, multiple: int) -> int:
     """
     if size < multiple:
         raise InputError(
-            f"the scan has {plural(size, 'position')} along one side, the network needs {multiple} or more"
+            f"the scan has {plural(size, 'position')} along one side, the network needs {multiple} "
+            "or more"
         )
     return trained if size >= trained else size // multiple * multiple
 
 
 def window_slices(size: int, side: int, multiple: int) -> list[slice]:
-    """Returns windows that cover an axis and overlap by half; the last one ends where the scan does.
+    """Returns windows that cover an axis and overlap by half; the last one ends where the scan
+    does.
 
     Args:
         size: Positions of the scan along the axis.
@@ -52,20 +60,32 @@ def covering_subset(windows: Sequence[slice]) -> list[int]:
     """Returns the indices of as few windows as cover the same positions."""
     chosen = [0]
     for index, window in enumerate(windows):
-        if window.start > windows[chosen[-1]].stop:  # a gap: the previous window still touches the last chosen one
+        # a gap: the previous window still touches the last chosen one
+        if window.start > windows[chosen[-1]].stop:
             chosen.append(index - 1)
-    return chosen if chosen[-1] == len(windows) - 1 else [*chosen, len(windows) - 1]
+    if chosen[-1] == len(windows) - 1:
+        return chosen
+    return [*chosen, len(windows) - 1]
 
 
 def spread_windows(windows: tuple[int, int], most: tuple[int, int]) -> dict[tuple[int, int], int]:
-    """Returns some of so many windows along (y, x), evenly spaced: (row, column), with a number each in their order."""
-    counts = [min(pair) for pair in zip(windows, most, strict=True)]
-    chosen = [[(2 * i + 1) * n // (2 * count) for i in range(count)] for n, count in zip(windows, counts, strict=True)]
-    return {place: number for number, place in enumerate((y, x) for y in chosen[0] for x in chosen[1])}
+    """Returns some of so many windows along (y, x), evenly spaced: (row, column), with a number
+    each in their order.
+    """
+    rows = _evenly_spaced(windows[0], most[0])
+    columns = _evenly_spaced(windows[1], most[1])
+    return {window: number for number, window in enumerate(product(rows, columns))}
+
+
+def _evenly_spaced(windows: int, most: int) -> list[int]:
+    """Returns the indices of at most so many windows along one axis, evenly spaced."""
+    count = min(windows, most)
+    return [(2 * index + 1) * windows // (2 * count) for index in range(count)]
 
 
 def window_weights(window: slice, size: int, margin: int) -> Floats:
-    """Returns the weight of each position of a window along one axis: sin², and zero in the margins, `(side,)`.
+    """Returns the weight of each position of a window along one axis: sin², and zero in the
+    margins, `(side,)`.
 
     Args:
         size: Positions of the scan. A window that ends with the scan has no margin there.
@@ -80,8 +100,8 @@ def window_weights(window: slice, size: int, margin: int) -> Floats:
 class Blend:
     """The weighted mean and standard deviation of predictions over windows and ensemble.
 
-    If predictions have variances of their own, the deviation is that of the mixture: the root of the mean variance plus
-    the variance of the means.
+    If predictions have variances of their own, the deviation is that of the mixture: the root of
+    the mean variance plus the variance of the means.
 
     Sums are float64, so that the order of windows does not matter.
     """
@@ -94,10 +114,15 @@ class Blend:
             margin: Width of the margin of a window that gets no weight.
             bins: Axes of an image before y and x: `(n,)` if there is one for each of n bins.
         """
-        self.shape, self.margin = shape, margin
-        self.weights, self.first, self.second = np.zeros(shape), np.zeros((*bins, *shape)), np.zeros((*bins, *shape))
+        self.shape = shape
+        self.margin = margin
+        self.weights = np.zeros(shape)
+        self.first = np.zeros((*bins, *shape))
+        self.second = np.zeros((*bins, *shape))
 
-    def add(self, window: tuple[slice, slice], predictions: Array, variances: Array | None = None) -> None:
+    def add(
+        self, window: tuple[slice, slice], predictions: Array, variances: Array | None = None
+    ) -> None:
         """Adds the predictions of one window.
 
         Args:
@@ -105,8 +130,12 @@ class Blend:
             predictions: `(members, h, w)`, or `(members, n, h, w)` of n bins.
             variances: Variance of each prediction, in the same shape. `None` stands for 0.
         """
-        y, x = (window_weights(along, size, self.margin) for along, size in zip(window, self.shape, strict=True))
-        weights, members = y[:, None] * x, predictions.astype(np.float64)
+        y, x = (
+            window_weights(along, size, self.margin)
+            for along, size in zip(window, self.shape, strict=True)
+        )
+        weights = y[:, None] * x
+        members = predictions.astype(np.float64)
         self.weights[window] += len(members) * weights
         self.first[..., *window] += weights * members.sum(axis=0)
         self.second[..., *window] += weights * (members**2).sum(axis=0)
@@ -122,11 +151,15 @@ class Blend:
         return np.sqrt(np.clip(self._over_weights(self.second) - self.mean() ** 2, 0, None))
 
     def _over_weights(self, sums: Floats) -> Floats:
-        return np.divide(sums, self.weights, out=np.full(sums.shape, np.nan), where=self.weights > 0)
+        return np.divide(
+            sums, self.weights, out=np.full(sums.shape, np.nan), where=self.weights > 0
+        )
 
 
 def source_rows(resampling: sparse.csr_array, window: slice) -> slice:
-    """Returns the scan's rows that have weight in a window's resampled rows; arguments as `strips`."""
+    """Returns the scan's rows that have weight in a window's resampled rows; arguments as
+    `strips`.
+    """
     part = resampling[window.start : window.stop]
     return slice(int(part.indices.min()), int(part.indices.max()) + 1)
 
@@ -138,8 +171,8 @@ def strips(
 
     Args:
         bands: Consecutive rows of the scan, `(k, ...)` each, of any number.
-        resampling: Weights of the scan's rows in each resampled row, `(resampled rows, rows)`; only neighbouring rows
-            have weight.
+        resampling: Weights of the scan's rows in each resampled row, `(resampled rows, rows)`; only
+            neighbouring rows have weight.
         windows: Resampled rows of each window, the first window first.
         first: The scan's row that the bands begin with, at most the first that has weight.
 
@@ -149,10 +182,13 @@ def strips(
     source = iter(bands)
     held = next(source)
     for window in windows:
-        part, needed = resampling[window.start : window.stop], source_rows(resampling, window)
-        low, high = needed.start, needed.stop
+        part = resampling[window.start : window.stop]
+        needed = source_rows(resampling, window)
+        low = needed.start
+        high = needed.stop
         while first + len(held) < high:
             held = np.concatenate([held, next(source)])
-        held, first = held[low - first :], low
+        held = held[low - first :]
+        first = low
         rows = held[: high - low]
         yield resampled(part[:, low:high], rows)

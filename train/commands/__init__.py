@@ -1,1 +1,3 @@
-"""What the commands of `python -m train` do. None of these modules imports TensorFlow before it is needed."""
+"""The commands of `python -m train`. None of these modules imports TensorFlow before it is
+needed.
+"""

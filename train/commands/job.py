@@ -1,26 +1,29 @@
-"""What ranks do together: train, estimate what that takes, supervise it, evaluate, profile, and copy datasets."""
+"""Commands of the ranks together: train, estimate what that takes, supervise it, evaluate, profile,
+and copy datasets.
+"""
 
 import argparse
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-from namsa import locks
+from namsa.base import locks
+from namsa.base.console import output_console
+from namsa.base.errors import InputError, WorkError
+from namsa.base.launcher import rank_and_size
 from namsa.cli import command_line
-from namsa.errors import InputError, WorkError
-from namsa.launcher import rank_and_size
 
 from ..execution import backend
 from ..experiment.experiment import load
+from ..experiment.functions import allow_functions
 from ..program import PACKAGE
-from ..ranks import supervise
+from ..ranks import local_launcher, supervise
 from ..ranks.signals import Stopped
 
-# A file server that has lost a node keeps its locks for a while (NFS: 90 s), and a supervisor has restarted the job.
+# A file server that has lost a node keeps its locks for a while (NFS: 90 s), and a supervisor has
+# restarted the job.
 SUPERVISED_LOCK_WAIT_S = 300.0
 
 
@@ -30,28 +33,67 @@ def run(options: argparse.Namespace) -> int:
         return exit_code(lambda: _supervise(options))
     if options.dry_run:
         return _dry_run(options)
+    if options.processes:
+        return _run_processes(options)
     if options.launcher or options.ranks or options.min_ranks or options.json:
         return exit_code(_refuse_options)
     exit_code_file: Path | None = options.exit_code_file
     wait_s = SUPERVISED_LOCK_WAIT_S if exit_code_file else locks.WAIT_S
 
-    def work(_: Any) -> None:
+    def work() -> None:
         from .. import recipe
 
-        recipe.run(options.config, options.overrides, options.run_dir, options.home, wait_s, options.force)
+        recipe.run(
+            options.config, options.overrides, options.run_dir, options.home, wait_s, options.force
+        )
 
     return _as_job(options.config, options.overrides, work, exit_code_file)
 
 
+def _run_processes(options: argparse.Namespace) -> int:
+    """Starts the processes of a job under JAX on this machine, and returns its exit code."""
+    if options.launcher or options.ranks or options.min_ranks or options.json:
+        return exit_code(_refuse_options)
+    checked = exit_code(lambda: _check_processes(options))
+    return checked or local_launcher.launch(_job_command(options), options.processes)
+
+
+def _check_processes(options: argparse.Namespace) -> None:
+    """Raises InputError if a job cannot be started as --processes, or needs another launcher."""
+    launched = rank_and_size()[1]
+    if launched > 1:
+        raise InputError(f"--processes starts ranks, and a launcher has started {launched}")
+    configured = load(options.config, options.overrides).training.backend
+    chosen = os.environ.get("KERAS_BACKEND") or configured
+    if chosen != "jax":
+        raise InputError(
+            f"--processes {options.processes} starts processes of JAX: set training.backend to "
+            f"jax, or start ranks of TensorFlow by horovodrun -np {options.processes}"
+        )
+
+
+def _job_command(options: argparse.Namespace) -> list[str]:
+    """Returns the command line of one process of a job."""
+    command = [sys.executable, "-m", PACKAGE, str(options.config)]
+    command += [f"--set={override}" for override in options.overrides]
+    command += ["--run-dir", str(options.run_dir)] if options.run_dir else []
+    command += ["--home", str(options.home)] if options.home else []
+    command += ["--force"] if options.force else []
+    command += ["--ended", str(options.exit_code_file)] if options.exit_code_file else []
+    return command
+
+
 def _refuse_options() -> None:
-    raise InputError("a launcher after --, --ranks and --min-ranks need --supervise; --json needs --dry-run")
+    raise InputError(
+        "a launcher after --, --ranks and --min-ranks need --supervise; --json needs --dry-run"
+    )
 
 
 def evaluate(options: argparse.Namespace) -> int:
     """Evaluates the newest checkpoint of a run."""
     config: Path = options.run_dir / "config.yaml"
 
-    def work(_: Any) -> None:
+    def work() -> None:
         from .. import main
 
         main.train(config, (), options.run_dir, True)
@@ -60,7 +102,10 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def _as_job(
-    config: Path, overrides: Sequence[str], work: Callable[[Any], None], exit_code_file: Path | None = None
+    config: Path,
+    overrides: Sequence[str],
+    work: Callable[[], None],
+    exit_code_file: Path | None = None,
 ) -> int:
     """Runs one rank of a job, as `as_rank`, with what computes as a configuration says."""
     chosen = exit_code(lambda: choose_backend(config, overrides), exit_code_file)
@@ -70,26 +115,28 @@ def _as_job(
 def _dry_run(options: argparse.Namespace) -> int:
     """Prints what the job is expected to take."""
 
-    def work(reduction: Any) -> None:
-        from rich.console import Console
-
+    def work() -> None:
         from namsa.cli.commands.output import print_table
 
+        from ..ranks import connection
+
         experiment = load(options.config, options.overrides)
-        reduction.start(experiment.training)
+        allow_functions(experiment)
+        engine = connection.start(experiment.training)
         from .. import recipe
         from ..scaling import forecast
 
-        ranks, console = options.ranks or reduction.size(), Console(markup=False, quiet=reduction.rank() != 0)
+        ranks = options.ranks or engine.size()
+        console = output_console(quiet=engine.rank() != 0)
         stages = recipe.stages_of(options.config, options.overrides, experiment, options.run_dir)
         if len(stages) > 1 and not options.json:
             for line in recipe.expected(stages, ranks):
                 console.print(line, highlight=False, soft_wrap=True)
             return
         estimates = [forecast.forecast(stage.experiment, ranks) for stage in stages]
-        if options.json and reduction.rank() == 0:
+        if options.json and engine.rank() == 0:
             print(json.dumps(estimates[0] if len(stages) == 1 else {"stages": estimates}))
-        elif not options.json and reduction.rank() == 0:
+        elif not options.json and engine.rank() == 0:
             print_table(forecast.table_rows(estimates[0]))
 
     return _as_job(options.config, options.overrides, work)
@@ -100,14 +147,26 @@ def _supervise(options: argparse.Namespace) -> None:
     experiment = load(options.config, options.overrides)
     run_dir = options.run_dir or Path("runs") / experiment.name
     exit_code_file = (options.home or run_dir) / ".ended.json"
-    job = [sys.executable, "-m", PACKAGE, str(options.config), "--run-dir", str(run_dir), "--ended"]
-    job += [str(exit_code_file), *(f"--set={override}" for override in options.overrides)]
-    job += ["--home", str(options.home)] if options.home else []
-    job += ["--force"] if options.force else []
-    policy = supervise.RestartPolicy(options.ranks, options.min_ranks, options.fewer_by, options.max_restarts)
-    run_dirs = [run_dir, *([options.home] if options.home else [])]
+    launcher = options.launcher
+    ranks = options.ranks
+    if options.processes:
+        if launcher or ranks:
+            raise InputError("--processes takes the place of a launcher and of --ranks")
+        _check_processes(options)
+        ranks = options.processes
+        launcher = [sys.executable, "-m", local_launcher.__name__, "{ranks}"]
+    job_options = argparse.Namespace(**vars(options))
+    job_options.run_dir = run_dir
+    job_options.exit_code_file = exit_code_file
+    job = _job_command(job_options)
+    run_dirs = [run_dir]
+    if options.home:
+        run_dirs.append(options.home)
+    policy = supervise.RestartPolicy(
+        ranks, options.min_ranks, options.fewer_by, options.max_restarts
+    )
     code = supervise.supervise(
-        lambda ranks: [*supervise.launcher_command(options.launcher, ranks), *job],
+        lambda ranks: [*supervise.launcher_command(launcher, ranks), *job],
         policy,
         exit_code_file,
         lambda: supervise.progress_marker(run_dirs, experiment.data.directory),
@@ -120,19 +179,22 @@ def exit_code(work: Callable[[], None], exit_code_file: Path | None = None) -> i
     """Runs `work` and returns its exit code; a fault becomes one line on stderr.
 
     Args:
-        exit_code_file: Where the supervisor of the job reads how the job ended. A job that ended otherwise, such as by
-            an unexpected `OSError`, leaves nothing there and is started again.
+        exit_code_file: Where the supervisor of the job reads how the job ended. A job that ended
+            otherwise, such as by an unexpected `OSError`, leaves nothing there and is started
+            again.
     """
 
     def recorded() -> None:
         try:
             work()
-        except (InputError, WorkError, Stopped) as fault:
-            supervise.write_exit_code(exit_code_file, command_line.fault_code(fault))
+        except (InputError, WorkError, Stopped) as error:
+            supervise.write_exit_code(exit_code_file, command_line.fault_code(error))
             raise
         except KeyboardInterrupt:
             if rank_and_size()[0] == 0:
-                raise KeyboardInterrupt("interrupted; run again to continue from the newest checkpoint") from None
+                raise KeyboardInterrupt(
+                    "interrupted; run again to continue from the newest checkpoint"
+                ) from None
             raise
 
     return command_line.exit_code(recorded, interrupted=None)
@@ -142,8 +204,8 @@ def choose_backend(config: Path, overrides: Sequence[str]) -> None:
     """Chooses what computes, as a configuration says, before this process loads it.
 
     Raises:
-        InputError: If it is not installed, or, in a single process, if the configuration is not valid. Of several
-            ranks, one reports that when they are connected.
+        InputError: If it is not installed, or, in a single process, if the configuration is not
+            valid. Of several ranks, one reports that when they are connected.
     """
     configured = None
     try:
@@ -154,48 +216,58 @@ def choose_backend(config: Path, overrides: Sequence[str]) -> None:
     backend.choose(configured)
 
 
-def as_rank(work: Callable[[Any], None], exit_code_file: Path | None = None) -> int:
-    """Runs one rank of a job, which is given the module `train.ranks.reduction`, and returns its exit code."""
+def as_rank(work: Callable[[], None], exit_code_file: Path | None = None) -> int:
+    """Runs one rank of a job, and returns its exit code."""
+
+    from ..ranks import connection
 
     def ranked() -> None:
-        from ..ranks import reduction
+        from ..ranks.ending import exit_without_message
 
-        # After the fault's line is printed: MPI waits for the other ranks there, and they may end the job.
-        at_end.callback(reduction.stop)
         try:
-            work(reduction)
-            if reduction.rank() == 0:
+            work()
+            if connection.engine().rank() == 0:
                 supervise.write_exit_code(exit_code_file, 0)
         except Exception as error:
-            if reduction.lost_another_rank(error):
-                raise reduction.silent_exit(1) from None
+            if connection.engine().lost_another_rank(error):
+                raise exit_without_message(1) from None
             raise
 
-    with ExitStack() as at_end:
-        return exit_code(ranked, exit_code_file)
+    code = 1
+    try:
+        code = exit_code(ranked, exit_code_file)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+        raise
+    finally:
+        # After the fault's line is printed: MPI waits for the other ranks there, and they may end
+        # the job.
+        connection.stop(code)
+    return code
 
 
 def stage(options: argparse.Namespace) -> int:
     """Copies a dataset to every node's own disk."""
 
-    def work(reduction: Any) -> None:
+    def work() -> None:
         from rich.console import Console
 
         from ..measure import telemetry
+        from ..ranks import connection
         from ..staging.stage import stage, summary
 
-        reduction.start()
-        console = Console(quiet=reduction.rank() != 0, stderr=True)
+        engine = connection.start()
+        console = Console(quiet=engine.rank() != 0, stderr=True)
         with telemetry.counter(console, "rank 0 stages, MiB") as count:
             staged = stage(
                 options.source,
                 options.target,
-                reduction,
+                engine,
                 everywhere=not options.partition,
                 threads=options.threads,
                 on_progress=count,
             )
-        if reduction.rank() == 0:
+        if engine.rank() == 0:
             print(summary(staged), json.dumps(staged), sep="\n")
 
     return as_rank(work)
@@ -213,35 +285,42 @@ def keep(options: argparse.Namespace) -> None:
 def profile(options: argparse.Namespace) -> int:
     """Profiles some training steps, prints tables and writes them with a timeline."""
 
-    def work(reduction: Any) -> None:
-        from rich.console import Console
-
+    def work() -> None:
         from ..measure import performance
         from ..profiling import tables
         from ..profiling.profile import profile
+        from ..ranks import connection
 
         experiment = load(options.config, options.overrides)
+        allow_functions(experiment)
         if rank_and_size()[1] > 1:
-            os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # which Horovod reads when it starts; see reduction.timeline
-        reduction.start(experiment.training)
-        machine = backend.execution().claim(reduction.local_rank(), reduction.local_size())
-        with reduction.together():
-            network, compute = experiment.network, experiment.training.precision.compute
+            # which Horovod reads when it starts; see `RankEngine.timeline`
+            os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
+        engine = connection.start(experiment.training)
+        machine = backend.execution().claim(engine.local_rank(), engine.local_size())
+        with engine.local_work():
+            network = experiment.network
+            compute = experiment.training.precision.compute
             if not backend.execution().convolves(network.data_format, compute):
                 raise InputError(
-                    f"on this processor XLA computes {network.data_format} in {compute}, whose operations TensorFlow's "
-                    "profiler does not tell: use a GPU, or set network.data_format to channels_last"
+                    f"on this processor XLA computes {network.data_format} in {compute}, whose "
+                    "operations TensorFlow's profiler does not tell: use a GPU, or set "
+                    "network.data_format to channels_last"
                 )
         if "core" in machine:
             machine = f"{performance.processor_name()}, {machine}"
         result = profile(experiment, options.steps, machine)
-        with reduction.together():
-            if reduction.rank() == 0:
+        with engine.local_work():
+            if engine.rank() == 0:
                 written = tables.write(result, options.out) if options.out else []
                 if options.json:
-                    print(json.dumps({key: value for key, value in result.items() if key != "timeline"}))
+                    print(
+                        json.dumps(
+                            {key: value for key, value in result.items() if key != "timeline"}
+                        )
+                    )
                 else:
-                    console = Console(markup=False)
+                    console = output_console()
                     tables.show(result, console)
                     for path in written:
                         console.print(path, highlight=False, soft_wrap=True)

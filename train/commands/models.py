@@ -1,10 +1,12 @@
-"""What trained networks are calibrated, packed and used by."""
+"""Commands that calibrate, pack and list trained networks."""
 
 import argparse
 
+from namsa.base.errors import InputError
+
 from ..execution import backend
 from ..ranks.signals import Stopped
-from ..reports.markdown import pair, times
+from ..reports.words import pair, times
 
 LIST_WIDTH = 120  # columns of the list of models, also on a narrow terminal
 
@@ -18,10 +20,20 @@ def models(options: argparse.Namespace) -> None:
     from ..tasks.scan_command import commands_of
 
     table = Table(box=None)
-    for heading in ("name", "task", "command", "energy", "semiangle", "scan step", "detector", "size"):
+    for heading in (
+        "name",
+        "task",
+        "command",
+        "energy",
+        "semiangle",
+        "scan step",
+        "detector",
+        "size",
+    ):
         table.add_column(heading, no_wrap=True)
     for model in shipped():
-        trained, task = model.conditions, model.experiment.training.task
+        trained = model.conditions
+        task = model.experiment.training.task
         table.add_row(
             model.name,
             task,
@@ -39,7 +51,7 @@ def calibrate(options: argparse.Namespace) -> None:
     """Calibrates a run's network on its held-out samples."""
     from rich.console import Console
 
-    from namsa import locks
+    from namsa.base import locks
 
     from ..apply.models import load_model
     from ..measure import telemetry
@@ -51,7 +63,9 @@ def calibrate(options: argparse.Namespace) -> None:
     if module is None:
         raise model.wrong_task("density")
     try:
-        alone = locks.exclusive(options.run_dir / ".lock", options.run_dir, "wait for that job to end")
+        alone = locks.exclusive(
+            options.run_dir / ".lock", options.run_dir, "wait for that job to end"
+        )
         with alone, telemetry.counter(Console(stderr=True), "samples") as count:
             describe = module.calibrate_run(options.run_dir, options, count)
     except KeyboardInterrupt:
@@ -63,9 +77,23 @@ def pack(options: argparse.Namespace) -> None:
     """Packs a calibrated run as a model to ship."""
     from rich.console import Console
 
-    from ..apply.pack import pack
     from ..measure import telemetry
+    from ..pack import is_packed, pack
 
-    with telemetry.counter(Console(stderr=True), "measurements") as count:
-        weights = pack(options.run_dir, options.out, count).weights
-    print(f"{options.out}: {weights['bytes'] / 1e6:.2f} MB of weights ({weights['dtype']}), and {options.out}/CARD.md")
+    packed_before = f"{options.out} is there already, packed of this run as it is"
+    if is_packed(options.run_dir, options.out):
+        print(packed_before)
+        return
+    try:
+        with telemetry.counter(Console(stderr=True), "measurements") as count:
+            weights = pack(options.run_dir, options.out, count).weights
+    except InputError:
+        # another process may have packed the run meanwhile
+        if not is_packed(options.run_dir, options.out):
+            raise
+        print(packed_before)
+        return
+    print(
+        f"{options.out}: {weights['bytes'] / 1e6:.2f} MB of weights ({weights['dtype']}), and "
+        f"{options.out}/CARD.md"
+    )

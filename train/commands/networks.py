@@ -1,4 +1,6 @@
-"""`python -m train describe` and `schema`: the size of a network, and the keys of a configuration."""
+"""`python -m train describe` and `schema`: the size of a network, and the keys of a
+configuration.
+"""
 
 import argparse
 import json
@@ -8,6 +10,7 @@ from typing import Any
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import BYTES_PER_VALUE, NetworkCount
 from fcdensenet.describe import describe as described
+from namsa.base.console import output_console
 from namsa.cli.commands.schema import print_schema
 from namsa.config.loading import read_yaml
 
@@ -19,17 +22,20 @@ def describe(options: argparse.Namespace) -> None:
     """Prints parameters, FLOP and memory of the network of a configuration, of any kind."""
     config = read_network(read_yaml(options.config, options.overrides), str(options.config))
     counted = count(config)
-    has_stacks = isinstance(config, NetworkConfig) and not config.block_norm  # which can be computed again
+    # which can be computed again
+    has_stacks = isinstance(config, NetworkConfig) and not config.block_norm
     recomputed = count(config, recompute=True) if has_stacks else None
     if options.json:
         sums: dict[str, Any] = {"kind": config.kind, "trainable": counted.trainable_parameters}
-        print(json.dumps(sums | {"memory_bytes": memory_bytes(counted)} | described(counted, recomputed)))
+        print(
+            json.dumps(
+                sums | {"memory_bytes": memory_bytes(counted)} | described(counted, recomputed)
+            )
+        )
         return
-    from rich.console import Console
-
     from fcdensenet.describe import layer_table, sums_table
 
-    Console().print(layer_table(counted), sums_table(counted, recomputed))
+    output_console().print(layer_table(counted), sums_table(counted, recomputed))
 
 
 def schema(options: argparse.Namespace) -> None:
@@ -38,11 +44,18 @@ def schema(options: argparse.Namespace) -> None:
 
 
 def memory_bytes(counted: NetworkCount) -> int:
-    """Returns the memory of maps in a training step if nothing is shared: the rule of table 1 of Oyama et al. 2020.
+    """Returns the memory of maps in a training step if nothing is shared: the rule of table 1 of
+    Oyama et al. 2020.
 
-    Each layer has its output and an error signal of the same size, in float32. The input counts as two layers. Layers
-    without a grid are left out. A framework needs less: see `NetworkCount.activation_bytes`.
+    Each layer has its output and an error signal of the same size, in float32. The input counts as
+    two layers. Layers without a grid are left out. A framework needs less: see
+    `NetworkCount.activation_bytes`.
     """
-    maps = [layer for layer in counted.layers if len(layer.output_shape) > 1 and layer.kind != "output"]
-    values = sum(prod(layer.output_shape) * (2 if layer.kind == "input" else 1) for layer in maps)
+    values = 0
+    for layer in counted.layers:
+        if len(layer.output_shape) == 1 or layer.kind == "output":
+            continue
+        values += prod(layer.output_shape)
+        if layer.kind == "input":
+            values += prod(layer.output_shape)
     return 2 * BYTES_PER_VALUE["float32"] * values

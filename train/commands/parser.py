@@ -1,11 +1,13 @@
-"""The arguments of `python -m train`. What the commands do is in the other modules of this package."""
+"""The arguments of `python -m train`. What the commands do is in the other modules of this
+package.
+"""
 
 import argparse
 from pathlib import Path
 
-from namsa.cli.command_line import COMPLETION, CommandParser, not_negative, positive
+from namsa.base.version import __version__
+from namsa.cli.command_parser import COMPLETION, CommandParser, not_negative, positive
 from namsa.cli.parser import add_schema
-from namsa.version import __version__
 
 from ..program import PROGRAM
 from .scans import add_scan_commands
@@ -18,8 +20,9 @@ def build_parser() -> CommandParser:
     parser = CommandParser(
         prog=PROGRAM,
         usage="%(prog)s CONFIG [options]\n       %(prog)s COMMAND ...",
-        description="The training job, and what is done with a run directory. `%(prog)s CONFIG --help` lists\n"
-        "the options of the job; under horovodrun, mpirun, jsrun or srun each process is a rank of one job.",
+        description="The training job, and what is done with a run directory. `%(prog)s CONFIG "
+        "--help` lists\nthe options of the job; under horovodrun, mpirun, jsrun or srun each "
+        "process is a rank of one job.",
         examples=(
             "%(prog)s configs/quickstart.yaml",
             "horovodrun -np 2 %(prog)s configs/quickstart.yaml --run-dir runs/two",
@@ -45,7 +48,8 @@ def _add_job(parser: CommandParser) -> None:
         JOB,
         f"{__package__}.job:run",
         summary="simulate what is missing, train, evaluate and report",
-        description="`%(prog)s CONFIG` means this command. Run it again to continue from the newest checkpoint.",
+        description="`%(prog)s CONFIG` means this command. Run it again to continue from the "
+        "newest checkpoint.",
         prog=PROGRAM,
         usage="%(prog)s CONFIG [options] [-- LAUNCHER ...]",
         examples=(
@@ -55,27 +59,56 @@ def _add_job(parser: CommandParser) -> None:
         ),
     )
     command.add_config()
-    command.add_argument("--run-dir", type=Path, metavar="DIR", help="default: runs/<name of the experiment>")
     command.add_argument(
-        "--home", type=Path, metavar="DIR", help="a second place for the run directory, if it may be lost"
+        "--run-dir", type=Path, metavar="DIR", help="default: runs/<name of the experiment>"
     )
-    command.add_argument("--dry-run", action="store_true", help="only print the expected time, memory and disk")
-    command.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object")
+    command.add_argument(
+        "--home",
+        type=Path,
+        metavar="DIR",
+        help="a second place for the run directory, if it may be lost",
+    )
+    command.add_argument(
+        "--dry-run", action="store_true", help="only print the expected time, memory and disk"
+    )
+    command.add_argument(
+        "--json", action="store_true", help="with --dry-run: print one JSON object"
+    )
     command.add_argument(
         "--force",
         action="store_true",
-        help="simulate missing samples even if that is expected to exceed the memory, or to take over 30 days",
+        help="simulate missing samples even if that is expected to exceed the memory, or to take "
+        "over 30 days",
     )
     command.add_argument(
-        "--supervise", action="store_true", help="start the job again if it fails; a launcher may follow after --"
+        "--supervise",
+        action="store_true",
+        help="start the job again if it fails; a launcher may follow after --",
     )
-    command.add_argument("--ranks", type=positive, metavar="N", help="the value of {ranks} in the launcher's words")
     command.add_argument(
-        "--min-ranks", type=positive, metavar="M", help="continue with fewer ranks, down to M, if the job keeps failing"
+        "--processes",
+        type=positive,
+        metavar="N",
+        help="with training.backend jax: train by N processes on this machine, without a launcher",
     )
-    command.add_argument("--fewer-by", type=positive, default=1, metavar="K", help="ranks per node, default 1")
-    command.add_argument("--max-restarts", type=positive, default=10, metavar="R", help="default 10")
-    command.add_argument("--ended", type=Path, dest="exit_code_file", help=argparse.SUPPRESS)  # for the supervisor
+    command.add_argument(
+        "--ranks", type=positive, metavar="N", help="the value of {ranks} in the launcher's words"
+    )
+    command.add_argument(
+        "--min-ranks",
+        type=positive,
+        metavar="M",
+        help="continue with fewer ranks, down to M, if the job keeps failing",
+    )
+    command.add_argument(
+        "--fewer-by", type=positive, default=1, metavar="K", help="ranks per node, default 1"
+    )
+    command.add_argument(
+        "--max-restarts", type=positive, default=10, metavar="R", help="default 10"
+    )
+    command.add_argument(
+        "--ended", type=Path, dest="exit_code_file", help=argparse.SUPPRESS
+    )  # for the supervisor
 
 
 def add_describe(parser: CommandParser) -> None:
@@ -91,7 +124,9 @@ def add_describe(parser: CommandParser) -> None:
         ),
     )
     command.add_config()
-    command.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
+    command.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of the tables"
+    )
 
 
 def _add_preflight(parser: CommandParser) -> None:
@@ -99,18 +134,24 @@ def _add_preflight(parser: CommandParser) -> None:
         "preflight",
         f"{__package__}.preflight:preflight",
         summary="check that every rank has what the job needs; exit code 2 if one does not",
-        description="Looks at libraries, the GPU, the disk, the clock and the list of samples of each rank. It needs\n"
-        "neither MPI nor Horovod to work: the ranks exchange files.",
+        description="Looks at libraries, the GPU, the disk, the clock and the list of samples of "
+        "each rank. It needs\nneither MPI nor Horovod to work: the ranks exchange files.",
         examples=(
             "%(prog)s configs/quickstart.yaml",
-            "srun -n 8 --gpus-per-task=1 %(prog)s configs/summit.yaml --gpu --exchange runs/preflight",
+            "srun -n 8 --gpus-per-task=1 %(prog)s configs/summit.yaml --gpu --exchange "
+            "runs/preflight",
         ),
     )
     command.add_config()
     command.add_argument("--gpu", action="store_true", help="every rank needs a GPU, CuPy and NCCL")
-    command.add_argument("--exchange", type=Path, metavar="DIR", help="a new folder that all ranks share")
     command.add_argument(
-        "--manifest", type=Path, metavar="DIR", help="a dataset whose list of samples is used; default: data.directory"
+        "--exchange", type=Path, metavar="DIR", help="a new folder that all ranks share"
+    )
+    command.add_argument(
+        "--manifest",
+        type=Path,
+        metavar="DIR",
+        help="a dataset whose list of samples is used; default: data.directory",
     )
 
 
@@ -130,8 +171,9 @@ def _add_evaluation(parser: CommandParser) -> None:
         "calibrate",
         f"{__package__}.models:calibrate",
         summary="calibrate the network's uncertainty and its consistency with the patterns",
-        description="Measures on held-out samples how often the error lies within the uncertainty, and how well\n"
-        "patterns that are simulated from the network's densities agree with its input.",
+        description="Measures on held-out samples how often the error lies within the uncertainty, "
+        "and how well\npatterns that are simulated from the network's densities agree with its "
+        "input.",
         examples=(
             "%(prog)s runs/quickstart",
             "%(prog)s runs/quickstart --simulated 10",
@@ -139,28 +181,39 @@ def _add_evaluation(parser: CommandParser) -> None:
         ),
     )
     _add_run_dir(command)
-    command.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, per symmetry")
+    command.add_argument(
+        "--passes", type=int, metavar="N", help="predictions with dropout, per symmetry"
+    )
     command.add_argument(
         "--data",
         type=Path,
         metavar="DIR",
-        help="a dataset whose splits are used, of the network's microscope, scan and detector; default: the run's",
+        help="a dataset whose splits are used, of the network's microscope, scan and detector; "
+        "default: the run's",
     )
-    command.add_argument("--simulated", type=positive, metavar="N", help="about so many held-out samples; default: all")
+    command.add_argument(
+        "--simulated",
+        type=positive,
+        metavar="N",
+        help="about so many held-out samples; default: all",
+    )
     command.add_argument(
         "--outside",
         type=not_negative,
         default=0,
         metavar="N",
-        help="specimens to simulate beyond what was learnt, to learn what lies outside; default: none",
+        help="specimens to simulate beyond what was learnt, to learn what lies outside; default: "
+        "none",
     )
 
     command = parser.add_command(
         "pack",
         f"{__package__}.models:pack",
-        summary="pack a finished, calibrated run as a model: configuration, weights, calibration and card",
-        description="Takes runs of every task. Those of other tasks than the density need no calibration, and their\n"
-        "weights are those of best.npz, if the last ones have a larger error on the dev split.",
+        summary="pack a finished, calibrated run as a model: configuration, weights, calibration "
+        "and card",
+        description="Takes runs of every task. Those of other tasks than the density need no "
+        "calibration, and their\nweights are those of best.npz, if the last ones have a larger "
+        "error on the dev split.",
         examples=(
             "%(prog)s runs/quickstart --out models/quickstart",
             "%(prog)s runs/classify --out models/classify",
@@ -168,7 +221,11 @@ def _add_evaluation(parser: CommandParser) -> None:
     )
     _add_run_dir(command)
     command.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="the model's folder, which gives it its name"
+        "--out",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="the model's folder, which gives it its name",
     )
 
     parser.add_command(
@@ -183,16 +240,25 @@ def _add_staging(parser: CommandParser) -> None:
     command = parser.add_command(
         "stage",
         f"{__package__}.job:stage",
-        summary="copy a dataset from a shared file system to every node's own disk; run it again to continue",
+        summary="copy a dataset from a shared file system to every node's own disk; run it again "
+        "to continue",
         examples=(
             "horovodrun -np 2 %(prog)s data/quickstart /tmp/quickstart",
             "horovodrun -np 2 %(prog)s data/quickstart /tmp/quickstart --partition --threads 4",
         ),
     )
-    command.add_argument("source", type=Path, metavar="FROM", help="a dataset on a file system that all nodes share")
+    command.add_argument(
+        "source", type=Path, metavar="FROM", help="a dataset on a file system that all nodes share"
+    )
     command.add_argument("target", type=Path, metavar="TO", help="a folder on each node's own disk")
-    command.add_argument("--partition", action="store_true", help="copy each shard to one node, not all to every node")
-    command.add_argument("--threads", type=positive, default=8, metavar="N", help="readers per rank, default 8")
+    command.add_argument(
+        "--partition",
+        action="store_true",
+        help="copy each shard to one node, not all to every node",
+    )
+    command.add_argument(
+        "--threads", type=positive, default=8, metavar="N", help="readers per rank, default 8"
+    )
 
     command = parser.add_command(
         "keep",
@@ -200,7 +266,9 @@ def _add_staging(parser: CommandParser) -> None:
         summary="copy home what this rank has added to a dataset on its node's own disk",
         examples=("horovodrun -np 2 %(prog)s /tmp/quickstart data/home",),
     )
-    command.add_argument("source", type=Path, metavar="FROM", help="the dataset's folder on this node's own disk")
+    command.add_argument(
+        "source", type=Path, metavar="FROM", help="the dataset's folder on this node's own disk"
+    )
     command.add_argument("target", type=Path, metavar="TO", help="where the dataset is kept")
 
 
@@ -217,17 +285,23 @@ def _add_reports(parser: CommandParser) -> None:
         "profile",
         f"{__package__}.job:profile",
         summary="measure where the time of a training step goes, by kind of operation",
-        description="Takes some steps of the job, on its samples or, where there are none, on random data, under\n"
-        "TensorFlow's profiler. Nothing is trained. Under a launcher every rank profiles itself.",
+        description="Takes some steps of the job, on its samples or, where there are none, on "
+        "random data, under\nTensorFlow's profiler. Nothing is trained. Under a launcher every "
+        "rank profiles itself.",
         examples=(
             "%(prog)s configs/quickstart.yaml",
             "%(prog)s configs/quickstart.yaml --steps 10 --out runs/quickstart",
         ),
     )
     command.add_config()
-    command.add_argument("--steps", type=positive, default=5, metavar="N", help="steps to profile, default 5")
     command.add_argument(
-        "--out", type=Path, metavar="DIR", help="write profile.json and timeline.png; a run's report then has them"
+        "--steps", type=positive, default=5, metavar="N", help="steps to profile, default 5"
+    )
+    command.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write profile.json and timeline.png; a run's report then has them",
     )
     command.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -235,11 +309,30 @@ def _add_reports(parser: CommandParser) -> None:
         "threshold",
         f"{__package__}.reports:threshold",
         summary="print the threshold of adaptive transfers that a run gives",
-        description="Of a run with sharded weights and validations: the mean relative change of the norm of a layer's\n"
-        "weights in a step, up to the first epoch whose validation error is lower than the one before.",
+        description="Of a run with sharded weights and validations: the mean relative change of "
+        "the norm of a layer's\nweights in a step, up to the first epoch whose validation error is "
+        "lower than the one before.",
         examples=("%(prog)s runs/quickstart",),
     )
     _add_run_dir(command)
+
+    command = parser.add_command(
+        "transfer",
+        f"{__package__}.reports:transfer",
+        summary="print the gain in time of packed weights at a link",
+        description="Of a run with sharded weights: the time that fewer bits save on a link of a "
+        "given speed,\nless packing and unpacking, which is measured on this machine.",
+        examples=("%(prog)s runs/adaptive --gigabytes-per-s 12.5",),
+    )
+    _add_run_dir(command)
+    command.add_argument(
+        "--gigabytes-per-s",
+        type=_speed,
+        required=True,
+        metavar="GB/S",
+        help="speed of the link over which a rank receives the weights",
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
 
     command = parser.add_command(
         "scaling",
@@ -249,10 +342,12 @@ def _add_reports(parser: CommandParser) -> None:
             "%(prog)s configs/paper.yaml --ranks 1..27600 --out scaling.png",
             "%(prog)s configs/summit.yaml --samples 12153 --json",
             "%(prog)s configs/neighbours/unet3d.yaml --ways 1,2,4,8 --groups 16",
-            "%(prog)s --compare runs/one-rank runs/two-ranks",
+            "%(prog)s --compare runs/one-rank runs/two-ranks --threshold 0.2 0.1",
         ),
     )
-    command.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="an experiment's YAML file")
+    command.add_argument(
+        "config", type=Path, nargs="?", metavar="CONFIG", help="an experiment's YAML file"
+    )
     command.add_argument(
         "--compare",
         type=Path,
@@ -260,23 +355,59 @@ def _add_reports(parser: CommandParser) -> None:
         metavar="RUN_DIR",
         help="speed-ups of finished runs on different numbers of ranks",
     )
+    command.add_argument(
+        "--threshold",
+        type=float,
+        nargs="+",
+        metavar="ERROR",
+        help="with --compare: validation errors to reach; default: the lowest that all reached",
+    )
     command.add_overrides()
     command.add_argument("--ranks", default="1..27600", help="1..N, or numbers separated by commas")
-    command.add_argument("--ways", metavar="P,...", help="numbers of ranks that a sample is divided over")
     command.add_argument(
-        "--groups", type=positive, default=1, metavar="N", help="with --ways: groups of so many ranks, default 1"
+        "--ways", metavar="P,...", help="numbers of ranks that a sample is divided over"
+    )
+    command.add_argument(
+        "--groups",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="with --ways: groups of so many ranks, default 1",
     )
     command.add_argument("--machine", type=Path, metavar="FILE.yaml", help="default: Summit")
     command.add_argument(
-        "--run", type=Path, metavar="RUN_DIR", dest="run_dir", help="take a step's time from this run's metrics"
+        "--run",
+        type=Path,
+        metavar="RUN_DIR",
+        dest="run_dir",
+        help="take a step's time from this run's metrics",
     )
-    command.add_argument("--samples", type=int, metavar="N", help="training samples; default: those of the dataset")
-    command.add_argument("--measured", type=Path, metavar="FILE", help="output of scripts/bench/reduction.py --json")
-    command.add_argument("--efficiency", type=float, default=0.9, help="the lowest that is worthwhile, default 0.9")
-    command.add_argument("--published", action="store_true", help="print published results beside the model, too")
+    command.add_argument(
+        "--samples", type=int, metavar="N", help="training samples; default: those of the dataset"
+    )
+    command.add_argument(
+        "--measured", type=Path, metavar="FILE", help="output of scripts/bench/reduction.py --json"
+    )
+    command.add_argument(
+        "--efficiency", type=float, default=0.9, help="the lowest that is worthwhile, default 0.9"
+    )
+    command.add_argument(
+        "--published", action="store_true", help="print published results beside the model, too"
+    )
     command.add_argument("--out", type=Path, metavar="PICTURE", help=".png, .svg or .pdf")
     command.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _add_run_dir(command: CommandParser) -> None:
     command.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the folder of a run")
+
+
+def _speed(text: str) -> float:
+    """Returns a speed above 0. Raises ArgumentTypeError for any other text."""
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no speed above 0")
+    return speed

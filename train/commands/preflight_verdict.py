@@ -1,17 +1,16 @@
-"""What the ranks of a preflight have found, and the one line that says what they lack.
+"""Reports of the ranks of a preflight, and the line about all that they lack.
 
-Clocks are compared without assumptions about the file system that the ranks share: what a rank reads was written
-before. A rank that reads a time of rank 0's clock, later than its own, is behind. A rank whose report bears a time
-later than rank 0's clock when it reads the report is ahead. Smaller differences than the time between writing and
-reading stay unseen.
+Clocks are compared without assumptions about the file system that the ranks share: what a rank
+reads was written before. A rank that reads a time of rank 0's clock, later than its own, is behind.
+A rank whose report bears a time later than rank 0's clock when it reads the report is ahead.
+Smaller differences than the time between writing and reading stay unseen.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from namsa.text import plural
+from namsa.base.text import plural
 
 CLOCK_TOLERANCE_S = 2.0
 MOST_HOSTS = 4  # that a message names
@@ -28,26 +27,32 @@ class Fault:
 
 @dataclass(frozen=True)
 class RankReport:
-    """What one rank has found."""
+    """The report of one rank."""
 
     rank: int  # the rank
     host: str  # its node
     faults: tuple[Fault, ...] = ()  # what it lacks
     gpus: tuple[str, ...] = ()  # addresses of the GPUs that it would use; a rank uses one
-    manifest: str = ""  # hash of the dataset's list of samples; empty if there is none because of a fault
+    # hash of the dataset's list of samples; empty if there is none because of a fault
+    manifest: str = ""
     materials: int = 0  # number of materials of that list
     training_samples: int = 0  # number of samples of that list to train on
     # The nodes that have written to the folder that should be on this node's own disk.
     hosts_of_disk: tuple[str, ...] = ()
-    clock_ahead_s: float = 0.0  # time by which its clock is certainly ahead of rank 0's, negative if behind
+    # time by which its clock is certainly ahead of rank 0's, negative if behind
+    clock_ahead_s: float = 0.0
 
 
 def verdict(reports: Sequence[RankReport], size: int, batch_size: int) -> list[str]:
-    """Returns what the job lacks, equal faults of several ranks once; nothing if the job can start."""
-    lines = []
+    """Returns what the job lacks, equal faults of several ranks once; nothing if the job can
+    start.
+    """
+    lines: list[str] = []
     silent = sorted(set(range(size)) - {report.rank for report in reports})
     if silent:
-        lines.append(f"{ranges(silent)} of {size} did not report: see what the launcher says of them")
+        lines.append(
+            f"{ranges(silent)} of {size} did not report: see what the launcher says of them"
+        )
     by_fault: dict[tuple[str, str], list[RankReport]] = defaultdict(list)
     found: dict[tuple[str, str], str] = {}
     for report in reports:
@@ -65,19 +70,31 @@ def who(reports: Sequence[RankReport], size: int) -> str:
     if len(reports) == size > 1:
         return f"all {size} ranks"
     hosts = list(dict.fromkeys(report.host for report in reports))
-    named = ", ".join(hosts[:MOST_HOSTS]) + (f" and {len(hosts) - MOST_HOSTS} more nodes" * (len(hosts) > MOST_HOSTS))
+    named = ", ".join(hosts[:MOST_HOSTS])
+    if len(hosts) > MOST_HOSTS:
+        named += f" and {len(hosts) - MOST_HOSTS} more nodes"
     return f"{ranges(report.rank for report in reports)} on {named}"
 
 
 def ranges(ranks: Iterable[int]) -> str:
     """Returns numbers of ranks in words: "ranks 0, 2 and 6 to 11"."""
     ordered = sorted(ranks)
-    starts = [ordered[0], *(after for before, after in pairwise(ordered) if after != before + 1)]
-    ends = [*(before for before, after in pairwise(ordered) if after != before + 1), ordered[-1]]
-    parts = [
-        str(a) if a == b else f"{a}{' to ' if b > a + 1 else ' and '}{b}" for a, b in zip(starts, ends, strict=True)
-    ]
-    return f"rank{'s' * (len(ordered) > 1)} " + ", ".join(parts)
+    runs: list[list[int]] = []  # of consecutive numbers
+    for rank in ordered:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    parts = []
+    for run in runs:
+        if len(run) == 1:
+            parts.append(str(run[0]))
+        elif len(run) == 2:
+            parts.append(f"{run[0]} and {run[1]}")
+        else:
+            parts.append(f"{run[0]} to {run[-1]}")
+    noun = "ranks" if len(ordered) > 1 else "rank"
+    return f"{noun} {', '.join(parts)}"
 
 
 def _shared_gpus(reports: Sequence[RankReport]) -> list[str]:
@@ -87,7 +104,8 @@ def _shared_gpus(reports: Sequence[RankReport]) -> list[str]:
         if len(report.gpus) == 1:
             users[report.host, report.gpus[0]].append(report.rank)
     return [
-        f"{ranges(ranks)} on {host} have one GPU, {gpu}: start at most as many ranks on a node as it has GPUs"
+        f"{ranges(ranks)} on {host} have one GPU, {gpu}: start at most as many ranks on a node as "
+        "it has GPUs"
         for (host, gpu), ranks in users.items()
         if len(ranks) > 1
     ]
@@ -99,8 +117,8 @@ def _shared_disks(reports: Sequence[RankReport]) -> list[str]:
     if len(most) < 2:
         return []
     return [
-        f"data.directory is one folder for {len(most)} nodes ({', '.join(most[:MOST_HOSTS])}): set it to a folder on "
-        "each node's own disk, or data.source.node_local=false"
+        f"data.directory is one folder for {len(most)} nodes ({', '.join(most[:MOST_HOSTS])}): set "
+        "it to a folder on each node's own disk, or data.source.node_local=false"
     ]
 
 
@@ -112,23 +130,30 @@ def _clocks(reports: Sequence[RankReport], size: int) -> list[str]:
     worst = max(off, key=lambda report: abs(report.clock_ahead_s))
     way = "ahead of" if worst.clock_ahead_s > 0 else "behind"
     seconds = f"{abs(worst.clock_ahead_s):.0f} s or more {way}"
-    return [f"{who(off, size)} with a clock up to {seconds} that of rank 0: have the clocks set (chronyc tracking)"]
+    return [
+        f"{who(off, size)} with a clock up to {seconds} that of rank 0: have the clocks set "
+        "(chronyc tracking)"
+    ]
 
 
 def _lists(reports: Sequence[RankReport], size: int) -> list[str]:
-    """Ranks that list other samples than most ranks do, as where a folder of CIF files is not yet complete."""
+    """Ranks that list other samples than most ranks do, as where a folder of CIF files is not yet
+    complete.
+    """
     listed = [report for report in reports if report.manifest]
     if len({report.manifest for report in listed}) < 2:
         return []
-    (usual, _), *others = Counter(report.manifest for report in listed).most_common()
-    most = next(report for report in listed if report.manifest == usual)
+    by_list: dict[str, list[RankReport]] = defaultdict(list)
+    for report in listed:
+        by_list[report.manifest].append(report)
+    usual, *others = sorted(by_list.values(), key=len, reverse=True)
     parts = []
-    for manifest, _ in others:
-        odd = [report for report in listed if report.manifest == manifest]
+    for odd in others:
         parts.append(f"{who(odd, size)}: {plural(odd[0].materials, 'material')}")
     return [
-        f"the ranks list different samples ({'; '.join(parts)}; the others: {plural(most.materials, 'material')}): see "
-        "that materials.cif and the other files of the configuration are the same on all nodes"
+        f"the ranks list different samples ({'; '.join(parts)}; the others: "
+        f"{plural(usual[0].materials, 'material')}): see that materials.cif and the other files of "
+        "the configuration are the same on all nodes"
     ]
 
 
@@ -138,6 +163,7 @@ def _too_few_samples(reports: Sequence[RankReport], size: int, batch_size: int) 
     if not listed or min(listed) >= size * batch_size:
         return []
     return [
-        f"{min(listed)} training samples are too few for {size} ranks with batches of {batch_size}: add materials, "
-        "thicknesses or zone axes, or use fewer ranks or smaller batches"
+        f"{min(listed)} training samples are too few for {size} ranks with batches of "
+        f"{batch_size}: add materials, thicknesses or zone axes, or use fewer ranks or smaller "
+        "batches"
     ]

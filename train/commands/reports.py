@@ -1,15 +1,19 @@
-"""What is derived from finished runs: reports, speed-ups, and how a job would scale."""
+"""Commands about finished runs: reports, speed-ups, and how a job would scale."""
 
 import argparse
 import json
-import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
-from namsa.errors import InputError
-from namsa.files import open_atomic
+from namsa.base.console import output_console
+from namsa.base.errors import InputError
+from namsa.base.files import open_atomic
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 PICTURES = (".png", ".svg", ".pdf")
-WIDE = 160  # characters
 
 
 def report(options: argparse.Namespace) -> None:
@@ -26,20 +30,80 @@ def threshold(options: argparse.Namespace) -> None:
     from ..measure import rows
     from ..tasks import task_of
 
-    run_dir, precision = options.run_dir, strategy("exchange", "sharded", "precision")
+    run_dir = options.run_dir
+    precision = strategy("exchange", "sharded", "precision")
     transfers = rows.read(run_dir / rows.TRANSFERS)
     validations = rows.read(run_dir / rows.VALIDATIONS)
-    error = task_of(load(run_dir / "config.yaml")).error
+    error_name = task_of(load(run_dir / "config.yaml")).error
     try:
-        print(f"{precision.threshold(transfers, validations, error):.4g}")
-    except ValueError as fault:
-        raise InputError(f"{run_dir}: {fault}") from None
+        print(f"{precision.threshold(transfers, validations, error_name):.4g}")
+    except ValueError as error:
+        raise InputError(f"{run_dir}: {error}") from None
+
+
+def transfer(options: argparse.Namespace) -> None:
+    """Prints the gain in time of packed weights at a link of a given speed."""
+    from math import prod
+
+    from ..experiment.experiment import load
+    from ..experiment.registry import strategy
+    from ..measure import rows
+    from ..networks import count
+    from ..scaling.report import measured_compute_s
+
+    run_dir = options.run_dir
+    gain = strategy("exchange", "sharded", "gain")
+    transfers = rows.read(run_dir / rows.TRANSFERS)
+    network = count(load(run_dir / "config.yaml").network)
+    sizes = {}
+    for layer in network.layers:
+        if layer.kernel_shape:
+            sizes[f"{layer.name}/kernel"] = prod(layer.kernel_shape)
+    vectors = network.trainable_parameters - sum(sizes.values())
+    compute_s = measured_compute_s(run_dir)
+    link_bytes_per_s = 1e9 * options.gigabytes_per_s
+    try:
+        found = gain.gains(transfers, sizes, vectors, compute_s, link_bytes_per_s)
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"{run_dir / rows.TRANSFERS}: {error} is no layer of the network in config.yaml: give "
+            "the directory of a run with training.exchange of kind sharded"
+        ) from None
+    if options.json:
+        of_epochs = [row._asdict() for row in found]
+        print(json.dumps({"compute_s": compute_s, "epochs": of_epochs}))
+        return
+    output_console().print(gain_table(found, compute_s, options.gigabytes_per_s))
+
+
+def gain_table(found: Sequence[Any], compute_s: float, gigabytes_per_s: float) -> "Table":
+    """Returns the gains of packed weights as a table."""
+    from rich import box
+    from rich.table import Table
+
+    title = f"Computation {1e3 * compute_s:.3g} ms per step, link of {gigabytes_per_s:g} GB/s"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    for heading in ("epoch", "MB", "MB float32", "packing ms", "link ms", "float32 ms", "gain"):
+        table.add_column(heading, justify="right")
+    for row in found:
+        table.add_row(
+            str(row.epoch + 1),
+            f"{row.weight_bytes / 1e6:.3g}",
+            f"{row.whole_bytes / 1e6:.3g}",
+            f"{1e3 * row.packing_s:.3g}",
+            f"{1e3 * row.link_s:.3g}",
+            f"{1e3 * row.whole_link_s:.3g}",
+            f"{row.gain:.1%}",
+        )
+    return table
 
 
 def scaling(options: argparse.Namespace) -> None:
     """Prints how a job would scale, or compares finished runs."""
     if (options.config is None) == (options.compare is None):
         raise InputError("train scaling needs a CONFIG, or --compare with run directories")
+    if options.threshold and not options.compare:
+        raise InputError("--threshold is for --compare: leave it out, or give run directories")
     if options.compare:
         _compare(options)
     else:
@@ -48,21 +112,25 @@ def scaling(options: argparse.Namespace) -> None:
 
 def _compare(options: argparse.Namespace) -> None:
     """Prints the speed-ups of finished runs."""
-    from rich.console import Console
+    from ..experiment.experiment import load
+    from ..reports import comparison
+    from ..tasks import task_of
 
-    from ..reports import runs
-
-    comparison = runs.compare([runs.read_run(run_dir) for run_dir in options.compare])
+    runs = []
+    for run_dir in options.compare:
+        score = task_of(load(run_dir / "config.yaml")).error
+        runs.append(comparison.read_run(run_dir, score))
+    compared = comparison.compare(runs, options.threshold or ())
     if options.json:
-        print(json.dumps(comparison))
-    else:
-        Console(markup=False).print(runs.comparison_table(comparison))
+        print(json.dumps(compared))
+        return
+    console = output_console()
+    for table in comparison.comparison_tables(compared):
+        console.print(table)
 
 
 def _predict(options: argparse.Namespace) -> None:
     """Prints how efficient the job would be on many ranks."""
-    from rich.console import Console
-
     from ..scaling.figure import scaling_figure
     from ..scaling.report import report
     from ..scaling.tables import show
@@ -87,7 +155,4 @@ def _predict(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(asdict(prediction)))
     else:
-        # A file or a pipe has no width at which the tables' columns would have to be cut.
-        show(
-            prediction, Console(markup=False, width=None if sys.stdout.isatty() else WIDE), published=options.published
-        )
+        show(prediction, output_console(), published=options.published)

@@ -2,9 +2,10 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from namsa.cli.calibration_options import add_calibration, add_layout_options
-from namsa.cli.command_line import CommandParser
+from namsa.cli.command_parser import CommandParser
 
 from ..execution import backend
 from ..tasks.registry import TASKS
@@ -21,30 +22,59 @@ def add_scan_commands(parser: CommandParser) -> None:
                 summary=spec.summary,
                 description=spec.description,
                 examples=spec.examples,
+                notes="Other programs on the same file: `namsa inspect` measures its calibration, "
+                "for --calibration; `namsa show --html` makes a page of its patterns.",
             )
             command.set_defaults(scan_command=(task, number))
-            command.add_argument("data", type=Path, metavar="DATA", help=spec.data)
+            many: dict[str, Any] = {} if spec.runs_itself else {"nargs": "+"}
+            command.add_argument("data", type=Path, metavar="DATA", help=spec.data, **many)
             command.add_argument(
-                "--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint"
+                "--checkpoint",
+                required=True,
+                metavar="NAME",
+                help="a model, a run directory or a checkpoint",
             )
             command.add_argument(
-                "--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it"
+                "--out",
+                type=Path,
+                required=True,
+                metavar="OUT.h5" if spec.runs_itself else "OUT.h5|DIR",
+                help="a picture is written beside it"
+                if spec.runs_itself
+                else "a picture is written beside it; of several scans a folder, in which scans "
+                "that are done are skipped",
             )
             spec.add_options(command)
             add_calibration(command).add_argument(
-                "--beam-intensity", type=float, help="sum of a pattern without specimen, in the file's units"
+                "--beam-intensity",
+                type=float,
+                help="sum of a pattern without specimen, in the units of the file (such as counts)",
             )
             add_layout_options(command)
 
 
-def apply(options: argparse.Namespace) -> None:
-    """Applies a network to a scan."""
+def apply(options: argparse.Namespace) -> int | None:
+    """Applies a network to a scan, or to several, one after the other."""
+    from namsa.cli.many_scans import is_for_many, treat_scans
+
+    from ..apply.identity import network_identity
+    from ..apply.models import load_model
     from ..apply.scan_result import write_result
 
     backend.choose()
     task, number = options.scan_command
     spec = commands_of(task)[number]
+    function = function_of(task, spec)
     if spec.runs_itself:
-        function_of(task, spec)(options)
-    else:
-        write_result(options, function_of(task, spec), **spec.settings(options))
+        function(options)
+        return None
+
+    def apply_to_one(one: argparse.Namespace) -> None:
+        write_result(one, function, **spec.settings(one))
+
+    if is_for_many(options.data, options.out):
+        networks = [options.checkpoint, getattr(options, "estimator", None)]
+        made_of = [network_identity(load_model(name)) for name in networks if name]
+        return treat_scans(options, options.data, ".h5", apply_to_one, {"networks": made_of})
+    apply_to_one(argparse.Namespace(**vars(options) | {"data": options.data[0]}))
+    return None

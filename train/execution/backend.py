@@ -1,4 +1,6 @@
-"""Which of TensorFlow and JAX computes in this process. Keras takes it from KERAS_BACKEND when it is imported."""
+"""Which of TensorFlow and JAX computes in this process. Keras takes it from KERAS_BACKEND when it
+is imported.
+"""
 
 import os
 import sys
@@ -6,8 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from namsa.errors import InputError
-from namsa.installation import command
+from namsa.base.errors import InputError
+from namsa.base.installation import command
 
 BACKENDS = ("tensorflow", "jax")
 _fallen_back = set[str]()  # what `fall_back` has set, which a configuration overrides
@@ -19,7 +21,9 @@ def installed() -> list[str]:
 
 
 def fall_back() -> None:
-    """Takes JAX where TensorFlow, which is Keras' default, is not installed and nothing is chosen."""
+    """Takes JAX where TensorFlow, which is Keras' default, is not installed and nothing is
+    chosen.
+    """
     if "KERAS_BACKEND" not in os.environ and installed() == ["jax"]:
         os.environ["KERAS_BACKEND"] = "jax"
         _fallen_back.add("jax")
@@ -32,22 +36,28 @@ def choose(configured: str | None = None) -> None:
         configured: training.backend; `None` if the configuration leaves it open.
 
     Raises:
-        InputError: If what is chosen is unknown or not installed, or if this process computes with the other already.
+        InputError: If what is chosen is unknown or not installed, or if this process computes with
+            the other already.
     """
     fall_back()
     environment = os.environ.get("KERAS_BACKEND")
     if configured and environment in _fallen_back:
         environment = None
-    key, chosen = ("KERAS_BACKEND", environment) if environment else ("training.backend", configured or "tensorflow")
+    key = "training.backend"
+    chosen = configured or "tensorflow"
+    if environment:
+        key = "KERAS_BACKEND"
+        chosen = environment
     if chosen not in BACKENDS:
         raise InputError(f"{key} is {chosen}: set it to {' or '.join(BACKENDS)}")
-    if chosen not in (found := installed()):
-        other = f", or set {key} to {found[0]}" if found else ""
+    others = installed()
+    if chosen not in others:
+        other = f", or set {key} to {others[0]}" if others else ""
         raise InputError(f"{key} is {chosen}, which is not installed: {command(chosen)}{other}")
     if "keras" in sys.modules and name() != chosen:
         raise InputError(
-            f"{key} is {chosen}, and this process computes with {name()} already: set KERAS_BACKEND={chosen} before "
-            "Python starts"
+            f"{key} is {chosen}, and this process computes with {name()} already: set "
+            f"KERAS_BACKEND={chosen} before Python starts"
         )
     if configured and not environment:
         os.environ["KERAS_BACKEND"] = chosen
@@ -61,5 +71,7 @@ def name() -> str:
 
 
 def execution() -> Any:
-    """Returns the module of what computes here, `train.execution.tensorflow` or `train.execution.jax`."""
+    """Returns the module of what computes here, `train.execution.tensorflow` or
+    `train.execution.jax`.
+    """
     return import_module(f".{name()}", __package__)

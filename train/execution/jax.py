@@ -1,10 +1,10 @@
-"""Execution by JAX: one process with one or more devices, over which a batch is divided."""
+"""Execution by JAX: processes with one or more devices each, over which a batch is divided."""
 
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from namsa.arrays import Array, Tensor
+from namsa.base.arrays import Array, Tensor
 
 # JAX reads it when it starts a GPU. A simulator may use the same card.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -13,16 +13,20 @@ import jax
 import keras
 import numpy as np
 
-from namsa.launcher import usable_cores
-from namsa.text import plural
+from namsa.base.launcher import usable_cores
+from namsa.base.text import plural
 
 
 def claim(local_rank: int, local_size: int) -> str:
-    """Returns the devices of this process, the only one of its job, in words. It keeps all cores of the machine."""
+    """Returns the devices of this process in words. Alone it keeps all cores of the machine;
+    `train.ranks.jax_processes` has bound it to its share before JAX started.
+    """
     devices = jax.local_devices()
     if devices[0].platform == "cpu":
         cores = plural(len(usable_cores()), "CPU core")
-        return cores if len(devices) == 1 else f"{len(devices)} JAX devices of {cores}"
+        if len(devices) == 1:
+            return cores
+        return f"{len(devices)} JAX devices of {cores}"
     name = devices[0].device_kind
     return name if len(devices) == 1 else f"{len(devices)} × {name}"
 
@@ -55,8 +59,9 @@ def compiled(
 
     Args:
         variables: That it reads, as those of a network. It may set them.
-        shape: Of its one argument, of any length along the first axis, which is that of its results, too. The argument
-            is padded to a power of two, so that few lengths are compiled.
+        shape: Of its one argument, of any length along the first axis, which is that of its
+            results, too. The argument is padded to a power of two, so that few lengths are
+            compiled.
     """
     changed: list[int] = []
 
@@ -64,9 +69,14 @@ def compiled(
     def pure(values: Sequence[Tensor], *arguments: Any) -> tuple[Any, list[Tensor]]:
         with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
             results = function(*arguments)
-        after = [scope.get_current_value(variable) for variable in variables]
-        changed[:] = [index for index, value in enumerate(after) if value is not values[index]]
-        return results, [after[index] for index in changed]
+        changed.clear()
+        new_values = []
+        for index, variable in enumerate(variables):
+            value = scope.get_current_value(variable)
+            if value is not values[index]:
+                changed.append(index)
+                new_values.append(value)
+        return results, new_values
 
     def call(*arguments: Any) -> Any:
         results, news = pure([variable.value for variable in variables], *arguments)
@@ -89,6 +99,8 @@ def versions() -> dict[str, str]:
 
 
 def peak_memory_mib() -> float | None:
-    """Returns the largest memory that this process's first device has used so far, MiB; `None` on processors."""
+    """Returns the largest memory that this process's first device has used so far, MiB; `None` on
+    processors.
+    """
     statistics = jax.local_devices()[0].memory_stats()
     return statistics["peak_bytes_in_use"] / 2**20 if statistics else None

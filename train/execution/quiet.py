@@ -1,6 +1,8 @@
-"""TensorFlow without what its C++ code writes to stderr that means nothing to a user, in programs and notebooks.
+"""TensorFlow without what its C++ code writes to stderr that means nothing to a user, in programs
+and notebooks.
 
-Its own setting leaves errors that are none: a build for GPUs registers its libraries twice while it is imported.
+Its own setting leaves errors that are none: a build for GPUs registers its libraries twice while it
+is imported.
 """
 
 import os
@@ -24,8 +26,8 @@ NOTES = re.compile(
 def install() -> None:
     """Takes effect when TensorFlow is imported, unless the environment asks for its messages.
 
-    Of what TensorFlow writes later, level 3 keeps fatal errors. Its other errors become exceptions, while level 2 also
-    prints notes that depend on the processor, such as oneDNN's about DT_HALF.
+    Of what TensorFlow writes later, level 3 keeps fatal errors. Its other errors become exceptions,
+    while level 2 also prints notes that depend on the processor, such as oneDNN's about DT_HALF.
     """
     if os.environ.setdefault(LEVEL, "3") == "3" and "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _Finder())
@@ -34,7 +36,9 @@ def install() -> None:
 class _Finder(MetaPathFinder):
     """Finds TensorFlow as Python does, and imports it without notes."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """See `importlib.abc`."""
         spec = PathFinder.find_spec(name, path) if name == "tensorflow" else None
         if spec and spec.loader:
@@ -50,7 +54,9 @@ class _Finder(MetaPathFinder):
 
 @contextmanager
 def without_notes() -> Iterator[None]:
-    """Leaves out `NOTES` of what is written to stderr in the context; the rest is written at its end."""
+    """Leaves out `NOTES` of what is written to stderr in the context; the rest is written at its
+    end.
+    """
     try:
         stderr = os.dup(2)
     except OSError:  # there is none

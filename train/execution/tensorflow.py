@@ -6,14 +6,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from namsa.arrays import Array, Tensor
-from namsa.launcher import bind_to_share
+from namsa.base.arrays import Array, Tensor
+from namsa.base.launcher import bind_to_share
 
 from .quiet import without_notes
 
 
 def claim(local_rank: int, local_size: int) -> str:
-    """Binds this process to its share of the node before a device starts; returns the share in words."""
+    """Binds this process to its share of the node before a device starts; returns the share in
+    words.
+    """
     share = bind_to_share(local_rank, local_size)
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
@@ -32,8 +34,9 @@ def has_gpu() -> bool:
 def convolves(data_format: str, policy: str) -> bool:
     """Returns whether TensorFlow itself convolves images here, forwards and backwards.
 
-    On processors, it does so with channels first by oneDNN alone: in float32 on those that have AVX-512 VNNI or newer
-    instructions for networks, or with TF_ENABLE_ONEDNN_OPTS=1; in float16 on almost none.
+    On processors, it does so with channels first by oneDNN alone: in float32 on those that have
+    AVX-512 VNNI or newer instructions for networks, or with TF_ENABLE_ONEDNN_OPTS=1; in float16 on
+    almost none.
 
     Args:
         data_format: `network.data_format`.
@@ -55,8 +58,8 @@ def convolves(data_format: str, policy: str) -> bool:
 def compile_layers(network: keras.Model, data_format: str) -> None:
     """Has XLA compile the layers of a network that TensorFlow itself does not compute here.
 
-    XLA takes all orders of axes. It has neither TensorFlow's random numbers nor Horovod, so that the network as a whole
-    stays with TensorFlow.
+    XLA takes all orders of axes. It has neither TensorFlow's random numbers nor Horovod, so that
+    the network as a whole stays with TensorFlow.
     """
     if convolves(data_format, keras.config.dtype_policy().name):
         return
@@ -68,7 +71,9 @@ def compile_layers(network: keras.Model, data_format: str) -> None:
 
 
 def host_tensor(array: Array) -> Tensor:
-    """Returns a host tensor on the memory of `array`, which is 64-byte aligned and must not be changed any more."""
+    """Returns a host tensor on the memory of `array`, which is 64-byte aligned and must not be
+    changed any more.
+    """
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
@@ -81,11 +86,14 @@ def compiled(
 
     Args:
         variables: That it reads, as those of a network. It may set them.
-        shape: Of its one argument, float32, of any length along the first axis. The graph is then built at once.
+        shape: Of its one argument, float32, of any length along the first axis. The graph is then
+            built at once.
     """
     if shape is not None:
         signature = [tf.TensorSpec((None, *shape[1:]))]
-        traced = tf.function(function, autograph=False, input_signature=signature).get_concrete_function()
+        traced = tf.function(
+            function, autograph=False, input_signature=signature
+        ).get_concrete_function()
         return lambda array: traced(tf.constant(array, tf.float32))
     graph: Callable[..., Any] = tf.function(function, autograph=False, reduce_retracing=True)
     return graph

@@ -1,1 +1,3 @@
-"""Configuration of an experiment, and what it determines: conditions, input channels and symmetries of its samples."""
+"""Configuration of an experiment, and what it determines: conditions, input channels and symmetries
+of its samples.
+"""

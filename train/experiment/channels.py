@@ -1,26 +1,30 @@
-"""Input channels of a network whose image axes are the scan positions, computed from the detector's pixels.
+"""Input channels of a network whose image axes are the scan positions, computed from the detector's
+pixels.
 
-All channels but the phase are one matrix product with the detector's pixels: averages of pixels, or a pattern's mean
-angle. The matrix depends on the microscope that the network is trained for. The symmetries of
-`train.experiment.symmetries` only permute its columns.
+All channels but the phase are one matrix product with the detector's pixels: averages of pixels, or
+a pattern's mean angle. The matrix depends on the microscope that the network is trained for. The
+symmetries of `train.experiment.symmetries` only permute its columns.
 
 - pixels: every pixel.
 - binned: squares of `bin_pixels` × `bin_pixels`.
-- polar: rings with a width of a quarter of the semiangle, each in 8 sectors centred on the axes and diagonals.
-- virtual: rings (bright field inside and outside half the semiangle, dark field up to 1.5 times it, up to 2.5 times it
-  and beyond) and the mean angle, which is the deflection of differential phase contrast.
+- polar: rings with a width of a quarter of the semiangle, each in 8 sectors centred on the axes and
+  diagonals.
+- virtual: rings (bright field inside and outside half the semiangle, dark field up to 1.5 times it,
+  up to 2.5 times it and beyond) and the mean angle, which is the deflection of differential phase
+  contrast.
 
 The guess 'dpc' is one more channel: the phase whose gradient is the deflection
-(`namsa.physics.virtual_detectors.integrated_centre_of_mass`), of the window of scan positions, continued by its mirror
-images.
+(`namsa.physics.virtual_detectors.integrated_centre_of_mass`), of the window of scan positions,
+continued by its mirror images.
 
-In layout 'depth' images are refocused to depths: the volume that a network of densities by depth sees. A ray of the
-probe that has the angle θ to the axis passes the specimen at depth z at r + θ(z − f), with r the probe position and f
-the depth of focus. The scan's image of one detector pixel, moved by −θ(z − f), therefore shows what lies at depth z at
-its own place, and what lies at other depths beside it, the farther the larger θ is. On the planes of the bins' middles,
-these images are the features of a volume (z, y, x) whose axes are those of the density. It is the geometry of rays, of
-the bright disk: scattering changes the angle, and the network has to learn what that does. Images are interpolated
-linearly; beyond the scan's edges they continue with their last value.
+In layout 'depth' images are refocused to depths: the volume that a network of densities by depth
+sees. A ray of the probe that has the angle θ to the axis passes the specimen at depth z at r + θ(z
+− f), with r the probe position and f the depth of focus. The scan's image of one detector pixel,
+moved by −θ(z − f), therefore shows what lies at depth z at its own place, and what lies at other
+depths beside it, the farther the larger θ is. On the planes of the bins' middles, these images are
+the features of a volume (z, y, x) whose axes are those of the density. It is the geometry of rays,
+of the bright disk: scattering changes the angle, and the network has to learn what that does.
+Images are interpolated linearly; beyond the scan's edges they continue with their last value.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from namsa.arrays import Array
+from namsa.base.arrays import Array
 from namsa.physics.optics import wavelength_angstrom
 
 from .conditions import Conditions
@@ -44,12 +48,16 @@ class Refocus(NamedTuple):
 
 
 def make_refocus(
-    averages: Array | None, trained: Conditions, depths_angstrom: Sequence[float], focus_angstrom: float
+    averages: Array | None,
+    trained: Conditions,
+    depths_angstrom: Sequence[float],
+    focus_angstrom: float,
 ) -> Refocus:
     """Returns the interpolation of the channels of a scan.
 
     Args:
-        averages: `(pixels, c)`, the pixels of each channel, as of `train.experiment.channels`; `None` if each is one.
+        averages: `(pixels, c)`, the pixels of each channel, as of `train.experiment.channels`;
+            `None` if each is one.
         trained: Conditions of the samples. Its scan is that which the network sees.
         focus_angstrom: Depth of the probe's focus, Å: its defocus, if underfocus is positive.
     """
@@ -60,31 +68,39 @@ def make_refocus(
     distance = np.asarray(depths_angstrom) - focus_angstrom
     weights = [
         _weights(count, 1e-3 * angles[:, axis, None] * distance / step)
-        for axis, (count, step) in enumerate(zip(trained.scan_shape, trained.scan_step_angstrom, strict=True))
+        for axis, (count, step) in enumerate(
+            zip(trained.scan_shape, trained.scan_step_angstrom, strict=True)
+        )
     ]
     return Refocus(weights[0], np.ascontiguousarray(weights[1].swapaxes(-1, -2)))
 
 
 def refocused(images: Any, planes: Refocus) -> Any:
-    """Returns the volumes `(n, c, z, sy, sx)` of images `(n, c, 1, sy, sx)`, of NumPy or of TensorFlow."""
+    """Returns the volumes `(n, c, z, sy, sx)` of images `(n, c, 1, sy, sx)`, of NumPy or of
+    TensorFlow.
+    """
     return planes.along_y @ images @ planes.along_x
 
 
 def _weights(count: int, shifts: Array) -> Array:
-    """Returns the weights by which an image takes at index i its value at i − shift, `(..., count, count)`."""
+    """Returns the weights by which an image takes at index i its value at i − shift, `(..., count,
+    count)`.
+    """
     place = np.clip(np.arange(count) - shifts[..., None], 0, count - 1)
     below = np.minimum(np.floor(place).astype(np.int64), count - 1)
     fraction = place - below
     every = np.arange(count)
     above = np.minimum(below + 1, count - 1)
     return (
-        (1 - fraction)[..., None] * (below[..., None] == every) + fraction[..., None] * (above[..., None] == every)
+        (1 - fraction)[..., None] * (below[..., None] == every)
+        + fraction[..., None] * (above[..., None] == every)
     ).astype(np.float32)
 
 
 RING_WIDTH = 1 / 4  # of the semiangle
 SECTORS = 8
-TENTHS = 10  # per semiangle and per radian: channels of order one, as averages are, are learned fastest
+# per semiangle and per radian: channels of order one, as averages are, are learned fastest
+TENTHS = 10
 RING_EDGES = (0, 0.5, 1, 1.5, 2.5, np.inf)  # of the virtual detectors, in semiangles
 
 
@@ -92,19 +108,25 @@ class Channels(NamedTuple):
     """The channels that are computed from a pattern's pixels."""
 
     averages: Any  # `(pixels, c)`, columns that sum to 1; `None` if every pixel is a channel
-    moments: Any  # `(pixels, 3)`, 1 and the pixel's y and x, mrad; `None` if no channel needs the deflection
+    # `(pixels, 3)`, 1 and the pixel's y and x, mrad; `None` if no channel needs the deflection
+    moments: Any
     deflection: bool  # whether the mean angle (y, x), in tenths of the semiangle, is two channels
     phase: bool  # whether the phase, in tenths of a radian, is a channel
     semiangle_mrad: float  # convergence semiangle of the probe, mrad
     scan_step_angstrom: tuple[float, float]  # distance of scan positions (y, x), Å
     wavelength_angstrom: float  # of the electrons, Å
-    refocus: Refocus | None = None  # how a volume is made of the channels in layout 'depth'; `None` in other layouts
+    # how a volume is made of the channels in layout 'depth'; `None` in other layouts
+    refocus: Refocus | None = None
 
 
 def make_channels(
-    inputs: Inputs, trained: Conditions, depths_angstrom: Sequence[float] = (), focus_angstrom: float = 0.0
+    inputs: Inputs,
+    trained: Conditions,
+    depths_angstrom: Sequence[float] = (),
+    focus_angstrom: float = 0.0,
 ) -> Channels | None:
-    """Returns the channels of the section training.inputs, or `None` if these are all pixels and nothing else.
+    """Returns the channels of the section training.inputs, or `None` if these are all pixels and
+    nothing else.
 
     Args:
         depths_angstrom: Depths of the planes of layout 'depth', Å.
@@ -116,12 +138,14 @@ def make_channels(
         return None
     if inputs.layout not in ("scan", "volume", "depth"):
         raise ValueError(
-            f"training.inputs.channels {inputs.channels} with guess {inputs.guess} needs scan positions as the "
-            "image: set training.inputs.layout=scan"
+            f"training.inputs.channels {inputs.channels} with guess {inputs.guess} needs scan "
+            "positions as the image: set training.inputs.layout=scan"
         )
     y, x = (
         (np.arange(size) + 0.5 + first) * pixel
-        for size, first, pixel in zip(trained.detector_shape, trained.first_edge, trained.pixel_mrad, strict=True)
+        for size, first, pixel in zip(
+            trained.detector_shape, trained.first_edge, trained.pixel_mrad, strict=True
+        )
     )
     y, x = (angle.ravel() for angle in np.meshgrid(y, x, indexing="ij"))
     averages = None
@@ -131,11 +155,21 @@ def make_channels(
         averages = polar(y / trained.semiangle_mrad, x / trained.semiangle_mrad)
     elif inputs.channels == "virtual":
         averages = rings(np.hypot(y, x) / trained.semiangle_mrad)
-    deflection, phase = inputs.channels == "virtual", inputs.guess == "dpc"
-    moments = np.stack([np.ones_like(y), y, x], axis=-1, dtype=np.float32) if deflection or phase else None
-    step, wavelength = trained.scan_step_angstrom, wavelength_angstrom(trained.energy_ev)
-    refocus = make_refocus(averages, trained, depths_angstrom, focus_angstrom) if inputs.layout == "depth" else None
-    return Channels(averages, moments, deflection, phase, trained.semiangle_mrad, step, wavelength, refocus)
+    deflection = inputs.channels == "virtual"
+    phase = inputs.guess == "dpc"
+    if deflection or phase:
+        moments = np.stack([np.ones_like(y), y, x], axis=-1, dtype=np.float32)
+    else:
+        moments = None
+    step = trained.scan_step_angstrom
+    wavelength = wavelength_angstrom(trained.energy_ev)
+    if inputs.layout == "depth":
+        refocus = make_refocus(averages, trained, depths_angstrom, focus_angstrom)
+    else:
+        refocus = None
+    return Channels(
+        averages, moments, deflection, phase, trained.semiangle_mrad, step, wavelength, refocus
+    )
 
 
 def channel_count(channels: Channels | None, pixels: int) -> int:
@@ -147,7 +181,9 @@ def channel_count(channels: Channels | None, pixels: int) -> int:
 
 
 def volume_shape(patterns: tuple[int, int, int, int], inputs: Inputs) -> tuple[int, int, int, int]:
-    """Returns the shape of a volume of layout 'volume' of patterns `(sy, sx, dy, dx)`: `(sx, sy, dy, dx)`, binned."""
+    """Returns the shape of a volume of layout 'volume' of patterns `(sy, sx, dy, dx)`: `(sx, sy,
+    dy, dx)`, binned.
+    """
     sy, sx, dy, dx = patterns
     side = inputs.bin_pixels if inputs.channels == "binned" else 1
     return sx, sy, dy // side, dx // side
@@ -159,19 +195,26 @@ def image_coordinates(height: int, width: int) -> Array:
     return np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1)
 
 
-# ---- Matrices -------------------------------------------------------------------------------------------------------
+# ---- Matrices
+# ----------------------------------------------------------------------------------------
 
 
 def binned(shape: tuple[int, int], side: int) -> Array:
-    """Returns averages over squares of `side`² pixels, `(pixels, c)`. Raises ValueError if pixels are left over."""
+    """Returns averages over squares of `side`² pixels, `(pixels, c)`. Raises ValueError if pixels
+    are left over.
+    """
     if any(size % side for size in shape):
-        raise ValueError(f"training.inputs.bin_pixels {side} does not divide the detector's {shape[0]}×{shape[1]}")
+        raise ValueError(
+            f"training.inputs.bin_pixels {side} does not divide the detector's "
+            f"{shape[0]}×{shape[1]}"
+        )
     rows, columns = (np.kron(np.eye(size // side), np.ones((side, 1)) / side) for size in shape)
     return np.kron(rows, columns).astype(np.float32)
 
 
 def polar(y: Array, x: Array) -> Array:
-    """Returns the averages over sectors of rings, `(pixels, c)`, of pixels at y and x, `(pixels,)`, semiangles.
+    """Returns the averages over sectors of rings, `(pixels, c)`, of pixels at y and x, `(pixels,)`,
+    semiangles.
 
     A pixel in the middle, without a sector, is alone.
     """
@@ -184,10 +227,16 @@ def polar(y: Array, x: Array) -> Array:
 
 
 def rings(distance: Array) -> Array:
-    """Returns the averages over the virtual detectors, `(pixels, c)`, by the pixels' distances, semiangles."""
+    """Returns the averages over the virtual detectors, `(pixels, c)`, by the pixels' distances,
+    semiangles.
+    """
     return _averages((distance >= low) & (distance < high) for low, high in pairwise(RING_EDGES))
 
 
 def _averages(weights: Iterable[Array]) -> Array:
-    """Returns columns of `weights` that are divided by their sums, without those that have no pixel."""
-    return np.stack([weight / weight.sum() for weight in weights if weight.any()], axis=-1, dtype=np.float32)
+    """Returns columns of `weights` that are divided by their sums, without those that have no
+    pixel.
+    """
+    return np.stack(
+        [weight / weight.sum() for weight in weights if weight.any()], axis=-1, dtype=np.float32
+    )

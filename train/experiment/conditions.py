@@ -3,11 +3,11 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from namsa.arrays import Pair
+from namsa.base.arrays import Pair
+from namsa.base.pixels import PixelGrid
 from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import magnitude
 from namsa.physics.optics import wavelength_angstrom
-from namsa.pixels import PixelGrid
 
 from .inputs import Inputs
 from .symmetries import broken_by
@@ -24,12 +24,16 @@ class Conditions:
     detector_shape: tuple[int, int]  # number of detector pixels
     pixel_mrad: Pair  # size of a detector pixel, mrad
     first_edge: Pair  # outer edges of the detector's first pixels, in pixels from the optic axis
-    symmetric: bool  # whether lens, tilts and detector allow the symmetries of `train.experiment.symmetries`
+    # whether lens, tilts and detector allow the symmetries of `train.experiment.symmetries`
+    symmetric: bool
 
     @property
     def detector_pixels(self) -> PixelGrid:
         """The detector's pixels, mrad from the optic axis."""
-        y, x = ((first + 0.5) * pixel for first, pixel in zip(self.first_edge, self.pixel_mrad, strict=True))
+        y, x = (
+            (first + 0.5) * pixel
+            for first, pixel in zip(self.first_edge, self.pixel_mrad, strict=True)
+        )
         return PixelGrid(self.pixel_mrad, (y, x))
 
     @property
@@ -42,25 +46,32 @@ class Conditions:
 def conditions(config: SimulationConfig, window: tuple[int, int] | None = None) -> Conditions:
     """Returns the conditions of the samples of `config`.
 
-    The cell's size depends on the crystal. Values that depend on the cell (of a scan that fills it, of a detector
-    without pixel_mrad) are those of the smallest, `specimen.lateral_angstrom`.
+    The cell's size depends on the crystal. Values that depend on the cell (of a scan that fills it,
+    of a detector without pixel_mrad) are those of the smallest, `specimen.lateral_angstrom`.
 
     Args:
-        window: Scan positions (y, x) that a network sees at once. `None` stands for all of a sample.
+        window: Scan positions (y, x) that a network sees at once. `None` stands for all of a
+            sample.
     """
     shape = config.pattern_shape()
-    scan, detector = shape[:2], shape[2:]
-    cell, microscope, camera = config.specimen.lateral_angstrom, config.microscope, config.detector
+    scan = shape[:2]
+    detector = shape[2:]
+    cell = config.specimen.lateral_angstrom
+    microscope = config.microscope
+    camera = config.detector
     step = config.scan.step_angstrom or (cell[0] / scan[0], cell[1] / scan[1])
     if camera and camera.pixel_mrad:
-        pixel, edge = (camera.pixel_mrad, camera.pixel_mrad), (-detector[0] / 2, -detector[1] / 2)
+        pixel = (camera.pixel_mrad, camera.pixel_mrad)
+        edge = (-detector[0] / 2, -detector[1] / 2)
     else:
         binning = camera.binning if camera else 1
         pitch = 1e3 * binning * wavelength_angstrom(microscope.energy_ev)
         pixel = (pitch / cell[0], pitch / cell[1])
         offset = (binning // 2 + 0.5) / binning
         edge = (-(detector[0] // 2) - offset, -(detector[1] // 2) - offset)
-    directed = broken_by(microscope.model_dump() | config.varied_quantities(), config.drawn_in_all_directions())
+    directed = broken_by(
+        microscope.model_dump() | config.varied_quantities(), config.drawn_in_all_directions()
+    )
     centred = all(-2 * first == count for first, count in zip(edge, detector, strict=True))
     return Conditions(
         microscope.energy_ev,
@@ -74,28 +85,59 @@ def conditions(config: SimulationConfig, window: tuple[int, int] | None = None) 
     )
 
 
-def describe_unchecked(config: SimulationConfig, inputs: Inputs, checked: Collection[str] = ()) -> str:
-    """Returns one line about conditions of the training that neither data files contain nor estimates have checked."""
+def describe_unchecked(
+    config: SimulationConfig, inputs: Inputs, checked: Collection[str] = ()
+) -> str:
+    """Returns one line about conditions of the training that neither data files contain nor
+    estimates have checked.
+    """
     electrons = describe_dose(inputs)
     noise = f"at {electrons} electrons per pattern" if electrons else "without noise"
-    others = {name: value for name, value in config.microscope.aberrations.items() if name != "C10" and value}
-    lens = f"{others}, " if others else ""
+    specimens = []
+    if "thickness_angstrom" not in checked:
+        specimens.append(f"thickness {describe_thickness(config)}")
+    if "defocus_angstrom" not in checked:
+        specimens.append(f"defocus {format_range(defocus_angstrom(config))} Å")
+    aberrations = config.microscope.aberrations
+    others = {name: value for name, value in aberrations.items() if name != "C10" and value}
+    if others:
+        specimens.append(str(others))
+    if specimens:
+        specimens[0] = f"for {specimens[0]}"
+    words = [*specimens, noise]
     ranges = describe_varied(config) | describe_imperfections(inputs)
-    always = {
-        "thickness_angstrom": f"thickness {describe_thickness(config)}, ",
-        "defocus_angstrom": f"defocus {format_range(defocus_angstrom(config))} Å, ",
-    }
-    specimens = "".join(text for name, text in always.items() if name not in checked) + lens
-    return f"not compared: trained {'for ' if specimens else ''}{specimens}{noise}" + "".join(
-        f", {_with_unit(name, limits)}" for name, limits in ranges.items() if name not in checked
+    for name, limits in ranges.items():
+        if name not in checked:
+            words.append(_with_unit(name, limits))
+    return f"not compared: trained {', '.join(words)}"
+
+
+def describe_edge(edge: str, config: SimulationConfig) -> str | None:
+    """Returns a line about simulated patterns whose aperture has another edge than the training's;
+    `None` if it is the same, or not known.
+
+    Args:
+        edge: What falls linearly over the edge, "intensity" or "amplitude"; "" if it is not known.
+    """
+    trained = config.microscope.aperture_edge
+    if edge in ("", trained):
+        return None
+    return (
+        f"over the edge of the aperture the {edge} of these patterns falls linearly, in the "
+        f"training data the {trained} (microscope.aperture_edge): the density of shipped networks "
+        "changes by 1 to 3 % of its standard deviation, see docs/physics.md"
     )
 
 
 def _with_unit(name: str, limits: str) -> str:
-    """Returns a quantity and its range as text, with the unit of a length or an angle behind the range."""
+    """Returns a quantity and its range as text, with the unit of a length or an angle behind the
+    range.
+    """
     quantity, _, unit = name.rpartition("_")
     symbol = {"angstrom": "Å", "mrad": "mrad"}.get(unit)
-    return f"{(quantity if symbol else name).replace('_', ' ')} {limits}{f' {symbol}' if symbol else ''}"
+    if symbol is None:
+        return f"{name.replace('_', ' ')} {limits}"
+    return f"{quantity.replace('_', ' ')} {limits} {symbol}"
 
 
 def thickness_angstrom(config: SimulationConfig) -> tuple[float, ...]:
@@ -104,8 +146,12 @@ def thickness_angstrom(config: SimulationConfig) -> tuple[float, ...]:
 
 
 def describe_thickness(config: SimulationConfig) -> str:
-    """Returns the range of the nominal thicknesses, Å, in words where specimens are films that have their own."""
-    return "of the films" if has_films_alone(config) else f"{format_range(thickness_angstrom(config))} Å"
+    """Returns the range of the nominal thicknesses, Å, in words where specimens are films that have
+    their own.
+    """
+    if has_films_alone(config):
+        return "of the films"
+    return f"{format_range(thickness_angstrom(config))} Å"
 
 
 def has_films_alone(config: SimulationConfig) -> bool:
@@ -117,7 +163,9 @@ def has_films_alone(config: SimulationConfig) -> bool:
 
 
 def defocus_angstrom(config: SimulationConfig) -> tuple[float, ...]:
-    """Returns the defocus at the entrance surface, Å, underfocus positive: one value, or the limits of its range."""
+    """Returns the defocus at the entrance surface, Å, underfocus positive: one value, or the limits
+    of its range.
+    """
     varied = config.varied_quantities()
     return varied.get("defocus_angstrom", (0.0 - config.microscope.aberrations.get("C10", 0.0),))
 
@@ -150,5 +198,8 @@ def describe_imperfections(inputs: Inputs) -> dict[str, str]:
 
 def format_range(values: Sequence[float]) -> str:
     """Returns the smallest and the largest of `values` as text, or one number if they are equal."""
-    smallest, largest = min(values), max(values)
-    return f"{smallest:g}" if smallest == largest else f"{smallest:g} to {largest:g}"
+    smallest = min(values)
+    largest = max(values)
+    if smallest == largest:
+        return f"{smallest:g}"
+    return f"{smallest:g} to {largest:g}"

@@ -1,6 +1,7 @@
 """Section data: where samples are stored, and `data.source`, which says how they come to a rank.
 
-The default source simulates samples. The sections of the other kinds are in their folders, `train/strategies/source`.
+The default source simulates samples. The sections of the other kinds are in their folders,
+`train/strategies/source`.
 """
 
 from pathlib import Path
@@ -13,16 +14,18 @@ from namsa.config.loading import Section
 
 from .registry import KindSection, OfKind
 
-Experiment = Any  # `train.experiment.experiment.Experiment`, which imports this module
-
 
 class SourceSection(KindSection):
     """Base class of the sections data.source."""
 
     variants: ClassVar[dict[str, type[Section]]] = {}
 
-    def check(self, experiment: Experiment) -> None:
-        """Raises ValueError if the source does not fit the rest of the configuration."""
+    def check(self, experiment: Any) -> None:
+        """Raises ValueError if the source does not fit the rest of the configuration.
+
+        Args:
+            experiment: The `Experiment`, whose module imports this one.
+        """
 
     @property
     def per_node(self) -> bool:
@@ -39,24 +42,36 @@ class SourceSection(KindSection):
         """The dataset that is copied to data.directory; `None` if none is."""
         return None
 
+    def decides(self) -> dict[str, Any]:
+        """Returns what of the section decides which samples are learnt, and in which order.
+
+        A run that is continued is compared by it.
+        """
+        return self.model_dump(mode="json")
+
 
 class FolderSection(SourceSection):
     """Base class of the sources whose folder may be one for all nodes, or each node's own."""
 
     node_local: bool = Field(
-        False, description="whether each node holds only the part that its own ranks wrote or that was copied to it"
+        False,
+        description="whether each node holds only the part that its own ranks wrote or that was "
+        "copied to it",
     )
 
-    def check(self, experiment: Experiment) -> None:
+    def check(self, experiment: Any) -> None:
         if experiment.training.samples and self.node_local:
             raise ValueError(
-                "training.samples counts the samples of all nodes, which data.source.node_local keeps apart: unset one "
-                "of them"
+                "training.samples counts the samples of all nodes, which data.source.node_local "
+                "keeps apart: unset one of them"
             )
 
     @property
     def per_node(self) -> bool:
         return self.node_local
+
+    def decides(self) -> dict[str, Any]:
+        return {"kind": Simulated.model_fields["kind"].default, "node_local": self.node_local}
 
 
 class Simulated(FolderSection):
@@ -78,7 +93,7 @@ class LayeredSection(SourceSection):
 
     of: SourceSection
 
-    def check(self, experiment: Experiment) -> None:
+    def check(self, experiment: Any) -> None:
         self.of.check(experiment)
 
     @property
@@ -93,15 +108,22 @@ class LayeredSection(SourceSection):
     def copied_from(self) -> Path | None:
         return self.of.copied_from
 
+    def decides(self) -> dict[str, Any]:
+        return self.of.decides()
 
-class Data(simulation.Data):
+
+class TrainingData(simulation.Data):
     """The dataset: where it is stored, and how; and how its samples come to a rank."""
 
-    def as_it_lies(self) -> "Data":
-        """Returns the section for reading samples without copying them: a run of others may name any folder."""
+    def as_it_lies(self) -> "TrainingData":
+        """Returns the section for reading samples without copying them: a run of others may name
+        any folder.
+        """
         kept = self.source.copied_from
         directory = kept if kept and kept.is_dir() else self.directory
-        return self.model_copy(update={"directory": directory, "source": Simulated()}) if kept else self
+        if kept:
+            return self.model_copy(update={"directory": directory, "source": Simulated()})
+        return self
 
     source: Annotated[SourceSection, OfKind("source", Simulated)] = Field(
         Simulated(), description="where a rank's samples come from"

@@ -8,27 +8,42 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from fcdensenet.config import NetworkConfig
+from namsa.base.pixels import depth_axis
 from namsa.config.loading import Section, read_yaml, validate
 from namsa.config.simulation import SimulationConfig
-from namsa.pixels import depth_axis
 
 from ..networks.registry import NetworkSections
 from ..tasks import registry
 from .channels import Channels, channel_count, make_channels, volume_shape
 from .conditions import Conditions, conditions, defocus_angstrom
-from .data import Data
+from .data import TrainingData
 from .sections import Training
 from .symmetries import broken_by
 
+# Sections whose keys depend on their kind, and the kind of each without one.
+DEFAULT_KINDS = {
+    "network": "fcdensenet",
+    "data.source": "simulated",
+    "training.exchange": "allreduce",
+}
+
 
 class Finish(Section):
-    """What follows the training: the network is calibrated, as by `train calibrate`, and packed with its card."""
+    """The steps after the training: the network is calibrated, as by `train calibrate`, and packed
+    with its card.
+    """
 
     simulated: int | None = Field(
-        None, ge=1, le=10**6, description="held-out samples whose density is simulated, about so many; none: all"
+        None,
+        ge=1,
+        le=10**6,
+        description="held-out samples whose density is simulated, about so many; none: all",
     )
     outside: int = Field(
-        0, ge=0, le=10**6, description="training specimens that are simulated under conditions that were not learnt"
+        0,
+        ge=0,
+        le=10**6,
+        description="training specimens that are simulated under conditions that were not learnt",
     )
 
 
@@ -45,28 +60,34 @@ class Experiment(SimulationConfig):
 
     network: NetworkSections
     training: Training
-    data: Data = Data()
+    data: TrainingData = TrainingData()
     stages: tuple[dict[str, Any], ...] = Field(
         (),
         exclude=True,
-        description="the training's second stage, the third and so on: each has keys section.key for what differs from "
-        "the stage before, from whose weights it starts. `--set stage=N` chooses one",
+        description="the training's second stage, the third and so on: each has keys section.key "
+        "for what differs from the stage before, from whose weights it starts. `--set stage=N` "
+        "chooses one",
     )
     finish: Finish | None = Field(
-        None, exclude=True, description="calibrates the trained network and packs it as a model; none: neither"
+        None,
+        exclude=True,
+        description="calibrates the trained network and packs it as a model; none: neither",
     )
 
     def sample_shapes(self) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
-        """Returns shapes `(sy, sx, dy, dx)` and `(ty, tx)` of a sample. Raises ValueError if they are open."""
+        """Returns shapes `(sy, sx, dy, dx)` and `(ty, tx)` of a sample. Raises ValueError if they
+        are open.
+        """
         patterns = self.pattern_shape()
         on_grid = self.training.inputs.layout == "detector" and self.target.at == "grid"
         return patterns, self._image() if on_grid else patterns[:2]
 
     def window_shapes(self) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
-        """Returns the shapes of the patterns and of the density that the network sees, as of `sample_shapes`.
+        """Returns the shapes of the patterns and of the density that the network sees, as of
+        `sample_shapes`.
 
-        They are smaller than the sample's where network.input_shape has fewer positions than scan.shape, and with
-        training.inputs.window.
+        They are smaller than the sample's where network.input_shape has fewer positions than
+        scan.shape, and with training.inputs.window.
         """
         if self.training.inputs.layout in ("pattern", "volume"):
             window = self.training.inputs.window or self.pattern_shape()[:2]
@@ -83,25 +104,33 @@ class Experiment(SimulationConfig):
 
     def images_per_sample(self) -> int:
         """Returns how many images of the network a sample gives in an epoch."""
-        return math.prod(self.window_shapes()[1]) if self.training.inputs.layout == "pattern" else 1
+        if self.training.inputs.layout == "pattern":
+            return math.prod(self.window_shapes()[1])
+        return 1
 
     def window_margin(self) -> tuple[int, int]:
-        """Returns the positions (y, x) around a window that its imperfections need. A periodic scan needs none."""
-        inputs, step = self.training.inputs, self.scan.step_angstrom
+        """Returns the positions (y, x) around a window that its imperfections need. A periodic scan
+        needs none.
+        """
+        inputs = self.training.inputs
+        step = self.scan.step_angstrom
         if not inputs.imperfections or step is None:
             return 0, 0
         reach = inputs.imperfections.margin_angstrom()
         return math.ceil(reach / step[0] - 1e-9), math.ceil(reach / step[1] - 1e-9)
 
     def channels(self) -> Channels | None:
-        """Returns the network's channels, as `make_channels`. Raises ValueError if they do not fit."""
+        """Returns the network's channels, as `make_channels`. Raises ValueError if they do not
+        fit.
+        """
         if self.training.inputs.layout != "depth":
             return make_channels(self.training.inputs, self.conditions())
-        thickness, focus = set(self.specimen.thickness_angstrom), set(defocus_angstrom(self))
+        thickness = set(self.specimen.thickness_angstrom)
+        focus = set(defocus_angstrom(self))
         if len(thickness) > 1 or len(focus) > 1 or self.scan.step_angstrom is None:
             raise ValueError(
-                "training.inputs.layout depth refocuses to known depths: give one specimen.thickness_angstrom, one "
-                "defocus and scan.step_angstrom"
+                "training.inputs.layout depth refocuses to known depths: give one "
+                "specimen.thickness_angstrom, one defocus and scan.step_angstrom"
             )
         (total,), bins = thickness, self.target.depth_bins
         depths = depth_axis(bins, total).coordinates.tolist()
@@ -119,20 +148,23 @@ class Experiment(SimulationConfig):
             noisy = detector.get(name) or name in varied
             if self.training.inputs.dose_electrons_per_pattern and noisy:
                 raise ValueError(
-                    f"training.inputs.dose_electrons_per_pattern draws noise on samples that {name} gives noise "
-                    "already, which would be that of no dose: unset one of them"
+                    "training.inputs.dose_electrons_per_pattern draws noise on samples that "
+                    f"{name} gives noise already, which would be that of no dose: unset one of them"
                 )
             if self.training.inputs.imperfections and noisy:
                 raise ValueError(
-                    f"training.inputs.imperfections come before the noise, which {name} gives the samples already: "
-                    f"unset {name} and give training.inputs.dose_electrons_per_pattern"
+                    f"training.inputs.imperfections come before the noise, which {name} gives the "
+                    f"samples already: unset {name} and give "
+                    "training.inputs.dose_electrons_per_pattern"
                 )
         return self
 
     @model_validator(mode="after")
     def _augmented_samples_are_true(self) -> "Experiment":
         microscope = self.microscope.model_dump() | self.varied_quantities()
-        if self.training.inputs.augment and (reason := broken_by(microscope, self.drawn_in_all_directions())):
+        if self.training.inputs.augment and (
+            reason := broken_by(microscope, self.drawn_in_all_directions())
+        ):
             raise ValueError(reason)
         return self
 
@@ -146,9 +178,14 @@ class Experiment(SimulationConfig):
         if not self.training.recompute:
             return self
         if not isinstance(self.network, NetworkConfig):
-            raise ValueError(f"training.recompute is for network.kind fcdensenet, not {self.network.kind}: unset it")
+            raise ValueError(
+                f"training.recompute is for network.kind fcdensenet, not {self.network.kind}: "
+                "unset it"
+            )
         if self.network.block_norm:
-            raise ValueError("training.recompute does not go with network.block_norm: set one of them to false")
+            raise ValueError(
+                "training.recompute does not go with network.block_norm: set one of them to false"
+            )
         return self
 
     @model_validator(mode="after")
@@ -160,71 +197,104 @@ class Experiment(SimulationConfig):
     @model_validator(mode="after")
     def _network_fits_data(self) -> "Experiment":
         patterns = self.pattern_shape()
-        scan, detector, layout = patterns[:2], patterns[2:], self.training.inputs.layout
+        scan = patterns[:2]
+        detector = patterns[2:]
+        layout = self.training.inputs.layout
         if layout in ("pattern", "volume"):
             return self._patterns_fit(scan, detector)
         planes, image = (scan, detector) if layout == "detector" else (detector, scan)
-        channels = channel_count(self.channels(), planes[0] * planes[1]) + 2 * self.training.inputs.coordinates
+        channels = (
+            channel_count(self.channels(), planes[0] * planes[1])
+            + 2 * self.training.inputs.coordinates
+        )
         window = self._image()
         over_scan = layout != "detector"
-        if over_scan and self.target.at == "scan" and all(w <= n for w, n in zip(window, image, strict=True)):
+        if (
+            over_scan
+            and self.target.at == "scan"
+            and all(w <= n for w, n in zip(window, image, strict=True))
+        ):
             image = window
         required = (channels, *([self.target.depth_bins] if layout == "depth" else []), *image)
         if self.network.input_shape != required:
             raise ValueError(
-                f"network.input_shape is {list(self.network.input_shape)}, but the data give {list(required)} "
-                f"({self.training.inputs.channel_summary()}, scan {list(scan)}, detector {list(detector)}): "
-                f"set it to {list(required)}"
+                f"network.input_shape is {list(self.network.input_shape)}, but the data give "
+                f"{list(required)} ({self.training.inputs.channel_summary()}, scan {list(scan)}, "
+                f"detector {list(detector)}): set it to {list(required)}"
             )
-        if self.training.task != "density" and not over_scan:  # its answer is about all patterns together
+        # its answer is about all patterns together
+        if self.training.task != "density" and not over_scan:
             return self
-        target = (image if over_scan else scan) if self.target.at == "scan" else self.simulation.grid_shape
+        target: tuple[int, int] | None
+        if self.target.at == "scan":
+            target = image if over_scan else scan
+        else:
+            target = self.simulation.grid_shape
         if target != image:
             raise ValueError(
-                f"the target's shape is {target and list(target)}, the network's image {list(image)}: "
-                "use target.at=scan with layout scan, target.at=grid with a detector of the grid's shape"
+                f"the target's shape is {target and list(target)}, the network's image "
+                f"{list(image)}: use target.at=scan with layout scan, target.at=grid with a "
+                "detector of the grid's shape"
             )
         return self
 
     def _image(self) -> tuple[int, int]:
-        """Returns the network's image, of which the task's rules have made sure that it has two axes."""
+        """Returns the network's image, of which the task's rules have made sure that it has two
+        axes.
+        """
         return self.network.input_shape[-2:]
 
     def _patterns_fit(self, scan: tuple[int, int], detector: tuple[int, int]) -> "Experiment":
-        inputs, window = self.training.inputs, self.window_shapes()[1]
+        inputs = self.training.inputs
+        window = self.window_shapes()[1]
         required: tuple[int, ...]
-        noun, required = f"a {inputs.layout}", (1, *detector)
+        noun = f"a {inputs.layout}"
+        required = (1, *detector)
         if inputs.layout == "volume":
             self.channels()  # checks the bins
             required = volume_shape((*window, *detector), inputs)
         if self.network.input_shape != required:
             raise ValueError(
-                f"network.input_shape is {list(self.network.input_shape)}, but {noun} is {list(required)}: "
-                f"set it to {list(required)}"
+                f"network.input_shape is {list(self.network.input_shape)}, but {noun} is "
+                f"{list(required)}: set it to {list(required)}"
             )
         if self.target.at != "scan":
-            raise ValueError(f"training.inputs.layout {inputs.layout} takes parts of a scan: set target.at to scan")
+            raise ValueError(
+                f"training.inputs.layout {inputs.layout} takes parts of a scan: set target.at to "
+                "scan"
+            )
         if any(w > n for w, n in zip(window, scan, strict=True)):
-            raise ValueError(f"training.inputs.window is {list(window)}, larger than scan.shape {list(scan)}: lower it")
+            raise ValueError(
+                f"training.inputs.window is {list(window)}, larger than scan.shape {list(scan)}: "
+                "lower it"
+            )
         return self
 
     @model_validator(mode="after")
     def _imperfections_have_margins(self) -> "Experiment":
-        scan, window, margin = self.pattern_shape()[:2], self.window_shapes()[0][:2], self.window_margin()
+        scan = self.pattern_shape()[:2]
+        window = self.window_shapes()[0][:2]
+        margin = self.window_margin()
         needed = tuple(w + 2 * m for w, m in zip(window, margin, strict=True))
         if any(n < least for n, least in zip(scan, needed, strict=True)) and any(margin):
             remedy = f"set scan.shape to {list(needed)} or more"
             if self.training.inputs.layout == "detector":
-                remedy = "leave out scan.step_angstrom, so that the scan fills the cell, or use layout scan"
+                remedy = (
+                    "leave out scan.step_angstrom, so that the scan fills the cell, or use layout "
+                    "scan"
+                )
             assert self.training.inputs.imperfections is not None
             raise ValueError(
-                f"training.inputs.imperfections reach {self.training.inputs.imperfections.margin_angstrom():.2g} Å, "
-                f"{list(margin)} positions, around windows of {list(window)} positions, and scan.shape is "
+                "training.inputs.imperfections reach "
+                f"{self.training.inputs.imperfections.margin_angstrom():.2g} Å, {list(margin)} "
+                f"positions, around windows of {list(window)} positions, and scan.shape is "
                 f"{list(scan)}: {remedy}, or narrow source_size, jitter, drift and flyback"
             )
         return self
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Loads an experiment. Raises InputError if the configuration is not valid; it names every fault."""
-    return validate(Experiment, read_yaml(path, overrides), str(path))
+    """Loads an experiment. Raises InputError if the configuration is not valid; it names every
+    fault.
+    """
+    return validate(Experiment, read_yaml(path, overrides, DEFAULT_KINDS), str(path))

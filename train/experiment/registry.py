@@ -1,11 +1,11 @@
-"""Strategies: what may stand in for a default of the job. Each is a folder, which is imported only if it is chosen.
+"""Strategies: what may stand in for a default of the job. Each is a folder, which is imported only
+if it is chosen.
 
-A seam is a place in the job that more than one thing fits, as the exchange between ranks. `train/strategies/SEAM/KIND`
-has `section.py`, the section of the configuration that chooses it by its key `kind`, and the code. Without the folder
-the kind is unknown, and everything else works.
+A seam is a place in the job that more than one thing fits, as the exchange between ranks.
+`train/strategies/SEAM/KIND` has `section.py`, the section of the configuration that chooses it by
+its key `kind`, and the code. Without the folder the kind is unknown, and everything else works.
 """
 
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -14,19 +14,21 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import InitErrorDetails, core_schema
 
+from namsa.base.registry import Registry
 from namsa.config.loading import Section
 
 FOLDER = Path(__file__).parent.parent / "strategies"
+_STRATEGIES = Registry(f"{__package__.rpartition('.')[0]}.strategies", FOLDER, "namsa.strategies")
 
 
 def kinds(seam: str) -> list[str]:
     """Returns the kinds of strategies of a seam."""
-    return sorted(path.parent.name for path in FOLDER.glob(f"{seam}/*/section.py"))
+    return _STRATEGIES.names(seam, having="section.py")
 
 
 def strategy(seam: str, kind: str, module: str) -> ModuleType:
     """Imports a module of a strategy."""
-    return import_module(f"..strategies.{seam}.{kind}.{module}", __package__)
+    return _STRATEGIES.module(seam, kind, module)
 
 
 class KindSection(Section):
@@ -52,14 +54,21 @@ class OfKind:
         chosen: The kinds to choose from, beside the default's; `None` for all.
     """
 
-    def __init__(self, seam: str, default: type[Section], chosen: tuple[str, ...] | None = None) -> None:
-        self.seam, self.default, self.chosen = seam, default, chosen
+    def __init__(
+        self, seam: str, default: type[Section], chosen: tuple[str, ...] | None = None
+    ) -> None:
+        self.seam = seam
+        self.default = default
+        self.chosen = chosen
         self.default_kind = default.model_fields["kind"].default
 
     def kinds(self) -> list[str]:
         """Returns the kinds to choose from."""
-        found = kinds(self.seam)
-        return [self.default_kind, *(kind for kind in found if self.chosen is None or kind in self.chosen)]
+        kind_names = kinds(self.seam)
+        return [
+            self.default_kind,
+            *(kind for kind in kind_names if self.chosen is None or kind in self.chosen),
+        ]
 
     def section(self, kind: str) -> type[Section]:
         """Returns the section of a kind, which is imported for it."""
@@ -90,18 +99,24 @@ class OfKind:
             ]
             raise ValidationError.from_exception_data(section.__name__, faults) from None
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
         """Validates by the kind, and writes all keys of the section that there is."""
         return core_schema.no_info_plain_validator_function(
             self._validate,
-            serialization=core_schema.plain_serializer_function_ser_schema(_serialized, info_arg=True),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                _serialized, info_arg=True
+            ),
         )
 
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """The sections of all kinds, which are imported for it."""
-        return {"anyOf": [handler(self.section(kind).__pydantic_core_schema__) for kind in self.kinds()]}
+        return {
+            "anyOf": [handler(self.section(kind).__pydantic_core_schema__) for kind in self.kinds()]
+        }
 
 
 def _serialized(section: Section, info: Any) -> dict[str, Any]:

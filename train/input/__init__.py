@@ -1,1 +1,3 @@
-"""Input of the training: the selection of samples, their normalisation, noise, and batches read ahead of the step."""
+"""Input of the training: the selection of samples, their normalisation, noise, and batches read
+ahead of the step.
+"""

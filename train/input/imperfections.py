@@ -1,14 +1,15 @@
 """Imperfections of microscope and detector, added to simulated patterns without another simulation.
 
-The patterns of a sample are a matrix (positions × detector pixels). What the beam does along the scan (source size,
-errors of position) multiplies it from the left, what happens to a pattern (background, distortion, point spread) from
-the right. Both are linear and keep the sum of the intensity, except what a distortion moves over the detector's edge.
-Plasmons (`namsa.physics.response`) come first of what happens to a pattern, the losses of a counting detector last.
-Interpolation can make a small intensity negative; it is set to zero. Gain, counting noise (`train.input.noise`), hot
-and dead pixels and lost rows follow, in this order.
+The patterns of a sample are a matrix (positions × detector pixels). What the beam does along the
+scan (source size, errors of position) multiplies it from the left, what happens to a pattern
+(background, distortion, point spread) from the right. Both are linear and keep the sum of the
+intensity, except what a distortion moves over the detector's edge. Plasmons
+(`namsa.physics.response`) come first of what happens to a pattern, the losses of a counting
+detector last. Interpolation can make a small intensity negative; it is set to zero. Gain, counting
+noise (`train.input.noise`), hot and dead pixels and lost rows follow, in this order.
 
-`draw` draws the magnitudes for a sample and epoch; a `Drawn` can as well be filled by hand. `apply` and `damage` then
-work on plain arrays `(sy, sx, dy, dx)`, before and after counting noise:
+`draw` draws the magnitudes for a sample and epoch; a `Drawn` can as well be filled by hand. `apply`
+and `damage` then work on plain arrays `(sy, sx, dy, dx)`, before and after counting noise:
 
     drawn = Drawn(source_size_angstrom=0.8, centre_shift_pixels=(0.3, -0.2), seed=(1,))
     patterns = damage(apply(patterns, drawn, geometry), drawn)
@@ -23,14 +24,14 @@ import numpy.typing as npt
 from scipy import special
 from scipy.linalg import toeplitz
 
-from namsa.arrays import Array, Pair
+from namsa.base.arrays import Array, Pair
+from namsa.base.errors import InputError
+from namsa.base.pixels import fills_cell, pattern_grid, scan_grid
+from namsa.base.provenance_values import value
 from namsa.config.response import Plasmons
-from namsa.errors import InputError
 from namsa.physics.coherence import FWHM
 from namsa.physics.optics import probe_limit, wavelength_angstrom
 from namsa.physics.response import pattern_filter
-from namsa.pixels import fills_cell, pattern_grid, scan_grid
-from namsa.provenance_values import value
 
 from ..experiment.imperfections import DRAWN_LATER, QUANTITIES, Imperfections
 from . import interpolation
@@ -38,8 +39,12 @@ from .windows import Corner
 
 Empty = Callable[[tuple[int, ...], Any], Array]
 
-# Streams of random numbers, beside those of `train.input.noise`, `train.input.windows` and `train.input.fast_noise`.
-_MAGNITUDES, _PLACES, _PRESENCE, _LATER = 4, 5, 7, 9
+# Streams of random numbers, beside those of `train.input.noise`, `train.input.windows` and
+# `train.input.fast_noise`.
+_MAGNITUDES = 4
+_PLACES = 5
+_PRESENCE = 7
+_LATER = 9
 _PLASMON_EV = (10.0, 30.0)
 _PLASMON_WIDTH = (0.1, 0.5)  # standard deviation of the blur by plasmons, in semiangles
 _RING = (0.25, 0.9)  # spatial frequency of a glass' first rings, 1/Å
@@ -50,7 +55,7 @@ _HOT = (1.0, 100.0)  # reading of a hot pixel in mean intensities of a pixel
 
 
 class Geometry(NamedTuple):
-    """What `apply` knows of the patterns. Pairs are (y, x)."""
+    """Geometry of the patterns, as `apply` needs it. Pairs are (y, x)."""
 
     energy_ev: float  # energy of the electrons, eV
     semiangle_mrad: float  # convergence semiangle of the probe, mrad
@@ -61,11 +66,17 @@ class Geometry(NamedTuple):
 
     @classmethod
     def of(cls, provenance: Mapping[str, Any]) -> "Geometry":
-        """Returns the geometry of a simulated sample. Raises InputError without two rows and columns of positions."""
-        scan, pixels = scan_grid(provenance), pattern_grid(provenance)
+        """Returns the geometry of a simulated sample. Raises InputError without two rows and
+        columns of positions.
+        """
+        scan = scan_grid(provenance)
+        pixels = pattern_grid(provenance)
         if scan is None:
-            raise InputError("imperfections need scans of two rows and columns at least: leave them out")
-        energy, semiangle = value(provenance, "energy_ev"), value(provenance, "semiangle_mrad")
+            raise InputError(
+                "imperfections need scans of two rows and columns at least: leave them out"
+            )
+        energy = value(provenance, "energy_ev")
+        semiangle = value(provenance, "semiangle_mrad")
         axis = (-pixels.origin[0] / pixels.step[0], -pixels.origin[1] / pixels.step[1])
         step, size = ((float(grid.step[0]), float(grid.step[1])) for grid in (scan, pixels))
         return cls(energy, semiangle, step, size, axis, fills_cell(scan, provenance))
@@ -73,25 +84,30 @@ class Geometry(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawn:
-    """Imperfections of one scan; the quantities are those of `train.experiment.imperfections`. Pairs are (y, x)."""
+    """Imperfections of one scan; the quantities are those of `train.experiment.imperfections`.
+    Pairs are (y, x).
+    """
 
     source_size_angstrom: float = 0.0  # full width at half maximum of the source, Å
     jitter_angstrom: float = 0.0  # rms error of each position along one axis, Å
     drift_angstrom: Pair = (0.0, 0.0)  # from the first position to the last, Å
     flyback_angstrom: float = 0.0  # error of the first position of each row, Å
     missing_rows: float = 0.0  # probability of a row to be lost
-    # Which axis is fast and where it begins: 1 begins with the last row, 2 with the last column, 4 scans columns in
-    # place of rows; sums of them.
+    # Which axis is fast and where it begins: 1 begins with the last row, 2 with the last column, 4
+    # scans columns in place of rows; sums of them.
     scan_order: int = 0
     detector_spread_pixels: float = 0.0  # rms width of the point spread along one axis, pixels
     centre_shift_pixels: Pair = (0.0, 0.0)  # shift of the patterns, pixels
-    ellipticity: float = 0.0  # difference of the longest and the shortest radius of a circle's image, in radii
+    # difference of the longest and the shortest radius of a circle's image, in radii
+    ellipticity: float = 0.0
     ellipse_degrees: float = 0.0  # direction of the longest radius, from x towards y
     turn_degrees: float = 0.0  # turn of the patterns, from x towards y
-    pixel_scale: float = 0.0  # error of the pixel's size: pixels are (1 + pixel_scale) times as large as is thought
+    # error of the pixel's size: pixels are (1 + pixel_scale) times as large as is thought
+    pixel_scale: float = 0.0
     beam_gain: float = 0.0  # error of the beam's current as a fraction of it
     background_fraction: float = 0.0  # fraction of the intensity that is in the diffuse background
-    plasmon_part: float = 1.0  # part of the background that is each pattern blurred; the rest is a ring
+    # part of the background that is each pattern blurred; the rest is a ring
+    plasmon_part: float = 1.0
     plasmon_width: float = 0.2  # standard deviation of the blur, in semiangles
     ring_per_angstrom: float = 0.5  # radius of the ring, 1/Å
     hot_pixels: float = 0.0  # probability of a pixel to be hot
@@ -103,19 +119,29 @@ class Drawn:
 
     def displacements(self, shape: Corner) -> Array:
         """Returns the errors of the positions of a scan of `shape`, `(2, sy, sx)`, Å."""
-        across, along = shape[::-1] if self.scan_order & 4 else shape
-        line, place = np.mgrid[:across, :along]
-        if self.scan_order & (2 if self.scan_order & 4 else 1):
+        is_last_row_first = bool(self.scan_order & 1)
+        is_last_column_first = bool(self.scan_order & 2)
+        is_by_columns = bool(self.scan_order & 4)
+        lines, places = shape
+        is_last_line_first = is_last_row_first
+        is_backward = is_last_column_first
+        if is_by_columns:
+            places, lines = shape
+            is_last_line_first = is_last_column_first
+            is_backward = is_last_row_first
+        line, place = np.mgrid[:lines, :places]
+        if is_last_line_first:
             line = line[::-1]
-        backward = bool(self.scan_order & (1 if self.scan_order & 4 else 2))
-        if backward:
+        if is_backward:
             place = place[:, ::-1]
-        time = (line * along + place) / (across * along - 1) - 0.5
-        error = np.multiply.outer(self.drift_angstrom, time.T if self.scan_order & 4 else time)
-        flyback = (-1 if backward else 1) * self.flyback_angstrom * np.exp(-place / _FLYBACK_POSITIONS)
-        if self.scan_order & 4:
+        time = (line * places + place) / (lines * places - 1) - 0.5
+        direction = -1 if is_backward else 1
+        flyback = direction * self.flyback_angstrom * np.exp(-place / _FLYBACK_POSITIONS)
+        if is_by_columns:
+            error = np.multiply.outer(self.drift_angstrom, time.T)
             error[0] += flyback.T
         else:
+            error = np.multiply.outer(self.drift_angstrom, time)
             error[1] += flyback
         rng = np.random.default_rng([*self.seed, _PLACES, 0])
         return np.asarray(error + self.jitter_angstrom * rng.standard_normal(error.shape))
@@ -130,21 +156,27 @@ def draw(imperfections: Imperfections, seed: int, epoch: int) -> Drawn:
     for name in QUANTITIES:  # the same random numbers for a quantity, whichever others are given
         if name in DRAWN_LATER:
             continue
-        part, sign, angle = rng.random(), rng.choice([-1.0, 1.0]), 2 * np.pi * rng.random()
+        part = rng.random()
+        sign = rng.choice([-1.0, 1.0])
+        angle = 2 * np.pi * rng.random()
         present = presence.random() < imperfections.probability
         if not present or name not in given:
             continue
-        limits = given[name]
-        magnitude = float(limits[0] + part * (limits[1] - limits[0]))
+        least, most = given[name]
+        magnitude = float(least + part * (most - least))
         if name in ("drift_angstrom", "centre_shift_pixels"):
             values[name] = (float(magnitude * np.sin(angle)), float(magnitude * np.cos(angle)))
+        elif name in ("turn_degrees", "pixel_scale", "beam_gain"):
+            values[name] = magnitude * sign
         else:
-            values[name] = magnitude * sign if name in ("turn_degrees", "pixel_scale", "beam_gain") else magnitude
+            values[name] = magnitude
     later = np.random.default_rng([seed, epoch, _LATER])
     for name in DRAWN_LATER:
-        part, present = later.random(), later.random() < imperfections.probability
+        part = later.random()
+        present = later.random() < imperfections.probability
         if present and name in given:
-            values[name] = float(given[name][0] + part * (given[name][1] - given[name][0]))
+            least, most = given[name]
+            values[name] = float(least + part * (most - least))
     return Drawn(
         **values,
         plasmon_ev=float(later.uniform(*_PLASMON_EV)),
@@ -158,16 +190,20 @@ def draw(imperfections: Imperfections, seed: int, epoch: int) -> Drawn:
 
 
 def apply(
-    patterns: Array,  # `(sy, sx, dy, dx)`, fractions of the beam times any factor; the positions around the window, too
+    # `(sy, sx, dy, dx)`, fractions of the beam times any factor; the positions around the window,
+    # too
+    patterns: Array,
     drawn: Drawn,
     geometry: Geometry,
     corner: Corner = (0, 0),  # first row and column of the window
     shape: Corner | None = None,  # rows and columns of the window; by default all
-    empty: Empty = np.empty,  # returns memory of a shape and type for intermediate results, as `numpy.empty`
+    # returns memory of a shape and type for intermediate results, as `numpy.empty`
+    empty: Empty = np.empty,
 ) -> npt.NDArray[np.float32]:
     """Returns the patterns of a window with all imperfections that come before counting noise.
 
-    Positions that lie outside of `patterns` are estimated from the nearest ones, or wrap if the scan is periodic.
+    Positions that lie outside of `patterns` are estimated from the nearest ones, or wrap if the
+    scan is periodic.
 
     Returns:
         `(*shape, dy, dx)`, in the unit of `patterns`.
@@ -179,11 +215,14 @@ def apply(
     if drawn.plasmon_thickness:
         plasmons = Plasmons(mean_free_path_angstrom=_UNIT_PATH, energy_loss_ev=drawn.plasmon_ev)
         thickness = _UNIT_PATH * drawn.plasmon_thickness
-        blurring = pattern_filter(detector, geometry.pixel_mrad, geometry.energy_ev, thickness, plasmons, None)
+        blurring = pattern_filter(
+            detector, geometry.pixel_mrad, geometry.energy_ev, thickness, plasmons, None
+        )
         assert blurring
         blurring.apply(window.reshape(-1, *detector))
     if drawn.background_fraction or distortion is not None:
-        by_pixel = empty(window.shape[::-1], np.float32)  # whole rows of positions: products are several times faster
+        # whole rows of positions: products are several times faster
+        by_pixel = empty(window.shape[::-1], np.float32)
         _transpose(window, by_pixel)
         if drawn.background_fraction:
             by_pixel = _with_background(by_pixel, drawn, geometry, detector, empty)
@@ -193,19 +232,26 @@ def apply(
     np.maximum(window, 0, out=window)
     if drawn.beam_gain:
         window *= np.float32(1 + drawn.beam_gain)
-    if drawn.counting_loss and (brightest := window.max()) > 0:
-        window /= 1 + window * (drawn.counting_loss / (1 - drawn.counting_loss) / brightest)
+    if drawn.counting_loss:
+        brightest = window.max()
+        if brightest > 0:
+            window /= 1 + window * (drawn.counting_loss / (1 - drawn.counting_loss) / brightest)
     return window.reshape(*shape, *detector)
 
 
 def damage(patterns: npt.NDArray[np.float32], drawn: Drawn) -> npt.NDArray[np.float32]:
-    """Puts what comes after counting noise into `patterns`, `(sy, sx, dy, dx)`, and returns them: pixels, lost rows."""
-    detector, rng = patterns.shape[2:], np.random.default_rng([*drawn.seed, _PLACES, 1])
-    hot, dead = (rng.random(detector) < part for part in (drawn.hot_pixels, drawn.dead_pixels))
+    """Puts what comes after counting noise into `patterns`, `(sy, sx, dy, dx)`, and returns them:
+    pixels, lost rows.
+    """
+    detector = patterns.shape[2:]
+    rng = np.random.default_rng([*drawn.seed, _PLACES, 1])
+    hot = rng.random(detector) < drawn.hot_pixels
+    dead = rng.random(detector) < drawn.dead_pixels
     reading = rng.random(detector)
     if hot.any():
         mean = float(patterns.mean(dtype=np.float64))
-        patterns[:, :, hot] = (mean * _HOT[0] * (_HOT[1] / _HOT[0]) ** reading[hot]).astype(np.float32)
+        readings = mean * _HOT[0] * (_HOT[1] / _HOT[0]) ** reading[hot]
+        patterns[:, :, hot] = readings.astype(np.float32)
     if dead.any():
         patterns[:, :, dead] = 0
     rows = np.swapaxes(patterns, 0, 1) if drawn.scan_order & 4 else patterns
@@ -213,41 +259,61 @@ def damage(patterns: npt.NDArray[np.float32], drawn: Drawn) -> npt.NDArray[np.fl
     return patterns
 
 
-# ---- Along the scan -------------------------------------------------------------------------------------------------
+# ---- Along the scan
+# -------------------------------------------------------------------------------------------------
 
 
-def _along_scan(patterns: Array, drawn: Drawn, geometry: Geometry, corner: Corner, shape: Corner) -> Array:
-    """Returns the window's patterns at the positions where the beam was, blurred by the source, `(n, pixels)`."""
+def _along_scan(
+    patterns: Array, drawn: Drawn, geometry: Geometry, corner: Corner, shape: Corner
+) -> Array:
+    """Returns the window's patterns at the positions where the beam was, blurred by the source,
+    `(n, pixels)`.
+    """
     displaced = drawn.jitter_angstrom or drawn.flyback_angstrom or any(drawn.drift_angstrom)
     pixels = patterns.shape[2] * patterns.shape[3]
     if not (displaced or drawn.source_size_angstrom):
-        y, x = (slice(first, first + size) for first, size in zip(corner, shape, strict=True))
-        return np.array(patterns[y, x], np.float32, order="C").reshape(-1, pixels)
-    step, scan = geometry.step_angstrom, (patterns.shape[0], patterns.shape[1])
-    error = drawn.displacements(shape) if displaced else np.zeros((2, *shape))
-    y, x = ((np.indices(shape)[axis] + corner[axis] + error[axis] / step[axis]).ravel() for axis in (0, 1))
+        rows = slice(corner[0], corner[0] + shape[0])
+        columns = slice(corner[1], corner[1] + shape[1])
+        return np.array(patterns[rows, columns], np.float32, order="C").reshape(-1, pixels)
+    step = geometry.step_angstrom
+    scan = (patterns.shape[0], patterns.shape[1])
+    error = np.zeros((2, *shape))
+    if displaced:
+        error = drawn.displacements(shape)
+    rows, columns = np.indices(shape)
+    y = (rows + corner[0] + error[0] / step[0]).ravel()
+    x = (columns + corner[1] + error[1] / step[1]).ravel()
     diameter = probe_limit(geometry.energy_ev, geometry.semiangle_mrad)
-    along_y, along_x = (
-        interpolation.weights(interpolation.scan_spectrum(diameter * d), drawn.source_size_angstrom / FWHM / d, n)
-        for d, n in zip(step, scan, strict=True)
-    )
+
+    def weights_along(axis: int) -> interpolation.Weights:
+        spectrum = interpolation.scan_spectrum(diameter * step[axis])
+        blur = drawn.source_size_angstrom / FWHM / step[axis]
+        return interpolation.weights(spectrum, blur, scan[axis])
+
+    along_y = weights_along(0)
+    along_x = weights_along(1)
     product = interpolation.matrix(y, x, scan, along_y, along_x, geometry.periodic)
     return product @ np.asarray(patterns, np.float32).reshape(-1, pixels)
 
 
-# ---- In each pattern ------------------------------------------------------------------------------------------------
+# ---- In each pattern
+# ------------------------------------------------------------------------------------------------
 
 
 def _distortion(drawn: Drawn, geometry: Geometry, detector: Corner) -> Any:
-    """Returns the sparse matrix from pixels of the perfect to those of the real detector. `None` if they are equal."""
+    """Returns the sparse matrix from pixels of the perfect to those of the real detector. `None` if
+    they are equal.
+    """
     linear = _image_of_angles(drawn)
     moved = any(drawn.centre_shift_pixels) or not np.array_equal(linear, np.eye(2))
     if not (moved or drawn.detector_spread_pixels):
         return None
-    axis, size = np.array(geometry.axis_pixels), np.array(geometry.pixel_mrad)
+    axis = np.array(geometry.axis_pixels)
+    size = np.array(geometry.pixel_mrad)
     pixels = np.indices(detector).reshape(2, -1).T - axis - drawn.centre_shift_pixels
     source = (pixels * size) @ np.linalg.inv(linear).T / size + axis
-    spectrum, blur = interpolation.pattern_spectrum(), drawn.detector_spread_pixels
+    spectrum = interpolation.pattern_spectrum()
+    blur = drawn.detector_spread_pixels
     along_y, along_x = (interpolation.weights(spectrum, blur, n, taps=4) for n in detector)
     inside = np.clip(source, -0.5, np.array(detector) - 0.5)
     product = interpolation.matrix(inside[:, 0], inside[:, 1], detector, along_y, along_x)
@@ -257,7 +323,8 @@ def _distortion(drawn: Drawn, geometry: Geometry, detector: Corner) -> Any:
 
 def _image_of_angles(drawn: Drawn) -> Array:
     """Returns the matrix `(2, 2)` from true to apparent scattering angles, (y, x)."""
-    turn, direction = np.radians(drawn.turn_degrees), np.radians(drawn.ellipse_degrees)
+    turn = np.radians(drawn.turn_degrees)
+    direction = np.radians(drawn.ellipse_degrees)
     longest = np.array([np.sin(direction), np.cos(direction)])
     half = drawn.ellipticity / 2
     ellipse = (1 - half) * np.eye(2) + 2 * half * np.outer(longest, longest)
@@ -265,7 +332,9 @@ def _image_of_angles(drawn: Drawn) -> Array:
     return np.asarray(turned @ ellipse / (1 + drawn.pixel_scale))
 
 
-def _with_background(patterns: Array, drawn: Drawn, geometry: Geometry, detector: Corner, empty: Empty) -> Array:
+def _with_background(
+    patterns: Array, drawn: Drawn, geometry: Geometry, detector: Corner, empty: Empty
+) -> Array:
     """Moves a part of the intensity of patterns `(pixels, n)` into blurred patterns and a ring."""
     plasmons = drawn.background_fraction * drawn.plasmon_part
     rest = drawn.background_fraction - plasmons
@@ -274,8 +343,13 @@ def _with_background(patterns: Array, drawn: Drawn, geometry: Geometry, detector
         for n, size in zip(detector, geometry.pixel_mrad, strict=True)
     )
     beam = patterns.sum(axis=0)
-    scratch, changed = empty(patterns.shape, np.float32), empty(patterns.shape, np.float32)
-    np.matmul(np.float32(plasmons) * blur_y, patterns.reshape(detector[0], -1), out=scratch.reshape(detector[0], -1))
+    scratch = empty(patterns.shape, np.float32)
+    changed = empty(patterns.shape, np.float32)
+    np.matmul(
+        np.float32(plasmons) * blur_y,
+        patterns.reshape(detector[0], -1),
+        out=scratch.reshape(detector[0], -1),
+    )
     np.matmul(blur_x, scratch.reshape(*detector, -1), out=changed.reshape(*detector, -1))
     changed += np.multiply(patterns, np.float32(1 - drawn.background_fraction), out=scratch)
     ring = (rest * _ring(drawn, geometry, detector)).astype(np.float32)
@@ -284,19 +358,24 @@ def _with_background(patterns: Array, drawn: Drawn, geometry: Geometry, detector
 
 
 def _blur(count: int, rms: float) -> Array:
-    """Returns the matrix `(count, count)` of a Gaussian of `rms` pixels, as of `namsa.physics.detector`."""
+    """Returns the matrix `(count, count)` of a Gaussian of `rms` pixels, as of
+    `namsa.physics.detector`.
+    """
     return np.asarray(toeplitz(special.ive(np.arange(count), rms**2)), np.float32)
 
 
 def _ring(drawn: Drawn, geometry: Geometry, detector: Corner) -> Array:
-    """Returns the pattern of the illuminating cone behind a glass, `(pixels,)`, of sum 1: a ring about each ray."""
+    """Returns the pattern of the illuminating cone behind a glass, `(pixels,)`, of sum 1: a ring
+    about each ray.
+    """
     y, x = (
         (np.arange(n) - centre) * size
         for n, centre, size in zip(detector, geometry.axis_pixels, geometry.pixel_mrad, strict=True)
     )
     angle = np.hypot(y[:, None], x)
     radius = 1e3 * wavelength_angstrom(geometry.energy_ev) * drawn.ring_per_angstrom
-    # The mean over rays at the cone's centre and at equal parts of its area, each of which has a ring about itself.
+    # The mean over rays at the cone's centre and at equal parts of its area, each of which has a
+    # ring about itself.
     rays = geometry.semiangle_mrad * np.sqrt((np.arange(8) + 0.5) / 8)
     turns = 2 * np.pi * (np.arange(8) + 0.5) / 8
     angle = angle[..., None, None]
@@ -306,6 +385,8 @@ def _ring(drawn: Drawn, geometry: Geometry, detector: Corner) -> Array:
 
 
 def _transpose(array: Array, out: Array) -> None:
-    """Writes `array`, transposed, to `out`: in blocks, which stay in the cache, 2 to 5 times faster than at once."""
+    """Writes `array`, transposed, to `out`: in blocks, which stay in the cache, 2 to 5 times faster
+    than at once.
+    """
     for first in range(0, len(array), 16):
         out[:, first : first + 16] = array[first : first + 16].T

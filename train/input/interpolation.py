@@ -1,8 +1,9 @@
 """Sparse matrices that interpolate and blur regular samples at once.
 
-Each weight is that of the best linear estimate from the nearest samples (kriging with a given power spectrum), under
-the condition that constants are kept. The value estimated may be that of the signal convolved with a Gaussian. Where
-the samples end, the stencil is shifted inwards, and the weights are the best ones for that stencil.
+Each weight is that of the best linear estimate from the nearest samples (kriging with a given power
+spectrum), under the condition that constants are kept. The value estimated may be that of the
+signal convolved with a Gaussian. Where the samples end, the stencil is shifted inwards, and the
+weights are the best ones for that stencil.
 """
 
 from typing import Any, NamedTuple
@@ -10,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from namsa.arrays import Array
+from namsa.base.arrays import Array
 
-_NODES = 32  # of the table, per sample: weights between two nodes are interpolated, with an error below 1e-3
+# of the table, per sample: weights between two nodes are interpolated, with an error below 1e-3
+_NODES = 32
 _NUGGET = 1e-5  # part of the power that no neighbour explains; bounds the weights
 
 
@@ -26,15 +28,18 @@ class Spectrum(NamedTuple):
 def scan_spectrum(diameter: float) -> Spectrum:
     """Returns the power of patterns as functions of the probe's position along one axis.
 
-    A frequency comes from pairs of rays that differ by it. Its power is proportional to the number of such pairs, the
-    overlap of two apertures, and ends at the aperture's diameter, 2 · semiangle / wavelength, cycles per scan step.
+    A frequency comes from pairs of rays that differ by it. Its power is proportional to the number
+    of such pairs, the overlap of two apertures, and ends at the aperture's diameter, 2 · semiangle
+    / wavelength, cycles per scan step.
     """
     x = (np.arange(32) + 0.5) / 32
     return Spectrum(x * diameter, 2 / np.pi * (np.arccos(x) - x * np.sqrt(1 - x**2)))
 
 
 def pattern_spectrum() -> Spectrum:
-    """Returns the power of patterns along one axis of the detector, whose pixels average over disks with edges."""
+    """Returns the power of patterns along one axis of the detector, whose pixels average over disks
+    with edges.
+    """
     q = (np.arange(64) + 0.5) / 32
     return Spectrum(q, np.sinc(q) ** 2 / (q**2 + 0.05**2))
 
@@ -50,7 +55,9 @@ class Weights(NamedTuple):
         return int(self.table.shape[1])
 
     def at(self, places: Array) -> Array:
-        """Returns the weights `(n, taps)` of estimates at `places`, `(n,)`, samples from the stencil's first."""
+        """Returns the weights `(n, taps)` of estimates at `places`, `(n,)`, samples from the
+        stencil's first.
+        """
         position = np.clip((places + 0.5) * _NODES, 0, len(self.table) - 1.001)
         node = position.astype(np.intp)
         part = (position - node)[:, None].astype(np.float32)
@@ -62,27 +69,38 @@ def weights(spectrum: Spectrum, blur: float, samples: int, taps: int = 6) -> Wei
 
     Args:
         blur: Standard deviation of the Gaussian, samples.
-        taps: Samples of the stencil at least; it reaches two standard deviations beyond the nearest samples.
+        taps: Samples of the stencil at least; it reaches two standard deviations beyond the nearest
+            samples.
     """
     taps = min(samples, max(taps, 2 * int(np.ceil(1 + 2 * blur))))
-    q, s = 2 * np.pi * spectrum.frequencies, spectrum.power / spectrum.power.sum()
+    q = 2 * np.pi * spectrum.frequencies
+    s = spectrum.power / spectrum.power.sum()
     at = np.arange(taps * _NODES + 1) / _NODES - 0.5
     k = np.arange(taps)
     covariance = np.cos(q * k[:, None]) @ s
     covariance = covariance[abs(k[:, None] - k)] + _NUGGET * np.eye(taps)
     damped = s * np.exp(-((q * blur) ** 2) / 2)
-    cosine, sine = np.cos(np.outer(at, q)) * damped, np.sin(np.outer(at, q)) * damped
+    cosine = np.cos(np.outer(at, q)) * damped
+    sine = np.sin(np.outer(at, q)) * damped
     towards = cosine @ np.cos(np.outer(q, k)) + sine @ np.sin(np.outer(q, k))
     inverse = np.linalg.inv(covariance)
-    free, ones = towards @ inverse, inverse.sum(axis=1)
+    free = towards @ inverse
+    ones = inverse.sum(axis=1)
     table = free + (1 - free.sum(axis=1, keepdims=True)) * (ones / ones.sum())
     return Weights(table.astype(np.float32))
 
 
 def matrix(
-    y: Array, x: Array, shape: tuple[int, int], along_y: Weights, along_x: Weights, periodic: bool = False
+    y: Array,
+    x: Array,
+    shape: tuple[int, int],
+    along_y: Weights,
+    along_x: Weights,
+    periodic: bool = False,
 ) -> csr_array[Any, Any]:
-    """Returns the matrix `(n, ny · nx)` that estimates a signal on a grid at n points y, x, samples from the first."""
+    """Returns the matrix `(n, ny · nx)` that estimates a signal on a grid at n points y, x, samples
+    from the first.
+    """
     rows, by_row = _stencil(y, shape[0], along_y, periodic)
     columns, by_column = _stencil(x, shape[1], along_x, periodic)
     indices = (rows * shape[1])[:, :, None] + columns[:, None, :]

@@ -1,4 +1,6 @@
-"""Shot noise of noiseless patterns at a finite dose: counted electrons, drawn anew for each sample and epoch."""
+"""Shot noise of noiseless patterns at a finite dose: counted electrons, drawn anew for each sample
+and epoch.
+"""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -7,37 +9,50 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Array
-from namsa.errors import InputError
+from namsa.base.arrays import Array
+from namsa.base.errors import InputError
+from namsa.base.provenance_values import value
 from namsa.physics.backend import available_cores
-from namsa.provenance_values import value
 
 Dose = float | tuple[float, float]
 
-_DOSE, _COUNTS = 1, 2  # streams of random numbers, beside that of the symmetries
+# streams of random numbers, beside that of the symmetries
+_DOSE = 1
+_COUNTS = 2
 _CHUNK = 2**20  # pixels per random generator: it determines the random numbers, so it never changes
 
 
 def draw_electrons(dose: Dose, seed: int, epoch: int) -> float:
-    """Returns the electrons per pattern of a sample. In a range their logarithm is uniformly distributed."""
+    """Returns the electrons per pattern of a sample. In a range their logarithm is uniformly
+    distributed.
+    """
     low, high = dose if isinstance(dose, tuple) else (dose, dose)
     return float(low * (high / low) ** np.random.default_rng([seed, epoch, _DOSE]).random())
 
 
-def count_electrons(stored: Array, scale: float, electrons: float, seed: int, epoch: int) -> npt.NDArray[np.float32]:
+def count_electrons(
+    stored: Array, scale: float, electrons: float, seed: int, epoch: int
+) -> npt.NDArray[np.float32]:
     """Draws patterns with shot noise; returns patterns in the same shape, fractions of the beam.
 
-    Every pixel is an independent Poisson number of mean I · electrons, divided by the electrons. NumPy draws one in 10
-    to 40 ns, depending on the mean, without the interpreter's lock. Chunks of 2^20 pixels are drawn in parallel. The
-    patterns are stored as fractions of the beam times `scale`.
+    Every pixel is an independent Poisson number of mean I · electrons, divided by the electrons.
+    NumPy draws one in 10 to 40 ns, depending on the mean, without the interpreter's lock. Chunks of
+    2^20 pixels are drawn in parallel. The patterns are stored as fractions of the beam times
+    `scale`.
     """
     mean = np.float32(electrons / scale)
-    patterns, noisy = stored.reshape(-1), np.empty(stored.size, np.float32)
+    patterns = stored.reshape(-1)
+    noisy = np.empty(stored.size, np.float32)
 
     def draw(start: int) -> None:
         chunk = slice(start, start + _CHUNK)
         rng = np.random.default_rng([seed, epoch, _COUNTS, start // _CHUNK])
-        np.divide(rng.poisson(patterns[chunk] * mean), np.float32(electrons), out=noisy[chunk], casting="same_kind")
+        np.divide(
+            rng.poisson(patterns[chunk] * mean),
+            np.float32(electrons),
+            out=noisy[chunk],
+            casting="same_kind",
+        )
 
     starts = range(0, patterns.size, _CHUNK)
     if len(starts) == 1:
@@ -49,16 +64,20 @@ def count_electrons(stored: Array, scale: float, electrons: float, seed: int, ep
 
 
 def check_noiseless(provenance: Mapping[str, Any]) -> None:
-    """Raises InputError if a sample was simulated with noise: the sum of two noises is the noise of no dose."""
+    """Raises InputError if a sample was simulated with noise: the sum of two noises is the noise of
+    no dose.
+    """
     if present := describe_dose(provenance):
         raise InputError(
-            f"the samples have the noise of {present} already, and noise drawn on top is that of no dose: unset "
-            "training.inputs.dose_electrons_per_pattern, or simulate without noise"
+            f"the samples have the noise of {present} already, and noise drawn on top is that of "
+            "no dose: unset training.inputs.dose_electrons_per_pattern, or simulate without noise"
         )
 
 
 def describe_dose(provenance: Mapping[str, Any]) -> str | None:
-    """Returns the dose of a sample's noise, as `detector.key=value`. `None` for a sample without noise."""
+    """Returns the dose of a sample's noise, as `detector.key=value`. `None` for a sample without
+    noise.
+    """
     detector = value(provenance, "detector", None) or {}
     for name in ("electrons_per_pattern", "dose_electrons_per_angstrom2"):
         if detector.get(name):

@@ -1,8 +1,10 @@
-"""Where a rank's samples come from: the class `SampleSource`, and its default, samples that are simulated.
+"""Where a rank's samples come from: the class `SampleSource`, and its default, samples that are
+simulated.
 
-A job makes one source (`source_of`), which brings samples to data.directory (`prepare`) before their list is read.
-Training then opens it, reads whole samples (`view`) or this rank's parts of them (`read_part`), and closes it. Other
-sources than the default are strategies (`train.experiment.registry`).
+A job makes one source (`source_of`), which brings samples to data.directory (`prepare`) before
+their list is read. Training then opens it, reads whole samples (`view`) or this rank's parts of
+them (`read_part`), and closes it. Other sources than the default are strategies
+(`train.experiment.registry`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,20 +16,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.text import plural
 from namsa.dataset import factory
-from namsa.dataset.entry import Entry
+from namsa.dataset.entry import UNKNOWN, Entry
 from namsa.dataset.factory import ProductionSummary
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.dataset.sharing import RankLayout
 from namsa.dataset.slabs import SampleSlab, SlabReader
 from namsa.dataset.tiles import Slab
-from namsa.text import plural
 
 from ..experiment import registry
 from ..experiment.data import Simulated, SourceSection
 from ..experiment.experiment import Experiment
-from ..ranks.protocol import Ranks
+from ..ranks.interface import Ranks
 from .division import RankDivision
 from .selection import epoch_order, share_of
 
@@ -40,13 +42,14 @@ class NoMoreSamples(Exception):
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a source needs of the job to bring its samples to data.directory."""
+    """The parts of the job that a source needs to bring its samples to data.directory."""
 
     ranks: Ranks  # the ranks of the job
     run_dir: Path  # the run directory
     layout: RankLayout  # this rank's place among those that simulate
     simulate: bool  # whether missing samples may be simulated
-    force: bool  # whether to simulate even if that is expected to exceed this machine's memory or 30 days
+    # whether to simulate even if that is expected to exceed this machine's memory or 30 days
+    force: bool
     # Raises InputError if samples that are going to be simulated do not fit the task.
     check_listed: Callable[[Sequence[Entry]], None]
     # Shows the progress of what is counted in its argument, in the context that it opens.
@@ -62,14 +65,18 @@ class TrainingSet:
     entries: Sequence[Entry]  # those that are trained on
     first: tuple[int, int]  # the first epoch that is trained, and the samples of it that are done
     ranks: Ranks  # the ranks of the job
-    division: RankDivision | None  # this rank's place among those that divide samples; `None` for whole samples
+    division: (
+        RankDivision | None
+    )  # this rank's place among those that divide samples; `None` for whole samples
     ranks_before: int = 0  # number of ranks that took the last step before this job
-    # Whether this rank is asked to stop, and no longer waits for samples: then `NoMoreSamples` is raised.
+    # Whether this rank is asked to stop, and no longer waits for samples: then `NoMoreSamples` is
+    # raised.
     stopping: Callable[[], bool] = lambda: False
 
 
 class SampleSource:
-    """Where a rank's samples come from: by default data.directory, where they are read from the disk.
+    """Where a rank's samples come from: by default data.directory, where they are read from the
+    disk.
 
     Several threads call `view` and `read_part` at once.
 
@@ -78,16 +85,29 @@ class SampleSource:
         waits: Whether samples may have to be waited for while the network trains.
     """
 
-    keeps_views, waits = True, False
+    keeps_views = True
+    waits = False
     _dataset: Dataset
     _parts: SlabReader | None = None
 
     def __init__(self, section: Any, experiment: Experiment) -> None:
-        self.section, self.experiment = section, experiment
+        self.section = section
+        self.experiment = experiment
 
     def selected(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Returns the samples of the list that belong into data.directory."""
         return entries
+
+    def listed(self) -> Sequence[Entry] | None:
+        """Returns the samples that `prepare` will bring, which it does not bring yet.
+
+        Returns:
+            Their entries; `None` if the list is that of the configuration's materials.
+
+        Raises:
+            InputError: If they cannot be listed.
+        """
+        return None
 
     def prepare(self, job: Preparation) -> Collection[str] | None:
         """Brings the samples to data.directory. Collective.
@@ -118,15 +138,32 @@ class SampleSource:
         return share_of(training, order, share, shares, count, taken)
 
     def epoch_order(self, samples: int, epoch: int, shares: int) -> npt.NDArray[np.int64]:
-        """Returns the common order of an epoch's training samples, of which shares take one after the other."""
+        """Returns the common order of an epoch's training samples, of which shares take one after
+        the other.
+        """
         return epoch_order(samples, self.experiment.seed, epoch)
 
     def trained_on(self, training: int, epochs: int) -> int:
-        """Returns on how many different samples a job trains in so many epochs, of those in data.directory."""
+        """Returns on how many different samples a job trains in so many epochs, of those in
+        data.directory.
+        """
         return training
 
+    def formulas_learnt(self, training: Sequence[Entry]) -> dict[str, str]:
+        """Returns the formulas of the materials that training learns, by the materials' names.
+
+        The source is open.
+
+        Args:
+            training: The samples of the training split in data.directory.
+        """
+        partners = {entry.partner: UNKNOWN for entry in training if entry.partner}
+        return partners | {entry.material: entry.formula for entry in training}
+
     def numbers(self) -> Mapping[str, float]:
-        """Returns what the row of a step says about the source, as of `train.measure.results.StepRow`."""
+        """Returns what the row of a step says about the source, as of
+        `train.measure.results.StepRow`.
+        """
         return {}
 
     def release(self) -> None:
@@ -181,14 +218,23 @@ class SimulatedSource(SampleSource):
             self.simulate_missing(job, self.selected)
         return None
 
-    def simulate_missing(self, job: Preparation, select: Callable[[Sequence[Entry]], Sequence[Entry]]) -> None:
+    def simulate_missing(
+        self, job: Preparation, select: Callable[[Sequence[Entry]], Sequence[Entry]]
+    ) -> None:
         """Simulates what is missing of the selected samples of the list. Collective."""
-        experiment, directory = self.experiment, self.experiment.data.directory
-        with job.ranks.together(), job.progress("rank 0 simulates") as show_count:
+        experiment = self.experiment
+        directory = self.experiment.data.directory
+        with job.ranks.local_work(), job.progress("rank 0 simulates") as show_count:
             seconds = experiment.training.simulate_seconds
             limits = factory.RunLimits.of_machine(job.layout.local_size, job.force, seconds=seconds)
             simulated = factory.produce(
-                experiment, directory, job.layout, limits, on_sample=show_count, check=job.check_listed, select=select
+                experiment,
+                directory,
+                job.layout,
+                limits,
+                on_sample=show_count,
+                check=job.check_listed,
+                select=select,
             )
         job.log_line(simulation_line(job.ranks.gather_json(simulated), directory))
 
@@ -200,8 +246,14 @@ class LayeredSource(SampleSource):
         super().__init__(section, experiment)
         self._origin = source_of(experiment, section.of)
 
+    def listed(self) -> Sequence[Entry] | None:
+        return self._origin.listed()
+
     def prepare(self, job: Preparation) -> Collection[str] | None:
         return self._origin.prepare(job)
+
+    def formulas_learnt(self, training: Sequence[Entry]) -> dict[str, str]:
+        return self._origin.formulas_learnt(training)
 
     def epoch_order(self, samples: int, epoch: int, shares: int) -> npt.NDArray[np.int64]:
         return self._origin.epoch_order(samples, epoch, shares)
@@ -220,8 +272,8 @@ def fault_of_sample(
     target = (*experiment.bins_shape(), *density)
     if (raster, image) != (patterns, target):
         return (
-            f"holds patterns {raster} and density {image}, where the configuration has {patterns} and {target}: "
-            "give its samples another data.directory"
+            f"holds patterns {raster} and density {image}, where the configuration has {patterns} "
+            f"and {target}: give its samples another data.directory"
         )
     if not np.can_cast(dtype, experiment.data.dtype):
         return f"holds {np.dtype(dtype)} patterns: set data.dtype={np.dtype(dtype)}"
@@ -230,16 +282,26 @@ def fault_of_sample(
 
 def simulation_line(summaries: Sequence[ProductionSummary], directory: Path) -> str:
     """Returns one line about the samples that all ranks have simulated, from what each has."""
-    written, present = sum(rank["written"] for rank in summaries), sum(rank["present"] for rank in summaries)
-    failed = sum(rank["failed"] for rank in summaries)
+    written = 0
+    present = 0
+    failed = 0
+    full = 0
+    stopped = False
+    for summary in summaries:
+        written += summary["written"]
+        present += summary["present"]
+        failed += summary["failed"]
+        full += summary["disk_full"]
+        stopped = stopped or summary["time_limit_reached"]
     text = f"samples: {written} simulated, {present} present before"
     if failed:
         text += f", {failed} failed and left out (reasons: {directory}/failed-*.jsonl)"
-    if any(rank["time_limit_reached"] for rank in summaries):
+    if stopped:
         text += "; stopped by training.simulate_seconds, run again for the rest"
-    if full := sum(rank["disk_full"] for rank in summaries):
+    if full:
         text += (
-            f"; on {plural(full, 'rank')} the disk is nearly full, the job continues with the samples that are there"
+            f"; on {plural(full, 'rank')} the disk is nearly full, the job continues with the "
+            "samples that are there"
         )
     return text
 
@@ -250,5 +312,5 @@ def source_of(experiment: Experiment, section: SourceSection | None = None) -> S
     if isinstance(section, Simulated):
         return SimulatedSource(section, experiment)
     kind = type(section).model_fields["kind"].default
-    source: SampleSource = registry.strategy("source", kind, "source").Source(section, experiment)
+    source: SampleSource = registry.strategy("source", kind, "source").SOURCE(section, experiment)
     return source

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Array, Floats, Tensor
+from namsa.base.arrays import Array, Floats, Tensor
+from namsa.base.errors import WorkError
+from namsa.base.pixels import raster_shape
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
-from namsa.errors import WorkError
-from namsa.pixels import raster_shape
 
 from ..experiment import symmetries
 from ..experiment.experiment import Experiment
@@ -21,12 +21,13 @@ from .normalisation import Batch, record_symmetries
 from .readahead import Buffers
 from .source import fault_of_sample
 
-# From a sample's entry, the epoch and what finds the view of a stored sample, to what the epoch takes in its place.
+# From a sample's entry, the epoch and what finds the view of a stored sample, to what the epoch
+# takes in its place.
 Compose = Callable[[Entry, int, Callable[[str], "SampleView"]], "SampleView"]
 
 
 class Readable(Protocol):
-    """What is needed of `namsa.dataset.shards.Dataset`. Several threads call it at once."""
+    """The methods of `namsa.dataset.shards.Dataset` that readers call, several threads at once."""
 
     def view(self, sample_id: str, check: bool = False) -> AbstractContextManager[Record]:
         """Opens a record; compares its checksum if `check` is set."""
@@ -35,7 +36,9 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class WithTarget:
-    """Samples with another target in place of the density, as training reads them (`view`) and evaluation (`read`)."""
+    """Samples with another target in place of the density, as training reads them (`view`) and
+    evaluation (`read`).
+    """
 
     dataset: Any  # the stored samples
     target: Callable[[Record], Array]  # returns the target of a sample
@@ -72,9 +75,10 @@ class KeptWindow(NamedTuple):
 
 
 class ReadCache:
-    """What a job keeps between epochs.
+    """Samples and buffers that a job keeps between epochs.
 
-    These are views of samples with correct checksums, windows, memory for batches, and their compiled normalisation.
+    These are views of samples with correct checksums, windows, memory for batches, and their
+    compiled normalisation.
     """
 
     def __init__(self, keep_views: bool = True) -> None:
@@ -85,35 +89,52 @@ class ReadCache:
         self.normalise: Callable[[Batch], tuple[Tensor, Tensor]] | None = None
 
 
-def find_view(dataset: Readable, experiment: Experiment, cache: ReadCache, sample_id: str) -> SampleView:
-    """Returns the view of a sample, from `cache` or, after comparing its checksum and its shapes, from `dataset`."""
-    if view := cache.views.get(sample_id):
-        return view
+def find_view(
+    dataset: Readable, experiment: Experiment, cache: ReadCache, sample_id: str
+) -> SampleView:
+    """Returns the view of a sample, from `cache` or, after comparing its checksum and its shapes,
+    from `dataset`.
+    """
+    kept = cache.views.get(sample_id)
+    if kept:
+        return kept
     inputs = experiment.training.inputs
     with dataset.view(sample_id, check=True) as record:
-        stored_shape = (*raster_shape(record.header["provenance"], len(record.cbed)), *record.cbed.shape[1:])
-        # With a dose they are read as float32, whatever data.dtype is.
-        dtype = experiment.data.dtype if inputs.dose_electrons_per_pattern else record.cbed.dtype
-        if fault := fault_of_sample(stored_shape, record.density.shape, dtype, experiment):
-            raise WorkError(f"{sample_id} {fault}")
+        raster = raster_shape(record.header["provenance"], len(record.cbed))
+        stored_shape = (*raster, *record.cbed.shape[1:])
+        dtype = record.cbed.dtype
         if inputs.dose_electrons_per_pattern:
+            # they are read as float32, whatever data.dtype is
+            dtype = np.dtype(experiment.data.dtype)
             noise.check_noiseless(record.header["provenance"])
-        # Its mirrors are those of all windows: they are about the middle of a window wherever that lies.
-        window = windows.cut(record, (0, 0), experiment.window_shapes()[0][:2]) if inputs.augment else record
+        problem = fault_of_sample(stored_shape, record.density.shape, dtype, experiment)
+        if problem:
+            raise WorkError(f"{sample_id} {problem}")
+        mirrors = None
+        if inputs.augment:
+            # Those of all windows: they are about the middle of a window wherever that lies.
+            window = windows.cut(record, (0, 0), experiment.window_shapes()[0][:2])
+            mirrors = record_symmetries(window, experiment.drawn_in_all_directions())
+        geometry = None
+        if inputs.imperfections:
+            geometry = imperfections.Geometry.of(record.provenance)
         view = SampleView(
             record.cbed.reshape(stored_shape),
             record.header["arrays"]["cbed"]["scale"],
             record.density,
-            record_symmetries(window, experiment.drawn_in_all_directions()) if inputs.augment else None,
-            imperfections.Geometry.of(record.provenance) if inputs.imperfections else None,
+            mirrors,
+            geometry,
         )
         if cache.keep_views:
             cache.views[sample_id] = view
     return view
 
 
-def mean_target(dataset: Readable, ids: Sequence[str], window: tuple[int, int] | None = None) -> Floats:
-    """Returns the mean density of windows over `ids`, `(h, w)` or `(bins, h, w)`, e/Å²: the best answer without input.
+def mean_target(
+    dataset: Readable, ids: Sequence[str], window: tuple[int, int] | None = None
+) -> Floats:
+    """Returns the mean density of windows over `ids`, `(h, w)` or `(bins, h, w)`, e/Å²: the best
+    answer without input.
 
     Without a window it is that of whole samples.
     """

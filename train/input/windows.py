@@ -1,7 +1,7 @@
 """Windows of a simulated scan: at random in training, the middle one elsewhere.
 
-A network of layout scan may see fewer positions than a sample has. Patterns and density, which is at the positions, are
-cut alike.
+A network of layout scan may see fewer positions than a sample has. Patterns and density, which is
+at the positions, are cut alike.
 """
 
 from dataclasses import replace
@@ -9,34 +9,41 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.pixels import raster_shape
 from namsa.dataset.records import Record
-from namsa.pixels import raster_shape
 
 Corner = tuple[int, int]
 
 _HELD_OUT = 4  # stream of `held_out_positions`
-_PLACE = 3  # stream of random numbers, beside those of `train.input.noise` and `train.input.imperfections`
+# stream of random numbers, beside those of `train.input.noise` and `train.input.imperfections`
+_PLACE = 3
 
 
 def draw_corner(scan: Corner, window: Corner, margin: Corner, seed: int, epoch: int) -> Corner:
-    """Returns the first row and column of a training window; all that leave the margin in the scan are as likely."""
+    """Returns the first row and column of a training window; all that leave the margin in the scan
+    are as likely.
+    """
     rng = np.random.default_rng([seed, epoch, _PLACE])
-    y, x = (int(rng.integers(m, n - w - m + 1)) for n, w, m in zip(scan, window, margin, strict=True))
+    y = int(rng.integers(margin[0], scan[0] - window[0] - margin[0] + 1))
+    x = int(rng.integers(margin[1], scan[1] - window[1] - margin[1] + 1))
     return y, x
 
 
 def draw_training_window(
     held_out: npt.NDArray[np.bool_], window: Corner, margin: Corner, seed: int, epoch: int
 ) -> tuple[Corner, npt.NDArray[np.int64]]:
-    """Returns a window's first row and column, and which of its positions take the places of all of them.
+    """Returns a window's first row and column, and which of its positions take the places of all of
+    them.
 
-    All windows that leave the margin and are not held out as a whole are equally likely. A position that is held out is
-    replaced by one of the window that is not.
+    All windows that leave the margin and are not held out as a whole are equally likely. A position
+    that is held out is replaced by one of the window that is not.
 
     Returns:
-        The corner, and an index into the window's positions for each of them, `(window y · window x,)`.
+        The corner, and an index into the window's positions for each of them,
+        `(window y · window x,)`.
     """
-    y, x = (slice(m, n - m) for n, m in zip(held_out.shape, margin, strict=True))
+    y = slice(margin[0], held_out.shape[0] - margin[0])
+    x = slice(margin[1], held_out.shape[1] - margin[1])
     windows = np.lib.stride_tricks.sliding_window_view(~held_out[y, x], window)
     corners = np.argwhere(windows.any(axis=(2, 3)))
     rng = np.random.default_rng([seed, epoch, _PLACE])
@@ -47,35 +54,44 @@ def draw_training_window(
 
 
 def held_out_positions(scan: Corner, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Returns which positions of a scan training never draws: a fraction of them, drawn from the sample's seed.
+    """Returns which positions of a scan training never draws: a fraction of them, drawn from the
+    sample's seed.
 
     At least one position is held out, and at least one is not.
     """
     positions = scan[0] * scan[1]
-    number = min(max(1, round(fraction * positions)), positions - 1)
+    count = min(max(1, round(fraction * positions)), positions - 1)
+    order = np.random.default_rng([seed, _HELD_OUT]).permutation(positions)
     mask = np.zeros(positions, bool)
-    mask[np.random.default_rng([seed, _HELD_OUT]).permutation(positions)[:number]] = True
+    mask[order[:count]] = True
     return mask.reshape(scan)
 
 
 def middle(record: Record, window: Corner) -> Record:
     """Returns the middle window of a sample; the sample itself if the window is its whole scan."""
     scan = raster_shape(record.header["provenance"], len(record.cbed))
-    y, x = ((n - w) // 2 for n, w in zip(scan, window, strict=True))
-    return cut(record, (y, x), window)
+    corner = ((scan[0] - window[0]) // 2, (scan[1] - window[1]) // 2)
+    return cut(record, corner, window)
 
 
 def cut(record: Record, corner: Corner, window: Corner) -> Record:
-    """Returns a sample of a part of the scan, at whose positions its density is, from a first row and column on."""
+    """Returns a sample of a part of the scan, at whose positions its density is, from a first row
+    and column on.
+    """
     provenance = record.header["provenance"]
     scan = raster_shape(provenance, len(record.cbed))
     if window == scan:
         return record
-    y, x = (slice(first, first + size) for first, size in zip(corner, window, strict=True))
+    y = slice(corner[0], corner[0] + window[0])
+    x = slice(corner[1], corner[1] + window[1])
     positions = record.positions_angstrom.reshape(*scan, 2)[y, x]
     cbed = record.cbed.reshape(*scan, *record.cbed.shape[1:])[y, x]
     step = provenance["density_sampling_angstrom"]
-    origin = [o + i * d for o, i, d in zip(provenance["density_origin_angstrom"], corner, step, strict=True)]
+    scan_origin = provenance["density_origin_angstrom"]
+    origin = [scan_origin[0] + corner[0] * step[0], scan_origin[1] + corner[1] * step[1]]
+    by_depth = record.density_by_depth
+    if by_depth is not None:
+        by_depth = by_depth[:, y, x]
     kept = provenance | {"scan_shape": list(window), "density_origin_angstrom": origin}
     return replace(
         record,
@@ -83,5 +99,5 @@ def cut(record: Record, corner: Corner, window: Corner) -> Record:
         cbed=cbed.reshape(-1, *cbed.shape[2:]),
         density=record.density[..., y, x],
         positions_angstrom=positions.reshape(-1, 2),
-        density_by_depth=None if record.density_by_depth is None else record.density_by_depth[:, y, x],
+        density_by_depth=by_depth,
     )

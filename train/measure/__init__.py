@@ -1,1 +1,3 @@
-"""Measurements: metrics of densities, performance of steps, types of results, and the output of a running job."""
+"""Measurements: metrics of densities, performance of steps, types of results, and the output of a
+running job.
+"""

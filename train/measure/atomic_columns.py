@@ -1,16 +1,20 @@
-"""Metrics of atomic columns in an image: their positions, whether they are visible, and their relative strength.
+"""Metrics of atomic columns in an image: their positions, whether they are visible, and their
+relative strength.
 
-Columns that are closer than an image resolves merge, and the position of the maximum of a pair is a matter of
-definition. Therefore only columns that are isolated by `MIN_SEPARATION_ANGSTROM` or more are looked for.
+Columns that are closer than an image resolves merge, and the position of the maximum of a pair is a
+matter of definition. Therefore only columns that are isolated by `MIN_SEPARATION_ANGSTROM` or more
+are looked for.
 
 - column_error_angstrom: median distance of the maximum of a found column from the column.
 - columns_found: fraction of the columns with a maximum within `RADIUS_ANGSTROM`.
-- columns_spurious: fraction of the maxima with no column, isolated or not, within `RADIUS_ANGSTROM`.
-- column_rank: Spearman's correlation of the peak heights of found columns with their electrons along the beam, divided
-  by the correlation of heights in the right order: heights of equal columns are never equal to the last bit.
+- columns_spurious: fraction of the maxima with no column, isolated or not, within
+  `RADIUS_ANGSTROM`.
+- column_rank: Spearman's correlation of the peak heights of found columns with their electrons
+  along the beam, divided by the correlation of heights in the right order: heights of equal columns
+  are never equal to the last bit.
 
-Amorphous specimens, and crystals under an amorphous layer, have no isolated columns and are not scored: even the true
-density of such a specimen would have next to none of its "columns" found.
+Amorphous specimens, and crystals under an amorphous layer, have no isolated columns and are not
+scored: even the true density of such a specimen would have next to none of its "columns" found.
 
 All are finite, or None if there is nothing to measure or to rank.
 """
@@ -26,14 +30,15 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 from scipy.stats import rankdata, spearmanr
 
-from namsa.arrays import Array, Booleans, Floats, Integers
-from namsa.inverse.columns import RADIUS_ANGSTROM, local_maxima
-from namsa.pixels import PixelGrid
+from namsa.base.arrays import Array, Booleans, Floats, Integers
+from namsa.base.pixels import PixelGrid
+from namsa.inverse.maxima import RADIUS_ANGSTROM, local_maxima
 
 from .metrics import Metrics, mean_metrics
 
 NAMES = ("column_error_angstrom", "columns_found", "columns_spurious", "column_rank")
-MIN_SEPARATION_ANGSTROM = 0.8  # from a column to the next, at least twice the radius: a maximum has one column
+# from a column to the next, at least twice the radius: a maximum has one column
+MIN_SEPARATION_ANGSTROM = 0.8
 SAME_COLUMN_ANGSTROM = 0.1  # atoms that are closer, in projection, are of one column
 
 
@@ -47,7 +52,8 @@ class AtomicColumns:
 
 
 def specimen_columns(atoms: ase.Atoms, pixels: PixelGrid, shape: Sequence[int]) -> AtomicColumns:
-    """Returns the columns of a periodic specimen in an image, and those up to `MIN_SEPARATION_ANGSTROM` outside.
+    """Returns the columns of a periodic specimen in an image, and those up to
+    `MIN_SEPARATION_ANGSTROM` outside.
 
     A column is at the centroid of its electrons. Occupancies count.
 
@@ -70,17 +76,25 @@ def specimen_columns(atoms: ase.Atoms, pixels: PixelGrid, shape: Sequence[int]) 
     offset = points - first[column]
     offset -= extent * np.round(offset / extent)
     total = np.bincount(column, electrons)
-    centroid = first + np.stack([np.bincount(column, electrons * along) / total for along in offset.T], axis=1)
+    centroid = first + np.stack(
+        [np.bincount(column, electrons * along) / total for along in offset.T], axis=1
+    )
 
     y, x = pixels.coordinates(shape)
-    low, high = np.array([y[0], x[0]]) - MIN_SEPARATION_ANGSTROM, np.array([y[-1], x[-1]]) + MIN_SEPARATION_ANGSTROM
-    shifts = [extent[i] * np.arange(np.floor(low[i] / extent[i]) - 1, np.ceil(high[i] / extent[i]) + 1) for i in (0, 1)]
+    low = np.array([y[0], x[0]]) - MIN_SEPARATION_ANGSTROM
+    high = np.array([y[-1], x[-1]]) + MIN_SEPARATION_ANGSTROM
+    shifts = [
+        extent[i] * np.arange(np.floor(low[i] / extent[i]) - 1, np.ceil(high[i] / extent[i]) + 1)
+        for i in (0, 1)
+    ]
     lattice = np.stack(np.meshgrid(*shifts, indexing="ij"), axis=-1).reshape(-1, 1, 2)
     everywhere = (centroid + lattice).reshape(-1, 2)
     inside = np.all((everywhere >= low) & (everywhere <= high), axis=1)
     nearest = np.asarray(KDTree(everywhere).query(everywhere, k=2)[0])[:, 1]
     electrons_everywhere = np.tile(total, len(everywhere) // count)
-    return AtomicColumns(everywhere[inside], electrons_everywhere[inside], nearest[inside] >= MIN_SEPARATION_ANGSTROM)
+    return AtomicColumns(
+        everywhere[inside], electrons_everywhere[inside], nearest[inside] >= MIN_SEPARATION_ANGSTROM
+    )
 
 
 def column_metrics(image: Array, pixels: PixelGrid, truth: AtomicColumns) -> Metrics:
@@ -105,7 +119,8 @@ def column_metrics(image: Array, pixels: PixelGrid, truth: AtomicColumns) -> Met
     numbers["columns_found"] = float(near.mean())
     if near.any():
         numbers["column_error_angstrom"] = float(np.median(distance[near]))
-        electrons, found_heights = np.round(truth.electrons[expected][near], 3), heights[nearest_peak[near]]
+        electrons = np.round(truth.electrons[expected][near], 3)
+        found_heights = heights[nearest_peak[near]]
         if np.ptp(electrons) > 0 and np.ptp(found_heights) > 0:
             reached = spearmanr(electrons, found_heights).statistic
             best = spearmanr(electrons, rankdata(electrons, method="ordinal")).statistic
@@ -114,13 +129,17 @@ def column_metrics(image: Array, pixels: PixelGrid, truth: AtomicColumns) -> Met
 
 
 def mean_column_metrics(samples: Iterable[Mapping[str, Any]]) -> Metrics:
-    """Returns the mean of each metric over the samples for which it is defined. Empty if no sample has any."""
+    """Returns the mean of each metric over the samples for which it is defined. Empty if no sample
+    has any.
+    """
     rows = [row for row in samples if NAMES[0] in row]
     return mean_metrics(rows, NAMES) if rows else {}
 
 
 def _nearest(points: Floats, among: Floats) -> tuple[Floats, Integers]:
-    """Returns each point's distance to the nearest of `among`, infinite if there is none, and the index of that."""
+    """Returns each point's distance to the nearest of `among`, infinite if there is none, and the
+    index of that.
+    """
     if not len(among):
         return np.full(len(points), np.inf), np.zeros(len(points), np.int64)
     distance, index = KDTree(among).query(points)

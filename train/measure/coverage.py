@@ -3,10 +3,11 @@
 import numpy as np
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from namsa.arrays import Array
-from namsa.errors import WorkError
+from namsa.base.arrays import Array
+from namsa.base.errors import WorkError
 
-ONE_SIGMA, TWO_SIGMA = 0.6827, 0.9545
+ONE_SIGMA = 0.6827
+TWO_SIGMA = 0.9545
 
 
 class Coverage(TypedDict):
@@ -17,7 +18,8 @@ class Coverage(TypedDict):
 
 
 def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> float:
-    """Returns the factor of the deviation within which at least a part of the errors lies, also after rounding.
+    """Returns the factor of the deviation within which at least a part of the errors lies, also
+    after rounding.
 
     Errors are absolute, `(n,)`, as standard deviations.
 
@@ -28,18 +30,23 @@ def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> 
     factor = float(np.quantile(ratio, part, method="higher"))
     if not np.isfinite(factor):
         raise WorkError(
-            f"the network's answers do not differ in {1 - part:.0%} of the pixels: their spread says nothing"
+            f"the network's answers do not differ in {1 - part:.0%} of the pixels: their spread "
+            "says nothing"
         )
-    if np.mean(error <= factor * deviation) < part:  # rounding leaves out the error that the factor is made from
+    # rounding leaves out the error that the factor is made from
+    if np.mean(error <= factor * deviation) < part:
         number = np.result_type(error, deviation).type
         factor = float(np.nextafter(number(factor), number(np.inf)))
     return factor
 
 
 def coverage(error: Array, uncertainty: Array, two_sigma_factor: float = 2.0) -> Coverage:
-    """Returns the fractions of absolute errors, `(n,)`, within one standard deviation and within a multiple for two.
+    """Returns the fractions of absolute errors, `(n,)`, within one standard deviation and within a
+    multiple for two.
 
     They are 0.683 and 0.954 for a Gaussian.
     """
-    within_one, within_two = (float(np.mean(error <= k * uncertainty)) for k in (1, two_sigma_factor))
+    within_one, within_two = (
+        float(np.mean(error <= k * uncertainty)) for k in (1, two_sigma_factor)
+    )
     return {"coverage_68": within_one, "coverage_95": within_two}

@@ -1,4 +1,6 @@
-"""Groups of held-out samples that have something in common: a kind of specimen, or a range of a varied quantity."""
+"""Groups of held-out samples that have something in common: a kind of specimen, or a range of a
+varied quantity.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -7,9 +9,12 @@ import numpy as np
 from namsa.config.variation import magnitude
 from namsa.dataset.entry import Entry
 
-Facts = dict[str, str | float]  # about specimen, microscope and detector, by the configuration's names
+Facts = dict[
+    str, str | float
+]  # about specimen, microscope and detector, by the configuration's names
 
-GROUPS = 3  # of equal size, into which samples are divided by a quantity with more values than MOST_VALUES
+# of equal size, into which samples are divided by a quantity with more values than MOST_VALUES
+GROUPS = 3
 MOST_VALUES = 12
 UNITS = {
     "_per_angstrom2": " per Å²",
@@ -29,25 +34,42 @@ def sample_facts(entry: Entry) -> Facts:
 
 
 def groups(facts: Sequence[Mapping[str, str | float]]) -> Iterator[tuple[str, str, list[int]]]:
-    """Yields the groups by each fact that differs between samples: its name, the group in words, and its samples.
+    """Yields the groups by each fact that differs between samples.
 
     Samples without a fact are in no group of it.
+
+    Yields:
+        The name of the fact, the group in words, and the indices of its samples.
     """
-    for name in dict.fromkeys(name for each in facts for name in each):
-        known = [index for index, each in enumerate(facts) if name in each]
-        labels = group_labels([facts[index][name] for index in known])
-        for label in sorted(set(labels), key=_in_order) if len(set(labels)) > 1 else ():
-            yield name, label, [index for index, other in zip(known, labels, strict=True) if other == label]
+    known: dict[str, dict[int, str | float]] = {}  # values by name of the fact and sample
+    for index, facts_of_sample in enumerate(facts):
+        for name, value in facts_of_sample.items():
+            known.setdefault(name, {})[index] = value
+    for name, values in known.items():
+        labels = group_labels(list(values.values()))
+        samples_of: dict[str, list[int]] = {}
+        for index, label in zip(values, labels, strict=True):
+            samples_of.setdefault(label, []).append(index)
+        if len(samples_of) > 1:
+            for label in sorted(samples_of, key=_in_order):
+                yield name, label, samples_of[label]
 
 
 def group_labels(values: Sequence[str | float]) -> list[str]:
-    """Returns the group of each value: the value itself, or one of `GROUPS` ranges of numbers if there are many."""
+    """Returns the group of each value.
+
+    It is the value itself, or one of `GROUPS` ranges of numbers if there are many.
+    """
     numbers = sorted({value for value in values if isinstance(value, int | float)})
-    if len(numbers) <= MOST_VALUES:
-        return [value if isinstance(value, str) else f"{value:.4g}" for value in values]
-    ranges = np.array_split(numbers, GROUPS)
-    label_of = {number: f"{part[0]:.3g} to {part[-1]:.3g}" for part in ranges for number in part.tolist()}
-    return [value if isinstance(value, str) else label_of[float(value)] for value in values]
+    label_of = {float(number): f"{number:.4g}" for number in numbers}
+    if len(numbers) > MOST_VALUES:
+        for members in np.array_split(numbers, GROUPS):
+            label = f"{members[0]:.3g} to {members[-1]:.3g}"
+            label_of |= dict.fromkeys(members.tolist(), label)
+    labels = []
+    for value in values:
+        labels.append(value if isinstance(value, str) else label_of[float(value)])
+    return labels
 
 
 def measured(name: str, value: str) -> str:
@@ -57,7 +79,9 @@ def measured(name: str, value: str) -> str:
 
 
 def title(name: str) -> str:
-    """Returns the name of a fact in words, with its unit: "specimen tilt, mrad" for specimen_tilt_mrad."""
+    """Returns the name of a fact in words, with its unit: "specimen tilt, mrad" for
+    specimen_tilt_mrad.
+    """
     for suffix, unit in UNITS.items():
         if name.endswith(suffix):
             return name.removesuffix(suffix).replace("_", " ") + unit

@@ -1,14 +1,18 @@
-"""Metrics of an image p as an estimate of the truth t: six numbers, finite or None (JSON has no NaN and no infinity).
+"""Metrics of an image p as an estimate of the truth t: six numbers, finite or None (JSON has no NaN
+and no infinity).
 
-Images are `(h, w)`, in e/Å². Only `huber`, the loss of the training, is computed in the units of the training:
+Images are `(h, w)`, in e/Å². Only `huber`, the loss of the training, is computed in the units of
+the training:
 
-- huber: mean of e²/2 for |e| <= δ and δ(|e| − δ/2) elsewhere, with e = (p − t)/scale. The scale is the divisor of
-  densities in training, or with relative losses (`train.optimization.losses`) that times the contrast of the scaled
-  truth. δ is the first of the configuration, so that runs are comparable whatever the decay of δ.
+- huber: mean of e²/2 for |e| <= δ and δ(|e| − δ/2) elsewhere, with e = (p − t)/scale. The scale is
+  the divisor of densities in training, or with relative losses (`train.optimization.losses`) that
+  times the contrast of the scaled truth. δ is the first of the configuration, so that runs are
+  comparable whatever the decay of δ.
 - mae: mean |p − t|, e/Å².
-- psnr: 10 log10(R²/mean (p − t)²), dB, R = max t − min t. None if p = t (it is infinite) or t is constant.
-- ssim: Wang et al. (2004), uniform window of 7 pixels (fewer on a smaller image), data range R. None if t is constant
-  or no window of 3 pixels fits.
+- psnr: 10 log10(R²/mean (p − t)²), dB, R = max t − min t. None if p = t (it is infinite) or t is
+  constant.
+- ssim: Wang et al. (2004), uniform window of 7 pixels (fewer on a smaller image), data range R.
+  None if t is constant or no window of 3 pixels fits.
 - pearson: correlation coefficient. None if t or p is constant.
 - r_factor: Σ|p − t| / Σ|t|, as in crystallography. None if t is zero everywhere.
 """
@@ -19,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from skimage.metrics import structural_similarity
 
-from namsa.errors import InputError, WorkError
+from namsa.base.errors import InputError, WorkError
 
 Metrics = dict[str, float | None]
 
@@ -33,8 +37,8 @@ def image_metrics(
     *,
     huber_delta: float,  # δ, in units of the training
     density_scale: float = 1.0,  # divisor of densities in training, e/Å²
-    # `training.loss.least_contrast` if `huber` is relative to the standard deviation of the truth: what that is at
-    # least, as a fraction of the mean of the truth and in density scales.
+    # `training.loss.least_contrast` if `huber` is relative to the standard deviation of the truth:
+    # what that is at least, as a fraction of the mean of the truth and in density scales.
     limits: tuple[float, float] | None = None,
 ) -> Metrics:
     """Computes the metrics of one image; returns the numbers of `NAMES`.
@@ -43,31 +47,54 @@ def image_metrics(
         InputError: If the shapes differ or are not two-dimensional.
         WorkError: If a pixel is not finite.
     """
-    p, t = np.asarray(prediction, np.float64), np.asarray(truth, np.float64)
+    p = np.asarray(prediction, np.float64)
+    t = np.asarray(truth, np.float64)
     if p.shape != t.shape or t.ndim != 2 or t.size == 0:
-        raise InputError(f"prediction {p.shape} and truth {t.shape} must be images of one shape (H, W)")
+        raise InputError(
+            f"prediction {p.shape} and truth {t.shape} must be images of one shape (H, W)"
+        )
     for name, image in (("prediction", p), ("truth", t)):
         if bad := int(np.count_nonzero(~np.isfinite(image))):
-            raise WorkError(f"{bad} of {image.size} pixels of the {name} are not finite: nothing can be measured")
+            raise WorkError(
+                f"{bad} of {image.size} pixels of the {name} are not finite: nothing can be "
+                "measured"
+            )
     error = np.abs(p - t)
     span = float(np.ptp(t))
-    unit = max(float(t.std()), limits[0] * float(t.mean()), limits[1] * density_scale) if limits else density_scale
-    scaled, mean_square = error / unit, float((error**2).mean())
+    if limits:
+        unit = max(float(t.std()), limits[0] * float(t.mean()), limits[1] * density_scale)
+    else:
+        unit = density_scale
+    scaled = error / unit
+    beyond = huber_delta * (scaled - huber_delta / 2)
+    huber = np.where(scaled <= huber_delta, scaled**2 / 2, beyond)
+    mean_square = float((error**2).mean())
+    psnr = None
+    if span > 0 and mean_square > 0:
+        psnr = float(10 * np.log10(span**2 / mean_square))
     return {
-        "huber": float(np.where(scaled <= huber_delta, scaled**2 / 2, huber_delta * (scaled - huber_delta / 2)).mean()),
+        "huber": float(huber.mean()),
         "mae": float(error.mean()),
-        "psnr": float(10 * np.log10(span**2 / mean_square)) if span > 0 and mean_square > 0 else None,
+        "psnr": psnr,
         "ssim": _ssim(p, t, span),
         "pearson": _pearson(p, t),
         "r_factor": float(error.sum() / np.abs(t).sum()) if t.any() else None,
     }
 
 
-def mean_metrics(samples: Iterable[Mapping[str, float | None]], names: Sequence[str] = NAMES) -> Metrics:
-    """Returns the mean of each metric over the samples for which it is defined. `None` if it is defined for none."""
+def mean_metrics(
+    samples: Iterable[Mapping[str, float | None]], names: Sequence[str] = NAMES
+) -> Metrics:
+    """Returns the mean of each metric over the samples for which it is defined.
+
+    It is `None` if it is defined for none.
+    """
     rows = list(samples)
-    defined = {name: [v for row in rows if (v := row[name]) is not None] for name in names}
-    return {name: float(np.mean(values)) if values else None for name, values in defined.items()}
+    means: Metrics = {}
+    for name in names:
+        values = [row[name] for row in rows if row[name] is not None]
+        means[name] = float(np.mean(np.array(values, np.float64))) if values else None
+    return means
 
 
 def _ssim(p: npt.NDArray[np.float64], t: npt.NDArray[np.float64], span: float) -> float | None:
@@ -82,5 +109,6 @@ def _pearson(p: npt.NDArray[np.float64], t: npt.NDArray[np.float64]) -> float | 
     """Returns the correlation coefficient."""
     if np.ptp(p) == 0 or np.ptp(t) == 0:
         return None
-    p, t = p - p.mean(), t - t.mean()
+    p = p - p.mean()
+    t = t - t.mean()
     return float(np.clip((p * t).sum() / np.sqrt((p**2).sum() * (t**2).sum()), -1, 1))

@@ -1,18 +1,21 @@
 """Performance of a run: FLOP/s, where the time of a step goes, samples/s, memory and energy.
 
-Sustained and peak FLOP/s are those of Laanait et al. (2019), equations 1 to 3 and section 5.3. FLOP are those of the
-convolutions, see `fcdensenet.count`. A rank sustains FLOP / t_exec, where t_exec is the wall time of a step with all
-that a job does: reading, communication and the writing of checkpoints. It peaks at FLOP / t_comp, where t_comp is the
-time of the convolutions alone, which only a profile can tell (`train.profiling`). A job of many ranks has their number
-times the scaling efficiency times that.
+Sustained and peak FLOP/s are those of Laanait et al. (2019), equations 1 to 3 and section 5.3. FLOP
+are those of the convolutions, see `fcdensenet.count`. A rank sustains FLOP / t_exec, where t_exec
+is the wall time of a step with all that a job does: reading, communication and the writing of
+checkpoints. It peaks at FLOP / t_comp, where t_comp is the time of the convolutions alone, which
+only a profile can tell (`train.profiling`). A job of many ranks has their number times the scaling
+efficiency times that.
 
-t_exec = t_comm + t_comp + t_misc. A row of metrics.jsonl splits it less finely than a profile: compute_s is the whole
-forward and backward pass, comm_s the part of the reductions that it does not hide, and misc_s the rest, which includes
-the wait for data (data_s). With local SGD, sync_s is the time in which ranks average their weights (SyncTime of
-Yoginath et al. 2019), and no part of misc_s. step_s ends before a checkpoint is written, wall_s does not.
+t_exec = t_comm + t_comp + t_misc. A row of metrics.jsonl splits it less finely than a profile:
+compute_s is the whole forward and backward pass, comm_s the part of the reductions that it does not
+hide, and misc_s the rest, which includes the wait for data (data_s). With local SGD, sync_s is the
+time in which ranks average their weights (SyncTime of Yoginath et al. 2019), and no part of misc_s.
+step_s ends before a checkpoint is written, wall_s does not.
 
-The sustained rate is the mean over the steps of a job, and the paper's error bars are their variance. Beside it are the
-median over time of the mean over ranks and the central 68% (Kurth et al. 2018, section VI).
+The sustained rate is the mean over the steps of a job, and the paper's error bars are their
+variance. Beside it are the median over time of the mean over ranks and the central 68% (Kurth et
+al. 2018, section VI).
 """
 
 import os
@@ -21,6 +24,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from ..ranks.protocol import Ranks
-from .results import Moments, PerformanceSummary, Spread, StepRow
+from ..ranks.interface import Ranks
+from .results import MedianSpread, PerformanceSummary, StepRow, TimeMoments
 
 Joules = Callable[[], float]
 
@@ -48,17 +52,22 @@ class Energy(NamedTuple):
         return (self.gpu_j or 0.0) + self.processors_j
 
 
-def energy_meter(local_rank: int, local_size: int, rapl: Path = RAPL) -> Callable[[], Energy] | None:
+def energy_meter(
+    local_rank: int, local_size: int, rapl: Path = RAPL
+) -> Callable[[], Energy] | None:
     """Returns a meter of the energy of this rank's GPU and of its share of its node's processors.
 
     Args:
-        local_size: Number of ranks on this node, each of which has an equal share of the processors.
+        local_size: Number of ranks on this node, each of which has an equal share of the
+            processors.
         rapl: The folder of the kernel's power counters.
 
     Returns:
-        A function that returns the energy since now. `None` if this machine has no readable counter.
+        A function that returns the energy since now. `None` if this machine has no readable
+        counter.
     """
-    gpu, processors = _gpu_meter(local_rank), _cpu_meters(rapl)
+    gpu = _gpu_meter(local_rank)
+    processors = _cpu_meters(rapl)
     if not gpu and not processors:
         return None
     return lambda: Energy(gpu() if gpu else None, sum(meter() for meter in processors) / local_size)
@@ -70,8 +79,13 @@ def _cpu_meters(rapl: Path) -> list[Joules]:
     for domain in sorted(rapl.glob("intel-rapl:?")):
         with suppress(OSError, ValueError):  # only root may read it on many machines
             wrap = int((domain / "max_energy_range_uj").read_text())
-            meters.append(counter(lambda path=domain / "energy_uj": int(path.read_text()), wrap, 1e-6))  # type: ignore[misc]
+            energy = domain / "energy_uj"
+            meters.append(counter(partial(_integer_in, energy), wrap, 1e-6))
     return meters
+
+
+def _integer_in(path: Path) -> int:
+    return int(path.read_text())
 
 
 def _gpu_meter(local_rank: int) -> Joules | None:
@@ -82,12 +96,18 @@ def _gpu_meter(local_rank: int) -> Joules | None:
         pynvml.nvmlInit()
         visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         number = pynvml.nvmlDeviceGetCount()
-        name = visible[min(local_rank, len(visible) - 1)] if visible else str(min(local_rank, number - 1))
-        handle = (
-            pynvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else pynvml.nvmlDeviceGetHandleByUUID(name)
-        )
+        if visible:
+            name = visible[min(local_rank, len(visible) - 1)]
+        else:
+            name = str(min(local_rank, number - 1))
+        if name.isdigit():
+            handle = pynvml.nvmlDeviceGetHandleByIndex(int(name))
+        else:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(name)
         return counter(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle), 2**64, 1e-3)
-    except Exception:  # no library, no driver, no GPU, or one without a counter: each raises an error of its own
+    except (
+        Exception
+    ):  # no library, no driver, no GPU, or one without a counter: each raises an error of its own
         return None
 
 
@@ -101,7 +121,8 @@ def counter(read: Callable[[], int], wrap: int, unit: float) -> Joules:
     Returns:
         A function that returns the energy since now, J.
     """
-    last, total = read(), 0
+    last = read()
+    total = 0
 
     def joules() -> float:
         nonlocal last, total
@@ -122,14 +143,20 @@ PAPER_STEPS = 1000  # over which Laanait et al. (2019) average
 
 
 class FlopRates(NamedTuple):
-    """FLOP/s of all ranks together; `peak` is `None` if the time of the convolutions is not known."""
+    """FLOP/s of all ranks together; `peak` is `None` if the time of the convolutions is not
+    known.
+    """
 
     sustained: float
     peak: float | None
 
 
 def sustained_and_peak(
-    step_flop: float, step_s: float, convolutions_s: float | None, ranks: int = 1, efficiency: float = 1.0
+    step_flop: float,
+    step_s: float,
+    convolutions_s: float | None,
+    ranks: int = 1,
+    efficiency: float = 1.0,
 ) -> FlopRates:
     """Returns the sustained and the peak FLOP/s of a job.
 
@@ -153,14 +180,18 @@ class PerformanceAccount:
     clock: Callable[[], float] = time.perf_counter  # returns the time, s
     # step_s, compute_s, comm_s, misc_s, data_s and sync_s of each step.
     times: list[tuple[float, ...]] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)  # time at the start, and at the end of each step
+    ends: list[float] = field(
+        default_factory=list
+    )  # time at the start, and at the end of each step
     energies: list[Energy] = field(default_factory=list)  # energy after each step
 
     def __post_init__(self) -> None:
         self.ends.append(self.clock())
 
     def add(self, row: StepRow) -> StepRow:
-        """Returns a step's row with wall_s, flop_per_s, memory_mib and, with a meter, energy_j and energy_gpu_j."""
+        """Returns a step's row with wall_s, flop_per_s, memory_mib and, with a meter, energy_j and
+        energy_gpu_j.
+        """
         times = (row["step_s"], row["compute_s"], row["comm_s"], row["misc_s"], row["data_s"])
         self.times.append((*times, row.get("sync_s", 0.0)))
         self.ends.append(self.clock())
@@ -186,9 +217,10 @@ class PerformanceAccount:
     def summary(self, ranks: Ranks) -> PerformanceSummary:
         """Returns the performance of the job, the same on every rank. Collective.
 
-        The first step, which builds the graph, is left out. A step's wall time begins where the step before ended and
-        so includes the checkpoint that was written in between. FLOP/s and energy are those of all ranks together, times
-        are means over the ranks. The summary is empty if fewer than two steps were taken.
+        The first step, which builds the graph, is left out. A step's wall time begins where the
+        step before ended and so includes the checkpoint that was written in between. FLOP/s and
+        energy are those of all ranks together, times are means over the ranks. The summary is empty
+        if fewer than two steps were taken.
         """
         times = np.array(self.times[1:], np.float64)
         if not len(times):
@@ -197,7 +229,8 @@ class PerformanceAccount:
         *means, walls = (ranks.total(np.column_stack([times, np.diff(self.ends)[1:]])) / number).T
         rates = ranks.total(self.batch_size / times[:, 0])
         energy = float(ranks.total(np.array(self.energies[-1].total_j if self.energies else 0.0)))
-        wall_s, communication_s = float(walls.mean()), float((means[2] + means[5]).mean())
+        wall_s = float(walls.mean())
+        communication_s = float((means[2] + means[5]).mean())
         efficiency = 1 - communication_s / wall_s
         _, compute_s, comm_s, misc_s, data_s, _ = (float(np.median(column)) for column in means)
         synchronisations = means[5][means[5] > 0]
@@ -226,12 +259,12 @@ class PerformanceAccount:
         return summary
 
 
-def moments(values: npt.NDArray[np.float64]) -> Moments:
+def moments(values: npt.NDArray[np.float64]) -> TimeMoments:
     """Returns the mean and the variance over the steps."""
     return {"mean": float(values.mean()), "variance": float(values.var()), "steps": len(values)}
 
 
-def spread(values: npt.NDArray[np.float64]) -> Spread:
+def spread(values: npt.NDArray[np.float64]) -> MedianSpread:
     """Returns the median and the bounds of the central 68%."""
     low, median, high = np.quantile(values, (0.16, 0.5, 0.84)).tolist()
     return {"median": median, "low": low, "high": high}
@@ -251,4 +284,7 @@ def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
         lines = cpuinfo.read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )

@@ -5,11 +5,15 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from namsa.json_files import read_typed
+from namsa.base.json_files import read_typed
 
 from ..program import PROGRAM
 
 FILE_NAME = "profile.json"
+# Names of the rows of a timeline that are neither threads nor streams.
+REDUCTION_ROW = "reduction"
+COORDINATION_ROW = "coordination"
+INPUT_ROW = "input"
 
 
 class KindRow(TypedDict):
@@ -18,7 +22,8 @@ class KindRow(TypedDict):
     kind: str  # one of `train.measure.kinds.KINDS`, or "idle"
     calls: float  # number of operations
     seconds: float  # time in which at least one operation of the kind ran, s
-    share: float  # the same over the time of the step. Kinds that run at the same time add up to more than 1
+    # the same over the time of the step. Kinds that run at the same time add up to more than 1
+    share: float
     operation_s: float  # sum of the operations' durations, s
     flop_per_s: NotRequired[float]  # of a kind of convolution: its FLOP over `seconds`
 
@@ -28,11 +33,12 @@ class PhaseRow(TypedDict):
 
     phase: str  # one of `train.measure.kinds.PHASES`
     seconds: float  # time in which at least one of its operations ran, s
-    share: float  # the same over the time of the step. Phases that run at the same time add up to more than 1
+    # the same over the time of the step. Phases that run at the same time add up to more than 1
+    share: float
 
 
 class SynchronisationFacts(TypedDict):
-    """What local SGD averages, and how long it takes without the profiler."""
+    """The averages of local SGD, and their time without the profiler."""
 
     configured: int | str  # `training.exchange.synchronise`: a number of steps, or "epoch"
     every: int  # steps from one to the next in the profile, which takes fewer than an epoch
@@ -94,8 +100,8 @@ class Profile(TypedDict):
     ranks: int  # number of ranks
     steps: int  # steps that were profiled
     step_flop: float  # FLOP of the convolutions in a step of one rank
-    # Median time of as many steps before, without the profiler, s; with local SGD, of which most steps do not
-    # synchronise, their mean.
+    # Median time of as many steps before, without the profiler, s; with local SGD, of which most
+    # steps do not synchronise, their mean.
     step_s: float
     profiled_step_s: float  # mean time of a profiled step, s
     convolutions_s: float  # time in which at least one convolution ran, mean per step, s

@@ -1,9 +1,11 @@
 """Output of a running job: metrics.jsonl, TensorBoard's events, and progress on the terminal.
 
-A file of events is written without TensorFlow. It is a sequence of records, each a protocol buffer `Event` between its
-length and checksums (tensorflow/core/lib/io/record_writer.h and tensorflow/core/util/event.proto).
+A file of events is written without TensorFlow. It is a sequence of records, each a protocol buffer
+`Event` between its length and checksums (tensorflow/core/lib/io/record_writer.h and
+tensorflow/core/util/event.proto).
 
-metrics.jsonl has one line per step. A number that is not finite (of a step that the loss scale skipped) is null there.
+metrics.jsonl has one line per step. A number that is not finite (of a step that the loss scale
+skipped) is null there.
 """
 
 import json
@@ -20,10 +22,16 @@ from typing import TextIO, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from namsa.errors import InputError
-from namsa.files import Closing, read_text, write_text_atomic
-from namsa.json_files import parse_json
-from namsa.text import duration
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import (
+    Closing,
+    open_in_place,
+    read_text,
+    system_errors,
+    write_text_atomic,
+)
+from namsa.base.json_files import parse_json
+from namsa.base.text import duration
 
 from .results import LARGEST_METRICS_BYTES, StepRow
 from .rows import PLACE, Row
@@ -45,14 +53,24 @@ class EventFile(Closing):
     """A new file of events in a folder.
 
     Args:
-        folder: Is made if it does not exist. TensorBoard reads its files in the order of their names.
+        folder: Is made if it does not exist. TensorBoard reads its files in the order of their
+            names.
         first_step: Steps of earlier files from this one on are dropped by TensorBoard.
     """
 
     def __init__(self, folder: Path, first_step: int) -> None:
-        folder.mkdir(exist_ok=True)
+        """Opens the file.
+
+        Raises:
+            WorkError: If it cannot be written, or the folder is a link, which would lead elsewhere.
+        """
+        if folder.is_symlink():
+            raise WorkError(f"cannot write to {folder}: it is a link: remove it")
         seconds, nanoseconds = divmod(time.time_ns(), 10**9)
-        self._file = (folder / f"events.out.tfevents.{seconds}.{nanoseconds:09d}.{platform.node()}").open("wb")
+        path = folder / f"events.out.tfevents.{seconds}.{nanoseconds:09d}.{platform.node()}"
+        with system_errors(f"cannot write {path}"):
+            folder.mkdir(exist_ok=True)
+            self._file = path.open("xb")
         self._write(_bytes(3, b"brain.Event:2"))
         self._write(_integer(2, first_step) + _bytes(7, _integer(1, _START)))
 
@@ -102,24 +120,35 @@ def _checksum(data: bytes) -> bytes:
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TimeRemainingColumn(),
+)
 
 
-# ---- Files ----------------------------------------------------------------------------------------------------------
+# ---- Files
 
 
 class Recorder:
     """Appends rows to metrics.jsonl and to TensorBoard's events."""
 
     def __init__(self, file: TextIO, events: EventFile) -> None:
-        self._file, self._events = file, events
+        self._file = file
+        self._events = events
 
     def __call__(self, row: StepRow) -> None:
         """Appends the row of a step."""
         numbers = cast("Mapping[str, float]", row)
-        finite = {key: value if math.isfinite(value) else None for key, value in numbers.items()}
+        finite = {}
+        drawn = {}
+        for key, value in numbers.items():
+            finite[key] = value if math.isfinite(value) else None
+            if key not in PLACE:
+                drawn[f"{_group(key)}/{key}"] = finite[key]
         self._file.write(json.dumps(finite, allow_nan=False) + "\n")
-        self._events.add(row["step"], {f"{_group(key)}/{key}": n for key, n in finite.items() if key not in PLACE})
+        self._events.add(row["step"], drawn)
 
     def validated(self, row: Row) -> None:
         """Adds the row of a validation to TensorBoard's events."""
@@ -133,35 +162,49 @@ def _group(key: str) -> str:
         return "rate"
     if key.endswith("_s"):
         return "time"
-    return "machine" if key.startswith(("memory", "energy", "simulated")) else "loss"
+    if key.startswith(("memory", "energy", "simulated")):
+        return "machine"
+    return "loss"
 
 
 @contextmanager
 def recorder(run_dir: Path, steps_done: int) -> Iterator[Recorder]:
     """Yields a `Recorder` of the steps of a job that starts from a checkpoint after some steps.
 
-    Its files drop what they hold of later steps: a job that was killed takes the steps since its last checkpoint again.
+    Its files drop what they hold of later steps: a job that was killed takes the steps since its
+    last checkpoint again.
+
+    Raises:
+        WorkError: If a file cannot be written, or is a link, which is not followed.
     """
     path = run_dir / "metrics.jsonl"
     drop_rows_after(path, steps_done)
+    with system_errors(f"cannot write {path}"):
+        descriptor = open_in_place(path)
     with (
-        path.open("a", buffering=1, encoding="utf-8") as file,
+        os.fdopen(descriptor, "a", buffering=1, encoding="utf-8") as file,
         EventFile(run_dir / "tensorboard", steps_done + 1) as events,
     ):
         yield Recorder(file, events)
 
 
 def sync_metrics(run_dir: Path) -> None:
-    """Writes metrics.jsonl to the disk, so that no checkpoint exists before the rows of the steps up to it."""
+    """Writes metrics.jsonl to the disk, so that no checkpoint exists before the rows of the steps
+    up to it.
+    """
     with (run_dir / "metrics.jsonl").open("rb") as file:
         os.fsync(file.fileno())
 
 
 def drop_rows_after(path: Path, step: int) -> None:
-    """Rewrites metrics.jsonl without the rows of later steps and without an incomplete row that a crash has left."""
+    """Rewrites metrics.jsonl without the rows of later steps and without an incomplete row that a
+    crash has left.
+    """
     if not path.exists():
         return
-    lines = read_text(path, largest_bytes=LARGEST_METRICS_BYTES, errors="replace").splitlines(keepends=True)
+    lines = read_text(path, largest_bytes=LARGEST_METRICS_BYTES, errors="replace").splitlines(
+        keepends=True
+    )
     kept = [line for line in lines if _step_of(line) <= step]
     write_text_atomic(path, "".join(kept))
 
@@ -176,14 +219,18 @@ def _step_of(line: str) -> float:
     return step if isinstance(step, int) else math.inf
 
 
-# ---- Terminal -------------------------------------------------------------------------------------------------------
+# ---- Terminal
 
 
 @contextmanager
 def counter(console: Console, description: str) -> Iterator[Callable[[int, int], None]]:
-    """Yields `count(done, total)`, which shows a live bar on a terminal, elsewhere a line at every tenth."""
+    """Yields `count(done, total)`, which shows a live bar on a terminal, elsewhere a line at every
+    tenth.
+    """
     last_tenth = 0
-    with Progress(*COLUMNS, console=console, disable=not console.is_terminal, transient=True) as progress:
+    with Progress(
+        *COLUMNS, console=console, disable=not console.is_terminal, transient=True
+    ) as progress:
         task = progress.add_task(description, total=None)
 
         def count(done: int, total: int) -> None:
@@ -200,9 +247,11 @@ def counter(console: Console, description: str) -> Iterator[Callable[[int, int],
 def epoch_display(
     console: Console, epochs: int, steps: int, terms: Sequence[str], end: float = math.inf
 ) -> Iterator[Callable[[StepRow, bool], None]]:
-    """Yields `show(row, last)`, which shows a live line on a terminal, and a plain line at the end of each epoch.
+    """Yields `show(row, last)`, which shows a live line on a terminal, and a plain line at the end
+    of each epoch.
 
-    Both have the first term of the loss, and the time to the end of the training, by the mean time of a step so far.
+    Both have the first term of the loss, and the time to the end of the training, by the mean time
+    of a step so far.
     """
     rows: list[StepRow] = []
     disabled = not console.is_terminal
@@ -221,38 +270,52 @@ def epoch_display(
             if last:
                 left = progress.tasks[0].time_remaining
                 until_end = f", {duration(left)} left" if left else ""
-                console.print(epoch_line(rows, epochs, terms[0]) + until_end, highlight=False, soft_wrap=True)
+                console.print(
+                    epoch_line(rows, epochs, terms[0]) + until_end, highlight=False, soft_wrap=True
+                )
                 rows.clear()
 
         yield show
 
 
 def epoch_line(rows: Sequence[StepRow], epochs: int, term: str) -> str:
-    """Returns one line about one epoch: means of the loss and of a term, and rates weighted by time."""
-    seconds = sum(row["step_s"] for row in rows)
-    waiting = 100 * sum(row["data_s"] for row in rows) / seconds
-    communication = 100 * sum(row["comm_s"] for row in rows) / seconds
-    synchronisation = 100 * sum(row.get("sync_s", 0.0) for row in rows) / seconds
-    local = f", {synchronisation:.0f}% to synchronise" if "sync_s" in rows[0] else ""
-    rate = sum(row["samples_per_s"] * row["step_s"] for row in rows) / seconds
-    loss = sum(row["loss"] for row in rows) / len(rows)
-    numbers = [cast("Mapping[str, float]", row) for row in rows]
-    mean_term = sum(row[term] for row in numbers) / len(rows)
+    """Returns one line about one epoch: means of the loss and of a term, and rates weighted by
+    time.
+    """
+    seconds = 0.0
+    samples = 0.0
+    for row in rows:
+        seconds += row["step_s"]
+        samples += row["samples_per_s"] * row["step_s"]
+    shares = [
+        f"{100 * _total(rows, 'data_s') / seconds:.0f}% waiting for data",
+        f"{100 * _total(rows, 'comm_s') / seconds:.0f}% for ranks",
+    ]
+    if "sync_s" in rows[0]:
+        shares.append(f"{100 * _total(rows, 'sync_s') / seconds:.0f}% to synchronise")
+    loss = _total(rows, "loss") / len(rows)
+    mean_term = _total(rows, term) / len(rows)
     return (
-        f"epoch {rows[0]['epoch'] + 1}/{epochs}  loss {loss:.4g}  "
-        f"{term.replace('_', ' ')} {mean_term:.4g}  lr {rows[-1]['lr']:.3g}  {rate:.1f} samples/s  {seconds:.1f} s "
-        f"({waiting:.0f}% waiting for data, {communication:.0f}% for ranks{local}){_simulator_text(rows)}"
+        f"epoch {rows[0]['epoch'] + 1}/{epochs}  loss {loss:.4g}  {term.replace('_', ' ')} "
+        f"{mean_term:.4g}  lr {rows[-1]['lr']:.3g}  {samples / seconds:.1f} samples/s  "
+        f"{seconds:.1f} s ({', '.join(shares)}){_simulator_text(rows)}"
     )
 
 
+def _total(rows: Sequence[StepRow], column: str) -> float:
+    """Returns the sum of a column, of which rows that lack it have 0."""
+    return sum(cast("Mapping[str, float]", row).get(column, 0) for row in rows)
+
+
 def _simulator_text(rows: Sequence[StepRow]) -> str:
-    """Returns what an epoch's line says about samples that are simulated beside the training."""
+    """Returns the part of an epoch's line about samples that are simulated beside the training."""
     if "simulated" not in rows[0]:
         return ""
-    numbers = [[row.get(name, 0) for name in ("simulated", "simulator_s", "simulator_wait_s")] for row in rows]
-    made, seconds, waited = map(sum, zip(*numbers, strict=True))
-    rate = f" at {made / seconds:.1f} samples/s" if seconds else ""
-    return f"; {made} simulated{rate}, {waited:.1f} s of waiting for them"
+    samples = _total(rows, "simulated")
+    seconds = _total(rows, "simulator_s")
+    waiting_s = _total(rows, "simulator_wait_s")
+    rate = f" at {samples / seconds:.1f} samples/s" if seconds else ""
+    return f"; {samples} simulated{rate}, {waiting_s:.1f} s of waiting for them"
 
 
 def validation_line(row: Row) -> str:

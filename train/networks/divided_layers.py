@@ -1,4 +1,6 @@
-"""The layers of this package's networks as Keras layers for one part of a divided sample; see `fcdensenet.split`."""
+"""The layers of this package's networks as Keras layers for one part of a divided sample; see
+`fcdensenet.split`.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -6,8 +8,9 @@ from typing import Any
 import keras
 from keras import KerasTensor, ops
 
+from fcdensenet.divided_convolution import grid_axes, row_axes_of, with_halos
 from fcdensenet.divided_layers import DividedKerasLayers
-from fcdensenet.split import Split, check_rows, joined_parts, reach
+from fcdensenet.split import PartSplit, joined_parts, reach
 
 from .keras_layers import KerasNetworkLayers
 from .layers import Padding
@@ -15,50 +18,73 @@ from .layers import Padding
 
 @dataclass(frozen=True, kw_only=True)
 class DividedNetworkLayers(DividedKerasLayers, KerasNetworkLayers):
-    """`train.networks.layers.NetworkLayers` for one part of a sample. Layers without padding are not divided.
+    """`train.networks.layers.NetworkLayers` for one part of a sample. Layers without padding are
+    not divided.
 
-    A part that is gathered of several is the same on all their ranks, and so is the loss of gathered samples.
+    A part that is gathered of several is the same on all their ranks, and so is the loss of
+    gathered samples.
     """
 
-    def max_pool(self, x: KerasTensor, size: int, stride: int, padding: Padding, name: str) -> KerasTensor:
+    def max_pool(
+        self, x: KerasTensor, size: int, stride: int, padding: Padding, name: str
+    ) -> KerasTensor:
         if size <= stride:  # windows do not overlap
-            check_rows(name, self.rows(x), stride)
+            self.check(x, name, stride)
             return super().max_pool(x, size, stride, padding, name)
         return DividedMaxPooling(self.split, size, stride, self.data_format, name)(x)
 
     def mean(self, x: KerasTensor, name: str) -> KerasTensor:
         return MeanOverParts(self.split, f"{name}_parts")(super().mean(x, name))
 
-    def gathered(self, x: KerasTensor, multiple: int | None, name: str) -> tuple[KerasNetworkLayers, KerasTensor]:
+    def gathered(
+        self, x: KerasTensor, multiple: int | None, name: str
+    ) -> tuple[KerasNetworkLayers, KerasTensor]:
         parts = joined_parts(self.rows(x), self.split.ways, multiple)
         if parts == 1:
             return self, x
-        x, copies = Joined(self.split, parts, self.row_axis, name)(x), parts * self.copies
+        x = Joined(self.split, parts, self.row_axis, name)(x)
+        copies = parts * self.copies
         if parts == self.split.ways:
-            return KerasNetworkLayers(self.input_shape, self.data_format, self.seed, copies=copies), x
+            return KerasNetworkLayers(
+                self.input_shape, self.data_format, self.seed, copies=copies
+            ), x
         return replace(self, split=self.split.widened(parts), copies=copies), x
 
 
 class DividedMaxPooling(keras.layers.Layer):
     """Maxima over overlapping windows of images, padding "same"."""
 
-    def __init__(self, split: Split, size: int, stride: int, data_format: str, name: str) -> None:
+    def __init__(
+        self, split: PartSplit, size: int, stride: int, data_format: str, name: str
+    ) -> None:
         super().__init__(name=name)
-        self.split, self.size, self.stride, self.data_format = split, size, stride, data_format
+        self.split = split
+        self.size = size
+        self.stride = stride
+        self.data_format = data_format
 
     def call(self, x: KerasTensor) -> KerasTensor:
         """Returns the maxima."""
-        first = 2 if self.data_format == "channels_first" else 1
-        row_axis = first + self.split.axis
-        before, after = reach(self.size, self.stride)
-        halo = self.split.halo(x, before, after, row_axis, f"{self.name}_halo", fill=x.dtype.min)
-        above, below = ops.split(halo, [before], row_axis)
+        joined = with_halos(
+            x,
+            self.split,
+            reach(self.size, self.stride),
+            self.data_format,
+            f"{self.name}_halo",
+            fill=x.dtype.min,
+        )
         padding = [(0, 0)] * len(x.shape)
-        for axis in (first, first + 1):
-            if axis != row_axis:
-                total = max((-(-x.shape[axis] // self.stride) - 1) * self.stride + self.size - x.shape[axis], 0)
+        row_axes = row_axes_of(self.split, self.data_format)
+        for axis in grid_axes(x, self.data_format):
+            if axis not in row_axes:
+                total = max(
+                    (-(-x.shape[axis] // self.stride) - 1) * self.stride
+                    + self.size
+                    - x.shape[axis],
+                    0,
+                )
                 padding[axis] = (total // 2, total - total // 2)
-        padded = ops.pad(ops.concatenate([above, x, below], row_axis), padding, constant_values=x.dtype.min)
+        padded = ops.pad(joined, padding, constant_values=x.dtype.min)
         return ops.max_pool(padded, self.size, self.stride, "valid", self.data_format)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
@@ -72,7 +98,7 @@ class DividedMaxPooling(keras.layers.Layer):
 class MeanOverParts(keras.layers.Layer):
     """The mean over the parts of a sample, in float32 at least."""
 
-    def __init__(self, split: Split, name: str) -> None:
+    def __init__(self, split: PartSplit, name: str) -> None:
         super().__init__(name=name)
         self.split = split
 
@@ -87,11 +113,13 @@ class MeanOverParts(keras.layers.Layer):
 
 
 class Joined(keras.layers.Layer):
-    """The maps of several parts of a sample; see `fcdensenet.split.Split.join`."""
+    """The maps of several parts of a sample; see `fcdensenet.split.PartSplit.join`."""
 
-    def __init__(self, split: Split, parts: int, row_axis: int, name: str) -> None:
+    def __init__(self, split: PartSplit, parts: int, row_axis: int, name: str) -> None:
         super().__init__(name=name)
-        self.split, self.parts, self.row_axis = split, parts, row_axis
+        self.split = split
+        self.parts = parts
+        self.row_axis = row_axis
 
     def call(self, x: KerasTensor) -> KerasTensor:
         """Returns the maps."""

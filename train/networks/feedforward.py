@@ -1,11 +1,14 @@
-"""LeNet-5, AlexNet and VGG: stages of convolutions and a pooling, then dense layers, for classes of images.
+"""LeNet-5, AlexNet and VGG: stages of convolutions and a pooling, then dense layers, for classes of
+images.
 
-Yoginath et al. (2019) name the three among the networks of their program, and give neither sizes nor results. Defaults
-are those of LeCun et al. 1998, Krizhevsky et al. 2012, and Simonyan and Zisserman 2015 (configuration A).
+Yoginath et al. (2019) name the three among the networks of their program, and give neither sizes
+nor results. Defaults are those of LeCun et al. 1998, Krizhevsky et al. 2012, and Simonyan and
+Zisserman 2015 (configuration A).
 
-Differences from these: every hidden layer is rectified, where LeNet-5 has the hyperbolic tangent. LeNet-5's poolings
-have no weights, each map of its second convolution sees all maps of the first, and its last layer is a dense one.
-AlexNet is not divided over two devices, so that each map sees all maps before it, and does not normalise responses.
+Differences from these: every hidden layer is rectified, where LeNet-5 has the hyperbolic tangent.
+LeNet-5's poolings have no weights, each map of its second convolution sees all maps of the first,
+and its last layer is a dense one. AlexNet is not divided over two devices, so that each map sees
+all maps before it, and does not normalise responses.
 """
 
 from typing import Annotated, Literal
@@ -20,18 +23,31 @@ from .layers import NetworkLayers
 
 Stages = Annotated[
     tuple[Annotated[tuple[Maps, ...], Field(min_length=1, max_length=31)], ...],
-    Field(min_length=1, max_length=31, description="feature maps of each convolution, by stage, which a pooling ends"),
+    Field(
+        min_length=1,
+        max_length=31,
+        description="feature maps of each convolution, by stage, which a pooling ends",
+    ),
 ]
 Kernels = Annotated[
-    tuple[Kernel, ...], Field(max_length=31, description="kernel size of the convolutions of each stage")
+    tuple[Kernel, ...],
+    Field(max_length=31, description="kernel size of the convolutions of each stage"),
 ]
 Stride = Annotated[int, Field(ge=1, le=16, description="stride of the first convolution")]
-Padded = Annotated[bool, Field(description="whether convolutions keep the grid; otherwise they use no pixel beyond it")]
+Padded = Annotated[
+    bool,
+    Field(description="whether convolutions keep the grid; otherwise they use no pixel beyond it"),
+]
 Windows = Annotated[
     Literal["average", "max", "overlapping"],
-    Field(description="pooling of 2 pixels a side; 'overlapping': maxima of 3 pixels a side. All halve the grid"),
+    Field(
+        description="pooling of 2 pixels a side; 'overlapping': maxima of 3 pixels a side. All "
+        "halve the grid"
+    ),
 ]
-Units = Annotated[tuple[Maps, ...], Field(max_length=31, description="units of the hidden dense layers")]
+Units = Annotated[
+    tuple[Maps, ...], Field(max_length=31, description="units of the hidden dense layers")
+]
 Dropout = Annotated[Rate, Field(description="dropout rate behind each hidden dense layer")]
 
 
@@ -51,7 +67,9 @@ class FeedForwardConfig(ClassifierSection):
     def smallest_extent(self) -> int:
         """The extent of an image of which one pixel is left for the dense layers."""
         extent = 1
-        for stage, (filters, kernel) in reversed([*enumerate(zip(self.filters, self.kernels, strict=True))]):
+        for stage, (filters, kernel) in reversed(
+            [*enumerate(zip(self.filters, self.kernels, strict=True))]
+        ):
             extent = 2 * extent + (self.pooling == "overlapping")
             for number in reversed(range(len(filters))):
                 stride = 1 if stage or number else self.stride
@@ -61,9 +79,14 @@ class FeedForwardConfig(ClassifierSection):
     @model_validator(mode="after")
     def _stages_fit(self) -> "FeedForwardConfig":
         if len(self.kernels) != len(self.filters):
-            raise ValueError(f"{len(self.kernels)} kernels for {len(self.filters)} stages: give one for each")
+            raise ValueError(
+                f"{len(self.kernels)} kernels for {len(self.filters)} stages: give one for each"
+            )
         if min(self.input_shape[1:]) < self.smallest_extent:
-            raise ValueError(f"input_shape {list(self.input_shape)}: extents must be {self.smallest_extent} or more")
+            raise ValueError(
+                f"input_shape {list(self.input_shape)}: extents must be {self.smallest_extent} or "
+                "more"
+            )
         return self
 
 
@@ -90,7 +113,9 @@ class AlexNetConfig(FeedForwardConfig):
 
 
 class VGGConfig(FeedForwardConfig):
-    """VGG with 11 layers (A). Simonyan and Zisserman's others have more convolutions of 3×3 in the same stages."""
+    """VGG with 11 layers (A). Simonyan and Zisserman's others have more convolutions of 3×3 in the
+    same stages.
+    """
 
     kind: Literal["vgg"] = "vgg"
     filters: Stages = ((64,), (128,), (256, 256), (512, 512), (512, 512))
@@ -98,11 +123,16 @@ class VGGConfig(FeedForwardConfig):
 
 
 def network(op: NetworkLayers[Tensor], config: FeedForwardConfig) -> tuple[Tensor, Tensor]:
-    """Composes a network of Keras layers, or of shapes; returns its input, and logits of the classes."""
+    """Composes a network of Keras layers, or of shapes; returns its input, and logits of the
+    classes.
+    """
     x = image = op.input("image")
-    for stage, (filters, kernel) in enumerate(zip(config.filters, config.kernels, strict=True), start=1):
+    for stage, (filters, kernel) in enumerate(
+        zip(config.filters, config.kernels, strict=True), start=1
+    ):
         for number, maps in enumerate(filters, start=1):
-            name, stride = f"c{stage}_{number}", config.stride if stage == number == 1 else 1
+            name = f"c{stage}_{number}"
+            stride = config.stride if stage == number == 1 else 1
             if config.padded:
                 x = op.conv(x, maps, kernel, name, stride=stride)
             else:

@@ -7,14 +7,22 @@ from typing import Any
 import keras
 from keras import KerasTensor, ops
 
-from fcdensenet.keras_layers import MOVING_AVERAGE, BatchNormalization, Dropout, KerasLayers, layer_seed
+from fcdensenet.keras_layers import (
+    MOVING_AVERAGE,
+    BatchNormalization,
+    Dropout,
+    KerasLayers,
+    layer_seed,
+)
 
 from .layers import Padding
 
 
 @dataclass(frozen=True)
 class KerasNetworkLayers(KerasLayers):
-    """`train.networks.layers.NetworkLayers` for symbolic Keras tensors. The protocol documents the methods."""
+    """`train.networks.layers.NetworkLayers` for symbolic Keras tensors. The protocol documents the
+    methods.
+    """
 
     copies: int = 1  # number of ranks that have the same maps
 
@@ -40,8 +48,12 @@ class KerasNetworkLayers(KerasLayers):
             name=name,
         )(x)
 
-    def max_pool(self, x: KerasTensor, size: int, stride: int, padding: Padding, name: str) -> KerasTensor:
-        return keras.layers.MaxPooling2D(size, stride, padding, data_format=self.data_format, name=name)(x)
+    def max_pool(
+        self, x: KerasTensor, size: int, stride: int, padding: Padding, name: str
+    ) -> KerasTensor:
+        return keras.layers.MaxPooling2D(
+            size, stride, padding, data_format=self.data_format, name=name
+        )(x)
 
     def norm(self, x: KerasTensor, name: str, epsilon: float = 1e-3) -> KerasTensor:
         return BatchNormalization(self.axis, momentum=MOVING_AVERAGE, epsilon=epsilon, name=name)(x)
@@ -59,13 +71,17 @@ class KerasNetworkLayers(KerasLayers):
         return keras.layers.Add(name=name)(list(parts))
 
     def mean(self, x: KerasTensor, name: str) -> KerasTensor:
-        return keras.layers.GlobalAveragePooling2D(keepdims=True, data_format=self.data_format, name=name)(x)
+        return keras.layers.GlobalAveragePooling2D(
+            keepdims=True, data_format=self.data_format, name=name
+        )(x)
 
     def spread(self, x: KerasTensor, like: KerasTensor, name: str) -> KerasTensor:
         extent = like.shape[2:] if self.axis == 1 else like.shape[1:-1]
         return keras.layers.UpSampling2D(extent, data_format=self.data_format, name=name)(x)
 
-    def gathered(self, x: KerasTensor, multiple: int | None, name: str) -> "tuple[KerasNetworkLayers, KerasTensor]":
+    def gathered(
+        self, x: KerasTensor, multiple: int | None, name: str
+    ) -> "tuple[KerasNetworkLayers, KerasTensor]":
         return self, x
 
     def flatten(self, x: KerasTensor, name: str) -> KerasTensor:
@@ -79,15 +95,21 @@ class KerasNetworkLayers(KerasLayers):
         return keras.layers.Dense(units, kernel_initializer=initializer, name=name)(x)
 
     def sample(self, mean: KerasTensor, log_variance: KerasTensor, name: str) -> KerasTensor:
-        return Sample(layer_seed(self.seed, name), name=name)([mean, log_variance])
+        return LatentSample(layer_seed(self.seed, name), name=name)([mean, log_variance])
 
 
+@keras.saving.register_keras_serializable(package="namsa")
 class Unflatten(keras.layers.Layer):
     """Values of one axis, in the order of channels last, as maps of a shape."""
 
-    def __init__(self, shape: tuple[int, ...], data_format: str, name: str) -> None:
-        super().__init__(name=name)
-        self.shape, self.data_format = shape, data_format
+    def __init__(self, shape: tuple[int, ...], data_format: str, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.shape = tuple(shape)
+        self.data_format = data_format
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments, of which Keras makes a copy."""
+        return super().get_config() | {"shape": self.shape, "data_format": self.data_format}
 
     def call(self, values: KerasTensor) -> KerasTensor:
         """Returns the maps."""
@@ -97,15 +119,22 @@ class Unflatten(keras.layers.Layer):
         return ops.moveaxis(ops.reshape(values, (-1, *extent, channels)), -1, 1)
 
 
-class Sample(keras.layers.Layer):
+@keras.saving.register_keras_serializable(package="namsa")
+class LatentSample(keras.layers.Layer):
     """Draws from normal distributions of given means and logarithms of variances, in float32.
 
-    A draw is differentiable in both (Kingma and Welling 2014). Outside of training the layer returns the means.
+    A draw is differentiable in both (Kingma and Welling 2014). Outside of training the layer
+    returns the means.
     """
 
-    def __init__(self, seed: int, name: str) -> None:
-        super().__init__(name=name, dtype="float32")
+    def __init__(self, seed: int, **settings: Any) -> None:
+        super().__init__(**{**settings, "dtype": "float32"})
+        self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments, of which Keras makes a copy."""
+        return super().get_config() | {"seed": self.seed}
 
     def call(self, moments: Sequence[KerasTensor], training: bool | None = None) -> Any:
         """Returns one draw for each pair of moments."""

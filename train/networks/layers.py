@@ -1,11 +1,11 @@
 """The layers that the networks of this package are made of, beside those of FC-DenseNet.
 
-A network is written once over them, as in `fcdensenet.blocks`: with Keras tensors it builds the model
-(`train.networks.keras_layers`), with bare shapes it counts (`ShapeNetworkLayers`).
+A network is written once over them, as in `fcdensenet.blocks`: with Keras tensors it builds the
+model (`train.networks.keras_layers`), with bare shapes it counts (`ShapeNetworkLayers`).
 
-All layers but `mean`, `flatten` and what follows them are local: a part of a map follows from the same part of the
-input and a border around it. That is what the division of a sample over ranks needs. Behind `gathered` with `None` the
-maps are those of the whole sample on all ranks.
+All layers but `mean`, `flatten` and what follows them are local: a part of a map follows from the
+same part of the input and a border around it. That is what the division of a sample over ranks
+needs. Behind `gathered` with `None` the maps are those of the whole sample on all ranks.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,17 @@ Padding = Literal["same", "valid"]
 
 
 class NetworkLayers(Layers[Tensor], Protocol[Tensor]):
-    """The layers of `fcdensenet.blocks`, and those of other networks. "2-D" takes a grid of two axes alone."""
+    """The layers of `fcdensenet.blocks`, and those of other networks. "2-D" takes a grid of two
+    axes alone.
+    """
 
     def pad(self, x: Tensor, width: int, name: str) -> Tensor:
         """Zeros around the grid, `width` on each side. 2-D."""
         ...
 
-    def valid_conv(self, x: Tensor, filters: int, kernel: int, stride: int, name: str, bias: bool = True) -> Tensor:
+    def valid_conv(
+        self, x: Tensor, filters: int, kernel: int, stride: int, name: str, bias: bool = True
+    ) -> Tensor:
         """A convolution without padding: an extent n becomes ⌊(n − kernel)/stride⌋ + 1."""
         ...
 
@@ -63,8 +67,11 @@ class NetworkLayers(Layers[Tensor], Protocol[Tensor]):
         """Values of a grid of one pixel at every pixel of the grid of `like`. 2-D."""
         ...
 
-    def gathered(self, x: Tensor, multiple: int | None, name: str) -> "tuple[NetworkLayers[Tensor], Tensor]":
-        """Maps of which a part has a multiple of some rows, or with `None` all; and the layers for such maps.
+    def gathered(
+        self, x: Tensor, multiple: int | None, name: str
+    ) -> "tuple[NetworkLayers[Tensor], Tensor]":
+        """Maps of which a part has a multiple of some rows, or with `None` all; and the layers for
+        such maps.
 
         Of a whole sample, or where a part has them, these are the layers and maps themselves.
         """
@@ -103,15 +110,22 @@ class ShapeNetworkLayers(ShapeLayers):
     def valid_conv(
         self, x: LayerCount, filters: int, kernel: int, stride: int, name: str, bias: bool = True
     ) -> LayerCount:
-        inner = LayerCount(x.name, "", self._with_extent(x, [n - kernel + 1 for n in self._grid(x)]))
+        inner = LayerCount(
+            x.name, "", self._with_extent(x, [n - kernel + 1 for n in self._grid(x)])
+        )
         return self.conv(inner, filters, kernel, name, bias, stride)
 
-    def max_pool(self, x: LayerCount, size: int, stride: int, padding: Padding, name: str) -> LayerCount:
-        self.kept.update((x.name, name))
+    def max_pool(
+        self, x: LayerCount, size: int, stride: int, padding: Padding, name: str
+    ) -> LayerCount:
+        widths = reach(size, stride)
+        self._check_rows(name, x, stride, widths)
+        source = self._with_halos(x, widths, f"{name}_halo")
+        self.kept.update((source.name, name))
         lost = size - 1 if padding == "valid" else 0
         shape = self._with_extent(x, [-(-(n - lost) // stride) for n in self._grid(x)])
-        self._check_rows(name, x, stride, reach(size, stride))
-        return self._add(LayerCount(name, "max pool", shape, (), 0, 0, 0, **self._halo(x, reach(size, stride))), x)
+        layer = LayerCount(name, "max pool", shape, (), 0, 0, 0, **self._halo(x, widths))
+        return self._add(layer, source)
 
     def norm(self, x: LayerCount, name: str, epsilon: float = 1e-3) -> LayerCount:
         return super().norm(x, name)
@@ -138,14 +152,21 @@ class ShapeNetworkLayers(ShapeLayers):
     def spread(self, x: LayerCount, like: LayerCount, name: str) -> LayerCount:
         return self._add(LayerCount(name, "spread", self._with_extent(x, self._grid(like))), x)
 
-    def gathered(self, x: LayerCount, multiple: int | None, name: str) -> "tuple[ShapeNetworkLayers, LayerCount]":
-        parts = joined_parts(x.output_shape[self._row_axis], self.ways, multiple) if self.ways > 1 else 1
+    def gathered(
+        self, x: LayerCount, multiple: int | None, name: str
+    ) -> "tuple[ShapeNetworkLayers, LayerCount]":
+        if self.ways > 1:
+            parts = joined_parts(x.output_shape[self._row_axis], self.ways, multiple)
+        else:
+            parts = 1
         if parts == 1:
             return self, x
         shape = list(x.output_shape)
         shape[self._row_axis] *= parts
         sent = (parts - 1) * prod(x.output_shape)
-        x = self._add(LayerCount(name, "gathered", tuple(shape), halo_values=sent, halo_gradients=sent), x)
+        x = self._add(
+            LayerCount(name, "gathered", tuple(shape), halo_values=sent, halo_gradients=sent), x
+        )
         ways = self.ways // parts
         return replace(self, ways=ways, divided_axis=None if ways == 1 else self.divided_axis), x
 
@@ -159,12 +180,17 @@ class ShapeNetworkLayers(ShapeLayers):
         self.kept.add(x.name)
         weights = (prod(x.output_shape), units)
         parameters = prod(weights) + units
-        return self._add(LayerCount(name, "dense", (units,), weights, parameters, parameters, 2 * prod(weights)), x)
+        return self._add(
+            LayerCount(name, "dense", (units,), weights, parameters, parameters, 2 * prod(weights)),
+            x,
+        )
 
     def sample(self, mean: LayerCount, log_variance: LayerCount, name: str) -> LayerCount:
         noise = BYTES_PER_VALUE["float32"] * prod(mean.output_shape)
         self.kept.add(log_variance.name)
-        return self._add(LayerCount(name, "sample", mean.output_shape, extra_bytes=noise), mean, log_variance)
+        return self._add(
+            LayerCount(name, "sample", mean.output_shape, extra_bytes=noise), mean, log_variance
+        )
 
     def _grid(self, x: LayerCount) -> list[int]:
         return [n for axis, n in enumerate(x.output_shape) if axis != self._axis]

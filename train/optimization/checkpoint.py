@@ -1,11 +1,12 @@
 """Checkpoints: the state of a training job in one file of arrays, written completely or not at all.
 
-`checkpoints/step-000001234.npz` holds every variable of the network and of the optimizer (moments, counters, loss
-scale, the seeds of dropout), in order, behind them what further ranks keep for themselves (see
-`train.ranks.exchange.Exchange.state_of_ranks`), and a JSON header: format, step, epoch (the next to train or to
-continue), samples taken of that epoch, the number of ranks, the network's configuration, the variables' names and an
-xxh3 digest of the arrays. Rates, deltas, orders and symmetries follow from these. There are no pickles. Files are
-renamed to their name after their bytes are on disk.
+`checkpoints/step-000001234.npz` holds every variable of the network and of the optimizer (moments,
+counters, loss scale, the seeds of dropout), in order, behind them what further ranks keep for
+themselves (see `train.ranks.exchange.Exchange.state_of_ranks`), and a JSON header: format, step,
+epoch (the next to train or to continue), samples taken of that epoch, the number of ranks, the
+network's configuration, the variables' names, an xxh3 digest of the arrays, and what made them
+(`train.optimization.origin`). Rates, deltas, orders and symmetries follow from these. There are no
+pickles. Files are renamed to their name after their bytes are on disk.
 """
 
 import json
@@ -16,21 +17,25 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import keras
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from namsa.errors import InputError, WorkError
-from namsa.files import make_folder, open_atomic
-from namsa.json_files import parse_json
-from namsa.numpy_files import read_npz
-from namsa.text import shorten
+from namsa.base.errors import WorkError
+from namsa.base.files import make_folder, open_atomic
+from namsa.base.json_files import parse_json
+from namsa.base.numpy_files import read_npz
+from namsa.base.text import shorten
 
 from ..experiment.sections import Checkpoints
 from ..networks import Network
+from .checkpoint_fit import check_fits
+from .origin import ORIGIN, Origin, origin_of
+
+if TYPE_CHECKING:  # headers are read without Keras
+    import keras
 
 FORMAT = "train-checkpoint-2"
 
@@ -49,21 +54,33 @@ class TrainingPosition:
 
     step: int = 0  # steps taken
     epoch: int = 0  # whole epochs taken
-    # Samples of the next epoch's common order that have been trained on since (of each node's own order, if nodes hold
-    # different samples).
+    # Samples of the next epoch's common order that have been trained on since (of each node's own
+    # order, if nodes hold different samples).
     taken: int = 0
     ranks: int = 0  # number of ranks that took the last step; 0 before the first
 
 
+@dataclass(frozen=True)
+class RestoredState:
+    """The checkpoint from which a job continues, if there is one."""
+
+    position: TrainingPosition  # how far the job has come
+    path: Path | None = None  # the checkpoint; `None` without one
+    origin: Origin | None = None  # what made it; `None` without one and in earlier versions
+
+
 def resumption_line(position: TrainingPosition, ranks: int, lost: str = "") -> str:
-    """Returns a line about where a job continues, what other ranks change, and what their exchange has lost."""
+    """Returns a line about where a job continues, what other ranks change, and what their exchange
+    has lost.
+    """
     text = f"resumed after step {position.step}, {position.epoch} whole epochs"
     if position.taken:
         text += f" and {position.taken} samples of the next"
     if position.ranks not in (0, ranks):
         text += (
-            f"; a run of {position.ranks} rank{'s' * (position.ranks > 1)} continues with {ranks}: weights, moments, "
-            "loss scale and the order of samples stay; a step's samples, dropout and the learning rate follow the ranks"
+            f"; a run of {position.ranks} rank{'s' * (position.ranks > 1)} continues with {ranks}: "
+            "weights, moments, loss scale and the order of samples stay; a step's samples, "
+            "dropout and the learning rate follow the ranks"
         )
     return f"{text}; {lost}" if lost else text
 
@@ -72,11 +89,13 @@ class CheckpointSchedule:
     """When a checkpoint is due. Times are of this process: only rank 0, which writes them, asks."""
 
     def __init__(self, config: Checkpoints) -> None:
-        self.config, self.last = config, time.monotonic()
+        self.config = config
+        self.last = time.monotonic()
 
     def due_within_epoch(self, position: TrainingPosition) -> bool:
         """Returns whether a checkpoint is due after a step within an epoch."""
-        steps, seconds = self.config.every_steps, self.config.every_seconds
+        steps = self.config.every_steps
+        seconds = self.config.every_seconds
         late = seconds is not None and time.monotonic() - self.last >= seconds
         return late or (steps is not None and position.step % steps == 0)
 
@@ -91,7 +110,9 @@ class CheckpointSchedule:
 
 @dataclass(eq=False)
 class HostVariable:
-    """A variable of a checkpoint in memory of the host: a copy, or one that no rank but rank 0 has whole."""
+    """A variable of a checkpoint in memory of the host: a copy, or one that no rank but rank 0 has
+    whole.
+    """
 
     path: str
     array: np.ndarray
@@ -114,8 +135,10 @@ class HostVariable:
         return np.array(self.array, dtype, copy=copy)
 
 
-def copied(variables: Sequence[keras.Variable]) -> list[HostVariable]:
-    """Copies variables into memory of the host, where they stay as they are while training goes on."""
+def copied(variables: Sequence["keras.Variable"]) -> list[HostVariable]:
+    """Copies variables into memory of the host, where they stay as they are while training goes
+    on.
+    """
     return [HostVariable(variable.path, np.array(variable)) for variable in variables]
 
 
@@ -138,7 +161,8 @@ class BackgroundWriter:
 
     def wait(self) -> None:
         """Waits for the last write, and raises its error."""
-        writing, self._writing = self._writing, None
+        writing = self._writing
+        self._writing = None
         if writing:
             writing.result()
 
@@ -155,18 +179,21 @@ def background_writer() -> Iterator[BackgroundWriter]:
 def save(
     directory: Path,
     position: TrainingPosition,  # how far the job has come
-    variables: Sequence[keras.Variable | HostVariable],  # of the network and the optimizer
+    variables: Sequence["keras.Variable | HostVariable"],  # of the network and the optimizer
     network: Network,  # the network's configuration
     keep: int,
     others: Sequence[np.ndarray] = (),  # moments of each rank but the first, if they are its own
+    origin: Origin | None = None,  # what made the variables
 ) -> Path:
-    """Writes a checkpoint and removes all but the newest; returns the file. Raises WorkError if it cannot."""
+    """Writes a checkpoint and removes all but the newest; returns the file. Raises WorkError if it
+    cannot.
+    """
     path = directory / f"step-{position.step:09d}.npz"
     try:
         make_folder(directory)
         for partial in directory.glob(".step-*"):  # of a job that was killed
             partial.unlink()
-        save_as(path, position, variables, network, others)
+        save_as(path, position, variables, network, others, origin)
         prune(directory, keep)
     except (OSError, WorkError) as error:
         newest = next((older.name for older in newest_first([directory])), "none")
@@ -177,32 +204,40 @@ def save(
 def save_as(
     path: Path,
     position: TrainingPosition,
-    variables: Sequence[keras.Variable | HostVariable],
+    variables: Sequence["keras.Variable | HostVariable"],
     network: Network,
     others: Sequence[np.ndarray] = (),
+    origin: Origin | None = None,
 ) -> None:
     """Writes a checkpoint to a file of any name. See `save`."""
     facts = {**asdict(position), "network": network.model_dump(mode="json")}
-    names = [variable.path for variable in variables] + [f"{OF_RANK}{rank + 1}" for rank in range(len(others))]
+    if origin:
+        facts[ORIGIN] = origin.to_json()
+    names = [variable.path for variable in variables] + [
+        f"{OF_RANK}{rank + 1}" for rank in range(len(others))
+    ]
     with open_atomic(path) as file:
         write(file, facts, names, [*map(np.asarray, variables), *others])
 
 
 def restore(
     directories: Sequence[Path],  # folders of checkpoints
-    variables: Sequence[keras.Variable],  # of the network and the optimizer
+    variables: Sequence["keras.Variable"],  # of the network and the optimizer
     network: Network,  # the network's configuration
-    others: list[np.ndarray] | None = None,  # takes the moments of each rank but the first, if the checkpoint has them
-) -> TrainingPosition:
-    """Sets `variables` from the newest checkpoint that is not broken. Without a checkpoint they stay as they are.
+    # takes the moments of each rank but the first, if the checkpoint has them
+    others: list[np.ndarray] | None = None,
+) -> RestoredState:
+    """Sets `variables` from the newest checkpoint that is not broken. Without a checkpoint they
+    stay as they are.
 
     A broken file is skipped for the one before, with a warning on stderr.
 
     Returns:
-        How far the job has come.
+        How far the job has come, and the checkpoint that says so.
 
     Raises:
-        InputError: If the checkpoint is of another network or optimizer; names the first difference.
+        InputError: If the checkpoint is of another network or optimizer; names the first
+            difference.
         WorkError: If every file is broken.
     """
     paths = newest_first(directories)
@@ -210,26 +245,45 @@ def restore(
         try:
             header, arrays = read(path)
         except BROKEN as error:
-            print(f"warning: the checkpoint {path} is broken ({error}); trying the one before", file=sys.stderr)
+            print(
+                f"warning: the checkpoint {path} is broken ({error}); trying the one before",
+                file=sys.stderr,
+            )
             continue
         own = sum(not name.startswith(OF_RANK) for name in header["variables"])
         arrays, further = arrays[:own], arrays[own:]
-        _check_fits(path, header, arrays, variables, network)
+        check_fits(path, header, arrays, variables, network)
         if others is not None:
             others[:] = further
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
-        return TrainingPosition(**{field.name: header.get(field.name, 0) for field in fields(TrainingPosition)})
+        numbers = {field.name: header.get(field.name, 0) for field in fields(TrainingPosition)}
+        return RestoredState(TrainingPosition(**numbers), path, origin_of(header))
     if paths:
         where = " and ".join(map(str, directories))
         raise WorkError(f"every checkpoint in {where} is broken: remove them to start anew")
-    return TrainingPosition()
+    return RestoredState(TrainingPosition())
 
 
 def newest_first(directories: Sequence[Path]) -> list[Path]:
-    """Returns the checkpoints in all `directories`. Of equal names, that in the first directory comes first."""
+    """Returns the checkpoints in all `directories`. Of equal names, that in the first directory
+    comes first.
+    """
     paths = [path for directory in directories for path in directory.glob("step-*.npz")]
     return sorted(paths, key=lambda path: path.name, reverse=True)
+
+
+def newest_header(directories: Sequence[Path]) -> tuple[Path, dict[str, Any]] | None:
+    """Returns the newest checkpoint whose header is intact, with the header; `None` without one.
+
+    Arrays are not read, so that they may be broken.
+    """
+    for path in newest_first(directories):
+        try:
+            return path, read_header(path)
+        except BROKEN:
+            continue
+    return None
 
 
 def prune(directory: Path, keep: int) -> None:
@@ -273,13 +327,17 @@ def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """Returns a checkpoint's header, without reading its arrays. Raises one of `BROKEN` if it is broken."""
+    """Returns a checkpoint's header, without reading its arrays. Raises one of `BROKEN` if it is
+    broken.
+    """
     arrays = read_npz(path, largest_bytes=_LARGEST_RATIO * path.stat().st_size, names=("header",))
     return _checked_header(parse_json(arrays["header"].tobytes().decode(), "its header"))
 
 
 def _checked_header(header: Any) -> dict[str, Any]:
-    """Returns a header whose values have the types that the job relies on; raises ValueError if they have not."""
+    """Returns a header whose values have the types that the job relies on; raises ValueError if
+    they have not.
+    """
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         stated = header.get("format") if isinstance(header, dict) else header
         raise ValueError(f"its format is {shorten(stated)}, not {FORMAT}")
@@ -292,41 +350,5 @@ def _checked_header(header: Any) -> dict[str, Any]:
         value = header.get(field.name, 0)
         if not isinstance(value, int) or not 0 <= value < LARGEST_COUNT:
             raise ValueError(f"its header has {field.name} {shorten(value)}, not a count")
+    origin_of(header)  # which raises ValueError
     return header
-
-
-def _check_fits(
-    path: Path,
-    header: dict[str, Any],
-    arrays: Sequence[np.ndarray],
-    variables: Sequence[keras.Variable],
-    network: Network,
-) -> None:
-    """Raises InputError if a checkpoint is not of `network` and `variables`."""
-    remedy = "use another --run-dir, or the configuration this run was started with"
-    for key, configured in network.model_dump(mode="json").items():
-        default = type(network).model_fields[key].default  # of a key that the network of an older version has not
-        if (stored := header["network"].get(key, default)) != configured:
-            raise InputError(
-                f"{path} is of a network with {key} {stored}, the configuration says {configured}: {remedy}"
-            )
-    stored_all = [
-        (name, array.shape, _type(array.dtype.name)) for name, array in zip(header["variables"], arrays, strict=False)
-    ]
-    expected_all = [(variable.path, tuple(variable.shape), _type(variable.dtype)) for variable in variables]
-    for stored, expected in zip(stored_all, expected_all, strict=False):
-        if stored != expected:
-            raise InputError(f"{path} holds {_describe(stored)} where the job has {_describe(expected)}: {remedy}")
-    if len(stored_all) != len(expected_all):
-        raise InputError(f"{path} holds {len(stored_all)} variables, the job has {len(expected_all)}: {remedy}")
-
-
-def _type(name: str) -> str:
-    """Returns the type of a variable's numbers: counters are int64 with TensorFlow and int32 with JAX."""
-    return "int" if name in ("int32", "int64") else name
-
-
-def _describe(variable: tuple[str, tuple[int, ...], str]) -> str:
-    """Returns a variable's name, type and shape."""
-    name, shape, dtype = variable
-    return f"{name} {dtype}{list(shape)}"

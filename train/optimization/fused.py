@@ -1,12 +1,14 @@
-"""TensorFlow's operations for functions of `train.optimization.updates`: one for what takes several of `keras.ops`.
+"""TensorFlow's operations for functions of `train.optimization.updates`: one for what takes several
+of `keras.ops`.
 
-A network has many small variables, and an operation on one of them takes less time than to start it.
+A network has many small variables, and an operation on one of them takes less time than to start
+it.
 """
 
 import keras
 import tensorflow as tf
 
-from namsa.arrays import Tensor
+from namsa.base.arrays import Tensor
 
 
 def half_square(tensor: Tensor) -> Tensor:
@@ -14,9 +16,13 @@ def half_square(tensor: Tensor) -> Tensor:
     return tf.nn.l2_loss(tensor)
 
 
-def momentum_update(variable: keras.Variable, m: keras.Variable, gradient: Tensor, rate: Tensor, mu: float) -> None:
+def momentum_update(
+    variable: keras.Variable, m: keras.Variable, gradient: Tensor, rate: Tensor, mu: float
+) -> None:
     """See `updates`."""
-    tf.raw_ops.ResourceApplyMomentum(var=variable.handle, accum=m.handle, lr=rate, grad=gradient, momentum=mu)
+    tf.raw_ops.ResourceApplyMomentum(
+        var=variable.handle, accum=m.handle, lr=rate, grad=gradient, momentum=mu
+    )
 
 
 def adam_update(
@@ -29,7 +35,9 @@ def adam_update(
     beta_2: float,
     epsilon: Tensor,
 ) -> None:
-    """See `updates`. The operation would take the shares of both moments from the powers of beta."""
+    """See `updates`. The operation would take the shares of both moments from the powers of
+    beta.
+    """
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
         m=m.handle,

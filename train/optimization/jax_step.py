@@ -1,11 +1,13 @@
-"""The training step compiled by XLA: one process, whose devices share each batch.
+"""The training step compiled by XLA, for all devices of all processes, which share each batch.
 
-The state of a job (weights, statistics, seeds, moments, loss scale) goes into the compiled step and comes out of it in
-the same memory. The variables of Keras hold it between steps, as checkpoints and scores read it. Batches are divided
-over the devices along their first axis, and the state is on each of them: XLA adds the messages between them. A batch
-of any number of devices gives the same numbers, to rounding, since normalisations and dropout see the whole batch.
+The state of a job (weights, statistics, seeds, moments, loss scale) goes into the compiled step and
+comes out of it in the same memory. The variables of Keras hold it between steps, as checkpoints and
+scores read it. Batches are divided over the devices along their first axis, and the state is on
+each of them: XLA adds the messages between them. A batch of any number of devices gives the same
+numbers, to rounding, since normalisations and dropout see the whole batch: that of all processes.
 
-The host reads its clock before the step and after it: compute_s is the whole step, and comm_s is zero.
+The host reads its clock before the step and after it: compute_s is the whole step, and comm_s is
+zero.
 """
 
 import sys
@@ -15,15 +17,17 @@ from typing import Any, NamedTuple
 
 import jax
 import keras
+import numpy as np
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from namsa.arrays import Tensor
+from namsa.base.arrays import Tensor
 
 from ..experiment.sections import Training
 from ..ranks.exchange import Exchange
 from . import losses, precision
 from .losses import Differentiated, Objective
+from .step_numbers import StepNumbers
 
 
 class _State(NamedTuple):
@@ -38,14 +42,23 @@ class _Network:
     """A network and its optimizer as pure functions of their state.
 
     Attributes:
-        statistics: Indices of the normalisations' moving averages among the variables that are not trained.
+        statistics: Indices of the normalisations' moving averages among the variables that are not
+            trained.
     """
 
     def __init__(
-        self, model: keras.Model, optimizer: keras.optimizers.Optimizer, training: Training, objective: Objective
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        training: Training,
+        objective: Objective,
     ) -> None:
-        self.model, self.optimizer, self.training, self.objective = model, optimizer, training, objective
-        others, optimizer_variables = model.non_trainable_variables, optimizer.variables
+        self.model = model
+        self.optimizer = optimizer
+        self.training = training
+        self.objective = objective
+        others = model.non_trainable_variables
+        optimizer_variables = optimizer.variables
         self.variables = _State(model.trainable_variables, others, optimizer_variables)
         kept = {id(variable) for variable in model.non_trainable_weights}
         self.statistics = [index for index, variable in enumerate(others) if id(variable) in kept]
@@ -65,7 +78,9 @@ class _Network:
 
     def loss_scale(self, state: _State) -> Tensor:
         """Returns the loss scale, 1 without one."""
-        return jnp.ones(()) if self.scale is None else state.optimizer[self.scale]
+        if self.scale is None:
+            return jnp.ones(())
+        return state.optimizer[self.scale]
 
     def differentiate(
         self, state: _State, x: Tensor, y: Tensor, setting: Tensor
@@ -84,10 +99,15 @@ class _Network:
             return scale * loss, (terms, l2, loss, others)
 
         gradients, (terms, l2, loss, others) = jax.grad(scaled_loss, has_aux=True)(state.trainable)
-        return Differentiated(terms, l2, loss, [others[index] for index in self.statistics], gradients), others
+        return Differentiated(
+            terms, l2, loss, [others[index] for index in self.statistics], gradients
+        ), others
 
-    def update(self, state: _State, batch: Differentiated, others: list[Tensor], rate: Tensor) -> tuple[_State, Tensor]:
-        """Returns the state after an update with the numbers of its batches, and the norm of their gradient.
+    def update(
+        self, state: _State, batch: Differentiated, others: list[Tensor], rate: Tensor
+    ) -> tuple[_State, Tensor]:
+        """Returns the state after an update with the numbers of its batches, and the norm of their
+        gradient.
 
         Args:
             batch: Of one batch, or the mean of several.
@@ -97,7 +117,9 @@ class _Network:
         moments = [*state.optimizer]
         moments[self.rate] = rate
         # With a loss scale, gradients that are not finite only lower the scale.
-        trainable, moments = self.optimizer.stateless_apply(moments, batch.gradients, state.trainable)
+        trainable, moments = self.optimizer.stateless_apply(
+            moments, batch.gradients, state.trainable
+        )
         # Moving averages would never forget an infinity.
         finite = jnp.isfinite(norm) & jnp.isfinite(_norm(batch.statistics))
         others = [*others]
@@ -106,7 +128,7 @@ class _Network:
         return _State(trainable, others, moments), norm
 
 
-class Accumulation:
+class JaxAccumulation:
     """Sums over the batches of an update; see `train.optimization.gradients.Accumulation`."""
 
     def __init__(
@@ -121,18 +143,26 @@ class Accumulation:
         )
         self.sums: Differentiated | None = None
 
-        def add(state: _State, sums: Differentiated | None, x: Tensor, y: Tensor, setting: Tensor) -> Any:
+        def add(
+            state: _State, sums: Differentiated | None, x: Tensor, y: Tensor, setting: Tensor
+        ) -> Any:
             batch, others = network.differentiate(state, x, y, setting)
             for index in network.statistics:  # they stay as they are until the update
                 others[index] = state.others[index]
             return batch if sums is None else jax.tree.map(jnp.add, sums, batch), others
 
-        self._add = _Compiled(add, donated=[1])
+        self._add = _Compiled(add, donated=[1], arrays=2, numbers=1)
 
     def add(self, x: Tensor, y: Tensor, setting: Tensor) -> float:
-        """Adds a batch, any but the last of an update, and returns the time of its forward and backward pass, s."""
+        """Adds a batch, any but the last of an update, and returns the time of its forward and
+        backward pass, s.
+        """
         started = time.perf_counter()
-        self.sums, others = self._add(self.network.state(), self.sums, x, y, setting)
+        function, placement = self._add.of(len(x))
+        state = placement.of_job(self.network.state())
+        batch = placement.batch(x), placement.batch(y)
+        self.sums, others = function(state, self.sums, *batch, *_host_numbers([setting]))
+        others = placement.of_process(others)
         for variable, value in zip(self.network.variables.others, others, strict=True):
             variable.assign(value)
         self.sums.loss.block_until_ready()
@@ -140,51 +170,123 @@ class Accumulation:
 
     def take(self) -> Differentiated:
         """Returns the sums, and clears them."""
-        sums, self.sums = self.sums, None
+        sums = self.sums
+        self.sums = None
         assert sums
         return sums
 
 
+class _Placement:
+    """The devices of the job for batches of one size per process, and what they hold.
+
+    An array of the job is on the devices of all processes. A process computes with it in a step
+    alone, which all take together; between steps its variables hold its own copy, in the same
+    memory.
+    """
+
+    def __init__(self, size: int) -> None:
+        devices = _devices_for(size)
+        own = [device for device in devices if device.process_index == jax.process_index()]
+        self.own_devices = len(own)
+        self.processes = len(devices) // len(own)
+        mesh = Mesh(np.array(devices), ("batch",))
+        own_mesh = Mesh(np.array(own), ("batch",))
+        self.everywhere = NamedSharding(mesh, PartitionSpec())
+        self.divided = NamedSharding(mesh, PartitionSpec("batch"))
+        self._own_everywhere = NamedSharding(own_mesh, PartitionSpec())
+        self._own_divided = NamedSharding(own_mesh, PartitionSpec("batch"))
+
+    def of_job(self, own: Any) -> Any:
+        """Returns arrays of this process, which all have alike, as arrays of the job."""
+
+        def joined(array: Tensor) -> Tensor:
+            # before the first step; it would be compiled again after it
+            if array.sharding != self._own_everywhere:
+                array = jax.device_put(array, self._own_everywhere)
+            return _of_shards(array, array.shape, self.everywhere)
+
+        return jax.tree.map(joined, own)
+
+    def of_process(self, arrays: Any) -> Any:
+        """Returns this process's copies of arrays of the job."""
+        return jax.tree.map(
+            lambda array: _of_shards(array, array.shape, self._own_everywhere), arrays
+        )
+
+    def batch(self, own: Tensor) -> Tensor:
+        """Returns the batch of the job of each process's part of it, in their order."""
+        parts = jax.device_put(own, self._own_divided)
+        shape = (self.processes * parts.shape[0], *parts.shape[1:])
+        return _of_shards(parts, shape, self.divided)
+
+
+def _of_shards(array: Tensor, shape: tuple[int, ...], sharding: NamedSharding) -> Tensor:
+    """Returns an array on the memory of the parts that this process has of another."""
+    if array.sharding == sharding:
+        return array
+    shards = [shard.data for shard in array.addressable_shards]
+    return jax.make_array_from_single_device_arrays(shape, sharding, shards)
+
+
 class _Compiled:
-    """A function of state, sums, x, y and numbers, compiled once per size of a batch, for the devices that share it."""
+    """A function of state, sums, the arrays of a batch, and numbers, compiled once per size of a
+    batch, for the devices that share it.
+    """
 
-    def __init__(self, function: Callable[..., Any], donated: Sequence[int]) -> None:
-        self.function, self.donated = function, donated
-        self.by_size: dict[int, tuple[Any, NamedSharding]] = {}
+    def __init__(
+        self, function: Callable[..., Any], donated: Sequence[int], arrays: int, numbers: int
+    ) -> None:
+        self.function = function
+        self.donated = donated
+        self.arrays = arrays
+        self.numbers = numbers
+        self.by_size: dict[int, tuple[Any, _Placement]] = {}
 
-    def of(self, state: _State, size: int, numbers: int) -> tuple[Any, _State]:
-        """Returns the function for batches of a size, and the state on all their devices."""
+    def of(self, size: int) -> tuple[Any, _Placement]:
+        """Returns the function for batches of a size per process, and where they are."""
         if size not in self.by_size:
-            mesh = Mesh(_devices_for(size), ("batch",))
-            whole, part = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
-            places = whole, whole, part, part, *(whole for _ in range(numbers))
-            function = jax.jit(self.function, donate_argnums=self.donated, in_shardings=places, out_shardings=whole)
-            self.by_size[size] = function, whole
-        function, whole = self.by_size[size]
-        if state.optimizer[0].sharding != whole:  # before the first step; it would be compiled again after it
-            state = jax.device_put(state, whole)
-        return function, state
-
-    def __call__(self, state: _State, sums: Differentiated | None, x: Tensor, y: Tensor, *numbers: Tensor) -> Any:
-        function, state = self.of(state, len(x), len(numbers))
-        return function(state, sums, x, y, *numbers)
+            placement = _Placement(size)
+            everywhere = placement.everywhere
+            places = [everywhere, everywhere]
+            places += [placement.divided] * self.arrays
+            places += [everywhere] * self.numbers
+            function = jax.jit(
+                self.function,
+                donate_argnums=self.donated,
+                in_shardings=tuple(places),
+                out_shardings=everywhere,
+            )
+            self.by_size[size] = function, placement
+        return self.by_size[size]
 
 
 def _devices_for(size: int) -> list[Any]:
-    """Returns as many devices of this process as divide a batch of a size. Warns if they are not all."""
-    devices = jax.local_devices()
-    used = max(number for number in range(1, len(devices) + 1) if size % number == 0)
-    if used < len(devices):
+    """Returns as many devices of each process as divide a batch of a size. Warns if they are not
+    all.
+    """
+    number = len(jax.local_devices())
+    used = max(count for count in range(1, number + 1) if size % count == 0)
+    if used < number:
         print(
-            f"warning: a batch of {size} images uses {used} of {len(devices)} devices: a training.batch_size that is a "
-            f"multiple of {len(devices)} uses all",
+            f"warning: a batch of {size} images uses {used} of {number} devices: a "
+            f"training.batch_size that is a multiple of {number} uses all",
             file=sys.stderr,
         )
-    return devices[:used]
+    devices = []
+    for process in range(jax.process_count()):
+        devices += jax.local_devices(process)[:used]
+    return devices
+
+
+def _host_numbers(numbers: Sequence[Tensor]) -> list[Any]:
+    """Returns numbers that are the same on all processes, as a function of the job takes them."""
+    return [np.asarray(number, np.float32) for number in numbers]
 
 
 class Step:
-    """The step; see `train.optimization.loop.make_step`. It is compiled once per shape of a batch."""
+    """The step; see `train.optimization.loop.make_step`. It is compiled once per shape of a
+    batch.
+    """
 
     def __init__(
         self,
@@ -192,42 +294,89 @@ class Step:
         optimizer: keras.optimizers.Optimizer,
         training: Training,
         exchange: Exchange,
-        accumulation: Accumulation | None,
+        accumulation: JaxAccumulation | None,
         objective: Objective,
     ) -> None:
-        self.network, self.accumulation = _Network(model, optimizer, training, objective), accumulation
-        self.compiled = _Compiled(self._update, donated=[0])
+        self.network = _Network(model, optimizer, training, objective)
+        self.accumulation = accumulation
+        self.compiled = _Compiled(self._update, donated=[0], arrays=3, numbers=2)
 
     def _update(
-        self, state: _State, sums: Differentiated | None, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor
+        self,
+        state: _State,
+        sums: Differentiated | None,
+        x: Tensor,
+        y: Tensor,
+        stops: Tensor,
+        rate: Tensor,
+        setting: Tensor,
     ) -> tuple[_State, Tensor]:
+        """Returns the state after an update, and its numbers. `stops` are those of all devices."""
         network = self.network
         batch, others = network.differentiate(state, x, y, setting)
         if sums is not None:
-            batch = jax.tree.map(lambda total, part: (total + part) / network.training.accumulate, sums, batch)
+            batch = jax.tree.map(
+                lambda total, part: (total + part) / network.training.accumulate, sums, batch
+            )
         after, norm = network.update(state, batch, others, rate)
-        numbers = [*batch.terms, batch.l2, network.loss_scale(state), norm, batch.loss]
+        numbers = [*batch.terms, batch.l2, network.loss_scale(state), norm, jnp.mean(stops)]
+        numbers.append(batch.loss)
         return after, jnp.stack([jnp.asarray(number, jnp.float32) for number in numbers])
 
-    def __call__(self, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0) -> list[float]:
+    def __call__(
+        self, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0
+    ) -> list[float]:
         """Updates the network, and returns the numbers of `make_step`."""
         started = time.perf_counter()
         sums = self.accumulation.take() if self.accumulation else None
-        after, numbers = self.compiled(self.network.state(), sums, x, y, rate, setting)
-        self.network.set(after)
-        *terms, l2, scale, norm, own_loss = jax.device_get(numbers).tolist()
+        function, placement = self.compiled.of(len(x))
+        arguments = self._arguments(placement, sums, x, y, rate, setting, stop)
+        after, numbers = function(*arguments)
+        self.network.set(placement.of_process(after))
+        *terms, l2, scale, norm, any_stop, own_loss = np.asarray(numbers).tolist()
         compute_s = time.perf_counter() - started
-        return [terms[0], l2, scale, norm, 0.0, compute_s, float(stop), *terms[1:], own_loss]
+        measured = StepNumbers(
+            terms=terms,
+            l2=l2,
+            loss_scale=scale,
+            grad_norm=norm,
+            comm_s=0.0,
+            compute_s=compute_s,
+            stop=any_stop,
+        )
+        return [*measured.to_list(), own_loss]
+
+    def _arguments(
+        self,
+        placement: _Placement,
+        sums: Differentiated | None,
+        x: Tensor,
+        y: Tensor,
+        rate: Tensor,
+        setting: Tensor,
+        stop: Tensor | float,
+    ) -> tuple[Any, ...]:
+        """Returns the arguments of `_update` on the devices of the job."""
+        state = placement.of_job(self.network.state())
+        stops = np.full(placement.own_devices, float(stop), np.float32)
+        batch = [placement.batch(array) for array in (x, y, stops)]
+        return state, sums, *batch, *_host_numbers([rate, setting])
 
     def lower(self, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor) -> Any:
         """Returns the step of one batch before XLA compiles it, a `jax.stages.Lowered`."""
-        function, state = self.compiled.of(self.network.state(), len(x), 2)
-        return function.lower(state, None, x, y, rate, setting)
+        function, placement = self.compiled.of(len(x))
+        return function.lower(*self._arguments(placement, None, x, y, rate, setting, 0.0))
 
 
 make_step = Step
+make_accumulation = JaxAccumulation
 
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:
     """Returns the Euclidean norm of all numbers of some tensors."""
-    return jnp.sqrt(sum((jnp.sum(jnp.square(tensor.astype(jnp.float32))) for tensor in tensors), start=jnp.zeros(())))
+    return jnp.sqrt(
+        sum(
+            (jnp.sum(jnp.square(tensor.astype(jnp.float32))) for tensor in tensors),
+            start=jnp.zeros(()),
+        )
+    )

@@ -1,25 +1,31 @@
 """Adam and momentum SGD, with layer-wise rates (LARS, You et al. 2017, or LARC) or without them.
 
-For a layer's weights w and a direction d, LARS scales d by `trust · |w| / |d|`, so that no layer moves by more than a
-fixed fraction of its own norm. You et al. write |g| + λ|w| in the denominator, with the weight decay λ apart from the
-gradient g. Here the gradient contains the L2 term, so that the denominator is |g + λw|.
+For a layer's weights w and a direction d, LARS scales d by `trust · |w| / |d|`, so that no layer
+moves by more than a fixed fraction of its own norm. You et al. write |g| + λ|w| in the denominator,
+with the weight decay λ apart from the gradient g. Here the gradient contains the L2 term, so that
+the denominator is |g + λw|.
 
-LARC (NVIDIA's Apex and OpenSeq2Seq; used by Kurth et al. 2018) clips: the step along d is `rate` times d, or
-`trust · |w| / |d|` times d as with LARS, whichever is shorter. It therefore only ever slows a layer down.
+LARC (NVIDIA's Apex and OpenSeq2Seq; used by Kurth et al. 2018) clips: the step along d is `rate`
+times d, or `trust · |w| / |d|` times d as with LARS, whichever is shorter. It therefore only ever
+slows a layer down.
 
-A network has many small variables, and an operation on one of them takes less time than to start it. The factors of all
-layers are therefore computed together; `train.optimization.updates` has what is done to each variable.
+A network has many small variables, and an operation on one of them takes less time than to start
+it. The factors of all layers are therefore computed together; `train.optimization.updates` has what
+is done to each variable.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
-from fcdensenet.split import Split
-from namsa.arrays import Tensor
+from fcdensenet.split import PartSplit
+from namsa.base.arrays import Tensor
+from namsa.base.errors import InputError
+from namsa.base.registry import allowed_function
 
 from ..experiment.sections import Optimizer, Training
 from ..networks import Network, build
@@ -31,7 +37,10 @@ from .updates import adam_update, half_square, momentum_update, update_moments
 
 
 def trust_ratios(
-    weights: Sequence[Tensor], directions: Sequence[Tensor], trust: float, rate: Tensor | None = None
+    weights: Sequence[Tensor],
+    directions: Sequence[Tensor],
+    trust: float,
+    rate: Tensor | None = None,
 ) -> list[Tensor]:
     """Returns the factor of each layer's direction, scalars.
 
@@ -41,10 +50,11 @@ def trust_ratios(
         rate: Learning rate, for LARC; `None` for LARS.
 
     Returns:
-        trust · |weights| / |direction|, or 1 if either norm is zero, so that nothing is frozen at zero. With `rate`
-        it is the factor of `rate`, at most 1.
+        trust · |weights| / |direction|, or 1 if either norm is zero, so that nothing is frozen at
+        zero. With `rate` it is the factor of `rate`, at most 1.
     """
-    w_norms, d_norms = _norms(weights), _norms(directions)
+    w_norms = _norms(weights)
+    d_norms = _norms(directions)
     defined = (w_norms > 0) & (d_norms > 0)
     ratios = ops.where(defined, trust * w_norms / ops.where(defined, d_norms, 1.0), 1.0)
     return ops.unstack(ratios if rate is None else ops.where(ratios < rate, ratios / rate, 1.0))
@@ -57,22 +67,54 @@ def _norms(tensors: Sequence[Tensor]) -> Tensor:
 
 def make_optimizer(config: Optimizer) -> keras.optimizers.Optimizer:
     """Returns the optimizer of the section training.optimizer."""
-    return LarsAdam(config) if config.kind == "adam" else LarsMomentum(config)
+    if config.kind == "function":
+        return _own_optimizer(config)
+    if config.kind == "adam":
+        return LarsAdam(config)
+    return LarsMomentum(config)
+
+
+def _own_optimizer(config: Optimizer) -> keras.optimizers.Optimizer:
+    """Returns the optimizer of the function that the section names. Raises InputError for none."""
+    assert config.function
+    key = "training.optimizer.function"
+    optimizer = allowed_function(config.function, key)(config)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise InputError(
+            f"{key} {config.function} gives a {type(optimizer).__name__}: an optimizer of Keras is "
+            "needed"
+        )
+    return optimizer
 
 
 class _LayerWise(keras.optimizers.Optimizer):
-    """What both optimizers have in common: moments of each variable, and the rates of layers "before"."""
+    """The base of both optimizers: moments of each variable, and the rates of layers
+    "before".
+    """
 
     SLOTS: ClassVar[tuple[str, ...]]  # names of what it keeps of each variable
 
-    def __init__(self, config: Optimizer) -> None:
-        super().__init__(learning_rate=config.learning_rate, name=f"lars_{config.kind}")
+    def __init__(self, config: Optimizer | Mapping[str, Any], **settings: Any) -> None:
+        """Makes an optimizer of the section training.optimizer, or of its keys and values."""
+        config = Optimizer.model_validate(config)
+        given = {"learning_rate": config.learning_rate, "name": f"lars_{config.kind}"}
+        super().__init__(**(given | settings))
         self.config = config
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments, of which Keras makes a copy."""
+        section = self.config.model_dump()
+        rate = ops.convert_to_numpy(self.learning_rate)
+        if rate != np.float32(self.config.learning_rate):  # a schedule has set it
+            section["learning_rate"] = float(rate)
+        return {"config": section, "name": self.name}
 
     def build(self, variables: list[keras.Variable]) -> None:
         """Creates the moments."""
         super().build(variables)
-        for slot, moments in zip(self.SLOTS, self.add_optimizer_variables(variables, list(self.SLOTS)), strict=True):
+        for slot, moments in zip(
+            self.SLOTS, self.add_optimizer_variables(variables, list(self.SLOTS)), strict=True
+        ):
             setattr(self, slot, moments)
 
     @property
@@ -80,18 +122,39 @@ class _LayerWise(keras.optimizers.Optimizer):
         """The first moment of each variable, then the second of each, if there is one."""
         return [moment for slot in self.SLOTS for moment in getattr(self, slot)]
 
-    def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None) -> None:
-        """Updates the variables that the optimizer was built with."""
-        rate, gradients = ops.convert_to_tensor(self.learning_rate), list(grads)
+    def apply(
+        self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None
+    ) -> None:
+        """Updates the variables that the optimizer was built with, the first time those that are
+        given.
+        """
+        if not self.built:
+            assert trainable_variables is not None
+            self.build(list(trainable_variables))
+        rate = ops.convert_to_tensor(self.learning_rate)
+        gradients = list(grads)
+        if self.config.clip_norm is not None:
+            gradients = clipped(gradients, self.config.clip_norm)
         if self.config.lars == "before":
             gradients = layer_wise(self._trainable_variables, gradients, self.config, rate)
+        if self.config.weight_decay:
+            self._decay(rate)
         self._update(gradients, rate)
         self.iterations.assign_add(1)
+
+    def _decay(self, rate: Tensor) -> None:
+        """Sets w ← w − rate · λ · w for kernels, with the weight decay λ; biases and normalisations
+        stay (Loshchilov & Hutter 2019).
+        """
+        for variable in self._trainable_variables:
+            if len(variable.shape) > 1:
+                variable.assign_sub(rate * self.config.weight_decay * variable.value)
 
     def _update(self, gradients: list[Tensor], rate: Tensor) -> None:
         raise NotImplementedError
 
 
+@keras.saving.register_keras_serializable(package="namsa")
 class LarsMomentum(_LayerWise):
     """SGD with momentum and layer-wise rates, for a variable w with gradient g:
 
@@ -99,8 +162,8 @@ class LarsMomentum(_LayerWise):
         m ← μ m + g
         w ← w − rate · m
 
-    With "before" this is LARS as You et al. (2017) wrote it, but for the rate, which is applied when w is updated:
-    momentum that was gathered at one rate acts with that of the step.
+    With "before" this is LARS as You et al. (2017) wrote it, but for the rate, which is applied
+    when w is updated: momentum that was gathered at one rate acts with that of the step.
     """
 
     SLOTS = ("m",)
@@ -110,21 +173,46 @@ class LarsMomentum(_LayerWise):
             momentum_update(variable, m, gradient, rate, self.config.momentum)
 
 
+def clipped(gradients: Sequence[Tensor], largest: float) -> list[Tensor]:
+    """Returns gradients times a common factor, at most 1, with which the norm of all together is at
+    most `largest`.
+    """
+    norm = ops.sqrt(2 * ops.sum(ops.stack([half_square(gradient) for gradient in gradients])))
+    factor = largest / ops.maximum(norm, largest)
+    return [factor * gradient for gradient in gradients]
+
+
 def layer_wise(
-    variables: Sequence[keras.Variable], directions: Sequence[Tensor], config: Optimizer, rate: Tensor
+    variables: Sequence[keras.Variable],
+    directions: Sequence[Tensor],
+    config: Optimizer,
+    rate: Tensor,
 ) -> list[Tensor]:
-    """Returns the directions times the trust ratios of their layers. Those of vectors stay as they are."""
-    layers = [index for index, variable in enumerate(variables) if len(variable.shape) > 1]
+    """Returns the directions times the trust ratios of their layers. Those of vectors stay as they
+    are.
+    """
+    scaled = list(directions)
+    layers = []
+    weights = []
+    layer_directions = []
+    for index, variable in enumerate(variables):
+        if len(variable.shape) > 1:
+            layers.append(index)
+            weights.append(variable.value)
+            layer_directions.append(directions[index])
     if not layers:
-        return list(directions)
-    weights, chosen = [variables[index].value for index in layers], [directions[index] for index in layers]
+        return scaled
     larc_rate = rate if config.layer_rates == "larc" else None
-    ratios = dict(zip(layers, trust_ratios(weights, chosen, config.lars_trust, larc_rate), strict=True))
-    return [ratios[index] * d if index in ratios else d for index, d in enumerate(directions)]
+    ratios = trust_ratios(weights, layer_directions, config.lars_trust, larc_rate)
+    for index, ratio in zip(layers, ratios, strict=True):
+        scaled[index] = ratio * scaled[index]
+    return scaled
 
 
+@keras.saving.register_keras_serializable(package="namsa")
 class LarsAdam(_LayerWise):
-    """Adam (Kingma & Ba 2015, algorithm 1) with layer-wise rates, for a variable w with gradient g, step t = 1, 2, ...:
+    """Adam (Kingma & Ba 2015, algorithm 1) with layer-wise rates, for a variable w with gradient g,
+    step t = 1, 2, ...:
 
         before:  g ← trust_ratio(w, g) · g
         m ← β₁ m + (1 − β₁) g,  v ← β₂ v + (1 − β₂) g²
@@ -132,16 +220,19 @@ class LarsAdam(_LayerWise):
         after:   u ← trust_ratio(w, u) · u
         w ← w − rate · u
 
-    Adam cancels a constant factor of g: "before" prevents that the outsized gradient of one step dominates m and v.
-    "after" with trust 1 is LAMB (You et al. 2020). Vectors (biases, normalisations) take plain Adam steps.
+    Adam cancels a constant factor of g: "before" prevents that the outsized gradient of one step
+    dominates m and v. "after" with trust 1 is LAMB (You et al. 2020). Vectors (biases,
+    normalisations) take plain Adam steps.
     """
 
     SLOTS = ("m", "v")
 
     def _update(self, gradients: list[Tensor], rate: Tensor) -> None:
-        config, step = self.config, ops.cast(self.iterations.value + 1, "float32")
+        config = self.config
+        step = ops.cast(self.iterations.value + 1, "float32")
         # 1 − βᵗ to all digits: float32 holds 1 − 0.999 to four.
-        m_share, v_share = (-ops.expm1(step * _log(beta)) for beta in (config.beta_1, config.beta_2))
+        m_share = -ops.expm1(step * _log(config.beta_1))
+        v_share = -ops.expm1(step * _log(config.beta_2))
         if config.lars == "after":
             updates = []
             for gradient, m, v in zip(gradients, self.m, self.v, strict=True):
@@ -151,9 +242,13 @@ class LarsAdam(_LayerWise):
             for variable, update in zip(self._trainable_variables, updates, strict=True):
                 variable.assign_sub(rate * update)
         else:
-            # The operation computes m, v and w − lr · m / (√v + epsilon): both shares are taken into lr and epsilon.
-            lr, epsilon = rate * ops.sqrt(v_share) / m_share, config.epsilon * ops.sqrt(v_share)
-            for variable, gradient, m, v in zip(self._trainable_variables, gradients, self.m, self.v, strict=True):
+            # The operation computes m, v and w − lr · m / (√v + epsilon): both shares are taken
+            # into lr and epsilon.
+            lr = rate * ops.sqrt(v_share) / m_share
+            epsilon = config.epsilon * ops.sqrt(v_share)
+            for variable, gradient, m, v in zip(
+                self._trainable_variables, gradients, self.m, self.v, strict=True
+            ):
                 adam_update(variable, m, v, gradient, lr, config.beta_1, config.beta_2, epsilon)
 
 
@@ -177,10 +272,13 @@ def assemble(
     training: Training,
     ranks: int = 1,
     objective: Objective | None = None,  # the task's loss; `None` for that of a density
-    split: Split | None = None,  # what the parts of a divided sample exchange; the network is then that of a part
+    # what the parts of a divided sample exchange; the network is then that of a part
+    split: PartSplit | None = None,
     rank: int = 0,
 ) -> Assembly:
-    """Builds a network and what trains it, always of the same names. Raises InputError if the exchange does not fit."""
+    """Builds a network and what trains it, always of the same names. Raises InputError if the
+    exchange does not fit.
+    """
     keras.utils.clear_session()
     with precision.policy(training.precision.compute):
         model = build(network, seed, training.recompute, split)
@@ -189,5 +287,5 @@ def assemble(
         exchange.begin(model, optimizer)
         accumulation = None
         if training.accumulate > 1:
-            accumulation = step_module().Accumulation(model, optimizer, training, objective)
+            accumulation = step_module().make_accumulation(model, optimizer, training, objective)
     return Assembly(model, optimizer, exchange, accumulation)

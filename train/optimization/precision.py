@@ -1,8 +1,10 @@
-"""Mixed precision: the network's dtype policy, and the loss scale that keeps float16 gradients from vanishing.
+"""Mixed precision: the network's dtype policy, and the loss scale that keeps float16 gradients from
+vanishing.
 
-The order in a step is: scale the loss, differentiate, average the scaled gradients over the ranks, then test whether
-they are finite, unscale, and update. An infinity or NaN of one rank survives the average, so that all ranks skip the
-step and lower the scale together, without a collective for it. Weights and moments are always float32.
+The order in a step is: scale the loss, differentiate, average the scaled gradients over the ranks,
+then test whether they are finite, unscale, and update. An infinity or NaN of one rank survives the
+average, so that all ranks skip the step and lower the scale together, without a collective for it.
+Weights and moments are always float32.
 """
 
 import math
@@ -13,22 +15,26 @@ from typing import Any
 import keras
 from keras import ops
 
-from namsa.arrays import Tensor
+from namsa.base.arrays import Tensor
 
 from ..experiment.sections import Training
 from ..ranks.wire import wire_divisors
 
-# LogMax, with the numbers of OpenSeq2Seq (Kuchaiev et al. 2018): the logarithms of the largest gradients are assumed to
-# be normally distributed, and one in a thousand may overflow.
+# LogMax, with the numbers of OpenSeq2Seq (Kuchaiev et al. 2018): the logarithms of the largest
+# gradients are assumed to be normally distributed, and one in a thousand may overflow.
 LOG_MAX = 16.0  # float16 ends just below 2^16
-FAST, SLOW = 0.99, 0.999  # decay of the running means
+# decay of the running means
+FAST = 0.99
+SLOW = 0.999
 DEVIATIONS = 3.09  # standard deviations up to the 99.9th percentile
 MAX_SCALE = 2.0**24
 
 
 @contextmanager
 def policy(name: str) -> Iterator[None]:
-    """Sets the Keras dtype policy for layers that are created in the context. Their variables stay float32."""
+    """Sets the Keras dtype policy for layers that are created in the context. Their variables stay
+    float32.
+    """
     previous = keras.config.dtype_policy()
     keras.config.set_dtype_policy(name)
     try:
@@ -40,7 +46,9 @@ def policy(name: str) -> Iterator[None]:
 def with_loss_scale(
     optimizer: keras.optimizers.Optimizer, training: Training, ranks: int = 1
 ) -> keras.optimizers.Optimizer:
-    """Returns `optimizer` with a dynamic loss scale if gradients are float16, in the network or in messages."""
+    """Returns `optimizer` with a dynamic loss scale if gradients are float16, in the network or in
+    messages.
+    """
     config = training.precision
     if config.compute != "mixed_float16" and not training.exchange.sends_float16:
         return optimizer
@@ -61,28 +69,41 @@ def loss_scale(optimizer: keras.optimizers.Optimizer) -> Any:
 
 
 class LogMaxOptimizer(keras.optimizers.LossScaleOptimizer):
-    """Keras' loss scale with the LogMax rule: the largest scale with which one step in a thousand overflows.
+    """Keras' loss scale with the LogMax rule: the largest scale with which one step in a thousand
+    overflows.
 
     A step with a gradient that is not finite changes no weight, and at least halves the scale.
     """
 
-    def __init__(self, optimizer: keras.optimizers.Optimizer, *, log_max: float = LOG_MAX, **settings: Any) -> None:
-        """Wraps `optimizer`. `log_max` is log₂ of the largest mean gradient that fits; `settings` are Keras'."""
+    def __init__(
+        self, optimizer: keras.optimizers.Optimizer, *, log_max: float = LOG_MAX, **settings: Any
+    ) -> None:
+        """Wraps `optimizer`. `log_max` is log₂ of the largest mean gradient that fits; `settings`
+        are Keras'.
+        """
         super().__init__(optimizer, **settings)
         self.log_max = log_max
 
     def build(self, variables: list[keras.Variable]) -> None:
         """Creates the variable of `log_max_statistics`."""
         super().build(variables)
-        self.statistics = self.add_variable(shape=(4,), initializer="zeros", dtype="float32", name="log_max")
+        self.statistics = self.add_variable(
+            shape=(4,), initializer="zeros", dtype="float32", name="log_max"
+        )
 
     def apply(self, gradients: Sequence[Tensor], trainable_variables: Any = None) -> None:
-        """Unscales `gradients`, updates the variables if all are finite, and sets the scale of the next step."""
+        """Unscales `gradients`, updates the variables if all are finite, and sets the scale of the
+        next step.
+        """
         finite = self.check_finite(gradients)
         ops.cond(finite, *self._changes(gradients, finite))
 
-    def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> tuple[Any, Any]:
-        """Does what `apply` does to values of the variables, and returns the new ones; see Keras' optimizers."""
+    def stateless_apply(
+        self, optimizer_variables: Any, grads: Any, trainable_variables: Any
+    ) -> tuple[Any, Any]:
+        """Does what `apply` does to values of the variables, and returns the new ones; see Keras'
+        optimizers.
+        """
         variables = [*self._trainable_variables, *self.variables]
         values = [*trainable_variables, *optimizer_variables]
         finite = self.check_finite(grads)
@@ -92,14 +113,18 @@ class LogMaxOptimizer(keras.optimizers.LossScaleOptimizer):
                 self._changes(grads, finite)[index]()
             return [scope.get_current_value(variable) for variable in variables]
 
-        found = ops.cond(finite, lambda: branch(0), lambda: branch(1))
-        return found[: len(trainable_variables)], found[len(trainable_variables) :]
+        results = ops.cond(finite, lambda: branch(0), lambda: branch(1))
+        return results[: len(trainable_variables)], results[len(trainable_variables) :]
 
-    def _changes(self, gradients: Sequence[Tensor], finite: Tensor) -> tuple[Callable[[], None], Callable[[], None]]:
+    def _changes(
+        self, gradients: Sequence[Tensor], finite: Tensor
+    ) -> tuple[Callable[[], None], Callable[[], None]]:
         """Returns what changes the variables if all gradients are finite, and what does if not."""
         scale = ops.convert_to_tensor(self.dynamic_scale)
         largest = ops.max(ops.stack([ops.max(ops.abs(gradient)) for gradient in gradients])) / scale
-        log_largest = ops.where(finite & (largest > 0), ops.log2(ops.maximum(largest, 1e-30)), self.log_max)
+        log_largest = ops.where(
+            finite & (largest > 0), ops.log2(ops.maximum(largest, 1e-30)), self.log_max
+        )
         statistics = log_max_statistics(self.statistics.value, log_largest)
         new_scale = log_max_scale(statistics, self.log_max)
 

@@ -5,13 +5,16 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from namsa.arrays import Tensor
+from namsa.base.arrays import Tensor
 
 from ..experiment.sections import Training
 from ..ranks.exchange import Exchange
 from . import precision
 from .gradients import Accumulation, differentiate, time_after, time_before
 from .losses import Objective
+from .step_numbers import StepNumbers
+
+make_accumulation = Accumulation
 
 
 def make_step(
@@ -25,8 +28,11 @@ def make_step(
     """Returns the step, a tf.function; see `train.optimization.loop.make_step`."""
     statistics = model.non_trainable_weights
 
-    @tf.function(autograph=False)  # no Python control flow to convert, and converting takes longer than tracing
-    def step(x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0) -> Tensor:
+    # no Python control flow to convert, and converting takes longer than tracing
+    @tf.function(autograph=False)
+    def step(
+        x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0
+    ) -> Tensor:
         started, x = time_before(x)
         scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
         old_statistics = [tf.identity(statistic.value) for statistic in statistics]
@@ -34,7 +40,10 @@ def make_step(
         means = accumulation.mean_with(batch) if accumulation else batch
         terms, l2, own_loss, new_statistics, gradients = means
         averages = exchange.mean_numbers([*terms, tf.convert_to_tensor(stop), *new_statistics])
-        terms, stop, new_statistics = averages[: len(terms)], averages[len(terms)], averages[len(terms) + 1 :]
+        number_of_terms = len(terms)
+        terms = averages[:number_of_terms]
+        stop = averages[number_of_terms]
+        new_statistics = averages[number_of_terms + 1 :]
         computed = time_after(gradients)
         averaged, norm = exchange.mean(gradients, scale)
         communicated = time_after(averaged)
@@ -44,13 +53,23 @@ def make_step(
             # With a loss scale, gradients that are not finite only lower the scale.
             optimizer.apply(averaged, exchange.updated)
         # Moving averages would never forget an infinity.
-        finite = tf.math.is_finite(grad_norm) & tf.math.is_finite(tf.linalg.global_norm(new_statistics or [0.0]))
+        finite = tf.math.is_finite(grad_norm) & tf.math.is_finite(
+            tf.linalg.global_norm(new_statistics or [0.0])
+        )
         for statistic, old, new in zip(statistics, old_statistics, new_statistics, strict=True):
             statistic.assign(tf.where(finite, new, old))
         sending = exchange.after_update(tf.math.is_finite(grad_norm))
         # With lag, the averages may be there before the gradients.
         exposed = sending + tf.maximum(communicated - computed, 0)
-        times = [tf.cast(seconds, tf.float32) for seconds in (exposed, computed - started)]
-        return tf.stack([terms[0], l2, scale, grad_norm, *times, stop, *terms[1:], own_loss])
+        numbers = StepNumbers(
+            terms=terms,
+            l2=l2,
+            loss_scale=scale,
+            grad_norm=grad_norm,
+            comm_s=tf.cast(exposed, tf.float32),
+            compute_s=tf.cast(computed - started, tf.float32),
+            stop=stop,
+        )
+        return tf.stack([*numbers.to_list(), own_loss])
 
     return step

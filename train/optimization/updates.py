@@ -1,6 +1,7 @@
-"""What an optimizer does to one variable.
+"""The update of one variable by an optimizer.
 
-TensorFlow has an operation for most of it, which gives the same to rounding; see `train.optimization.fused`.
+TensorFlow has an operation for most of it, which gives the same to rounding; see
+`train.optimization.fused`.
 """
 
 from typing import Any
@@ -9,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from namsa.arrays import Tensor
+from namsa.base.arrays import Tensor
 
 __all__ = ["adam_update", "half_square", "momentum_update", "update_moments"]
 
@@ -30,7 +31,9 @@ else:
         """Returns Σ x²/2."""
         return ops.sum(ops.square(tensor)) / 2
 
-    def momentum_update(variable: keras.Variable, m: keras.Variable, gradient: Tensor, rate: Tensor, mu: float) -> None:
+    def momentum_update(
+        variable: keras.Variable, m: keras.Variable, gradient: Tensor, rate: Tensor, mu: float
+    ) -> None:
         """Sets m ← μ m + g and w ← w − rate · m."""
         variable.assign_sub(rate * m.assign(mu * m.value + gradient))
 
@@ -45,6 +48,7 @@ else:
         epsilon: Tensor,
     ) -> None:
         """Updates both moments, and sets w ← w − rate · m / (√v + ε)."""
-        # TensorFlow's operation takes 1 − β of a β in float32, which changes 1 − 0.999 in the fifth digit.
+        # TensorFlow's operation takes 1 − β of a β in float32, which changes 1 − 0.999 in the fifth
+        # digit.
         new_m, new_v = update_moments(m, v, gradient, np.float32(beta_1), np.float32(beta_2))
         variable.assign_sub(rate * new_m / (ops.sqrt(new_v) + epsilon))

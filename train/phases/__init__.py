@@ -1,1 +1,3 @@
-"""The phases of the job in the order in which `train.main` calls them, one module each (`share` obtains samples)."""
+"""The phases of the job in the order in which `train.main` calls them, one module each (`share`
+obtains samples).
+"""

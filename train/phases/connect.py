@@ -6,15 +6,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from namsa.base.errors import InputError
 from namsa.config.loading import config_hash
-from namsa.errors import InputError
 
 from ..execution import backend
 from ..experiment.experiment import Experiment, load
+from ..experiment.functions import allow_functions
 from ..input.division import RankDivision, division_of
-from ..ranks import reduction, signals
+from ..ranks import connection, signals
+from ..ranks.connection import engine
 from ..ranks.signals import StopRequest
-from ..ranks.watchdog import Watchdog, watch
+from ..ranks.watchdog import Watchdog
+from ..ranks.watching import watch
 
 
 @dataclass(frozen=True)
@@ -26,15 +29,19 @@ class Job:
     rank: int  # number of this rank
     ranks: int  # number of ranks
     device: str  # this rank's share of its node, in words
-    split: RankDivision | None  # what the parts of a divided sample exchange; `None` for whole samples
+    split: (
+        RankDivision | None
+    )  # what the parts of a divided sample exchange; `None` for whole samples
     stop_request: StopRequest  # the signal that asks the job to stop
     watchdog: Watchdog  # finds a rank that stalls
     started: float  # time at the start, s, of `time.perf_counter`
 
     @property
     def ways(self) -> int:
-        """Ranks that divide a sample. Where samples and rates are shared out, such a group counts as one rank."""
-        return self.split.ways if self.split else 1
+        """Ranks that divide a sample. Where samples and rates are shared out, such a group counts
+        as one rank.
+        """
+        return self.split.ranks if self.split else 1
 
     @property
     def group(self) -> int:
@@ -51,40 +58,66 @@ class Job:
 def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iterator[Job]:
     """Yields the job, whose ranks are watched until the context ends. Collective.
 
-    The ranks connect before anything can fail, so that one whose configuration is not valid can end the others.
+    The ranks connect before anything can fail, so that one whose configuration is not valid can end
+    the others.
 
     Raises:
-        InputError: If the configuration is not valid, differs between the ranks, or does not fit their number.
+        InputError: If the configuration is not valid, differs between the ranks, or does not fit
+            their number.
     """
     started = time.perf_counter()
     with signals.listen() as stop_request:
         experiment = load_connected(config, overrides)
-        rank, ranks = reduction.rank(), reduction.size()
-        device = backend.execution().claim(reduction.local_rank(), reduction.local_size())
-        with reduction.together():
+        if not evaluate_only:  # of a run, whose configuration is data
+            allow_functions(experiment)
+        rank = engine().rank()
+        ranks = engine().size()
+        device = backend.execution().claim(engine().local_rank(), engine().local_size())
+        with engine().local_work():
             if evaluate_only:
                 experiment = experiment.model_copy(update={"data": experiment.data.as_it_lies()})
             device += _order_of_axes(experiment)
-        reduction.check_same(config_hash(experiment), "the configuration's hash")
-        training, hosts = experiment.training, reduction.nodes()
-        with reduction.together():
+        engine().check_same(config_hash(experiment), "the configuration's hash")
+        training = experiment.training
+        hosts = engine().nodes()
+        with engine().local_work():
             training.exchange.check_hosts(hosts)
         # Evaluation keeps no maps for a backward pass: one process evaluates whole samples.
-        split = None if evaluate_only and ranks == 1 else division_of(training.split)
-        with watch(reduction, training.ranks.stall_warning_s, training.ranks.watchdog_radix) as watchdog:
-            yield Job(experiment, evaluate_only, rank, ranks, device, split, stop_request, watchdog, started)
+        split = (
+            None
+            if evaluate_only and ranks == 1
+            else division_of(training.split, experiment.network.input_shape)
+        )
+        with watch(
+            engine(), training.ranks.stall_warning_s, training.ranks.watchdog_radix
+        ) as watchdog:
+            yield Job(
+                experiment,
+                evaluate_only,
+                rank,
+                ranks,
+                device,
+                split,
+                stop_request,
+                watchdog,
+                started,
+            )
 
 
 def _order_of_axes(experiment: Experiment) -> str:
-    """Returns what computes convolutions that TensorFlow itself does not compute here, as an addition to the device."""
-    data_format, compute = experiment.network.data_format, experiment.training.precision.compute
+    """Returns what computes convolutions that TensorFlow itself does not compute here, as an
+    addition to the device.
+    """
+    data_format = experiment.network.data_format
+    compute = experiment.training.precision.compute
     if backend.execution().convolves(data_format, compute):
         return ""
     if experiment.training.split.ways > 1:
         raise InputError(
-            f"network.data_format is {data_format}, which TensorFlow does not compute in {compute} on this processor, "
-            "and XLA not with training.split: use a GPU, set network.data_format to channels_last, or "
-            "TF_ENABLE_ONEDNN_OPTS=1 in the environment for float32"
+            f"network.data_format is {data_format}, which TensorFlow does not compute in {compute} "
+            "on this processor, and XLA not with training.split: use a GPU, set "
+            "network.data_format to channels_last, or TF_ENABLE_ONEDNN_OPTS=1 in the environment "
+            "for float32"
         )
     return ", channels first by XLA"
 
@@ -94,13 +127,13 @@ def load_connected(config: Path, overrides: Sequence[str]) -> Experiment:
 
     Raises InputError if it is not valid, which ends the other ranks, too.
     """
-    fault: InputError | None = None
+    invalid: InputError | None = None
     try:
         experiment = load(config, overrides)
     except InputError as error:
-        fault = error
-    reduction.start(None if fault else experiment.training)
-    with reduction.together():
-        if fault:
-            raise fault
+        invalid = error
+    connection.start(None if invalid else experiment.training)
+    with engine().local_work():
+        if invalid:
+            raise invalid
     return experiment

@@ -10,18 +10,19 @@ from ..input.division import OwnPart
 from ..input.source import SampleSource, TrainingSet
 from ..input.views import Compose, ReadCache
 from ..measure.performance import PerformanceAccount, energy_meter
-from ..networks import count
+from ..networks import count, count_part
 from ..optimization.loop import Step, make_step
-from ..ranks import reduction
-from ..tasks.validation import Validation
+from ..ranks.connection import engine
+from ..tasks.validation import Validator
 from .connect import Job
 from .restore import TrainingState
 from .run_directory import RunDirectory
-from .share import Data
+from .share import JobData
 
 
 class TrainingSamples:
-    """The training samples of a job, as its source gives them. Collective: all ranks make it together.
+    """The training samples of a job, as its source gives them. Collective: all ranks make it
+    together.
 
     Args:
         training: The samples that are trained on; `None` if no epoch is left to train.
@@ -42,56 +43,76 @@ class TrainingSamples:
         training: TrainingSet | None,
         log_line: Callable[[str], None],
     ) -> None:
-        self.source, self.cache = source, ReadCache(keep_views=source.keeps_views)
+        self.source = source
+        self.cache = ReadCache(keep_views=source.keeps_views)
         self.own_part: OwnPart | None = None
         if training and (line := source.open(training)):
             log_line(line)
         if training and training.division:
-            with training.ranks.together():
-                self.own_part, line = training.division.own_part(source, experiment, training.entries)
+            with training.ranks.local_work():
+                self.own_part, line = training.division.own_part(
+                    source, experiment, training.entries
+                )
             log_line(line)
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What the epochs of a job have in common."""
+    """Step, readers and limits that the epochs of a job have in common."""
 
     step: Step  # the training step
-    compose: Compose | None  # makes the scans that an epoch takes; see `train.tasks.task.Task.composer`
+    compose: (
+        Compose | None
+    )  # makes the scans that an epoch takes; see `train.tasks.task.Task.composer`
     samples: TrainingSamples  # where training samples are read
-    validation: Validation  # the validations
+    validator: Validator  # the validations
     epochs: range  # the epochs that are left
     end: float  # step after which training ends within an epoch
     account: PerformanceAccount  # what the steps of this rank cost
 
 
 @contextmanager
-def plan_training(job: Job, run: RunDirectory, data: Data, state: TrainingState) -> Iterator[TrainingPlan]:
+def plan_training(
+    job: Job, run: RunDirectory, data: JobData, state: TrainingState
+) -> Iterator[TrainingPlan]:
     """Yields the plan, whose samples are closed at the end of the context. Collective."""
-    experiment, training, position = data.experiment, data.experiment.training, state.position
+    experiment = data.experiment
+    training = data.experiment.training
+    position = state.position
     model, optimizer, exchange, accumulation = state.assembly
-    with reduction.together():
+    with engine().local_work():
         step = make_step(model, optimizer, training, exchange, accumulation, data.task.objective)
-        score, compose = data.task.scorer(model, data.dataset), data.task.composer(data.dataset)
-    validation = Validation(experiment, data.task, score, data.validated, run.path, reduction, position)
+        score = data.task.scorer(model, data.dataset)
+        compose = data.task.composer(data.dataset)
+    validated = state.origin.learnt.unseen(data.validated)
+    validator = Validator(experiment, data.task, score, validated, run.path, engine(), position)
     end = training.steps or math.inf
-    finished = job.evaluate_only or position.step >= end or validation.reached
+    finished = job.evaluate_only or position.step >= end or validator.reached
     epochs = range(position.epoch, position.epoch if finished else training.epochs)
-    left = f"epochs {epochs.start + 1} to {epochs.stop}, {data.steps} steps each"
-    until = f", until step {training.steps}" if training.steps else ""
-    run.log_line(f"{model.count_params():,} parameters; {left if epochs else 'no epoch left to train'}{until}")
-    images, axis = data.rank_samples * experiment.images_per_sample(), job.split.axis if job.split else 0
+    left = "no epoch left to train"
+    if epochs:
+        left = f"epochs {epochs.start + 1} to {epochs.stop}, {data.steps} steps each"
+    if training.steps:
+        left += f", until step {training.steps}"
+    run.log_line(f"{model.count_params():,} parameters; {left}")
+    images = data.rank_samples * experiment.images_per_sample()
+    network = count(experiment.network)
+    if job.split:
+        network = count_part(experiment.network, training.split)
     account = PerformanceAccount(
-        images * count(experiment.network, ways=job.ways, axis=axis).step_flop,
+        images * network.step_flop,
         data.rank_samples / job.ways,
-        energy_meter(reduction.local_rank(), reduction.local_size()),
+        energy_meter(engine().local_rank(), engine().local_size()),
     )
     first = position.epoch, position.taken
     training_set = None
     if epochs:
-        training_set = TrainingSet(data.dataset, data.training, first, reduction, job.split, position.ranks)
-        if exchange.averages_in_step:  # otherwise the ranks' weights are the same after some steps alone
+        training_set = TrainingSet(
+            data.dataset, data.training, first, engine(), job.split, position.ranks
+        )
+        # otherwise the ranks' weights are the same after some steps alone
+        if exchange.averages_in_step:
             training_set = replace(training_set, stopping=job.stop_request.received)
     with closing(data.source):
         samples = TrainingSamples(data.source, experiment, training_set, run.log_line)
-        yield TrainingPlan(step, compose, samples, validation, epochs, end, account)
+        yield TrainingPlan(step, compose, samples, validator, epochs, end, account)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from namsa import locks
-from namsa.files import make_folder
+from namsa.base import locks
+from namsa.base.console import output_console
+from namsa.base.errors import InputError
+from namsa.base.files import make_folder
 
-from ..ranks import reduction
+from ..ranks.connection import engine
 from ..staging import copies
 from .connect import Job
 
@@ -32,6 +34,11 @@ class RunDirectory:
         return self.home or self.path
 
     @property
+    def folders(self) -> list[Path]:
+        """The run directory, then its home if there is one."""
+        return [self.path, self.home] if self.home else [self.path]
+
+    @property
     def checkpoints(self) -> Path:
         """Folder of the checkpoints."""
         return self.path / "checkpoints"
@@ -42,20 +49,38 @@ class RunDirectory:
 
 
 @contextmanager
-def open_run(job: Job, run_dir: Path | None, home: Path | None, lock_wait_s: float) -> Iterator[RunDirectory]:
-    """Yields the run directory, by default runs/<name>, which no other job can use inside the context. Collective.
+def open_run(
+    job: Job, run_dir: Path | None, home: Path | None, lock_wait_s: float
+) -> Iterator[RunDirectory]:
+    """Yields the run directory, by default runs/<name>, which no other job can use inside the
+    context. Collective.
 
     Raises InputError if another job uses it or its home.
     """
     run_dir = run_dir or Path("runs") / job.experiment.name
     with ExitStack() as stack:
-        with reduction.together():
+        with engine().local_work():
             if job.rank == 0:
                 for folder in {Path(os.path.realpath(path)) for path in (run_dir, home) if path}:
                     make_folder(folder)
-                    stack.enter_context(locks.exclusive(folder / ".lock", folder, ONE_JOB, lock_wait_s))
+                    _check_links(folder)
+                    stack.enter_context(
+                        locks.exclusive(folder / ".lock", folder, ONE_JOB, lock_wait_s)
+                    )
                 copies.fetch_run(home, run_dir)
-        run = RunDirectory(run_dir, home, Console(quiet=job.rank != 0, markup=False))
+        run = RunDirectory(run_dir, home, output_console(quiet=job.rank != 0))
         ranks = f"{job.ranks} rank{'s' * (job.ranks > 1)}"
         run.log_line(f"{job.experiment.name}: {ranks}, each on {job.device}; results in {run.kept}")
         yield run
+
+
+def _check_links(folder: Path) -> None:
+    """Raises InputError if the folder of the checkpoints is a link, which is not followed: the job
+    removes old checkpoints.
+    """
+    checkpoints = folder / "checkpoints"
+    if checkpoints.is_symlink():
+        raise InputError(
+            f"{checkpoints} is a link, and the job removes old checkpoints there: remove it, or "
+            "give the folder that it names as part of --run-dir"
+        )

@@ -14,18 +14,23 @@ from ..measure.results import StepRow
 from ..optimization import checkpoint
 from ..optimization.checkpoint import CheckpointSchedule, TrainingPosition
 from ..optimization.loop import EpochPlan, train_epoch
-from ..ranks import reduction, stalls
+from ..optimization.origin import LearntMaterials
+from ..ranks import stalls
+from ..ranks.connection import engine
 from ..ranks.signals import Stopped
 from ..staging import checkpoint_delivery
 from .connect import Job
 from .plan import TrainingPlan
 from .restore import TrainingState
 from .run_directory import RunDirectory
-from .share import Data
+from .share import JobData
 
 
-def train_network(job: Job, run: RunDirectory, data: Data, state: TrainingState, plan: TrainingPlan) -> None:
-    """Trains until the last epoch or step, or until a validation or a signal ends the training. Collective.
+def train_network(
+    job: Job, run: RunDirectory, data: JobData, state: TrainingState, plan: TrainingPlan
+) -> None:
+    """Trains until the last epoch or step, or until a validation or a signal ends the training.
+    Collective.
 
     Raises:
         WorkError: If training diverges or a file cannot be written.
@@ -37,35 +42,52 @@ def train_network(job: Job, run: RunDirectory, data: Data, state: TrainingState,
             if training.end_epoch(epoch):
                 break
     plan.account.end()
-    with reduction.together():
+    with engine().local_work():
         job.stop_request.check()
     if job.stop_request.agreed:
         by = job.stop_request.signal_name or "a signal to another rank"
         why = f"stopped by {by} after step {state.position.step}"
-        raise reduction.reported_once(Stopped(f"{why}, its checkpoint is written: run again to continue"))
+        raise engine().reported_once(
+            Stopped(f"{why}, its checkpoint is written: run again to continue")
+        )
 
 
 class _Training(ExitStack):
     """The epochs of a job, and the files that they write. All ranks call the methods."""
 
-    def __init__(self, job: Job, run: RunDirectory, data: Data, state: TrainingState, plan: TrainingPlan) -> None:
+    def __init__(
+        self, job: Job, run: RunDirectory, data: JobData, state: TrainingState, plan: TrainingPlan
+    ) -> None:
         super().__init__()
-        self.job, self.run, self.data, self.state, self.plan = job, run, data, state, plan
+        self.job = job
+        self.run = run
+        self.data = data
+        self.state = state
+        self.plan = plan
         self.config = data.experiment.training
         self.schedule = CheckpointSchedule(self.config.checkpoints)
+        if plan.epochs:
+            learnt = _learnt_by_all(data)
+            state.origin = state.origin.having_learnt(learnt)
 
     def __enter__(self) -> "_Training":
         """Opens the files. Signals wait for the end of a step from now on."""
         super().__enter__()
-        job, run, step = self.job, self.run, self.state.position.step
+        job = self.job
+        run = self.run
+        step = self.state.position.step
         writes = job.rank == 0 and self.plan.epochs
         self.enter_context(job.stop_request.deferred())
-        self.record = self.enter_context(telemetry.recorder(run.path, step) if writes else nullcontext(None))
+        self.record = self.enter_context(
+            telemetry.recorder(run.path, step) if writes else nullcontext(None)
+        )
         if self.record:
             telemetry.drop_rows_after(run.path / rows.TRANSFERS, step)
         terms = self.data.task.objective.terms
         self.show = self.enter_context(
-            telemetry.epoch_display(run.console, self.config.epochs, self.data.steps, terms, self.plan.end)
+            telemetry.epoch_display(
+                run.console, self.config.epochs, self.data.steps, terms, self.plan.end
+            )
         )
         home = run.home if job.rank == 0 else None
         self.deliver = self.enter_context(
@@ -76,30 +98,42 @@ class _Training(ExitStack):
         return self
 
     def take_steps(self, epoch: int) -> None:
-        """Takes the steps of an epoch, or those that are left of it, and writes checkpoints that are due within it."""
-        state, taken_per_step = self.state, self.data.step_samples
-        left = reduction.minimum((self.data.epoch_samples - state.position.taken) // taken_per_step)
+        """Takes the steps of an epoch, or those that are left of it, and writes checkpoints that
+        are due within it.
+        """
+        state = self.state
+        taken_per_step = self.data.step_samples
+        left = engine().minimum((self.data.epoch_samples - state.position.taken) // taken_per_step)
         epoch_end = state.position.step + left
         last_step = int(min(epoch_end, self.plan.end))
         for row in self._rows(epoch, last_step - state.position.step):
             taken = state.position.taken + taken_per_step
             state.position = TrainingPosition(row["step"], epoch, taken, self.job.groups)
             source = self.plan.samples.source.numbers()
-            measured, last = cast(StepRow, {**self.plan.account.add(row), **source}), row["step"] == last_step
+            measured = cast(StepRow, {**self.plan.account.add(row), **source})
+            last = row["step"] == last_step
             if self.record:
                 self.record(measured)
             self.show(measured, last)
             self.writer.check()
-            if self.schedule.due_within_epoch(state.position) and not (last or self.job.stop_request.agreed):
+            if self.schedule.due_within_epoch(state.position) and not (
+                last or self.job.stop_request.agreed
+            ):
                 self.save()
         if state.position.step == epoch_end:
             state.position = TrainingPosition(epoch_end, epoch + 1, 0, self.job.groups)
 
     def _rows(self, epoch: int, steps: int) -> Iterator[StepRow]:
         """Reads this rank's batches of so many steps of an epoch, and takes the steps."""
-        data, plan, position, split = self.data, self.plan, self.state.position, self.job.split
-        source, count = plan.samples.source, steps * data.rank_samples
-        own_entries = source.epoch_entries(data.training, epoch, data.share, data.shares, count, position.taken)
+        data = self.data
+        plan = self.plan
+        position = self.state.position
+        split = self.job.split
+        source = plan.samples.source
+        count = steps * data.rank_samples
+        own_entries = source.epoch_entries(
+            data.training, epoch, data.share, data.shares, count, position.taken
+        )
         read = batches.batches(
             data.task.readable(source),
             own_entries,
@@ -135,28 +169,39 @@ class _Training(ExitStack):
             )
 
     def _until_stopped(self, read: Iterator[Any]) -> Iterator[Any]:
-        """Yields batches until a rank that is asked to stop no longer waits for its own. The ranks agree on each."""
+        """Yields batches until a rank that is asked to stop no longer waits for its own. The ranks
+        agree on each.
+        """
         while True:
             try:
                 batch = next(read)
             except NoMoreSamples:
                 batch = None
-            if self.state.assembly.exchange.averages_in_step and not reduction.minimum(batch is not None):
+            if self.state.assembly.exchange.averages_in_step and not engine().minimum(
+                batch is not None
+            ):
                 self.job.stop_request.agreed = True
                 return
             yield batch
 
     def end_epoch(self, epoch: int) -> bool:
-        """Validates and writes a checkpoint, if they are due. Returns whether training ends here."""
-        state, plan = self.state, self.plan
+        """Validates and writes a checkpoint, if they are due. Returns whether training ends
+        here.
+        """
+        state = self.state
+        plan = self.plan
         whole = state.position.epoch > epoch
         transfers = state.assembly.exchange.end_epoch(state.position.step, epoch, whole)
         if transfers and self.job.rank == 0:
             rows.append(self.run.path / rows.TRANSFERS, transfers)
         plan.samples.source.end_epoch()
-        if whole and plan.validation.due(state.position):
+        if whole and plan.validator.due(state.position):
             self.validate()
-        ended = self.job.stop_request.agreed or state.position.step >= plan.end or plan.validation.reached
+        ended = (
+            self.job.stop_request.agreed
+            or state.position.step >= plan.end
+            or plan.validator.reached
+        )
         last = state.position.epoch == plan.epochs.stop
         if ended or last or self.schedule.due_after_epoch(state.position):
             self.save()
@@ -165,7 +210,9 @@ class _Training(ExitStack):
     def validate(self) -> None:
         """Scores the dev split."""
         self.job.watchdog.enter(self.state.position.step, stalls.IDLE)
-        validated = self.plan.validation.run(self.state.position, self.state.assembly.exchange.state())
+        validated = self.plan.validator.run(
+            self.state.position, self.state.assembly.exchange.state(), self.state.origin
+        )
         if validated and self.record:
             self.record.validated(validated)
         if validated:
@@ -174,16 +221,44 @@ class _Training(ExitStack):
     def save(self) -> None:
         """Copies the state, and writes it as a checkpoint behind the training."""
         exchange = self.state.assembly.exchange
-        of_ranks, variables = exchange.state_of_ranks(), exchange.state()
+        of_ranks = exchange.state_of_ranks()
+        variables = exchange.state()
         if self.job.rank == 0:
             self.job.watchdog.enter(self.state.position.step, stalls.WRITING)
             telemetry.sync_metrics(self.run.path)
-            self.writer.start(partial(self._write, self.state.position, checkpoint.copied(variables), of_ranks))
+            self.writer.start(
+                partial(self._write, self.state.position, checkpoint.copied(variables), of_ranks)
+            )
             self.schedule.record_written()
 
     def _write(
-        self, position: TrainingPosition, variables: Sequence[checkpoint.HostVariable], of_ranks: Sequence[np.ndarray]
+        self,
+        position: TrainingPosition,
+        variables: Sequence[checkpoint.HostVariable],
+        of_ranks: Sequence[np.ndarray],
     ) -> None:
         """Writes a checkpoint, and delivers it home."""
-        network, keep = self.data.experiment.network, self.config.checkpoints.keep
-        self.deliver(checkpoint.save(self.run.checkpoints, position, variables, network, keep, of_ranks))
+        network = self.data.experiment.network
+        keep = self.config.checkpoints.keep
+        self.deliver(
+            checkpoint.save(
+                self.run.checkpoints,
+                position,
+                variables,
+                network,
+                keep,
+                of_ranks,
+                self.state.origin,
+            )
+        )
+
+
+def _learnt_by_all(data: JobData) -> LearntMaterials:
+    """Returns the materials that the ranks learn from now on. Collective."""
+    rank_materials = LearntMaterials.of(data.source.formulas_learnt(data.training))
+    if not data.experiment.data.source.per_node:
+        return rank_materials
+    learnt = LearntMaterials()
+    for of_rank in engine().gather_json(rank_materials.to_json()):
+        learnt = learnt.joined(LearntMaterials.from_json(of_rank))
+    return learnt

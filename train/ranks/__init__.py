@@ -1,1 +1,3 @@
-"""Ranks of a job: protocol, Horovod, groups of gradients, hybrid reduction, devices, signals, watchdog, supervisor."""
+"""Ranks of a job: their interface and its implementations, the exchange of gradients, signals,
+watchdog, supervisor.
+"""

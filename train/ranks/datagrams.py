@@ -1,8 +1,9 @@
-"""Datagrams of the watchdog, and the tree in which ranks pass them on. They are small, numbered, and signed with a key.
+"""Datagrams of the watchdog, and the tree in which ranks pass them on. They are small, numbered,
+and signed with a key.
 
-Anyone on the network can send to the watchdog's port. A datagram counts only if its code shows that a rank of this job
-has made it for this rank, and if its number shows that it is none that was received before. All others are dropped
-after one comparison.
+Anyone on the network can send to the watchdog's port. A datagram counts only if its code shows that
+a rank of this job has made it for this rank, and if its number shows that it is none that was
+received before. All others are dropped after one comparison.
 """
 
 import hashlib
@@ -16,17 +17,19 @@ from typing import NamedTuple
 
 from .stalls import IDLE
 
-STAR_RANKS = 256  # up to which all ranks may be children of rank 0: it reads that many datagrams at any time
-RADIX = 32  # of a tree of more ranks: 27,600 are three messages from the root, and a rank has few children
+# up to which all ranks may be children of rank 0: it reads that many datagrams at any time
+STAR_RANKS = 256
+# of a tree of more ranks: 27,600 are three messages from the root, and a rank has few children
+RADIX = 32
 
 
 @dataclass(frozen=True)
 class Tree:
     """The tree of radix r in which ranks pass messages on (Kurth et al. 2018, section V-A3).
 
-    Rank 0 is the root. In a round every rank but the root sends its parent one message, and every parent sends each
-    child one. So no rank sends or receives more than r + 1, and what a rank says reaches the root in at most
-    log_r(number of ranks) + 1 rounds.
+    Rank 0 is the root. In a round every rank but the root sends its parent one message, and every
+    parent sends each child one. So no rank sends or receives more than r + 1, and what a rank says
+    reaches the root in at most log_r(number of ranks) + 1 rounds.
     """
 
     ranks: int  # number of ranks
@@ -55,7 +58,9 @@ class Tree:
 
 
 def watch_tree(ranks: int, radix: int) -> Tree:
-    """Returns the tree of training.ranks.watchdog_radix; with 0, up to `STAR_RANKS` ranks are children of rank 0."""
+    """Returns the tree of training.ranks.watchdog_radix; with 0, up to `STAR_RANKS` ranks are
+    children of rank 0.
+    """
     return Tree(ranks, radix or (max(1, ranks - 1) if ranks <= STAR_RANKS else RADIX))
 
 
@@ -75,7 +80,9 @@ def look_up(host: str) -> str:
         return "127.0.0.1"
 
 
-LEFT, FAILED = IDLE + 1, IDLE + 2  # contents beside the phases of a step
+# contents beside the phases of a step
+LEFT = IDLE + 1
+FAILED = IDLE + 2
 KEY_BYTES = 32
 _FIELDS = struct.Struct("!IIQqB")  # as `Datagram`
 _RELAYED = struct.Struct("!IqBff")  # as `Relayed`
@@ -86,7 +93,7 @@ LARGEST_SIZE = SIZE + MOST_RELAYED * _RELAYED.size
 
 
 class Relayed(NamedTuple):
-    """What a rank passes on about another one."""
+    """The state of another rank that a rank passes on."""
 
     rank: int  # the other rank
     step: int  # number of its step in the job
@@ -96,25 +103,33 @@ class Relayed(NamedTuple):
 
 
 class Datagram(NamedTuple):
-    """What one rank tells another."""
+    """A message of one rank to another."""
 
     sender: int  # the rank that sends it
     receiver: int  # the rank that it is for
     number: int  # number among the datagrams of its sender, from 1
     step: int  # number of the step in the job
     content: int  # phase of the step (see `train.ranks.stalls`), `LEFT` or `FAILED`
-    relayed: tuple[Relayed, ...] = ()  # what the sender knows of other ranks, at most `MOST_RELAYED`
+    relayed: tuple[
+        Relayed, ...
+    ] = ()  # what the sender knows of other ranks, at most `MOST_RELAYED`
 
 
 class Codec:
-    """Makes and checks the datagrams of one rank, by the job's key of at least `KEY_BYTES` random bytes."""
+    """Makes and checks the datagrams of one rank, by the job's key of at least `KEY_BYTES` random
+    bytes.
+    """
 
     def __init__(self, key: bytes, rank: int, ranks: int) -> None:
-        self._key, self._rank, self._ranks = key, rank, ranks
+        self._key = key
+        self._rank = rank
+        self._ranks = ranks
         self._sent = 0
         self._received: dict[int, int] = {}  # number of the newest datagram of each rank
 
-    def encode(self, receiver: int, step: int, content: int, relayed: Iterable[Relayed] = ()) -> bytes:
+    def encode(
+        self, receiver: int, step: int, content: int, relayed: Iterable[Relayed] = ()
+    ) -> bytes:
         """Returns a new datagram for the rank `receiver`."""
         self._sent += 1
         fields = _FIELDS.pack(self._rank, receiver, self._sent, step, content)
@@ -125,14 +140,20 @@ class Codec:
         """Returns a received datagram; `None` if it is forged, damaged, old or for another rank."""
         if not SIZE <= len(data) <= LARGEST_SIZE or (len(data) - SIZE) % _RELAYED.size:
             return None
-        fields, code = data[:-_CODE_BYTES], data[-_CODE_BYTES:]
+        fields = data[:-_CODE_BYTES]
+        code = data[-_CODE_BYTES:]
         if not hmac.compare_digest(self._code(fields), code):
             return None
         relayed = tuple(Relayed(*other) for other in _RELAYED.iter_unpack(fields[_FIELDS.size :]))
         datagram = Datagram(*_FIELDS.unpack_from(fields))._replace(relayed=relayed)
-        expected = datagram.receiver == self._rank != datagram.sender < self._ranks and datagram.content <= FAILED
-        expected = expected and all(other.rank < self._ranks and other.phase <= IDLE for other in relayed)
-        if not expected or datagram.number <= self._received.get(datagram.sender, 0):
+        if datagram.receiver != self._rank or datagram.content > FAILED:
+            return None
+        if datagram.sender == self._rank or datagram.sender >= self._ranks:
+            return None
+        for other in relayed:
+            if other.rank >= self._ranks or other.phase > IDLE:
+                return None
+        if datagram.number <= self._received.get(datagram.sender, 0):
             return None
         self._received[datagram.sender] = datagram.number
         return datagram

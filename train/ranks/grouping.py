@@ -1,22 +1,24 @@
 """Groups of gradients that are reduced together, found from the backward graph without Horovod.
 
-Laanait et al. (2019) call such a group a colour of the graph. A group is reduced when its last gradient is ready.
-Groups are therefore made, and numbered, in the order in which the backward graph can finish the gradients. This is
-nearly the reverse order of the variables, except where a skip connection makes a layer's gradient wait for another
-branch.
+Laanait et al. (2019) call such a group a colour of the graph. A group is reduced when its last
+gradient is ready. Groups are therefore made, and numbered, in the order in which the backward graph
+can finish the gradients. This is nearly the reverse order of the variables, except where a skip
+connection makes a layer's gradient wait for another branch.
 """
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from namsa.arrays import Tensor
-from namsa.errors import InputError
+from namsa.base.arrays import Tensor
+from namsa.base.errors import InputError
 
 from ..experiment.exchange import GradientGroups
 
 
-def groups(gradients: Sequence[Tensor], paths: Sequence[str], config: GradientGroups) -> list[list[int]]:
+def groups(
+    gradients: Sequence[Tensor], paths: Sequence[str], config: GradientGroups
+) -> list[list[int]]:
     """Groups gradients. Call it where the tf.function that computes the gradients is traced.
 
     Args:
@@ -24,7 +26,8 @@ def groups(gradients: Sequence[Tensor], paths: Sequence[str], config: GradientGr
         paths: Path of each gradient's variable.
 
     Returns:
-        Indices of `gradients` in each group, each index once. The group that is ready first comes first.
+        Indices of `gradients` in each group, each index once. The group that is ready first comes
+        first.
 
     Raises:
         InputError: As `colours`.
@@ -33,32 +36,44 @@ def groups(gradients: Sequence[Tensor], paths: Sequence[str], config: GradientGr
     if config.grouping == "bytes" and config.groups == 0:
         return [[index] for index in order]
     if config.grouping == "bytes":
-        return equal_runs([gradient.shape.num_elements() for gradient in gradients], order, config.groups)
+        sizes = [gradient.shape.num_elements() for gradient in gradients]
+        return equal_runs(sizes, order, config.groups)
     return by_colour(colours(paths, config), order)
 
 
 def readiness(tensors: Sequence[Tensor]) -> list[int]:
-    """Sorts symbolic tensors of one graph by the length of the longest chain of operations before each.
+    """Sorts symbolic tensors of one graph by the length of the longest chain of operations before
+    each.
 
-    Tensors with chains of equal length are in the order in which their operations were created, which is backward for
-    a tape's gradients.
+    Tensors with chains of equal length are in the order in which their operations were created,
+    which is backward for a tape's gradients.
 
     Returns:
         Their indices, the shortest chain first.
     """
     depth: dict[Any, int] = {}
     created: dict[Any, int] = {}
-    for number, operation in enumerate(tensors[0].graph.get_operations()):  # inputs are created before
-        inputs = [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
-        depth[operation] = 1 + max((depth[other] for other in inputs), default=0)
+    # The inputs of an operation are created before it.
+    for number, operation in enumerate(tensors[0].graph.get_operations()):
+        depth[operation] = 1
         created[operation] = number
-    return sorted(range(len(tensors)), key=lambda index: (depth[tensors[index].op], created[tensors[index].op]))
+        for tensor in operation.inputs:
+            depth[operation] = max(depth[operation], 1 + depth[tensor.op])
+        for other in operation.control_inputs:
+            depth[operation] = max(depth[operation], 1 + depth[other])
+    return sorted(
+        range(len(tensors)),
+        key=lambda index: (depth[tensors[index].op], created[tensors[index].op]),
+    )
 
 
 def equal_runs(sizes: Sequence[int], order: Sequence[int], number: int) -> list[list[int]]:
-    """Cuts `order`, a permutation of the indices of `sizes`, into at most `number` runs of about equal total size."""
+    """Cuts `order`, a permutation of the indices of `sizes`, into at most `number` runs of about
+    equal total size.
+    """
     runs: list[list[int]] = [[] for _ in range(number)]
-    total, before = sum(sizes), 0
+    total = sum(sizes)
+    before = 0
     for index in order:
         middle = before + sizes[index] / 2
         runs[min(number - 1, int(number * middle / total))].append(index)
@@ -67,7 +82,9 @@ def equal_runs(sizes: Sequence[int], order: Sequence[int], number: int) -> list[
 
 
 def by_colour(colour: Sequence[str], order: Sequence[int]) -> list[list[int]]:
-    """Returns the indices of each colour in `order`. The colour that is complete first comes first."""
+    """Returns the indices of each colour in `order`. The colour that is complete first comes
+    first.
+    """
     members: dict[str, list[int]] = {}
     for index in order:
         members.setdefault(colour[index], []).append(index)
@@ -76,7 +93,8 @@ def by_colour(colour: Sequence[str], order: Sequence[int]) -> list[list[int]]:
 
 
 def colours(paths: Sequence[str], config: GradientGroups) -> list[str]:
-    """Assigns a colour to each variable: its layer, its block or transition, or its group in the configured list.
+    """Assigns a colour to each variable: its layer, its block or transition, or its group in the
+    configured list.
 
     Args:
         paths: Paths of variables, as `down1_conv2/kernel`: layer `down1_conv2`, block `down1`.
@@ -102,12 +120,20 @@ def _listed_colours(paths: Sequence[str], patterns: Sequence[Sequence[str]]) -> 
     key = "training.exchange.group_list"
     numbers = []
     for path in paths:
-        fitting = [n for n, group in enumerate(patterns) if any(fnmatchcase(path, pattern) for pattern in group)]
+        fitting = []
+        for number, group in enumerate(patterns):
+            if any(fnmatchcase(path, pattern) for pattern in group):
+                fitting.append(number)
         if len(fitting) != 1:
-            place = f"in groups {', '.join(map(str, fitting))}" if fitting else "in no group"
+            place = "in no group"
+            if fitting:
+                place = f"in groups {', '.join(map(str, fitting))}"
             raise InputError(f"{key} has the variable {path} {place}; it must be in exactly one")
         numbers.append(str(fitting[0]))
     for number, group in enumerate(patterns):
         if str(number) not in numbers:
-            raise InputError(f"{key}: group {number} ({', '.join(group)}) has no variable; one of them is {paths[0]}")
+            raise InputError(
+                f"{key}: group {number} ({', '.join(group)}) has no variable; one of them is "
+                f"{paths[0]}"
+            )
     return numbers

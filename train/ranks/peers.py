@@ -1,10 +1,11 @@
 """Bytes by name from one rank to another over TCP, beside Horovod.
 
-Horovod's operations must be in the same order on all ranks and wait for all of them. A rank that reads ahead asks for
-what it needs when it needs it, in threads of its own, while the step runs. Connections are made at the first request.
+Horovod's operations must be in the same order on all ranks and wait for all of them. A rank that
+reads ahead asks for what it needs when it needs it, in threads of its own, while the step runs.
+Connections are made at the first request.
 
-Anyone on the network can connect. A connection is closed unless it answers a random challenge with a code that only a
-rank of this job can make. Every reply has a digest of its bytes.
+Anyone on the network can connect. A connection is closed unless it answers a random challenge with
+a code that only a rank of this job can make. Every reply has a digest of its bytes.
 """
 
 import hashlib
@@ -19,11 +20,11 @@ from contextlib import suppress
 
 import xxhash
 
-from namsa.arrays import Buffer
-from namsa.errors import InputError, WorkError
+from namsa.base.arrays import Buffer
+from namsa.base.errors import InputError, WorkError
 
 from .datagrams import look_up, outgoing_address
-from .protocol import Ranks
+from .interface import Ranks
 
 _KEY_BYTES = 32
 _HANDSHAKE_S = 10.0
@@ -46,10 +47,16 @@ class Peers:
     def __init__(self, ranks: Ranks, serve: Callable[[str], Buffer]) -> None:
         self._serve = serve
         self._listener = socket.create_server(("", 0), backlog=128)
-        own = {"host": socket.gethostname(), "address": outgoing_address(), "port": self._listener.getsockname()[1]}
-        self._peers = ranks.gather_json(own | {"key": secrets.token_hex(_KEY_BYTES) if ranks.rank() == 0 else ""})
+        contact = {
+            "host": socket.gethostname(),
+            "address": outgoing_address(),
+            "port": self._listener.getsockname()[1],
+        }
+        self._peers = ranks.gather_json(
+            contact | {"key": secrets.token_hex(_KEY_BYTES) if ranks.rank() == 0 else ""}
+        )
         self._key = bytes.fromhex(self._peers[0]["key"])
-        self._host = own["host"]
+        self._host = contact["host"]
         self._locks: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
         self._connections: dict[int, socket.socket] = {}
         self._accepted: set[socket.socket] = set()
@@ -64,17 +71,22 @@ class Peers:
             end.close()
 
     def fetch(self, rank: int, name: str) -> bytearray:
-        """Returns what another rank serves under a name. Raises WorkError if it cannot, or no longer answers."""
+        """Returns what another rank serves under a name. Raises WorkError if it cannot, or no
+        longer answers.
+        """
         with self._locks[rank]:
             try:
                 if rank not in self._connections:
                     self._connections[rank] = self._connect(rank)
-                connection, encoded = self._connections[rank], name.encode()
+                connection = self._connections[rank]
+                encoded = name.encode()
                 connection.sendall(_NAME.pack(len(encoded)) + encoded)
                 served, size, digest = _REPLY.unpack(_receive(connection, _REPLY.size))
                 content = _receive(connection, size)
             except (OSError, EOFError) as error:
-                raise WorkError(f"rank {rank} on {self._peers[rank]['host']} does not answer ({error})") from None
+                raise WorkError(
+                    f"rank {rank} on {self._peers[rank]['host']} does not answer ({error})"
+                ) from None
             self.received_bytes += size
         if not served:
             raise WorkError(f"rank {rank}: {content.decode(errors='replace')}")
@@ -84,7 +96,10 @@ class Peers:
 
     def _connect(self, rank: int) -> socket.socket:
         peer = self._peers[rank]
-        addresses = ["127.0.0.1"] if peer["host"] == self._host else [look_up(peer["host"]), peer["address"]]
+        if peer["host"] == self._host:
+            addresses = ["127.0.0.1"]
+        else:
+            addresses = [look_up(peer["host"]), peer["address"]]
         for number, address in enumerate(addresses):
             try:
                 connection = socket.create_connection((address, peer["port"]), timeout=_HANDSHAKE_S)
@@ -94,7 +109,9 @@ class Peers:
                     raise
                 continue
             break
-        connection.settimeout(None)  # a slow disk may take long; a rank that ends closes its connections
+        connection.settimeout(
+            None
+        )  # a slow disk may take long; a rank that ends closes its connections
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
@@ -102,7 +119,9 @@ class Peers:
         with suppress(OSError):  # the listener was closed
             while True:
                 connection, _ = self._listener.accept()
-                threading.Thread(target=self._answer, args=(connection,), name="peer", daemon=True).start()
+                threading.Thread(
+                    target=self._answer, args=(connection,), name="peer", daemon=True
+                ).start()
 
     def _answer(self, connection: socket.socket) -> None:
         """Serves one connection until its other end closes it."""
@@ -119,13 +138,17 @@ class Peers:
                 (length,) = _NAME.unpack(_receive(connection, _NAME.size))
                 if length > _LONGEST_NAME:
                     return
-                name, served = _receive(connection, length).decode(), True
+                name = _receive(connection, length).decode()
+                served = True
                 content: Buffer
                 try:
                     content = self._serve(name)
                 except (InputError, WorkError, MemoryError, OSError) as error:
-                    content, served = str(error).encode(), False
-                connection.sendall(_REPLY.pack(served, len(content), xxhash.xxh3_128_digest(content)))
+                    content = str(error).encode()
+                    served = False
+                connection.sendall(
+                    _REPLY.pack(served, len(content), xxhash.xxh3_128_digest(content))
+                )
                 connection.sendall(content)
 
     def _code(self, challenge: Buffer) -> bytes:
@@ -133,9 +156,12 @@ class Peers:
 
 
 def _receive(connection: socket.socket, size: int) -> bytearray:
-    """Returns the next `size` bytes. Raises EOFError if the other end closes the connection before."""
+    """Returns the next `size` bytes. Raises EOFError if the other end closes the connection
+    before.
+    """
     content = bytearray(size)
-    view, done = memoryview(content), 0
+    view = memoryview(content)
+    done = 0
     while done < size:
         count = connection.recv_into(view[done:])
         if not count:

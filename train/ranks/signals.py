@@ -1,14 +1,18 @@
-"""Signals that ask a job to stop: Ctrl-C, a batch system's SIGTERM, its warnings SIGUSR1 and SIGUSR2, and SIGHUP.
+"""Signals that ask a job to stop: Ctrl-C, a batch system's SIGTERM, its warnings SIGUSR1 and
+SIGUSR2, and SIGHUP.
 
-While a job trains, a signal is kept as a request. It may reach ranks at different times, or some of them only, so the
-ranks agree on it with the numbers of the next step. All stop after the same step, with a checkpoint. Outside of
-training, a signal interrupts the work as Ctrl-C does. A second Ctrl-C always does.
+While a job trains, a signal is kept as a request. It may reach ranks at different times, or some of
+them only, so the ranks agree on it with the numbers of the next step. All stop after the same step,
+with a checkpoint. Outside of training, a signal interrupts the work as Ctrl-C does. A second Ctrl-C
+always does.
 """
 
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
+
+from namsa.base.interrupts import interrupt, signals_interrupt
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")  # Windows has the first two
 STOPPING = tuple(signal.Signals[name] for name in _NAMES if hasattr(signal, name))
@@ -31,12 +35,12 @@ class StopRequest:
         self.agreed = False
         self._deferred = False
 
-    def receive(self, number: int, _frame: Any) -> None:
-        """Handles signal `number`. Raises KeyboardInterrupt unless signals are deferred."""
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """Handles signal `number`. Interrupts the work unless signals are deferred."""
         second_ctrl_c = self.signal_name is not None and number == signal.SIGINT
         self.signal_name = signal.Signals(number).name
         if second_ctrl_c or not self._deferred:
-            raise KeyboardInterrupt
+            interrupt(number, frame)
 
     def received(self) -> bool:
         """Returns whether a signal has reached this rank."""
@@ -49,21 +53,32 @@ class StopRequest:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Keeps signals from interrupting inside the context, where the work reads `signal_name` when it can stop."""
+        """Keeps signals from interrupting inside the context, where the work reads `signal_name`
+        when it can stop.
+        """
         self._deferred = True
         yield
-        self._deferred = False  # not after a failure, when a launcher ends the job and its signal says nothing new
+        # not after a failure, when a launcher ends the job and its signal says nothing new
+        self._deferred = False
 
 
 @contextmanager
 def listen() -> Iterator[StopRequest]:
-    """Yields the request that signals set inside the context. Call it in the main thread."""
+    """Yields the request that signals set inside the context. Call it in the main thread.
+
+    A signal that arrives in a callback or finaliser, where an exception would be swallowed, is
+    acted on a moment later.
+    """
     request = StopRequest()
     hang_up = getattr(signal, "SIGHUP", None)
-    ignored = {hang_up} if hang_up and signal.getsignal(hang_up) is signal.SIG_IGN else set()  # nohup
-    previous = {number: signal.signal(number, request.receive) for number in STOPPING if number not in ignored}
+    previous = {}
+    for number in STOPPING:
+        if number == hang_up and signal.getsignal(number) is signal.SIG_IGN:
+            continue  # nohup
+        previous[number] = signal.signal(number, request.receive)
     try:
-        yield request
+        with signals_interrupt(()):
+            yield request
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -1,15 +1,22 @@
 """Rules that find the ranks which cause a stall, and the message that names them.
 
-A rank that is dead or stopped is silent. A rank that hangs is still heard, but it stays behind the others, who wait
-for it in a collective.
+A rank that is dead or stopped is silent. A rank that hangs is still heard, but it stays behind the
+others, who wait for it in a collective.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 MAX_NAMED = 8  # ranks in a message
-READING, STEPPING, WRITING, IDLE = range(4)  # in the order of a step; an idle rank has no time limit
-_PHASES = ("reads the samples of step {}", "is in step {}", "writes its results after step {}", "past step {}")
+READING, STEPPING, WRITING, IDLE = range(
+    4
+)  # in the order of a step; an idle rank has no time limit
+_PHASES = (
+    "reads the samples of step {}",
+    "is in step {}",
+    "writes its results after step {}",
+    "past step {}",
+)
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,11 @@ class RankState:
     def __str__(self) -> str:
         return _PHASES[self.phase].format(self.step)
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """How far the rank has come, in the order of steps."""
+        return self.step, self.phase
+
 
 def suspects(states: Mapping[int, RankState], now: float, silent_after_s: float) -> list[int]:
     """Finds the ranks that cause a stall.
@@ -35,47 +47,71 @@ def suspects(states: Mapping[int, RankState], now: float, silent_after_s: float)
         The silent ranks, else those that are behind; none if all are at the same place.
     """
     silent = [rank for rank, state in states.items() if now - state.heard > silent_after_s]
-    places = {(state.step, state.phase) for state in states.values()}
-    behind = [rank for rank, state in states.items() if len(places) > 1 and (state.step, state.phase) == min(places)]
-    return sorted(silent or behind)
+    if silent:
+        return sorted(silent)
+    last_place = min((state.place for state in states.values()), default=None)
+    behind = [rank for rank, state in states.items() if state.place == last_place]
+    if len(behind) == len(states):
+        return []
+    return sorted(behind)
 
 
-def most_telling(states: Mapping[int, RankState], now: float, silent_after_s: float, number: int) -> list[int]:
+def most_telling(
+    states: Mapping[int, RankState], now: float, silent_after_s: float, number: int
+) -> list[int]:
     """Returns the ranks that say most about a stall.
 
     Returns:
-        The ranks that are longest silent, then those that are most behind, and one of the foremost of the others, so
-        that `suspects` finds who is behind. All if they are no more than `number`.
+        The ranks that are longest silent, then those that are most behind, and one of the foremost
+        of the others, so that `suspects` finds who is behind. All if they are no more than
+        `number`.
     """
-    silence = {rank: now - state.heard for rank, state in states.items()}
-    order = sorted(
-        states,
-        key=lambda rank: (
-            -silence[rank] * (silence[rank] > silent_after_s),
-            states[rank].step,
-            states[rank].phase,
-            rank,
-        ),
-    )
+
+    def longest_silent_then_behind(rank: int) -> tuple[float, int, int, int]:
+        state = states[rank]
+        silence_s = now - state.heard
+        if silence_s <= silent_after_s:
+            silence_s = 0.0
+        return -silence_s, state.step, state.phase, rank
+
+    order = sorted(states, key=longest_silent_then_behind)
     if len(order) <= number:
         return order
-    foremost = max(order[number - 1 :], key=lambda rank: (states[rank].step, states[rank].phase))
+    foremost = max(order[number - 1 :], key=lambda rank: states[rank].place)
     return [*order[: number - 1], foremost]
 
 
 def describe(
-    states: Mapping[int, RankState], hosts: Sequence[str], now: float, silent_after_s: float, verb: str = "stalled"
+    states: Mapping[int, RankState],
+    hosts: Sequence[str],
+    now: float,
+    silent_after_s: float,
+    verb: str = "stalled",
 ) -> str:
     """Returns one line that names the ranks that cause a stall, where they are and for how long."""
     ranks = suspects(states, now, silent_after_s)
     if not ranks:
-        rank, heard = min(states), "" if len(states) == len(hosts) else f" (of {len(states)} of {len(hosts)} ranks)"
-        everyone = f"rank {rank}" if len(hosts) == 1 else f"every rank that is heard{heard}"
-        return f"{everyone} {states[rank]} since {now - states[rank].since:.0f} s"
+        return _describe_all(states, len(hosts), now)
     named = []
     for rank in ranks[:MAX_NAMED]:
         state = states[rank]
-        silence = f"silent since {now - state.heard:.0f} s, " if now - state.heard > silent_after_s else ""
-        named.append(f"rank {rank} on {hosts[rank]} ({silence}{state} since {now - state.since:.0f} s)")
-    more = f" and {len(ranks) - MAX_NAMED} more" if len(ranks) > MAX_NAMED else ""
+        silence = ""
+        if now - state.heard > silent_after_s:
+            silence = f"silent since {now - state.heard:.0f} s, "
+        place = f"{silence}{state} since {now - state.since:.0f} s"
+        named.append(f"rank {rank} on {hosts[rank]} ({place})")
+    more = ""
+    if len(ranks) > MAX_NAMED:
+        more = f" and {len(ranks) - MAX_NAMED} more"
     return f"{verb}: {', '.join(named)}{more}"
+
+
+def _describe_all(states: Mapping[int, RankState], ranks: int, now: float) -> str:
+    """Returns one line about ranks that are all at the same place."""
+    rank = min(states)
+    everyone = "every rank that is heard"
+    if ranks == 1:
+        everyone = f"rank {rank}"
+    elif len(states) < ranks:
+        everyone += f" (of {len(states)} of {ranks} ranks)"
+    return f"{everyone} {states[rank]} since {now - states[rank].since:.0f} s"

@@ -1,23 +1,23 @@
-"""What the report says of a run's performance: FLOP/s, where a step's time goes by kind of operation, and power."""
+"""Performance of a run in the report: FLOP/s, time of a step by kind of operation, and power."""
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from namsa.figures.document import Block, Note, Paragraph, Picture, Table, code
 from namsa.figures.panels import styled
 
 from ..measure.performance import PAPER_STEPS, sustained_and_peak
 from ..measure.profile_results import Profile
-from ..measure.results import PerformanceSummary, Spread
+from ..measure.results import MedianSpread, PerformanceSummary
 from ..program import PROGRAM
 from . import figures
 from .figures import BLUE, GOLD, INK, RED, binned
-from .report_tables import missing, plain, table
 from .runs import Numbers, Steps
 from .timeline_figure import timeline_figure
+from .words import plain
 
 NOT_MEASURED = f"not measured (run {PROGRAM} profile CONFIG --out RUN_DIR)"
 
@@ -51,7 +51,7 @@ def performance(run: Mapping[str, Any], profile: Profile | None) -> dict[str, st
     return words
 
 
-def _spread(values: Spread, unit: str = "") -> str:
+def _spread(values: MedianSpread, unit: str = "") -> str:
     """A median with the bounds of the central 68%."""
     return f"{values['median']:.4g}{unit}, 68% between {values['low']:.4g} and {values['high']:.4g}"
 
@@ -62,11 +62,15 @@ def _sustained(measured: PerformanceSummary) -> str:
     if "wall_s" not in measured:
         return f"{rate} (median step, without checkpoints)"
     steps = measured["wall_s"]["steps"]
-    few = f", fewer than the {PAPER_STEPS:,} of Laanait et al. (2019)" if steps < PAPER_STEPS else ""
+    if steps < PAPER_STEPS:
+        few = f", fewer than the {PAPER_STEPS:,} of Laanait et al. (2019)"
+    else:
+        few = ""
     deviation = np.sqrt(measured["sustained_variance"])
     return (
-        f"{rate}, standard deviation {deviation:.2g}, variance {measured['sustained_variance']:.2g}, over "
-        f"{steps:,} steps{few}; with reading and checkpoints"
+        f"{rate}, standard deviation {deviation:.2g}, variance "
+        f"{measured['sustained_variance']:.2g}, over {steps:,} steps{few}; with reading and "
+        "checkpoints"
     )
 
 
@@ -76,65 +80,85 @@ def _peak(measured: PerformanceSummary, ranks: int, profile: Profile | None) -> 
         return NOT_MEASURED
     if profile["step_flop"] != measured["step_flop"]:
         return f"{NOT_MEASURED}: profile.json is of steps of another size"
-    convolutions_s, efficiency = profile["convolutions_s"], measured["efficiency"]
+    convolutions_s = profile["convolutions_s"]
+    efficiency = measured["efficiency"]
     alone_s = efficiency * measured["wall_s"]["mean"]
-    peak = sustained_and_peak(measured["step_flop"], alone_s, convolutions_s, ranks, efficiency).peak
+    peak = sustained_and_peak(
+        measured["step_flop"], alone_s, convolutions_s, ranks, efficiency
+    ).peak
     if peak is None:
         return NOT_MEASURED
-    return f"{peak:.4g}: {ranks} × FLOP / {1e3 * convolutions_s:.4g} ms of convolutions × efficiency {efficiency:.3f}"
+    return (
+        f"{peak:.4g}: {ranks} × FLOP / {1e3 * convolutions_s:.4g} ms of convolutions × efficiency "
+        f"{efficiency:.3f}"
+    )
 
 
-def profiled(profile: Profile | None) -> str:
+def profiled(profile: Profile | None) -> list[Block]:
     """Returns the time of a step by kind of operation, and the timeline of one step."""
     if profile is None:
-        return missing(f"No profile. <code>{PROGRAM} profile CONFIG --out RUN_DIR</code> makes one.")
-    rows = [
-        (
-            escape(row["kind"]),
-            f"{row['calls']:.0f}" if row["calls"] else "",
-            f"{1e3 * row['seconds']:.3f}",
-            f"{row['share']:.1%}",
-            f"{row['flop_per_s']:.3g}" if "flop_per_s" in row else "",
-        )
-        for row in profile["kinds"]
-    ]
-    phases = ", ".join(f"{row['phase']} {1e3 * row['seconds']:.3g} ms" for row in profile.get("phases", []))
-    if phases:
-        phases = f"<p>By phase of the step: {escape(phases)}. {_synchronisation(profile)}</p>"
-    head = ("Kind", "Calls", "ms per step", "Share", "FLOP/s")
+        command = code(f"{PROGRAM} profile CONFIG --out RUN_DIR")
+        return [Note(("No profile. ", command, " makes one."))]
     data = "samples" if profile["data"] == "samples" else "random data"
     text = (
-        f"{profile['steps']} steps on {data}, {escape(plain(profile['ranks']))} ranks, rank 0 on "
-        f"{escape(profile['machine'])}: {1e3 * profile['step_s']:.4g} ms per step, and "
-        f"{1e3 * profile['profiled_step_s']:.4g} ms under the profiler, to which the table and the timeline belong. "
-        "A kind's time is that in which at least one of its operations runs; kinds run at the same time."
+        f"{profile['steps']} steps on {data}, {plain(profile['ranks'])} ranks, rank 0 on "
+        f"{profile['machine']}: {1e3 * profile['step_s']:.4g} ms per step, and "
+        f"{1e3 * profile['profiled_step_s']:.4g} ms under the profiler, to which the table and the "
+        "timeline belong. A kind's time is that in which at least one of its operations runs; "
+        "kinds run at the same time."
     )
+    blocks: list[Block] = [Paragraph(text)]
+    phases = []
+    for phase in profile.get("phases", []):
+        phases.append(f"{phase['phase']} {1e3 * phase['seconds']:.3g} ms")
+    if phases:
+        by_phase = f"By phase of the step: {', '.join(phases)}. {_synchronisation(profile)}"
+        blocks.append(Paragraph(by_phase))
     source = figures.data_uri(timeline_figure(profile), "png")
-    picture = f'<figure><img class="plot" src="{source}" alt="One step: what each thread or stream does"></figure>'
-    return f"<p>{text}</p>{phases}{table('', head, rows, text_columns=1)}{picture}"
+    alt = "One step: what each thread or stream does"
+    return [*blocks, _kinds_table(profile), Picture(source, alt, plot=True)]
+
+
+def _kinds_table(profile: Profile) -> Table:
+    """Returns the time of a step by kind of operation."""
+    rows = []
+    for row in profile["kinds"]:
+        calls = ""
+        flop_per_s = ""
+        if row["calls"]:
+            calls = f"{row['calls']:.0f}"
+        if "flop_per_s" in row:
+            flop_per_s = f"{row['flop_per_s']:.3g}"
+        milliseconds = f"{1e3 * row['seconds']:.3f}"
+        rows.append((row["kind"], calls, milliseconds, f"{row['share']:.1%}", flop_per_s))
+    return Table(("Kind", "Calls", "ms per step", "Share", "FLOP/s"), rows, text_columns=1)
 
 
 def _synchronisation(profile: Profile) -> str:
-    """What local SGD averages, and for how long; nothing where gradients are averaged."""
+    """Averages of local SGD and their time, in words; nothing where gradients are averaged."""
     if "synchronisation" not in profile:
         return ""
     facts = profile["synchronisation"]
     return (
-        f"Local SGD averages {facts['sent_bytes'] / 1e6:,.3g} MB in {1e3 * facts['seconds']:.4g} ms, here after every "
-        f"{facts['every']} steps; the configuration says {escape(plain(facts['configured']))}."
+        f"Local SGD averages {facts['sent_bytes'] / 1e6:,.3g} MB in {1e3 * facts['seconds']:.4g} "
+        f"ms, here after every {facts['every']} steps; the configuration says "
+        f"{plain(facts['configured'])}."
     )
 
 
-def power_over_time(steps: Steps | None) -> str:
-    """Returns power and FLOP per second and watt over time; nothing where the machine told no energy."""
-    if steps is None or (drawn := power(steps)) is None:
-        return ""
-    source = figures.data_uri(power_figure(drawn), "svg")
+def power_over_time(steps: Steps) -> list[Block]:
+    """Returns power and FLOP per second and watt over time; nothing where no energy was metered."""
+    measured = power(steps)
+    if measured is None:
+        return []
     text = (
-        f"Rank 0's GPU and its share of its node's processors draw {np.median(drawn.watts):.4g} W (median) and compute "
-        f"{np.median(drawn.flop_per_joule):.4g} FLOP/s per watt, counting convolutions alone."
+        "Rank 0's GPU and its share of its node's processors draw "
+        f"{np.median(measured.watts):.4g} W (median) and compute "
+        f"{np.median(measured.flop_per_joule):.4g} FLOP/s per watt, counting convolutions alone."
     )
-    return f'<p>{text}</p><figure><img class="plot" src="{source}" alt="Power and FLOP/s per watt over time"></figure>'
+    source = figures.data_uri(power_figure(measured), "svg")
+    picture = Picture(source, "Power and FLOP/s per watt over time", plot=True)
+    return [Paragraph(text), picture]
 
 
 BINS = 400
@@ -143,7 +167,8 @@ BINS = 400
 class Power(NamedTuple):
     """Power of rank 0 over time."""
 
-    # Time at the end of each step since the first one ended, without pauses between starts of the job, s.
+    # Time at the end of each step since the first one ended, without pauses between starts of the
+    # job, s.
     seconds: Numbers
     watts: Numbers  # mean power during the step, W
     gpu_watts: Numbers  # the part of the GPU, W; NaN where it was not metered
@@ -151,22 +176,28 @@ class Power(NamedTuple):
 
 
 def power(steps: Steps) -> Power | None:
-    """Returns the power during the steps, `None` where the machine told no energy.
+    """Returns the power during the steps, `None` where no energy was metered.
 
-    A step's energy is that of its wall time, wall_s, which rows of version 0.1 lack: there it is step_s. The first
-    step, which builds the graph, is left out.
+    A step's energy is that of its wall time, wall_s, which rows of version 0.1 lack: there it is
+    step_s. The first step, which builds the graph, is left out.
 
     Args:
-        steps: Columns of `metrics.jsonl`: step_s, and where known wall_s, energy_j, energy_gpu_j and flop_per_s.
+        steps: Columns of `metrics.jsonl`: step_s, and where known wall_s, energy_j, energy_gpu_j
+            and flop_per_s.
     """
     energy = steps.get("energy_j", np.array([]))
-    wall = np.where(np.isfinite(steps["wall_s"]), steps["wall_s"], steps["step_s"]) if len(energy) else energy
+    if len(energy):
+        wall = np.where(np.isfinite(steps["wall_s"]), steps["wall_s"], steps["step_s"])
+    else:
+        wall = energy
     known = np.isfinite(energy) & (energy > 0) & (wall > 0)
     known[:1] = False
     if not known.any():
         return None
     gpu = steps.get("energy_gpu_j", np.full(len(energy), np.nan))[known]
-    wall, energy, flop = wall[known], energy[known], (steps["flop_per_s"] * steps["step_s"])[known]
+    wall = wall[known]
+    energy = energy[known]
+    flop = (steps["flop_per_s"] * steps["step_s"])[known]
     return Power(np.cumsum(wall), energy / wall, gpu / wall, flop / energy)
 
 
@@ -175,19 +206,34 @@ def power_figure(drawn: Power) -> Figure:
     """Draws power and FLOP/s per watt over time."""
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
-    unit, name = (3600, "h") if drawn.seconds[-1] > 7200 else (60, "min") if drawn.seconds[-1] > 120 else (1, "s")
+    unit_s, unit = _unit_of_time(drawn.seconds[-1])
     lines = [(above, drawn.watts, BLUE, "all")]
     if np.isfinite(drawn.gpu_watts).any():
-        lines += [(above, drawn.gpu_watts, RED, "GPU"), (above, drawn.watts - drawn.gpu_watts, INK, "processors")]
+        lines += [
+            (above, drawn.gpu_watts, RED, "GPU"),
+            (above, drawn.watts - drawn.gpu_watts, INK, "processors"),
+        ]
     lines += [(below, drawn.flop_per_joule / 1e9, GOLD, "")]
     for ax, values, colour, label in lines:
         seconds, means = binned(drawn.seconds, values, BINS)
-        ax.plot(seconds / unit, means, color=colour, lw=1.2, label=label)
+        ax.plot(seconds / unit_s, means, color=colour, lw=1.2, label=label)
     for ax, label in ((above, "W"), (below, "GFLOP/s per W")):
-        ax.set(ylabel=label, ylim=(0, 1.15 * np.nanmax([np.nanmax(line.get_ydata()) for line in ax.lines])))
+        largest = np.nanmax([np.nanmax(line.get_ydata()) for line in ax.lines])
+        ax.set(ylabel=label, ylim=(0, 1.15 * largest))
         ax.spines[["top", "right"]].set_visible(False)
         ax.margins(x=0.01)
     if len(above.lines) > 1:
-        above.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, borderaxespad=0)
-    below.set_xlabel(f"time in steps, {name}")
+        above.legend(
+            loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, borderaxespad=0
+        )
+    below.set_xlabel(f"time in steps, {unit}")
     return figure
+
+
+def _unit_of_time(seconds: float) -> tuple[float, str]:
+    """Returns the unit of an axis of time up to some seconds: its seconds, and its name."""
+    if seconds > 7200:
+        return 3600, "h"
+    if seconds > 120:
+        return 60, "min"
+    return 1, "s"

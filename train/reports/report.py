@@ -1,50 +1,76 @@
 """Writes `report.html`: what a run learned, in one file that needs no network and no script.
 
-The page is made only from `config.yaml`, `metrics.jsonl`, `evaluation.json`, `predictions.npz` and `profile.json`, so
-that it can be written again later and elsewhere. A part whose file is missing says so.
+The page is made only from `config.yaml`, `metrics.jsonl`, `evaluation.json`, `predictions.npz` and
+`profile.json`, so that it can be written again later and elsewhere. A part whose file is missing
+says so.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
-from string import Template
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from matplotlib.figure import Figure
 
+from namsa.base.errors import InputError
+from namsa.base.files import read_text, write_text_atomic
+from namsa.base.text import duration, shorten
 from namsa.config.loading import LARGEST_FILE_BYTES, read_yaml
-from namsa.errors import InputError
-from namsa.files import read_text, write_text_atomic
-from namsa.text import duration, shorten
+from namsa.figures.document import (
+    Block,
+    Document,
+    Fold,
+    Note,
+    Paragraph,
+    Picture,
+    Preformatted,
+    Section,
+    Table,
+    page_html,
+)
 
 from ..measure import profile_results, rows
 from ..measure.profile_results import Profile
 from ..measure.rows import PLACE
 from . import figures, performance_section
+from .held_out import held_out_words
 from .performance_section import performance
-from .report_tables import count, missing, number, plain, table
 from .runs import Steps, read_steps
+from .words import count, number, plain
 
 FILES = ("config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz")
 STEP_COLUMNS = ("step", "epoch", "loss", "lr", "step_s", "data_s", "comm_s")
-MEASURED_COLUMNS = ("sync_s", "wall_s", "flop_per_s", "energy_j", "energy_gpu_j")  # some rows lack these
+# Rows of earlier versions, and of machines without meters, lack these.
+MEASURED_COLUMNS = ("sync_s", "wall_s", "flop_per_s", "energy_j", "energy_gpu_j")
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class ResultPart:
-    """What a task contributes to the report, as HTML."""
+    """The task's contribution to the report."""
 
     kind: str  # what the report is of, a colon, and its short form for the browser
-    results: str  # from the headline to the results in detail
-    samples: str  # a table of every held-out sample
+    results: Sequence[Block]  # from the headline to the results in detail
+    samples: Block  # a table of every held-out sample
     run: Mapping[str, Any]  # facts about the run; empty if there is no evaluation
     # Columns of metrics.jsonl that are drawn with the loss, and their labels.
     terms: Mapping[str, str] = field(default_factory=dict)
     # Columns of metrics.jsonl that are drawn below it, as the learning rate is, and their labels.
     settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class RunConfig(NamedTuple):
+    """The configuration of a run as its report shows it."""
+
+    name: str  # name of the experiment
+    text: str  # contents of the file, without folders of absolute paths
+
+
+# Folders of an absolute path that is the value of a key or an item of a list, and its last part.
+ABSOLUTE_PATH = re.compile(r"""(?m)^(\s*(?:[\w.-]+:|-) ['"]?)/.*/([^/\n]+)$""")
 
 
 def write_report(run_dir: Path, result_part: Callable[[Path], ResultPart]) -> Path:
@@ -60,41 +86,46 @@ def write_report(run_dir: Path, result_part: Callable[[Path], ResultPart]) -> Pa
         InputError: If `run_dir` holds none of `FILES`, or one of them is damaged.
         WorkError: If the page cannot be written.
     """
-    paths = [run_dir / name for name in FILES]
-    if not any(path.is_file() for path in paths):
+    if not any((run_dir / name).is_file() for name in FILES):
         raise InputError(f"{run_dir} is no run directory: it has none of {', '.join(FILES)}")
-    config = read_if_there(paths[0], _read_config)
+    config = read_if_there(run_dir / "config.yaml", _read_config)
     part = result_part(run_dir)
-    optional = (*part.terms, *part.settings, *MEASURED_COLUMNS)
-    steps = read_if_there(paths[1], lambda path: read_steps(path, STEP_COLUMNS, optional))
+    steps = _read_steps(run_dir / "metrics.jsonl", part)
     profile = read_if_there(run_dir / profile_results.FILE_NAME, profile_results.read_profile)
     validations = read_if_there(run_dir / rows.VALIDATIONS, rows.read)
-    if steps and not len(steps["step"]):
-        steps = None
-    no_step = missing("No step has been recorded in metrics.jsonl.")
-    template = Template(Path(__file__).with_name("report_page.html").read_text(encoding="utf-8"))
-    page = template.substitute(
-        name=escape(config[0] if config else run_dir.resolve().name),
+    name = config.name if config else run_dir.resolve().name
+    document = Document(
+        name,
+        (
+            *part.results,
+            Section("Training", training_blocks(steps, part, validations or [])),
+            Section("Where the time went", time_blocks(steps)),
+            Section("What a step consists of", performance_section.profiled(profile)),
+            Section("The run", (run_facts(part.run, steps, profile),)),
+            Section("Details", _details(part, config)),
+        ),
         kind=part.kind,
-        title=part.kind.rpartition(": ")[2],
-        results=part.results,
-        training=(training_section(steps, part.terms, part.settings) if steps else no_step)
-        + validation_section(validations or []),
-        time=time_section(steps) if steps else no_step,
-        power=performance_section.power_over_time(steps),
-        profile=performance_section.profiled(profile),
-        facts=facts_section(part.run, steps, profile),
-        samples=part.samples,
-        config=f"<pre>{escape(config[1])}</pre>" if config else missing("config.yaml is missing."),
+        window_title=f"{name}: {part.kind.rpartition(': ')[2]}",
     )
     path = run_dir / "report.html"
-    write_text_atomic(path, page)
+    write_text_atomic(path, page_html(document))
     return path
 
 
-def _read_config(path: Path) -> tuple[str, str]:
-    """The name of the experiment and the text of the file."""
-    return shorten(read_yaml(path).get("name", path.parent.name)), read_text(path, largest_bytes=LARGEST_FILE_BYTES)
+def _read_config(path: Path) -> RunConfig:
+    """Returns the configuration of a run as it is shown."""
+    name = shorten(read_yaml(path).get("name", path.parent.name))
+    text = read_text(path, largest_bytes=LARGEST_FILE_BYTES)
+    return RunConfig(name, ABSOLUTE_PATH.sub(r"\1…/\2", text))
+
+
+def _read_steps(path: Path, part: ResultPart) -> Steps | None:
+    """Returns the columns of a `metrics.jsonl`; `None` if no step has been recorded."""
+    if not path.is_file():
+        return None
+    optional = (*part.terms, *part.settings, *MEASURED_COLUMNS)
+    steps = read_steps(path, STEP_COLUMNS, optional)
+    return steps if len(steps["step"]) else None
 
 
 def read_if_there(path: Path, reader: Callable[[Path], T]) -> T | None:
@@ -102,57 +133,97 @@ def read_if_there(path: Path, reader: Callable[[Path], T]) -> T | None:
     return reader(path) if path.is_file() else None
 
 
-def training_section(steps: Steps, terms: Mapping[str, str], settings: Mapping[str, str]) -> str:
-    """Returns how the loss developed. The arguments are those of `train.reports.figures.loss_figure`."""
+NO_STEP = Note("No step has been recorded in metrics.jsonl.")
+
+
+def training_blocks(
+    steps: Steps | None, part: ResultPart, validations: Sequence[Mapping[str, Any]]
+) -> list[Block]:
+    """Returns how the loss developed, and the rows of validation.jsonl as a table."""
+    blocks: list[Block] = [NO_STEP] if steps is None else _loss_blocks(steps, part)
+    if validations:
+        blocks.append(_validation_table(validations))
+    return blocks
+
+
+def _loss_blocks(steps: Steps, part: ResultPart) -> list[Block]:
+    """Returns the loss in a sentence and over the steps."""
     _, loss = figures.epoch_means(steps, "loss")
     skipped = int(np.count_nonzero(~np.isfinite(steps["loss"])))
     length = f"{count(len(loss), 'epoch')}, {count(len(steps['step']), 'step')}"
     text = f"The mean loss per epoch went from {loss[0]:.3g} to {loss[-1]:.3g} in {length}."
     if skipped:
         text += f" {count(skipped, 'step')} had no finite loss."
-    below = ", ".join(["Loss", "learning rate", *(label.replace("\n", " ") for label in settings.values())])
-    return f"<p>{text}</p>{_plot(figures.loss_figure(steps, terms, settings), f'{below} over the steps')}"
+    curves = ["Loss", "learning rate"]
+    for label in part.settings.values():
+        curves.append(label.replace("\n", " "))
+    figure = figures.loss_figure(steps, part.terms, part.settings)
+    return [Paragraph(text), plot(figure, f"{', '.join(curves)} over the steps")]
 
 
-def validation_section(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the rows of validation.jsonl as a table; nothing if there are none."""
-    if not rows:
-        return ""
-    names = [name for name in rows[-1] if name not in PLACE]
-    cells = [
-        (f"{row['epoch']}", f"{row['step']}", f"{row['samples']}", *(number(row.get(name), ".4g") for name in names))
-        for row in rows
-    ]
-    head = ("Epochs", "Steps", "Samples", *(escape(name.replace("_", " ")) for name in names))
-    return table("Validation, dev split", head, cells, text_columns=0)
+def _validation_table(validations: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns the scores of each validation."""
+    names = [name for name in validations[-1] if name not in PLACE]
+    cells = []
+    for row in validations:
+        scores = [number(row.get(name), ".4g") for name in names]
+        cells.append((f"{row['epoch']}", f"{row['step']}", f"{row['samples']}", *scores))
+    head = ["Epochs", "Steps", "Samples"]
+    for name in names:
+        head.append(name.replace("_", " "))
+    return Table(head, cells, caption="Validation, dev split")
 
 
-def time_section(steps: Steps) -> str:
+def time_blocks(steps: Steps | None) -> list[Block]:
     """Returns where the time of the steps went, without the first step, which builds the graph."""
-    later = {name: column[1:] for name, column in steps.items()} if len(steps["step"]) > 1 else steps
-    parts = {name: float(np.nansum(seconds)) for name, seconds in figures.time_parts(later).items()}
-    whole = sum(parts.values()) or 1.0
-    shares = ", ".join(f"{seconds / whole:.1%} {name}" for name, seconds in parts.items())
+    if steps is None:
+        return [NO_STEP]
+    later = steps
+    if len(steps["step"]) > 1:
+        later = {name: column[1:] for name, column in steps.items()}
+    seconds_of = {}
+    for name, seconds in figures.time_parts(later).items():
+        seconds_of[name] = float(np.nansum(seconds))
+    total_s = sum(seconds_of.values()) or 1.0
+    shares = ", ".join(f"{seconds / total_s:.1%} {name}" for name, seconds in seconds_of.items())
     text = (
-        f"The time per step is {shares}. The median step takes {np.nanmedian(later['step_s']) * 1e3:.3g} ms on rank 0. "
-        "Communication is the part that did not overlap with computing, including the wait for the slowest rank. The "
-        "first step, which builds the graph, is left out."
+        f"The time per step is {shares}. The median step takes "
+        f"{np.nanmedian(later['step_s']) * 1e3:.3g} ms on rank 0. Communication is the part that "
+        "did not overlap with computing, including the wait for the slowest rank. The first step, "
+        "which builds the graph, is left out."
     )
-    return f"<p>{text}</p>{_plot(figures.time_figure(later), 'The parts of the time per step, over the steps')}"
+    return [
+        Paragraph(text),
+        plot(figures.time_figure(later), "The parts of the time per step, over the steps"),
+        *performance_section.power_over_time(steps),
+    ]
 
 
-def facts_section(run: Mapping[str, Any], steps: Steps | None, profile: Profile | None = None) -> str:
+def run_facts(run: Mapping[str, Any], steps: Steps | None, profile: Profile | None = None) -> Block:
     """Returns the facts about the run, and its steps if there are some, as a table."""
-    known: dict[str, Any] = {key: value for key, value in run.items() if key != "performance"}
+    facts = {key: value for key, value in run.items() if key not in ("performance", "held_out")}
+    if run:
+        facts["held-out materials"] = held_out_words(run)
     if run.get("performance"):
-        known |= performance(run, profile)
+        facts |= performance(run, profile)
     if steps:
-        known |= {"steps": len(steps["step"]), "time in steps": duration(float(np.nansum(steps["step_s"])))}
-    if not known:
-        return missing("Nothing about the run has been recorded.")
-    rows = [(escape(key.replace("_", " ")), escape(plain(value))) for key, value in known.items()]
-    return table("", (), rows, text_columns=2)
+        facts["steps"] = len(steps["step"])
+        facts["time in steps"] = duration(float(np.nansum(steps["step_s"])))
+    if not facts:
+        return Note("Nothing about the run has been recorded.")
+    cells = [(key.replace("_", " "), plain(value)) for key, value in facts.items()]
+    return Table((), cells, text_columns=2)
 
 
-def _plot(figure: Any, alt: str) -> str:
-    return f'<figure><img class="plot" src="{figures.data_uri(figure, "svg")}" alt="{alt}"></figure>'
+def _details(part: ResultPart, config: RunConfig | None) -> list[Block]:
+    """Returns what the reader opens by a click: all samples, and the configuration."""
+    shown = Preformatted(config.text) if config else Note("config.yaml is missing.")
+    return [
+        Fold("Every held-out sample", (part.samples,)),
+        Fold("Configuration", (shown,)),
+    ]
+
+
+def plot(figure: Figure, alt: str) -> Picture:
+    """Returns a plot of the width of the page."""
+    return Picture(figures.data_uri(figure, "svg"), alt, plot=True)

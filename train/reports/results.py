@@ -7,8 +7,8 @@ from typing import Any
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from namsa.files import write_text_atomic
-from namsa.json_files import parse_typed
+from namsa.base.files import write_text_atomic
+from namsa.base.json_files import parse_typed
 
 from ..measure.results import RunFacts
 from ..program import PROGRAM

@@ -1,4 +1,6 @@
-"""The picture of a scaling report: efficiency and FLOP/s over ranks, as figures 1 and 6 of Laanait et al. 2019."""
+"""The picture of a scaling report: efficiency and FLOP/s over ranks, as figures 1 and 6 of Laanait
+et al. 2019.
+"""
 
 from collections.abc import Sequence
 
@@ -12,14 +14,23 @@ from .published import PUBLISHED_FLOP_PER_S, PublishedResult
 from .results import ScalingReport
 from .strategy import SUMMIT
 
-PURPLE, GREEN = "#7b5ea7", "#5b8e3e"
-COLOURS = (RED, INK, GOLD, BLUE, GREEN)  # of the strategies, as in figure 1, and gold for groups alone
+PURPLE = "#7b5ea7"
+GREEN = "#5b8e3e"
+COLOURS = (
+    RED,
+    INK,
+    GOLD,
+    BLUE,
+    GREEN,
+)  # of the strategies, as in figure 1, and gold for groups alone
 LEGEND = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "fontsize": "small"}
 
 
 @styled
 def scaling_figure(report: ScalingReport) -> Figure:
-    """Draws efficiency and FLOP/s against the number of ranks, and published numbers beside the model's."""
+    """Draws efficiency and FLOP/s against the number of ranks, and published numbers beside the
+    model's.
+    """
     figure = Figure(figsize=(13.5, 5.2), layout="constrained")
     strategies, published, rates = figure.subplots(1, 3)
     _strategies(strategies, report)
@@ -32,29 +43,32 @@ def scaling_figure(report: ScalingReport) -> Figure:
 
 
 def _strategies(ax: Axes, report: ScalingReport) -> None:
-    """The configuration's efficiency, and that of the same job with other strategies."""
+    """Draws the configuration's efficiency, and that of the same job with other strategies."""
     ranks = [row["ranks"] for row in report.curve]
     for name, colour in zip(report.curve[0]["others"], COLOURS, strict=True):
         dashes = (0, (5, 3)) if colour == INK else "-"  # it often lies under another
-        ax.plot(ranks, [row["others"][name] for row in report.curve], color=colour, lw=1.6, ls=dashes, label=name)
-    own = [row["efficiency"] for row in report.curve]
-    ax.plot(ranks, own, "o", color=PURPLE, ms=4.5, label="this configuration")
+        others = [row["others"][name] for row in report.curve]
+        ax.plot(ranks, others, color=colour, lw=1.6, ls=dashes, label=name)
+    efficiencies = [row["efficiency"] for row in report.curve]
+    ax.plot(ranks, efficiencies, "o", color=PURPLE, ms=4.5, label="this configuration")
     ax.set(ylim=(0, 1.04), ylabel="efficiency")
     ax.set_title(f"{report.name} on {report.machine}, by strategy (model)")
     ax.legend(**LEGEND)
 
 
 def _published(ax: Axes, results: Sequence[PublishedResult]) -> None:
-    """Published efficiencies that are equalities, and the model of the same jobs."""
+    """Draws published efficiencies that are equalities, and the model of the same jobs."""
     jobs: dict[tuple[int, float, float], list[str]] = {}
     for result in results:
         if result.ranks and result.kind == "equal":
-            values = (result.ranks, result.published, round(result.model, 3))
-            jobs.setdefault(values, []).append(f"{result.network}{'*' if result.fitted else ''}")
-    for ((ranks, number, model), networks), marker in zip(sorted(jobs.items()), "^svoD", strict=False):
-        names = f"{' and '.join(networks)}: {number:g}, model {model:.3f}"
-        ax.plot([ranks, ranks], [number, model], color=INK, lw=0.8)
-        ax.plot(ranks, number, marker, color=INK, ms=6, label=names)
+            job = (result.ranks, result.published, round(result.model, 3))
+            star = "*" if result.fitted else ""
+            jobs.setdefault(job, []).append(f"{result.network}{star}")
+    for (job, networks), marker in zip(sorted(jobs.items()), "^svoD", strict=False):
+        ranks, published, model = job
+        label = f"{' and '.join(networks)}: {published:g}, model {model:.3f}"
+        ax.plot([ranks, ranks], [published, model], color=INK, lw=0.8)
+        ax.plot(ranks, published, marker, color=INK, ms=6, label=label)
         ax.plot(ranks, model, marker, color=INK, mfc="white", ms=6)
     ax.set(xlim=(1e3, 5e4), ylim=(0.75, 1.02), ylabel="efficiency")
     ax.set_title("Published (filled) and model (open); * fitted")
@@ -62,18 +76,26 @@ def _published(ax: Axes, results: Sequence[PublishedResult]) -> None:
 
 
 def _rates(ax: Axes, report: ScalingReport) -> None:
-    """Sustained and peak FLOP/s of the job, beside linear scaling and the published rates of Summit."""
+    """Draws FLOP/s of the job beside linear scaling and the published rates of Summit."""
     ranks = [row["ranks"] for row in report.curve]
+    sustained = [row["flop_per_s"] for row in report.curve]
     first = report.curve[0]
-    one = first["flop_per_s"] / first["efficiency"] / first["ranks"]
-    ax.plot(ranks, [number * one for number in ranks], color=INK, lw=0.8, ls=(0, (5, 3)), label="sustained if linear")
-    ax.plot(ranks, [row["flop_per_s"] for row in report.curve], ".-", color=PURPLE, lw=1.6, label="sustained")
-    if peaks := [row["peak_flop_per_s"] for row in report.curve if "peak_flop_per_s" in row]:
+    of_one_rank = first["flop_per_s"] / first["efficiency"] / first["ranks"]
+    linear = [number * of_one_rank for number in ranks]
+    ax.plot(ranks, linear, color=INK, lw=0.8, ls=(0, (5, 3)), label="sustained if linear")
+    ax.plot(ranks, sustained, ".-", color=PURPLE, lw=1.6, label="sustained")
+    peaks = [row["peak_flop_per_s"] for row in report.curve if "peak_flop_per_s" in row]
+    if peaks:
         ax.plot(ranks, peaks, ".-", color=GOLD, lw=1.6, label="peak: over the convolutions alone")
-    published = PUBLISHED_FLOP_PER_S if report.machine == SUMMIT.name else {}
-    for (name, (number, value)), marker in zip(published.items(), "os", strict=False):
-        label = f"Laanait et al. 2019, {name}: {value / 1e18:.2f} EFLOP/s"
-        ax.plot(number, value, marker, color=INK, mfc="none", ms=8, ls="", label=label)
+    if report.machine == SUMMIT.name:
+        _published_rates(ax)
     ax.set(yscale="log", ylabel="FLOP/s of all ranks")
     ax.set_title(f"{report.name} on {report.machine}, FLOP/s (model)")
     ax.legend(**LEGEND)
+
+
+def _published_rates(ax: Axes) -> None:
+    """Draws the published rates of Summit."""
+    for (name, (ranks, rate)), marker in zip(PUBLISHED_FLOP_PER_S.items(), "os", strict=False):
+        label = f"Laanait et al. 2019, {name}: {rate / 1e18:.2f} EFLOP/s"
+        ax.plot(ranks, rate, marker, color=INK, mfc="none", ms=8, ls="", label=label)

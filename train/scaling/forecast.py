@@ -1,13 +1,15 @@
-"""What a training job takes, computed before it begins: `python -m train CONFIG --dry-run`.
+"""Forecast of a training job, before it begins: `python -m train CONFIG --dry-run`.
 
-Numbers of samples and steps follow from the configuration; FLOP and activations follow from the network. Times are
-measured in a few steps on random samples in memory, with the same step function as in training. They hold for this
-machine with its current load. A step of more than `MOST_FLOP` is measured on a smaller image and scaled by area;
-without a GPU channels are last and numbers float32, since processors compute float16 in software, if at all. The cost
-of simulating missing samples comes from `namsa.dataset.estimate`. Of crystals that are derived in large numbers, some
-stand for all, unless there is a manifest.
+Numbers of samples and steps follow from the configuration; FLOP and activations follow from the
+network. Times are measured in a few steps on random samples in memory, with the same step function
+as in training. They hold for this machine with its current load. A step of more than `MOST_FLOP` is
+measured on a smaller image and scaled by area; without a GPU channels are last and numbers float32,
+since processors compute float16 in software, if at all. The cost of simulating missing samples
+comes from `namsa.dataset.estimate`. Of crystals that are derived in large numbers, some stand for
+all, unless there is a manifest.
 
-The times leave out waiting for data (a disk that is too slow), the gradients of other ranks, evaluation and the report.
+The times leave out waiting for data (a disk that is too slow), the gradients of other ranks,
+evaluation and the report.
 """
 
 import math
@@ -21,15 +23,15 @@ from keras import ops
 
 from fcdensenet.config import NetworkConfig
 from fcdensenet.split import part_shape
+from namsa.base.errors import InputError, stored_warnings
+from namsa.base.memory import check_memory_for
+from namsa.base.text import duration, plural
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_few, select_materials
 from namsa.dataset import estimate, manifest
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry, materials_named
 from namsa.dataset.shards import Dataset, shard_paths
-from namsa.errors import InputError, stored_warnings
-from namsa.memory import check_memory_for
-from namsa.text import duration, plural
 
 from ..execution import backend
 from ..experiment.experiment import Experiment
@@ -38,7 +40,7 @@ from ..input import selection
 from ..input.batches import kept_window_bytes, random_batch
 from ..input.source import source_of
 from ..measure import performance
-from ..networks import Network, count
+from ..networks import Network, count, count_part
 from ..optimization.loop import make_step
 from ..optimization.optimizers import assemble
 from ..tasks import task_of
@@ -48,29 +50,33 @@ from .results import Forecast, SimulationForecast, StepForecast
 MIN_SECONDS = 2.0  # measured after the first step: at least as long
 MOST_FLOP = 2e11  # of a step that is measured: a second on a processor
 FEW_MATERIALS = 200  # that are derived by substitution, to stand for all
+HEADER_BYTES = 8000  # of a checkpoint: what made it, without the names of variables
 LOG_BYTES = 600  # per step, in metrics.jsonl and TensorBoard's events
 
 
 def forecast(experiment: Experiment, ranks: int = 1, samples: "Samples | None" = None) -> Forecast:
     """Returns what training takes: samples, steps, time, memory and disk space.
 
-    `reduction.start` must have been called.
+    `connection.start` must have been called.
 
     Args:
         samples: What `count_samples` returns, which is called without it.
 
     Raises:
-        InputError: If there are too few samples for the ranks, or the dataset is of another configuration.
+        InputError: If there are too few samples for the ranks, or the dataset is of another
+            configuration.
     """
     training = experiment.training
     samples = samples or count_samples(experiment, ranks)
     train_samples = min(samples.training, training.samples or samples.training)
     rank_samples = training.batch_size * training.accumulate  # of one rank in one step
-    if ranks % training.split.ways:
+    group_ranks = training.split.ranks
+    if ranks % group_ranks:
         raise InputError(
-            f"training.split.ways is {training.split.ways}, and {ranks} ranks are no multiple of it: change one"
+            f"{training.split.ranks_in_words()}, and {ranks} ranks are no multiple of "
+            f"{group_ranks}: change one"
         )
-    groups = ranks // training.split.ways
+    groups = ranks // group_ranks
     source = source_of(experiment)
     epoch_samples = source.epoch_samples(train_samples, groups)
     steps_per_epoch = epoch_samples // groups // rank_samples
@@ -79,10 +85,15 @@ def forecast(experiment: Experiment, ranks: int = 1, samples: "Samples | None" =
     steps = steps_per_epoch * training.epochs
     steps = min(steps, training.steps or steps)
     if kept_in_memory := source.kept_bytes(train_samples, ranks):
-        work = f"data.source memory of {train_samples} samples on {plural(ranks, 'rank')}, for one of them"
-        check_memory_for(kept_in_memory, work, "leave it out, or use more ranks or fewer training.samples")
+        work = (
+            f"data.source memory of {train_samples} samples on {plural(ranks, 'rank')}, for one of "
+            "them"
+        )
+        check_memory_for(
+            kept_in_memory, work, "leave it out, or use more ranks or fewer training.samples"
+        )
     measured = _measure_step(experiment, ranks)
-    network = count(experiment.network, training.recompute, training.split.ways, training.split.axis_index)
+    network = count_part(experiment.network, training.split, training.recompute)
     images = experiment.images_per_sample()
     result: Forecast = {
         "ranks": ranks,
@@ -96,11 +107,14 @@ def forecast(experiment: Experiment, ranks: int = 1, samples: "Samples | None" =
         "steps": steps,
         **measured,
         "seconds": measured["first_step_s"] + steps * measured["step_s"],
-        "activation_bytes": training.batch_size * images * network.activation_bytes(memory.stored_type(training)),
+        "activation_bytes": training.batch_size
+        * images
+        * network.activation_bytes(memory.stored_type(training)),
         "memory": memory.step_memory(experiment, ranks, backend.execution().has_gpu())._asdict(),
         "gpu_memory": memory.step_memory(experiment, ranks, on_gpu=True)._asdict(),
         "largest_batches": {
-            name: memory.largest_batch(experiment, ranks, gib) for name, gib in memory.GPUS_GIB.items()
+            name: memory.largest_batch(experiment, ranks, gib)
+            for name, gib in memory.GPUS_GIB.items()
         },
         # A rank takes other samples in each epoch, and keeps the windows of all that it has taken.
         "kept_bytes": min(train_samples, steps * rank_samples) * kept_window_bytes(experiment),
@@ -116,7 +130,9 @@ def forecast(experiment: Experiment, ranks: int = 1, samples: "Samples | None" =
 
 
 def synchronisations(every: int | str, steps_per_epoch: int, steps: int) -> int:
-    """Returns how often ranks average with local SGD: every so many steps or by "epoch", and after each epoch."""
+    """Returns how often ranks average with local SGD: every so many steps or by "epoch", and after
+    each epoch.
+    """
     regular = range(every, steps + 1, every) if isinstance(every, int) else ()
     return len({*regular, *range(steps_per_epoch, steps + 1, steps_per_epoch), steps})
 
@@ -131,7 +147,8 @@ class Samples(NamedTuple):
 
 def count_samples(experiment: Experiment, ranks: int) -> Samples:
     """Counts the samples that are there, or will be when the simulation ends."""
-    directory, limit_s = experiment.data.directory, experiment.training.simulate_seconds
+    directory = experiment.data.directory
+    limit_s = experiment.training.simulate_seconds
     present: set[str] = set()
     if directory.is_dir() and shard_paths(directory):
         with Dataset(directory) as dataset:
@@ -147,28 +164,36 @@ def count_samples(experiment: Experiment, ranks: int) -> Samples:
     if not missing or not experiment.data.source.simulates:
         return Samples(training, len(wanted) - training, None)
     with stored_warnings():  # of single samples, which their simulation repeats
-        whole = estimate.estimate_dataset(experiment, materials, ranks, listed)
-    number, seconds = round(each * missing), each * missing / len(entries) * whole.seconds_per_rank
+        estimated = estimate.estimate_dataset(experiment, materials, ranks, listed)
+    number = round(each * missing)
+    seconds = each * missing / len(entries) * estimated.seconds_per_rank
     if limit_s is not None and seconds > limit_s:  # a sample that has begun is finished
-        number, seconds = min(number, math.ceil(limit_s / seconds * number / ranks) * ranks), limit_s
+        number = min(number, math.ceil(limit_s / seconds * number / ranks) * ranks)
+        seconds = limit_s
     there = (len(wanted) - missing + number) / len(wanted)
     simulation: SimulationForecast = {
         "samples": number,
         "seconds": seconds,
-        "memory_bytes": whole.memory_bytes,
-        "disk_bytes": round(number / len(entries) * whole.disk_bytes),
+        "memory_bytes": estimated.memory_bytes,
+        "disk_bytes": round(number / len(entries) * estimated.disk_bytes),
         "listed": round(each * len(wanted)),
         "estimated_from": len(materials),
     }
     return Samples(round(there * training), round(there * (len(wanted) - training)), simulation)
 
 
-def _entries_and_materials(experiment: Experiment) -> tuple[Sequence[Entry], Sequence[Material], float]:
-    """Returns the entries of the dataset, the materials for their estimate, and the number that an entry stands for.
+def _entries_and_materials(
+    experiment: Experiment,
+) -> tuple[Sequence[Entry], Sequence[Material], float]:
+    """Returns the entries of the dataset, the materials for their estimate, and the number that an
+    entry stands for.
 
     That is 1 for the entries of a manifest, and where crystals are not derived in large numbers.
     """
     directory = experiment.data.directory
+    brought = source_of(experiment).listed()
+    if brought is not None:
+        return brought, (), 1.0
     if not experiment.data.source.simulates and (directory / manifest.FILE_NAME).is_file():
         return manifest.read(directory), (), 1.0
     for folder in (directory, experiment.data.manifest_from):
@@ -182,9 +207,13 @@ def _entries_and_materials(experiment: Experiment) -> tuple[Sequence[Entry], Seq
 
 def _measure_step(experiment: Experiment, ranks: int) -> StepForecast:
     """Times of steps, memory of the process and the size of a checkpoint."""
-    task, images = task_of(experiment), experiment.images_per_sample()
+    images = experiment.images_per_sample()
     network, training, area = measurable(experiment)
-    model, optimizer, exchange, accumulation = assemble(network, None, training, objective=task.objective)
+    # whose image may be smaller, and in another order of axes
+    task = task_of(experiment.model_copy(update={"network": network, "training": training}))
+    model, optimizer, exchange, accumulation = assemble(
+        network, None, training, objective=task.objective
+    )
     step = make_step(model, optimizer, training, exchange, accumulation, task.objective)
     random = random_batch(network, training, images)
     batch = random[0], task.random_target(random)
@@ -192,43 +221,58 @@ def _measure_step(experiment: Experiment, ranks: int) -> StepForecast:
     rate, setting = (ops.convert_to_tensor(number, "float32") for number in (0.0, first_setting))
     first_s, step_s = _first_and_median_s(lambda: step(*batch, rate, setting))
     if accumulation:
-        add, earlier = accumulation.add, training.accumulate - 1
+        add = accumulation.add
+        earlier = training.accumulate - 1
         first_add_s, add_s = _first_and_median_s(lambda: add(*batch, setting))
-        first_s, step_s = first_s + first_add_s + (earlier - 1) * add_s, step_s + earlier * add_s
+        first_s = first_s + first_add_s + (earlier - 1) * add_s
+        step_s = step_s + earlier * add_s
     more = 0
     if not backend.execution().has_gpu():  # whose step has its own memory
-        as_measured = experiment.model_copy(update={"network": network, "training": training})
+        # The network that is measured is of a part already, or of a whole sample.
+        undivided = training.model_copy(update={"split": Training(epochs=1).split})
+        as_measured = experiment.model_copy(update={"network": network, "training": undivided})
         more = sum(memory.step_memory(experiment, ranks, on_gpu=False))
         more -= sum(memory.step_memory(as_measured, 1, on_gpu=False)._replace(read_ahead=0))
     return {
         "first_step_s": area * first_s,
         "step_s": area * step_s,
         "memory_mib": performance.peak_memory_mib() + more / 2**20,
-        "checkpoint_bytes": sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in exchange.state()),
+        "checkpoint_bytes": HEADER_BYTES
+        + sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in exchange.state()),
         "measured_image": network.input_shape[1:],
     }
 
 
 def measurable(experiment: Experiment) -> tuple[Network, Training, float]:
-    """Returns network and training for an image whose step can be measured, and the area of the whole image over its.
+    """Returns network and training for an image whose step can be measured, and the area of the
+    whole image over its.
 
-    Of a divided sample, the image is a part, and is measured without exchanges. Of other networks than FC-DenseNet, the
-    whole sample is measured, or one of half its extents that needs the same weights, as CosmoFlow's.
+    Of a divided sample, the image is a part, and is measured without exchanges. Of other networks
+    than FC-DenseNet, the whole sample is measured, or one of half its extents that needs the same
+    weights, as CosmoFlow's.
     """
-    network, training, batch_size = experiment.network, experiment.training, experiment.training.batch_size
+    network = experiment.network
+    training = experiment.training
+    batch_size = experiment.training.batch_size
     if not isinstance(network, NetworkConfig):
         flop = count(network).forward_flop
         while batch_size * count(network).step_flop > MOST_FLOP and (smaller := _halved(network)):
             network = smaller
-        return network, training, flop / count(network).forward_flop / training.split.ways
-    shape = part_shape(network.input_shape, training.split.ways, training.split.axis_index)
+        return network, training, flop / count(network).forward_flop / training.split.ranks
+    axis = training.split.axis_index(network.input_shape)
+    further = training.split.further_axes(network.input_shape)
+    shape = part_shape(network.input_shape, training.split.ways, axis, further)
     network = network.model_copy(update={"input_shape": shape})
     channels, height, width = shape
     multiple = 2**network.pools
-    while batch_size * count(network).step_flop > MOST_FLOP and min(network.input_shape[1:]) > multiple:
+    while (
+        batch_size * count(network).step_flop > MOST_FLOP
+        and min(network.input_shape[1:]) > multiple
+    ):
         halves = (max(1, size // (2 * multiple)) * multiple for size in network.input_shape[1:])
         network = network.model_copy(update={"input_shape": (channels, *halves)})
-    if not backend.execution().has_gpu():  # where TensorFlow has no transposed convolution of channels first
+    # where TensorFlow has no transposed convolution of channels first
+    if not backend.execution().has_gpu():
         network = network.model_copy(update={"data_format": "channels_last"})
         precision = training.precision.model_copy(update={"compute": "float32"})
         training = training.model_copy(update={"precision": precision})
@@ -241,13 +285,18 @@ def _halved(network: Network) -> Network | None:
     tree = network.model_dump() | {"input_shape": (channels, *(extent // 2 for extent in extents))}
     with suppress(ValueError):
         smaller = type(network).model_validate(tree)
-        if not any(extent % 2 for extent in extents) and count(smaller).parameters == count(network).parameters:
+        if (
+            not any(extent % 2 for extent in extents)
+            and count(smaller).parameters == count(network).parameters
+        ):
             return smaller
     return None
 
 
 def _first_and_median_s(call: Callable[[], Any]) -> tuple[float, float]:
-    """Returns the time of the first `call`, which builds the graph, and the median of later ones, s."""
+    """Returns the time of the first `call`, which builds the graph, and the median of later ones,
+    s.
+    """
     times: list[float] = []
     while sum(times[1:]) < MIN_SECONDS:
         start = time.perf_counter()
@@ -256,7 +305,7 @@ def _first_and_median_s(call: Callable[[], Any]) -> tuple[float, float]:
     return times[0], float(np.median(times[1:]))
 
 
-# ---- In words -------------------------------------------------------------------------------------------------------
+# ---- In words
 
 
 def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
@@ -264,12 +313,19 @@ def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
     if simulation := forecast["simulation"]:
         yield (
             "to simulate",
-            f"{plural(simulation['samples'], 'sample')} of {simulation['listed']}: {duration(simulation['seconds'])}, "
-            f"{simulation['disk_bytes'] / 1e9:.3g} GB on disk; estimated from "
-            f"{plural(simulation['estimated_from'], 'material')}",
+            f"{plural(simulation['samples'], 'sample')} of {simulation['listed']}: "
+            f"{duration(simulation['seconds'])}, {simulation['disk_bytes'] / 1e9:.3g} GB on disk; "
+            f"estimated from {plural(simulation['estimated_from'], 'material')}",
         )
-    yield "samples", f"{forecast['train_samples']} for training, {forecast['held_out_samples']} held out"
-    yield "network", f"{forecast['parameters']:,} parameters, {forecast['step_flop']:.3g} FLOP per step of one rank"
+    yield (
+        "samples",
+        f"{forecast['train_samples']} for training, {forecast['held_out_samples']} held out",
+    )
+    yield (
+        "network",
+        f"{forecast['parameters']:,} parameters, {forecast['step_flop']:.3g} FLOP per step of one "
+        "rank",
+    )
     yield (
         "steps",
         f"{forecast['steps']}: {forecast['epochs']} epochs of {forecast['steps_per_epoch']}, on "
@@ -277,20 +333,34 @@ def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
     )
     yield (
         "time per step",
-        f"{1e3 * forecast['step_s']:.3g} ms, {forecast['step_flop'] / forecast['step_s'] / 1e9:.3g} GFLOP/s, measured "
-        f"on this machine with images of {'×'.join(map(str, forecast['measured_image']))}",
+        f"{1e3 * forecast['step_s']:.3g} ms, "
+        f"{forecast['step_flop'] / forecast['step_s'] / 1e9:.3g} GFLOP/s, measured on this machine "
+        f"with images of {'×'.join(map(str, forecast['measured_image']))}",
     )
-    yield "training", f"{duration(forecast['seconds'])}, without waiting for data, other ranks and evaluation"
+    yield (
+        "training",
+        f"{duration(forecast['seconds'])}, without waiting for data, other ranks and evaluation",
+    )
     if "synchronisations" in forecast:
-        number, megabytes = forecast["synchronisations"], forecast["synchronised_bytes"] / 1e6
-        yield "local SGD", f"{plural(number, 'synchronisation')}, each of {megabytes:,.4g} MB per rank"
+        number = forecast["synchronisations"]
+        megabytes = forecast["synchronised_bytes"] / 1e6
+        yield (
+            "local SGD",
+            f"{plural(number, 'synchronisation')}, each of {megabytes:,.4g} MB per rank",
+        )
     kept_mib = forecast["kept_bytes"] / 2**20
     kept = f" and {kept_mib:,.1f} MiB windows that are kept between epochs" if kept_mib else ""
     yield "memory per rank", f"{forecast['memory_mib'] + kept_mib:,.0f} MiB on the host{kept}"
     if forecast["memory"] != forecast["gpu_memory"]:
         yield "of that a step", memory.in_words(forecast["memory"])
     holds = [f"{name} {number or 'none'}" for name, number in forecast["largest_batches"].items()]
-    yield "a step on a GPU", f"{memory.in_words(forecast['gpu_memory'])}; samples per batch: {', '.join(holds)}"
+    yield (
+        "a step on a GPU",
+        f"{memory.in_words(forecast['gpu_memory'])}; samples per batch: {', '.join(holds)}",
+    )
     if "store_bytes" in forecast:
         yield "samples in memory", f"{forecast['store_bytes'] / 1e6:,.4g} MB per rank, beside that"
-    yield "disk", f"{forecast['disk_bytes'] / 1e6:,.1f} MB in the run directory, most of it checkpoints"
+    yield (
+        "disk",
+        f"{forecast['disk_bytes'] / 1e6:,.1f} MB in the run directory, most of it checkpoints",
+    )

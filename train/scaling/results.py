@@ -1,4 +1,6 @@
-"""Types of the results of `train scaling` and of `--dry-run`. Their JSON output holds exactly these keys."""
+"""Types of the results of `train scaling` and of `--dry-run`. Their JSON output holds exactly these
+keys.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,18 +20,24 @@ class CurveRow(TypedDict):
     reduced_bytes: float  # bytes that a rank gives to them per step
     samples_per_s: float  # samples per second of all ranks
     flop_per_s: float  # FLOP/s of all ranks that the job sustains
-    others: Mapping[str, float]  # efficiency by name of each of `train.scaling.published.STRATEGIES`
-    # FLOP/s of all ranks over the convolutions alone, times the efficiency. Present only if the time of the
-    # convolutions is known.
+    others: Mapping[
+        str, float
+    ]  # efficiency by name of each of `train.scaling.published.STRATEGIES`
+    # FLOP/s of all ranks over the convolutions alone, times the efficiency. Present only if the
+    # time of the convolutions is known.
     peak_flop_per_s: NotRequired[float]
     # With local SGD on several ranks, mean number of steps from one synchronisation to the next.
     steps_between: NotRequired[float]
     # With local SGD on several ranks, time of one with the wait for the slowest rank, s.
     synchronisation_s: NotRequired[float]
-    steps_per_epoch: NotRequired[int]  # steps per epoch. Present only if the number of samples is known
-    checkpoint_s: NotRequired[float]  # time per step for which checkpoints hold the training, in the mean, s
-    # Time of the training steps of the whole job with its checkpoints, h. Present only if the number of samples or
-    # `training.steps` is known.
+    steps_per_epoch: NotRequired[
+        int
+    ]  # steps per epoch. Present only if the number of samples is known
+    checkpoint_s: NotRequired[
+        float
+    ]  # time per step for which checkpoints hold the training, in the mean, s
+    # Time of the training steps of the whole job with its checkpoints, h. Present only if the
+    # number of samples or `training.steps` is known.
     hours: NotRequired[float]
 
 
@@ -70,9 +78,10 @@ class CostFit(TypedDict):
 
 @dataclass(frozen=True)
 class Synchronisation:
-    """What local SGD averages."""
+    """The averages of local SGD."""
 
-    block_bytes: int  # size of the block that a rank sends, without moving averages of normalisations
+    # size of the block that a rank sends, without moving averages of normalisations
+    block_bytes: int
     every: Literal["epoch"] | int  # steps from one synchronisation to the next, or "epoch"
     moments: bool  # whether the block has the optimizer's moments, too
 
@@ -89,13 +98,17 @@ class ScalingReport:
     strategy: Strategy  # how the configuration reduces gradients
     samples: int | None  # training samples; `None` if not known
     curve: list[CurveRow]  # one row per number of ranks
-    recommended: CurveRow | None  # the row with the most ranks that keeps `min_efficiency`; `None` if there is none
+    recommended: (
+        CurveRow | None
+    )  # the row with the most ranks that keeps `min_efficiency`; `None` if there is none
     min_efficiency: float  # the lowest efficiency that is accepted
     published: tuple[PublishedResult, ...]  # published results with the model's values
     measured: CostFit | None  # fit to measurements; `None` without a file of measurements
-    synchronisation: Synchronisation | None = None  # `None` where gradients are averaged in every step
+    # `None` where gradients are averaged in every step
+    synchronisation: Synchronisation | None = None
     ways: int = 1  # ranks that a sample of `curve` is divided over
-    division: list[DivisionRow] | None = None  # one row per number of ways; `None` if none was asked for
+    # one row per number of ways; `None` if none was asked for
+    division: list[DivisionRow] | None = None
 
 
 class SimulationForecast(TypedDict):
@@ -114,15 +127,16 @@ class StepForecast(TypedDict):
 
     first_step_s: float  # time of the first step, which builds the graph, s
     step_s: float  # median time of the later steps, s
-    memory_mib: float  # memory of the process on the host, MiB: measured, and what a step of the job takes more
+    # memory of the process on the host, MiB: measured, and what a step of the job takes more
+    memory_mib: float
     checkpoint_bytes: int  # size of a checkpoint, bytes
-    # The image (y, x) of the steps. It is smaller than the network's where a step takes too long to be measured; times
-    # and activations are then scaled by area.
+    # The image (y, x) of the steps. It is smaller than the network's where a step takes too long to
+    # be measured; times and activations are then scaled by area.
     measured_image: tuple[int, ...]
 
 
 class Forecast(StepForecast):
-    """What a training job takes; see `train.scaling.forecast`."""
+    """Time, memory and disk of a training job; see `train.scaling.forecast`."""
 
     ranks: int  # number of ranks
     train_samples: int  # samples of the training split that are used
@@ -139,8 +153,11 @@ class Forecast(StepForecast):
     memory: dict[str, int]
     gpu_memory: dict[str, int]
     largest_batches: dict[str, int]  # by GPU, the most samples of a batch that it holds
-    kept_bytes: int  # windows that a rank keeps between epochs (`training.inputs.redraw_epochs`), bytes; at most
+    # windows that a rank keeps between epochs (`training.inputs.redraw_epochs`), bytes; at most
+    kept_bytes: int
     disk_bytes: int  # size of the run directory, bytes
     synchronisations: NotRequired[int]  # with local SGD, number of them in the whole job
-    synchronised_bytes: NotRequired[int]  # with local SGD, size of the block that a rank sends in each, bytes
+    synchronised_bytes: NotRequired[
+        int
+    ]  # with local SGD, size of the block that a rank sends in each, bytes
     store_bytes: NotRequired[int]  # with samples in memory, size of a rank's samples, bytes

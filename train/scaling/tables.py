@@ -1,21 +1,22 @@
 """Prints a scaling report: the curve, the recommendation and the checks of the model."""
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from namsa.text import plural
+from namsa.base.text import plural
 
 from .published import PublishedResult
 from .results import CostFit, DivisionRow, ScalingReport, Synchronisation
 
 
 def show(report: ScalingReport, console: Console, *, published: bool) -> None:
-    """Prints a scaling report as tables, with every published result beside the model, or their number alone."""
+    """Prints a scaling report as tables, with every published result beside the model, or their
+    number alone.
+    """
     console.print(_curve(report))
     if report.synchronisation:
         console.print(_synchronisation(report.synchronisation), highlight=False)
@@ -27,7 +28,8 @@ def show(report: ScalingReport, console: Console, *, published: bool) -> None:
     else:
         met = sum(result.met for result in report.published)
         console.print(
-            f"The model agrees with {met} of {len(report.published)} published results: --published lists them.",
+            f"The model agrees with {met} of {len(report.published)} published results: "
+            "--published lists them.",
             highlight=False,
         )
     if report.measured:
@@ -37,7 +39,10 @@ def show(report: ScalingReport, console: Console, *, published: bool) -> None:
 def _curve(report: ScalingReport) -> Table:
     """The predictions, one row per number of ranks."""
     origin = "as in the run" if report.compute_from == "run" else "from FLOP and the machine's rate"
-    title = f"{report.name} on {report.machine}: {report.compute_s:.3g} s of computation per step and rank, {origin}"
+    title = (
+        f"{report.name} on {report.machine}: {report.compute_s:.3g} s of computation per step and "
+        f"rank, {origin}"
+    )
     columns = {
         "ranks": ("ranks", ","),
         "efficiency": ("efficiency", ".3f"),
@@ -49,26 +54,41 @@ def _curve(report: ScalingReport) -> Table:
         "steps per epoch": ("steps_per_epoch", ","),
         "hours": ("hours", ".3g"),
     }
-    # Ranks without a batch each take no steps.
-    rows = [row | {"hours": row.get("hours") if row.get("steps_per_epoch", 1) else None} for row in report.curve]
+    rows = []
+    for row in report.curve:
+        hours = row.get("hours")
+        if not row.get("steps_per_epoch", 1):  # ranks without a batch each take no steps
+            hours = None
+        rows.append(row | {"hours": hours})
     return _numbers(title, rows, columns)
 
 
-def _numbers(title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, tuple[str, str]]) -> Table:
-    """The numbers of rows by their keys and formats, in the columns that one of them has."""
+def _numbers(
+    title: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, tuple[str, str]]
+) -> Table:
+    """Returns the numbers of rows, in the columns that one of them has.
+
+    Args:
+        columns: Key and format of each column, by its heading.
+    """
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    shown = {
-        name: (key, form) for name, (key, form) in columns.items() if any(row.get(key) is not None for row in rows)
-    }
-    for column in shown:
-        table.add_column(column, justify="right", min_width=max(map(len, column.split())))
+    shown = []
+    for heading, (key, form) in columns.items():
+        if any(row.get(key) is not None for row in rows):
+            shown.append((key, form))
+            widest_word = max(map(len, heading.split()))
+            table.add_column(heading, justify="right", min_width=widest_word)
     for row in rows:
-        table.add_row(*("–" if row.get(key) is None else format(row[key], form) for key, form in shown.values()))
+        table.add_row(*(_cell(row.get(key), form) for key, form in shown))
     return table
 
 
+def _cell(number: float | None, form: str) -> str:
+    return "–" if number is None else format(number, form)
+
+
 def _synchronisation(facts: Synchronisation) -> str:
-    """What local SGD averages, and how often, in words."""
+    """The averages of local SGD, and their interval, in words."""
     what = "weights and moments" if facts.moments else "weights"
     often = "at the end of each epoch"
     if facts.every != "epoch":
@@ -90,64 +110,84 @@ def _division(rows: Sequence[DivisionRow]) -> Table:
         "sent, MB": ("sent", ".3g"),
         "activations, GB": ("kept", ".3g"),
     }
-    in_units = [row | {"sent": row["exchanged_bytes"] / 1e6, "kept": row["activation_bytes"] / 1e9} for row in rows]
+    in_units = [
+        row | {"sent": row["exchanged_bytes"] / 1e6, "kept": row["activation_bytes"] / 1e9}
+        for row in rows
+    ]
     return _numbers("Samples divided over ranks, the same samples in a step", in_units, columns)
 
 
 def _recommendation(report: ScalingReport) -> str:
-    """How many ranks to ask for, in words."""
+    """Returns how many ranks to ask for, in words."""
     best = report.recommended
+    least = f"{report.min_efficiency:g}"
     if best is None:
-        return f"No number of ranks here reaches an efficiency of {report.min_efficiency:g} with a batch for each."
+        return f"No number of ranks here reaches an efficiency of {least} with a batch for each."
     if best["ranks"] == 1:
-        return f"Use one rank: more have an efficiency below {report.min_efficiency:g}."
-    text = f"Ask for up to {best['ranks']:,} ranks: the most of these that keep an efficiency of "
-    text += f"{report.min_efficiency:g}" + (" and have a batch each." if report.samples is not None else ".")
-    if report.samples is None:
-        text += " With --samples, or if the dataset exists, hours are given too."
-    return text
+        return f"Use one rank: more have an efficiency below {least}."
+    text = (
+        f"Ask for up to {best['ranks']:,} ranks: the most of these that keep an efficiency of "
+        f"{least}"
+    )
+    if report.samples is not None:
+        return f"{text} and have a batch each."
+    return f"{text}. With --samples, or if the dataset exists, hours are given too."
 
 
 def _published(results: Sequence[PublishedResult]) -> Table:
-    """The model beside published results."""
+    """Returns the model beside published results."""
     table = Table(title="The model of other jobs against published results", box=box.SIMPLE_HEAD)
-    for column in ("", "network", "GPUs", "published", "model", "fitted to it", "met"):
-        table.add_column(column, justify="left" if column in ("", "network") else "right")
-    for paper, rows in groupby(results, key=lambda result: result.source.partition(", ")[0]):
-        table.add_section()
-        table.add_row(paper, style="bold")
-        for result in rows:
-            where = result.source.partition(", ")[2]
-            table.add_row(
-                f"{result.name} ({where})",
-                result.network,
-                f"{result.ranks:,}" if result.ranks else "",
-                _published_number(result),
-                f"{result.model:.3g}",
-                "yes" if result.fitted else "no",
-                "yes" if result.met else "no",
-            )
+    for heading in ("", "network"):
+        table.add_column(heading, justify="left")
+    for heading in ("GPUs", "published", "model", "fitted to it", "met"):
+        table.add_column(heading, justify="right")
+    last_paper = None
+    for result in results:
+        paper, _, where = result.source.partition(", ")
+        if paper != last_paper:
+            table.add_section()
+            table.add_row(paper, style="bold")
+            last_paper = paper
+        table.add_row(
+            f"{result.name} ({where})",
+            result.network,
+            f"{result.ranks:,}" if result.ranks else "",
+            _published_number(result),
+            f"{result.model:.3g}",
+            _yes_or_no(result.fitted),
+            _yes_or_no(result.met),
+        )
     return table
 
 
+def _yes_or_no(value: bool) -> str:
+    return "yes" if value else "no"
+
+
 def _published_number(result: PublishedResult) -> str:
-    """The number, as an inequality or a range if it is one."""
+    """Returns the number, as an inequality or a range if it is one."""
     if result.highest is not None:
         return f"{result.published:g} to {result.highest:g}"
-    return f"{'≥ ' if result.kind == 'at_least' else ''}{result.published:g}"
+    if result.kind == "at_least":
+        return f"≥ {result.published:g}"
+    return f"{result.published:g}"
 
 
 def _fit(measured: CostFit) -> Table:
-    """The fitted coordinator beside the measurements."""
+    """Returns the fitted coordinator beside the measurements."""
     title = (
         f"The coordinator as measured: {1e6 * measured['cycle_s']:.3g} µs per cycle, "
-        f"{1e6 * measured['message_s']:.3g} µs per message, {1e6 * measured['announcement_s']:.3g} µs per gradient and "
-        f"rank; error where not fitted at most {100 * measured['worst']:.0f}%"
+        f"{1e6 * measured['message_s']:.3g} µs per message, {1e6 * measured['announcement_s']:.3g} "
+        f"µs per gradient and rank; error where not fitted at most {100 * measured['worst']:.0f}%"
     )
     table = Table(title=title, box=box.SIMPLE_HEAD)
-    for column in ("ranks", "", "measured, ms", "model, ms", "fitted to it"):
-        table.add_column(column, justify="left" if column == "" else "right")
+    table.add_column("ranks", justify="right")
+    table.add_column("", justify="left")
+    for heading in ("measured, ms", "model, ms", "fitted to it"):
+        table.add_column(heading, justify="right")
     for row in measured["rows"]:
-        times = (f"{1e3 * seconds:.3g}" for seconds in (row["measured_s"], row["model_s"]))
-        table.add_row(str(row["ranks"]), row["arm"], *times, "yes" if row["fitted"] else "no")
+        measured_ms = f"{1e3 * row['measured_s']:.3g}"
+        model_ms = f"{1e3 * row['model_s']:.3g}"
+        fitted = _yes_or_no(row["fitted"])
+        table.add_row(str(row["ranks"]), row["arm"], measured_ms, model_ms, fitted)
     return table

@@ -9,7 +9,8 @@ from fcdensenet.count import BYTES_PER_VALUE, LayerCount
 
 from ..networks import Network, count
 
-FORWARD_SHARE = 1 / 3  # of a step's computation: backward makes two gradients, by input and by weights
+# of a step's computation: backward makes two gradients, by input and by weights
+FORWARD_SHARE = 1 / 3
 
 WireType = Literal["float16", "float32"]
 
@@ -24,7 +25,7 @@ class Gradient:
 
 
 @dataclass(frozen=True)
-class Workload:
+class StepWorkload:
     """A step of one rank without communication of gradients."""
 
     compute_s: float  # time of the computation, with what a part of a sample exchanges, s
@@ -40,30 +41,43 @@ class LayerTime(NamedTuple):
     backward_s: float
 
 
-def workload(network: Network, dtype: WireType, compute_s: float, accumulate: int = 1) -> Workload:
-    """Returns the step of a network. The time of the computation is shared among the layers by their FLOP.
+def workload(
+    network: Network, dtype: WireType, compute_s: float, accumulate: int = 1
+) -> StepWorkload:
+    """Returns the step of a network. The time of the computation is shared among the layers by
+    their FLOP.
 
-    That time is of all samples of a rank, s, in so many passes; the gradients are complete in the last one.
+    That time is of all samples of a rank, s, in so many passes; the gradients are complete in the
+    last one.
     """
     layers = count(network).layers
-    pass_s = compute_s / accumulate / sum(layer.forward_flop for layer in layers)  # per FLOP of the forward pass
-    forward_s, backward_s = FORWARD_SHARE * pass_s, (1 - FORWARD_SHARE) * pass_s
-    times = [LayerTime(layer, forward_s * layer.forward_flop, backward_s * layer.forward_flop) for layer in layers]
+    # per FLOP of the forward pass
+    pass_s = compute_s / accumulate / sum(layer.forward_flop for layer in layers)
+    forward_s = FORWARD_SHARE * pass_s
+    backward_s = (1 - FORWARD_SHARE) * pass_s
+    times = [
+        LayerTime(layer, forward_s * layer.forward_flop, backward_s * layer.forward_flop)
+        for layer in layers
+    ]
     return workload_of(times, dtype, accumulate)
 
 
-def workload_of(times: Sequence[LayerTime], dtype: WireType, accumulate: int = 1) -> Workload:
-    """Returns the step of a network whose layers take given times, in the order in which they run forward."""
-    forward_s, backward_s = sum(time.forward_s for time in times), sum(time.backward_s for time in times)
+def workload_of(times: Sequence[LayerTime], dtype: WireType, accumulate: int = 1) -> StepWorkload:
+    """Returns the step of a network whose layers take given times, in the order in which they run
+    forward.
+    """
+    forward_s = sum(time.forward_s for time in times)
+    backward_s = sum(time.backward_s for time in times)
     compute_s = accumulate * (forward_s + backward_s)
-    ready_s, gradients = compute_s - backward_s, list[Gradient]()
+    ready_s = compute_s - backward_s
+    gradients = list[Gradient]()
     for time in reversed(times):
         ready_s += time.backward_s
         gradients += [
             Gradient(values * BYTES_PER_VALUE[dtype], ready_s, f"{time.layer.name}/{name}")
             for name, values in _tensors(time.layer)
         ]
-    return Workload(compute_s, tuple(gradients), dtype)
+    return StepWorkload(compute_s, tuple(gradients), dtype)
 
 
 def _tensors(layer: LayerCount) -> list[tuple[str, int]]:
@@ -71,7 +85,10 @@ def _tensors(layer: LayerCount) -> list[tuple[str, int]]:
     if not layer.trainable_parameters:
         return []
     if not layer.kernel_shape:
-        return [("gamma", layer.trainable_parameters // 2), ("beta", layer.trainable_parameters // 2)]
+        return [
+            ("gamma", layer.trainable_parameters // 2),
+            ("beta", layer.trainable_parameters // 2),
+        ]
     weights = prod(layer.kernel_shape)
     bias = layer.trainable_parameters - weights
     return [("kernel", weights)] + [("bias", bias)] * bool(bias)

@@ -1,4 +1,5 @@
-"""What a network is trained for: one folder per task, and the job asks only `Task`. See `train.tasks.registry`.
+"""Tasks that a network is trained for: one folder per task, and the job asks only `Task`. See
+`train.tasks.registry`.
 
 | task | answer |
 |---|---|
@@ -8,8 +9,9 @@
 | embed | a few latent numbers of a pattern, and the pattern that is made from them |
 | estimate | thickness, defocus and tilt of a scan |
 
-A task says what the target of a sample is, what the loss is, how an answer is scored, which trivial baseline it is
-compared with, what of it the report and the model card show, and how its networks are applied to a scan.
+A task says what the target of a sample is, what the loss is, how an answer is scored, which trivial
+baseline it is compared with, what of it the report and the model card show, and how its networks
+are applied to a scan.
 """
 
 from typing import TYPE_CHECKING

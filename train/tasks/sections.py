@@ -13,12 +13,14 @@ from .segment.section import Segment
 
 
 class TaskSections(Section):
-    """What a network is for, and the sections of the tasks."""
+    """The task of a network, and the sections of the tasks."""
 
     task: Literal["density", "classify", "segment", "embed", "estimate"] = Field(
         "density",
-        description="what the network is for: the density of a specimen, the class of a pattern, that of each position "
-        "of a scan, a few latent numbers of a pattern, learnt without labels, or thickness, defocus and tilt of a scan",
+        description="what the network is for: the density of a specimen, the class of a pattern, "
+        "that of each position "
+        "of a scan, a few latent numbers of a pattern, learnt without labels, or thickness, "
+        "defocus and tilt of a scan",
     )
     classify: Classify = Classify()
     segment: Segment = Segment()

@@ -1,4 +1,6 @@
-"""The parts of the held-out samples: positions of training samples, the dev split and the test split."""
+"""The parts of the held-out samples: positions of training samples, the dev split and the test
+split.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar, get_args
@@ -7,15 +9,22 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset.entry import Entry
 
+from ..reports.held_out import unseen
+
 T = TypeVar("T")
 
 Split = Literal["images", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-MEANINGS = {
-    "images": "held-out patterns of specimens that were trained on, which leak",
-    "dev": "materials that training never saw",
-    "test": "materials that training never saw",
-}
+
+
+def meanings(run: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what the splits of an evaluation are, from the facts of its run."""
+    materials = f"materials {unseen(run)}"
+    return {
+        "images": "held-out patterns of specimens that were trained on, which leak",
+        "dev": materials,
+        "test": materials,
+    }
 
 
 class HeldOutRow(TypedDict):
@@ -24,7 +33,8 @@ class HeldOutRow(TypedDict):
     id: str  # identifier of the sample in its dataset
     material: str  # name of the material
     formula: str  # chemical formula
-    split: str  # "dev" or "test", from the manifest, or "images" for held-out positions of a training sample
+    # "dev" or "test", from the manifest, or "images" for held-out positions of a training sample
+    split: str
 
 
 class HeldOutPatterns(HeldOutRow):
@@ -41,11 +51,13 @@ def held_out_row(entry: Entry) -> HeldOutRow:
 
 
 def by_split(rows: Iterable[T]) -> dict[Split, list[T]]:
-    """Returns the rows of each split that has some, in the order of `SPLITS`. A row has the key "split"."""
-    found: dict[Split, list[T]] = {split: [] for split in SPLITS}
+    """Returns the rows of each split that has some, in the order of `SPLITS`. A row has the key
+    "split".
+    """
+    rows_of_split: dict[Split, list[T]] = {split: [] for split in SPLITS}
     for row in rows:
-        found[row["split"]].append(row)  # type: ignore[index]
-    return {split: own for split, own in found.items() if own}
+        rows_of_split[row["split"]].append(row)  # type: ignore[index]
+    return {split: members for split, members in rows_of_split.items() if members}
 
 
 def last(scores: Mapping[Split, T]) -> tuple[Split, T]:

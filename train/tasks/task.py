@@ -1,4 +1,4 @@
-"""What the job asks of a task, and what most tasks answer."""
+"""The interface of a task to the job, with the answers of most tasks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 
-from namsa.arrays import Floats, Tensor
+from namsa.base.arrays import Floats, Tensor
+from namsa.base.errors import WorkError
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
-from namsa.errors import WorkError
 
 from ..execution import backend
 from ..experiment.experiment import Experiment
@@ -21,7 +21,7 @@ from ..input.batches import Target
 from ..input.views import Compose, Readable
 from ..measure.results import RunFacts
 from ..optimization.losses import Objective
-from ..ranks.protocol import Ranks
+from ..ranks.interface import Ranks
 from ..reports.results import write_json
 from .reporting import report_of
 
@@ -68,12 +68,15 @@ class Task(ABC):
 
     experiment: Experiment  # the configuration
     split: "RankDivision | None" = None  # what the ranks that divide samples exchange
-    error: ClassVar[str] = "error"  # key of `numbers` by which networks are compared; less is better
+    # key of `numbers` by which networks are compared; less is better
+    error: ClassVar[str] = "error"
 
-    # ---- Samples ----------------------------------------------------------------------------------------------------
+    # ---- Samples
+    # ----------------------------------------------------------------------------------------------
 
     def check_listed(self, entries: Sequence[Entry]) -> None:  # noqa: B027 - most tasks take all samples
-        """Checks the samples that are going to be simulated, as far as the manifest says what they are.
+        """Checks the samples that are going to be simulated, as far as the manifest says what they
+        are.
 
         Args:
             entries: Entries of all splits, without those that are skipped.
@@ -83,11 +86,15 @@ class Task(ABC):
         """
 
     def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
-        """Returns the configuration with what follows from samples, as classes. Raises InputError if they misfit."""
+        """Returns the configuration with what follows from samples, as classes. Raises InputError
+        if they misfit.
+        """
         return self.experiment
 
     def readable(self, dataset: Readable) -> Readable:
-        """Returns the samples as training reads them: a target over the positions of a scan replaces the density."""
+        """Returns the samples as training reads them: a target over the positions of a scan
+        replaces the density.
+        """
         return dataset
 
     def usable(self, entries: Sequence[Entry]) -> list[Entry]:
@@ -95,14 +102,19 @@ class Task(ABC):
         return list(entries)
 
     def held_out(self, training: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
-        """Returns the entries to evaluate on: the others, and training samples of which a part is kept."""
+        """Returns the entries to evaluate on: the others, and training samples of which a part is
+        kept.
+        """
         return [*(training if self.experiment.training.inputs.held_out_positions else ()), *others]
 
     def composer(self, dataset: Dataset) -> Compose | None:
-        """Returns what makes the scans that an epoch takes in place of samples; `None` if it takes the samples."""
+        """Returns what makes the scans that an epoch takes in place of samples; `None` if it takes
+        the samples.
+        """
         return None
 
-    # ---- Target, loss and baseline ----------------------------------------------------------------------------------
+    # ---- Target, loss and baseline
+    # ----------------------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -116,34 +128,43 @@ class Task(ABC):
 
     @abstractmethod
     def random_target(self, batch: tuple[Any, Any]) -> Any:
-        """Returns a target for `train.input.batches.random_batch`, to time steps without samples."""
+        """Returns a target for `train.input.batches.random_batch`, to time steps without
+        samples.
+        """
 
     @abstractmethod
     def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Floats:
         """Returns the mean over samples of what the trivial baseline is made from."""
 
-    # ---- Scores -----------------------------------------------------------------------------------------------------
+    # ---- Scores
+    # ----------------------------------------------------------------------------------------------
 
     def scorer(self, model: Any, dataset: Dataset) -> Score:
-        """Returns a function from entries to one row of JSON types each, for `numbers`. Each row has the key "id"."""
+        """Returns a function from entries to one row of JSON types each, for `numbers`. Each row
+        has the key "id".
+        """
         score = self.row_scorer(model, dataset)
         return lambda entries: self._reported([dict(score(entry)) for entry in entries])
 
     @abstractmethod
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
-        """Returns what samples score together, from the rows of all ranks in the order of their ids."""
+        """Returns what samples score together, from the rows of all ranks in the order of their
+        ids.
+        """
 
-    def evaluate(self, answers: Answers, run_dir: Path, *, ranks: Ranks, run: RunFacts) -> Mapping[str, Any]:
+    def evaluate(
+        self, answers: Answers, run_dir: Path, *, ranks: Ranks, run: RunFacts
+    ) -> Mapping[str, Any]:
         """Scores a network beside the baseline; rank 0 writes `evaluation.json`. Collective.
 
         Returns:
             The contents of `evaluation.json`, the same on every rank.
         """
-        with ranks.together():
+        with ranks.local_work():
             score = self.row_scorer(answers.model, answers.dataset, answers.baseline)
-            own = self._reported([score(entry) for entry in answers.entries])
-        evaluation = self.summarise(gathered(ranks, own), answers.baseline, run)
-        with ranks.together():
+            scores = self._reported([score(entry) for entry in answers.entries])
+        evaluation = self.summarise(gathered(ranks, scores), answers.baseline, run)
+        with ranks.local_work():
             if ranks.rank() == 0:
                 write_json(run_dir / "evaluation.json", evaluation)
                 self.draw(answers, run_dir)
@@ -151,8 +172,10 @@ class Task(ABC):
 
     @property
     def _is_scored(self) -> bool:
-        """Whether this rank reports its samples. All ranks that divide them see them, and one reports them."""
-        return self.split is None or self.split.part == 0
+        """Whether this rank reports its samples. All ranks that divide them see them, and one
+        reports them.
+        """
+        return self.split is None or self.split.place == 0
 
     def _reported(self, rows: list[Any]) -> list[Any]:
         return rows if self._is_scored else []
@@ -160,7 +183,9 @@ class Task(ABC):
     def row_scorer(
         self, model: Any, dataset: Dataset, baseline: Floats | None = None
     ) -> Callable[[Entry], Mapping[str, Any]]:
-        """Returns a function from an entry to its row, beside the baseline if its statistic is given."""
+        """Returns a function from an entry to its row, beside the baseline if its statistic is
+        given.
+        """
         raise NotImplementedError
 
     def summarise(self, rows: Sequence[Any], baseline: Floats, run: RunFacts) -> Mapping[str, Any]:
@@ -177,19 +202,24 @@ class Task(ABC):
 
 def gathered(ranks: Ranks, own: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Returns the rows of all ranks in the order of their ids. Collective."""
-    return sorted((row for rows in ranks.gather_json(own) for row in rows), key=lambda row: row["id"])
+    return sorted(
+        (row for rows in ranks.gather_json(own) for row in rows), key=lambda row: row["id"]
+    )
 
 
 def check_finite(entry: Entry, *answers: npt.NDArray[Any]) -> None:
     """Raises WorkError if a network's answer to a sample is not finite."""
     if not all(np.isfinite(answer).all() for answer in answers):
-        raise WorkError(f"the network's answer to {entry.id} is not finite: nothing can be measured")
+        raise WorkError(
+            f"the network's answer to {entry.id} is not finite: nothing can be measured"
+        )
 
 
 def in_parts(
     forward: Callable[[Tensor], Any], network: Any, at_once: int, dtype: npt.DTypeLike = None
 ) -> Callable[[Any], Any]:
-    """Returns a function from arrays `(n, ...)` to what a network makes of them, computed some at a time.
+    """Returns a function from arrays `(n, ...)` to what a network makes of them, computed some at a
+    time.
 
     Args:
         forward: From a tensor to a tensor or several, with the same first axis. It is compiled.

@@ -1,13 +1,15 @@
-"""`namsa crystals` and `fetch`: the crystals that come with namsa, and those of the Materials Project."""
+"""`namsa crystals` and `fetch`: the crystals that come with namsa, and those of the Materials
+Project.
+"""
 
 import argparse
 
+from namsa.base.errors import InputError
 from namsa.cli.commands.output import print_json, print_table
 from namsa.config.simulation import load_config
 from namsa.crystals import materials_project
 from namsa.crystals.builtin import builtin_materials
 from namsa.crystals.layers import layer_materials
-from namsa.errors import InputError
 
 COLUMNS = ("name", "formula", "space group", "atoms", "source")
 
@@ -23,8 +25,12 @@ def crystals(options: argparse.Namespace) -> None:
 
 
 def fetch(options: argparse.Namespace) -> None:
-    """Writes the Materials Project's answer to the configuration's query into the file that the query names."""
+    """Writes the Materials Project's answer to the configuration's query into the file that the
+    query names.
+    """
     query = load_config(options.config, options.overrides).materials.materials_project
     if query is None:
-        raise InputError(f"{options.config} has no section materials.materials_project: there is nothing to ask")
+        raise InputError(
+            f"{options.config} has no section materials.materials_project: there is nothing to ask"
+        )
     print(f"{query.file}: {materials_project.fetch(query)} crystals")

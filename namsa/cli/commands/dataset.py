@@ -5,11 +5,15 @@ import json
 import os
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import check_output, make_folder, write_text_atomic
+from namsa.base.launcher import bind_to_share, local_rank_and_size, rank_and_size
+from namsa.base.pixels import pattern_grid
+from namsa.base.text import plural
 from namsa.cli.commands.output import (
     HDF5_SUFFIXES,
     print_estimate,
@@ -21,25 +25,20 @@ from namsa.cli.commands.output import (
 )
 from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals.select import select_materials
-from namsa.dataset import estimate, factory, manifest, shards, strata
-from namsa.dataset.failures import read_failures, unresolved_failures
+from namsa.dataset import estimate, factory, identity, manifest, shards, strata
+from namsa.dataset.failures import most_common_reasons, read_failures, unresolved_failures
 from namsa.dataset.merge import merge as merge_datasets
 from namsa.dataset.records import Record
 from namsa.dataset.sharing import RankLayout
 from namsa.dataset.slab_file import write_slab_file
-from namsa.errors import InputError, WorkError
-from namsa.files import check_output, make_folder, write_text_atomic
 from namsa.io import hdf5
-from namsa.launcher import bind_to_share, local_rank_and_size, rank_and_size
-from namsa.pixels import pattern_grid
-from namsa.sample import Sample
-from namsa.text import plural, shorten
-
-_MOST_REASONS = 3  # that are printed
+from namsa.samples.sample import Sample
 
 
 def dataset(options: argparse.Namespace) -> None:
-    """Simulates this rank's share; the last line is JSON. Raises WorkError if samples failed, now or before."""
+    """Simulates this rank's share; the last line is JSON. Raises WorkError if samples failed, now
+    or before.
+    """
     config = load_config(options.config, options.overrides)
     rank, size = rank_and_size(_number(options.rank, "--rank"), _number(options.size, "--size"))
     if options.dry_run:
@@ -51,21 +50,32 @@ def dataset(options: argparse.Namespace) -> None:
         return
     local_rank, local_size = local_rank_and_size()
     device = bind_to_share(local_rank, local_size)
-    limits = factory.RunLimits.of_machine(local_size, options.force, options.limit, options.time_limit)
+    limits = factory.RunLimits.of_machine(
+        local_size, options.force, options.limit, options.time_limit
+    )
     if size > 1:
-        print(f"rank {rank} of {size}, {local_size} on this machine, takes {device}", file=sys.stderr)
-    with stage_bars() as on_progress:
-        on_sample = partial(on_progress, f"rank {rank} of {size}")
-        on_sample(0, None)
-        summary = factory.produce(config, options.out, RankLayout(rank, size, local_size), limits, on_sample=on_sample)
+        print(
+            f"rank {rank} of {size}, {local_size} on this machine, takes {device}", file=sys.stderr
+        )
+    layout = RankLayout(rank, size, local_size)
+    try:
+        with stage_bars() as on_progress:
+            on_sample = partial(on_progress, f"rank {rank} of {size}")
+            on_sample(0, None)
+            summary = factory.produce(config, options.out, layout, limits, on_sample=on_sample)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"interrupted; the samples in {options.out} are kept, and the same command continues "
+            "from there"
+        ) from None
     print_json(summary)
-    if failed := summary["failed"]:
-        reasons = read_failures(options.out, config.samples_hash())
+    failed = summary["failed"]
+    if failed:
+        failures = read_failures(options.out, config.samples_hash())
+        reasons = most_common_reasons(failures) or "out of memory"
         count = failed + summary["written"] + summary["present"]
-        common = Counter(reasons.values()).most_common(_MOST_REASONS)
-        listed = "; ".join(f"{plural(times, 'sample')}: {shorten(reason, 300)}" for reason, times in common)
         raise WorkError(
-            f"{failed} of {plural(count, 'sample')} could not be simulated ({listed or 'out of memory'}); "
+            f"{failed} of {plural(count, 'sample')} could not be simulated ({reasons}); "
             f"{options.out}/failed-*.jsonl says which"
         )
 
@@ -76,9 +86,14 @@ def _write_manifest(config: SimulationConfig, directory: Path) -> None:
     make_folder(directory)
     entries = manifest.read_if_current(directory, config)
     if entries is None:
-        entries = manifest.ensure(directory, config, select_materials(config.materials, run_generator=True))
+        entries = manifest.ensure(
+            directory, config, select_materials(config.materials, run_generator=True)
+        )
+    identity.write_settings(directory, config)
     counts = strata.count_strata(entries)
-    write_text_atomic(directory / "strata.json", json.dumps(counts, indent=1, ensure_ascii=False) + "\n")
+    write_text_atomic(
+        directory / "strata.json", json.dumps(counts, indent=1, ensure_ascii=False) + "\n"
+    )
     for name, value in strata.table_rows(counts):
         print(f"{name}: {value}")
     samples = counts["samples"]
@@ -108,10 +123,30 @@ def merge(options: argparse.Namespace) -> None:
     print_json(summary)
 
 
-def export(options: argparse.Namespace) -> None:
-    """Writes a dataset's samples to a file, and names those whose simulation failed; with --to, writes a scan."""
+def export(options: argparse.Namespace) -> int | None:
+    """Writes a dataset or a scan, or several scans, one after the other."""
+    if len(options.data) == 1:
+        _export_one(argparse.Namespace(**vars(options) | {"data": options.data[0]}))
+        return None
+    if options.to is None or options.to in ("stemdl", "npz"):
+        raise InputError(
+            f"{len(options.data)} DATA are given, and --to is {options.to or 'not given'}: several "
+            "scans are exported for ptyrad, phaser, py4dstem, quantem or zspy"
+        )
+    from namsa.cli.many_scans import treat_scans
+
+    suffix = ".zspy" if options.to == "zspy" else ""
+    return treat_scans(options, options.data, suffix, _export_one, {})
+
+
+def _export_one(options: argparse.Namespace) -> None:
+    """Writes a dataset's samples to a file, and names those whose simulation failed; with --to,
+    writes a scan.
+    """
     if options.tiles and (options.to or options.compression != "none"):
-        raise InputError("--tiles writes a dataset uncompressed: leave out --to and --compression, or --tiles")
+        raise InputError(
+            "--tiles writes a dataset uncompressed: leave out --to and --compression, or --tiles"
+        )
     if options.to:
         from namsa.cli.commands import exchange
 
@@ -120,13 +155,15 @@ def export(options: argparse.Namespace) -> None:
     folder = os.path.dirname(os.path.realpath(options.out))
     own = options.out.exists() and folder == os.path.realpath(options.data)
     if own and options.out.suffix not in HDF5_SUFFIXES:
-        raise InputError(f"--out {options.out} is a file of the dataset: name a new file that ends in .h5")
+        raise InputError(
+            f"--out {options.out} is a file of the dataset: name a new file that ends in .h5"
+        )
     check_output(options.out, shards.shard_paths(options.data))
     with shards.Dataset(options.data) as data, progress_bars() as progress:
-        failures = unresolved_failures(options.data, data.config_hash or "", data.ids)
+        failures = _failures(options.data, data)
         if not data.ids:
             print_failures(failures)
-            raise InputError(f"{options.data} holds no samples: make some with namsa dataset")
+            raise InputError(_emptiness(options.data, failures))
         beyond: list[str] = []
         task = progress.add_task("export", total=len(data.ids))
 
@@ -149,3 +186,25 @@ def export(options: argparse.Namespace) -> None:
     print_failures(failures)
     if beyond:
         print_line(f"warning: of {plural(len(beyond), 'sample')}, as {beyond[0]}", sys.stderr)
+
+
+def _failures(directory: Path, data: shards.Dataset) -> dict[str, str]:
+    """Returns {id: reason} of the samples of a dataset whose simulation failed."""
+    samples_hash = data.config_hash
+    if samples_hash is None:  # there is no sample; the manifest has the hash, too
+        if not (directory / manifest.FILE_NAME).exists():
+            return {}
+        samples_hash = manifest.read_header(directory)["samples_hash"]
+    return unresolved_failures(directory, samples_hash, data.ids)
+
+
+def _emptiness(directory: Path, failures: Mapping[str, str]) -> str:
+    """Returns the message for a dataset without samples."""
+    if not failures:
+        return f"{directory} holds no samples: make some with namsa dataset"
+    count = plural(len(failures), "sample")
+    return (
+        f"{directory} holds no samples: {count} could not be simulated "
+        f"({most_common_reasons(failures)}): change the configuration; {directory}/failed-*.jsonl "
+        "says which"
+    )

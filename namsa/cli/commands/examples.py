@@ -1,4 +1,6 @@
-"""`namsa examples`: measured scans to try the guides on, fetched from a server and compared with their checksums."""
+"""`namsa examples`: measured scans to try the guides on, fetched from a server and compared with
+their checksums.
+"""
 
 import argparse
 import hashlib
@@ -10,14 +12,17 @@ from typing import Any, BinaryIO, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import check_output, open_atomic, open_regular, system_errors
+from namsa.base.text import shorten
 from namsa.cli.commands.output import print_json, print_line, progress_bars
-from namsa.errors import InputError, WorkError
-from namsa.files import check_output, open_atomic, open_regular, system_errors
-from namsa.text import shorten
 
-ADDRESS = "NAMSA_EXAMPLES_URL"  # the environment variable with the address of the folder of these files
+# the environment variable with the address of the folder of these files
+ADDRESS = "NAMSA_EXAMPLES_URL"
 SCHEMES = ("http://", "https://", "file://")
-TRIES, TIMEOUT_S, PIECE_BYTES = 4, 30, 2**18
+TRIES = 4
+TIMEOUT_S = 30
+PIECE_BYTES = 2**18
 
 
 class Example(NamedTuple):
@@ -33,9 +38,21 @@ class Example(NamedTuple):
 
 
 def _rotavirus(name: str, size: int, sha256: str, about: str, pixel_mrad: str) -> Example:
-    known = f"--energy-ev 300e3 --semiangle-mrad 1.026 --scan-step-angstrom 31.25 --pixel-mrad {pixel_mrad}"
-    licence, source = "MIT, © 2023 Xiaopeng Wu, Yu Lei", "test_data of SeanXPWu/Ptycho.jl"
-    return Example(f"rotavirus_{name}.h5", size, sha256, f"measured scan of rotavirus, {about}", known, licence, source)
+    known = (
+        "--energy-ev 300e3 --semiangle-mrad 1.026 --scan-step-angstrom 31.25 "
+        f"--pixel-mrad {pixel_mrad}"
+    )
+    licence = "MIT, © 2023 Xiaopeng Wu, Yu Lei"
+    source = "test_data of SeanXPWu/Ptycho.jl"
+    return Example(
+        f"rotavirus_{name}.h5",
+        size,
+        sha256,
+        f"measured scan of rotavirus, {about}",
+        known,
+        licence,
+        source,
+    )
 
 
 EXAMPLES = (
@@ -74,7 +91,9 @@ def examples(options: argparse.Namespace) -> None:
         if options.json:
             print_json([each._asdict() for each in EXAMPLES])
         for each in () if options.json else EXAMPLES:
-            print_line(f"{each.name}  {each.bytes / 1e6:.1f} MB, {each.licence}, from {each.source}")
+            print_line(
+                f"{each.name}  {each.bytes / 1e6:.1f} MB, {each.licence}, from {each.source}"
+            )
             print_line(f"    {each.about}; {each.options}")
         return
     known = {each.name: each for each in EXAMPLES}
@@ -83,17 +102,25 @@ def examples(options: argparse.Namespace) -> None:
             raise InputError(f"no example {shorten(name)}: name one or more of {', '.join(known)}")
     base = options.source or os.environ.get(ADDRESS, "")
     if not base:
-        raise InputError(f"namsa has no server of its own yet: give --from URL, or set {ADDRESS}=URL")
+        raise InputError(
+            f"namsa has no server of its own yet: give --from URL, or set {ADDRESS}=URL"
+        )
     if "://" not in base:
         base = Path(base).absolute().as_uri()
     if not base.startswith(SCHEMES):
-        raise InputError(f"--from {shorten(base)}: give an address that begins with {', '.join(SCHEMES)}")
+        raise InputError(
+            f"--from {shorten(base)}: give an address that begins with {', '.join(SCHEMES)}"
+        )
     for name in options.names:
-        path, example = options.out / name, known[name]
+        path = options.out / name
+        example = known[name]
         check_output(path)
         if os.path.lexists(path):
             if not is_intact(path, example):
-                raise InputError(f"{path} is there, and not this example: move it, or name another folder with --out")
+                raise InputError(
+                    f"{path} is there, and not this example: move it, or name another folder with "
+                    "--out"
+                )
             print_line(f"{path}: there already, as it should be")
         else:
             fetch(example, base, path)
@@ -112,35 +139,49 @@ def _sha256(file: Any) -> str:
 
 
 def fetch(example: Example, base: str, path: Path) -> None:
-    """Fetches an example to a file, which appears only when it is complete and has the right digest.
+    """Fetches an example to a file, which appears only when it is complete and has the right
+    digest.
 
-    A connection that breaks is opened again, where it broke if the server offers that, or else from the start.
+    A connection that breaks is opened again, where it broke if the server offers that, or else from
+    the start.
 
     Args:
         base: Address of the folder on the server.
         path: The file, which is not there.
 
     Raises:
-        WorkError: If the server does not answer, or with other bytes, or the file cannot be written.
+        WorkError: If the server does not answer, or with other bytes, or the file cannot be
+            written.
     """
-    address, reason = f"{base.rstrip('/')}/{example.name}", "the connection broke"
+    address = f"{base.rstrip('/')}/{example.name}"
+    reason = "the connection broke"
     with open_atomic(path, replace=False, parents=True) as file, progress_bars() as bars:
         task = bars.add_task(example.name, total=example.bytes)
         for _ in range(TRIES):
             try:
-                _receive(address, file, example.bytes, lambda count: bars.update(task, completed=count))
+                _receive(
+                    address, file, example.bytes, lambda count: bars.update(task, completed=count)
+                )
             except HTTPError as error:
-                raise WorkError(f"{address}: the server answers {error.code} {error.reason}: check --from") from None
+                raise WorkError(
+                    f"{address}: the server answers {error.code} {error.reason}: check --from"
+                ) from None
             except (OSError, HTTPException) as error:
                 reason = shorten(str(getattr(error, "reason", "") or error), 200)
             if file.tell() >= example.bytes:
                 break
         size = file.tell()
         if size < example.bytes:
-            raise WorkError(f"{address}: {size} of {example.bytes} bytes in {TRIES} tries, {reason}: run it again")
+            raise WorkError(
+                f"{address}: {size} of {example.bytes} bytes in {TRIES} tries, {reason}: run it "
+                "again"
+            )
         file.seek(0)
         if size > example.bytes or _sha256(file) != example.sha256:
-            raise WorkError(f"{address} is another file than {example.name}: its checksum differs; nothing was kept")
+            raise WorkError(
+                f"{address} is another file than {example.name}: its checksum differs; nothing was "
+                "kept"
+            )
     if not is_intact(path, example):
         raise WorkError(f"{path} was written by another program meanwhile, and was left as it is")
 
@@ -148,7 +189,9 @@ def fetch(example: Example, base: str, path: Path) -> None:
 def _receive(address: str, file: BinaryIO, size: int, on_progress: Callable[[int], None]) -> None:
     """Adds what one connection brings to a file, one byte more than its size at most."""
     at = file.tell()
-    with urlopen(Request(address, headers={"Range": f"bytes={at}-"} if at else {}), timeout=TIMEOUT_S) as response:
+    with urlopen(
+        Request(address, headers={"Range": f"bytes={at}-"} if at else {}), timeout=TIMEOUT_S
+    ) as response:
         if not str(response.headers.get("Content-Range")).startswith(f"bytes {at}-"):
             file.seek(0)
             file.truncate()

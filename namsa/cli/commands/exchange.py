@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from namsa.base.text import plural
 from namsa.cli.calibration_options import calibration_overrides, layout
 from namsa.cli.commands.output import print_line
 from namsa.exchange.export import export_ptychography
@@ -10,7 +11,6 @@ from namsa.exchange.stemdl_export import write_npz, write_stemdl
 from namsa.exchange.zspy import write_zspy
 from namsa.io.calibration_file import read_calibration
 from namsa.io.reading import open_patterns
-from namsa.text import plural
 
 
 def export(options: argparse.Namespace) -> None:
@@ -39,6 +39,7 @@ def export(options: argparse.Namespace) -> None:
         density=options.density,
         formula=options.formula,
         inputs=[options.calibration] if options.calibration else [],
+        on_note=lambda line: print_line(f"note: {line}"),
     )
     print_line(f"{options.out}: {', '.join(files)}")
     print_line(f"cd {options.out} && {command}")

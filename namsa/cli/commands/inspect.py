@@ -5,23 +5,54 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from namsa.base.errors import InputError
+from namsa.base.files import check_output
 from namsa.cli.calibration_options import layout, pair
 from namsa.cli.commands.output import print_json, print_line, print_table, stage_bars
+from namsa.cli.many_scans import is_for_many, treat_scans
 from namsa.crystals.structure_files import read_crystal
-from namsa.errors import InputError
-from namsa.files import check_output
-from namsa.inspection.inspect import Inspection
 from namsa.inspection.inspect import inspect as measure
+from namsa.inspection.inspection import Inspection
 from namsa.io.calibration_file import readable
-from namsa.view.inspection_figure import caption, draw_inspection, write_inspection_page, write_scan_images
+from namsa.view.inspection_figure import (
+    caption,
+    draw_inspection,
+    write_inspection_page,
+    write_scan_images,
+)
 
 PICTURES = (".png", ".pdf", ".svg")
 MOST_LINES = 20  # about bad pixels
 
 
-def inspect(options: argparse.Namespace) -> None:
-    """Prints what a scan's patterns say of its calibration, and writes it to the files that are asked for."""
-    outputs = {"--out": options.out, "--png": options.png, "--html": options.html, "--images": options.images}
+def inspect(options: argparse.Namespace) -> int | None:
+    """Measures the calibration of a scan, or of several, one after the other."""
+    if not is_for_many(options.data, options.out):
+        _inspect_one(argparse.Namespace(**vars(options) | {"data": options.data[0]}))
+        return None
+    given = [name for name in ("png", "html", "images") if getattr(options, name) is not None]
+    if given:
+        raise InputError(
+            f"--{given[0]} is for one scan, and --out {options.out} is a folder: leave it out, or "
+            "give one scan and FILE.json"
+        )
+
+    def inspect_one(one: argparse.Namespace) -> None:
+        _inspect_one(argparse.Namespace(**vars(one) | {"json": False}))
+
+    return treat_scans(options, options.data, ".json", inspect_one, {})
+
+
+def _inspect_one(options: argparse.Namespace) -> None:
+    """Prints what a scan's patterns say of its calibration, and writes it to the files that are
+    asked for.
+    """
+    outputs = {
+        "--out": options.out,
+        "--png": options.png,
+        "--html": options.html,
+        "--images": options.images,
+    }
     inputs = [path for path in (options.data, options.crystal) if path is not None]
     places = [os.path.realpath(path) for path in outputs.values() if path is not None]
     if len(set(places)) < len(places):
@@ -34,7 +65,10 @@ def inspect(options: argparse.Namespace) -> None:
     if options.png is not None and options.png.suffix not in PICTURES:
         raise InputError(f"--png {options.png} does not end in one of {', '.join(PICTURES)}")
     if options.zone_axis is not None and (options.crystal is None or not any(options.zone_axis)):
-        raise InputError("--zone-axis is a direction of the crystal that --crystal names: give both, not all zeros")
+        raise InputError(
+            "--zone-axis is a direction of the crystal that --crystal names: give both, not all "
+            "zeros"
+        )
     with stage_bars() as on_progress:
         inspection = measure(
             options.data,
@@ -49,6 +83,7 @@ def inspect(options: argparse.Namespace) -> None:
             scan_step_angstrom=pair(options.scan_step_angstrom, "--scan-step-angstrom"),
             pixel_mrad=pair(options.pixel_mrad, "--pixel-mrad"),
             rotation_deg=options.rotation_deg,
+            flip=options.mirrored,
             **layout(options),
         )
     if options.out is not None:
@@ -77,13 +112,24 @@ def _print(inspection: Inspection, written: Sequence[Path]) -> None:
             print_line(f"{facts[name]} {plural}")
     pixels = facts["hot_dead_pixels"]
     for pixel in pixels[:MOST_LINES]:
-        print_line(f"{pixel['kind']} pixel {tuple(pixel['pixel'])}, {pixel['sigmas']:g} standard deviations")
+        print_line(
+            f"{pixel['kind']} pixel {tuple(pixel['pixel'])}, {pixel['sigmas']:g} standard "
+            "deviations"
+        )
     if len(pixels) > MOST_LINES:
         print_line(f"and {len(pixels) - MOST_LINES} more bad pixels, which --json lists")
     if facts.get("flyback_columns"):
-        print_line(f"columns {facts['flyback_columns']} differ abruptly: the beam may be flying back, see --flyback")
+        print_line(
+            f"columns {facts['flyback_columns']} differ abruptly: the beam may be flying back, see "
+            "--flyback"
+        )
     methods = [quantity.method for quantity in inspection.calibration.quantities.values()]
-    print_table([(*row, method) for row, method in zip(readable(inspection.calibration), methods, strict=True)])
+    print_table(
+        [
+            (*row, method)
+            for row, method in zip(readable(inspection.calibration), methods, strict=True)
+        ]
+    )
     for note in inspection.calibration.notes:
         print_line(f"note: {note}")
     for path in written:

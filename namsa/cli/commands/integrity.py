@@ -4,11 +4,11 @@ import argparse
 import sys
 from typing import Literal
 
+from namsa.base.text import plural, shorten
 from namsa.cli.commands.output import print_failures, print_json, print_line
 from namsa.dataset.repair import repair as repair_dataset
 from namsa.dataset.verify import Verification
 from namsa.dataset.verify import verify as verify_dataset
-from namsa.text import plural, shorten
 
 LONGEST_ID = 600  # characters; a damaged shard may hold any key of up to 511
 LISTS: tuple[Literal["corrupt", "missing", "repeated"], ...] = ("corrupt", "missing", "repeated")
@@ -25,12 +25,16 @@ def verify(options: argparse.Namespace) -> int:
     simulate = f"`namsa dataset CONFIG --out {options.directory}` simulates"
     if result["corrupt"]:
         print_line(
-            f"`namsa repair {options.directory}` moves damaged records aside, {simulate} them again", file=sys.stderr
+            f"`namsa repair {options.directory}` moves damaged records aside, {simulate} them "
+            "again",
+            file=sys.stderr,
         )
     elif result["missing"]:
         print_line(f"{simulate} what is missing", sys.stderr)
     if result["repeated"] and not result["corrupt"]:
-        print_line(f"`namsa merge {options.directory} --out NEW` copies each sample once", sys.stderr)
+        print_line(
+            f"`namsa merge {options.directory} --out NEW` copies each sample once", sys.stderr
+        )
     return code
 
 
@@ -56,5 +60,8 @@ def repair(options: argparse.Namespace) -> None:
         for shard in result["shards"]:
             moved = (shorten(sample_id, LONGEST_ID) for sample_id in shard["moved"])
             damage = "the file is damaged" if shard["damaged"] else ", ".join(moved)
-            print_line(f"{result['quarantine']}/{shard['shard']}: {damage}; {shard['kept']} whole samples kept")
+            print_line(
+                f"{result['quarantine']}/{shard['shard']}: {damage}; {shard['kept']} whole samples "
+                "kept"
+            )
         print_line(f"`namsa dataset CONFIG --out {options.directory}` simulates what is missing")

@@ -2,8 +2,7 @@
 
 import argparse
 
-from rich.console import Console
-
+from namsa.base.console import output_console
 from namsa.cli import doctor as checks
 from namsa.cli.commands.output import print_json
 
@@ -14,7 +13,7 @@ def doctor(options: argparse.Namespace) -> int:
     if options.json:
         print_json(report.as_json())
     else:
-        Console().print(checks.table(report))
+        output_console().print(checks.table(report))
         if remedies := checks.remedies(report):
             print(f"\nto get what is not there:\n{remedies}")  # each on one line, to be copied
     return 0 if report.ok else 1

@@ -8,27 +8,50 @@ from dataclasses import asdict
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
+from namsa.base.console import output_console
+from namsa.base.text import printable
+from namsa.cli.stage_log import StageLog
 from namsa.dataset.estimate import DatasetEstimate, SampleEstimate, table_rows
-from namsa.text import printable
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".emd")
 
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """Shows progress on stderr if that is a terminal. In a file, such as a batch job's log, it shows nothing."""
+    """Shows progress on stderr if that is a terminal, and nothing elsewhere."""
     console = Console(file=sys.stderr)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
         yield progress
 
 
 @contextmanager
 def stage_bars() -> Iterator[Callable[[str, int, int | None], None]]:
-    """Yields a function `on_progress(stage, done, total)` that shows a bar for each stage, from its first call on."""
+    """Yields a function `on_progress(stage, done, total)`.
+
+    On a terminal it shows a bar for each stage. Elsewhere, as in the log of a batch job, it writes
+    a line from time to time.
+    """
+    if not sys.stderr.isatty():
+        yield StageLog(sys.stderr)
+        return
     with progress_bars() as progress:
         tasks: dict[str, TaskID] = {}
 
@@ -41,15 +64,31 @@ def stage_bars() -> Iterator[Callable[[str, int, int | None], None]]:
 
 
 def print_line(line: str, file: TextIO | None = None) -> None:
-    """Prints one line. What a terminal would act on is escaped: names and reasons come from files of others."""
+    """Prints one line. What a terminal would act on is escaped: names and reasons come from files
+    of others.
+    """
     print(printable(line), file=file)
 
 
 def print_json(value: object) -> None:
-    """Prints a value as one line of JSON, in one write: lines of several ranks stay whole without Python's buffer."""
+    """Prints a value as one line of JSON, in one write: lines of several ranks stay whole without
+    Python's buffer.
+    """
     text = json.dumps(value, ensure_ascii=False)
-    # JSON allows most characters that a terminal would act on, as those which turn the direction of writing.
+    if not _is_encodable(text):
+        text = json.dumps(value)
+    # JSON allows most characters that a terminal would act on, as those which turn the direction of
+    # writing.
     print("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text) + "\n", end="")
+
+
+def _is_encodable(text: str) -> bool:
+    """Returns whether stdout can take a text without replacing characters."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def print_table(rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> None:
@@ -57,7 +96,7 @@ def print_table(rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> N
     table = Table(*columns, box=None, show_header=bool(columns))
     for row in rows:
         table.add_row(*row)
-    Console(markup=False).print(table)
+    output_console().print(table)
 
 
 def print_estimate(estimate: SampleEstimate | DatasetEstimate, as_json: bool) -> None:

@@ -26,7 +26,10 @@ def schema(options: argparse.Namespace) -> None:
 def print_schema(config: type[BaseModel], options: argparse.Namespace) -> None:
     """Prints the JSON schema of a configuration, or tables of its keys in Markdown."""
     keys = config.model_json_schema()
-    print(key_tables(keys) if options.markdown else json.dumps(keys, indent=0, ensure_ascii=False))
+    if options.markdown:
+        print(key_tables(keys), end="")
+    else:
+        print(json.dumps(keys, indent=0, ensure_ascii=False))
 
 
 def key_tables(schema: Schema) -> str:
@@ -56,14 +59,40 @@ class _Tables:
             for name, inner in self._sections_of(value):
                 if name not in self.headings:
                     keys = inner["properties"]
-                    kind = next((keys[choice]["const"] for choice in CHOICES if "const" in keys.get(choice, ())), None)
-                    self.headings[name] = f"{path}.{key}".lstrip(".") + (f" ({kind})" if kind else "")
+                    kind = next(
+                        (
+                            keys[choice]["const"]
+                            for choice in CHOICES
+                            if "const" in keys.get(choice, ())
+                        ),
+                        None,
+                    )
+                    self.headings[name] = f"{path}.{key}".lstrip(".") + (
+                        f" ({kind})" if kind else ""
+                    )
                     below.append((inner, self.headings[name]))
-            default = "" if key in section.get("required", ()) else _default(value.get("default"))
-            cells = (f"`{key}`", self._text(value), default, value.get("description", ""))
-            yield "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+            default = _default(value.get("default"))
+            if key in section.get("required", ()):
+                default = "required"
+            cells = (f"`{key}`", self._text(value), default, self._meaning(key, value))
+            yield (
+                "| "
+                + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
+                + " |"
+            )
         for inner, title in below:
             yield from self.section(inner, title)
+
+    def _meaning(self, key: str, value: Schema) -> str:
+        """Returns the description of a key: its own, or what the sections that it can be say."""
+        if "description" in value:
+            return str(value["description"])
+        if key in CHOICES:
+            return "chooses this section"
+        sections = [inner for _, inner in self._sections_of(value)]
+        if len(sections) > 1:
+            return "one of these sections, chosen by its kind"
+        return _first_sentence(sections[0].get("description", "")) if sections else ""
 
     def _definition(self, value: Schema) -> tuple[str, Schema]:
         """Returns the name and the definition of what a value can be."""
@@ -94,16 +123,29 @@ class _Tables:
             return ", ".join(f"`{choice}`" for choice in value.get("enum", [value.get("const")]))
         if items := value.get("prefixItems"):
             texts = [*map(self._text, items)]
-            return f"list of {len(texts)}: " + (f"each {texts[0]}" if len({*texts}) == 1 else "; ".join(texts))
+            return f"list of {len(texts)}: " + (
+                f"each {texts[0]}" if len({*texts}) == 1 else "; ".join(texts)
+            )
         inner = value.get("items") or value.get("additionalProperties")
         of = self._text(inner) if isinstance(inner, Mapping) and inner else ""
         if value.get("type") == "object":
             return f"names, each with {of}" if of else "names and values"
         kind = WORDS.get(value.get("type", ""), str(value.get("type", "any")))
-        bounds = "".join(f", {sign} {value[bound]:g}" for bound, sign in BOUNDS.items() if bound in value)
+        bounds = "".join(
+            f", {sign} {value[bound]:g}" for bound, sign in BOUNDS.items() if bound in value
+        )
         return kind + (f" of {of}" if of else "") + bounds
 
 
+def _first_sentence(text: str) -> str:
+    """Returns a description's first sentence, as the cell of a table has it: without its stop."""
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    sentence = paragraph.partition(". ")[0].rstrip(".")
+    return sentence[:1].lower() + sentence[1:]
+
+
 def _default(value: Any) -> str:
-    """Returns a default as YAML can write it; nothing for that of a section."""
-    return "" if isinstance(value, Mapping) else f"`{json.dumps(value, ensure_ascii=False)}`"
+    """Returns a default as YAML can write it; for a section, where its own are."""
+    if isinstance(value, Mapping) and value:
+        return "as below"
+    return f"`{json.dumps(value, ensure_ascii=False)}`"

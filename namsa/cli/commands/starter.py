@@ -1,4 +1,6 @@
-"""`namsa init`: a folder to start in, with a crystal, a configuration, a notebook and configurations of trainings."""
+"""`namsa init`: a folder to start in, with a crystal, a configuration, a notebook and
+configurations of trainings.
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -6,21 +8,24 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from namsa.base.errors import InputError
+from namsa.base.folders import HIDDEN, new_folder, open_folder
+from namsa.base.installation import CHECKOUT, as_installed
 from namsa.cli.commands.output import print_line
-from namsa.errors import InputError
-from namsa.files import HIDDEN, new_folder, open_folder
-from namsa.installation import CHECKOUT, as_installed
 
 NAMES = ("README.md", "SrTiO3.cif", "starter.yaml", "first_hour.ipynb", "configs")
 OWN = NAMES[1:4]  # by which a folder is one of `namsa init`
 STARTER = files("namsa.cli").joinpath("starter")
-CONFIGS = Path(__file__).parents[3] / "configs" if CHECKOUT else STARTER.joinpath("configs")  # hatch_build.py
+# hatch_build.py
+CONFIGS = Path(__file__).parents[3] / "configs" if CHECKOUT else STARTER.joinpath("configs")
 
 
 def init(options: argparse.Namespace) -> None:
-    """Writes the starter's files into a new or empty folder, and with `--simulate` the patterns of its crystal.
+    """Writes the starter's files into a new or empty folder, and with `--simulate` the patterns of
+    its crystal.
 
-    A folder of an earlier version, or of a run that was stopped, gets those that it lacks; the others stay as they are.
+    A folder of an earlier version, or of a run that was stopped, gets those that it lacks; the
+    others stay as they are.
     """
     folder: Path = options.folder
     if folder.exists() and not folder.is_dir():
@@ -34,8 +39,12 @@ def init(options: argparse.Namespace) -> None:
         from namsa.cli.commands.simulate import simulate
         from namsa.cli.parser import build_parser
 
-        config, crystal, out = (str(folder / name) for name in ("starter.yaml", "SrTiO3.cif", "SrTiO3.h5"))
-        simulate(build_parser().parse_args(["simulate", config, "--crystal", crystal, "--out", out]))
+        config, crystal, out = (
+            str(folder / name) for name in ("starter.yaml", "SrTiO3.cif", "SrTiO3.h5")
+        )
+        simulate(
+            build_parser().parse_args(["simulate", config, "--crystal", crystal, "--out", out])
+        )
 
 
 def _write(folder: Path, names: Sequence[str]) -> None:
@@ -51,7 +60,9 @@ def _write(folder: Path, names: Sequence[str]) -> None:
 
 
 def _copy(source: Traversable, place: Path) -> None:
-    """Copies a file, or a folder with all that it has, with the commands of an installed package."""
+    """Copies a file, or a folder with all that it has, with the commands of an installed
+    package.
+    """
     if source.is_dir():
         place.mkdir()
         for part in source.iterdir():

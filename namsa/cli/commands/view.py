@@ -6,22 +6,22 @@ from pathlib import Path
 
 import numpy as np
 
-from namsa import sample_file
+from namsa.base.errors import InputError
+from namsa.base.files import check_output
+from namsa.base.names import check_name
+from namsa.base.text import shorten
 from namsa.cli.calibration_options import calibration_overrides, layout, refuse_stated
 from namsa.cli.commands.output import print_json, print_line
 from namsa.dataset import shards
-from namsa.errors import InputError
 from namsa.exchange import stemdl
 from namsa.figures.density_figure import MapPanel, density_figure
 from namsa.figures.panels import write_figure
 from namsa.figures.sample_figure import show as show_sample
-from namsa.files import check_output
 from namsa.io.formats import frame_files, zarr_store
 from namsa.io.frames import UnknownScanShapeError
 from namsa.io.reading import read
-from namsa.names import check_name
-from namsa.sample import Sample
-from namsa.text import shorten
+from namsa.samples import sample_file
+from namsa.samples.sample import Sample
 from namsa.view import info_text
 from namsa.view.info import DatasetInfo, FileInfo, describe_dataset, describe_file
 from namsa.view.page_overlay import read_images
@@ -30,21 +30,31 @@ from namsa.view.recording_page import browse
 
 
 def info(options: argparse.Namespace) -> None:
-    """Prints what a dataset or a file holds, with the first sample's axes and units; or only the samples' names."""
+    """Prints what a dataset or a file holds, with the first sample's axes and units; or only the
+    samples' names.
+    """
     described: DatasetInfo | FileInfo | RecordingInfo
-    if os.path.isfile(options.path / stemdl.DATA_FILE):
+    if os.path.isfile(options.path / stemdl.DATA_FILE) or stemdl.is_hdf5(options.path):
         _print_stemdl(options)
         return
     if os.path.isfile(options.path) and holds_images(options.path):
         _print_density(options)
         return
-    if _is_folder_of_patterns(options.path) or (os.path.isfile(options.path) and not _has_samples(options.path)):
+    if _is_folder_of_patterns(options.path) or (
+        os.path.isfile(options.path) and not _has_samples(options.path)
+    ):
         described = _described_recording(options)
     else:
-        described = describe_dataset(options.path) if options.path.is_dir() else describe_file(options.path)
+        if options.path.is_dir():
+            described = describe_dataset(options.path)
+        else:
+            described = describe_file(options.path)
         refuse_stated(options, options.path)
     if options.ids and isinstance(described, RecordingInfo):
-        raise InputError(f"--ids lists the samples of a dataset or of a file of namsa, which {options.path} is not")
+        raise InputError(
+            f"--ids lists the samples of a dataset or of a file of namsa, which {options.path} is "
+            "not"
+        )
     names = [] if isinstance(described, RecordingInfo) else described.ids
     if options.json:
         print_json(names if options.ids else described.as_json())
@@ -54,14 +64,19 @@ def info(options: argparse.Namespace) -> None:
 
 
 def _print_stemdl(options: argparse.Namespace) -> None:
-    """Prints what an LMDB folder in the layout of the paper's authors holds."""
+    """Prints what a file in a layout of the paper's authors holds."""
     refuse_stated(options, options.path)
     with stemdl.open_stemdl(options.path) as file:
         first = file.read(file.names[0])
         arrays = {"patterns": first.patterns, "potential": first.potential}
         facts = {
             "samples": len(file.names),
-            **{name: f"{list(each.shape)} {each.dtype}" for name, each in arrays.items() if each is not None},
+            **{
+                name: f"{list(each.shape)} {each.dtype}"
+                for name, each in arrays.items()
+                if each is not None
+            },
+            **({"attributes": first.attributes} if first.attributes else {}),
             "notes": list(file.notes),
         }
         if options.json:
@@ -72,7 +87,14 @@ def _print_stemdl(options: argparse.Namespace) -> None:
         else:
             print_line(str(options.path))
             for name, value in facts.items():
-                for line in value if isinstance(value, list) else [value]:
+                lines: list[object]
+                if isinstance(value, dict):
+                    lines = [
+                        f"{key} = {shorten(str(stated), 120)}" for key, stated in value.items()
+                    ]
+                else:
+                    lines = value if isinstance(value, list) else [value]
+                for line in lines:
                     print_line(f"  {name:9} {line}")
 
 
@@ -84,7 +106,9 @@ def _described_recording(options: argparse.Namespace) -> RecordingInfo:
     except UnknownScanShapeError as unknown:
         one_row = {"scan_shape": (1, unknown.frames), "flyback": 0}
         with read(options.path, dataset=options.dataset, **layout(options) | one_row) as recording:
-            return describe_recording(recording, options.path, f"{unknown.frames:,} frames, of which {unknown.fits}")
+            return describe_recording(
+                recording, options.path, f"{unknown.frames:,} frames, of which {unknown.fits}"
+            )
 
 
 def _print_density(options: argparse.Namespace) -> None:
@@ -105,13 +129,16 @@ def _print_density(options: argparse.Namespace) -> None:
     if options.json:
         print_json({"path": str(options.path), "maps": facts, "provenance": provenance})
         return
-    print_line(f"{options.path}: a reconstruction of {provenance.get('data')} by {provenance.get('model')}")
+    print_line(
+        f"{options.path}: a reconstruction of {provenance.get('data')} by {provenance.get('model')}"
+    )
     for name, fact in facts.items():
         (ny, nx), (dy, dx) = fact["shape"], fact["pixel_angstrom"]
         low, mean, high = fact["least_mean_most"]
         numbers = f"{low:.4g} to {high:.4g}, mean {mean:.4g} {fact['units']}".rstrip()
         print_line(f"  {name:12} {ny} × {nx} pixels of {dy:.4g} × {dx:.4g} Å, {numbers}")
-    for note in provenance.get("said", []):
+    earlier_notes = provenance.get("said", [])  # the key of files of earlier versions
+    for note in provenance.get("notes", earlier_notes):
         print_line(f"  note: {note}")
 
 
@@ -134,8 +161,8 @@ def _has_samples(path: Path) -> bool:
 def show(options: argparse.Namespace) -> None:
     """Writes pictures of one sample, or an interactive page of a sample or of any file of patterns.
 
-    Of a sample, the page is written if --out ends in .html, and beside the picture with --html. Of other files there is
-    no picture of that kind, so that the page is all that is written.
+    Of a sample, the page is written if --out ends in .html, and beside the picture with --html. Of
+    other files there is no picture of that kind, so that the page is all that is written.
     """
     is_file = os.path.isfile(options.sample)
     if is_file and holds_images(options.sample):
@@ -146,7 +173,10 @@ def show(options: argparse.Namespace) -> None:
         return
     name, sample = find_sample(options.sample)
     refuse_stated(options, options.sample)
-    own = options.sample.stem if is_file else check_name(name, "the sample", "name the picture with --out")
+    if is_file:
+        own = options.sample.stem
+    else:
+        own = check_name(name, "the sample", "name the picture with --out")
     out = options.out or Path(f"{own}.png")
     page = out.with_suffix(".html")
     inputs = [options.sample, *([options.overlay] if options.overlay else [])]
@@ -167,11 +197,14 @@ def _show_density(options: argparse.Namespace) -> None:
     out = options.out or Path(f"{options.sample.stem}.png")
     if options.html or options.overlay or out.suffix == ".html":
         raise InputError(
-            f"{options.sample} is a reconstruction, which is drawn as a picture; a page shows it over its scan: "
-            f"namsa show SCAN --overlay {options.sample}"
+            f"{options.sample} is a reconstruction, which is drawn as a picture; a page shows it "
+            f"over its scan: namsa show SCAN --overlay {options.sample}"
         )
     check_output(out, [options.sample])
-    panels = [MapPanel(i.title, i.image, i.grid, i.units, i.colours, i.smooth) for i in read_images(options.sample)]
+    panels = [
+        MapPanel(i.title, i.image, i.grid, i.units, i.colours, i.smooth)
+        for i in read_images(options.sample)
+    ]
     write_figure(density_figure(panels, options.sample.name), out)
     print_line(str(out))
 
@@ -181,8 +214,8 @@ def _show_recording(options: argparse.Namespace) -> None:
     out = options.out or Path(options.sample.name).with_suffix(".html")
     if out.suffix != ".html":
         raise InputError(
-            f"--out {out}: of a file of patterns an interactive page is written, as {out.stem}.html; "
-            "`namsa inspect` draws pictures"
+            f"--out {out}: of a file of patterns an interactive page is written, as "
+            f"{out.stem}.html; `namsa inspect` draws pictures"
         )
     check_output(out, [options.sample, *([options.overlay] if options.overlay else [])])
     page = browse(
@@ -204,7 +237,9 @@ def holds_images(path: Path) -> bool:
 
 
 def holds_samples(path: Path) -> bool:
-    """Returns whether namsa wrote the file's samples, with their patterns; other files hold patterns alone."""
+    """Returns whether namsa wrote the file's samples, with their patterns; other files hold
+    patterns alone.
+    """
     try:
         with sample_file.open_samples(path) as samples:
             return any(sample.group.get("cbed") for sample in samples.values())
@@ -213,7 +248,9 @@ def holds_samples(path: Path) -> bool:
 
 
 def find_sample(path: Path) -> tuple[str, Sample]:
-    """Returns name and sample of `path`: the first of a file or dataset, or DIR/ID. Raises InputError for none."""
+    """Returns name and sample of `path`: the first of a file or dataset, or DIR/ID. Raises
+    InputError for none.
+    """
     if os.path.isfile(path):  # false for what cannot be a path, too
         return next(sample_file.read_samples(path))
     directory, requested = (path, None) if os.path.isdir(path) else (path.parent, path.name)

@@ -1,9 +1,10 @@
 """Amorphous films, and amorphous layers on crystals: random packings of a stated density.
 
-Points at random are moved apart, and towards their bonds' lengths, until the shells of neighbours are there. An atom is
-bonded to its nearest neighbours, up to its coordination number; other pairs keep at least a distance of their own. This
-gives density, shortest distances, coordination and the first two shells of the radial distribution. It is no network
-with the right angles and rings: for that, relax atoms by molecular dynamics and give them to `namsa.simulate`.
+Points at random are moved apart, and towards their bonds' lengths, until the shells of neighbours
+are there. An atom is bonded to its nearest neighbours, up to its coordination number; other pairs
+keep at least a distance of their own. This gives density, shortest distances, coordination and the
+first two shells of the radial distribution. It is no network with the right angles and rings: for
+that, relax atoms by molecular dynamics and give them to `namsa.simulate`.
 """
 
 from collections.abc import Mapping
@@ -14,16 +15,20 @@ import numpy as np
 from ase.data import atomic_masses, atomic_numbers
 from scipy.spatial import KDTree
 
-from namsa.arrays import Booleans, Floats, Integers
+from namsa.base.arrays import Booleans, Floats, Integers
+from namsa.base.errors import InputError
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.overlaps import CLOSEST, join, pair_distances, set_of
 from namsa.crystals.sites import occupancies
-from namsa.errors import InputError
 
 OWN = "own"  # composition: the elements of the crystal
-MOST_ATOMS_PER_CUBIC_ANGSTROM = 0.12  # of all glasses below; of a crystal's own elements, its own density
-_STEPS, _SEARCHED_EVERY = 60, 3
-_STEP, _PUSH = 0.35, 0.1  # part of a distance's fault that one step takes from a bond, and from a contact
+# of all glasses below; of a crystal's own elements, its own density
+MOST_ATOMS_PER_CUBIC_ANGSTROM = 0.12
+_STEPS = 60
+_SEARCHED_EVERY = 3
+# part of a distance's error that one step takes from a bond, and from a contact
+_STEP = 0.35
+_PUSH = 0.1
 _GRAMS_PER_CM3 = 1.66053907  # of 1 u/Å³
 
 
@@ -33,14 +38,16 @@ class Glass:
 
     share: Mapping[str, float]  # the part of the atoms that each element has
     density: tuple[float, float]  # the range (least, most) from which the density is drawn, g/cm³
-    coordination: Mapping[str, int]  # the number of bonds of an atom of each element; 0 where packing alone decides
+    # the number of bonds of an atom of each element; 0 where packing alone decides
+    coordination: Mapping[str, int]
     bonds: Mapping[tuple[str, str], float]  # the lengths of bonds between two elements, Å
-    contacts: Mapping[tuple[str, str], float]  # the shortest distances of pairs that are not bonded, Å
+    contacts: Mapping[tuple[str, str], float]  # the shortest distances of other pairs, Å
 
 
-# Bonds and contacts are near the first and second maxima of measured radial distributions: C, Robertson, Mater. Sci.
-# Eng. R 37, 129 (2002); Si, Laaziri et al., Phys. Rev. B 60, 13520 (1999); Ge, Etherington et al., J. Non-Cryst. Solids
-# 48, 265 (1982); SiO2, Mozzi & Warren, J. Appl. Cryst. 2, 164 (1969).
+# Bonds and contacts are near the first and second maxima of measured radial distributions: C,
+# Robertson, Mater. Sci. Eng. R 37, 129 (2002); Si, Laaziri et al., Phys. Rev. B 60, 13520 (1999);
+# Ge, Etherington et al., J. Non-Cryst. Solids 48, 265 (1982); SiO2, Mozzi & Warren, J. Appl. Cryst.
+# 2, 164 (1969).
 GLASSES: dict[str, Glass] = {
     "C": Glass({"C": 1.0}, (1.8, 2.3), {"C": 3}, {("C", "C"): 1.45}, {("C", "C"): 2.4}),
     "Si": Glass({"Si": 1.0}, (2.2, 2.3), {"Si": 4}, {("Si", "Si"): 2.35}, {("Si", "Si"): 3.7}),
@@ -58,8 +65,9 @@ GLASSES: dict[str, Glass] = {
 def amorphous(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atoms:
     """Fills the whole cell with an amorphous solid in place of the crystal.
 
-    Parameters: `composition` (a name of `GLASSES`, or "own" for the crystal's elements, which is twice as likely),
-    `density_g_per_cm3` (drawn from the range of the glass; of own elements 0.88 to 0.96 of the crystal's).
+    Parameters: `composition` (a name of `GLASSES`, or "own" for the crystal's elements, which is
+    twice as likely), `density_g_per_cm3` (drawn from the range of the glass; of own elements 0.88
+    to 0.96 of the crystal's).
     """
     return _packing(crystal, np.asarray(atoms.cell.lengths()), draws)
 
@@ -69,7 +77,8 @@ def amorphous_layer(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.A
 
     Samples that are cut off at any depth have the layer on their entrance side.
 
-    Parameters: `layer_angstrom` (drawn from 5 to 30 Å, at most half of the thickness), and those of `amorphous`.
+    Parameters: `layer_angstrom` (drawn from 5 to 30 Å, at most half of the thickness), and those of
+    `amorphous`.
     """
     sides = np.asarray(atoms.cell.lengths())
     most = min(30.0, 0.5 * float(sides[2]))
@@ -81,7 +90,10 @@ def amorphous_layer(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.A
 
 
 def _distances(crystal: ase.Atoms, film: ase.Atoms) -> Floats:
-    """Returns the shortest distances of pairs of elements in the crystal and in the glasses, as `pair_distances`."""
+    """Returns the shortest distances of pairs of elements in the crystal and in the glasses.
+
+    They are as those of `pair_distances`.
+    """
     distances = pair_distances([crystal])
     present = set(set_of(film)) | set(set_of(crystal))
     for glass in GLASSES.values():
@@ -103,10 +115,14 @@ def _packing(crystal: ase.Atoms, sides: Floats, draws: Draws) -> ase.Atoms:
     mass = _GRAMS_PER_CM3 * float(shares @ atomic_masses[numbers])
     count = round(density / mass * float(np.prod(sides)))
     if count < 1:
-        raise InputError(f"a cell of {'×'.join(f'{side:.3g}' for side in sides)} Å has no atom at {density} g/cm³")
+        raise InputError(
+            f"a cell of {'×'.join(f'{side:.3g}' for side in sides)} Å has no atom at {density} "
+            "g/cm³"
+        )
     ends = np.round(np.cumsum(shares) / shares.sum() * count).astype(np.int64)
     kinds = np.repeat(np.arange(len(symbols)), np.diff(ends, prepend=0))
-    bonds, contacts = _table(symbols, glass.bonds), _table(symbols, glass.contacts)
+    bonds = _table(symbols, glass.bonds)
+    contacts = _table(symbols, glass.contacts)
     bonds_per_atom = np.array([glass.coordination.get(symbol, 0) for symbol in symbols])
     closest = CLOSEST * np.where(bonds > 0, bonds, contacts)
     positions = draws.rng.random((count, 3)) * sides
@@ -120,21 +136,28 @@ def _packing(crystal: ase.Atoms, sides: Floats, draws: Draws) -> ase.Atoms:
 def _own(crystal: ase.Atoms) -> Glass:
     """Returns a dense packing of the crystal's elements, a little less dense than the crystal."""
     weights = occupancies(crystal)
-    density = _GRAMS_PER_CM3 * float(weights @ atomic_masses[crystal.numbers]) / float(crystal.get_volume())
+    mass = float(weights @ atomic_masses[crystal.numbers])
+    density = _GRAMS_PER_CM3 * mass / float(crystal.get_volume())
     distances = pair_distances([crystal])
     symbols = {number: ase.Atom(number).symbol for number in set_of(crystal)}
-    return Glass(
-        {symbol: float(weights[crystal.numbers == number].sum() / weights.sum()) for number, symbol in symbols.items()},
-        (round(0.88 * density, 3), round(0.96 * density, 3)),
-        {},
-        {},
-        {(symbols[i], symbols[j]): 0.95 * float(distances[i, j]) for i in symbols for j in symbols},
-    )
+    share = {}
+    contacts = {}
+    for number, symbol in symbols.items():
+        share[symbol] = float(weights[crystal.numbers == number].sum() / weights.sum())
+        for other_number, other_symbol in symbols.items():
+            shortest = float(distances[number, other_number])
+            contacts[symbol, other_symbol] = 0.95 * shortest
+    return Glass(share, (round(0.88 * density, 3), round(0.96 * density, 3)), {}, {}, contacts)
 
 
 def _table(symbols: list[str], lengths: Mapping[tuple[str, str], float]) -> Floats:
     """Returns the length of each pair of elements, Å, `(e, e)`; 0 where there is none."""
-    return np.array([[lengths.get((a, b), lengths.get((b, a), 0.0)) for b in symbols] for a in symbols])
+    table = np.zeros((len(symbols), len(symbols)))
+    for row, one in enumerate(symbols):
+        for column, other in enumerate(symbols):
+            length = lengths.get((one, other), lengths.get((other, one), 0.0))
+            table[row, column] = length
+    return table
 
 
 def _relaxed(
@@ -144,35 +167,47 @@ def _relaxed(
     bonds: Floats,  # lengths of bonds, `(e, e)`; 0 where elements do not bond
     contacts: Floats,  # shortest distances of other pairs, `(e, e)`
     bonds_per_atom: Integers,  # the largest number of bonds of each point, `(n,)`
-    push: float,  # the part of a contact's fault that one step takes away
+    push: float,  # the part of a contact's error that one step takes away
 ) -> Floats:
     """Moves points until bonds have their lengths and other pairs are apart; see the module."""
     reach = min(1.1 * float(max(bonds.max(), contacts.max())), float(sides.min()) / 2)
-    n, i, j = len(positions), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    n = len(positions)
+    i = np.empty(0, dtype=np.int64)
+    j = np.empty(0, dtype=np.int64)
     for number in range(_STEPS):
         if number % _SEARCHED_EVERY == 0:
-            tree = KDTree(positions % sides, boxsize=sides, balanced_tree=False, compact_nodes=False)
+            tree = KDTree(
+                positions % sides, boxsize=sides, balanced_tree=False, compact_nodes=False
+            )
             pairs = tree.query_pairs(reach, output_type="ndarray")
             # In one order, and so with sums of the same digits, on every machine.
             i, j = np.divmod(np.sort(pairs[:, 0] * n + pairs[:, 1]), n)
         offset = positions[i] - positions[j]
         offset -= sides * np.round(offset / sides)
         distance = np.maximum(np.sqrt((offset**2).sum(axis=1)), 1e-9)
-        bond, contact = bonds[kinds[i], kinds[j]], contacts[kinds[i], kinds[j]]
+        bond = bonds[kinds[i], kinds[j]]
+        contact = contacts[kinds[i], kinds[j]]
         bonded = _bonded(i, j, np.where(bond > 0, distance, np.inf), bonds_per_atom)
-        fault = np.where(bonded, _STEP * (bond - distance), push * np.maximum(contact - distance, 0))
-        move = offset * (fault / distance)[:, None]
-        positions = positions + np.column_stack(
-            [np.bincount(i, move[:, axis], n) - np.bincount(j, move[:, axis], n) for axis in range(3)]
-        )
+        of_bonds = _STEP * (bond - distance)
+        of_contacts = push * np.maximum(contact - distance, 0)
+        change = np.where(bonded, of_bonds, of_contacts)
+        move = offset * (change / distance)[:, None]
+        moves = np.empty_like(positions)
+        for axis in range(3):
+            moves[:, axis] = np.bincount(i, move[:, axis], n) - np.bincount(j, move[:, axis], n)
+        positions = positions + moves
     return positions % sides
 
 
 def _bonded(i: Integers, j: Integers, distance: Floats, bonds_per_atom: Integers) -> Booleans:
-    """Returns which pairs are among the nearest of both their atoms, up to the number of bonds of each, `(m,)`."""
+    """Returns which pairs are among the nearest of both their atoms, `(m,)`.
+
+    An atom has as many nearest ones as bonds.
+    """
     if not bonds_per_atom.any():
         return np.zeros(len(i), dtype=bool)
-    atom, pair = np.concatenate([i, j]), np.tile(np.arange(len(i)), 2)
+    atom = np.concatenate([i, j])
+    pair = np.tile(np.arange(len(i)), 2)
     order = np.lexsort((pair, distance[pair], atom))
     sorted_atom = atom[order]
     rank = np.arange(len(atom)) - np.searchsorted(sorted_atom, sorted_atom)
@@ -181,10 +216,14 @@ def _bonded(i: Integers, j: Integers, distance: Floats, bonds_per_atom: Integers
     return (within == 2) & np.isfinite(distance)
 
 
-def _without_overlaps(positions: Floats, sides: Floats, closest: Floats, kinds: Integers) -> Integers:
+def _without_overlaps(
+    positions: Floats, sides: Floats, closest: Floats, kinds: Integers
+) -> Integers:
     """Returns the points that stay if of each overlapping pair the second is left out."""
     tree = KDTree(positions % sides, boxsize=sides)
-    i, j = tree.query_pairs(min(float(closest.max()), float(sides.min()) / 2), output_type="ndarray").T
+    i, j = tree.query_pairs(
+        min(float(closest.max()), float(sides.min()) / 2), output_type="ndarray"
+    ).T
     offset = positions[i] - positions[j]
     offset -= sides * np.round(offset / sides)
     overlap = np.sqrt((offset**2).sum(axis=1)) < closest[kinds[i], kinds[j]]

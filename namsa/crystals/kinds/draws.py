@@ -1,12 +1,14 @@
-"""Values that are drawn at random unless a person gives them, with a record of those that were used."""
+"""Values that are drawn at random unless a person gives them, with a record of those that were
+used.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from namsa.errors import InputError
-from namsa.text import shorten
+from namsa.base.errors import InputError
+from namsa.base.text import shorten
 
 
 class Draws:
@@ -30,7 +32,8 @@ class Draws:
         self._given = dict(given or {})
 
     def uniform(self, name: str, drawn: tuple[float, float], allowed: tuple[float, float]) -> float:
-        """Returns a number that is drawn evenly from a range (least, most), to three digits after the point.
+        """Returns a number that is drawn evenly from a range (least, most), to three digits after
+        the point.
 
         Raises:
             InputError: If the given value is outside the allowed range.
@@ -41,17 +44,24 @@ class Draws:
             value = self._given[name]
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not (number and allowed[0] <= value <= allowed[1]):
-                raise InputError(f"{name} is {shorten(value)}; it must be a number of {allowed[0]:g} to {allowed[1]:g}")
+                raise InputError(
+                    f"{name} is {shorten(value)}; it must be a number of {allowed[0]:g} to "
+                    f"{allowed[1]:g}"
+                )
         self.used[name] = value
         return float(value)
 
     def choice(self, name: str, values: Sequence[Any]) -> Any:
-        """Returns one of `values`, all equally likely. Raises InputError if a value is given that is none of them."""
+        """Returns one of `values`, all equally likely. Raises InputError if a value is given that
+        is none of them.
+        """
         value = values[int(self.rng.integers(len(values)))]
         if name in self._given:
             value = self._given[name]
             if value not in values:
-                raise InputError(f"{name} is {shorten(value)}; it must be one of {', '.join(map(str, values))}")
+                raise InputError(
+                    f"{name} is {shorten(value)}; it must be one of {', '.join(map(str, values))}"
+                )
         self.used[name] = value
         return value
 
@@ -59,4 +69,7 @@ class Draws:
         """Raises InputError for a given value that was not used."""
         if unknown := sorted(self._given.keys() - self.used.keys()):
             known = ", ".join(self.used) or "none"
-            raise InputError(f"parameter {shorten(unknown[0])} is not known to this kind; its parameters are {known}")
+            raise InputError(
+                f"parameter {shorten(unknown[0])} is not known to this kind; its parameters are "
+                f"{known}"
+            )

@@ -1,10 +1,11 @@
 """Twins and grain boundaries of low index: two orientations of one crystal.
 
-The cell is periodic, so two planes across x separate the halves. In a twin the second half is the mirror image of the
-first, or turned by 180° about the normal of the plane. At a grain boundary it is turned so and shifted along the plane.
-For crystals with a mirror plane across the beam these are the symmetric tilt boundaries. The lattice keeps its periods
-along the plane: the halves share a coincidence lattice, and nothing is strained or relaxed. The plane is one of those
-with the smallest periods of which mirror and rotation are no symmetry of the crystal's Laue class. For a face-centred
+The cell is periodic, so two planes across x separate the halves. In a twin the second half is the
+mirror image of the first, or turned by 180° about the normal of the plane. At a grain boundary it
+is turned so and shifted along the plane. For crystals with a mirror plane across the beam these are
+the symmetric tilt boundaries. The lattice keeps its periods along the plane: the halves share a
+coincidence lattice, and nothing is strained or relaxed. The plane is one of those with the smallest
+periods of which mirror and rotation are no symmetry of the crystal's Laue class. For a face-centred
 cubic crystal along [1 1 0] that is the Σ3 twin (1 1 1), along [0 0 1] the Σ5 boundary (2 1 0).
 """
 
@@ -14,26 +15,31 @@ from dataclasses import replace
 import ase
 import numpy as np
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats
+from namsa.base.errors import InputError
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.inclusions import PART
 from namsa.crystals.kinds.overlaps import join, pair_distances, worst_contact, wrapped
 from namsa.crystals.orient import EXACT, RectangularCells
 from namsa.crystals.symmetry import rotations
-from namsa.errors import InputError
 
-PLANES = 3  # grain boundaries are drawn from as many shapes of the cell, those with the smallest areas
-_SAME_DIRECTION = 0.05  # of the elements of two rotations: 3°; a smaller difference would hardly be seen
+# grain boundaries are drawn from as many shapes of the cell, those with the smallest areas
+PLANES = 3
+# of the elements of two rotations: 3°; a smaller difference would hardly be seen
+_SAME_DIRECTION = 0.05
 _SHIFTS = 4  # rigid shifts along a boundary, of which the best is taken
 _PLANES_TRIED = 12
-_MIRRORED, _TURNED = np.array([-1.0, 1.0, 1.0]), np.array([1.0, -1.0, -1.0])
+_MIRRORED = np.array([-1.0, 1.0, 1.0])
+_TURNED = np.array([1.0, -1.0, -1.0])
 
 
 def low_index_cells(cells: RectangularCells, crystal: ase.Atoms, plane: int) -> RectangularCells:
-    """Returns the rectangles across whose x mirror and 180° rotation are no symmetry of the crystal's Laue class.
+    """Returns the rectangles across whose x mirror and 180° rotation are no symmetry of the
+    crystal's Laue class.
 
     Args:
-        plane: Which area is taken, counted from 0 for the smallest; the largest that there is if there are fewer.
+        plane: Which area is taken, counted from 0 for the smallest; the largest that there is if
+            there are fewer.
 
     Raises:
         InputError: If there are none.
@@ -46,7 +52,10 @@ def low_index_cells(cells: RectangularCells, crystal: ase.Atoms, plane: int) -> 
     area = cells.x_length * cells.y_length * (1 + cells.strain / cells.limit)
     free = np.flatnonzero(~same)
     if not len(free):
-        raise InputError(f"{cells.name}: every mirror image along the beam is the crystal itself; take another kind")
+        raise InputError(
+            f"{cells.name}: every mirror image along the beam is the crystal itself; take another "
+            "kind"
+        )
     areas = np.unique(np.round(area[free] / area[free].min(), 4))
     wanted = areas[min(plane, len(areas) - 1)]
     chosen = free[np.round(area[free] / area[free].min(), 4) == wanted]
@@ -55,22 +64,27 @@ def low_index_cells(cells: RectangularCells, crystal: ase.Atoms, plane: int) -> 
 
 
 def twin(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atoms:
-    """Makes the second half of a cell of `low_index_cells` the mirror image of the first, or turns it about x by 180°.
+    """Makes the second half of a cell of `low_index_cells` the mirror image of the first, or turns
+    it about x by 180°.
 
-    The one is taken that leaves less volume free: both are the same unless the crystal has no centre of symmetry.
+    The one is taken that leaves less volume free: both are the same unless the crystal has no
+    centre of symmetry.
 
     Parameters: `position` of the first plane, as a part of the cell along x.
     """
     position = draws.uniform("position", (0.0, 1.0), (0.0, 1.0))
     distances = pair_distances([crystal])
     candidates = [
-        _halves(atoms, plane, signs, np.zeros(3)) for signs in (_MIRRORED, _TURNED) for plane in _planes(atoms)
+        _halves(atoms, plane, signs, np.zeros(3))
+        for signs in (_MIRRORED, _TURNED)
+        for plane in _planes(atoms)
     ]
     return rolled(joined(candidates, distances), position, draws)
 
 
 def boundary(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atoms:
-    """Turns the second half of a cell of `low_index_cells` by 180° about x, and shifts it along the plane.
+    """Turns the second half of a cell of `low_index_cells` by 180° about x, and shifts it along the
+    plane.
 
     Parameters: `plane` (0 to 2: how large the periods of the cell are), `position` as for twins.
     """
@@ -80,7 +94,11 @@ def boundary(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atoms:
     shifts = np.vstack([np.zeros(2), draws.rng.random((_SHIFTS - 1, 2))])
     planes = _planes(atoms)
     repeat = np.array([0.0, *np.asarray(atoms.cell.lengths())[1:]])
-    candidates = [_halves(atoms, plane, _TURNED, repeat * [0.0, *shift]) for plane in planes for shift in shifts]
+    candidates = [
+        _halves(atoms, plane, _TURNED, repeat * [0.0, *shift])
+        for plane in planes
+        for shift in shifts
+    ]
     return rolled(joined(candidates, distances), position, draws)
 
 
@@ -97,14 +115,19 @@ def _laue_class(crystal: ase.Atoms) -> Floats:
 
 
 def _planes(atoms: ase.Atoms) -> Floats:
-    """Returns the positions along x, Å, that are tried for the plane: first layers of atoms, and middles of two."""
+    """Returns the positions along x, Å, that are tried for the plane: first layers of atoms, and
+    middles of two.
+    """
     x = np.sort(wrapped(atoms.positions, np.asarray(atoms.cell.lengths()))[:, 0])
     layers = x[np.concatenate([[True], np.diff(x) > EXACT])]
     return np.sort(np.concatenate([layers, (layers[:-1] + layers[1:]) / 2]))[:_PLANES_TRIED]
 
 
-def _halves(atoms: ase.Atoms, plane: float, signs: Floats, shift: Floats) -> tuple[ase.Atoms, ase.Atoms]:
-    """Returns the crystal in the first half of the cell along x, and what `signs` make of it in the second.
+def _halves(
+    atoms: ase.Atoms, plane: float, signs: Floats, shift: Floats
+) -> tuple[ase.Atoms, ase.Atoms]:
+    """Returns the crystal in the first half of the cell along x, and what `signs` make of it in the
+    second.
 
     Args:
         plane: The position along x that becomes 0, Å.
@@ -112,20 +135,26 @@ def _halves(atoms: ase.Atoms, plane: float, signs: Floats, shift: Floats) -> tup
         shift: The rigid shift of the second half, Å.
     """
     sides = np.asarray(atoms.cell.lengths())
-    first, second = atoms.copy(), atoms.copy()
+    first = atoms.copy()
+    second = atoms.copy()
     origin = np.array([plane, 0.0, 0.0])
     first.positions = wrapped(atoms.positions - origin, sides)
     second.positions = wrapped((atoms.positions - origin) * signs + shift, sides)
     half = sides[0] / 2
-    first_x, second_x = first.positions[:, 0], second.positions[:, 0]
+    first_x = first.positions[:, 0]
+    second_x = second.positions[:, 0]
     second.set_array(PART, np.ones(len(second), np.int64))
-    return first[(first_x <= half + EXACT)], second[(second_x >= half - EXACT) | (second_x <= EXACT)]
+    return first[(first_x <= half + EXACT)], second[
+        (second_x >= half - EXACT) | (second_x <= EXACT)
+    ]
 
 
 def joined(candidates: Sequence[tuple[ase.Atoms, ase.Atoms]], distances: Floats) -> ase.Atoms:
-    """Returns the joined parts of the best pair: the least volume is free, then contacts are the longest.
+    """Returns the joined parts of the best pair: the least volume is free, then contacts are the
+    longest.
 
-    The volume is free that atoms have left because they would overlap. Of equal pairs the first is taken.
+    The volume is free that atoms have left because they would overlap. Of equal pairs the first is
+    taken.
     """
     whole = [join(first, second, distances) for first, second in candidates]
     most = max(map(len, whole))
@@ -134,8 +163,12 @@ def joined(candidates: Sequence[tuple[ase.Atoms, ase.Atoms]], distances: Floats)
     return whole[dense[int(np.argmax(contacts))]]
 
 
-def rolled(atoms: ase.Atoms, position: float, draws: Draws, axis: int = 0, between: float = 0.5) -> ase.Atoms:
-    """Returns the atoms with the first plane at a part of the cell along an axis, and records both planes."""
+def rolled(
+    atoms: ase.Atoms, position: float, draws: Draws, axis: int = 0, between: float = 0.5
+) -> ase.Atoms:
+    """Returns the atoms with the first plane at a part of the cell along an axis, and records both
+    planes.
+    """
     sides = np.asarray(atoms.cell.lengths())
     offset = np.zeros(3)
     offset[axis] = position * sides[axis]

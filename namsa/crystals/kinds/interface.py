@@ -1,9 +1,10 @@
 """Interfaces of two crystals with matched lattices, without dislocations.
 
-The first crystal has half of the cell, a whole number of its periods where the cell has several. The second, its
-partner, has the other half, with the same zone axis along the beam. Along the interface and along the beam the partner
-is strained to the periods of the first crystal, or a small whole multiple or part of them; across the interface to a
-whole number of its own periods. Both crystals so keep all their planes, and the periodic cell has two interfaces.
+The first crystal has half of the cell, a whole number of its periods where the cell has several.
+The second, its partner, has the other half, with the same zone axis along the beam. Along the
+interface and along the beam the partner is strained to the periods of the first crystal, or a small
+whole multiple or part of them; across the interface to a whole number of its own periods. Both
+crystals so keep all their planes, and the periodic cell has two interfaces.
 """
 
 import itertools
@@ -13,14 +14,14 @@ from dataclasses import dataclass
 import ase
 import numpy as np
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats
+from namsa.base.errors import InputError
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.halves import joined, rolled
 from namsa.crystals.kinds.inclusions import PART
 from namsa.crystals.kinds.overlaps import pair_distances, wrapped
 from namsa.crystals.orient import CellFit, RectangularCells
 from namsa.crystals.supercell import fill_cell
-from namsa.errors import InputError
 
 MOST_MISFIT = 0.05  # strain of the partner
 AXES = ("x", "y")
@@ -37,7 +38,8 @@ class PartnerFit:
 
 
 def fit_partner(fit: CellFit, axis: int, cells: RectangularCells) -> PartnerFit | None:
-    """Returns the smallest rectangle of a partner that fits within `MOST_MISFIT`, `None` if none does.
+    """Returns the smallest rectangle of a partner that fits within `MOST_MISFIT`, `None` if none
+    does.
 
     Args:
         axis: The axis across the interface, 0 for x and 1 for y.
@@ -48,12 +50,16 @@ def fit_partner(fit: CellFit, axis: int, cells: RectangularCells) -> PartnerFit 
     start = sides[axis] * (max(1, periods[axis] // 2) / periods[axis] if periods[axis] > 1 else 0.5)
     room = sides.copy()
     room[axis] -= start
-    lengths = np.column_stack([cells.x_length, cells.y_length, np.full(len(cells.strain), cells.repeat_angstrom)])
+    lengths = np.column_stack(
+        [cells.x_length, cells.y_length, np.full(len(cells.strain), cells.repeat_angstrom)]
+    )
     counts = np.maximum(1, np.floor(room / lengths + 0.5).astype(np.int64))
     misfit = abs(room / (counts * lengths) - 1)
     coherent = np.ones(len(lengths), dtype=bool)
     for other in (1 - axis, 2):
-        ratio = np.maximum(counts[:, other], periods[other]) / np.minimum(counts[:, other], periods[other])
+        ratio = np.maximum(counts[:, other], periods[other]) / np.minimum(
+            counts[:, other], periods[other]
+        )
         coherent &= (ratio == np.round(ratio)) & (ratio <= MOST_MULTIPLE)
     worst = misfit.max(axis=1) + cells.strain
     fits = np.flatnonzero(coherent & (worst <= MOST_MISFIT))
@@ -64,35 +70,51 @@ def fit_partner(fit: CellFit, axis: int, cells: RectangularCells) -> PartnerFit 
     own = np.array([cells.x[best], cells.y[best], cells.zone])
     atoms = int(cells.crystal_cells[best] * np.prod(counts[best]) * cells.atoms)
     partner = CellFit(
-        own * counts[best][:, None], float(worst[best]), (float(room[0]), float(room[1]), float(room[2])), atoms
+        own * counts[best][:, None],
+        float(worst[best]),
+        (float(room[0]), float(room[1]), float(room[2])),
+        atoms,
     )
     return PartnerFit(partner, float(start), round(float(worst[best]), 6))
 
 
 def interface(
-    crystal: ase.Atoms, fit: CellFit, atoms: ase.Atoms, partner: ase.Atoms, cells: RectangularCells, draws: Draws
+    crystal: ase.Atoms,
+    fit: CellFit,
+    atoms: ase.Atoms,
+    partner: ase.Atoms,
+    cells: RectangularCells,
+    draws: Draws,
 ) -> ase.Atoms:
     """Fills part of the cell with the partner.
 
-    The planes of the partner with which it begins and ends are those for which the contacts at the interfaces are the
-    longest, of shifts by half a period along each axis.
+    The planes of the partner with which it begins and ends are those for which the contacts at the
+    interfaces are the longest, of shifts by half a period along each axis.
 
-    Parameters: `axis` across the interface (the other one if the partner fits only so), `position` of the first plane
-    as a part of the cell along it.
+    Parameters: `axis` across the interface (the other one if the partner fits only so), `position`
+    of the first plane as a part of the cell along it.
 
     Raises:
         InputError: If the partner does not fit.
     """
     drawn = AXES.index(draws.choice("axis", AXES))
     position = draws.uniform("position", (0.0, 1.0), (0.0, 1.0))
-    found = [(axis, fitted) for axis in (drawn, 1 - drawn) if (fitted := fit_partner(fit, axis, cells))]
+    found = [
+        (axis, fitted) for axis in (drawn, 1 - drawn) if (fitted := fit_partner(fit, axis, cells))
+    ]
     if not found:
-        raise InputError(f"{cells.name} does not fit to the cell within a strain of {MOST_MISFIT:g}: take another one")
+        raise InputError(
+            f"{cells.name} does not fit to the cell within a strain of {MOST_MISFIT:g}: take "
+            "another one"
+        )
     axis, fitted = found[0]
     draws.used |= {"axis": AXES[axis], "misfit": fitted.misfit}
     sides = np.asarray(atoms.cell.lengths())
     first = atoms[wrapped(atoms.positions, sides)[:, axis] < fitted.start_angstrom - 1e-6]
-    candidates = [(first, second) for second in placed(partner, fitted.fit, sides, axis, fitted.start_angstrom)]
+    candidates = [
+        (first, second)
+        for second in placed(partner, fitted.fit, sides, axis, fitted.start_angstrom)
+    ]
     whole = joined(candidates, pair_distances([crystal, partner]))
     return rolled(whole, position, draws, axis, fitted.start_angstrom / sides[axis])
 

@@ -1,8 +1,9 @@
 """Distances at which atoms of two parts of a specimen overlap, and the joining of the parts.
 
-Two atoms of different parts overlap if they are nearer than `CLOSEST` times the shortest distance of their pair of
-elements in the crystals of the specimen. For a pair that no crystal has within `REACH` it is the sum of the covalent
-radii in place of that distance. Distances within one part are left as they are.
+Two atoms of different parts overlap if they are nearer than `CLOSEST` times the shortest distance
+of their pair of elements in the crystals of the specimen. For a pair that no crystal has within
+`REACH` it is the sum of the covalent radii in place of that distance. Distances within one part are
+left as they are.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from ase.data import covalent_radii
 from ase.neighborlist import neighbor_list
 from scipy.spatial import KDTree
 
-from namsa.arrays import Booleans, Floats, Integers
+from namsa.base.arrays import Booleans, Floats, Integers
 from namsa.crystals.sites import SAME_SITE, TOO_CLOSE
 
 CLOSEST = 0.8
@@ -40,29 +41,38 @@ def pair_distances(crystals: Sequence[ase.Atoms]) -> Floats:
     return np.where(np.isfinite(shortest), shortest, radii[:, None] + radii)
 
 
-def cross_pairs(one: ase.Atoms, other: ase.Atoms, reach: float) -> tuple[Integers, Integers, Floats]:
-    """Returns the pairs of an atom of `one` and an atom of `other` within a distance, across the cell's faces too.
+def cross_pairs(
+    one: ase.Atoms, other: ase.Atoms, reach: float
+) -> tuple[Integers, Integers, Floats]:
+    """Returns the pairs of an atom of `one` and an atom of `other` within a distance, across the
+    cell's faces too.
 
     Args:
         one: Atoms in a right-angled periodic cell.
         reach: The distance, Å.
 
     Returns:
-        Indices into `one`, indices into `other`, distances in Å; `(n,)` each, in the order of the indices.
+        Indices into `one`, indices into `other`, distances in Å; `(n,)` each, in the order of the
+        indices.
     """
     if not (len(one) and len(other)):
         none = np.empty(0, dtype=np.int64)
         return none, none, np.empty(0)
     sides = np.asarray(one.cell.lengths())
-    # A tree counts each neighbour once, however small the cell; so must the reach be below half of each side.
+    # A tree counts each neighbour once, however small the cell; so must the reach be below half of
+    # each side.
     trees = [KDTree(wrapped(part.positions, sides), boxsize=sides) for part in (one, other)]
-    found = trees[0].sparse_distance_matrix(trees[1], min(reach, sides.min() / 2), output_type="ndarray")
+    found = trees[0].sparse_distance_matrix(
+        trees[1], min(reach, sides.min() / 2), output_type="ndarray"
+    )
     found.sort(order=["i", "j"])
     return found["i"].astype(np.int64), found["j"].astype(np.int64), found["v"].astype(np.float64)
 
 
 def wrapped(positions: Floats, sides: Floats) -> Floats:
-    """Returns positions in [0, side): rounded, so that atoms at a face are on the same side on every machine."""
+    """Returns positions in [0, side): rounded, so that atoms at a face are on the same side on
+    every machine.
+    """
     inside = np.round(positions % sides, 9) % sides
     return np.where(inside < sides, inside, 0.0)
 
@@ -75,7 +85,9 @@ def join(kept: ase.Atoms, added: ase.Atoms, distances: Floats) -> ase.Atoms:
     Args:
         distances: The shortest distances of pairs of elements, as `pair_distances` returns them.
     """
-    i, j, distance = cross_pairs(kept, added, float(CLOSEST * distances[np.ix_(set_of(kept), set_of(added))].max()))
+    i, j, distance = cross_pairs(
+        kept, added, float(CLOSEST * distances[np.ix_(set_of(kept), set_of(added))].max())
+    )
     overlap = distance < CLOSEST * distances[kept.numbers[i], added.numbers[j]] - _ROUNDING
     removed = np.zeros(len(added), dtype=bool)
     removed[j[overlap]] = True
@@ -88,18 +100,23 @@ def set_of(atoms: ase.Atoms) -> list[int]:
 
 
 def worst_contact(one: ase.Atoms, other: ase.Atoms, distances: Floats) -> float:
-    """Returns how near the parts come to each other: the smallest distance of a pair over that of `distances`.
+    """Returns how near the parts come to each other: the smallest distance of a pair over that of
+    `distances`.
 
     Atoms of the same element at the same place are one atom and no contact.
     """
-    i, j, distance = cross_pairs(one, other, float(distances[np.ix_(set_of(one), set_of(other))].max()))
+    i, j, distance = cross_pairs(
+        one, other, float(distances[np.ix_(set_of(one), set_of(other))].max())
+    )
     contact = ~((distance < TOO_CLOSE) & (one.numbers[i] == other.numbers[j]))
     ratios = distance[contact] / distances[one.numbers[i], other.numbers[j]][contact]
     return round(float(min(ratios.min(initial=1.0), 1.0)), 6)
 
 
 def combined(kept: ase.Atoms, added: ase.Atoms) -> ase.Atoms:
-    """Returns the atoms of both parts; occupancies that one part lacks are 1, amplitudes are unknown (NaN)."""
+    """Returns the atoms of both parts; occupancies that one part lacks are 1, amplitudes are
+    unknown (NaN).
+    """
     parts = [kept.copy(), added.copy()]
     for name, missing in (("occupancy", 1.0), ("rms_displacement_angstrom", np.nan)):
         if any(name in part.arrays for part in parts):

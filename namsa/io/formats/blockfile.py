@@ -1,8 +1,8 @@
 """NanoMEGAS blockfile: .blo, frames of uint8 behind six bytes each.
 
-The header has the scan's step in nm, the energy in V, the camera's pixels per metre and the camera length in 0.1 mm as
-the operator entered them: the detector's pixel is nominal. Of each frame's six bytes the first two are 55 AA in
-hexadecimal and the others its number.
+The header has the scan's step in nm, the energy in V, the camera's pixels per metre and the camera
+length in 0.1 mm as the operator entered them: the detector's pixel is nominal. Of each frame's six
+bytes the first two are 55 AA in hexadecimal and the others its number.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError, WorkError
-from namsa.files import open_regular
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import open_regular
 from namsa.io.frames import Array, file_frames
 from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
@@ -59,12 +59,17 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     with open_regular(path) as file:
         data = file.read(HEADER.itemsize)
         if len(data) < HEADER.itemsize or not recognises(path, data):
-            raise InputError(f"{path} is no blockfile: its header has {len(data)} of {HEADER.itemsize} bytes")
+            raise InputError(
+                f"{path} is no blockfile: its header has {len(data)} of {HEADER.itemsize} bytes"
+            )
         header: Any = np.frombuffer(data, HEADER)[0]
         rows, columns, side = (int(header[name]) for name in ("rows", "columns", "side"))
         if int(header["magic"]) != MAGIC or not rows * columns * side:
-            raise InputError(f"{path} is damaged: it states {rows}x{columns} patterns of {side}x{side} pixels")
-        first, stride = int(header["frames_offset"]), side * side + MARK_BYTES
+            raise InputError(
+                f"{path} is damaged: it states {rows}x{columns} patterns of {side}x{side} pixels"
+            )
+        first = int(header["frames_offset"])
+        stride = side * side + MARK_BYTES
 
         def decode(data: npt.NDArray[np.uint8]) -> Array:
             marks = np.ascontiguousarray(data[:, :2]).view("<u2")

@@ -1,11 +1,14 @@
-"""One file per frame: a folder of them, or a pattern of their names such as "scan/frame_*.mib".
+"""Frames in several files, one or more in each: a folder of them, or a pattern of their names such
+as "scan/frame_*.mib".
 
-The frames are those of the files in the order of the numbers in their names, all of one format. Files are opened when
-their frame is read, and what the first one says of the calibration stands for all.
+The frames are those of the files in the order of the numbers in their names, all of one format.
+Files are opened when their frame is read, and what the first one says of the calibration stands for
+all.
 """
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -13,15 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from namsa.errors import InputError, WorkError
-from namsa.files import open_regular
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import open_regular
+from namsa.base.text import shorten
 from namsa.io.formats import gatan, merlin
 from namsa.io.frames import Array, UnknownScanShapeError
 from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
-from namsa.text import shorten
+from namsa.io.siblings import siblings
 
 NAME = "one file per frame"
 SUFFIXES = ()
@@ -35,23 +40,44 @@ class FilesOfFrames:
     """Frames in files of their own."""
 
     paths: tuple[Path, ...]  # the files
-    shape: tuple[int, ...]  # the shape (n, dy, dx)
+    ends: npt.NDArray[np.int64]  # number of frames up to the end of each file
+    frame_shape: tuple[int, ...]  # the shape (dy, dx)
     dtype: np.dtype[Any]  # type of the numbers
     chunks: None = None
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape (n, dy, dx)."""
+        return (int(self.ends[-1]), *self.frame_shape)
+
     def __getitem__(self, index: tuple[slice, ...]) -> Array:
-        """Returns parts of consecutive frames. Raises WorkError if one is missing, damaged or unlike the first."""
-        numbers = range(*index[0].indices(len(self.paths)))
-        frames = np.empty((len(numbers), *self.shape[1:]), self.dtype)
-        for at, number in enumerate(numbers):
-            try:
-                with _open(self.paths[number]) as recording:
-                    if recording.shape != (1, 1, *self.shape[1:]) or recording.dtype != self.dtype:
-                        raise WorkError(f"{self.paths[number]} is of another size or type than {self.paths[0]}")
-                    frames[at] = recording.read(slice(0, 1), slice(0, 1))[0, 0]
-            except InputError as error:
-                raise WorkError(str(error)) from None
+        """Returns parts of consecutive frames. Raises WorkError if a file is missing, damaged or
+        unlike the first.
+        """
+        start, stop, _ = index[0].indices(self.shape[0])
+        frames = np.empty((max(0, stop - start), *self.frame_shape), self.dtype)
+        at = start
+        while at < stop:
+            number = int(np.searchsorted(self.ends, at, side="right"))
+            first = int(self.ends[number - 1]) if number else 0
+            count = min(stop, int(self.ends[number])) - at
+            frames[at - start : at - start + count] = self._read(number, first, at, count)
+            at += count
         return frames[(slice(None), *index[1:])]
+
+    def _read(self, number: int, first: int, at: int, count: int) -> Array:
+        """Returns frames of one file, which begins with frame `first`."""
+        expected = (1, int(self.ends[number]) - first, *self.frame_shape)
+        try:
+            with _open(self.paths[number]) as recording:
+                if recording.shape != expected or recording.dtype != self.dtype:
+                    raise WorkError(
+                        f"{self.paths[number]} is of another size or type than {self.paths[0]}"
+                    )
+                part = recording.read(slice(0, 1), slice(at - first, at - first + count))
+                return np.asarray(part[0])
+        except InputError as error:
+            raise WorkError(str(error)) from None
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -67,36 +93,91 @@ def is_pattern(path: Path) -> bool:
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """Opens the frames in files of their own, of a folder or of a pattern of names."""
-    found = _files(path.iterdir() if path.is_dir() else path.parent.glob(path.name))
-    kinds = sorted({each.suffix.lower() for each in found})
-    if len(kinds) != 1 or len(found) > MOST_FILES:
-        several = f"files of {', '.join(kinds)}" if kinds else f"no files of {', '.join(READERS)}"
-        what = several if len(kinds) != 1 else f"more than {MOST_FILES} files"
+    files = _files(path.iterdir() if path.is_dir() else path.parent.glob(path.name))
+    problem = _problem(files)
+    if problem:
         raise InputError(
-            f'{shorten(str(path), 300)} holds {what}: name those of one scan by a pattern, such as "scan/frame_*.mib"'
+            f"{shorten(str(path), 300)} holds {problem}: name those of one scan by a pattern, such "
+            'as "scan/frame_*.mib"'
         )
-    paths = tuple(sorted(found, key=lambda each: [_natural(part) for part in re.split(r"(\d+)", each.name)]))
+    paths = tuple(sorted(files, key=_natural_order))
     with _open(paths[0]) as first:
-        layout = arrange(FilesOfFrames(paths, (len(paths), *first.shape[2:]), first.dtype), options, path)
+        ends = np.cumsum(_counts(paths, first.shape[1]), dtype=np.int64)
+        frames = FilesOfFrames(paths, ends, first.shape[2:], first.dtype)
+        layout = arrange(frames, options, path, stated=_stated_shape(paths, frames.shape[0]))
         yield replace(
             first,
             data=layout.data,
             name=str(path),
             notes=layout.notes,
             reasons={},
-            metadata={**first.metadata, "frames": len(paths), "first_file": paths[0].name},
+            metadata={**first.metadata, "frames": frames.shape[0], "files": len(paths)}
+            | {"first_file": paths[0].name},
         )
 
 
+def _counts(paths: Sequence[Path], first_count: int) -> list[int]:
+    """Returns the number of frames in each file; files of the first one's size have as many."""
+    first_bytes = paths[0].stat().st_size
+    counts = []
+    for path in paths:
+        if path.stat().st_size == first_bytes:
+            counts.append(first_count)
+            continue
+        count = first_count
+        with suppress(InputError), _open(path) as recording:  # said where its frames are read
+            count = recording.shape[1]
+        counts.append(count)
+    return counts
+
+
+def _stated_shape(paths: Sequence[Path], frames: int) -> tuple[int, int] | None:
+    """Returns the scan that the only .hdr of Merlin beside the files states, if it takes so many
+    frames.
+    """
+    if paths[0].suffix.lower() not in merlin.SUFFIXES:
+        return None
+    headers = list(islice(siblings(paths[0], ".hdr"), 2))
+    if len(headers) != 1:
+        return None
+    shape = merlin.stated_scan(headers[0])[0]
+    return shape if shape is not None and math.prod(shape) == frames else None
+
+
+def _problem(files: Sequence[Path]) -> str:
+    """Returns why files are not those of one scan; empty if they may be."""
+    kinds = sorted({file.suffix.lower() for file in files})
+    if not kinds:
+        return f"no files of {', '.join(READERS)}"
+    if len(kinds) > 1:
+        return f"files of {', '.join(kinds)}"
+    if len(files) > MOST_FILES:
+        return f"more than {MOST_FILES} files"
+    return ""
+
+
+def _natural_order(path: Path) -> list[Any]:
+    """Returns what sorts names with numbers by the numbers."""
+    return [_natural(part) for part in re.split(r"(\d+)", path.name)]
+
+
 def _files(candidates: Iterator[Path]) -> list[Path]:
-    """Returns the files of frames among some, in no order."""
-    named = (each for each in candidates if each.suffix.lower() in READERS and not each.name.startswith("."))
-    return list(islice((each for each in named if each.is_file()), MOST_FILES + 1))
+    """Returns the files of frames among some, in no order; one more than are read at most."""
+    files = []
+    for path in candidates:
+        is_frame = path.suffix.lower() in READERS and not path.name.startswith(".")
+        if is_frame and path.is_file():
+            files.append(path)
+        if len(files) > MOST_FILES:
+            break
+    return files
 
 
 def _natural(part: str) -> tuple[int, int, str]:
     """Returns what sorts parts of names: numbers by their value."""
-    return (0, int(part), "") if part.isascii() and part.isdigit() else (1, 0, part.lower())
+    if part.isascii() and part.isdigit():
+        return (0, int(part), "")
+    return (1, 0, part.lower())
 
 
 @contextmanager
@@ -108,9 +189,13 @@ def _open(path: Path) -> Iterator[Recording]:
     if not module.recognises(path, head):
         raise InputError(f"{path} is no file of {module.NAME}")
     with ExitStack() as stack:
-        recording = None
-        with suppress(UnknownScanShapeError):
+        try:
             recording = stack.enter_context(module.open_recording(path, ReadOptions()))
-        if recording is None or recording.shape[:2] != (1, 1):
-            raise InputError(f"{path} has more than one frame, and each file of a folder is one: name the file itself")
+        except UnknownScanShapeError as unknown:
+            row = ReadOptions(scan_shape=(1, unknown.frames), flyback=0)
+            recording = stack.enter_context(module.open_recording(path, row))
+        if recording.shape[0] != 1:
+            count = recording.shape[0] * recording.shape[1]
+            row = ReadOptions(scan_shape=(1, count), flyback=0)
+            recording = stack.enter_context(module.open_recording(path, row))
         yield recording

@@ -1,7 +1,8 @@
 """The tree of tags of Gatan's DM3 and DM4 files.
 
-Sizes and counts are big-endian, 4 bytes in DM3 and 8 in DM4; values are in the byte order that the header states. Long
-arrays are not read: only where they are is noted. Everything is bounded, for a damaged count may be any number.
+Sizes and counts are big-endian, 4 bytes in DM3 and 8 in DM4; values are in the byte order that the
+header states. Long arrays are not read: only where they are is noted. Everything is bounded, for a
+damaged count may be any number.
 
 Source: C. B. Boothroyd, "DM3 file format" (er-c.org/cbb/info/dmformat), which covers DM4, too.
 """
@@ -14,20 +15,35 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
-from namsa.errors import InputError
+from namsa.base.errors import InputError
 
 DEPTH = 32
 TAGS = 200_000
 SHORT_BYTES = 4096  # of an array that is read as text
 NAME_BYTES = 1024
 
-GROUP, DATA = 20, 21
-STRUCT, TEXT, ARRAY = 15, 18, 20
+GROUP = 20
+DATA = 21
+STRUCT = 15
+TEXT = 18
+ARRAY = 20
 CHARACTER = 4  # of text, and a 16-bit number
-TYPES = {2: "i2", 3: "i4", 4: "u2", 5: "u4", 6: "f4", 7: "f8", 8: "u1", 9: "i1", 10: "u1", 11: "i8", 12: "u8"}
+TYPES = {
+    2: "i2",
+    3: "i4",
+    4: "u2",
+    5: "u4",
+    6: "f4",
+    7: "f8",
+    8: "u1",
+    9: "i1",
+    10: "u1",
+    11: "i8",
+    12: "u8",
+}
 
 
-class StoredArray(NamedTuple):
+class TaggedArray(NamedTuple):
     """An array whose numbers are not read."""
 
     offset: int  # its first byte
@@ -40,7 +56,9 @@ Tags = dict[str, Any]  # groups are dicts; tags without a name are "0", "1", ...
 
 
 def read_tags(path: Path, file: BinaryIO) -> Tags:
-    """Returns the tags of a file. Raises InputError if it is no DM3 or DM4 file, is damaged, or cut short."""
+    """Returns the tags of a file. Raises InputError if it is no DM3 or DM4 file, is damaged, or cut
+    short.
+    """
     head = file.read(4)
     version = struct.unpack(">I", head)[0] if len(head) == 4 else 0
     if version not in (3, 4):
@@ -72,23 +90,23 @@ class _Walker:
         (value,) = self.unpack(f">{self.size}")
         return int(value)
 
-    def fault(self, reason: str) -> InputError:
+    def damaged(self, reason: str) -> InputError:
         """Returns the error for a damaged file."""
         return InputError(f"{self.path} is damaged or cut short: {reason}")
 
     def group(self, depth: int) -> Tags:
         """Reads a group of tags."""
         if depth > DEPTH:
-            raise self.fault(f"its tags are nested more than {DEPTH} deep")
+            raise self.damaged(f"its tags are nested more than {DEPTH} deep")
         self.unpack(">2B")  # whether it is sorted, and open
         group: Tags = {}
         for number in range(min(self.count(), TAGS + 1)):
             self.tags += 1
             if self.tags > TAGS:
-                raise self.fault(f"it has more than {TAGS} tags")
+                raise self.damaged(f"it has more than {TAGS} tags")
             kind, length = self.unpack(">BH")
             if kind not in (GROUP, DATA) or length > NAME_BYTES:
-                raise self.fault(f"byte {self.file.tell()} begins no tag")
+                raise self.damaged(f"byte {self.file.tell()} begins no tag")
             name = self.file.read(length).decode("latin-1") or str(number)
             if self.size == "Q":
                 self.unpack(">Q")  # bytes of the tag
@@ -97,19 +115,22 @@ class _Walker:
 
     def value(self) -> Any:
         """Reads the value of a tag; `None` for a kind that nothing here needs."""
-        mark, layout = self.file.read(4), self.count()
+        mark = self.file.read(4)
+        layout = self.count()
         if mark != b"%%%%" or not 0 < layout < SHORT_BYTES:
-            raise self.fault(f"byte {self.file.tell()} begins no value")
+            raise self.damaged(f"byte {self.file.tell()} begins no value")
         kind, *rest = self.unpack(f">{layout}{self.size}")
         if kind in TYPES and not rest:
             return self.numbers(TYPES[kind], 1)[0].item()
         if kind == TEXT and len(rest) == 1:
-            return self.read(rest[0]).decode("utf-16", "replace") if rest[0] <= SHORT_BYTES else self.skip(rest[0])
+            if rest[0] <= SHORT_BYTES:
+                return self.read(rest[0]).decode("utf-16", "replace")
+            return self.skip(rest[0])
         if kind == STRUCT:
             return [self.numbers(name, 1)[0].item() for name in self.fields(rest)]
         if kind == ARRAY and len(rest) >= 2:
             return self.array(rest)
-        raise self.fault(f"byte {self.file.tell()} begins a value of the unknown kind {kind}")
+        raise self.damaged(f"byte {self.file.tell()} begins a value of the unknown kind {kind}")
 
     def array(self, layout: list[int]) -> Any:
         """Notes where an array is; reads one that may be text."""
@@ -118,20 +139,30 @@ class _Walker:
             size = sum(np.dtype(name).itemsize for name in self.fields(inner))
             return self.skip(size * length)
         if kind not in TYPES or inner:
-            raise self.fault(f"byte {self.file.tell()} begins an array of the unknown kind {kind}")
+            raise self.damaged(
+                f"byte {self.file.tell()} begins an array of the unknown kind {kind}"
+            )
         dtype = np.dtype(TYPES[kind]).newbyteorder(self.order)
-        offset, text = self.file.tell(), ""
+        offset = self.file.tell()
+        text = ""
         if kind == CHARACTER and length * dtype.itemsize <= SHORT_BYTES:
-            text = self.numbers("u2", length).astype("<u2").tobytes().decode("utf-16-le", "replace").rstrip("\0")
+            text = (
+                self.numbers("u2", length)
+                .astype("<u2")
+                .tobytes()
+                .decode("utf-16-le", "replace")
+                .rstrip("\0")
+            )
         else:
             self.skip(length * dtype.itemsize)
-        return StoredArray(offset, dtype, length, text)
+        return TaggedArray(offset, dtype, length, text)
 
     def fields(self, layout: list[int]) -> list[str]:
         """Returns the types of a struct's fields."""
-        count, kinds = (layout[1] if len(layout) > 1 else -1), layout[3::2]
+        count = layout[1] if len(layout) > 1 else -1
+        kinds = layout[3::2]
         if count != len(kinds) or not all(kind in TYPES for kind in kinds):
-            raise self.fault(f"byte {self.file.tell()} begins an unknown structure")
+            raise self.damaged(f"byte {self.file.tell()} begins an unknown structure")
         return [TYPES[kind] for kind in kinds]
 
     def numbers(self, name: str, count: int) -> Any:
@@ -143,12 +174,12 @@ class _Walker:
         """Reads bytes."""
         data = self.file.read(size)
         if len(data) < size:
-            raise self.fault(f"it ends at byte {self.length}, within its tags")
+            raise self.damaged(f"it ends at byte {self.length}, within its tags")
         return data
 
     def skip(self, size: int) -> None:
         """Passes over bytes."""
         at = self.file.tell() + size
         if at > self.length:
-            raise self.fault(f"it declares values to byte {at}, and has {self.length}")
+            raise self.damaged(f"it declares values to byte {at}, and has {self.length}")
         self.file.seek(at)

@@ -1,8 +1,9 @@
 """MATLAB: .mat of versions 4 to 7, read by SciPy; version 7.3 is HDF5 (`namsa.io.formats.hdf5`).
 
-MATLAB has no units, and no usual order of a scan's axes: of arrays of four axes, (scan y, scan x, detector y,
-detector x) is assumed and said; of three, the scan's shape tells the frames' axis. An array is read into memory as a
-whole. Variables of other classes, such as objects and functions, are not read.
+MATLAB has no units, and no usual order of a scan's axes: of arrays of four axes, (scan y, scan x,
+detector y, detector x) is assumed and said; of three, the scan's shape tells the frames' axis. An
+array is read into memory as a whole. Variables of other classes, such as objects and functions, are
+not read.
 """
 
 import math
@@ -13,23 +14,29 @@ from pathlib import Path
 
 import numpy as np
 
-from namsa.errors import InputError
-from namsa.files import open_regular
+from namsa.base.errors import InputError
+from namsa.base.files import open_regular
+from namsa.base.memory import available_memory_bytes
+from namsa.base.text import shorten
 from namsa.io.layout import arrange
 from namsa.io.read_options import FRAME_AXES, SCAN_AXES, ReadOptions
 from namsa.io.recording import ArrayPatterns, Recording
-from namsa.memory import available_memory_bytes
-from namsa.text import shorten
 
 NAME = "MATLAB"
 SUFFIXES = (".mat",)
 
-CLASSES = {"double": 8, "single": 4, **{f"{u}int{8 * size}": size for u in ("", "u") for size in (1, 2, 4, 8)}}
+CLASSES = {
+    "double": 8,
+    "single": 4,
+    **{f"{u}int{8 * size}": size for u in ("", "u") for size in (1, 2, 4, 8)},
+}
 COMPRESSION = 1032  # largest ratio of zlib
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Returns whether the first bytes are those of version 5 to 7, or it is named as a file of MATLAB."""
+    """Returns whether the first bytes are those of version 5 to 7, or it is named as a file of
+    MATLAB.
+    """
     return head.startswith(b"MATLAB 5.0 MAT-file") or path.suffix.lower() in SUFFIXES
 
 
@@ -40,14 +47,18 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
 
     open_regular(path).close()
     try:
-        listed = [(str(name), shape, str(kind)) for name, shape, kind in io.whosmat(os.fspath(path), appendmat=False)]
+        listed = [
+            (str(name), shape, str(kind))
+            for name, shape, kind in io.whosmat(os.fspath(path), appendmat=False)
+        ]
         name = _chosen(listed, path, options.dataset)
         shape, kind = next((shape, kind) for each, shape, kind in listed if each == name)
-        needed, size = math.prod(shape) * CLASSES[kind], path.stat().st_size
+        needed = math.prod(shape) * CLASSES[kind]
+        size = path.stat().st_size
         if needed > COMPRESSION * size or 2 * needed > available_memory_bytes():
             raise InputError(
-                f"{path} declares {needed / 1e9:.3g} GB of {shorten(name)}, which is read as a whole: save it with "
-                "-v7.3, or smaller"
+                f"{path} declares {needed / 1e9:.3g} GB of {shorten(name)}, which is read as a "
+                "whole: save it with -v7.3, or smaller"
             )
         values = io.loadmat(os.fspath(path), variable_names=[name], appendmat=False)[name]
     except InputError:
@@ -64,16 +75,22 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
 def _chosen(listed: list[tuple[str, tuple[int, ...], str]], path: Path, name: str | None) -> str:
     """Returns the variable that is named, or the only one of the most axes, three or more."""
     arrays = {
-        each: shape for each, shape, kind in listed if kind in CLASSES and 3 <= len(shape) <= 5 and 0 not in shape
+        each: shape
+        for each, shape, kind in listed
+        if kind in CLASSES and 3 <= len(shape) <= 5 and 0 not in shape
     }
     found = [each for each, shape in arrays.items() if len(shape) == max(map(len, arrays.values()))]
     if name is not None and name not in arrays:
-        known = f"it has {shorten(', '.join(arrays), 200)}" if arrays else "it has none of three to five axes"
+        if arrays:
+            known = f"it has {shorten(', '.join(arrays), 200)}"
+        else:
+            known = "it has none of three to five axes"
         raise InputError(f"{path} has no array {shorten(name)} of patterns: {known}")
     if name is None and len(found) != 1:
-        what = (
-            f"several arrays: choose one with --dataset: {shorten(', '.join(found), 200)}" if found else "no patterns"
-        )
+        if found:
+            what = f"several arrays: choose one with --dataset: {shorten(', '.join(found), 200)}"
+        else:
+            what = "no patterns"
         raise InputError(f"{path} holds {what}")
     return name or found[0]
 
@@ -81,20 +98,28 @@ def _chosen(listed: list[tuple[str, tuple[int, ...], str]], path: Path, name: st
 def matlab_order(
     shape: tuple[int, ...], path: Path, options: ReadOptions
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """Returns an array's axes in MATLAB's order, and a line about it. Raises InputError if it is unclear."""
+    """Returns an array's axes in MATLAB's order, and a line about it. Raises InputError if it is
+    unclear.
+    """
     if options.axes is not None:
         return None, ()
     if len(shape) == 4:
-        return SCAN_AXES, ("the axes are taken as (scan y, scan x, detector y, detector x): --axes says others",)
+        return SCAN_AXES, (
+            "the axes are taken as (scan y, scan x, detector y, detector x): --axes says others",
+        )
     if len(shape) != 3:
         return None, ()
     orders = (FRAME_AXES, ("dy", "dx", "n"))
     count = math.prod(options.scan_shape or (0,))
     if not count:
         raise InputError(
-            f"{path} holds frames in an array of {shape}: give --scan-shape, and --axes n,dy,dx or dy,dx,n"
+            f"{path} holds frames in an array of {shape}: give --scan-shape, and --axes n,dy,dx or "
+            "dy,dx,n"
         )
     fitting = [order for order in orders if shape[order.index("n")] == count]
     if len(fitting) != 1:
-        raise InputError(f"{path} holds an array of {shape}: say which axis counts frames: --axes n,dy,dx or dy,dx,n")
+        raise InputError(
+            f"{path} holds an array of {shape}: say which axis counts frames: --axes n,dy,dx or "
+            "dy,dx,n"
+        )
     return fitting[0], ()

@@ -1,19 +1,22 @@
-"""MRC (MRC2014): a stack of frames. The scan's shape is the caller's to give.
+"""MRC (MRC2014): a stack of frames. The scan's shape is the caller's to give, or that of the info
+file that Direct Electron's server writes beside it.
 
-The header's cell is a length, which says nothing of a detector's pixel. The extended headers FEI1 and FEI2 have the
-voltage. Rows are returned in the order of the file, whose origin is at the bottom left.
+The header's cell is a length, which says nothing of a detector's pixel. The extended headers FEI1
+and FEI2 have the voltage. Rows are returned in the order of the file, whose origin is at the bottom
+left.
 """
 
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from namsa.errors import InputError
-from namsa.files import open_regular
+from namsa.base.errors import InputError
+from namsa.base.files import open_regular
+from namsa.io.formats.direct_electron import server_info
 from namsa.io.frames import file_frames
 from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
@@ -24,13 +27,18 @@ SUFFIXES = (".mrc", ".mrcs")
 
 HEADER_BYTES = 1024
 TYPES = {0: "i1", 1: "i2", 2: "f4", 6: "u2", 12: "f2"}
-IMOD_STAMP, IMOD_SIGNED = 1146047817, 1
-VOLTAGE_AT, VOLTAGE_END = 84, 92  # of the extended header
+IMOD_STAMP = 1146047817
+IMOD_SIGNED = 1
+# of the extended header
+VOLTAGE_AT = 84
+VOLTAGE_END = 92
 
 
 def recognises(path: Path, head: bytes) -> bool:
     """Returns whether the mark of MRC is in its place."""
-    return len(head) >= 216 and head[208:212] == b"MAP " and head[212:213] in (b"\x44", b"\x11", b"\0")
+    return (
+        len(head) >= 216 and head[208:212] == b"MAP " and head[212:213] in (b"\x44", b"\x11", b"\0")
+    )
 
 
 @contextmanager
@@ -39,29 +47,41 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     with open_regular(path) as file:
         head = file.read(HEADER_BYTES)
         if len(head) < HEADER_BYTES:
-            raise InputError(f"{path} is no MRC file: it has {len(head)} bytes, and the header takes {HEADER_BYTES}")
+            raise InputError(
+                f"{path} is no MRC file: it has {len(head)} bytes, and the header takes "
+                f"{HEADER_BYTES}"
+            )
         order: Literal["<", ">"] = ">" if head[212:213] == b"\x11" else "<"
         columns, rows, sections, mode = struct.unpack_from(f"{order}4i", head)
         (extended,) = struct.unpack_from(f"{order}i", head, 92)
         if mode not in TYPES or min(columns, rows, sections) < 1 or extended < 0:
             raise InputError(
-                f"{path} is damaged or of another kind: it states {sections} frames of {rows}x{columns}, mode {mode}; "
-                f"modes {', '.join(map(str, TYPES))} are read"
+                f"{path} is damaged or of another kind: it states {sections} frames of "
+                f"{rows}x{columns}, mode {mode}; modes {', '.join(map(str, TYPES))} are read"
             )
         stamp, flags = struct.unpack_from(f"{order}2i", head, 152)
         unsigned = mode == 0 and stamp == IMOD_STAMP and not flags & IMOD_SIGNED
         stored = np.dtype("u1" if unsigned else TYPES[mode]).newbyteorder(order)
-        first, size = HEADER_BYTES + extended, rows * columns * stored.itemsize
-        frames = file_frames(path, file, range(first, first + sections * size, size), (rows, columns), stored)
+        first = HEADER_BYTES + extended
+        size = rows * columns * stored.itemsize
+        frames = file_frames(
+            path, file, range(first, first + sections * size, size), (rows, columns), stored
+        )
         kind = head[104:108].decode("ascii", "replace")
         voltage = 0.0
         if kind in ("FEI1", "FEI2") and extended >= VOLTAGE_END:
             file.seek(HEADER_BYTES + VOLTAGE_AT)
             (voltage,) = struct.unpack(f"{order}d", file.read(8))
-        layout = arrange(frames, options, path)
-        yield layout.recording(
-            NAME,
-            path,
-            energy_ev=voltage if 1e3 < voltage < 1e7 else None,
-            metadata={"frames": sections, "extended_header": kind.strip("\0 ") or None},
-        )
+        info = server_info(path, sections - sum(options.skip_frames))
+        stated = None if info is None else info.scan_shape
+        layout = arrange(frames, options, path, stated=stated)
+        known: dict[str, Any] = {}
+        metadata = {"frames": sections, "extended_header": kind.strip("\0 ") or None}
+        if info is not None:
+            has_stated_shape = layout.data.shape[:2] == info.scan_shape
+            step = info.scan_step_angstrom if has_stated_shape else None
+            known = {"scan_step_angstrom": step, "energy_ev": info.energy_ev, "notes": info.notes}
+            metadata |= info.metadata
+        if 1e3 < voltage < 1e7:
+            known["energy_ev"] = voltage
+        yield layout.recording(NAME, path, metadata=metadata, **known)

@@ -1,7 +1,8 @@
-"""NumPy: .npy and .npz of patterns `(sy, sx, dy, dx)`, or of frames `(n, dy, dx)` whose scan the caller states.
+"""NumPy: .npy and .npz of patterns `(sy, sx, dy, dx)`, or of frames `(n, dy, dx)` whose scan the
+caller states.
 
-An array in an archive is read in place, unless it is packed: then as a whole. Nion Swift's .ndata is such an archive
-with its calibrations beside the array, as JSON.
+An array in an archive is read in place, unless it is packed: then as a whole. Nion Swift's .ndata
+is such an archive with its calibrations beside the array, as JSON.
 """
 
 import math
@@ -13,18 +14,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from namsa.errors import InputError
-from namsa.files import open_regular
+from namsa.base.errors import InputError
+from namsa.base.files import open_regular
+from namsa.base.json_files import parse_json
+from namsa.base.memory import available_memory_bytes
+from namsa.base.numpy_files import ARCHIVE_FAULTS, MOST_MEMBERS, read_array, read_header
+from namsa.base.text import shorten
+from namsa.io.file_axes import NO_AXIS, axis_order
 from namsa.io.frames import ScanOfFrames, SeriesOfFrames, file_frames
 from namsa.io.layout import AxesView, arrange, only_array
+from namsa.io.nion_swift import swift_axes, swift_beam, swift_properties
 from namsa.io.planes import ScanPlanes
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import ArrayPatterns, PatternArray, Recording
-from namsa.io.stored_calibration import NO_AXIS, axis_order, swift_axes, swift_beam, swift_properties
-from namsa.json_files import parse_json
-from namsa.memory import available_memory_bytes
-from namsa.numpy_files import ARCHIVE_FAULTS, MOST_MEMBERS, read_array, read_header
-from namsa.text import shorten
 
 NAME = "NumPy"
 SUFFIXES = (".npy", ".npz", ".ndata", ".ndata1")
@@ -39,8 +41,12 @@ REVERSED = (3, 2, 1, 0)
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Returns whether the first bytes are NumPy's, or those of an archive that is named as one of arrays."""
-    return head.startswith(b"\x93NUMPY") or (head.startswith(b"PK\3\4") and path.suffix.lower() in ARCHIVES)
+    """Returns whether the first bytes are NumPy's, or those of an archive that is named as one of
+    arrays.
+    """
+    return head.startswith(b"\x93NUMPY") or (
+        head.startswith(b"PK\3\4") and path.suffix.lower() in ARCHIVES
+    )
 
 
 @contextmanager
@@ -61,8 +67,8 @@ def _in_place(path: Path, file: BinaryIO, name: str) -> PatternArray:
     shape, fortran_order, stored = read_header(file, name)
     if len(shape) not in AXES or stored.kind not in "uif":
         raise InputError(
-            f"{name} holds {stored} of shape {shape}: give numbers (scan y, scan x, detector y, detector x), or "
-            "(frame, detector y, detector x) with --scan-shape"
+            f"{name} holds {stored} of shape {shape}: give numbers (scan y, scan x, detector y, "
+            "detector x), or (frame, detector y, detector x) with --scan-shape"
         )
     if min(shape) < 1:
         raise InputError(f"{name} holds no patterns: its shape is {shape}")
@@ -70,17 +76,24 @@ def _in_place(path: Path, file: BinaryIO, name: str) -> PatternArray:
         sy, sx, dy, dx = shape
         return AxesView(ScanPlanes(path, file, file.tell(), (dx, dy, sx, sy), stored), REVERSED)
     if fortran_order:
-        raise InputError(f"{name} holds {len(shape)} axes in Fortran's order: save np.ascontiguousarray of them")
+        raise InputError(
+            f"{name} holds {len(shape)} axes in Fortran's order: save np.ascontiguousarray of them"
+        )
     *counts, dy, dx = shape
-    size, first = dy * dx * stored.itemsize, file.tell()
-    frames = file_frames(path, file, range(first, first + math.prod(counts) * size, size), (dy, dx), stored)
+    size = dy * dx * stored.itemsize
+    first = file.tell()
+    frames = file_frames(
+        path, file, range(first, first + math.prod(counts) * size, size), (dy, dx), stored
+    )
     if len(counts) == 1:
         return frames
     scan = counts[-2], counts[-1]
-    return ScanOfFrames(frames, scan) if len(counts) == 2 else SeriesOfFrames(frames, counts[0], scan)
+    if len(counts) == 2:
+        return ScanOfFrames(frames, scan)
+    return SeriesOfFrames(frames, counts[0], scan)
 
 
-# ---- Archives -------------------------------------------------------------------------------------------------------
+# ---- Archives
 
 
 def _from_archive(path: Path, file: BinaryIO, options: ReadOptions) -> Recording:
@@ -88,14 +101,16 @@ def _from_archive(path: Path, file: BinaryIO, options: ReadOptions) -> Recording
     try:
         with zipfile.ZipFile(file) as archive:
             member = _chosen(archive, path, options.dataset)
-            said = _metadata(archive, path)
+            properties = _metadata(archive, path)
             name = f"{path}, {shorten(member.filename.removesuffix('.npy'))},"
             patterns = _member(archive, member, path, file, name)
     except InputError:
         raise
     except ARCHIVE_FAULTS as error:
-        raise InputError(f"{path} is no archive of arrays: {shorten(error, 200) or type(error).__name__}") from None
-    listed = said.get("dimensional_calibrations", said.get("spatial_calibrations"))
+        raise InputError(
+            f"{path} is no archive of arrays: {shorten(error, 200) or type(error).__name__}"
+        ) from None
+    listed = properties.get("dimensional_calibrations", properties.get("spatial_calibrations"))
     axes = swift_axes(listed) if isinstance(listed, list) else []
     axes = axes if len(axes) == len(patterns.shape) else [NO_AXIS] * len(patterns.shape)
     layout = arrange(patterns, options, path, order=axis_order(axes))
@@ -103,7 +118,7 @@ def _from_archive(path: Path, file: BinaryIO, options: ReadOptions) -> Recording
     return layout.recording(
         "Nion Swift" if listed else NAME,
         path,
-        energy_ev=swift_beam(said).energy_ev,
+        energy_ev=swift_beam(properties).energy_ev,
         metadata={"dataset": member.filename.removesuffix(".npy")},
         **(known if listed else known | {"reasons": {}}),
     )
@@ -112,13 +127,17 @@ def _from_archive(path: Path, file: BinaryIO, options: ReadOptions) -> Recording
 def _chosen(archive: zipfile.ZipFile, path: Path, name: str | None) -> zipfile.ZipInfo:
     """Returns the member that is named, or the only array of four axes, or of five or three."""
     members = {
-        each.filename.removesuffix(".npy"): each for each in archive.infolist() if each.filename.endswith(".npy")
+        each.filename.removesuffix(".npy"): each
+        for each in archive.infolist()
+        if each.filename.endswith(".npy")
     }
     if not 0 < len(members) <= MOST_MEMBERS:
         raise InputError(f"{path} holds {len(members)} arrays: 1 to {MOST_MEMBERS} are read")
     if name is not None:
         if name not in members:
-            raise InputError(f"{path} has no array {shorten(name)}: it has {shorten(', '.join(members), 200)}")
+            raise InputError(
+                f"{path} has no array {shorten(name)}: it has {shorten(', '.join(members), 200)}"
+            )
         return members[name]
     axes = {}
     for each, member in members.items():
@@ -128,7 +147,9 @@ def _chosen(archive: zipfile.ZipFile, path: Path, name: str | None) -> zipfile.Z
     return members[only_array(axes, path)]
 
 
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, file: BinaryIO, name: str) -> PatternArray:
+def _member(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, file: BinaryIO, name: str
+) -> PatternArray:
     """Returns the array of a member: in place if it is not packed, and otherwise in memory."""
     if member.flag_bits & 1:
         raise InputError(f"{path} is encrypted: save it without a password")
@@ -136,14 +157,16 @@ def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path, file:
         file.seek(member.header_offset)
         local = file.read(LOCAL_HEADER)
         if len(local) < LOCAL_HEADER or not local.startswith(b"PK\3\4"):
-            raise InputError(f"{path} is damaged: {shorten(member.filename)} is not where it should be")
+            raise InputError(
+                f"{path} is damaged: {shorten(member.filename)} is not where it should be"
+            )
         file.seek(member.header_offset + LOCAL_HEADER + sum(struct.unpack_from("<2H", local, 26)))
         return _in_place(path, file, name)
     size = os.fstat(file.fileno()).st_size
     if member.file_size > COMPRESSION * size or 2 * member.file_size > available_memory_bytes():
         raise InputError(
-            f"{name} has {member.file_size / 1e9:.3g} GB when unpacked, which are read as a whole: save it with "
-            "np.savez or as .npy"
+            f"{name} has {member.file_size / 1e9:.3g} GB when unpacked, which are read as a whole: "
+            "save it with np.savez or as .npy"
         )
     with archive.open(member) as opened:
         return ArrayPatterns(read_array(opened, member.file_size, name))

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from namsa.errors import InputError
-from namsa.files import open_regular
+from namsa.base.errors import InputError
+from namsa.base.files import open_regular
 from namsa.io.frames import file_frames
 from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
@@ -24,8 +24,14 @@ def recognises(path: Path, head: bytes) -> bool:
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens frames one after the other, whose type, detector, scan and first byte the caller states."""
-    given = {"--dtype": options.dtype, "--detector-shape": options.detector_shape, "--scan-shape": options.scan_shape}
+    """Opens frames one after the other, whose type, detector, scan and first byte the caller
+    states.
+    """
+    given = {
+        "--dtype": options.dtype,
+        "--detector-shape": options.detector_shape,
+        "--scan-shape": options.scan_shape,
+    }
     missing = [name for name, value in given.items() if value is None]
     if options.dtype is None or options.detector_shape is None or options.scan_shape is None:
         raise InputError(f"{path} does not state its layout: give {', '.join(missing)}")
@@ -36,8 +42,9 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         if rest and not options.growing:
             shape = "x".join(map(str, options.detector_shape))
             raise InputError(
-                f"{path} has {length} bytes from byte {options.offset_bytes} on, which are no whole frames of {shape} "
-                f"{options.dtype.name} ({frame_bytes} bytes): give --dtype, --detector-shape or --offset-bytes"
+                f"{path} has {length} bytes from byte {options.offset_bytes} on, which are no "
+                f"whole frames of {shape} {options.dtype.name} ({frame_bytes} bytes): give "
+                "--dtype, --detector-shape or --offset-bytes"
             )
         first = options.offset_bytes
         offsets = range(first, first + count * frame_bytes, frame_bytes)

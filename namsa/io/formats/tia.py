@@ -1,7 +1,8 @@
-"""TIA (FEI, Emispec): .ser of images at the positions of a scan.
+"""TIA (FEI, Emispec): .ser of images at the positions of a scan, and the .emi that names them.
 
-The scan's step is stored in metres. A pixel's size is stored without units, which only the .emi beside it names: it is
-kept as metadata, and the caller gives the angle. Images are stored from the bottom row up, and are turned.
+The scan's step is stored in metres. A pixel's size is stored without units: it is kept as metadata,
+and the caller gives the angle. The .emi NAME.emi beside NAME_1.ser, NAME_2.ser, ... has the high
+tension in its XML. Images are stored from the bottom row up, and are turned.
 
 Source: C. B. Boothroyd, "TIA file format" (er-c.org/cbb/info/TIAformat).
 """
@@ -16,8 +17,9 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError, WorkError
-from namsa.files import open_regular
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import open_regular
+from namsa.io.formats import tia_experiment
 from namsa.io.frames import Array, file_frames
 from namsa.io.layout import arrange
 from namsa.io.planes import read_at
@@ -26,7 +28,7 @@ from namsa.io.recording import Recording
 from namsa.io.units import angstrom_per_unit, finite
 
 NAME = "TIA"
-SUFFIXES = (".ser",)
+SUFFIXES = (".ser", ".emi")
 
 MAGIC = struct.pack("<HH", 0x4949, 0x0197)
 IMAGES = 0x4122
@@ -48,13 +50,15 @@ AXES = 2  # of a scan
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Returns whether the first bytes are those of a series of TIA."""
-    return head.startswith(MAGIC)
+    """Returns whether the first bytes are those of a series of TIA, or it is an .emi."""
+    return head.startswith(MAGIC) or path.suffix.lower() == ".emi"
 
 
 @contextmanager
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
-    """Opens a series of images."""
+    """Opens a series of images, by its .ser, or by the .emi of one."""
+    if path.suffix.lower() == ".emi":
+        path = tia_experiment.series_of(path, is_images)
     with open_regular(path) as file:
         try:
             axes, offsets = _read_header(path, file)
@@ -65,12 +69,16 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         if element is None or int(element["type"]) not in TYPES:
             raise InputError(f"{path} is damaged: its first image has no known type")
         stored = np.dtype(TYPES[int(element["type"])])
-        rows, columns, layout = int(element["rows"]), int(element["columns"]), data[-SHAPE_BYTES:]
+        rows = int(element["rows"])
+        columns = int(element["columns"])
+        layout = data[-SHAPE_BYTES:]
 
         def decode(data: npt.NDArray[np.uint8]) -> Array:
             shapes = data[:, ELEMENT.itemsize - SHAPE_BYTES : ELEMENT.itemsize]
             if any(shape.tobytes() != layout for shape in shapes):
-                raise WorkError(f"{path} is damaged: not all images have the type and the size of the first")
+                raise WorkError(
+                    f"{path} is damaged: not all images have the type and the size of the first"
+                )
             pixels = np.ascontiguousarray(data[:, ELEMENT.itemsize :]).view(stored)
             return pixels.reshape(-1, rows, columns)[:, ::-1]
 
@@ -81,16 +89,29 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         steps = [axis["step"] * (angstrom_per_unit(axis["units"]) or np.nan) for axis in grid]
         known = len(steps) == AXES and bool(np.all(np.isfinite(steps))) and min(map(abs, steps)) > 0
         arranged = arrange(frames, options, path, stated=shape)
+        experiment = tia_experiment.beside(path)
         yield arranged.recording(
             NAME,
             path,
             scan_step_angstrom=(abs(steps[1]), abs(steps[0])) if known else None,
+            energy_ev=experiment.energy_ev,
             metadata={
                 "frames": len(offsets),
                 "axes": axes,
-                "pixel_of_unstated_units": [finite(element["y"]["step"]), finite(element["x"]["step"])],
-            },
+                "pixel_of_unstated_units": [
+                    finite(element["y"]["step"]),
+                    finite(element["x"]["step"]),
+                ],
+            }
+            | experiment.metadata,
         )
+
+
+def is_images(path: Path) -> bool:
+    """Returns whether a file is a series of images."""
+    with open_regular(path) as file:
+        head = file.read(8)
+    return head.startswith(MAGIC) and struct.unpack_from("<H", head, 6)[0] == IMAGES
 
 
 def _read_header(path: Path, file: BinaryIO) -> tuple[list[dict[str, Any]], npt.NDArray[np.int64]]:
@@ -103,12 +124,20 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[list[dict[str, Any]], npt.
     length = os.fstat(file.fileno()).st_size
     if kind != IMAGES:
         raise InputError(f"{path} holds spectra (type {kind:#x}), not images: patterns are needed")
-    if not 0 < valid <= MAX_FRAMES or not 0 <= dimensions <= 8 or not 0 < table <= length - valid * width:
-        raise InputError(f"{path} is damaged or cut short: it states {valid} images at byte {table} of {length}")
+    if (
+        not 0 < valid <= MAX_FRAMES
+        or not 0 <= dimensions <= 8
+        or not 0 < table <= length - valid * width
+    ):
+        raise InputError(
+            f"{path} is damaged or cut short: it states {valid} images at byte {table} of {length}"
+        )
     axes = []
     for _ in range(dimensions):
         size, _, step, _ = struct.unpack("<iddi", file.read(24))
-        axes.append({"size": size, "step": finite(step), "description": _text(file), "units": _text(file)})
+        axes.append(
+            {"size": size, "step": finite(step), "description": _text(file), "units": _text(file)}
+        )
     listed = read_at(file, valid * width, table)
     if len(listed) < valid * width:
         raise InputError(f"{path} is cut short: it ends within the list of its images")

@@ -1,7 +1,8 @@
-"""Velox (Thermo Fisher): .emd with frames along the last axis, in Data/Image/NAME/Data, and JSON about each of them.
+"""Velox (Thermo Fisher): .emd with frames along the last axis, in Data/Image/NAME/Data, and JSON
+about each of them.
 
-Velox calls its files EMD, and they have nothing of the layout of that name. The JSON of the first frame has the pixel
-and its units, the voltage in V and the convergence angle in rad, as texts.
+Velox calls its files EMD, and they have nothing of the layout of that name. The JSON of the first
+frame has the pixel and its units, the voltage in V and the convergence angle in rad, as texts.
 """
 
 import re
@@ -10,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from namsa.errors import InputError
+from namsa.base.errors import InputError
+from namsa.base.json_files import parse_json
+from namsa.base.text import shorten
+from namsa.io.file_axes import NO_AXIS, FileAxis
+from namsa.io.hdf5_items import Hdf5Dataset
 from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
-from namsa.io.safe_hdf5 import Hdf5Dataset
-from namsa.io.stored_calibration import NO_AXIS, StoredAxis
 from namsa.io.units import as_number, positive
-from namsa.json_files import parse_json
-from namsa.text import shorten
 
 NAME = "Velox"
 FRAMES_LAST = ("dy", "dx", "n")
@@ -39,15 +40,22 @@ def is_image(data: Hdf5Dataset) -> bool:
 def describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
     """Returns the frames as a scan, with what Velox says of them."""
     layout = arrange(data, options, path, order=FRAMES_LAST)
-    said = _metadata(data)
-    pixel, units = _inner(said, "BinaryResult", "PixelSize"), _inner(said, "BinaryResult")
+    metadata = _metadata(data)
+    pixel = _inner(metadata, "BinaryResult", "PixelSize")
+    units = _inner(metadata, "BinaryResult")
     axes = [
-        StoredAxis(shorten(str(units.get(f"PixelUnit{axis}", "")), 40), as_number(pixel.get(side)), np.nan)
+        FileAxis(
+            shorten(str(units.get(f"PixelUnit{axis}", "")), 40), as_number(pixel.get(side)), np.nan
+        )
         for axis, side in (("Y", "height"), ("X", "width"))
     ]
     calibration = layout.calibration([*axes, NO_AXIS])
-    stated = {name: reason for name, reason in calibration["reasons"].items() if name == "pixel_mrad" and units}
-    optics = _inner(said, "Optics")
+    stated = {
+        name: reason
+        for name, reason in calibration["reasons"].items()
+        if name == "pixel_mrad" and units
+    }
+    optics = _inner(metadata, "Optics")
     semiangle = positive(optics.get("BeamConvergence"))
     return layout.recording(
         NAME,
@@ -67,14 +75,16 @@ def _metadata(data: Hdf5Dataset) -> dict[str, Any]:
     if not 0 < stored.shape[0] <= METADATA_BYTES or not stored.shape[1]:
         return {}
     try:
-        value = parse_json(stored[:, 0:1].tobytes().rstrip(b"\0").decode(errors="replace"), "Metadata")
+        value = parse_json(
+            stored[:, 0:1].tobytes().rstrip(b"\0").decode(errors="replace"), "Metadata"
+        )
     except InputError:
         return {}
     return value if isinstance(value, dict) else {}
 
 
-def _inner(said: dict[str, Any], *names: str) -> dict[str, Any]:
+def _inner(metadata: dict[str, Any], *names: str) -> dict[str, Any]:
     for name in names:
-        inner = said.get(name)
-        said = inner if isinstance(inner, dict) else {}
-    return said
+        inner = metadata.get(name)
+        metadata = inner if isinstance(inner, dict) else {}
+    return metadata

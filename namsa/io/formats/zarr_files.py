@@ -1,4 +1,6 @@
-"""The files of a Zarr store that are read here: metadata, and the beginnings of chunks. No link leads out of it."""
+"""The files of a Zarr store that are read here: metadata, and the beginnings of chunks. No link
+leads out of it.
+"""
 
 import os
 import struct
@@ -8,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from namsa.errors import InputError
-from namsa.files import open_regular, read_bytes
-from namsa.json_files import parse_json
-from namsa.text import shorten
+from namsa.base.errors import InputError
+from namsa.base.files import open_regular, read_bytes
+from namsa.base.json_files import parse_json
+from namsa.base.text import shorten
 
 ARRAYS = ("zarr.json", ".zarray")
 JSON_BYTES = 2**22
@@ -30,11 +32,15 @@ class Folder:
         """Yields the metadata files of arrays; the folders below an array hold its chunks."""
         for number, (folder, folders, files) in enumerate(os.walk(self.path)):
             if number > OBJECTS:
-                raise InputError(f"{self.path} holds more than {OBJECTS} groups: name the array with --dataset")
+                raise InputError(
+                    f"{self.path} holds more than {OBJECTS} groups: name the array with --dataset"
+                )
             inner = os.path.relpath(folder, self.path).replace(os.sep, "/")
             found = [name for name in ARRAYS if name in files]
             yield from (name if inner == "." else f"{inner}/{name}" for name in found)
-            if ".zarray" in files or ("zarr.json" in files and is_array(self.json(f"{inner}/zarr.json"))):
+            if ".zarray" in files or (
+                "zarr.json" in files and is_array(self.json(f"{inner}/zarr.json"))
+            ):
                 folders.clear()
 
     def json(self, name: str) -> dict[str, Any]:
@@ -54,10 +60,12 @@ class Folder:
 
     def stored_bytes(self, array: str, enough: int) -> int:
         """Returns the size of an array's files, which are counted until it is enough."""
-        total, number = 0, 0
+        total = 0
+        number = 0
         for folder, _, files in os.walk(self.path / array):
             for name in files:
-                total, number = total + os.lstat(os.path.join(folder, name)).st_size, number + 1
+                total = total + os.lstat(os.path.join(folder, name)).st_size
+                number = number + 1
                 if total >= enough or number > MEMBERS:
                     return total
         return total
@@ -66,7 +74,9 @@ class Folder:
         """Returns the path. Raises InputError if it is a link that leads out of the store."""
         real = Path(os.path.realpath(path))
         if not real.is_relative_to(os.path.realpath(self.path)):
-            raise InputError(f"{path} is a link to {real}, out of the store: copy that file into it")
+            raise InputError(
+                f"{path} is a link to {real}, out of the store: copy that file into it"
+            )
         return path
 
 
@@ -81,10 +91,14 @@ class Archive:
         """Yields the metadata files of arrays."""
         members = self.archive.namelist()
         if len(members) > MEMBERS:
-            raise InputError(f"{self.path} has {len(members)} members, at most {MEMBERS} are read: unpack it")
+            raise InputError(
+                f"{self.path} has {len(members)} members, at most {MEMBERS} are read: unpack it"
+            )
         found = [name for name in members if name.rpartition("/")[2] in ARRAYS]
         if len(found) > OBJECTS:
-            raise InputError(f"{self.path} holds more than {OBJECTS} groups: name the array with --dataset")
+            raise InputError(
+                f"{self.path} holds more than {OBJECTS} groups: name the array with --dataset"
+            )
         yield from found
 
     def json(self, name: str) -> dict[str, Any]:
@@ -95,9 +109,13 @@ class Archive:
         except KeyError:
             return {}
         except Exception as error:  # zipfile raises what its decompressors raise
-            raise InputError(f"cannot read {shorten(name)} in {self.path}: {shorten(error, 200)}") from None
+            raise InputError(
+                f"cannot read {shorten(name)} in {self.path}: {shorten(error, 200)}"
+            ) from None
         if len(data) > JSON_BYTES:
-            raise InputError(f"cannot read {shorten(name)} in {self.path}: it has more than {JSON_BYTES} bytes")
+            raise InputError(
+                f"cannot read {shorten(name)} in {self.path}: it has more than {JSON_BYTES} bytes"
+            )
         return _parsed(data, f"{shorten(name)} in {self.path}")
 
     def start(self, name: str) -> tuple[bytes, int] | None:
@@ -111,7 +129,11 @@ class Archive:
     def stored_bytes(self, array: str, enough: int) -> int:
         """Returns the size of an array's members."""
         prefix = f"{array}/" if array else ""
-        return sum(member.file_size for member in self.archive.infolist() if member.filename.startswith(prefix))
+        return sum(
+            member.file_size
+            for member in self.archive.infolist()
+            if member.filename.startswith(prefix)
+        )
 
 
 def is_array(metadata: dict[str, Any]) -> bool:

@@ -1,6 +1,8 @@
-"""The process in which the package zarr unpacks chunks: a script that `namsa.io.formats.zarr_store` starts.
+"""The process in which the package zarr unpacks chunks: a script that `namsa.io.formats.zarr_store`
+starts.
 
-A chunk of a few bytes may unpack to all memory. Here it meets the limits of `namsa.io.hdf5_process`.
+A chunk of a few bytes may unpack to all memory. Here it meets the limits of
+`namsa.io.confined_process`.
 """
 
 import mmap
@@ -11,21 +13,29 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore, ZipStore
 
-from namsa.io import hdf5_process
+from namsa.io import confined_process
 
 
-class Reader:
+class ZarrReader:
     """Answers requests about one store."""
 
     def __init__(self, path: str, shared: mmap.mmap) -> None:
-        self._store = LocalStore(path, read_only=True) if os.path.isdir(path) else ZipStore(path, mode="r")
+        self._store: LocalStore | ZipStore
+        if os.path.isdir(path):
+            self._store = LocalStore(path, read_only=True)
+        else:
+            self._store = ZipStore(path, mode="r")
         self._shared = shared
 
     def describe(self, path: str) -> dict[str, Any]:
         """Returns the shape, the type and the pieces of an array."""
         stored = zarr.open_array(self._store, path=path, mode="r")
         pieces = stored.shards or stored.chunks
-        return {"shape": list(stored.shape), "dtype": np.dtype(stored.dtype).str, "chunks": list(pieces)}
+        return {
+            "shape": list(stored.shape),
+            "dtype": np.dtype(stored.dtype).str,
+            "chunks": list(pieces),
+        }
 
     def read(self, path: str, selection: list[list[int]]) -> None:
         """Reads a part of an array, [start, stop] per axis, into the shared memory."""
@@ -37,4 +47,4 @@ class Reader:
 
 if __name__ == "__main__":
     zarr.config.set({"threading.max_workers": 1, "async.concurrency": 1})
-    hdf5_process.main(Reader, open_files=None)
+    confined_process.serve(ZarrReader, open_files=None)

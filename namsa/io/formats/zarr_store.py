@@ -1,10 +1,12 @@
-"""Zarr (2 and 3), HyperSpy's .zspy and what quantem saves: a folder, or a zip archive of it.
+"""Zarr (2 and 3), HyperSpy's .zspy, OME-Zarr and what quantem saves: a folder, or a zip archive
+of it.
 
-The package zarr reads the chunks; it comes with `pip install namsa[formats]`. Before it sees a store, the metadata of
-the array are read here: objects of Python and codecs that are not in a list are refused, for some of them run code.
-Blosc reads beyond a chunk that is cut short, and returns what it finds there: the lengths are compared here. Links that
-leave the store, pipes and devices are refused. Other codecs may unpack a few bytes to all memory: the package runs in a
-process of its own, with the limits of `namsa.io.hdf5_process`.
+The package zarr reads the chunks; it comes with `pip install namsa[formats]`. Before it sees a
+store, the metadata of the array are read here: objects of Python and codecs that are not in a list
+are refused, for some of them run code. Blosc reads beyond a chunk that is cut short, and returns
+what it finds there: the lengths are compared here. Links that leave the store, pipes and devices
+are refused. Other codecs may unpack a few bytes to all memory: the package runs in a process of its
+own, with the limits of `namsa.io.confined_process`.
 """
 
 import importlib.util
@@ -15,23 +17,26 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError, WorkError
+from namsa.base.errors import InputError, WorkError
+from namsa.base.pixels import UNITS
+from namsa.base.text import shorten
+from namsa.io.file_axes import FileAxis, axis_order
+from namsa.io.formats import ome_zarr
 from namsa.io.formats.zarr_files import BLOSC_HEADER, JSON_BYTES, Archive, Files, Folder, is_array
+from namsa.io.hdf5_items import Hdf5Dataset
 from namsa.io.hdf5_process import COMPRESSION, UNWRITTEN_BYTES
 from namsa.io.layout import arrange, only_array
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternView, Recording
-from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File
-from namsa.io.stored_calibration import StoredAxis, axis_order
+from namsa.io.safe_hdf5 import Hdf5File
 from namsa.io.units import as_number, finite, positive
-from namsa.pixels import UNITS
-from namsa.text import shorten
 
 NAME = "Zarr"
 SUFFIXES = (".zarr", ".zspy", ".zip")
@@ -39,10 +44,23 @@ SUFFIXES = (".zarr", ".zspy", ".zip")
 ARCHIVE = b"PK\3\4"
 ROOTS = ("zarr.json", ".zgroup", ".zarray")
 METADATA = (*ROOTS, ".zattrs", ".zmetadata")
+LEAST_AXES = 3  # of patterns
 CHUNK_BYTES = 2**30
 CHUNK_OVERHEAD_BYTES = 2**20
 CODECS = {
-    *("blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "shuffle", "bitshuffle", "delta", "packbits"),
+    *(
+        "blosc",
+        "zlib",
+        "gzip",
+        "zstd",
+        "lz4",
+        "bz2",
+        "lzma",
+        "shuffle",
+        "bitshuffle",
+        "delta",
+        "packbits",
+    ),
     *("bytes", "crc32c", "transpose", "sharding_indexed"),
 }
 
@@ -64,7 +82,9 @@ def recognises(path: Path, head: bytes) -> bool:
 def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """Opens the scan in a store: a folder or an archive."""
     if importlib.util.find_spec("zarr") is None:
-        raise InputError(f"{path} is a Zarr store, which needs the package zarr: pip install namsa[formats]")
+        raise InputError(
+            f"{path} is a Zarr store, which needs the package zarr: pip install namsa[formats]"
+        )
     files: Files
     if path.is_dir():
         files = Folder(path)
@@ -79,13 +99,15 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         yield _describe(Archive(path, archive), process, options)
 
 
-# ---- Arrays ---------------------------------------------------------------------------------------------------------
+# ---- Arrays
 
 
 class _ZarrFile(Hdf5File):
     """A store that is open in a process of its own."""
 
-    SCRIPT, KIND, LIBRARY = str(Path(__file__).with_name("zarr_process.py")), "Zarr", "the package zarr"
+    SCRIPT = str(Path(__file__).with_name("zarr_process.py"))
+    KIND = "Zarr"
+    LIBRARY = "the package zarr"
 
     @classmethod
     @contextmanager
@@ -111,17 +133,25 @@ class _ZarrPatterns(PatternView):
             self._check_chunks(index)
             return self.stored[index]
         except (InputError, ValueError) as error:
-            raise WorkError(f"cannot read {self.files.path}, it is damaged: {shorten(error, 200)}") from None
+            raise WorkError(
+                f"cannot read {self.files.path}, it is damaged: {shorten(error, 200)}"
+            ) from None
 
     def _check_chunks(self, index: tuple[slice, ...]) -> None:
-        """Checks that chunks are not larger than what they hold, and that those of Blosc are as long as they say."""
+        """Checks that chunks are not larger than what they hold, and that those of Blosc are as
+        long as they say.
+        """
         shape = self.chunks or self.shape
         unpacked = math.prod(shape) * self.dtype.itemsize
         slices = (*index, *(slice(None),) * (len(self.shape) - len(index)))
         touched = []
         for part, size, chunk in zip(slices, self.shape, shape, strict=True):
             positions = range(*part.indices(size))
-            touched.append(range(min(positions) // chunk, max(positions) // chunk + 1) if positions else range(0))
+            touched.append(
+                range(min(positions) // chunk, max(positions) // chunk + 1)
+                if positions
+                else range(0)
+            )
         for numbers in itertools.product(*touched):
             name = self.chunk_name(numbers)
             start = self.files.start(name)
@@ -135,7 +165,9 @@ class _ZarrPatterns(PatternView):
             if self.packed_by_blosc:
                 declared, _, packed = BLOSC_HEADER.unpack(head)
                 if packed != size or declared != unpacked:
-                    raise ValueError(f"{name} has {size} bytes, and declares {packed} of {declared}")
+                    raise ValueError(
+                        f"{name} has {size} bytes, and declares {packed} of {declared}"
+                    )
 
 
 def _describe(files: Files, process: _ZarrFile, options: ReadOptions) -> Recording:
@@ -145,7 +177,13 @@ def _describe(files: Files, process: _ZarrFile, options: ReadOptions) -> Recordi
     metadata = _checked(files, path, name)
     count = len(metadata["shape"])
     of_quantem = _quantem(files, process, name, count)
-    described = of_quantem[0] if of_quantem else [_axis(files, name, number) for number in range(count)]
+    of_ome = ome_zarr.stated_axes(partial(_attributes, files), name, count)
+    if of_quantem:
+        described = of_quantem[0]
+    elif of_ome is not None:
+        described = of_ome
+    else:
+        described = [_axis(files, name, number) for number in range(count)]
     array = _opened(files, process, name)
     if list(array.shape) != list(metadata["shape"]):
         raise InputError(f"{path} is damaged: {name or 'its array'} has two shapes")
@@ -172,22 +210,41 @@ def _find(files: Files, path: Path, name: str | None) -> str:
             raise InputError(f"{path} has no array {shorten(name)}")
         return name
     names = {each.rpartition("/")[0] for each in files.names()}
+    image = ome_zarr.finest(partial(_attributes, files), names, LEAST_AXES)
+    if image is not None and image.arrays[0] in names:
+        return image.arrays[0]
     shapes = {each: _array_json(files, each).get("shape") for each in sorted(names)}
-    return only_array({each: len(shape) for each, shape in shapes.items() if isinstance(shape, list)}, path)
+    return only_array(
+        {each: len(shape) for each, shape in shapes.items() if isinstance(shape, list)}, path
+    )
 
 
 def _array_json(files: Files, name: str) -> dict[str, Any]:
     """Returns the metadata of an array; empty if it is none."""
     three = files.json(f"{name}/zarr.json".lstrip("/"))
-    return three if is_array(three) else {} if three else files.json(f"{name}/.zarray".lstrip("/"))
+    if is_array(three):
+        return three
+    return {} if three else files.json(f"{name}/.zarray".lstrip("/"))
 
 
-def _checked(files: Files, path: Path, name: str, ranks: tuple[int, ...] = (3, 4, 5)) -> dict[str, Any]:
-    """Returns the metadata of an array that holds plain numbers, packed by known codecs, in chunks of bounded size."""
-    metadata, place = _array_json(files, name), f"{path}, {shorten(name) or 'its array'},"
+def _checked(
+    files: Files, path: Path, name: str, ranks: tuple[int, ...] = (3, 4, 5)
+) -> dict[str, Any]:
+    """Returns the metadata of an array that holds plain numbers, packed by known codecs, in chunks
+    of bounded size.
+    """
+    metadata = _array_json(files, name)
+    place = f"{path}, {shorten(name) or 'its array'},"
     shape = metadata.get("shape")
-    if not isinstance(shape, list) or len(shape) not in ranks or not all(isinstance(n, int) and n > 0 for n in shape):
-        raise InputError(f"{place} has the shape {shorten(shape)}: patterns have four axes, or three with --scan-shape")
+    if (
+        not isinstance(shape, list)
+        or len(shape) not in ranks
+        or not all(isinstance(n, int) and n > 0 for n in shape)
+    ):
+        raise InputError(
+            f"{place} has the shape {shorten(shape)}: patterns have four axes, or three with "
+            "--scan-shape"
+        )
     try:
         dtype = np.dtype(str(metadata.get("dtype", metadata.get("data_type"))))
     except TypeError:
@@ -196,7 +253,10 @@ def _checked(files: Files, path: Path, name: str, ranks: tuple[int, ...] = (3, 4
         raise InputError(f"{place} holds no plain numbers")
     unknown = sorted(set(_codecs(metadata)) - CODECS)
     if unknown:
-        raise InputError(f"{place} is packed by {shorten(', '.join(unknown))}: of the codecs {len(CODECS)} are read")
+        raise InputError(
+            f"{place} is packed by {shorten(', '.join(unknown))}: of the codecs {len(CODECS)} are "
+            "read"
+        )
     grid = metadata.get("chunk_grid")
     chunks = metadata.get("chunks")
     if isinstance(grid, dict) and isinstance(grid.get("configuration"), dict):
@@ -204,8 +264,12 @@ def _checked(files: Files, path: Path, name: str, ranks: tuple[int, ...] = (3, 4
     if not isinstance(chunks, list) or not all(isinstance(n, int) and n > 0 for n in chunks):
         raise InputError(f"{place} has chunks of the shape {shorten(chunks)}")
     if math.prod(chunks) * dtype.itemsize > CHUNK_BYTES:
-        raise InputError(f"{place} has chunks of {math.prod(chunks) * dtype.itemsize} bytes, at most {CHUNK_BYTES}")
-    declared, reach = math.prod(shape) * dtype.itemsize, COMPRESSION
+        raise InputError(
+            f"{place} has chunks of {math.prod(chunks) * dtype.itemsize} bytes, at most "
+            f"{CHUNK_BYTES}"
+        )
+    declared = math.prod(shape) * dtype.itemsize
+    reach = COMPRESSION
     stored = files.stored_bytes(name, declared // reach)
     if declared > UNWRITTEN_BYTES + reach * stored:
         raise InputError(f"{place} declares {declared} bytes, of which the store holds {stored}")
@@ -227,16 +291,24 @@ def _opened(files: Files, process: _ZarrFile, name: str) -> _ZarrPatterns:
     for each in METADATA:  # what the package reads
         start = files.start(f"{name}/{each}".lstrip("/"))
         if start and start[1] > JSON_BYTES:
-            raise InputError(f"{files.path}: {shorten(name)}/{each} has more than {JSON_BYTES} bytes")
+            raise InputError(
+                f"{files.path}: {shorten(name)}/{each} has more than {JSON_BYTES} bytes"
+            )
     found = process.request("describe", path=name)
-    array = Hdf5Dataset(process, name, tuple(found["shape"]), np.dtype(found["dtype"]), tuple(found["chunks"]))
+    array = Hdf5Dataset(
+        process, name, tuple(found["shape"]), np.dtype(found["dtype"]), tuple(found["chunks"])
+    )
     metadata = _array_json(files, name)
-    return _ZarrPatterns(array, files, _chunk_name(metadata, name), _packed_by_blosc(metadata, files.path))
+    return _ZarrPatterns(
+        array, files, _chunk_name(metadata, name), _packed_by_blosc(metadata, files.path)
+    )
 
 
 def _chunk_name(metadata: dict[str, Any], array: str) -> Callable[[tuple[int, ...]], str]:
     """Returns what names a chunk, or a shard, by its numbers."""
-    first, separator, between = array, metadata.get("dimension_separator", "."), "/"
+    first = array
+    separator = metadata.get("dimension_separator", ".")
+    between = "/"
     if "codecs" in metadata:
         encoding = metadata["chunk_key_encoding"]
         default = encoding["name"] == "default"
@@ -249,31 +321,35 @@ def _packed_by_blosc(metadata: dict[str, Any], path: Path) -> bool:
     """Returns whether the bytes of a chunk are of Blosc."""
     used = "blosc" in _codecs(metadata)
     if used and "codecs" in metadata and metadata["codecs"][-1].get("name") != "blosc":
-        raise InputError(f"{path} is packed by blosc within shards or below other codecs, which is not read")
+        raise InputError(
+            f"{path} is packed by blosc within shards or below other codecs, which is not read"
+        )
     return used
 
 
-# ---- HyperSpy's axes ------------------------------------------------------------------------------------------------
+# ---- HyperSpy's axes
 
 
-def _axis(files: Files, array: str, number: int) -> StoredAxis:
+def _axis(files: Files, array: str, number: int) -> FileAxis:
     """Returns an axis as HyperSpy stores it beside the array."""
     stored = _attributes(files, f"{array.rpartition('/')[0]}/axis-{number}")
     units = stored.get("units")
     scale, offset = (as_number(stored.get(key)) for key in ("scale", "offset"))
     name = shorten(str(stored.get("name") or ""), 40)
-    return StoredAxis(shorten(units, 40) if isinstance(units, str) else "", scale, offset, name)
+    return FileAxis(shorten(units, 40) if isinstance(units, str) else "", scale, offset, name)
 
 
-# ---- quantem's axes -------------------------------------------------------------------------------------------------
+# ---- quantem's axes
 
 
 def _quantem(
     files: Files, process: _ZarrFile, array: str, count: int
-) -> tuple[list[StoredAxis], dict[str, float | bool]] | None:
-    """Returns the axes of quantem's Dataset4dstem, and its angle and exchange of axes, which are namsa's.
+) -> tuple[list[FileAxis], dict[str, float | bool]] | None:
+    """Returns the axes of quantem's Dataset4dstem, and its angle and exchange of axes, which are
+    namsa's.
 
-    Of what quantem saves (`AutoSerialize`, version 1) arrays and attributes are read, and no object: `None` for others.
+    Of what quantem saves (`AutoSerialize`, version 1) arrays and attributes are read, and no
+    object: `None` for others.
     """
     group, _, name = array.rpartition("/")
     saved = _attributes(files, group).get("_autoserialize")
@@ -286,17 +362,24 @@ def _quantem(
             raise InputError(f"{files.path} is damaged: {each} is not of {count} axes")
         numbers.append(_opened(files, process, inside + each)[(slice(0, count),)].tolist())
     units = [_attributes(files, f"{inside}_units").get(str(number)) for number in range(count)]
-    axes = [StoredAxis(shorten(str(unit or ""), 40), *pair) for unit, *pair in zip(units, *numbers, strict=True)]
+    axes = [
+        FileAxis(shorten(str(unit or ""), 40), *pair)
+        for unit, *pair in zip(units, *numbers, strict=True)
+    ]
     known = _attributes(files, f"{inside}_metadata")
     rotation = finite(known.get("q_to_r_rotation_ccw_deg", known.get("r_to_q_rotation_cw_deg")))
     stated: dict[str, float | bool] = {} if rotation is None else {"rotation_deg": rotation}
-    return axes, stated | ({"flip": known["q_transpose"]} if isinstance(known.get("q_transpose"), bool) else {})
+    return axes, stated | (
+        {"flip": known["q_transpose"]} if isinstance(known.get("q_transpose"), bool) else {}
+    )
 
 
 def _attributes(files: Files, group: str) -> dict[str, Any]:
     """Returns the attributes of a group; empty if there are none."""
     with suppress(InputError):
-        attributes = files.json(f"{group}/.zattrs".lstrip("/")) or files.json(f"{group}/zarr.json".lstrip("/"))
+        attributes = files.json(f"{group}/.zattrs".lstrip("/")) or files.json(
+            f"{group}/zarr.json".lstrip("/")
+        )
         inner = attributes.get("attributes", attributes)
         return inner if isinstance(inner, dict) else {}
     return {}

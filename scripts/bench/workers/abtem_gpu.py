@@ -1,8 +1,8 @@
 """Runs abTEM for simulate_gpu.py, in an environment of its own: abTEM is GPL and no part of namsa.
 
-Reads one JSON workload per line and answers each with one JSON line. Patterns are copied to the memory of the host, as
-namsa's are. The potential is built before the time is taken, and a first, small scan loads libraries and plans
-transforms.
+Reads one JSON workload per line and answers each with one JSON line. Patterns are copied to the
+memory of the host, as namsa's are. The potential is built before the time is taken, and a first,
+small scan loads libraries and plans transforms.
 """
 
 import json
@@ -46,7 +46,11 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     start = time.perf_counter()
     patterns = scan(len(positions))
     seconds = time.perf_counter() - start
-    return {"propagation_s": seconds, "slices": len(potential), "transmitted": float(patterns[0].sum(dtype=np.float64))}
+    return {
+        "propagation_s": seconds,
+        "slices": len(potential),
+        "transmitted": float(patterns[0].sum(dtype=np.float64)),
+    }
 
 
 if __name__ == "__main__":

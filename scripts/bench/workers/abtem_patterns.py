@@ -1,8 +1,10 @@
-"""Runs abTEM for speed against namsa, in an environment of its own: abTEM is GPL and no part of namsa.
+"""Runs abTEM for speed against namsa, in an environment of its own: abTEM is GPL and no part of
+namsa.
 
-Reads one JSON workload per line and answers each with one JSON line. The settings are those with which abTEM was
-fastest on this workload: one thread per transform, small batches, one Dask thread per core, and the potential built
-before the probes are scanned. "slice_thickness_angstrom" is a number, or a list with the thickness of each slice.
+Reads one JSON workload per line and answers each with one JSON line. The settings are those with
+which abTEM was fastest on this workload: one thread per transform, small batches, one Dask thread
+per core, and the potential built before the probes are scanned. "slice_thickness_angstrom" is a
+number, or a list with the thickness of each slice.
 """
 
 import json
@@ -22,13 +24,20 @@ BATCH = 16
 
 
 def mkl(x: np.ndarray, name: str, overwrite_x: bool, **options: Any) -> np.ndarray:
-    """abTEM 1.0.11 passes mkl_fft an argument that it no longer has; in place where abTEM asks for it."""
+    """abTEM 1.0.11 passes mkl_fft an argument that it no longer has; in place where abTEM asks for
+    it.
+    """
     return getattr(mkl_fft, name)(x, out=x if overwrite_x else None, **options)
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
     abtem.config.set(
-        {"device": "cpu", "precision": job.get("precision", "float32"), "fft": job["fft"], "fftw.threads": 1}
+        {
+            "device": "cpu",
+            "precision": job.get("precision", "float32"),
+            "fft": job["fft"],
+            "fftw.threads": 1,
+        }
     )
     if job["fft"] == "mkl":
         abtem.core.fft._mkl_fft_dispatch = mkl
@@ -48,7 +57,11 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     scan = abtem.CustomScan(np.asarray(job["probes_yx"])[:, ::-1])
     with dask.config.set(scheduler="threads", num_workers=job["threads"]):
         patterns = probe.scan(
-            potential, scan=scan, detectors=abtem.PixelatedDetector(max_angle=None), max_batch=BATCH, lazy=True
+            potential,
+            scan=scan,
+            detectors=abtem.PixelatedDetector(max_angle=None),
+            max_batch=BATCH,
+            lazy=True,
         ).compute(progress_bar=False)
     done = time.perf_counter()
     if "patterns" in job:

@@ -1,8 +1,10 @@
-"""Measures the rate of Fourier transforms alone for simulate_vs_abtem.py: the limit of a full multislice.
+"""Measures the rate of Fourier transforms alone for simulate_vs_abtem.py: the limit of a full
+multislice.
 
-Reads one JSON job per line ("library": mkl or scipy, "shape", "threads") and answers each with one JSON line: complex64
-transforms per second, forward and inverse in turn, in place, one wave per thread. MKL is called directly, with rows
-padded by a cache line, which was the fastest way that was tried.
+Reads one JSON job per line ("library": mkl or scipy, "shape", "threads") and answers each with one
+JSON line: complex64 transforms per second, forward and inverse in turn, in place, one wave per
+thread. MKL is called directly, with rows padded by a cache line, which was the fastest way that was
+tried.
 """
 
 import ctypes
@@ -19,14 +21,21 @@ import scipy.fft
 
 SECONDS = 1.0
 PAD = 8
-SINGLE, COMPLEX, INPUT_STRIDES, OUTPUT_STRIDES = 35, 32, 12, 13  # from mkl_dfti.h
+# from mkl_dfti.h
+SINGLE = 35
+COMPLEX = 32
+INPUT_STRIDES = 12
+OUTPUT_STRIDES = 13
 
 
 def mkl_pair(shape: tuple[int, int]) -> Callable[[], None]:
     """A function that transforms a wave there and back."""
-    file = next(path for path in metadata.files("mkl") or () if path.name.startswith("libmkl_rt.so"))
+    file = next(
+        path for path in metadata.files("mkl") or () if path.name.startswith("libmkl_rt.so")
+    )
     library = ctypes.CDLL(str(file.locate()))
-    handle, strides = ctypes.c_void_p(), (ctypes.c_long * 3)(0, shape[1] + PAD, 1)
+    handle = ctypes.c_void_p()
+    strides = (ctypes.c_long * 3)(0, shape[1] + PAD, 1)
     failed = [
         library.DftiCreateDescriptor(
             ctypes.byref(handle), SINGLE, COMPLEX, ctypes.c_long(2), (ctypes.c_long * 2)(*shape)

@@ -1,7 +1,9 @@
-"""Runs namsa for simulate_vs_abtem.py and equal_error.py, in a process of its own so that its peak memory is known.
+"""Runs namsa for simulate_vs_abtem.py and equal_error.py, in a process of its own so that its peak
+memory is known.
 
-Reads one JSON workload per line and answers each with one JSON line. A workload without "grid_shape" gets the pixels
-and slices that namsa chooses for "reach_mrad". With "patterns", the patterns are written to that file.
+Reads one JSON workload per line and answers each with one JSON line. A workload without
+"grid_shape" gets the pixels and slices that namsa chooses for "reach_mrad". With "patterns", the
+patterns are written to that file.
 """
 
 import json
@@ -24,6 +26,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         atoms,
         energy_ev=job["energy_ev"],
         semiangle_mrad=job["semiangle_mrad"],
+        aperture_edge="amplitude",  # that of abTEM
         grid_shape=job.get("grid_shape") and tuple(job["grid_shape"]),
         positions_angstrom=job["probes_yx"],
         slice_thickness_angstrom=job.get("slice_thickness_angstrom"),

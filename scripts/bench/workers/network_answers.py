@@ -1,7 +1,8 @@
-"""Answers of shipped networks to random patterns: `python network_answers.py FILE.npz [NAME ...]` writes them,
-one network after the other.
+"""Answers of shipped networks to random patterns: `python network_answers.py FILE.npz [NAME ...]`
+writes them, one network after the other.
 
-The backend is that of KERAS_BACKEND; under JAX, TensorFlow cannot be imported. `../networks_jax.py` compares them.
+The backend is that of KERAS_BACKEND; under JAX, TensorFlow cannot be imported. `../networks_jax.py`
+compares them.
 """
 
 import os
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from train.apply.models import Model, shipped
 from train.apply.weights import build_loaded
 from train.tasks.classify.task import logits_function
-from train.tasks.density.calibrate import trained_ensemble
+from train.tasks.density.trust.predictions import trained_ensemble
 from train.tasks.embed.task import autoencoder
 from train.tasks.estimate.task import predictor as estimator
 from train.tasks.segment.task import predictor as segmenter
@@ -31,16 +32,22 @@ WINDOWS = 3
 
 def random_windows(model: Model) -> Array:
     """Returns patterns of a noisy disk, `(n, sy, sx, dy, dx)`, fractions of the beam."""
-    trained, rng = model.conditions, np.random.default_rng(7)
+    trained = model.conditions
+    rng = np.random.default_rng(7)
     y, x = trained.detector_pixels.coordinates(trained.detector_shape)
     disk = np.hypot(*np.meshgrid(y, x, indexing="ij")) < trained.semiangle_mrad
-    patterns = (0.01 + disk) * rng.exponential(size=(WINDOWS, *trained.scan_shape, *trained.detector_shape))
+    patterns = (0.01 + disk) * rng.exponential(
+        size=(WINDOWS, *trained.scan_shape, *trained.detector_shape)
+    )
     return (patterns / patterns.sum(axis=(-2, -1), keepdims=True)).astype(np.float32)
 
 
 def answers(model: Model) -> dict[str, Array]:
-    """Returns what a network says of random windows: of densities, all that an ensemble of its views predicts."""
-    task, windows = model.experiment.training.task, random_windows(model)
+    """Returns what a network says of random windows: of densities, all that an ensemble of its
+    views predicts.
+    """
+    task = model.experiment.training.task
+    windows = random_windows(model)
     if task == "density":
         found = trained_ensemble(model, with_maps=True).predict(windows)._asdict()
         return {name: array for name, array in found.items() if array is not None}
@@ -48,7 +55,11 @@ def answers(model: Model) -> dict[str, Array]:
     if task == "segment":
         return {"logits": segmenter(model.experiment, network)(windows, 1.0)}
     if task == "estimate":
-        return dict(zip(("values", "deviations"), estimator(model.experiment, network)(windows), strict=True))
+        return dict(
+            zip(
+                ("values", "deviations"), estimator(model.experiment, network)(windows), strict=True
+            )
+        )
     images = windows.reshape(-1, *model.conditions.detector_shape, 1)[:40]
     images = (images * images[0].size) ** model.experiment.training.inputs.power
     if task == "classify":

@@ -1,10 +1,11 @@
-"""Writes small 4D-STEM files with py4DSTEM and HyperSpy themselves; `write_old.py` has older versions.
+"""Writes small 4D-STEM files with py4DSTEM and HyperSpy themselves; `write_old.py` has older
+versions.
 
 Both are GPL and are no part of the project; from this folder:
 
     ../../../scripts/uv run --no-project --isolated --python 3.11 --with py4dstem==0.14.18 --with hyperspy==2.5.0 \
         --with rosettasciio==0.15.0 --with "numpy<2" python write.py
-"""
+"""  # noqa: E501
 
 import hyperspy.api as hs
 import numpy as np
@@ -24,9 +25,17 @@ cube.calibration.set_QR_rotation_degrees(90.0)
 py4DSTEM.save("py4dstem.h5", cube, mode="o")
 
 signal = hs.signals.Signal2D(counts)
-axes = (("y", "nm", 0.05, 0.0), ("x", "nm", 0.05, 0.0), ("ky", "1/nm", 2.0, -4.0), ("kx", "1/nm", 2.0, -9.0))
+axes = (
+    ("y", "nm", 0.05, 0.0),
+    ("x", "nm", 0.05, 0.0),
+    ("ky", "1/nm", 2.0, -4.0),
+    ("kx", "1/nm", 2.0, -9.0),
+)
 for axis, (name, units, scale, offset) in zip(signal.axes_manager._axes, axes, strict=True):
-    axis.name, axis.units, axis.scale, axis.offset = name, units, scale, offset
+    axis.name = name
+    axis.units = units
+    axis.scale = scale
+    axis.offset = offset
 signal.metadata.set_item("Acquisition_instrument.TEM.beam_energy", 200.0)
 signal.metadata.set_item("Acquisition_instrument.TEM.convergence_angle", 20.0)
 signal.save("hyperspy.hspy", overwrite=True)

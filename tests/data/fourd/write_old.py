@@ -1,10 +1,11 @@
-"""Writes `py4dstem-0.12.h5` or `py4dstem-0.13.h5`, by the version of py4DSTEM that it is run with; see `write.py`.
+"""Writes `py4dstem-0.12.h5` or `py4dstem-0.13.h5`, by the version of py4DSTEM that it is run with;
+see `write.py`.
 
     ../../../scripts/uv run --no-project --isolated --python 3.11 --with py4dstem==0.13.17 --with "numpy<2" \
         --with "setuptools<70" python write_old.py
     ../../../scripts/uv run --no-project --isolated --python 3.11 --with py4dstem==0.12.24 --with "numpy<1.24" \
         --with "setuptools<70" python write_old.py
-"""
+"""  # noqa: E501
 
 import numpy as np
 import py4DSTEM

@@ -31,7 +31,9 @@ def _alone(monkeypatch):
 
 
 def probed(monkeypatch, found):
-    answers = {code: doctor.Probe(answer, "" if answer else "gone") for code, answer in found.items()}
+    answers = {
+        code: doctor.Probe(answer, "" if answer else "gone") for code, answer in found.items()
+    }
     monkeypatch.setattr(doctor, "probe", lambda code, timeout_s: answers[code])
 
 
@@ -59,23 +61,34 @@ def test_nothing_there(monkeypatch, tmp_path):
     def no_module(name):
         raise OSError(f"lib{name}.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(doctor, "probe", lambda code, timeout_s: doctor.Probe(None, "ModuleNotFoundError: [gone]"))
+    monkeypatch.setattr(
+        doctor, "probe", lambda code, timeout_s: doctor.Probe(None, "ModuleNotFoundError: [gone]")
+    )
     monkeypatch.setattr(importlib, "import_module", no_module)
     report = doctor.report(tmp_path / "nowhere")
     missing = [check for check in report.checks if not check.ok]
     assert not report.ok
-    assert {"TensorFlow", "JAX", "Horovod (several ranks)", "CuPy", "data disk", *doctor.LIBRARIES} <= {
-        check.name for check in missing
-    }
+    assert {
+        "TensorFlow",
+        "JAX",
+        "Horovod (several ranks)",
+        "CuPy",
+        "data disk",
+        *doctor.LIBRARIES,
+    } <= {check.name for check in missing}
     assert all(check.remedy for check in missing)
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(doctor.table(report))
     assert "[gone]" in console.export_text()
-    assert {f"{check.name}: {check.remedy}" for check in missing} == {*doctor.remedies(report).splitlines()}
+    assert {f"{check.name}: {check.remedy}" for check in missing} == {
+        *doctor.remedies(report).splitlines()
+    }
 
 
 def test_what_is_not_needed_is_no_fault(monkeypatch):
-    found = EVERYTHING | {doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"mpi": False, "nccl": False}}
+    found = EVERYTHING | {
+        doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"mpi": False, "nccl": False}
+    }
     found[doctor._CUPY] = None
     probed(monkeypatch, found)
     report = doctor.report()
@@ -115,15 +128,22 @@ def test_ranks_that_mpi_connects_need_a_horovod_with_mpi(monkeypatch):
 
 def test_probe_answers_whatever_happens():
     assert doctor.probe("print('noise'); print('[1, 2]')") == doctor.Probe([1, 2])
-    assert doctor.probe("import no_such_module") == (None, "ModuleNotFoundError: No module named 'no_such_module'")
+    assert doctor.probe("import no_such_module") == (
+        None,
+        "ModuleNotFoundError: No module named 'no_such_module'",
+    )
     assert doctor.probe("import os; os._exit(7)") == (None, "ended with status 7")
-    assert doctor.probe("import time; time.sleep(60)", timeout_s=0.2) == (None, "no answer in 0.2 s")
+    assert doctor.probe("import time; time.sleep(60)", timeout_s=0.2) == (
+        None,
+        "no answer in 0.2 s",
+    )
 
 
 def test_file_system_is_that_of_the_deepest_and_last_mount(tmp_path):
     mounts = tmp_path / "mounts"
     mounts.write_text(
-        "rootfs / ext4 rw 0 0\nnvme /mnt/bb xfs rw 0 0\ngpfs /mnt gpfs rw 0 0\nover /mnt/bb tmpfs rw 0 0\n"
+        "rootfs / ext4 rw 0 0\nnvme /mnt/bb xfs rw 0 0\ngpfs /mnt gpfs rw 0 0\nover /mnt/bb tmpfs "
+        "rw 0 0\n"
         "disk /a\\040b btrfs rw 0 0\n"
     )
     kinds = {"/mnt/bb/user": "tmpfs", "/mnt/bbb": "gpfs", "/home": "ext4", "/a b/c": "btrfs"}

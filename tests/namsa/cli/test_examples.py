@@ -13,13 +13,20 @@ from namsa.cli.commands import examples
 from namsa.cli.parser import main
 
 CONTENT = bytes(range(256)) * 4000  # more than a piece
-EXAMPLE = examples.Example("scan.h5", len(CONTENT), hashlib.sha256(CONTENT).hexdigest(), "a scan", "--x 1", "MIT", "me")
+EXAMPLE = examples.Example(
+    "scan.h5", len(CONTENT), hashlib.sha256(CONTENT).hexdigest(), "a scan", "--x 1", "MIT", "me"
+)
 
 
 class Server(http.server.BaseHTTPRequestHandler):
-    """Serves `content` from memory; the first `breaks` answers end after a third. Ranges as `ranges` says."""
+    """Serves `content` from memory; the first `breaks` answers end after a third. Ranges as
+    `ranges` says.
+    """
 
-    content, breaks, ranges, asked = CONTENT, 0, True, ()
+    content = CONTENT
+    breaks = 0
+    ranges = True
+    asked = ()
 
     def do_GET(self):
         cls = type(self)
@@ -32,7 +39,9 @@ class Server(http.server.BaseHTTPRequestHandler):
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(body)))
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(cls.content) - 1}/{len(cls.content)}")
+            self.send_header(
+                "Content-Range", f"bytes {start}-{len(cls.content) - 1}/{len(cls.content)}"
+            )
         self.end_headers()
         if cls.breaks:
             cls.breaks -= 1
@@ -45,7 +54,9 @@ class Server(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def fetch(tmp_path, monkeypatch, capsys):
-    """Runs `namsa examples fetch scan.h5`; returns its exit code and what it printed. `handler` is the server's."""
+    """Runs `namsa examples fetch scan.h5`; returns its exit code and what it printed. `handler` is
+    the server's.
+    """
     monkeypatch.setattr(examples, "EXAMPLES", (EXAMPLE,))
     monkeypatch.delenv(examples.ADDRESS, raising=False)
     handler = type("Own", (Server,), {})
@@ -55,18 +66,33 @@ def fetch(tmp_path, monkeypatch, capsys):
         url = f"http://127.0.0.1:{server.server_port}/files/"
 
         def run(*words, names=("scan.h5",), source=url):
-            code = main(["examples", "fetch", *names, "--out", str(tmp_path / "new"), "--from", source, *words])
+            code = main(
+                [
+                    "examples",
+                    "fetch",
+                    *names,
+                    "--out",
+                    str(tmp_path / "new"),
+                    "--from",
+                    source,
+                    *words,
+                ]
+            )
             printed = capsys.readouterr()
             return code, printed.out + printed.err
 
-        run.handler, run.url, run.file = handler, url, tmp_path / "new" / "scan.h5"
+        run.handler = handler
+        run.url = url
+        run.file = tmp_path / "new" / "scan.h5"
         yield run
         server.shutdown()
         thread.join()
 
 
 def left(fetch):
-    return sorted(path.name for path in fetch.file.parent.glob("*")) if fetch.file.parent.exists() else []
+    if fetch.file.parent.exists():
+        return sorted(path.name for path in fetch.file.parent.glob("*"))
+    return []
 
 
 def test_a_file_is_fetched_once_and_never_replaced(fetch):
@@ -85,7 +111,8 @@ def test_a_file_is_fetched_once_and_never_replaced(fetch):
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_broken_connection_goes_on_or_starts_again(fetch, ranges):
-    fetch.handler.ranges, fetch.handler.breaks = ranges, 2
+    fetch.handler.ranges = ranges
+    fetch.handler.breaks = 2
     assert fetch()[0] == 0
     assert fetch.file.read_bytes() == CONTENT
     assert fetch.handler.asked[0] is None
@@ -141,4 +168,6 @@ def test_the_list_has_sizes_checksums_and_licences(capsys):
 
 @needs_measured
 def test_the_list_is_of_the_files_of_the_tests():
-    assert all(examples.is_intact(MEASURED / "rotavirus" / each.name, each) for each in examples.EXAMPLES)
+    assert all(
+        examples.is_intact(MEASURED / "rotavirus" / each.name, each) for each in examples.EXAMPLES
+    )

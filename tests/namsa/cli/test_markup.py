@@ -25,7 +25,9 @@ def test_no_name_and_no_reason_reaches_the_terminal_with_what_it_acts_on(capsys)
     assert capsys.readouterr().out == r"failed a: \x1b[31mred\x07 failed b: \u202egnp\x9b2J" + "\n"
 
 
-@pytest.mark.parametrize("words", [("verify",), ("info",), ("show", "--html", "--out", "d\x1b[2J\u202e.png")])
+@pytest.mark.parametrize(
+    "words", [("verify",), ("info",), ("show", "--html", "--out", "d\x1b[2J\u202e.png")]
+)
 def test_the_name_of_a_folder_is_escaped(words, tmp_path, monkeypatch, capsys, fake_materials):
     monkeypatch.chdir(tmp_path)
     produce(Path("d\x1b[2J\u202e"), limit=1)
@@ -37,7 +39,10 @@ def test_the_name_of_a_folder_is_escaped(words, tmp_path, monkeypatch, capsys, f
 
 def test_json_is_one_write_without_pythons_buffer():
     """Two writes let lines of other ranks in between."""
-    code = "from namsa.cli.commands.output import print_json; print_json({'rank': 1, 'material': 'β-SiC'})"
+    code = (
+        "from namsa.cli.commands.output import print_json; print_json({'rank': 1, 'material': "
+        "'β-SiC'})"
+    )
     reader, writer = os.pipe2(os.O_DIRECT)  # which keeps writes apart
     try:
         utf8 = os.environ | {"PYTHONIOENCODING": "utf-8"}
@@ -45,7 +50,10 @@ def test_json_is_one_write_without_pythons_buffer():
     finally:
         os.close(writer)
     with open(reader, "rb", buffering=0) as pipe:
-        assert [pipe.read(4096), pipe.read(4096)] == ['{"rank": 1, "material": "β-SiC"}\n'.encode(), b""]
+        assert [pipe.read(4096), pipe.read(4096)] == [
+            '{"rank": 1, "material": "β-SiC"}\n'.encode(),
+            b"",
+        ]
 
 
 def test_json_escapes_what_a_terminal_would_act_on(capsys):

@@ -1,4 +1,6 @@
-"""Configurations: YAML within bounds, overrides, presets, errors that name every fault and the nearest known key."""
+"""Configurations: YAML within bounds, overrides, presets, errors that name every fault and the
+nearest known key.
+"""
 
 import json
 import time
@@ -31,7 +33,9 @@ def path(tmp_path):
 
 
 def test_overrides_set_values_in_sections(path):
-    config = load_config(path, ["microscope.energy_ev=80e3", "scan.shape=[3, 5]", "materials.builtin=[Si]"])
+    config = load_config(
+        path, ["microscope.energy_ev=80e3", "scan.shape=[3, 5]", "materials.builtin=[Si]"]
+    )
     assert config.microscope.energy_ev == 80e3
     assert config.scan.shape == (3, 5)
     assert config.materials.builtin == ("Si",)
@@ -50,7 +54,10 @@ def test_the_tree_is_frozen_and_survives_writing_and_reading(path):
     [
         ("microscope.energy_kev=200", "unknown key microscope.energy_kev; did you mean energy_ev"),
         ("microscop={}", "did you mean microscope"),
-        ("microscope.defocus=100", "unknown key microscope.defocus; give aberrations.C10 in Å, which is −defocus"),
+        (
+            "microscope.defocus=100",
+            "unknown key microscope.defocus; give aberrations.C10 in Å, which is −defocus",
+        ),
         ("microscope.energy_ev=200", "microscope.energy_ev.*10000.*in eV"),
         ("microscope.energy_ev=2e8", "microscope.energy_ev.*1000000"),
         ("microscope.energy_ev=.nan", "microscope.energy_ev.*finite"),
@@ -83,18 +90,24 @@ def test_samples_hash_depends_on_what_determines_a_samples_bits(path):
     base = load_config(path).samples_hash()
     for setting in ("microscope.semiangle_mrad=21", "seed=1", "specimen.max_strain=0.01"):
         assert load_config(path, [setting]).samples_hash() != base
-    assert load_config(path, ["simulation.engine=auto"]).samples_hash() == base  # its default, written or not
-    assert load_config(path, ["materials.limit=3", "data.directory=elsewhere"]).samples_hash() == base
+    assert (
+        load_config(path, ["simulation.engine=auto"]).samples_hash() == base
+    )  # its default, written or not
+    assert (
+        load_config(path, ["materials.limit=3", "data.directory=elsewhere"]).samples_hash() == base
+    )
 
 
-# ---- YAML of people -------------------------------------------------------------------------------------------------
+# ---- YAML of people
 
 NINE_TO_THE_TENTH = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{key}: &{key} [{', '.join([f'*{chr(ord(key) - 1)}'] * 9)}]\n" for key in "bcdefghij"
 )
 
 
-@pytest.mark.parametrize("path", [*CONFIGS.rglob("*.yaml"), DATA / "tiny.yaml"], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [*CONFIGS.rglob("*.yaml"), DATA / "tiny.yaml"], ids=lambda path: path.stem
+)
 def test_shipped_configurations_read_as_pyyaml_reads_them(path):
     text = path.read_text(encoding="utf-8")
     assert parse_yaml(text, "x") == yaml.safe_load(text)
@@ -167,11 +180,15 @@ def test_the_first_faults_are_named_and_the_others_counted():
         validate(SimulationConfig, tree, "x.yaml")
     assert str(caught.value).count("specimen.thickness_angstrom.") == 10
     with pytest.raises(InputError, match=r"; and \d+ more$") as caught:
-        validate(SimulationConfig, {"x" * 5000: 1} | {f"{i}" * 5000: "x" * 5000 for i in range(1, 500)}, "x.yaml")
+        validate(
+            SimulationConfig,
+            {"x" * 5000: 1} | {f"{i}" * 5000: "x" * 5000 for i in range(1, 500)},
+            "x.yaml",
+        )
     assert len(str(caught.value)) < 1300
 
 
-# ---- Presets --------------------------------------------------------------------------------------------------------
+# ---- Presets
 
 
 @pytest.mark.parametrize(("section", "presets"), [(Detector, DETECTORS), (Microscope, MICROSCOPES)])
@@ -183,7 +200,9 @@ def test_a_section_takes_the_names_that_there_are(section, presets):
 
 
 def test_other_keys_override_a_preset_and_a_detector_reaches_the_angle_that_is_asked_for():
-    assert Microscope(preset="corrected-300kv", semiangle_mrad=25) == Microscope(energy_ev=300e3, semiangle_mrad=25)
+    assert Microscope(preset="corrected-300kv", semiangle_mrad=25) == Microscope(
+        energy_ev=300e3, semiangle_mrad=25
+    )
     assert Detector(preset="empad", max_angle_mrad=32) == Detector(shape=(128, 128), pixel_mrad=0.5)
     assert Detector(preset="arina", pixel_mrad=0.4) == Detector(shape=(192, 192), pixel_mrad=0.4)
     assert Detector(preset="merlin", shape=(64, 128), max_angle_mrad=32).pixel_mrad == 0.5
@@ -191,9 +210,12 @@ def test_other_keys_override_a_preset_and_a_detector_reaches_the_angle_that_is_a
 
 def test_the_uncorrected_probe_is_the_smallest_that_its_spherical_aberration_allows():
     """Aperture 1.41 (λ/C30)^¼ and underfocus √(C30 λ)."""
-    probe, wavelength = Microscope(preset="uncorrected-200kv"), wavelength_angstrom(200e3)
+    probe = Microscope(preset="uncorrected-200kv")
+    wavelength = wavelength_angstrom(200e3)
     spherical = probe.aberrations["C30"]
-    assert probe.semiangle_mrad == pytest.approx(1.41e3 * (wavelength / spherical) ** 0.25, rel=1e-3)
+    assert probe.semiangle_mrad == pytest.approx(
+        1.41e3 * (wavelength / spherical) ** 0.25, rel=1e-3
+    )
     assert probe.aberrations["C10"] == pytest.approx(-np.sqrt(spherical * wavelength), abs=1)
 
 
@@ -207,11 +229,13 @@ def test_an_unknown_preset_is_refused_with_the_names_and_a_written_one_reads_bac
 def test_a_file_without_a_format_takes_the_name_of_a_detector(tmp_path):
     frames = np.zeros((4, 128, 128), "u2")
     frames.tofile(tmp_path / "a.bin")
-    with namsa.read(tmp_path / "a.bin", dtype="u2", detector_shape="empad", scan_shape=(2, 2)) as scan:
+    with namsa.read(
+        tmp_path / "a.bin", dtype="u2", detector_shape="empad", scan_shape=(2, 2)
+    ) as scan:
         assert scan.shape == (2, 2, 128, 128)
 
 
-# ---- Tables of the keys ---------------------------------------------------------------------------------------------
+# ---- Tables of the keys
 
 
 class Round(BaseModel):
@@ -247,10 +271,10 @@ def test_sections_have_a_table_each_with_values_defaults_and_meaning() -> None:
 
 | key | value | default | meaning |
 |---|---|---|---|
-| `aperture` | section [aperture (round)](#aperture-round) or section [aperture (square)](#aperture-square) or null """
-        """| `null` |  |
-| `other` | section [aperture (round)](#aperture-round) |  |  |
-| `names` | names, each with true or false |  | what is on |
+| `aperture` | section [aperture (round)](#aperture-round) or section [aperture (square)](#aperture-square) or null """  # noqa: E501
+        """| `null` | one of these sections, chosen by its kind |
+| `other` | section [aperture (round)](#aperture-round) | required | a round aperture |
+| `names` | names, each with true or false | `{}` | what is on |
 | `seed` | integer | `0` |  |
 
 ## aperture (round)
@@ -259,8 +283,8 @@ A round aperture.
 
 | key | value | default | meaning |
 |---|---|---|---|
-| `kind` | `round` | `"round"` |  |
-| `radius_mrad` | number, > 0, ≤ 200 |  | radius \\| half of the diameter |
+| `kind` | `round` | `"round"` | chooses this section |
+| `radius_mrad` | number, > 0, ≤ 200 | required | radius \\| half of the diameter |
 
 ## aperture (square)
 
@@ -268,7 +292,7 @@ A square aperture.
 
 | key | value | default | meaning |
 |---|---|---|---|
-| `kind` | `square` | `"square"` |  |
+| `kind` | `square` | `"square"` | chooses this section |
 | `sides_mrad` | list of 2: each integer, ≥ 1 | `[1, 2]` |  |
 """
     )
@@ -276,8 +300,46 @@ A square aperture.
 
 def test_every_key_of_an_experiment_says_what_it_is() -> None:
     rows = [
-        line for line in key_tables(json.loads((ROOT / "configs/schema.json").read_text())).splitlines() if "`" in line
+        line
+        for line in key_tables(json.loads((ROOT / "configs/schema.json").read_text())).splitlines()
+        if "`" in line
     ]
-    silent = [row for row in rows if row.endswith("|  |") and "section [" not in row and "| `kind` |" not in row]
     assert len(rows) > 300
-    assert not silent
+    assert not [row for row in rows if row.endswith("|  |")]
+    assert not [row for row in rows if "|  |" in row]  # no default, and not required
+
+
+def test_the_page_of_the_configuration_has_the_keys_of_today() -> None:
+    """Mend it by cutting the page after that line, and `namsa-train schema --markdown` after it."""
+    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    line = "<!-- The rest of this page is what `namsa-train schema --markdown` prints. -->\n\n"
+    keys = json.loads((ROOT / "configs/schema.json").read_text())
+    assert page.partition(line)[2] == key_tables(keys)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Detector(shape="10"), "Detector: shape: must be a list"),
+        (lambda: Detector(response={"preset": "x"}), "Detector: response.preset: "),
+        (lambda: namsa.Scan(file="a.csv", shape=(2, 2)), "Scan: give a file, or shape"),
+        (lambda: Microscope(defocus=3), "Microscope: unknown key defocus; give aberrations.C10"),
+        (SimulationConfig, "SimulationConfig: simulation: a value is needed"),
+    ],
+)
+def test_sections_built_in_python_are_refused_in_one_line(build, message) -> None:
+    with pytest.raises(InputError) as raised:
+        build()
+    assert str(raised.value).startswith(message)
+    assert "\n" not in str(raised.value)
+    assert "pydantic" not in str(raised.value)
+
+
+def test_a_configuration_that_is_missing_names_files_like_it(tmp_path) -> None:
+    with pytest.raises(InputError, match="No such file or directory: give the path of a .yaml"):
+        load_config(tmp_path / "nothing")
+    (tmp_path / "sto.yaml").write_text("{}")
+    with pytest.raises(InputError, match="did you mean .*/sto.yaml"):
+        load_config(tmp_path / "sto.yml")
+    with pytest.raises(InputError, match="has sto.yaml$"):
+        load_config(tmp_path / "nothing")

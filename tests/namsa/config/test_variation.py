@@ -1,4 +1,6 @@
-"""Settings that vary from sample to sample: ranges are covered evenly, on every machine alike, and are simulated."""
+"""Settings that vary from sample to sample: ranges are covered evenly, on every machine alike, and
+are simulated.
+"""
 
 import math
 
@@ -24,7 +26,11 @@ RANDOM = {
     "dose_electrons_per_angstrom2": [1e3, 1e6],
 }
 LENS = {"rule": "random", "configurations": 2, "C12_angstrom": [0, 20], "C21_angstrom": [0, 500]}
-LENS |= {"C30_angstrom": [-1e4, 1e5], "source_size_angstrom": [0.2, 0.8], "focal_spread_angstrom": [10, 40]}
+LENS |= {
+    "C30_angstrom": [-1e4, 1e5],
+    "source_size_angstrom": [0.2, 0.8],
+    "focal_spread_angstrom": [10, 40],
+}
 DETECTOR = {"shape": [5, 7], "pixel_mrad": 6}
 
 
@@ -40,7 +46,9 @@ def test_random_values_cover_their_ranges_evenly() -> None:
     assert np.hypot(*tilts.T).max() <= 6 + 1e-3
     # Evenly over the ring: half of them in the outer half of its area, a quarter in each quadrant.
     assert np.mean(np.hypot(*tilts.T) ** 2 > (2**2 + 6**2) / 2) == pytest.approx(0.5, abs=0.03)
-    assert np.histogram2d(*tilts.T, bins=2, range=[(-6, 6)] * 2)[0] == pytest.approx(np.full((2, 2), 500), abs=60)
+    assert np.histogram2d(*tilts.T, bins=2, range=[(-6, 6)] * 2)[0] == pytest.approx(
+        np.full((2, 2), 500), abs=60
+    )
 
 
 def test_the_lens_source_and_amplitude_are_drawn_evenly_in_any_direction() -> None:
@@ -54,7 +62,9 @@ def test_the_lens_source_and_amplitude_are_drawn_evenly_in_any_direction() -> No
     drawn = [values for seed in range(500) for values in draw_values(variation, seed)]
     for name, (least, most) in ranges.items():
         values = np.array([each[name] for each in drawn]).reshape(len(drawn), -1)
-        assert np.histogram(values[:, 0], 4, (least, most))[0] == pytest.approx([500] * 4, abs=45), name
+        assert np.histogram(values[:, 0], 4, (least, most))[0] == pytest.approx(
+            [500] * 4, abs=45
+        ), name
     for name, period in (("C12_angstrom", math.pi), ("C21_angstrom", 2 * math.pi)):
         azimuths = np.array([each[name] for each in drawn])[:, 1]
         assert np.histogram(azimuths, 4, (0, period))[0] == pytest.approx([500] * 4, abs=45), name
@@ -71,7 +81,9 @@ def test_some_quantities_of_a_sample_are_left_out_as_often_as_is_asked_for() -> 
     every = RandomVariation.model_validate({"rule": "random", "configurations": 4} | ranges)
     some = every.model_copy(update={"probability": 0.7})
     pairs = [
-        pair for seed in range(500) for pair in zip(draw_values(some, seed), draw_values(every, seed), strict=True)
+        pair
+        for seed in range(500)
+        for pair in zip(draw_values(some, seed), draw_values(every, seed), strict=True)
     ]
     drawn = {name: np.array([one[name] == other[name] for one, other in pairs]) for name in ranges}
     left_out = {
@@ -81,7 +93,11 @@ def test_some_quantities_of_a_sample_are_left_out_as_often_as_is_asked_for() -> 
     }
     for name, is_nearest_to_zero in left_out.items():
         assert drawn[name].mean() == pytest.approx(0.7, abs=0.04)
-        assert all(is_nearest_to_zero(one[name]) for (one, _), same in zip(pairs, drawn[name], strict=True) if not same)
+        assert all(
+            is_nearest_to_zero(one[name])
+            for (one, _), same in zip(pairs, drawn[name], strict=True)
+            if not same
+        )
     assert drawn["dose_electrons_per_angstrom2"].all()
     assert drawn["thickness_angstrom"].all()
     both = np.mean(drawn["defocus_angstrom"] & drawn["C12_angstrom"])
@@ -107,7 +123,9 @@ def test_values_are_fixed_and_more_configurations_do_not_change_the_first() -> N
 
 
 def test_a_grid_has_every_combination() -> None:
-    grid = GridVariation(rule="grid", defocus_angstrom=(0, 50), beam_tilt_mrad=((0, 1), (2, 0), (0, 0)))
+    grid = GridVariation(
+        rule="grid", defocus_angstrom=(0, 50), beam_tilt_mrad=((0, 1), (2, 0), (0, 0))
+    )
     drawn = draw_values(grid, 0)
     assert len(drawn) == 6
     assert drawn[1] == {"defocus_angstrom": 0, "beam_tilt_mrad": [2, 0]}
@@ -120,9 +138,16 @@ def test_every_specimen_has_its_own_configurations_on_which_the_hash_depends(tmp
     entries = ensure(tmp_path, varied, MATERIALS)
     assert len(entries) == 4 * 12
     assert entries[1].id == "Cu-fcc-001-20A-v1"
-    assert len({entry.seed for entry in entries}) == len({str(entry.varied) for entry in entries}) == 48
+    assert (
+        len({entry.seed for entry in entries})
+        == len({str(entry.varied) for entry in entries})
+        == 48
+    )
     assert read(tmp_path) == entries == build_entries(varied, MATERIALS)
-    assert build_entries(config(seed=1, variation=RANDOM, detector=DETECTOR), MATERIALS)[0].varied != entries[0].varied
+    assert (
+        build_entries(config(seed=1, variation=RANDOM, detector=DETECTOR), MATERIALS)[0].varied
+        != entries[0].varied
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,19 +155,41 @@ def test_every_specimen_has_its_own_configurations_on_which_the_hash_depends(tmp
     [
         ({"variation": {"rule": "grid"}}, "nothing varies"),
         ({"variation": RANDOM}, "must be a detector"),
-        ({"variation": RANDOM, "detector": DETECTOR | {"electrons_per_pattern": 9}}, "so does the detector"),
-        ({"variation": RANDOM, "detector": DETECTOR, "microscope": {"aberrations": {"C10": 5}}}, "aberrations.C10"),
-        ({"variation": RANDOM, "detector": DETECTOR, "microscope": {"specimen_tilt_mrad": [0, 1]}}, "specimen_tilt"),
+        (
+            {"variation": RANDOM, "detector": DETECTOR | {"electrons_per_pattern": 9}},
+            "so does the detector",
+        ),
+        (
+            {"variation": RANDOM, "detector": DETECTOR, "microscope": {"aberrations": {"C10": 5}}},
+            "aberrations.C10",
+        ),
+        (
+            {
+                "variation": RANDOM,
+                "detector": DETECTOR,
+                "microscope": {"specimen_tilt_mrad": [0, 1]},
+            },
+            "specimen_tilt",
+        ),
         ({"variation": RANDOM | {"electrons_per_pattern": [1, 2]}}, "not both"),
         ({"variation": LENS, "microscope": {"aberrations": {"C12": 5}}}, "aberrations.C12"),
         ({"variation": LENS, "microscope": {"source_size_angstrom": 0.5}}, "source_size_angstrom"),
         (
-            {"variation": LENS, "microscope": {"chromatic_aberration_mm": 1, "energy_spread_ev": 0.3}},
+            {
+                "variation": LENS,
+                "microscope": {"chromatic_aberration_mm": 1, "energy_spread_ev": 0.3},
+            },
             "chromatic_aberration_mm",
         ),
-        ({"variation": LENS | {"rms_displacement_angstrom": [0, 0.1]}}, "there must be specimen.frozen_phonons"),
+        (
+            {"variation": LENS | {"rms_displacement_angstrom": [0, 0.1]}},
+            "there must be specimen.frozen_phonons",
+        ),
         ({"variation": RANDOM | {"defocus_angstrom": [2, 1]}}, "least, most"),
-        ({"variation": RANDOM | {"dose_electrons_per_angstrom2": [0, 1]}}, r"greater than or equal to 0\.000001"),
+        (
+            {"variation": RANDOM | {"dose_electrons_per_angstrom2": [0, 1]}},
+            r"greater than or equal to 0\.000001",
+        ),
     ],
 )
 def test_contradictory_settings_are_refused(sections, message) -> None:
@@ -170,7 +217,8 @@ def test_a_sample_is_simulated_with_its_own_values() -> None:
     varied = SimulationConfig.model_validate(TREE | {"variation": variation})
     entry = build_entries(varied, [MGO])[2]
     sample = simulate_entry(varied, MGO, entry)
-    p, own = sample.provenance, entry.varied
+    p = sample.provenance
+    own = entry.varied
     assert p["varied"] == own
     assert p["aberrations"]["C10"] == -own["defocus_angstrom"]
     assert p["specimen_tilt_mrad"] == own["specimen_tilt_mrad"]
@@ -179,23 +227,32 @@ def test_a_sample_is_simulated_with_its_own_values() -> None:
     microscope = {name: own[name] for name in ("beam_tilt_mrad", "specimen_tilt_mrad")}
     microscope["aberrations"] = {"C10": -own["defocus_angstrom"]}
     detector = DETECTOR | {"dose_electrons_per_angstrom2": own["dose_electrons_per_angstrom2"]}
-    by_hand = SimulationConfig.model_validate(TREE | {"microscope": microscope, "detector": detector})
+    by_hand = SimulationConfig.model_validate(
+        TREE | {"microscope": microscope, "detector": detector}
+    )
     assert_same(varied, entry, sample, by_hand)
 
 
 def test_a_lens_and_an_amplitude_of_its_own_are_those_of_a_configuration_with_them() -> None:
     def shaken(rms: float):
-        return TREE | {"specimen": TREE["specimen"] | {"frozen_phonons": {"rms_angstrom": rms, "configurations": 2}}}
+        return TREE | {
+            "specimen": TREE["specimen"]
+            | {"frozen_phonons": {"rms_angstrom": rms, "configurations": 2}}
+        }
 
     variation = {"variation": LENS | {"rms_displacement_angstrom": [0.06, 0.1]}}
     varied = SimulationConfig.model_validate(shaken(0.05) | variation)
     entry = build_entries(varied, [MGO])[1]
     own = entry.varied
     aberrations = dict(zip(("C12", "phi12"), own["C12_angstrom"], strict=True))
-    aberrations |= dict(zip(("C21", "phi21"), own["C21_angstrom"], strict=True)) | {"C30": own["C30_angstrom"]}
+    aberrations |= dict(zip(("C21", "phi21"), own["C21_angstrom"], strict=True)) | {
+        "C30": own["C30_angstrom"]
+    }
     coherence = {name: own[name] for name in ("source_size_angstrom", "focal_spread_angstrom")}
     microscope = {"aberrations": aberrations} | coherence
-    by_hand = SimulationConfig.model_validate(shaken(own["rms_displacement_angstrom"]) | {"microscope": microscope})
+    by_hand = SimulationConfig.model_validate(
+        shaken(own["rms_displacement_angstrom"]) | {"microscope": microscope}
+    )
     sample = simulate_entry(varied, MGO, entry)
     assert sample.provenance["aberrations"] == aberrations
     assert_same(varied, entry, sample, by_hand)

@@ -1,4 +1,6 @@
-"""Films of few layers of layered crystals, also twisted: distances, layers, cells, selection and splits."""
+"""Films of few layers of layered crystals, also twisted: distances, layers, cells, selection and
+splits.
+"""
 
 import math
 from collections import defaultdict
@@ -13,6 +15,8 @@ from ase.neighborlist import neighbor_list
 from pymatgen.core import Composition
 
 import namsa
+from namsa.base.errors import InputError
+from namsa.base.names import is_name
 from namsa.config.materials import Materials, Split
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals import layers
@@ -25,10 +29,9 @@ from namsa.crystals.supercell import make_supercell
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import assign
 from namsa.dataset.sample_setup import build_supercell
-from namsa.errors import InputError
-from namsa.names import is_name
 
-# Shortest distances of neighbours, Å, as textbooks give them. Whoever wrote the table may have known some of them.
+# Shortest distances of neighbours, Å, as textbooks give them. Whoever wrote the table may have
+# known some of them.
 BONDS = {
     "C-graphite": ("C", "C", 1.42),
     "BN-194": ("B", "N", 1.45),
@@ -90,37 +93,63 @@ def test_every_crystal_has_films_of_one_two_and_three_layers(films: dict[str, Ma
 def test_bonds_have_their_length(films: dict[str, Material], crystal: str) -> None:
     one, other, length = BONDS[crystal]
     atoms = films[f"{crystal}-1L"].atoms
-    assert neighbor_list("d", atoms, {(one, other): length + 0.5}).min() == pytest.approx(length, abs=0.02)
+    assert neighbor_list("d", atoms, {(one, other): length + 0.5}).min() == pytest.approx(
+        length, abs=0.02
+    )
 
 
 def test_crystals_agree_with_those_of_aflow(films: dict[str, Material]) -> None:
-    table = yaml.safe_load(layers.files("namsa.crystals").joinpath("layers.yaml").read_text(encoding="utf-8"))
+    table = yaml.safe_load(
+        layers.files("namsa.crystals").joinpath("layers.yaml").read_text(encoding="utf-8")
+    )
     aflow = [material for material in builtin_materials() if material.source.startswith("AFLOW")]
     compared = set()
     for name, entry in table["crystals"].items():
-        bulk = standardize(films[f"{name}-{entry['layers']}L"].atoms, name)  # whole periods repeat as the bulk does
-        alike = [m.atoms for m in aflow if (m.formula, m.space_group) == (bulk.formula, bulk.space_group)]
+        bulk = standardize(
+            films[f"{name}-{entry['layers']}L"].atoms, name
+        )  # whole periods repeat as the bulk does
+        alike = [
+            m.atoms for m in aflow if (m.formula, m.space_group) == (bulk.formula, bulk.space_group)
+        ]
         if not alike:
             continue
         compared.add(name)
-        nearest = min(alike, key=lambda atoms: abs(atoms.cell.volume - bulk.atoms.cell.volume))  # of several carbons
+        nearest = min(
+            alike, key=lambda atoms: abs(atoms.cell.volume - bulk.atoms.cell.volume)
+        )  # of several carbons
         assert bulk.atoms.cell.cellpar() == pytest.approx(nearest.cell.cellpar(), rel=0.006), name
         reach = 1.3 * covalent_radii[nearest.numbers]
-        shortest, expected = (neighbor_list("d", atoms, reach).min() for atoms in (bulk.atoms, nearest))
+        shortest, expected = (
+            neighbor_list("d", atoms, reach).min() for atoms in (bulk.atoms, nearest)
+        )
         assert shortest == pytest.approx(expected, rel=0.022), name
     assert compared == {
-        *("BN-194", "BiI3-3R", "Bi2Te3-166", "C-graphite", "CdI2-1T", "GeS-62", "MoS2-2H", "P-black", "PbO-129"),
+        *(
+            "BN-194",
+            "BiI3-3R",
+            "Bi2Te3-166",
+            "C-graphite",
+            "CdI2-1T",
+            "GeS-62",
+            "MoS2-2H",
+            "P-black",
+            "PbO-129",
+        ),
         "SnS-62",
     }
 
 
 def test_coordinates_that_follow_from_bonds_do_so(films: dict[str, Material]) -> None:
-    table = yaml.safe_load(layers.files("namsa.crystals").joinpath("layers.yaml").read_text(encoding="utf-8"))
+    table = yaml.safe_load(
+        layers.files("namsa.crystals").joinpath("layers.yaml").read_text(encoding="utf-8")
+    )
     given = {name: entry["bond"] for name, entry in table["crystals"].items() if "bond" in entry}
     assert given
     for name, bonds in given.items():
         for pair, length in bonds.items():
-            found = neighbor_list("d", films[f"{name}-1L"].atoms, {tuple(pair.split("-")): length + 0.5})
+            found = neighbor_list(
+                "d", films[f"{name}-1L"].atoms, {tuple(pair.split("-")): length + 0.5}
+            )
             assert found.min() == pytest.approx(length, abs=0.015), (name, pair)
 
 
@@ -129,17 +158,22 @@ def test_layers_do_not_overlap_and_are_apart(films: dict[str, Material]) -> None
         radii = covalent_radii[film.atoms.numbers]
         assert not len(neighbor_list("i", film.atoms, SHORTEST_BOND * radii)), film.name
         heights = film.atoms.positions[:, 2]
-        # Half of the gap is left at either face; the terminal O of MoO3 and the vanadyl O of V2O5 lie the highest.
+        # Half of the gap is left at either face; the terminal O of MoO3 and the vanadyl O of V2O5
+        # lie the highest.
         assert heights.min() > 0.7, film.name
         assert film.atoms.cell[2, 2] - heights.max() > 0.7, film.name
 
 
 def test_a_bilayer_has_the_stacking_of_the_bulk(films: dict[str, Material]) -> None:
     atoms = films["MoS2-2H-2L"].atoms
-    columns = {(round(x, 3) % 1, round(y, 3) % 1) for x, y, _ in np.round(atoms.get_scaled_positions(), 3)}
+    columns = {
+        (round(x, 3) % 1, round(y, 3) % 1) for x, y, _ in np.round(atoms.get_scaled_positions(), 3)
+    }
     assert len(columns) == 2  # each column has a Mo and two S, as in a honeycomb
-    below, above = atoms[atoms.positions[:, 2] < 6.15], atoms[atoms.positions[:, 2] > 6.15]
-    molybdenum, sulphur = below.symbols == "Mo", above.symbols == "S"
+    below = atoms[atoms.positions[:, 2] < 6.15]
+    above = atoms[atoms.positions[:, 2] > 6.15]
+    molybdenum = below.symbols == "Mo"
+    sulphur = above.symbols == "S"
     apart = above.positions[sulphur][:, None, :2] - below.positions[molybdenum][None, :, :2]
     assert np.abs(apart).max() == pytest.approx(0, abs=1e-6)
     # Graphite: half of the atoms have a neighbour 3.36 Å above, half are over the middle of a ring.
@@ -165,20 +199,33 @@ def test_a_thickness_repeats_the_film(films: dict[str, Material]) -> None:
     counts = []
     for thickness in (3, 6.5, 13):
         cell = make_supercell(
-            films["MoS2-2H-1L"].atoms, zone_axis=(0, 0, 1), lateral_angstrom=(10, 10), thickness_angstrom=thickness
+            films["MoS2-2H-1L"].atoms,
+            zone_axis=(0, 0, 1),
+            lateral_angstrom=(10, 10),
+            thickness_angstrom=thickness,
         )
         assert cell.atoms.cell.angles() == pytest.approx([90, 90, 90])
-        counts.append(len(cell.atoms) / math.prod(cell.atoms.cell.lengths()[:2]) * 3.1604**2 * math.sqrt(3) / 2)
+        counts.append(
+            len(cell.atoms)
+            / math.prod(cell.atoms.cell.lengths()[:2])
+            * 3.1604**2
+            * math.sqrt(3)
+            / 2
+        )
     assert counts == pytest.approx([3, 3, 6])
 
 
 def test_names_select_films(films: dict[str, Material]) -> None:
-    chosen = select_materials(Materials(layers=("MoS2-2H", "C-graphite-1L"), builtin=("MoS2-194-hP6",)))
+    chosen = select_materials(
+        Materials(layers=("MoS2-2H", "C-graphite-1L"), builtin=("MoS2-194-hP6",))
+    )
     # The film of two layers, repeated, would be the crystal: it is not a duplicate of it.
     names = ["C-graphite-1L", "MoS2-194-hP6", "MoS2-2H-1L", "MoS2-2H-2L", "MoS2-2H-3L"]
     assert [material.name for material in chosen] == names
     assert len(select_materials(Materials(layers="all"))) == len(films)
-    with pytest.raises(InputError, match=r"materials.layers: MoS3-2H is not known; nearest are MoS2-2H,"):
+    with pytest.raises(
+        InputError, match=r"materials.layers: MoS3-2H is not known; nearest are MoS2-2H,"
+    ):
         select_materials(Materials(layers=("MoS3-2H",)))
 
 
@@ -186,7 +233,9 @@ def test_prototypes_are_few(films: dict[str, Material]) -> None:
     split = Split(train=0.7, dev=0.15, test=0.15, by="prototype")
     by_prototype = dict(zip(films, assign(list(films.values()), split), strict=True))
     dichalcogenides = [n for n in films if n.split("-")[1] in ("1T", "2H") and "2-" in n]
-    assert len({by_prototype[name] for name in dichalcogenides}) == 1  # TaS2 and TaSe2 connect 1T and 2H
+    assert (
+        len({by_prototype[name] for name in dichalcogenides}) == 1
+    )  # TaS2 and TaSe2 connect 1T and 2H
     assert {Composition(films[n].formula).anonymized_formula for n in dichalcogenides} == {"AB2"}
 
 
@@ -204,12 +253,16 @@ def test_samples_of_a_dataset_are_whole_films(films: dict[str, Material], method
         assert len(cell) / math.prod(cell.cell.lengths()[:2]) == pytest.approx(areal, rel=0.03)
 
 
-# ---- Twisted bilayers -----------------------------------------------------------------------------------------------
+# ---- Twisted bilayers
+# ------------------------------------------------------------------------------------------------
 
 
-# cos θ = (n² + 4nm + m²) / (2 (n² + nm + m²)) with (n, m) = (1, 2), (2, 3): 4 (n² + nm + m²) atoms in a hexagon's cell.
+# cos θ = (n² + 4nm + m²) / (2 (n² + nm + m²)) with (n, m) = (1, 2), (2, 3): 4 (n² + nm + m²) atoms
+# in a hexagon's cell.
 @pytest.mark.parametrize(("n", "m"), [(1, 2), (2, 3)])
-def test_graphene_has_its_commensurate_angles_without_strain(films: dict[str, Material], n: int, m: int) -> None:
+def test_graphene_has_its_commensurate_angles_without_strain(
+    films: dict[str, Material], n: int, m: int
+) -> None:
     angle = math.degrees(math.acos((n * n + 4 * n * m + m * m) / (2 * (n * n + n * m + m * m))))
     layer = films["C-graphite-1L"].atoms
     bilayer = namsa.make_twisted_bilayer(layer, layer, round(angle, 2), max_strain=0.002)
@@ -225,9 +278,13 @@ def bond_angles(atoms: Atoms) -> np.ndarray:
     return np.degrees(np.arctan2(vectors[:, 1], vectors[:, 0])) % 60
 
 
-def test_the_top_is_turned_counter_clockwise_by_the_stated_angle(films: dict[str, Material]) -> None:
+def test_the_top_is_turned_counter_clockwise_by_the_stated_angle(
+    films: dict[str, Material],
+) -> None:
     layer = films["C-graphite-1L"].atoms
-    bilayer = namsa.make_twisted_bilayer(layer, layer, 13.2, max_strain=0.01, lateral_angstrom=(10, 15))
+    bilayer = namsa.make_twisted_bilayer(
+        layer, layer, 13.2, max_strain=0.01, lateral_angstrom=(10, 15)
+    )
     x, y, _ = bilayer.atoms.cell.lengths()
     assert x >= 15
     assert y >= 10
@@ -238,7 +295,8 @@ def test_the_top_is_turned_counter_clockwise_by_the_stated_angle(films: dict[str
 
 
 def test_different_films_share_a_cell_within_the_strain(films: dict[str, Material]) -> None:
-    top, bottom = films["MoS2-2H-2L"].atoms, films["C-graphite-1L"].atoms
+    top = films["MoS2-2H-2L"].atoms
+    bottom = films["C-graphite-1L"].atoms
     bilayer = namsa.make_twisted_bilayer(top, bottom, 10, max_strain=0.02)
     x, y, z = bilayer.atoms.cell.lengths()
     assert z == pytest.approx(12.295 + 6.711 / 2)
@@ -248,7 +306,9 @@ def test_different_films_share_a_cell_within_the_strain(films: dict[str, Materia
         per_area = len(film) / np.linalg.norm(np.cross(film.cell[0], film.cell[1]))
         assert len(part) / (x * y) == pytest.approx(per_area, rel=0.04)  # twice the strain
         heights = part.positions[:, 2] - (0 if tag == 0 else 6.711 / 2)
-        assert np.unique(heights.round(4)) == pytest.approx(np.unique(film.positions[:, 2].round(4)))
+        assert np.unique(heights.round(4)) == pytest.approx(
+            np.unique(film.positions[:, 2].round(4))
+        )
     bonds = neighbor_list("d", bilayer.atoms, {("Mo", "S"): 3.0})
     assert np.abs(bonds / 2.417 - 1).max() < 0.025
     assert not len(neighbor_list("i", bilayer.atoms, 0.7 * covalent_radii[bilayer.atoms.numbers]))

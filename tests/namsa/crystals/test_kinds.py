@@ -9,16 +9,17 @@ from ase.build import bulk
 from scipy.spatial import KDTree
 
 import namsa
+from namsa.base.errors import InputError
 from namsa.config.instrument import KINDS
 from namsa.crystals.kinds.inclusions import PART
 from namsa.crystals.kinds.overlaps import CLOSEST, pair_distances
 from namsa.crystals.kinds.specimen import WITH_PARTNER
 from namsa.crystals.sites import check_atoms
 from namsa.crystals.supercell import Supercell
-from namsa.errors import InputError
 from namsa.scattering import scatter
 
-GOLD, ARSENIDE = bulk("Au", cubic=True), bulk("GaAs", "zincblende", 5.653, cubic=True)
+GOLD = bulk("Au", cubic=True)
+ARSENIDE = bulk("GaAs", "zincblende", 5.653, cubic=True)
 
 
 def perovskite(large: str, side: float) -> ase.Atoms:
@@ -26,7 +27,8 @@ def perovskite(large: str, side: float) -> ase.Atoms:
     return ase.Atoms(f"{large}TiO3", scaled_positions=places, cell=[side] * 3, pbc=True)
 
 
-TITANATE, PARTNER = perovskite("Sr", 3.905), perovskite("Ba", 4.0)
+TITANATE = perovskite("Sr", 3.905)
+PARTNER = perovskite("Ba", 4.0)
 
 
 def specimen(
@@ -44,7 +46,9 @@ def nearest(atoms: ase.Atoms) -> dict[tuple[int, int], float]:
     offset = atoms.positions[pairs[:, 0]] - atoms.positions[pairs[:, 1]]
     distance = np.linalg.norm(offset - sides * np.round(offset / sides), axis=1)
     found: dict[tuple[int, int], float] = {}
-    for pair, length in zip(np.sort(atoms.numbers[pairs], axis=1).tolist(), distance.tolist(), strict=True):
+    for pair, length in zip(
+        np.sort(atoms.numbers[pairs], axis=1).tolist(), distance.tolist(), strict=True
+    ):
         found[pair[0], pair[1]] = min(length, found.get((pair[0], pair[1]), np.inf))
     return found
 
@@ -54,7 +58,10 @@ def nearest(atoms: ase.Atoms) -> dict[tuple[int, int], float]:
 def test_no_specimen_has_atoms_nearer_than_the_limit(kind: str, crystal: ase.Atoms) -> None:
     for seed in range(2):
         given = {"parameters": {"composition": "own"}} if kind.startswith("amorphous") else {}
-        partner = {"partner": bulk("AlAs", "zincblende", 5.661, cubic=True)} if kind in WITH_PARTNER else {}
+        if kind in WITH_PARTNER:
+            partner = {"partner": bulk("AlAs", "zincblende", 5.661, cubic=True)}
+        else:
+            partner = {}
         if crystal is TITANATE:
             partner = {}
         made = specimen(kind, crystal, seed=seed, **given | partner)
@@ -82,18 +89,25 @@ def test_the_seed_alone_decides_a_specimen(kind: str) -> None:
 
 
 def test_vacancies_are_the_share_of_their_element_and_in_few_columns() -> None:
-    whole, holed = (specimen(kind, **more).atoms for kind, more in (("crystal", {}), ("vacancies", _holes("random"))))
+    whole, holed = (
+        specimen(kind, **more).atoms
+        for kind, more in (("crystal", {}), ("vacancies", _holes("random")))
+    )
     removed = {
-        symbol: int(np.sum(whole.symbols == symbol) - np.sum(holed.symbols == symbol)) for symbol in whole.symbols
+        symbol: int(np.sum(whole.symbols == symbol) - np.sum(holed.symbols == symbol))
+        for symbol in whole.symbols
     }
     assert removed == {"Sr": 0, "Ti": 0, "O": round(0.1 * np.sum(whole.symbols == "O"))}
 
     def columns_with_vacancies(arrangement: str) -> int:
         def columns(atoms: ase.Atoms) -> dict[tuple[float, ...], int]:
-            places, counts = np.unique(atoms.positions[atoms.numbers == 8, :2].round(2), axis=0, return_counts=True)
+            places, counts = np.unique(
+                atoms.positions[atoms.numbers == 8, :2].round(2), axis=0, return_counts=True
+            )
             return dict(zip(map(tuple, places.tolist()), counts.tolist(), strict=True))
 
-        whole, holed = columns(specimen("crystal").atoms), columns(specimen("vacancies", **_holes(arrangement)).atoms)
+        whole = columns(specimen("crystal").atoms)
+        holed = columns(specimen("vacancies", **_holes(arrangement)).atoms)
         return sum(holed.get(place, 0) < count for place, count in whole.items())
 
     assert columns_with_vacancies("columns") < 0.6 * columns_with_vacancies("random")
@@ -105,10 +119,16 @@ def _holes(arrangement: str) -> dict[str, Any]:
 
 def test_substitution_changes_elements_and_no_positions() -> None:
     whole = specimen("crystal").atoms
-    doped = specimen("substitution", parameters={"element": "Sr", "replacement": "La", "share": 0.2})
+    doped = specimen(
+        "substitution", parameters={"element": "Sr", "replacement": "La", "share": 0.2}
+    )
     assert np.array_equal(doped.atoms.positions, whole.positions)
     changed = doped.atoms.numbers != whole.numbers
-    assert changed.sum() == doped.parameters["replaced_sites"] == round(0.2 * np.sum(whole.symbols == "Sr"))
+    assert (
+        changed.sum()
+        == doped.parameters["replaced_sites"]
+        == round(0.2 * np.sum(whole.symbols == "Sr"))
+    )
     assert set(whole.symbols[changed]) == {"Sr"}
     assert set(doped.atoms.symbols[changed]) == {"La"}
 
@@ -139,8 +159,12 @@ def test_a_twin_of_gold_along_110_is_the_coherent_one() -> None:
     tree = KDTree(atoms.positions, boxsize=sides)
     neighbours = tree.query_ball_point(atoms.positions, 4.08 / np.sqrt(2) + 0.01)
     assert set(map(len, neighbours)) == {13}
-    # In the crystal each neighbour has another opposite to it. In the two planes of the twin that is not so.
-    opposite = [tree.query((2 * atoms.positions[i] - atoms.positions[n]) % sides)[0] for i, n in enumerate(neighbours)]
+    # In the crystal each neighbour has another opposite to it. In the two planes of the twin that
+    # is not so.
+    opposite = [
+        tree.query((2 * atoms.positions[i] - atoms.positions[n]) % sides)[0]
+        for i, n in enumerate(neighbours)
+    ]
     in_plane = atoms.positions[np.array([distance.max() > 0.5 for distance in opposite]), 0]
     layer = 4.08 / np.sqrt(3)
     assert len(in_plane) == 2 * len(atoms) / round(sides[0] / layer)
@@ -155,7 +179,9 @@ def test_the_smallest_boundary_of_gold_along_001_is_sigma_5() -> None:
     assert 0.85 * full < len(made.atoms) <= full
 
 
-def test_a_crystal_whose_mirror_images_are_itself_has_no_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crystal_whose_mirror_images_are_itself_has_no_twin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("namsa.crystals.kinds.halves._SAME_DIRECTION", 10.0)
     with pytest.raises(InputError, match="every mirror image"):
         specimen("twin")
@@ -167,10 +193,10 @@ def test_a_surface_and_a_step_have_vacuum_where_they_say() -> None:
     assert np.all((fraction >= 0.2 - 1e-9) & (fraction < 0.8))
     with pytest.raises(InputError, match="leaves no atom"):
         specimen("surface", parameters={"vacuum": 1.0})
-    made, whole = (
-        specimen("step", parameters={"axis": "x", "start": 0.5, "width": 0.5, "depth_angstrom": 12.0}),
-        specimen("crystal"),
+    made = specimen(
+        "step", parameters={"axis": "x", "start": 0.5, "width": 0.5, "depth_angstrom": 12.0}
     )
+    whole = specimen("crystal")
     above = whole.atoms.positions[:, 2] < 12
     assert np.sum(made.atoms.positions[:, 2] < 12) == above.sum()
     deep = made.atoms.positions[made.atoms.positions[:, 2] >= 12]
@@ -186,18 +212,25 @@ def test_glass_has_its_density_bonds_and_coordination(
     composition: str, bond: float, neighbours: tuple[float, float]
 ) -> None:
     made = specimen("amorphous", parameters={"composition": composition})
-    atoms, sides = made.atoms, made.atoms.cell.lengths()
+    atoms = made.atoms
+    sides = made.atoms.cell.lengths()
     density = atoms.get_masses().sum() * 1.66054 / np.prod(sides)
     assert density == pytest.approx(made.parameters["density_g_per_cm3"], rel=0.02)
     pairs = KDTree(atoms.positions, boxsize=sides).query_pairs(1.25 * bond, output_type="ndarray")
     assert neighbours[0] < 2 * len(pairs) / len(atoms) < neighbours[1]
     # No peak of a crystal: no two-dimensional frequency carries much of the projected atoms.
-    waves = np.exp(2j * np.pi * atoms.positions[:, :2] @ (np.indices((9, 9)).reshape(2, -1)[:, 1:] / sides[:2, None]))
+    waves = np.exp(
+        2j
+        * np.pi
+        * atoms.positions[:, :2]
+        @ (np.indices((9, 9)).reshape(2, -1)[:, 1:] / sides[:2, None])
+    )
     assert abs(waves.mean(axis=0)).max() < 0.2
 
 
 def test_an_amorphous_layer_lies_where_the_beam_enters() -> None:
-    made, whole = specimen("amorphous_layer", parameters={"layer_angstrom": 10.0}), specimen("crystal")
+    made = specimen("amorphous_layer", parameters={"layer_angstrom": 10.0})
+    whole = specimen("crystal")
     below = made.atoms.positions[:, 2] >= 10
     crystal = whole.atoms[whole.atoms.positions[:, 2] >= 10]
     assert np.array_equal(made.atoms.positions[below], crystal.positions)
@@ -209,11 +242,13 @@ def test_samples_cut_at_two_depths_have_the_matter_above_them(kind: str) -> None
     atoms = specimen(kind, lateral_angstrom=(8, 8), seed=1).atoms
     depth = float(atoms.cell.lengths()[2])
     scattering = scatter(
-        atoms, energy_ev=200e3, max_angle_mrad=8, grid_shape=(32, 32), thicknesses_angstrom=[depth / 2, depth],
+        atoms, energy_ev=200e3, max_angle_mrad=8, grid_shape=(32, 32),
+        thicknesses_angstrom=[depth / 2, depth],
         slice_thickness_angstrom=depth / 16,
     )  # fmt: skip
     samples = [
-        scattering.simulate(index, semiangle_mrad=8, positions_angstrom=[[0.0, 0.0], [3.0, 2.0]]) for index in (0, 1)
+        scattering.simulate(index, semiangle_mrad=8, positions_angstrom=[[0.0, 0.0], [3.0, 2.0]])
+        for index in (0, 1)
     ]
     thin, thick = (float(sample.density.sum()) for sample in samples)
     above = atoms.numbers[atoms.positions[:, 2] < depth / 2].sum() / atoms.numbers.sum()
@@ -225,8 +260,13 @@ def test_a_mixed_site_stays_whole() -> None:
     mixed = perovskite("Sr", 3.905) + ase.Atoms("La", positions=[(0, 0, 0)])
     mixed.set_array("occupancy", np.array([0.7, 1, 1, 1, 1, 0.3]))
     for kind in ("vacancies", "boundary", "amorphous_layer"):
-        atoms = specimen(kind, mixed, parameters={"composition": "Ge"} if kind == "amorphous_layer" else {}).atoms
-        places = [set(map(tuple, atoms.positions[atoms.symbols == symbol].round(4))) for symbol in ("Sr", "La")]
+        atoms = specimen(
+            kind, mixed, parameters={"composition": "Ge"} if kind == "amorphous_layer" else {}
+        ).atoms
+        places = [
+            set(map(tuple, atoms.positions[atoms.symbols == symbol].round(4)))
+            for symbol in ("Sr", "La")
+        ]
         assert places[0] == places[1]
 
 
@@ -251,7 +291,7 @@ def test_parameters_and_partners_are_checked(kind: str, more: dict[str, Any], me
         specimen(kind, **more)
 
 
-# ---- Kinds that vary along the beam ---------------------------------------------------------------------------------
+# ---- Kinds that vary along the beam
 
 SILVER = bulk("Ag", cubic=True)  # 4.09 Å; gold has 4.08 Å
 SIZE = {"zone_axis": (0, 0, 1), "lateral_angstrom": (12, 16), "thickness_angstrom": 40}
@@ -289,7 +329,9 @@ def test_a_partner_has_its_layer_and_the_crystal_the_rest(kind, given, start, en
 
 
 def test_dopants_are_in_their_layer_alone():
-    specimen, depth = made("doped_layer", top=0.25, part=0.5, share=0.5, arrangement="random", replacement="Cu")
+    specimen, depth = made(
+        "doped_layer", top=0.25, part=0.5, share=0.5, arrangement="random", replacement="Cu"
+    )
     dopant = specimen.atoms.numbers == 29
     inside = (depth >= 0.25) & (depth < 0.75)
     assert not dopant[~inside].any()

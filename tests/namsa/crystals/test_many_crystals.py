@@ -1,4 +1,6 @@
-"""Hypothetical crystals in number: distinct, plausible, derived by name; zone axes that no symmetry relates."""
+"""Hypothetical crystals in number: distinct, plausible, derived by name; zone axes that no symmetry
+relates.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -20,7 +22,14 @@ from namsa.crystals.substitution import substitute_ions
 from namsa.crystals.symmetry import simplest_zone_axes
 
 MANY = Substitution(limit=200, max_ions=2, mixing_steps=2, alloys=True)
-NAMES = ("NaCl-225-cF8", "CaTiO3-221-cP5", "Al2O3-167-hR10", "MgCu2-227-cF24", "Cu-225-cF4", "TiO2-136-tP6")
+NAMES = (
+    "NaCl-225-cF8",
+    "CaTiO3-221-cP5",
+    "Al2O3-167-hR10",
+    "MgCu2-227-cF24",
+    "Cu-225-cF4",
+    "TiO2-136-tP6",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,30 +42,40 @@ def similar_ions_once() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def prototypes() -> list[Material]:
-    known = {material.name: material for material in builtin_materials([name.split("-")[0] for name in NAMES])}
+    known = {
+        material.name: material
+        for material in builtin_materials([name.split("-")[0] for name in NAMES])
+    }
     return [known[name] for name in NAMES]
 
 
 @pytest.fixture(scope="module")
 def many(prototypes: list[Material]) -> list[Material]:
-    return substitute_ions(MANY, prototypes, 83)
+    return substitute_ions(MANY, prototypes, 83).materials
 
 
-def test_crystals_are_distinct_and_fewer_are_the_first(many: list[Material], prototypes: list[Material]) -> None:
+def test_crystals_are_distinct_and_fewer_are_the_first(
+    many: list[Material], prototypes: list[Material]
+) -> None:
     everything = [(material.formula, material.space_group) for material in [*many, *prototypes]]
     assert len(many) == 200
     assert len(set(everything)) == len(everything)
     assert len({material.name for material in many}) == len(many)
-    fewer = substitute_ions(MANY.model_copy(update={"limit": 40}), prototypes, 83)
+    fewer = substitute_ions(MANY.model_copy(update={"limit": 40}), prototypes, 83).materials
     assert [material.name for material in fewer] == [material.name for material in many[:40]]
 
 
-def test_prototypes_give_equally_many_and_whole_replacements_come_first(many: list[Material]) -> None:
+def test_prototypes_give_equally_many_and_whole_replacements_come_first(
+    many: list[Material],
+) -> None:
     by_prototype = {name: [m for m in many if m.prototype == name] for name in NAMES}
     counts = [len(group) for group in by_prototype.values()]
     assert min(counts) >= 2  # of 2 that NaCl can give
     assert sorted(counts)[-1] > 100  # of those that are left, CaTiO3 gives all
-    mixed = [["occupancy" in material.atoms.arrays for material in group] for group in by_prototype.values()]
+    mixed = [
+        ["occupancy" in material.atoms.arrays for material in group]
+        for group in by_prototype.values()
+    ]
     assert all(kinds == sorted(kinds) for kinds in mixed)
     assert any(map(any, mixed))
     assert not all(map(all, mixed))
@@ -68,7 +87,10 @@ def test_atoms_share_sites_keep_their_distance_and_make_the_formula(many: list[M
         assert occupancies(material.atoms).min() >= 0.5
         first, second, distance = neighbor_list("ijd", material.atoms, 2.5)
         apart = distance > 0.01
-        touching = covalent_radii[material.atoms.numbers[first]] + covalent_radii[material.atoms.numbers[second]]
+        touching = (
+            covalent_radii[material.atoms.numbers[first]]
+            + covalent_radii[material.atoms.numbers[second]]
+        )
         assert np.all(distance[apart] >= SHORTEST_BOND * touching[apart]), material.name
     from pymatgen.core import Composition
 
@@ -80,9 +102,13 @@ def test_atoms_share_sites_keep_their_distance_and_make_the_formula(many: list[M
         assert Composition(amounts).fractional_composition.almost_equals(expected), material.name
 
 
-def test_named_crystals_are_the_same_as_among_all(many: list[Material], prototypes: list[Material]) -> None:
+def test_named_crystals_are_the_same_as_among_all(
+    many: list[Material], prototypes: list[Material]
+) -> None:
     chosen = many[7::50]
-    named = substitute_ions(MANY, prototypes, 83, {material.name for material in chosen} | {"Xy-from-nothing"})
+    named, _ = substitute_ions(
+        MANY, prototypes, 83, {material.name for material in chosen} | {"Xy-from-nothing"}
+    )
     assert {m.name for m in named} == {m.name for m in chosen}
     for material in named:
         (same,) = [other for other in chosen if other.name == material.name]
@@ -111,7 +137,8 @@ def test_zone_axes_are_the_simplest_that_differ(atoms, expected) -> None:
     assert len(set(axes)) == 5
     if atoms.symbols[0] == "Cu":
         assert list(axes) == expected
-    # Lattice vectors of equivalent axes are equally long and have the same angle to c; here one of both differs.
+    # Lattice vectors of equivalent axes are equally long and have the same angle to c; here one of
+    # both differs.
     vectors = np.array(axes) @ np.asarray(atoms.cell)
     invariants = {(round(float(v @ v), 6), round(abs(float(v[2])), 6)) for v in vectors}
     if atoms.symbols[0] == "Zn":

@@ -1,4 +1,6 @@
-"""Materials: the built-in crystals, CIF files also of hostile content, and the selection for an experiment."""
+"""Materials: the built-in crystals, CIF files also of hostile content, and the selection for an
+experiment.
+"""
 
 import hashlib
 import re
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 import spglib
 from ase.neighborlist import neighbor_list
-from cif_files import HM, UNTYPED, cif, cubic, density
+from cif_files import HM, KEYS, UNTYPED, cif, cubic, density
 from paths import DATA
 from pymatgen.core import Element
 from pymatgen.symmetry.groups import SpaceGroup
@@ -21,6 +23,7 @@ from namsa.crystals.builtin import builtin_materials
 from namsa.crystals.cif import read_cif
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
+from namsa.crystals.structure_files import read_crystal
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,9 @@ def library() -> dict[str, Material]:
 
 @pytest.fixture
 def built_once(library: dict[str, Material], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("namsa.crystals.select.builtin_materials", lambda formulas=None: tuple(library.values()))
+    monkeypatch.setattr(
+        "namsa.crystals.select.builtin_materials", lambda formulas=None: tuple(library.values())
+    )
 
 
 def assert_refused(path: Path, message: str, seconds: float = 10) -> None:
@@ -46,7 +51,9 @@ def assert_refused(path: Path, message: str, seconds: float = 10) -> None:
     assert len(str(caught.value)) < 600
 
 
-def made(tmp_path: Path, sites: str, symmetry: str = f"{HM} 'P 1'", cell: tuple[float, ...] = cubic(4)) -> Path:
+def made(
+    tmp_path: Path, sites: str, symmetry: str = f"{HM} 'P 1'", cell: tuple[float, ...] = cubic(4)
+) -> Path:
     """A CIF with rows of label, x, y, z, occupancy."""
     path = tmp_path / "made.cif"
     path.write_text(cif(cell, symmetry, sites, UNTYPED))
@@ -54,28 +61,60 @@ def made(tmp_path: Path, sites: str, symmetry: str = f"{HM} 'P 1'", cell: tuple[
 
 
 def test_formulas_select_from_the_whole_library(library: dict[str, Material]) -> None:
-    formulas = {"C", "KAg_CN_2", "Fe"}  # names that differ in Wyckoff letters, brackets, an element of ASE
+    formulas = {
+        "C",
+        "KAg_CN_2",
+        "Fe",
+    }  # names that differ in Wyckoff letters, brackets, an element of ASE
     some = builtin_materials(formulas)
-    assert [m.name for m in some] == [name for name in library if name.partition("-")[0] in formulas]
+    assert [m.name for m in some] == [
+        name for name in library if name.partition("-")[0] in formulas
+    ]
     for material in some:
-        np.testing.assert_array_equal(material.atoms.positions, library[material.name].atoms.positions)
+        np.testing.assert_array_equal(
+            material.atoms.positions, library[material.name].atoms.positions
+        )
         assert material.source == library[material.name].source
 
 
 def test_builtin_materials_are_sorted_and_have_safe_names(library: dict[str, Material]) -> None:
     assert len(library) == 341
     assert list(library) == sorted(library)
-    assert all(re.fullmatch(r"[A-Za-z0-9_]+-\d+-[amothc][PCIFR]\d+(-[a-z]+)?", name) for name in library)
+    assert all(
+        re.fullmatch(r"[A-Za-z0-9_]+-\d+-[amothc][PCIFR]\d+(-[a-z]+)?", name) for name in library
+    )
     for name, material in library.items():
         assert set(re.findall(r"[A-Z][a-z]?", name.split("-")[0])) == set(material.atoms.symbols)
-    assert {"NaCl-225-cF8", "CaTiO3-221-cP5", "Si-227-cF8", "C-194-hP4-bc", "C-194-hP4-f"} <= library.keys()
+    assert {
+        "NaCl-225-cF8",
+        "CaTiO3-221-cP5",
+        "Si-227-cF8",
+        "C-194-hP4-bc",
+        "C-194-hP4-f",
+    } <= library.keys()
 
 
-def test_builtin_cells_have_the_named_space_group_and_the_density_of_handbooks(library: dict[str, Material]) -> None:
-    for name in ("NaCl-225-cF8", "Al2O3-167-hR10", "ZrO2-14-mP12", "Mg-194-hP2", "Bi-166-hR2", "PI2-2-aP6"):
+def test_builtin_cells_have_the_named_space_group_and_the_density_of_handbooks(
+    library: dict[str, Material],
+) -> None:
+    for name in (
+        "NaCl-225-cF8",
+        "Al2O3-167-hR10",
+        "ZrO2-14-mP12",
+        "Mg-194-hP2",
+        "Bi-166-hR2",
+        "PI2-2-aP6",
+    ):
         material = library[name]
-        cell = (material.atoms.cell[:], material.atoms.get_scaled_positions(), material.atoms.numbers)
-        assert spglib.get_spacegroup(cell, symprec=1e-3) == f"{material.space_group} ({name.split('-')[1]})"
+        cell = (
+            material.atoms.cell[:],
+            material.atoms.get_scaled_positions(),
+            material.atoms.numbers,
+        )
+        assert (
+            spglib.get_spacegroup(cell, symprec=1e-3)
+            == f"{material.space_group} ({name.split('-')[1]})"
+        )
     assert len(library["NaCl-225-cF8"].atoms) == 8
     assert len(library["Al2O3-167-hR10"].atoms) == 30
     assert library["Al2O3-167-hR10"].atoms.cell.angles() == pytest.approx([90, 90, 120])
@@ -87,7 +126,12 @@ def test_builtin_cells_have_the_named_space_group_and_the_density_of_handbooks(l
             known = Element(material.formula).density_of_solid
         if known:
             assert density(material.atoms) == pytest.approx(known / 1000, rel=0.07), material.name
-    minerals = {"NaCl-225-cF8": 2.165, "TiO2-136-tP6": 4.25, "CaF2-225-cF12": 3.18, "Al2O3-167-hR10": 3.99}
+    minerals = {
+        "NaCl-225-cF8": 2.165,
+        "TiO2-136-tP6": 4.25,
+        "CaF2-225-cF12": 3.18,
+        "Al2O3-167-hR10": 3.99,
+    }
     for name, expected in minerals.items():
         assert density(library[name].atoms) == pytest.approx(expected, rel=0.02)
 
@@ -102,7 +146,11 @@ def test_misprints_are_left_out(library: dict[str, Material]) -> None:
 
 def test_monoclinic_cif_is_expanded_by_its_symmetry() -> None:
     material = read_cif(DATA / "baddeleyite.cif")
-    assert (material.name, material.formula, material.space_group) == ("baddeleyite", "ZrO2", "P2_1/c")
+    assert (material.name, material.formula, material.space_group) == (
+        "baddeleyite",
+        "ZrO2",
+        "P2_1/c",
+    )
     assert material.source.endswith("baddeleyite.cif")
     assert material.atoms.symbols.formula.count() == {"Zr": 4, "O": 8}
     assert material.atoms.cell.cellpar() == pytest.approx([5.1505, 5.2116, 5.3173, 90, 99.23, 90])
@@ -127,14 +175,18 @@ def test_a_mixed_site_becomes_several_atoms_at_one_position() -> None:
     shares = {"Sr": [0.7], "Ba": [0.3], "Ti": [1.0], "O": [0.99] * 3}
     for symbol, expected in shares.items():
         assert atoms.arrays["occupancy"][atoms.symbols == symbol] == pytest.approx(expected)
-    assert atoms.positions[atoms.symbols == "Sr"] == pytest.approx(atoms.positions[atoms.symbols == "Ba"])
+    assert atoms.positions[atoms.symbols == "Sr"] == pytest.approx(
+        atoms.positions[atoms.symbols == "Ba"]
+    )
     assert material.space_group == "Pm-3m"
     assert material.formula == "Ba0.3Sr0.7Ti1O2.97"
 
 
 def test_ions_isotopes_rounded_thirds_and_other_data_blocks_are_accepted(tmp_path: Path) -> None:
     path = made(tmp_path, "A Fe2+ 0 0 0 0.4\nB Fe3+ 0 0 0 0.6\nC D .5 .5 .5 1")
-    path.write_text(path.read_text().replace("_atom_site_label", "_atom_site_label\n_atom_site_type_symbol"))
+    path.write_text(
+        path.read_text().replace("_atom_site_label", "_atom_site_label\n_atom_site_type_symbol")
+    )
     atoms = read_cif(path).atoms
     assert sorted(atoms.symbols) == ["Fe", "H"]
     assert "occupancy" not in atoms.arrays
@@ -153,7 +205,11 @@ SITES = "Na1 0 0 0 1\nCl1 .5 .5 .5 1"
     [
         (SITES, "", "neither symmetry operations nor a space group"),
         (SITES, "_space_group_name_H-M_alt 'P q 3'", "space group P q 3 is not known"),
-        (SITES, "_space_group_IT_number 1\n_chemical_formula_sum 'Na2 Cl'", "Incorrect stoichiometry"),
+        (
+            SITES,
+            "_space_group_IT_number 1\n_chemical_formula_sum 'Na2 Cl'",
+            "Incorrect stoichiometry",
+        ),
         (SITES, "_space_group_IT_number 1\n_chemical_formula_sum 'Na Cl H'", "Missing elements H"),
         (SITES, "loop_\n_symmetry_equiv_pos_as_xyz\n'x,y,z'\n'-x,q,z'", "does not fit the cell"),
         ("Na1 0 0 0 0.7\nK1 0 0 0 0.4\nCl1 .5 .5 .5 1", None, "ccupancy 1.1"),
@@ -164,7 +220,6 @@ SITES = "Na1 0 0 0 1\nCl1 .5 .5 .5 1"
         ("Na1 0 0 . 1", None, "site Na1: coordinate z"),
         ("Xx1 0 0 0 1\nCl1 .5 .5 .5 1", None, "'Xx1' names no element"),
         ("OH1 0 0 0 1\nCl1 .5 .5 .5 1", None, "OH1: .OH1. names no element"),
-        ("O1 0 0 0 .5\nH1 0 0 0 .5\nNa1 .5 .5 .5 1", None, "hydrogen on an oxygen"),
         ("Na1 0 0 0 1\nCl1 .05 0 0 1", None, r"\(Na\).*\(Cl\).*overlap"),
         ("Na1 0 0 0 1\nCl1 .5 .5 .5", None, "too few or too many values"),
         ("", None, "."),
@@ -173,11 +228,55 @@ SITES = "Na1 0 0 0 1\nCl1 .5 .5 .5 1"
 def test_an_ambiguous_cif_is_refused(
     tmp_path: Path, sites: str, symmetry: str | None, message: str, recwarn: pytest.WarningsRecorder
 ) -> None:
-    assert_refused(made(tmp_path, sites) if symmetry is None else made(tmp_path, sites, symmetry), message)
+    assert_refused(
+        made(tmp_path, sites) if symmetry is None else made(tmp_path, sites, symmetry), message
+    )
     assert not recwarn.list
 
 
-@pytest.mark.parametrize("content", [b"", b"not a crystal\n", b"\x00\xff\xfe\x93NUMPY", b"data_x\n_cell_length_a 4\n"])
+def test_oxygen_and_hydrogen_of_an_oxyhydride_share_a_site_unless_it_is_a_proton(
+    tmp_path: Path,
+) -> None:
+    sites = "O1 O2- 0 0 0 .8\nH1 H1- 0 0 0 .2\nNa1 Na1+ .5 .5 .5 1"
+    path = tmp_path / "oxyhydride.cif"
+    path.write_text(cif(cubic(4), f"{HM} 'P 1'", sites))
+    with pytest.warns(SimulationWarning, match=r"share a site \(O1 0.8, H1 0.2\)"):
+        material = read_cif(path)
+    assert material.atoms.arrays["occupancy"].tolist() == [1, 0.8, 0.2]
+    path.write_text(cif(cubic(4), f"{HM} 'P 1'", sites.replace("H1-", "H1+")))
+    assert_refused(path, "site H1: positive hydrogen on an oxygen's site")
+
+
+def test_sites_that_are_dummies_are_no_atoms(tmp_path: Path) -> None:
+    keys = (*KEYS, "calc_flag")
+    path = tmp_path / "dummies.cif"
+    atoms_alone = "Na1 Na 0 0 0 1 d\nCl1 Cl .5 .5 .5 1 d"
+    path.write_text(cif(cubic(4), f"{HM} 'P 1'", f"{atoms_alone}\nCg1 C ? ? ? 1 dum", keys))
+    with pytest.warns(SimulationWarning, match="1 atom site with the flag dum"):
+        assert read_cif(path).formula == "NaCl"
+    path.write_text(cif(cubic(4), f"{HM} 'P 1'", "Na1 Na 0 0 0 1 dum", keys))
+    assert_refused(path, "all of its atom sites are dummies")
+
+
+def test_a_magnetic_structure_has_the_operations_without_the_reversal_of_time(
+    tmp_path: Path,
+) -> None:
+    operations = "loop_\n_space_group_symop_magn_operation.xyz\nx,y,z,+1\n-x,-y,-z,-1"
+    centrings = "loop_\n_space_group_symop_magn_centering.xyz\nx,y,z,+1\nx+1/2,y+1/2,z,-1"
+    path = tmp_path / "iron.mcif"
+    path.write_text(
+        cif((5, 6, 7, 80, 85, 95), f"{operations}\n{centrings}", "Fe1 Fe .1 .2 \u2212.3 1"),
+        encoding="utf-8",
+    )
+    with pytest.warns(SimulationWarning, match="its moments are left out"):
+        places = read_crystal(path, as_is=True).atoms.get_scaled_positions()
+    expected = [[0.1, 0.2, 0.7], [0.9, 0.8, 0.3], [0.6, 0.7, 0.7], [0.4, 0.3, 0.3]]
+    assert sorted(places.round(6).tolist()) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not a crystal\n", b"\x00\xff\xfe\x93NUMPY", b"data_x\n_cell_length_a 4\n"]
+)
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.cif"
     path.write_bytes(content)
@@ -198,15 +297,26 @@ def test_other_broken_missing_and_double_files_are_refused_by_name(tmp_path: Pat
 def test_select_takes_names_files_and_folders_sorted(tmp_path: Path) -> None:
     (tmp_path / "kyanite.cif").write_text((DATA / "kyanite.cif").read_text())
     (tmp_path / "notes.txt").write_text("no crystal")
-    config = Materials(builtin=("Si-227-cF8", "Cu-225-cF4"), cif=(DATA / "baddeleyite.cif", tmp_path))
-    assert [m.name for m in select_materials(config)] == ["Cu-225-cF4", "Si-227-cF8", "baddeleyite", "kyanite"]
+    config = Materials(
+        builtin=("Si-227-cF8", "Cu-225-cF4"), cif=(DATA / "baddeleyite.cif", tmp_path)
+    )
+    assert [m.name for m in select_materials(config)] == [
+        "Cu-225-cF4",
+        "Si-227-cF8",
+        "baddeleyite",
+        "kyanite",
+    ]
 
 
 @pytest.mark.usefixtures("built_once")
 def test_select_limits_by_element_and_by_hash(library: dict[str, Material]) -> None:
     light = select_materials(Materials(builtin="all", max_atomic_number=30))
-    assert {m.name for m in light} == {m.name for m in library.values() if m.atoms.numbers.max() <= 30}
-    by_hash = sorted((m.name for m in light), key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+    assert {m.name for m in light} == {
+        m.name for m in library.values() if m.atoms.numbers.max() <= 30
+    }
+    by_hash = sorted(
+        (m.name for m in light), key=lambda name: hashlib.sha256(name.encode()).hexdigest()
+    )
     few = select_materials(Materials(builtin="all", max_atomic_number=30, limit=10))
     assert [m.name for m in few] == sorted(by_hash[:10])
 
@@ -216,8 +326,14 @@ def test_select_limits_by_element_and_by_hash(library: dict[str, Material]) -> N
     [
         (Materials(), "names no material"),
         (Materials(builtin=("Si-227-cF9",)), "Si-227-cF9 is not known; nearest are Si-227-cF8"),
-        (Materials(builtin=("Au-225-cF4",), max_atomic_number=30), "all 1 materials.*max_atomic_number 30"),
-        (Materials(cif=(DATA / "kyanite.cif", DATA / "kyanite.cif")), r"2 materials are called kyanite \(.*kyanite"),
+        (
+            Materials(builtin=("Au-225-cF4",), max_atomic_number=30),
+            "all 1 materials.*max_atomic_number 30",
+        ),
+        (
+            Materials(cif=(DATA / "kyanite.cif", DATA / "kyanite.cif")),
+            r"2 materials are called kyanite \(.*kyanite",
+        ),
         (Materials(builtin=("Al-225-cF4",) * 2001), "2001 materials are called Al-225-cF4"),
         (Materials(cif=(Path(__file__).parent,)), "holds no .cif"),
         (Materials(cif=(DATA / "broken.cif",)), "broken"),
@@ -230,7 +346,8 @@ def test_select_refuses(config: Materials, message: str) -> None:
     assert len(str(error.value)) < 500
 
 
-# ---- Hostile CIF files ----------------------------------------------------------------------------------------------
+# ---- Hostile CIF files
+# ------------------------------------------------------------------------------------------------
 
 CIF = cif(cubic(5.0), f"{HM} 'P 1'", "Si1 Si 0 0 0")
 
@@ -251,7 +368,11 @@ CIF = cif(cubic(5.0), f"{HM} 'P 1'", "Si1 Si 0 0 0")
             "".join(f"Si{i} Si 0.{i:06} 0 0\n" for i in range(100_001)),
             "100001 atoms; give a cell of 1 to 100000 atoms, which the specimen repeats",
         ),
-        ("Si1 Si 0 0 0\n", "".join(f"Si{i} Si 0.{i:04} 0 0\n" for i in range(500)), "less than 0.5 Å³ for each"),
+        (
+            "Si1 Si 0 0 0\n",
+            "".join(f"Si{i} Si 0.{i:04} 0 0\n" for i in range(500)),
+            "less than 0.5 Å³ for each",
+        ),
         ("data_made", "#" * 2**24, "more than 16 MiB"),
         ("Si1 Si", "Q1 " + "Q" * 5000, "names no element"),
     ],
@@ -267,7 +388,9 @@ def test_hostile_cells_are_refused_at_once(tmp_path, old, new, message):
 
 def symmetric(sites: int, symbol: str, side: float) -> str:
     """Returns a CIF with sites in general positions of a space group."""
-    operations = "".join(f"\n'{operation.as_xyz_str()}'" for operation in SpaceGroup(symbol).symmetry_ops)
+    operations = "".join(
+        f"\n'{operation.as_xyz_str()}'" for operation in SpaceGroup(symbol).symmetry_ops
+    )
     coordinates = np.random.default_rng(1).uniform(0, 0.5, (sites, 3))
     rows = "\n".join(f"Si{i} Si {x:.5f} {y:.5f} {z:.5f}" for i, (x, y, z) in enumerate(coordinates))
     return cif(cubic(side), f"{HM} 'P 1'\nloop_\n_symmetry_equiv_pos_as_xyz{operations}", rows)
@@ -275,11 +398,15 @@ def symmetric(sites: int, symbol: str, side: float) -> str:
 
 def test_symmetry_that_makes_too_many_atoms_is_refused_before_they_are_compared(tmp_path):
     path = tmp_path / "x.cif"
-    for sites, message in ((1000, "192 symmetry operations make more than 100000 atoms"), (9000, "are too many")):
+    for sites, message in (
+        (1000, "192 symmetry operations make more than 100000 atoms"),
+        (9000, "are too many"),
+    ):
         path.write_text(symmetric(sites, "Fm-3m", 900.0))
         assert_refused(path, message, seconds=5)
 
 
+@pytest.mark.filterwarnings("ignore:.* atom .* Å apart:namsa.SimulationWarning")
 def test_large_crystals_are_read_with_and_without_the_files_symmetry(tmp_path):
     path = tmp_path / "x.cif"
     path.write_text(symmetric(40, "Fm-3m", 900.0))
@@ -294,7 +421,10 @@ def test_large_crystals_are_read_with_and_without_the_files_symmetry(tmp_path):
 
 
 def test_a_site_of_nearly_nothing_has_an_order(tmp_path):
-    path, keys = tmp_path / "x.cif", "_atom_site_fract_z\n"
-    sites = CIF.replace(keys, f"{keys}_atom_site_occupancy\n").replace("Si1 Si 0 0 0\n", "Si1 Si 0 0 0 1\n")
+    path = tmp_path / "x.cif"
+    keys = "_atom_site_fract_z\n"
+    sites = CIF.replace(keys, f"{keys}_atom_site_occupancy\n").replace(
+        "Si1 Si 0 0 0\n", "Si1 Si 0 0 0 1\n"
+    )
     path.write_text(f"{sites}O1 O 0.5 0.5 0.5 1e-9\nO2 O 0.5 0 0.5 1e-9\n")
     assert len(read_cif(path).atoms) == 3

@@ -1,4 +1,6 @@
-"""Crystals and trajectories in the plain-text formats of ASE: what is read, what is refused, what is simulated."""
+"""Crystals and trajectories in the plain-text formats of ASE: what is read, what is refused, what
+is simulated.
+"""
 
 import time
 
@@ -36,28 +38,46 @@ Direct
 0.5 0 0.5
 0 0.5 0.5
 """
+MUSTEM = """SrTiO3
+3.905 3.905 3.905 90 90 90
+300
+3
+Sr
+1 38 1 0.006
+0 0 0
+Ti
+1 22 1 0.004
+0.5 0.5 0.5
+O
+3 8 1 0.008
+0.5 0.5 0
+0.5 0 0.5
+0 0.5 0.5
+"""
 
 
 def quartz():
     """A hexagonal crystal, whose atoms are not where another setting would have them."""
-    basis, cell = [(0.47, 0, 1 / 3), (0.413, 0.267, 0.786)], [4.916, 4.916, 5.405, 90, 90, 120]
+    basis = [(0.47, 0, 1 / 3), (0.413, 0.267, 0.786)]
+    cell = [4.916, 4.916, 5.405, 90, 90, 120]
     return ase.spacegroup.crystal(["Si", "O"], basis, spacegroup=152, cellpar=cell)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"mustem"}))
 def test_a_crystal_is_the_same_in_every_format(tmp_path, name):
     path = tmp_path / f"quartz{FORMATS[name][0]}"
     ase.io.write(path, quartz(), format="proteindatabank" if name == "pdb" else name)
     material = read_crystal(path)
     assert (material.name, material.formula) == ("quartz", "SiO2")
     assert (material.space_group, material.kind, material.snapshots) == ("P3_121", "file", ())
-    found, expected = material.atoms, quartz()
+    found = material.atoms
+    expected = quartz()
     np.testing.assert_allclose(found.cell.cellpar(), expected.cell.cellpar(), atol=2e-3)
     for atom in expected:
         same = [other for other in found if other.number == atom.number]
-        offsets = found.cell.scaled_positions(np.array([a.position for a in same])) - expected.cell.scaled_positions(
-            atom.position
-        )
+        offsets = found.cell.scaled_positions(
+            np.array([a.position for a in same])
+        ) - expected.cell.scaled_positions(atom.position)
         assert abs(offsets - np.round(offsets)).max(axis=1).min() < 1e-3
 
 
@@ -65,7 +85,9 @@ def test_vasp_files_are_known_by_their_names_also_in_a_configuration(tmp_path):
     for name in ("POSCAR", "CONTCAR_relaxed", "SrTiO3.poscar"):
         (tmp_path / name).write_text(POSCAR)
         config = Materials(files=(tmp_path / name,))
-        assert [(each.formula, each.space_group) for each in select_materials(config)] == [("SrTiO3", "Pm-3m")]
+        assert [(each.formula, each.space_group) for each in select_materials(config)] == [
+            ("SrTiO3", "Pm-3m")
+        ]
         assert source_files(config) == [tmp_path / name]
 
 
@@ -86,10 +108,21 @@ def test_occupancies_are_taken(tmp_path):
         ("a.py", "", "no crystal's file that is read"),
         ("a.pckl", "", "no crystal's file that is read"),
         ("a.db", "", "no crystal's file that is read"),
-        ("a.xyz", "1\nno cell\nAu 0 0 0\n", "no cell that is periodic"),
-        ("a.xyz", '1\nLattice="4 0 0 0 4 0 0 0 4" pbc="T T F"\nAu 0 0 0\n', "no cell that is periodic"),
+        ("a.xyz", "1\nno cell\nAu 0 0 0\n", "no cell of three lattice vectors"),
+        ("a.xyz", '1\nLattice="4 0 0 0 4 0 0 0 4"\n79 0 0 0\n', "called 79.* Z:I:1"),
+        ("a.xyz", '1\nLattice="4 0 0 0 4 0 0 0 4"\nD 0 0 0\n', "D is no element .*H"),
+        ("a.xyz", "Si\n4 4 4\n14 0 0 0 1 0.1\n", "end with -1"),
+        ("a.xyz", "Si\n4 4 4\n14 0 0 0 1\n-1\n", "line 3, 14 0 0 0 1, must be"),
+        ("a.xtl", "GaAs\nCELL\n", "no file of muSTEM"),
+        ("a.xtl", MUSTEM.replace("1 38", "99 38"), "line 6, 99 38 1 0.006, must be"),
+        ("a.xtl", MUSTEM.replace("1 38", "1 380"), "380 is no atomic number"),
+        ("a.xtl", MUSTEM.replace("0.5 0.5 0.5", "0.5 0.5"), "0.5 0.5 must be three"),
         ("a.xyz", '1\nLattice="4 0 0 0 4 0 0 0 4"\nAu 0 0 nan\n', "not finite"),
-        ("a.xyz", '1\nLattice="4 0 0 0 4 0 0 0 4"\nAu 0 0 0\n' + "1\nno cell\nAu 0 0 0\n", "frame 1: it gives no cell"),
+        (
+            "a.xyz",
+            '1\nLattice="4 0 0 0 4 0 0 0 4"\nAu 0 0 0\n' + "1\nno cell\nAu 0 0 0\n",
+            "frame 1: it gives no cell",
+        ),
         ("a.xyz", '2\nLattice="4 0 0 0 4 0 0 0 4"\nAu 0 0 0\nAu 0 0 0.1\n', "overlap"),
         ("a.xyz", '1\nLattice="4 0 0 0 4 0 0 0 4"\nX 0 0 0\n', "atomic number 0"),
         ("a.xyz", '1\nLattice="0.1 0 0 0 4 0 0 0 4"\nAu 0 0 0\n', "its sides must lie within"),
@@ -137,6 +170,38 @@ END
 """
 
 
+def test_structures_of_prismatic_and_mustem_are_read_with_occupancies_and_amplitudes(tmp_path):
+    (tmp_path / "sto.xtl").write_text(MUSTEM)
+    material = read_crystal(tmp_path / "sto.xtl")
+    assert (material.formula, material.space_group) == ("SrTiO3", "Pm-3m")
+    squares = material.atoms.arrays["rms_displacement_angstrom"] ** 2
+    assert squares.tolist() == pytest.approx([0.006, 0.004, 0.008, 0.008, 0.008])
+    (tmp_path / "alloy.xyz").write_text(
+        "AuCu\n4 4 5\n79 1 1 2 0.25 0.1\n29 1 1 2 0.75 0.08\n29 3 3 4.5 1 0.08\n-1\n"
+    )
+    atoms = read_crystal(tmp_path / "alloy.xyz", as_is=True).atoms
+    assert atoms.cell.lengths().tolist() == [4, 4, 5]
+    assert atoms.numbers.tolist() == [79, 29, 29]
+    assert atoms.positions[2].tolist() == [3, 3, 4.5]
+    assert atoms.arrays["occupancy"].tolist() == [0.25, 0.75, 1]
+    assert atoms.arrays["rms_displacement_angstrom"].tolist() == pytest.approx([0.1, 0.08, 0.08])
+
+
+def test_slabs_are_read_in_their_cell_and_said_to_be_repeated(tmp_path):
+    """Extended XYZ with `pbc="T T F"`, SLAB of XSF, and a number with the sign U+2212."""
+    (tmp_path / "a.xyz").write_text(
+        '1\nLattice="4 0 0 0 4 0 0 0 9" pbc="T T F"\nAu \u22120.5 0 4\n', encoding="utf-8"
+    )
+    (tmp_path / "a.xsf").write_text(
+        "SLAB\nPRIMVEC\n4 0 0\n0 4 0\n0 0 9\nPRIMCOORD\n1 1\n79 3.5 0 4\n"
+    )
+    for name in ("a.xyz", "a.xsf"):
+        with pytest.warns(SimulationWarning, match="not periodic along c"):
+            atoms = read_crystal(tmp_path / name, as_is=True).atoms
+        assert atoms.cell.lengths().tolist() == [4, 4, 9]
+        assert atoms.positions[0].tolist() == pytest.approx([3.5, 0, 4])
+
+
 def test_a_pdb_file_is_expanded_by_its_space_group(tmp_path):
     path = tmp_path / "salt.pdb"
     for group, formula in (("F m -3 m", "Na4Cl4"), ("P 1", "NaCl"), ("", "NaCl")):
@@ -160,7 +225,8 @@ def test_an_atom_of_a_pdb_file_without_an_element_has_that_of_its_columns(tmp_pa
 
 
 def test_a_cube_in_angstroms_is_in_angstroms(tmp_path):
-    atoms, path = quartz(), tmp_path / "quartz.cube"
+    atoms = quartz()
+    path = tmp_path / "quartz.cube"
     ase.io.write(path, atoms, format="cube")
     in_bohr = read_crystal(path).atoms.cell.lengths()
     np.testing.assert_allclose(in_bohr, atoms.cell.lengths(), atol=1e-3)
@@ -174,7 +240,9 @@ def test_a_cube_in_angstroms_is_in_angstroms(tmp_path):
 XYZ = '{count}\nLattice="4 0 0 0 4 0 0 0 4" Properties=species:S:1:pos:R:{columns}\nAu 0 0 0\n'
 
 
-@pytest.mark.parametrize("number", ["+999999999", "999_999_999", "9999999999", "９９９９９９９９", "-5"])
+@pytest.mark.parametrize(
+    "number", ["+999999999", "999_999_999", "9999999999", "９９９９９９９９", "-5"]
+)
 def test_numbers_that_would_be_counted_to_are_refused_at_once(tmp_path, number):
     frame = XYZ.format(count=1, columns=3)
     bounds = "ITEM: BOX BOUNDS pp pp pp\n0 4\n0 4\n0 4\nITEM: ATOMS element x y z\nAu 0 0 0\n"
@@ -182,7 +250,9 @@ def test_numbers_that_would_be_counted_to_are_refused_at_once(tmp_path, number):
     texts = {
         "count.xyz": XYZ.format(count=number, columns=3),
         "columns.xyz": XYZ.format(count=1, columns=number),
-        "quoted.xyz": XYZ.format(count=1, columns=number).replace("species", '"species').replace("\nAu", '"\nAu'),
+        "quoted.xyz": XYZ.format(count=1, columns=number)
+        .replace("species", '"species')
+        .replace("\nAu", '"\nAu'),
         "second.xyz": frame + XYZ.format(count=number, columns=3),
         "POSCAR": POSCAR.replace("1 1 3", f"1 1 {number}"),
         "x.gen": f"{number} F\nAu\n1 1 0 0 0\n",
@@ -204,13 +274,17 @@ def test_files_that_cannot_be_read_are_left_out_on_request_and_named(tmp_path):
     ase.io.write(tmp_path / "good.cif", quartz())
     with pytest.raises(InputError, match=r"bad\.cif: .*skip_unreadable: true leaves out"):
         select_materials(Materials(cif=(tmp_path,)))
-    with pytest.warns(SimulationWarning, match=r"left out: .*bad\.cif: a CIF must hold one structure"):
+    with pytest.warns(
+        SimulationWarning, match=r"left out: .*bad\.cif: a CIF must hold one structure"
+    ):
         chosen = select_materials(Materials(cif=(tmp_path,), skip_unreadable=True))
     assert [material.name for material in chosen] == ["good"]
 
 
 def test_a_configuration_keeps_cells_as_they_are(tmp_path):
-    (tmp_path / "Si.vasp").write_text("Si\n5.431\n0 .5 .5\n.5 0 .5\n.5 .5 0\nSi\n2\nDirect\n0 0 0\n.25 .25 .25\n")
+    (tmp_path / "Si.vasp").write_text(
+        "Si\n5.431\n0 .5 .5\n.5 0 .5\n.5 .5 0\nSi\n2\nDirect\n0 0 0\n.25 .25 .25\n"
+    )
     files = (tmp_path / "Si.vasp",)
     with pytest.warns(SimulationWarning, match="zone axes refer"):
         assert len(select_materials(Materials(files=files))[0].atoms) == 8
@@ -218,13 +292,19 @@ def test_a_configuration_keeps_cells_as_they_are(tmp_path):
 
 
 def test_positions_that_no_crystal_has_are_a_warning(tmp_path):
-    for position, message in (("0 0 0.85", "0.35 Å apart"), ("4 4 28", "outside the cell, atom 1 .* by 20.0 Å")):
-        (tmp_path / "x.xyz").write_text(f'2\nLattice="8 0 0 0 8 0 0 0 8"\nTi 0 0 0.5\nTi {position}\n')
+    for position, message in (
+        ("0 0 0.85", "0.35 Å apart"),
+        ("4 4 28", "outside the cell, atom 1 .* by 20.0 Å"),
+    ):
+        (tmp_path / "x.xyz").write_text(
+            f'2\nLattice="8 0 0 0 8 0 0 0 8"\nTi 0 0 0.5\nTi {position}\n'
+        )
         with pytest.warns(SimulationWarning, match=message):
             read_crystal(tmp_path / "x.xyz")
 
 
-# ---- Trajectories ---------------------------------------------------------------------------------------------------
+# ---- Trajectories
+# ------------------------------------------------------------------------------------------------
 
 CONFIG = {
     "split": {"train": 1, "dev": 0, "test": 0},
@@ -246,23 +326,41 @@ def frames(count=3):
     return found
 
 
-def write_dump(path, atoms_of_frames, columns="id element x y z", scaled=False):
+def write_dump(
+    path,
+    atoms_of_frames,
+    columns="id element x y z",
+    scaled=False,
+    origin=(0.0, 0.0, 0.0),
+    units=(),
+):
     """Writes a text dump as LAMMPS does."""
-    lines = []
+    lines = ["ITEM: UNITS", *units] if units else []
     for step, atoms in enumerate(atoms_of_frames):
         lines += ["ITEM: TIMESTEP", str(1_000_000 + step), "ITEM: NUMBER OF ATOMS", str(len(atoms))]
-        lines += ["ITEM: BOX BOUNDS pp pp pp", *(f"0.0 {side!r}" for side in atoms.cell.lengths().tolist())]
+        lines += [
+            "ITEM: BOX BOUNDS pp pp pp",
+            *(
+                f"{start!r} {start + side!r}"
+                for start, side in zip(origin, atoms.cell.lengths().tolist(), strict=True)
+            ),
+        ]
         lines += [f"ITEM: ATOMS {columns}"]
-        places = atoms.get_scaled_positions(wrap=False) if scaled else atoms.positions
+        places = atoms.get_scaled_positions(wrap=False) if scaled else atoms.positions + origin
         for number, (symbol, place) in enumerate(zip(atoms.symbols, places.tolist(), strict=True)):
-            words = [str(number + 1), *([symbol] if "element" in columns else ["1"]), *map(repr, place)]
+            words = [
+                str(number + 1),
+                *([symbol] if "element" in columns else ["1"]),
+                *map(repr, place),
+            ]
             lines.append(" ".join(words))
     path.write_text("\n".join(lines) + "\n")
 
 
 @pytest.mark.parametrize("name", ["run.extxyz", "run.lammpstrj", "scaled.dump"])
 def test_all_frames_of_a_trajectory_are_read(tmp_path, name):
-    path, written = tmp_path / name, frames()
+    path = tmp_path / name
+    written = frames()
     if name.endswith("xyz"):
         ase.io.write(path, written)
     elif name.startswith("scaled"):
@@ -278,14 +376,51 @@ def test_all_frames_of_a_trajectory_are_read(tmp_path, name):
         np.testing.assert_allclose(found.cell.lengths(), [7.8, 3.9, 3.9], atol=1e-6)
 
 
+@pytest.mark.parametrize("columns", ["x y z", "xu yu zu", "xs ys zs"])
+def test_positions_of_a_dump_are_from_the_origin_of_its_box(tmp_path, columns):
+    written = frames(1)
+    path = tmp_path / "centred.dump"
+    is_scaled = columns == "xs ys zs"
+    write_dump(path, written, f"id element {columns}", is_scaled, origin=(-3.9, -1.5, 2.25))
+    (snapshot,) = read_crystal(path).snapshots
+    np.testing.assert_allclose(snapshot.positions, written[0].positions, atol=1e-6)
+
+
+@pytest.mark.parametrize("style", ["metal", "nano", "electron", "si", "cgs", "micro"])
+def test_lengths_of_a_dump_are_in_the_units_that_it_names(tmp_path, style):
+    written = frames(1)
+    expected = written[0].positions.copy()
+    size = {"nano": 0.1, "electron": 1 / ase.units.Bohr, "si": 1e-10, "cgs": 1e-8, "micro": 1e-4}
+    written[0].set_cell(written[0].cell * size.get(style, 1.0), scale_atoms=True)
+    write_dump(tmp_path / "a.dump", written, origin=(size.get(style, 1.0), 0, 0), units=[style])
+    (snapshot,) = read_crystal(tmp_path / "a.dump").snapshots
+    np.testing.assert_allclose(snapshot.positions, expected, rtol=1e-6)
+    np.testing.assert_allclose(snapshot.cell.lengths(), [7.8, 3.9, 3.9], rtol=1e-6)
+
+
+def test_a_dump_in_reduced_units_is_refused_and_one_of_nanometres_without_units_warns(tmp_path):
+    write_dump(tmp_path / "a.dump", frames(1), units=["lj"])
+    with pytest.raises(InputError, match=r"a\.dump: its units are lj, whose unit of length"):
+        read_crystal(tmp_path / "a.dump")
+    small = frames(1)
+    small[0].set_cell(small[0].cell * 0.1, scale_atoms=True)
+    write_dump(tmp_path / "b.dump", small)
+    with pytest.warns(SimulationWarning, match=r"b\.dump: its nearest atoms are 0\.2.* apart"):
+        read_crystal(tmp_path / "b.dump")
+
+
 def test_trajectories_that_would_have_to_be_guessed_at_are_refused(tmp_path):
     write_dump(tmp_path / "types.dump", frames(), "id type x y z")
-    with pytest.raises(InputError, match=r"types\.dump: a dump of LAMMPS must name the elements.*dump_modify"):
+    with pytest.raises(
+        InputError, match=r"types\.dump: a dump of LAMMPS must name the elements.*dump_modify"
+    ):
         read_crystal(tmp_path / "types.dump")
     strained = frames(2)
     strained[1].set_cell([7.9, 3.9, 3.9])
     write_dump(tmp_path / "npt.dump", strained)
-    with pytest.raises(InputError, match=r"npt\.dump: frame 1: its cell differs from that of frame 0 by 0\.1 Å"):
+    with pytest.raises(
+        InputError, match=r"npt\.dump: frame 1: its cell differs from that of frame 0 by 0\.1 Å"
+    ):
         read_crystal(tmp_path / "npt.dump")
     write_dump(tmp_path / "lost.dump", [frames()[0], frames()[1][:-1]])
     with pytest.raises(InputError, match="frame 1: it has other elements than frame 0"):
@@ -310,10 +445,17 @@ def test_a_sample_is_the_mean_over_the_frames(tmp_path):
     material = read_crystal(tmp_path / "run.extxyz")
     sample, config, entry = sample_of(material)
     assert sample.provenance["snapshots"] == 3
-    assert sorted(sample.provenance["extent_angstrom"]) == pytest.approx([11.7, 15.6])  # frames, repeated
-    single = [sample_of(material.__class__("a", "SrTiO3", "P1", frame, "test"))[0] for frame in material.snapshots]
+    assert sorted(sample.provenance["extent_angstrom"]) == pytest.approx(
+        [11.7, 15.6]
+    )  # frames, repeated
+    single = [
+        sample_of(material.__class__("a", "SrTiO3", "P1", frame, "test"))[0]
+        for frame in material.snapshots
+    ]
     np.testing.assert_allclose(sample.cbed, np.mean([each.cbed for each in single], 0), atol=1e-12)
-    np.testing.assert_allclose(sample.density, np.mean([each.density for each in single], 0), atol=1e-9)
+    np.testing.assert_allclose(
+        sample.density, np.mean([each.density for each in single], 0), atol=1e-9
+    )
     workload = count_workload(config, material, entry)
     assert (workload.configurations, workload.distinct_slices) == (3, sample.provenance["slices"])
 
@@ -328,7 +470,9 @@ def test_the_hash_of_a_trajectory_depends_on_every_frame(tmp_path):
 
 def test_a_trajectory_is_simulated_as_it_is(tmp_path):
     ase.io.write(tmp_path / "run.extxyz", frames())
-    with pytest.raises(InputError, match="whose snapshots are simulated as they are: leave specimen.kinds twin out"):
+    with pytest.raises(
+        InputError, match="whose snapshots are simulated as they are: leave specimen.kinds twin out"
+    ):
         sample_of(read_crystal(tmp_path / "run.extxyz"), kinds={"twin": 1})
 
 
@@ -343,7 +487,9 @@ def test_random_occupations_of_a_configuration_are_drawn_for_each_sample(tmp_pat
     assert "snapshots" not in virtual.provenance
     np.testing.assert_array_equal(drawn.cbed, again.cbed)
     assert count_workload(config, material, entry).configurations == 6
-    assert drawn.density.mean() == pytest.approx(virtual.density.mean(), rel=0.13)  # three standard deviations
+    assert drawn.density.mean() == pytest.approx(
+        virtual.density.mean(), rel=0.13
+    )  # three standard deviations
     assert np.abs(drawn.cbed - virtual.cbed).max() > 1e-3 * virtual.cbed.max()
     gold = namsa.Material("Au", "Au", "Fm-3m", ase.build.bulk("Au", cubic=True), "test")
     assert "snapshots" not in sample_of(gold, random_occupations=6)[0].provenance  # no site to draw

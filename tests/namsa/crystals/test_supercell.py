@@ -14,13 +14,16 @@ from paths import DATA
 from scipy.spatial.distance import pdist
 
 import namsa
+from namsa.base.errors import InputError, SimulationWarning
 from namsa.crystals import orient as orient_module
 from namsa.crystals.cif import read_cif
 from namsa.crystals.displacements import displace_atoms
 from namsa.crystals.orient import CellFit, fit_cell
 from namsa.crystals.sites import check_atoms
 from namsa.crystals.supercell import Supercell, make_supercell
-from namsa.errors import InputError, SimulationWarning
+
+# strain is what right-angled cells of low symmetry have
+pytestmark = [pytest.mark.filterwarnings("ignore:the crystal is strained:namsa.SimulationWarning")]
 
 LATERAL = (14.0, 23.0)  # (y, x): not square, so that a swapped axis shows
 AXES = [(0, 0, 1), (1, 0, 0), (1, 1, 0), (1, 1, 1), (2, -1, 1)]
@@ -42,21 +45,33 @@ CRYSTALS = {
 
 
 def orient(atoms: ase.Atoms, zone_axis: tuple[int, int, int], **settings: Any) -> Supercell:
-    defaults = {"lateral_angstrom": LATERAL, "thickness_angstrom": 20, "max_strain": 0.03, "max_atoms": 100_000}
+    defaults = {
+        "lateral_angstrom": LATERAL,
+        "thickness_angstrom": 20,
+        "max_strain": 0.03,
+        "max_atoms": 100_000,
+    }
     return make_supercell(atoms, zone_axis=zone_axis, **defaults | settings)
 
 
-def fit(atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: float, max_atoms: int) -> CellFit:
+def fit(
+    atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: float, max_atoms: int
+) -> CellFit:
     limits = {"max_strain": max_strain, "max_atoms": max_atoms}
-    return fit_cell(atoms, zone_axis=zone_axis, lateral_angstrom=LATERAL, thickness_angstrom=20, **limits)
+    return fit_cell(
+        atoms, zone_axis=zone_axis, lateral_angstrom=LATERAL, thickness_angstrom=20, **limits
+    )
 
 
 @pytest.mark.parametrize("axis", AXES, ids=str)
 @pytest.mark.parametrize("crystal", CRYSTALS)
-def test_a_supercell_is_the_crystal_along_its_zone_axis(crystal: str, axis: tuple[int, int, int]) -> None:
+def test_a_supercell_is_the_crystal_along_its_zone_axis(
+    crystal: str, axis: tuple[int, int, int]
+) -> None:
     atoms = CRYSTALS[crystal]
     cell = orient(atoms, axis)
-    sides, lengths = cell.matrix @ atoms.cell[:], cell.atoms.cell.lengths()
+    sides = cell.matrix @ atoms.cell[:]
+    lengths = cell.atoms.cell.lengths()
 
     assert np.array_equal(cell.atoms.cell[:], np.diag(lengths))
     assert np.array_equal(np.cross(cell.matrix[2], axis), (0, 0, 0))
@@ -74,12 +89,16 @@ def test_a_supercell_is_the_crystal_along_its_zone_axis(crystal: str, axis: tupl
     assert cell.strain <= 0.03
 
     repeats = round(abs(np.linalg.det(cell.matrix)))
-    assert {s: repeats * n for s, n in atoms.symbols.formula.count().items()} == cell.atoms.symbols.formula.count()
+    assert {
+        s: repeats * n for s, n in atoms.symbols.formula.count().items()
+    } == cell.atoms.symbols.formula.count()
     assert np.all((cell.atoms.positions >= 0) & (cell.atoms.positions < lengths))
     check_atoms(cell.atoms)
 
 
-@pytest.mark.parametrize(("crystal", "bond"), [("monoclinic", "ZrO"), ("triclinic", "AlO"), ("triclinic", "SiO")])
+@pytest.mark.parametrize(
+    ("crystal", "bond"), [("monoclinic", "ZrO"), ("triclinic", "AlO"), ("triclinic", "SiO")]
+)
 @pytest.mark.parametrize("axis", AXES[:4], ids=str)
 def test_bonds_keep_their_number_and_their_lengths_within_the_strain(
     crystal: str, bond: str, axis: tuple[int, int, int]
@@ -89,7 +108,8 @@ def test_bonds_keep_their_number_and_their_lengths_within_the_strain(
         return distance[(atoms.symbols[i] == bond[:2]) & (atoms.symbols[j] == bond[2:])]
 
     cell = orient(CRYSTALS[crystal], axis)
-    before, after = lengths(CRYSTALS[crystal]), lengths(cell.atoms)
+    before = lengths(CRYSTALS[crystal])
+    after = lengths(cell.atoms)
     assert len(after) == len(before) * round(abs(np.linalg.det(cell.matrix)))
     assert after.min() == pytest.approx(before.min(), rel=cell.strain + 1e-9)
     assert after.max() == pytest.approx(before.max(), rel=cell.strain + 1e-9)
@@ -102,7 +122,9 @@ def test_supercells_of_high_symmetry_are_those_of_textbooks() -> None:
     # The atoms of one layer have exactly the same height, which slicing relies on.
     assert np.unique(cell.atoms.positions[:, 2]) == pytest.approx(np.arange(10) * 3.905 / 2)
     assert len(np.unique(cell.atoms.positions[:, 2])) == 10
-    projected = np.unique(orient(bulk("Si", cubic=True), (1, 1, 0)).atoms.positions[:, :2].round(6), axis=0)
+    projected = np.unique(
+        orient(bulk("Si", cubic=True), (1, 1, 0)).atoms.positions[:, :2].round(6), axis=0
+    )
     assert pdist(projected).min() == pytest.approx(5.43 / 4, abs=1e-5)
     cell = orient(bulk("Mg"), (0, 0, 1))
     assert cell.strain < 1e-9
@@ -114,19 +136,24 @@ def test_perovskite_110_shows_columns_of_sr_o_ti_and_oxygen() -> None:
     cell = orient(perovskite(), (1, 1, 0))
     assert cell.matrix.tolist() == [[0, 0, 6], [3, -3, 0], [4, 4, 0]]
     columns = {
-        symbol: np.unique(cell.atoms.positions[cell.atoms.symbols == symbol][:, :2].round(6), axis=0)
+        symbol: np.unique(
+            cell.atoms.positions[cell.atoms.symbols == symbol][:, :2].round(6), axis=0
+        )
         for symbol in ("Sr", "Ti", "O")
     }
     sr, ti = ({tuple(xy) for xy in columns[symbol]} for symbol in ("Sr", "Ti"))
     assert not sr & ti
-    # Along [110] a third of the O alternate with Sr, the others stand in columns of their own: SrO, Ti and O₂.
+    # Along [110] a third of the O alternate with Sr, the others stand in columns of their own: SrO,
+    # Ti and O₂.
     assert len(sr) == len(ti) == 36
     assert len({tuple(xy) for xy in columns["O"]} & sr) == 36
     assert len(columns["O"]) == 72
 
 
 def test_axes_may_be_given_in_multiples_and_backwards() -> None:
-    along, twice, back = (orient(perovskite(), axis) for axis in ((1, 1, 0), (2, 2, 0), (-1, -1, 0)))
+    along, twice, back = (
+        orient(perovskite(), axis) for axis in ((1, 1, 0), (2, 2, 0), (-1, -1, 0))
+    )
     assert np.array_equal(along.matrix, twice.matrix)
     assert np.array_equal(along.matrix[2], -back.matrix[2])
 
@@ -142,7 +169,10 @@ def test_thickness_is_the_nearest_number_of_repeats_and_at_least_one(crystal: st
 
 def test_the_smallest_extent_takes_one_cell() -> None:
     """Also one that rounding makes nothing of."""
-    tiny, small = (orient(CRYSTALS["perovskite"], (0, 0, 1), lateral_angstrom=(side, 9.0)) for side in (1e-30, 1.0))
+    tiny, small = (
+        orient(CRYSTALS["perovskite"], (0, 0, 1), lateral_angstrom=(side, 9.0))
+        for side in (1e-30, 1.0)
+    )
     assert np.array_equal(tiny.matrix, small.matrix)
 
 
@@ -172,7 +202,9 @@ def test_occupancies_are_kept() -> None:
     cell = orient(atoms, (1, 1, 1))
     repeats = abs(np.linalg.det(cell.matrix))
     for symbol in ("Sr", "Ba", "Ti", "O"):
-        before, after = (a.arrays["occupancy"][a.symbols == symbol].sum() for a in (atoms, cell.atoms))
+        before, after = (
+            a.arrays["occupancy"][a.symbols == symbol].sum() for a in (atoms, cell.atoms)
+        )
         assert after == pytest.approx(repeats * before)
     check_atoms(cell.atoms)
 
@@ -218,7 +250,11 @@ def test_the_search_for_sides_is_complete(limit: float) -> None:
     length = np.linalg.norm(cartesian, axis=1)
     radius = (3 * points * np.linalg.det(cell) / (4 * np.pi)) ** (1 / 3)
     assert radius < 30 / np.linalg.norm(np.linalg.inv(cell), axis=0).max()
-    expected = (length <= radius) & (np.abs(cartesian @ beam) <= limit * length) & (np.gcd.reduce(vectors, axis=1) == 1)
+    expected = (
+        (length <= radius)
+        & (np.abs(cartesian @ beam) <= limit * length)
+        & (np.gcd.reduce(vectors, axis=1) == 1)
+    )
     every = {tuple(v) for v in vectors[expected].tolist()}
     both = {tuple(v) for v in np.concatenate([sides, -sides]).tolist()}
     assert both == every
@@ -256,12 +292,18 @@ def moves(before: ase.Atoms, after: ase.Atoms) -> np.ndarray:
 
 
 def test_displacements_have_the_rms_of_each_element_along_each_axis() -> None:
-    atoms = orient(perovskite(), (0, 0, 1), lateral_angstrom=(40, 40), thickness_angstrom=60, max_strain=0).atoms
+    atoms = orient(
+        perovskite(), (0, 0, 1), lateral_angstrom=(40, 40), thickness_angstrom=60, max_strain=0
+    ).atoms
     rms = {"Sr": 0.05, "Ti": 0.0, "O": 0.1, "Ba": 9.0}
     hot = displace_atoms(atoms, rms, np.random.default_rng(1))
     moved = moves(atoms, hot)
-    assert np.sqrt((moved[atoms.symbols == "Sr"] ** 2).mean(axis=0)) == pytest.approx([0.05] * 3, rel=0.05)
-    assert np.sqrt((moved[atoms.symbols == "O"] ** 2).mean(axis=0)) == pytest.approx([0.1] * 3, rel=0.05)
+    assert np.sqrt((moved[atoms.symbols == "Sr"] ** 2).mean(axis=0)) == pytest.approx(
+        [0.05] * 3, rel=0.05
+    )
+    assert np.sqrt((moved[atoms.symbols == "O"] ** 2).mean(axis=0)) == pytest.approx(
+        [0.1] * 3, rel=0.05
+    )
     assert moved[atoms.symbols == "Ti"] == pytest.approx(0, abs=1e-12)
     across = hot.positions[:, :2]
     assert np.all((across >= 0) & (across < atoms.cell.lengths()[:2]))
@@ -271,7 +313,9 @@ def test_displacements_have_the_rms_of_each_element_along_each_axis() -> None:
 def test_displacements_follow_the_seed_and_do_not_change_the_crystal() -> None:
     atoms = orient(perovskite(), (0, 0, 1)).atoms
     before = atoms.positions.copy()
-    first, again, other = (displace_atoms(atoms, 0.1, np.random.default_rng(seed)).positions for seed in (1, 1, 2))
+    first, again, other = (
+        displace_atoms(atoms, 0.1, np.random.default_rng(seed)).positions for seed in (1, 1, 2)
+    )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     assert np.array_equal(atoms.positions, before)
@@ -289,7 +333,11 @@ def test_the_atoms_of_a_mixed_site_move_together() -> None:
 
 @pytest.mark.parametrize(
     ("rms", "message"),
-    [({"Sr": 0.1, "O": 0.1}, "no displacement is given for Ti"), (-0.1, "0 Å or more"), (float("nan"), "0 Å or more")],
+    [
+        ({"Sr": 0.1, "O": 0.1}, "no displacement is given for Ti"),
+        (-0.1, "0 Å or more"),
+        (float("nan"), "0 Å or more"),
+    ],
 )
 def test_wrong_displacements_are_refused(rms: float | dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
@@ -297,7 +345,9 @@ def test_wrong_displacements_are_refused(rms: float | dict[str, float], message:
 
 
 def faulty(**changes: object) -> ase.Atoms:
-    """A right-angled cell with changes: `position`, `number` and `occupancy` of the last atom, and the `cell`."""
+    """A right-angled cell with changes: `position`, `number` and `occupancy` of the last atom, and
+    the `cell`.
+    """
     atoms = perovskite()
     if "position" in changes:
         atoms.positions[-1] = changes["position"]
@@ -338,28 +388,45 @@ def test_check_atoms_accepts_split_sites_and_a_hundred_thousand_atoms() -> None:
     atoms.set_array("occupancy", np.array([0.6, 1, 1, 1, 0.4]))
     check_atoms(atoms)
     atoms = orient(
-        perovskite(), (0, 0, 1), lateral_angstrom=(100, 100), thickness_angstrom=120, max_strain=0, max_atoms=200_000
+        perovskite(),
+        (0, 0, 1),
+        lateral_angstrom=(100, 100),
+        thickness_angstrom=120,
+        max_strain=0,
+        max_atoms=200_000,
     ).atoms
     assert len(atoms) > 100_000
     check_atoms(atoms)
 
 
 @pytest.mark.parametrize("periods", [(3, 0, 0), (0, -1, 0), (-7, 2, 100)])
-def test_atoms_that_overlap_are_found_however_far_outside_the_cell(periods: tuple[int, int, int]) -> None:
+def test_atoms_that_overlap_are_found_however_far_outside_the_cell(
+    periods: tuple[int, int, int],
+) -> None:
     atoms = faulty()
     atoms.positions += 3.905 * np.array(periods)
     check_atoms(atoms)
     atoms.positions[-1] = 0.01, 0.02, -0.03  # at the Sr atom of the cell itself
-    with pytest.raises(InputError, match="overlap.*remove one.* whole number of the crystal's periods"):
+    with pytest.raises(
+        InputError, match="overlap.*remove one.* whole number of the crystal's periods"
+    ):
         check_atoms(atoms)
 
 
 def test_a_specimen_whose_atoms_no_crystal_has_is_simulated_with_a_warning_that_is_kept() -> None:
     """Whole titanium atoms 0.35 Å apart, and an atom 20 Å outside a cell of 8 Å."""
-    conditions = {"energy_ev": 2e5, "semiangle_mrad": 20, "grid_shape": (48, 40), "positions_angstrom": [(4, 4)]}
+    conditions = {
+        "energy_ev": 2e5,
+        "semiangle_mrad": 20,
+        "grid_shape": (48, 40),
+        "positions_angstrom": [(4, 4)],
+    }
     for position, message in (((1.35, 1, 1), "0.35 Å apart"), ((28, 4, 4), "atom 1 .* by 20.0 Å")):
         atoms = ase.Atoms("Ti2", positions=[(1, 1, 1), position], cell=[8, 8, 8], pbc=True)
         with pytest.warns(SimulationWarning, match=message):
             sample = namsa.simulate(atoms, **conditions)
         assert any(re.search(message, text) for text in sample.provenance["warnings"])
-    assert check_atoms(ase.Atoms("Ti2", positions=[(1, 1, 1), (4, 1, 1)], cell=[8, 8, 8], pbc=True)) == []
+    assert (
+        check_atoms(ase.Atoms("Ti2", positions=[(1, 1, 1), (4, 1, 1)], cell=[8, 8, 8], pbc=True))
+        == []
+    )

@@ -1,4 +1,6 @@
-"""What is made in place of what was asked is said, and a dry run and the exit code say what cannot be made."""
+"""What is made in place of what was asked is said, and a dry run and the exit code say what cannot
+be made.
+"""
 
 import json
 import re
@@ -8,8 +10,8 @@ import numpy as np
 import pytest
 
 import namsa
+from namsa.base.errors import SimulationWarning
 from namsa.cli.parser import main
-from namsa.errors import SimulationWarning
 
 CONFIG = """
 materials: {builtin: [Al-225-cF4]}
@@ -31,7 +33,10 @@ def config(tmp_path, monkeypatch):
 
 def test_a_thickness_or_strain_far_from_what_was_asked_draws_a_warning():
     arguments = {"zone_axis": (3, 3, 5), "lateral_angstrom": (8, 8)}
-    with pytest.warns(SimulationWarning, match=r"26\.56 Å thick and not 10 Å: .* along \[3 3 5\], which is 26\.56 Å"):
+    with pytest.warns(
+        SimulationWarning,
+        match=r"26\.56 Å thick and not 10 Å: .* along \[3 3 5\], which is 26\.56 Å",
+    ):
         cell = namsa.make_supercell(ALUMINIUM.atoms, thickness_angstrom=10, **arguments)
     assert cell.atoms.cell.lengths()[2] == pytest.approx(np.sqrt(43) * 4.05, rel=1e-3)
     with warnings.catch_warnings():
@@ -41,12 +46,23 @@ def test_a_thickness_or_strain_far_from_what_was_asked_draws_a_warning():
     cell = atoms.cell.array.copy()
     cell[1, 0] = 0.1
     atoms.set_cell(cell, scale_atoms=True)
-    with pytest.warns(SimulationWarning, match=r"strained by 1\.2\d% to make its cell right-angled"):
-        namsa.make_supercell(atoms, zone_axis=(0, 0, 1), lateral_angstrom=(4, 4), thickness_angstrom=8)
+    with pytest.warns(
+        SimulationWarning, match=r"strained by 1\.2\d% to make its cell right-angled"
+    ):
+        namsa.make_supercell(
+            atoms, zone_axis=(0, 0, 1), lateral_angstrom=(4, 4), thickness_angstrom=8
+        )
 
 
+@pytest.mark.filterwarnings("always::namsa.SimulationWarning")  # which the command prints
 def test_thickness_period_and_strain_are_printed_and_stored(config, capsys):
-    changed = [config, "--set", "specimen.zone_axes=[[1,1,2]]", "--set", "specimen.thickness_angstrom=[6]"]
+    changed = [
+        config,
+        "--set",
+        "specimen.zone_axes=[[1,1,2]]",
+        "--set",
+        "specimen.thickness_angstrom=[6]",
+    ]
     assert main(["simulate", *changed, "--dry-run"]) == 0
     said = capsys.readouterr()
     assert "9.92 Å thick (6 Å requested), period 9.92 Å, strain 0.00%" in said.out
@@ -66,21 +82,50 @@ def test_thickness_period_and_strain_are_printed_and_stored(config, capsys):
         (["microscope.semiangle_mrad=60"], "does not fit the grid"),
         (["microscope.specimen_tilt_mrad=[80, 80]"], "specimen_tilt_mrad is"),
         (["microscope.source_size_angstrom=500"], "needs more than 64 quadrature points"),
-        (["detector={max_angle_mrad: 200}"], "beyond the grid's band limit of .*: use pixels of .* Å or less"),
-        (["detector={shape: [4, 40], pixel_mrad: 4}"], "the detector reaches 8.*: use pixels of .* Å or less"),
-        (["detector={pixel_mrad: 0.5}"], "finer than the reciprocal grid.*: use a cell of .* Å or more"),
-        (["specimen.frozen_phonons={rms_angstrom: {Cu: 0.1}}"], "no displacement is given for Al"),
-        (["specimen.frozen_phonons={rms_angstrom: cif}"], "gives no thermal displacement .* for Al"),
-        (["scan.step_angstrom=null", "scan.shape=[1, 1]", "detector.dose_electrons_per_angstrom2=5"], "a dose needs a"),
         (
-            ["simulation.engine=fused", "simulation={grid_shape: [34, 32]}", "simulation.engine=fused"],
+            ["detector={max_angle_mrad: 200}"],
+            "beyond the grid's band limit of .*: use pixels of .* Å or less",
+        ),
+        (
+            ["detector={shape: [4, 40], pixel_mrad: 4}"],
+            "the detector reaches 8.*: use pixels of .* Å or less",
+        ),
+        (
+            ["detector={pixel_mrad: 0.5}"],
+            "finer than the reciprocal grid.*: use a cell of .* Å or more",
+        ),
+        (["specimen.frozen_phonons={rms_angstrom: {Cu: 0.1}}"], "no displacement is given for Al"),
+        (
+            ["specimen.frozen_phonons={rms_angstrom: cif}"],
+            "gives no thermal displacement .* for Al",
+        ),
+        (
+            [
+                "scan.step_angstrom=null",
+                "scan.shape=[1, 1]",
+                "detector.dose_electrons_per_angstrom2=5",
+            ],
+            "a dose needs a",
+        ),
+        (
+            [
+                "simulation.engine=fused",
+                "simulation={grid_shape: [34, 32]}",
+                "simulation.engine=fused",
+            ],
             "does not support",
         ),
     ],
 )
 def test_a_dry_run_refuses_what_the_run_refuses(config, capsys, command, settings, message):
     options = [part for setting in settings for part in ("--set", setting)]
-    dry = [command, config, *options, "--dry-run", *(["--out", "data"] if command == "dataset" else [])]
+    dry = [
+        command,
+        config,
+        *options,
+        "--dry-run",
+        *(["--out", "data"] if command == "dataset" else []),
+    ]
     assert main(dry) == 2
     refused = capsys.readouterr().err
     assert re.search(message, refused)
@@ -89,7 +134,9 @@ def test_a_dry_run_refuses_what_the_run_refuses(config, capsys, command, setting
         assert capsys.readouterr().err.splitlines()[-1] == refused.splitlines()[-1]
 
 
-def test_a_dataset_of_which_samples_failed_says_why_and_ends_with_1_and_a_dry_run_with_0(config, capsys):
+def test_a_dataset_of_which_samples_failed_says_why_and_ends_with_1_and_a_dry_run_with_0(
+    config, capsys
+):
     assert main(["simulate", config, "--dry-run"]) == 0
     assert main(["dataset", config, "--out", "data", "--dry-run"]) == 0
     mixed = "materials={builtin: [Al-225-cF4, Cu-225-cF4]}"
@@ -98,6 +145,23 @@ def test_a_dataset_of_which_samples_failed_says_why_and_ends_with_1_and_a_dry_ru
         assert main(["dataset", config, "--out", "data", *failing]) == 1
         said = capsys.readouterr()
         assert json.loads(said.out.splitlines()[-1])["failed"] == 1
-        assert "error: 1 of 2 samples could not be simulated (1 sample: no displacement is given for Cu" in said.err
+        assert (
+            "error: 1 of 2 samples could not be simulated (1 sample: no displacement is given for "
+            "Cu" in said.err
+        )
         assert "failed-*.jsonl says which" in said.err
     assert main(["dataset", config, "--out", "whole", "--set", mixed]) == 0
+
+
+def test_an_export_of_a_dataset_whose_samples_all_failed_says_how_many_and_why(config, capsys):
+    failing = "specimen.frozen_phonons={rms_angstrom: {Al: 0.1}}"
+    copper = "materials={builtin: [Cu-225-cF4]}"
+    assert main(["dataset", config, "--out", "data", "--set", failing, "--set", copper]) == 1
+    capsys.readouterr()
+    assert main(["export", "data", "--out", "out.h5"]) == 2
+    printed = capsys.readouterr()
+    assert re.fullmatch(r"failed Cu-\S+: no displacement is given for Cu.*\n", printed.out)
+    assert (
+        "data holds no samples: 1 sample could not be simulated (1 sample: no displacement is "
+        "given for Cu" in printed.err
+    )

@@ -1,4 +1,6 @@
-"""Crashes of the factory: `crashes.py` says what is checked after each. CRASHES=5 makes five times as many."""
+"""Crashes of the factory: `crashes.py` says what is checked after each. CRASHES=5 makes five times
+as many.
+"""
 
 import os
 import shutil
@@ -65,4 +67,6 @@ def test_a_full_disk_ends_a_run_with_what_was_committed(reference, tmp_path):
         crashes.memory_disk(tmp_path / "try", 0)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("mounting a small disk needs root")
-    assert crashes.fill_many(reference, tmp_path, runs=8 * TIMES, seed=1, disk=crashes.memory_disk) > 2
+    assert (
+        crashes.fill_many(reference, tmp_path, runs=8 * TIMES, seed=1, disk=crashes.memory_disk) > 2
+    )

@@ -1,4 +1,6 @@
-"""Draws: samples as the factory makes them, of materials that are not held out, in this process or in another."""
+"""Draws: samples as the factory makes them, of materials that are not held out, in this process or
+in another.
+"""
 
 import json
 import os
@@ -11,21 +13,37 @@ import psutil
 import pytest
 from paths import ROOT
 
+from namsa.base.errors import InputError, WorkError
 from namsa.config.materials import Split
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
 from namsa.dataset import drawn, entry, factory
-from namsa.dataset.drawn import DrawFailure, DrawnSample, SpecimenDraws, further_materials, train_entries
+from namsa.dataset.drawn import (
+    DrawFailure,
+    DrawnSample,
+    SpecimenDraws,
+    further_materials,
+    train_entries,
+)
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import _prototype, materials_named
+from namsa.dataset.entry import materials_named, prototype
+from namsa.dataset.listing import Listing
 from namsa.dataset.sample_process import InProcess, InThread
 from namsa.dataset.shards import Dataset
-from namsa.errors import InputError, WorkError
 
 TREE = {
     "seed": 3,
-    "materials": {"builtin": ["Ag-225-cF4", "Al-225-cF4", "Ar-225-cF4", "C-227-cF8", "Ca-225-cF4", "Cu-225-cF4"]},
+    "materials": {
+        "builtin": [
+            "Ag-225-cF4",
+            "Al-225-cF4",
+            "Ar-225-cF4",
+            "C-227-cF8",
+            "Ca-225-cF4",
+            "Cu-225-cF4",
+        ]
+    },
     "split": {"train": 0.6, "dev": 0.2, "test": 0.2},
     "specimen": {
         "zone_axes": [[0, 0, 1], [1, 1, 0]],
@@ -34,7 +52,12 @@ TREE = {
         "max_strain": 0.15,
         "kinds": {"crystal": 1, "vacancies": 1, "precipitate": 1},
     },
-    "variation": {"rule": "random", "configurations": 2, "thickness_angstrom": [4, 12], "defocus_angstrom": [-50, 50]},
+    "variation": {
+        "rule": "random",
+        "configurations": 2,
+        "thickness_angstrom": [4, 12],
+        "defocus_angstrom": [-50, 50],
+    },
     "microscope": {"energy_ev": 100e3, "semiangle_mrad": 15.0},
     "scan": {"shape": [2, 3], "step_angstrom": [0.5, 0.4], "origin_angstrom": "random"},
     "simulation": {"sampling_angstrom": 0.3, "slice_thickness_angstrom": 2, "method": "scatter"},
@@ -49,7 +72,9 @@ def draws_of(tree=TREE, more=0):
     materials = select_materials(config.materials)
     listed = build_entries(config, materials)
     further = further_materials(config, listed, more) if more else ()
-    return SpecimenDraws.of_list(config, listed, {each.name: each for each in materials}, further), listed
+    return SpecimenDraws.of_list(
+        config, listed, {each.name: each for each in materials}, further
+    ), listed
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +87,25 @@ def test_samples_have_the_bits_of_the_factory(tmp_path, monkeypatch, each_alone)
     tree = TREE
     if each_alone:  # by multislice
         varied = {"rule": "random", "configurations": 2, "defocus_angstrom": [-50, 50]}
-        tree = TREE | {"simulation": TREE["simulation"] | {"method": "multislice"}, "variation": varied}
+        tree = TREE | {
+            "simulation": TREE["simulation"] | {"method": "multislice"},
+            "variation": varied,
+        }
     draws, _ = draws_of(tree)
     entries = [entry for number in (0, 5) for entry in draws.entries(number)]
     assert len({entry.id for entry in entries}) == 4
-    monkeypatch.setattr(factory, "list_samples", lambda _, __, part: (entries, part(entries), draws.materials))
+
+    def listed(directory, config, part):
+        return Listing(directory, config, entries, part(entries), draws.materials, None, "")
+
+    monkeypatch.setattr(factory, "plan_list", listed)
     factory.produce(draws.config, tmp_path)
     process = InProcess(draws, None, 0)
     try:
         for maker in (process, InThread(draws)):
-            made = [(each.entry, each.read()) for number in (0, 5) for each in maker.samples(number)]
+            made = [
+                (each.entry, each.read()) for number in (0, 5) for each in maker.samples(number)
+            ]
             assert [entry for entry, _ in made] == entries
             with Dataset(tmp_path) as dataset:
                 for entry, record in made:
@@ -84,13 +118,20 @@ def test_samples_have_the_bits_of_the_factory(tmp_path, monkeypatch, each_alone)
 def test_held_out_materials_are_never_drawn():
     """Of the sources and the split of reality.yaml, with kinds that have partners."""
     materials = {"builtin": "all", "max_atomic_number": 83, "limit": 48}
-    config = {"materials": materials, "split": {"train": 0.7, "dev": 0.1, "test": 0.2, "by": "prototype"}}
+    config = {
+        "materials": materials,
+        "split": {"train": 0.7, "dev": 0.1, "test": 0.2, "by": "prototype"},
+    }
     draws, listed = draws_of(TREE | config, more=40)
     found = [entry for number in range(100) for entry in draws.entries(number, number % 5)]
-    new = {entry.material: entry for entry in found if entry.material not in {other.material for other in listed}}
+    new = {
+        entry.material: entry
+        for entry in found
+        if entry.material not in {other.material for other in listed}
+    }
     assert len(new) > 10
-    held_prototypes = {_prototype(entry) for entry in listed if entry.split != "train"}
-    assert not {_prototype(entry) for entry in new.values()} & held_prototypes
+    held_prototypes = {prototype(entry) for entry in listed if entry.split != "train"}
+    assert not {prototype(entry) for entry in new.values()} & held_prototypes
     assert {entry.split for entry in found} == {"train"}
     held_out = [entry for entry in listed if entry.split != "train"]
     assert len({entry.material for entry in held_out}) == 5
@@ -147,7 +188,8 @@ def test_a_sample_that_fails_is_told_and_another_specimen_is_drawn(draws, monkey
     monkeypatch.setattr(drawn, "prepare_samples", failing)
     made = list(draws.samples(2))
     samples = [each.entry.id for each in made if isinstance(each, DrawnSample)]
-    first, again = draws.entries(2), draws.entries(2, 1)
+    first = draws.entries(2)
+    again = draws.entries(2, 1)
     assert samples == [first[1].id, again[0].id]
     assert [each for each in made if isinstance(each, DrawFailure)] == [
         DrawFailure(first[0].id, "no such probe", False)
@@ -164,14 +206,19 @@ def test_a_sample_that_fails_is_told_and_another_specimen_is_drawn(draws, monkey
         raise WorkError("broken")
 
     monkeypatch.setattr(drawn, "prepare_samples", broken)
-    with pytest.raises(WorkError, match="20 specimens drawn for number 2 lack 2 samples; the last: broken"):
+    with pytest.raises(
+        WorkError, match="20 specimens drawn for number 2 lack 2 samples; the last: broken"
+    ):
         list(draws.samples(2))
 
 
 def test_a_process_that_is_killed_is_reported(draws):
     process = InProcess(draws, None, 0)
     os.kill(process.pid, signal.SIGKILL)
-    with pytest.raises(WorkError, match=rf"the simulating process {process.pid} has ended \(SIGKILL, as when the mem"):
+    with pytest.raises(
+        WorkError,
+        match=rf"the simulating process {process.pid} has ended \(SIGKILL, as when the mem",
+    ):
         list(process.samples(0))
     process.close()
 
@@ -192,15 +239,20 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, None])
 def test_a_process_ends_when_its_parent_does(tmp_path, number):
-    script, paths = tmp_path / "parent.py", [str(ROOT / "tests/support"), str(ROOT / "tests/namsa/dataset"), str(ROOT)]
+    script = tmp_path / "parent.py"
+    paths = [str(ROOT / "tests/support"), str(ROOT / "tests/namsa/dataset"), str(ROOT)]
     script.write_text(PARENT.format(paths=paths, fails=number is None))
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True
+    ) as parent:
         pid, made = json.loads(parent.stdout.readline())
         child = psutil.Process(pid)
         assert made == 2
         assert not number or child.nice() == psutil.Process().nice() + 3
         if number:
-            child.send_signal(signal.SIGTERM)  # as a batch system sends it to all processes: its parent decides
+            child.send_signal(
+                signal.SIGTERM
+            )  # as a batch system sends it to all processes: its parent decides
             time.sleep(0.1)
             assert child.is_running()
             parent.send_signal(number)
@@ -208,6 +260,8 @@ def test_a_process_ends_when_its_parent_does(tmp_path, number):
 
 
 def test_without_samples_to_train_on_there_is_nothing_to_draw(draws):
-    with pytest.raises(InputError, match="no specimen can be drawn: the training split has no sample that can be"):
+    with pytest.raises(
+        InputError, match="no specimen can be drawn: the training split has no sample that can be"
+    ):
         SpecimenDraws.of_list(draws.config, [], {})
     assert train_entries([]) == []

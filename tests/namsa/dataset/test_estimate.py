@@ -1,4 +1,6 @@
-"""Estimates of time, memory and disk against the measured ones, and the setup of a sample against its simulation."""
+"""Estimates of time, memory and disk against the measured ones, and the setup of a sample against
+its simulation.
+"""
 
 import json
 import os
@@ -26,19 +28,27 @@ from namsa.io import hdf5
 CONFIG = {
     "materials": {"builtin": ["Si-227-cF8", "Ag-225-cF4", "MgAl2O4-227-cF56"]},
     "split": {"train": 1, "dev": 0, "test": 0},
-    "specimen": {"zone_axes": [[0, 0, 1]], "thickness_angstrom": [20], "lateral_angstrom": [10, 14]},
+    "specimen": {
+        "zone_axes": [[0, 0, 1]],
+        "thickness_angstrom": [20],
+        "lateral_angstrom": [10, 14],
+    },
     "scan": {"shape": [8, 10]},
     "simulation": {"grid_shape": [72, 100], "backend": "cpu"},
     "detector": {"shape": [14, 12], "pixel_mrad": 5},
     "target": {"at": "scan"},
 }
-ROCKSALT = Material("NaCl", "NaCl", "Fm-3m", ase.build.bulk("NaCl", "rocksalt", 5.64, cubic=True), "test")
+ROCKSALT = Material(
+    "NaCl", "NaCl", "Fm-3m", ase.build.bulk("NaCl", "rocksalt", 5.64, cubic=True), "test"
+)
 RATES = Rates(1e-11, 2e-11, 1e-10, 1e-9, 1e-7)
 
 
 def case(**sections):
     """Returns (workload, config, material, entry)."""
-    tree = CONFIG | {name: CONFIG.get(name, {}) | values if values else None for name, values in sections.items()}
+    tree = CONFIG | {
+        name: CONFIG.get(name, {}) | values if values else None for name, values in sections.items()
+    }
     config = SimulationConfig.model_validate(tree)
     entry = build_entries(config, (ROCKSALT,))[0]
     return count_workload(config, ROCKSALT, entry), config, ROCKSALT, entry
@@ -50,11 +60,18 @@ def test_counts_are_those_of_the_sample():
     assert (workload.work.slices, workload.atoms) == (provenance["slices"], provenance["atoms"])
     assert list(workload.grid.shape) == provenance["grid_shape"]
     assert list(workload.grid.extent_angstrom) == pytest.approx(provenance["extent_angstrom"])
-    assert (workload.work.probes, workload.work.rows, workload.work.coherent) == (80, 8, provenance["coherent_probes"])
+    assert (workload.work.probes, workload.work.rows, workload.work.coherent) == (
+        80,
+        8,
+        provenance["coherent_probes"],
+    )
     assert workload.pattern_shape == (14, 12)
     assert workload.elements == 2
-    thick, phonons = {"thickness_angstrom": [80]}, {"rms_angstrom": 0.08, "configurations": 3}
-    perfect, shaken = (case(specimen=each)[0] for each in (thick, thick | {"frozen_phonons": phonons}))
+    thick = {"thickness_angstrom": [80]}
+    phonons = {"rms_angstrom": 0.08, "configurations": 3}
+    perfect, shaken = (
+        case(specimen=each)[0] for each in (thick, thick | {"frozen_phonons": phonons})
+    )
     assert perfect.distinct_slices < 20 < shaken.distinct_slices
     workload = case(microscope={"focal_spread_angstrom": 40.0, "focal_points": 5})[0]
     assert workload.work.coherent == 5
@@ -86,7 +103,10 @@ def test_counts_the_thermal_configurations_that_the_simulation_takes():
 )
 def test_more_to_do_takes_longer(more):
     few, many = (estimate_sample(case(**sections)[0], RATES) for sections in ({}, more))
-    assert all(many.seconds_by_method[method] > seconds for method, seconds in few.seconds_by_method.items())
+    assert all(
+        many.seconds_by_method[method] > seconds
+        for method, seconds in few.seconds_by_method.items()
+    )
     assert many.seconds == many.seconds_by_method[many.method]
     assert many.memory_bytes >= few.memory_bytes
     assert many.disk_bytes >= few.disk_bytes
@@ -117,12 +137,17 @@ def test_memory_holds_patterns_and_transmissions():
 @pytest.mark.slow
 def test_time_is_about_what_it_takes():
     workload, config, material, entry = case(
-        specimen={"thickness_angstrom": [100], "lateral_angstrom": [14, 14]}, simulation={"grid_shape": [150, 180]}
+        specimen={"thickness_angstrom": [100], "lateral_angstrom": [14, 14]},
+        simulation={"grid_shape": [150, 180]},
     )
 
     def ratio():
-        """Returns estimated over measured time. They are measured one after the other; the machine may be shared."""
-        expected = estimate_sample(workload, measure_rates(workload)).seconds_by_method["multislice"]
+        """Returns estimated over measured time. They are measured one after the other; the machine
+        may be shared.
+        """
+        expected = estimate_sample(workload, measure_rates(workload)).seconds_by_method[
+            "multislice"
+        ]
         start = time.perf_counter()
         simulate_entry(config, material, entry)
         return expected / (time.perf_counter() - start)
@@ -169,7 +194,9 @@ def test_dry_run_of_a_dataset(config, tmp_path, capsys):
         (["--set", "microscope.semiangle_mrad=150", "--dry-run"], "semiangle_mrad 150"),
     ],
 )
-def test_json_without_a_dry_run_and_one_of_what_cannot_be_are_bad_input(config, run, words, message):
+def test_json_without_a_dry_run_and_one_of_what_cannot_be_are_bad_input(
+    config, run, words, message
+):
     code, line = run(["simulate", config, *words])
     assert (code, message in line) == (2, True)
     assert os.listdir() == ["a.yaml"]
@@ -180,13 +207,18 @@ def test_what_exceeds_the_memory_is_refused_before_work_begins(config, run):
     for words in (["simulate", config], ["dataset", config, "--out", "data"]):
         code, line = run([*words, *large])
         assert code == 2
-        assert re.search(r"900000000 positions?: 90\.0 GB of memory, and [\d.]+ GB are available", line)
+        assert re.search(
+            r"900000000 positions?: 90\.0 GB of memory, and [\d.]+ GB are available", line
+        )
 
 
 def test_a_sample_that_is_expected_to_exceed_the_memory_runs_by_force(config, capsys, monkeypatch):
     for module in ("namsa.cli.commands.simulate", "namsa.dataset.factory"):
         monkeypatch.setattr(f"{module}.available_memory_bytes", lambda: 10**6)
-    for words in (["simulate", config, "--out", "stack.h5"], ["dataset", config, "--out", "data", "--limit", "1"]):
+    for words in (
+        ["simulate", config, "--out", "stack.h5"],
+        ["dataset", config, "--out", "data", "--limit", "1"],
+    ):
         assert cli.main(words) == 2
         assert "--force tries it nevertheless" in capsys.readouterr().err
         assert cli.main([*words, "--force"]) == 0
@@ -203,10 +235,16 @@ ENDLESS = {
 def test_work_of_years_is_refused_with_the_numbers(config, capsys, tmp_path, monkeypatch):
     more = [f"--set={key}={value}" for key, value in ENDLESS.items()]
     monkeypatch.setattr(estimate, "measure_rates", lambda workload: RATES)
-    for words in (["simulate", config], ["dataset", config, "--out", "data", "--time-limit", "600"]):
+    for words in (
+        ["simulate", config],
+        ["dataset", config, "--out", "data", "--time-limit", "600"],
+    ):
         assert cli.main([*words, *more]) == 2
         line = capsys.readouterr().err
-        assert re.search(r"error: .*: the simulation is expected to take [\d.e+]+ days.*the limit is 30 days: ", line)
+        assert re.search(
+            r"error: .*: the simulation is expected to take [\d.e+]+ days.*the limit is 30 days: ",
+            line,
+        )
         assert "--force tries it nevertheless" in line
     assert not list(tmp_path.rglob("*.h5"))
     assert not list(tmp_path.rglob("*.lmdb"))
@@ -220,7 +258,8 @@ def test_the_time_is_that_of_all_samples_unless_it_is_limited(config, run, monke
     materials = select_materials(tree.materials)
     entries = {entry.material: entry for entry in build_entries(tree, materials)}
     one = max(
-        estimate_sample(count_workload(tree, material, entries[material.name]), RATES).seconds for material in materials
+        estimate_sample(count_workload(tree, material, entries[material.name]), RATES).seconds
+        for material in materials
     )
     monkeypatch.setattr(estimate, "LONGEST_SECONDS", 1.2 * one)
     code, line = run(words)
@@ -243,7 +282,8 @@ def test_a_stack_that_the_disk_has_no_room_for_is_not_simulated(config, run, tmp
     assert not (tmp_path / "stack.h5").exists()
 
 
-# ---- The setup of a sample ------------------------------------------------------------------------------------------
+# ---- The setup of a sample
+# ------------------------------------------------------------------------------------------
 
 SETUP = {
     "split": {"train": 1, "dev": 0, "test": 0},
@@ -267,8 +307,14 @@ def setup_of(**sections):
     "sections",
     [
         {},
-        {"scan": {"shape": [16, 24]}, "microscope": {"source_size_angstrom": 0.5}},  # the scan is its own average
-        {"scan": {"shape": [2, 3]}, "microscope": {"source_size_angstrom": 0.5, "source_points": 3}},
+        {
+            "scan": {"shape": [16, 24]},
+            "microscope": {"source_size_angstrom": 0.5},
+        },  # the scan is its own average
+        {
+            "scan": {"shape": [2, 3]},
+            "microscope": {"source_size_angstrom": 0.5, "source_points": 3},
+        },
     ],
 )
 def test_the_setup_is_that_of_the_simulated_sample(sections):

@@ -1,4 +1,6 @@
-"""The factory: each missing sample is simulated once, to the same bits by any rank, after any interruption."""
+"""The factory: each missing sample is simulated once, to the same bits by any rank, after any
+interruption.
+"""
 
 import json
 import multiprocessing
@@ -13,7 +15,7 @@ import pytest
 from fake_samples import MATERIALS, config, contents, sample, simulate
 
 from namsa import InputError, WorkError
-from namsa.dataset import disk_space, shard_writer
+from namsa.dataset import disk_space, factory, manifest, shard_writer
 from namsa.dataset.entries import build_entries
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, shard_path, shard_paths
@@ -34,11 +36,14 @@ def undisturbed(tmp_path):
     return contents(tmp_path / "undisturbed")
 
 
-def test_one_rank_makes_everything_once_beside_its_configuration_and_touches_nothing_again(tmp_path):
+def test_one_rank_makes_everything_once_beside_its_configuration_and_touches_nothing_again(
+    tmp_path,
+):
     reported = []
     summary = produce(tmp_path, on_sample=lambda done, total: reported.append((done, total)))
     assert summary | {"seconds": 0, "bytes": 0} == {
-        "rank": 0, "size": 1, "written": 12, "present": 0, "skipped": 0, "failed": 0, "remaining": 0,
+        "rank": 0, "size": 1, "written": 12, "present": 0, "skipped": 0, "failed": 0,
+        "remaining": 0,
         "seconds": 0, "bytes": 0, "time_limit_reached": False, "disk_full": False,
     }  # fmt: skip
     assert summary["bytes"] > 12 * 1000
@@ -99,7 +104,9 @@ def test_limits_stop_between_samples(tmp_path):
     assert (summary["written"], summary["time_limit_reached"]) == (7, False)
 
 
-def test_a_sample_that_fails_is_recorded_and_neither_replaced_nor_tried_again(tmp_path, undisturbed):
+def test_a_sample_that_fails_is_recorded_and_neither_replaced_nor_tried_again(
+    tmp_path, undisturbed
+):
     tried = []
 
     def fails_for_iron(config, material, entry):
@@ -113,12 +120,20 @@ def test_a_sample_that_fails_is_recorded_and_neither_replaced_nor_tried_again(tm
 
     summary = produce(tmp_path, simulate=fails_for_iron)
     assert (summary["written"], summary["failed"], summary["remaining"]) == (8, 4, 0)
-    assert contents(tmp_path) == {sample_id: d for sample_id, d in undisturbed.items() if "Fe" not in sample_id}
-    lines = [json.loads(line) for line in (tmp_path / "failed-00000.jsonl").read_text().splitlines()]
-    assert {line["id"] for line in lines} == {sample_id for sample_id in undisturbed if "Fe" in sample_id}
+    assert contents(tmp_path) == {
+        sample_id: d for sample_id, d in undisturbed.items() if "Fe" not in sample_id
+    }
+    lines = [
+        json.loads(line) for line in (tmp_path / "failed-00000.jsonl").read_text().splitlines()
+    ]
+    assert {line["id"] for line in lines} == {
+        sample_id for sample_id in undisturbed if "Fe" in sample_id
+    }
     broken = [line["reason"] for line in lines if "001" not in line["id"]]
     assert broken == ["the sample's density holds numbers that are not finite"] * 2
-    assert all(line["reason"] == f"iron will not do: {line['id']}" for line in lines if "001" in line["id"])
+    assert all(
+        line["reason"] == f"iron will not do: {line['id']}" for line in lines if "001" in line["id"]
+    )
 
     tried.clear()
     summary = produce(tmp_path, simulate=fails_for_iron)
@@ -151,7 +166,9 @@ def test_what_memory_did_not_suffice_for_is_tried_again(tmp_path, undisturbed):
 
     summary = produce(tmp_path, simulate=too_large)
     assert (summary["written"], summary["failed"], summary["remaining"]) == (8, 4, 0)
-    assert "out of memory: Unable to allocate 1 TiB" in (tmp_path / "failed-00000.jsonl").read_text()
+    assert (
+        "out of memory: Unable to allocate 1 TiB" in (tmp_path / "failed-00000.jsonl").read_text()
+    )
     summary = produce(tmp_path)
     assert (summary["written"], summary["present"], summary["failed"]) == (4, 8, 0)
     assert contents(tmp_path) == undisturbed
@@ -160,24 +177,38 @@ def test_what_memory_did_not_suffice_for_is_tried_again(tmp_path, undisturbed):
 SMALL = {
     "simulation": {"grid_shape": [48, 54]},
     "scan": {"shape": [5, 6]},
-    "specimen": {"zone_axes": [[0, 0, 1], [0, 1, 1]], "thickness_angstrom": [8], "lateral_angstrom": [4, 5]},
+    "specimen": {
+        "zone_axes": [[0, 0, 1], [0, 1, 1]],
+        "thickness_angstrom": [8],
+        "lateral_angstrom": [4, 5],
+    },
 }
 
 
 def test_the_size_and_a_disk_that_will_be_full_are_foreseen(tmp_path, monkeypatch):
     monkeypatch.setattr(disk_space, "SAMPLED", 8)
-    usage, real = shutil.disk_usage(tmp_path), config(**SMALL)
-    expected = disk_space.expected_bytes(real, {m.name: m for m in MATERIALS}, shuffled(build_entries(real, MATERIALS)))
+    usage = shutil.disk_usage(tmp_path)
+    real = config(**SMALL)
+    expected = disk_space.expected_bytes(
+        real, {m.name: m for m in MATERIALS}, shuffled(build_entries(real, MATERIALS))
+    )
     assert produce(tmp_path / "real", config=real, simulate=simulate_entry)["written"] == 6
-    assert shard_path(tmp_path / "real", 0).stat().st_size - 4 * 4096 == pytest.approx(expected, rel=0.05)
+    assert shard_path(tmp_path / "real", 0).stat().st_size - 4 * 4096 == pytest.approx(
+        expected, rel=0.05
+    )
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=round(1.1 * expected)))
     assert produce(tmp_path / "enough", config=real, limit=3)["written"] == 3
     with pytest.raises(WorkError, match=r"GB free.*each of 2 ranks here.*--time-limit"):
         produce(tmp_path / "for two", config=real, local_size=2)
     assert not shard_paths(tmp_path / "for two")
-    assert produce(tmp_path / "for two", 0, 2, config=real, local_size=2)["remaining"] == 0  # half of it each
+    assert (
+        produce(tmp_path / "for two", 0, 2, config=real, local_size=2)["remaining"] == 0
+    )  # half of it each
     with pytest.warns(UserWarning, match="may be full before the time is over"):
-        assert produce(tmp_path / "short", config=real, local_size=2, time_limit_s=1000)["written"] == 6
+        assert (
+            produce(tmp_path / "short", config=real, local_size=2, time_limit_s=1000)["written"]
+            == 6
+        )
 
 
 def test_in_the_same_time_more_ranks_make_more_samples_and_none_twice(tmp_path, monkeypatch):
@@ -193,7 +224,9 @@ def test_in_the_same_time_more_ranks_make_more_samples_and_none_twice(tmp_path, 
     for size in (1, 2, 5):
         directory = tmp_path / str(size)
         box = {"config": many, "simulate": takes_a_second, "time_limit_s": 7.5}
-        assert [produce(directory, rank, size, **box)["written"] for rank in range(size)] == [8] * size
+        assert [produce(directory, rank, size, **box)["written"] for rank in range(size)] == [
+            8
+        ] * size
         assert len(contents(directory)) == 8 * size
 
 
@@ -217,7 +250,9 @@ def test_errors_of_the_program_itself_are_not_taken_for_failed_samples(tmp_path)
 
 
 def test_skipped_entries_are_counted_and_not_simulated(tmp_path):
-    summary = produce(tmp_path, config=config(specimen={"thickness_angstrom": [10, 200], "max_atoms": 1000}))
+    summary = produce(
+        tmp_path, config=config(specimen={"thickness_angstrom": [10, 200], "max_atoms": 1000})
+    )
     assert summary["skipped"] >= 1
     assert summary["skipped"] + summary["written"] == 6
 
@@ -232,8 +267,12 @@ def test_a_directory_of_other_samples_is_refused_without_a_manifest_too(tmp_path
     assert other.samples_hash() in str(error.value)
 
 
-def test_a_run_with_a_time_limit_ends_where_the_disk_is_nearly_full_and_says_so(tmp_path, monkeypatch):
-    """Of a job that goes on with training, as from a full burst buffer: its checkpoints need some room, too."""
+def test_a_run_with_a_time_limit_ends_where_the_disk_is_nearly_full_and_says_so(
+    tmp_path, monkeypatch
+):
+    """Of a job that goes on with training, as from a full burst buffer: its checkpoints need some
+    room, too.
+    """
     usage = shutil.disk_usage(tmp_path)
     size = produce(tmp_path / "one", limit=1)["bytes"]
 
@@ -249,15 +288,21 @@ def test_a_run_with_a_time_limit_ends_where_the_disk_is_nearly_full_and_says_so(
     assert summary["remaining"] == 12 - summary["written"] > 0
 
 
-def test_a_disk_that_is_full_all_the_same_ends_only_a_run_without_a_time_limit(tmp_path, monkeypatch):
+def test_a_disk_that_is_full_all_the_same_ends_only_a_run_without_a_time_limit(
+    tmp_path, monkeypatch
+):
     def full(writer):
         if writer._pending and len(commits) == 2:
-            lost, writer._pending = len(writer._pending), []
-            raise shard_writer._cannot_write(tmp_path, lmdb.DiskError("mdb_txn_commit: No space left on device"), lost)
+            lost = len(writer._pending)
+            writer._pending = []
+            raise shard_writer._cannot_write(
+                tmp_path, lmdb.DiskError("mdb_txn_commit: No space left on device"), lost
+            )
         commits.extend([1] * bool(writer._pending))
         commit(writer)
 
-    commits, commit = [], ShardWriter.commit
+    commits = []
+    commit = ShardWriter.commit
     monkeypatch.setattr(ShardWriter, "commit", full)
     real = config(data={"samples_per_commit": 2})
     summary = produce(tmp_path, config=real, time_limit_s=1000)
@@ -269,8 +314,12 @@ def test_a_disk_that_is_full_all_the_same_ends_only_a_run_without_a_time_limit(t
 
 
 def test_storing_waits_for_no_more_than_one_sample(tmp_path, monkeypatch):
-    """Memory is bounded: with a slow disk, at most one finished sample waits while one is stored."""
-    simulated, stored, ahead = [], [], []
+    """Memory is bounded: with a slow disk, at most one finished sample waits while one is
+    stored.
+    """
+    simulated = []
+    stored = []
+    ahead = []
     original = ShardWriter.put
 
     def slow_put(self, sample_id, record):
@@ -294,3 +343,43 @@ def test_after_a_simulation_the_memory_of_a_gpu_is_free_for_training(tmp_path, m
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     produce(tmp_path, limit=1)
     cupy.get_default_memory_pool().free_all_blocks.assert_called_once()
+
+
+@pytest.mark.parametrize("refused", ["by the task", "full disk", "memory"])
+def test_what_is_refused_before_the_first_sample_leaves_no_manifest_behind(
+    tmp_path, monkeypatch, refused
+):
+    """The configuration that the remedy leads to is another one, and finds an empty folder."""
+    real = config(**SMALL)
+
+    def check(entries):
+        if refused == "by the task":
+            raise InputError(refused)
+
+    monkeypatch.setattr(disk_space, "SAMPLED", 8)
+    limits = factory.RunLimits(memory_bytes=1000 if refused == "memory" else None)
+    if refused == "full disk":
+        full = shutil.disk_usage(tmp_path)._replace(free=10)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with pytest.raises((InputError, WorkError), match="by the task|GB free|GB are available"):
+        factory.produce(real, tmp_path / "own", limits=limits, check=check)
+    assert not list((tmp_path / "own").iterdir())
+    monkeypatch.undo()
+
+
+def test_a_given_manifest_is_copied_after_the_checks(tmp_path):
+    produce(tmp_path / "given", limit=0)
+    given = config()
+    given = given.model_copy(
+        update={"data": given.data.model_copy(update={"manifest_from": tmp_path / "given"})}
+    )
+
+    def check(entries):
+        raise InputError("too few materials")
+
+    with pytest.raises(InputError, match="too few materials"):
+        produce(tmp_path / "own", config=given, check=check)
+    assert not list((tmp_path / "own").iterdir())
+    produce(tmp_path / "own", config=given, limit=0)
+    written = (tmp_path / "own" / manifest.FILE_NAME).read_bytes()
+    assert written == (tmp_path / "given" / manifest.FILE_NAME).read_bytes()

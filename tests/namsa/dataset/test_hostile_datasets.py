@@ -30,7 +30,17 @@ LISTS = {
     "manifest.jsonl": ("verify", "info", "repair", "merge"),
 }
 QUICKSTART = Path(__file__).parents[3] / "configs/quickstart.yaml"
-EVIL_IDS = ["../../evil", "/tmp/namsa-evil", "a/b", ".", "..", "x" * 400, "a\nb", "\u202e", "<script>"]
+EVIL_IDS = [
+    "../../evil",
+    "/tmp/namsa-evil",
+    "a/b",
+    ".",
+    "..",
+    "x" * 400,
+    "a\nb",
+    "\u202e",
+    "<script>",
+]
 
 
 def replace_file(path: Path, kind: str) -> None:
@@ -48,8 +58,11 @@ def replace_file(path: Path, kind: str) -> None:
 
 
 def replace_first(directory, change, sample_id=None):
-    """Changes the header, or the id, of the record of a manifest's first entry; returns the id that it had."""
-    path, first = shard_path(directory, 0), manifest.read(directory)[0].id
+    """Changes the header, or the id, of the record of a manifest's first entry; returns the id that
+    it had.
+    """
+    path = shard_path(directory, 0)
+    first = manifest.read(directory)[0].id
     with Shard(path) as shard:
         stored = {name: shard.read_bytes(name) for name in shard.ids}
     path.unlink()
@@ -62,7 +75,7 @@ def replace_first(directory, change, sample_id=None):
     return first
 
 
-# ---- Ids ------------------------------------------------------------------------------------------------------------
+# ---- Ids
 
 
 @pytest.mark.parametrize("sample_id", EVIL_IDS)
@@ -81,7 +94,10 @@ def test_an_id_that_is_no_name_becomes_no_path_and_is_moved_aside(d, run, tmp_pa
     assert "`namsa repair d` moves" in line
     assert "`namsa dataset CONFIG --out d` simulates them again" in line
     assert run(COMMANDS["repair"]) == (0, "")
-    assert run(COMMANDS["verify"]) == (0, "`namsa dataset CONFIG --out d` simulates what is missing\n")
+    assert run(COMMANDS["verify"]) == (
+        0,
+        "`namsa dataset CONFIG --out d` simulates what is missing\n",
+    )
     assert verify(d)["missing"] == [lost]
 
 
@@ -90,19 +106,25 @@ def test_show_of_an_id_that_is_not_there_writes_nothing(d, run, tmp_path, sample
     before = sorted(tmp_path.rglob("*"))
     code, _ = run(["show", f"d/{sample_id}"])
     assert code in (0, 2) if sample_id == "." else code == 2
-    assert [path for path in sorted(tmp_path.rglob("*")) if path not in before and path.parent.name != "work"] == []
+    assert [
+        path
+        for path in sorted(tmp_path.rglob("*"))
+        if path not in before and path.parent.name != "work"
+    ] == []
 
 
 def test_a_crystal_whose_name_is_none_is_refused_with_the_remedy(tmp_path, monkeypatch):
     crystal = fake_samples.MATERIALS[0]
     for name in ("../evil", ".hidden", "x" * 200):
         material = type(crystal)(name, crystal.formula, crystal.space_group, crystal.atoms, "test")
-        monkeypatch.setattr(listing, "select_materials", lambda *_, material=material, **__: (material,))
+        monkeypatch.setattr(
+            listing, "select_materials", lambda *_, material=material, **__: (material,)
+        )
         with pytest.raises(InputError, match=r"is named .*rename the crystal"):
             fake_samples.produce(tmp_path / "d")
 
 
-# ---- Records --------------------------------------------------------------------------------------------------------
+# ---- Records
 
 
 def changed(*path_and_value):
@@ -144,7 +166,10 @@ HEADERS = [
 
 
 PROVENANCES = {
-    "grid_shape": [changed("provenance", "grid_shape", KeyError), changed("provenance", "grid_shape", [8])],
+    "grid_shape": [
+        changed("provenance", "grid_shape", KeyError),
+        changed("provenance", "grid_shape", [8]),
+    ],
     "semiangle_mrad": [changed("provenance", "semiangle_mrad", KeyError)],
     "extent_angstrom": [changed("provenance", "extent_angstrom", ["16", None])],
     "detector_sampling_mrad": [changed("provenance", "detector_sampling_mrad", [0, 1e300])],
@@ -159,8 +184,13 @@ BAD += [(key, change) for key, changes in PROVENANCES.items() for change in chan
 
 @pytest.mark.parametrize(("message", "change"), BAD)
 def test_what_namsa_does_not_write_is_named_and_repair_removes_it(d, run, message, change):
-    bad, is_header = replace_first(d, change), message == "record is damaged"
-    for words in (["show", f"d/{bad}"], COMMANDS["export"], *([] if is_header else [COMMANDS["info"]])):
+    bad = replace_first(d, change)
+    is_header = message == "record is damaged"
+    for words in (
+        ["show", f"d/{bad}"],
+        COMMANDS["export"],
+        *([] if is_header else [COMMANDS["info"]]),
+    ):
         code, line = run(words)
         assert (code, bad in line, message in line) == (1 if is_header else 2, True, True), line
     assert not os.path.lexists("o.h5")
@@ -178,10 +208,12 @@ def test_numbers_that_are_not_finite_are_not_drawn(d):
         read.show()
 
 
-# ---- What takes the place of a shard --------------------------------------------------------------------------------
+# ---- What takes the place of a shard
 
 
-@pytest.mark.parametrize("kind", ["folder", "link to nothing", "link to itself", "pipe", "zeros", "text", "half"])
+@pytest.mark.parametrize(
+    "kind", ["folder", "link to nothing", "link to itself", "pipe", "zeros", "text", "half"]
+)
 def test_what_is_no_shard_is_moved_aside(d, run, kind):
     path = shard_path(d, 0)
     match kind:
@@ -209,7 +241,7 @@ def test_what_is_no_shard_is_moved_aside(d, run, kind):
     assert run(COMMANDS["verify"])[0] == 0
 
 
-# ---- Output ---------------------------------------------------------------------------------------------------------
+# ---- Output
 
 
 @pytest.mark.parametrize("name", ["shard-00000.lmdb", "manifest.jsonl"])
@@ -250,14 +282,20 @@ def test_a_picture_or_a_preview_replaces_no_input(d, run):
     ):
         code, line = run(words)
         assert (code, "would replace" in line) == (2, True), line
-    for words in (["export", "d", "--out", ""], ["export", "d", "--out", "d"], ["show", "d", "--out", ".."]):
+    for words in (
+        ["export", "d", "--out", ""],
+        ["export", "d", "--out", "d"],
+        ["show", "d", "--out", ".."],
+    ):
         code, line = run(words)
         assert (code, "name" in line) == (2, True), line
     assert kept == {name: Path(name).read_bytes() for name in kept}
 
 
 @pytest.mark.parametrize("kind", ["folder", "link to nothing", "link to itself"])
-@pytest.mark.parametrize(("name", "command"), [(name, command) for name, all_ in LISTS.items() for command in all_])
+@pytest.mark.parametrize(
+    ("name", "command"), [(name, command) for name, all_ in LISTS.items() for command in all_]
+)
 def test_a_list_that_cannot_be_read_is_named_with_the_remedy(d, run, name, command, kind):
     replace_file(d / name, kind)
     code, line = run(COMMANDS[command])
@@ -277,23 +315,35 @@ CONTENTS = {
     "an id that is a path": '{"id": "../x", "reason": "r", "config_hash": "x", "ids": ["../x"]}',
     "a list as id": '{"id": ["a"], "reason": "r", "config_hash": "x", "ids": [["a"]]}',
     "a number as reason": '{"id": "a", "reason": 3, "config_hash": "x", "ids": "a"}',
-    "words as flag": '{"id": "a", "reason": "r", "config_hash": "x", "final": "no", "ids": {"a": 1}}',
+    "words as flag": '{"id": "a", "reason": "r", "config_hash": "x", "final": "no", "ids": {"a": '
+    "1}}",
 }
 
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
-def test_other_nodes_samples_are_a_list_of_names_and_a_failure_is_one_or_was_cut_off(d, run, content):
+def test_other_nodes_samples_are_a_list_of_names_and_a_failure_is_one_or_was_cut_off(
+    d, run, content
+):
     (d / "elsewhere.json").write_text(content)
     code, line = run(COMMANDS["verify"])
-    assert (code, "d/elsewhere.json" in line, "stage the dataset again" in line) == (2, True, True), line
+    assert (code, "d/elsewhere.json" in line, "stage the dataset again" in line) == (
+        2,
+        True,
+        True,
+    ), line
     (d / "elsewhere.json").unlink()
     path = d / "failed-00000.jsonl"
     path.write_text(content + "\n")
     code, line = run(COMMANDS["verify"])
-    if content.startswith("[[") or "999" in content:  # as far as JSON goes, a line that a crash cut off
+    # as far as JSON goes, a line that a crash cut off
+    if content.startswith("[[") or "999" in content:
         assert code == 0
     else:
-        assert (code, "d/failed-00000.jsonl, line 1: " in line, "delete the file" in line) == (2, True, True), line
+        assert (code, "d/failed-00000.jsonl, line 1: " in line, "delete the file" in line) == (
+            2,
+            True,
+            True,
+        ), line
 
 
 def test_a_failure_that_a_crash_cut_off_within_a_character_is_none(tmp_path):
@@ -308,8 +358,10 @@ def test_a_failure_that_a_crash_cut_off_within_a_character_is_none(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"id": "../x"}, {"material": "a/b"}, {"zone_axis": [1, 2]}, {"zone_axis": "001"}, {"thickness_angstrom": -1},
-        {"thickness_angstrom": "thick"}, {"seed": -1}, {"split": "validation"}, {"skipped": 5}, {"more": 1},
+        {"id": "../x"}, {"material": "a/b"}, {"zone_axis": [1, 2]}, {"zone_axis": "001"},
+        {"thickness_angstrom": -1},
+        {"thickness_angstrom": "thick"}, {"seed": -1}, {"split": "validation"}, {"skipped": 5},
+        {"more": 1},
         {"cost": 1.5}, {"seed": 10**30}, {"varied": []},
     ],
 )  # fmt: skip
@@ -324,7 +376,9 @@ def test_a_manifest_with_a_right_digest_and_wrong_values_is_refused(d, run, chan
         assert "delete it, and namsa dataset CONFIG --out d writes it again" in line
 
 
-@pytest.mark.parametrize("change", [{"samples_hash": 5}, {"name": None}, {"merged": ["a"]}, {"merged": {"a": 5}}])
+@pytest.mark.parametrize(
+    "change", [{"samples_hash": 5}, {"name": None}, {"merged": ["a"]}, {"merged": {"a": 5}}]
+)
 def test_a_manifests_header_has_values_of_their_types(d, run, change):
     path = d / "manifest.jsonl"
     header, *lines = path.read_text().splitlines()

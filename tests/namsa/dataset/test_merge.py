@@ -25,7 +25,9 @@ def no_thin_iron(settings, material, entry):
 
 
 def produce(directory, rank=0, size=1, settings=None, **options):
-    return fake_samples.produce(directory, rank, size, settings=settings, simulate=no_thin_iron, **options)
+    return fake_samples.produce(
+        directory, rank, size, settings=settings, simulate=no_thin_iron, **options
+    )
 
 
 @pytest.fixture
@@ -39,14 +41,22 @@ def parts(tmp_path):
 
 
 def test_parts_become_the_whole(parts, tmp_path):
-    reported, again = [], len(contents(parts[2]))
+    reported = []
+    again = len(contents(parts[2]))
     summary = merge.merge(parts, tmp_path / "out", lambda *progress: reported.append(progress))
     assert summary == {"samples": 11, "copied": 11, "present": again, "failed": 1}
     assert reported[-1] == (11 + again, 11 + again)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-    assert (tmp_path / "out" / "manifest.jsonl").read_bytes() == (tmp_path / "whole" / "manifest.jsonl").read_bytes()
+    assert (tmp_path / "out" / "manifest.jsonl").read_bytes() == (
+        tmp_path / "whole" / "manifest.jsonl"
+    ).read_bytes()
     result = verify(tmp_path / "out")
-    assert (result["samples"], result["corrupt"], result["missing"], result["repeated"]) == (11, [], [], [])
+    assert (result["samples"], result["corrupt"], result["missing"], result["repeated"]) == (
+        11,
+        [],
+        [],
+        [],
+    )
     assert result["failures"] == {"Fe-bcc-001-12.5A": "no thin iron"}
     summary = produce(tmp_path / "out")
     assert (summary["written"], summary["present"], summary["failed"]) == (0, 11, 1)
@@ -54,16 +64,26 @@ def test_parts_become_the_whole(parts, tmp_path):
 
 def test_merging_again_adds_nothing(parts, tmp_path):
     merge.merge(parts, tmp_path / "out")
-    before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if not path.name.endswith("-lock")}
+    before = {
+        path: path.read_bytes()
+        for path in (tmp_path / "out").iterdir()
+        if not path.name.endswith("-lock")
+    }
     assert merge.merge(parts, tmp_path / "out")["copied"] == 0
     assert {path: path.read_bytes() for path in before} == before
     lines = (tmp_path / "out" / "failed-00000.jsonl").read_text().splitlines()
-    assert len(lines) == len(read_failures(tmp_path / "out", manifest.read_header(parts[0])["samples_hash"])) == 1
+    assert (
+        len(lines)
+        == len(read_failures(tmp_path / "out", manifest.read_header(parts[0])["samples_hash"]))
+        == 1
+    )
 
 
 @pytest.mark.slow
 def test_killed_at_any_point_a_merge_goes_on(parts, tmp_path):
-    number, again, whole = 0, True, contents(tmp_path / "whole")
+    number = 0
+    again = True
+    whole = contents(tmp_path / "whole")
     while again:
         number += 3  # all of them take long; before and after a call come in turn
         out = tmp_path / f"out-{number}"
@@ -82,14 +102,17 @@ def test_a_larger_manifest_takes_in_a_smaller_one(tmp_path):
         merge.merge([tmp_path / "thin", tmp_path / "thick"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
     config_of_all = config(specimen={"thickness_angstrom": [12.5, 20]})
-    assert produce(tmp_path / "out", settings=config_of_all, limit=1)["written"] == 1  # a dataset under way
+    assert (
+        produce(tmp_path / "out", settings=config_of_all, limit=1)["written"] == 1
+    )  # a dataset under way
     assert merge.merge([tmp_path / "thin", tmp_path / "thick"], tmp_path / "out")["copied"] == 4
     assert produce(tmp_path / "out", settings=config_of_all)["remaining"] == 0
 
 
 def test_two_things_under_one_name_are_refused(parts, tmp_path):
     with Dataset(parts[1]) as data:
-        wrong, record = data.ids[1], data.read_bytes(data.ids[0])
+        wrong = data.ids[1]
+        record = data.read_bytes(data.ids[0])
     shard_paths(parts[2])[0].unlink()
     shard_path(parts[2], 1).unlink(missing_ok=True)
     with ShardWriter(shard_path(parts[2], 0)) as writer:
@@ -100,7 +123,10 @@ def test_two_things_under_one_name_are_refused(parts, tmp_path):
 
 def test_what_does_not_belong_together_is_refused(parts, tmp_path):
     produce(tmp_path / "other", settings=config(microscope={"energy_ev": 100e3}))
-    with pytest.raises(InputError, match=r"different configurations do not go together: .* in .*part-0, .* in .*other"):
+    with pytest.raises(
+        InputError,
+        match=r"different configurations do not go together: .* in .*part-0, .* in .*other",
+    ):
         merge.merge([parts[0], tmp_path / "other"], tmp_path / "out")
     with pytest.raises(InputError, match="is one of the datasets"):
         merge.merge(parts, parts[0] / ".." / "part-1")

@@ -62,8 +62,12 @@ def test_the_scale_is_a_power_of_two_and_float16_cannot_overflow():
 
 def test_float64_is_stored_as_configured():
     exact = sample().cbed.astype(np.float64) / 3
-    np.testing.assert_allclose(decode(encode(with_patterns(exact), "float16")).patterns(), exact, rtol=2**-11)
-    np.testing.assert_allclose(decode(encode(with_patterns(exact), "float32")).patterns(), exact, rtol=2**-24)
+    np.testing.assert_allclose(
+        decode(encode(with_patterns(exact), "float16")).patterns(), exact, rtol=2**-11
+    )
+    np.testing.assert_allclose(
+        decode(encode(with_patterns(exact), "float32")).patterns(), exact, rtol=2**-24
+    )
 
 
 def test_axes_carry_origin_sampling_and_units():
@@ -76,13 +80,23 @@ def test_axes_carry_origin_sampling_and_units():
     assert (y["origin"], y["sampling"], x["origin"], x["sampling"]) == (1.0, 0.5, 3.0, 0.25)
     y, x = described["projected_potential"]["axes"]
     assert (y["sampling"], x["sampling"]) == (2.0, 1.8)
-    assert [described[name]["units"] for name in described] == ["fraction of the beam", "e/Å²", "V·Å", "Å"]
+    assert [described[name]["units"] for name in described] == [
+        "fraction of the beam",
+        "e/Å²",
+        "V·Å",
+        "Å",
+    ]
 
 
 def test_decoding_copies_nothing():
     buffer = encode(sample())
     record = decode(buffer)
-    for array in (record.cbed, record.density, record.projected_potential, record.positions_angstrom):
+    for array in (
+        record.cbed,
+        record.density,
+        record.projected_potential,
+        record.positions_angstrom,
+    ):
         assert np.shares_memory(array, np.frombuffer(buffer, np.uint8))
         assert array.ctypes.data % 16 == np.frombuffer(buffer, np.uint8).ctypes.data % 16
     assert not np.shares_memory(record.copy().cbed, record.cbed)
@@ -116,8 +130,11 @@ def test_a_version_in_which_one_bit_has_changed_is_damage():
 
 @pytest.mark.filterwarnings("error")
 def test_labels_are_optional():
-    labels = 1 + np.arange(sample().density.size, dtype=np.uint8).reshape(sample().density.shape)  # none is 0
-    plain, labelled = encode(sample()), encode(replace(sample(), labels=labels))
+    labels = 1 + np.arange(sample().density.size, dtype=np.uint8).reshape(
+        sample().density.shape
+    )  # none is 0
+    plain = encode(sample())
+    labelled = encode(replace(sample(), labels=labels))
     assert decode(plain, check=True).labels is None
     record = decode(labelled, check=True)
     for found in (record.labels, record.copy().labels, record.sample().labels):
@@ -132,7 +149,11 @@ def test_the_density_by_depth_is_optional_and_goes_with_labels():
     for parts in ({"density_by_depth": bins}, {"density_by_depth": bins, "labels": labels}):
         divided = encode(replace(sample(), **parts))
         record = decode(divided, check=True)
-        for found in (record.density_by_depth, record.copy().density_by_depth, record.sample().density_by_depth):
+        for found in (
+            record.density_by_depth,
+            record.copy().density_by_depth,
+            record.sample().density_by_depth,
+        ):
             np.testing.assert_array_equal(found, bins)
         assert (record.labels is None) == ("labels" not in parts)
         depth, *plane = record.header["arrays"]["density_by_depth"]["axes"]

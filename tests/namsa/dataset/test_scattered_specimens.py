@@ -1,4 +1,6 @@
-"""Samples of one specimen from one scattering: the same bits in any run, and what a simulation of each would give."""
+"""Samples of one specimen from one scattering: the same bits in any run, and what a simulation of
+each would give.
+"""
 
 import numpy as np
 import pytest
@@ -6,7 +8,8 @@ from ase.build import bulk
 from fake_samples import contents
 
 import namsa
-from namsa import memory
+from namsa.base import memory
+from namsa.base.errors import InputError, OutOfMemoryError
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.dataset import factory, listing, sample_setup, simulate_entry
@@ -14,7 +17,6 @@ from namsa.dataset.entries import build_entries
 from namsa.dataset.failures import read_failures
 from namsa.dataset.sample_setup import build_supercell
 from namsa.dataset.sharing import RankLayout, by_specimen, share
-from namsa.errors import InputError, OutOfMemoryError
 
 MATERIALS = tuple(
     Material(f"{symbol}-{structure}", symbol, group, bulk(symbol, structure, a, cubic=True), "test")
@@ -58,7 +60,9 @@ def _materials(monkeypatch):
 
 def produce(directory, rank=0, size=1, *, config=None, limit=None, **options):
     layout = RankLayout(rank, size, 1)
-    return factory.produce(config or settings(), directory, layout, factory.RunLimits(limit), **options)
+    return factory.produce(
+        config or settings(), directory, layout, factory.RunLimits(limit), **options
+    )
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +90,9 @@ def test_a_specimen_is_of_one_rank_and_its_samples_differ_in_all_but_itself():
     groups = by_specimen(entries)
     assert sorted(len(group) for group in groups) == [3, 3, 3, 3]
     for group in groups:
-        assert len({entry.specimen for entry in group}) == len({entry.split for entry in group}) == 1
+        assert (
+            len({entry.specimen for entry in group}) == len({entry.split for entry in group}) == 1
+        )
         for name in ("specimen_tilt_mrad", "rms_displacement_angstrom"):
             assert len({str(entry.varied[name]) for entry in group}) == 1
         for name in ("defocus_angstrom", "beam_tilt_mrad", "source_size_angstrom"):
@@ -95,8 +101,13 @@ def test_a_specimen_is_of_one_rank_and_its_samples_differ_in_all_but_itself():
         assert all(4 <= entry.thickness_angstrom <= 16 for entry in group)
     assert len({str(group[0].varied["specimen_tilt_mrad"]) for group in groups}) == 4
     shares = [share(entries, rank, 3) for rank in range(3)]
-    assert sorted(entry.id for own in shares for entry in own) == sorted(entry.id for entry in entries)
-    assert all(len({entry.specimen for own in shares for entry in own if entry in own}) == 4 for _ in shares)
+    assert sorted(entry.id for own in shares for entry in own) == sorted(
+        entry.id for entry in entries
+    )
+    assert all(
+        len({entry.specimen for own in shares for entry in own if entry in own}) == 4
+        for _ in shares
+    )
     for own in shares:
         names = [entry.specimen for entry in own]
         assert names == sorted(names, key=names.index)  # one specimen after the other
@@ -105,19 +116,25 @@ def test_a_specimen_is_of_one_rank_and_its_samples_differ_in_all_but_itself():
 
 def test_a_sample_is_that_of_its_atoms_alone(whole):
     """Without thermal displacements, which the specimen draws for all its atoms."""
-    no_phonons = {name: value for name, value in VARIATION.items() if name != "rms_displacement_angstrom"}
+    no_phonons = {
+        name: value for name, value in VARIATION.items() if name != "rms_displacement_angstrom"
+    }
     specimen = TREE["specimen"] | {"frozen_phonons": None}
     config = settings(no_phonons | {"source_size_angstrom": None}, specimen=specimen)
     entries = build_entries(config, MATERIALS)[:3]
     simulate = simulate_entry.prepare_samples(config, MATERIALS[0], entries)
     for entry in entries:
         found = simulate(entry)
-        p, own = found.provenance, entry.varied
+        p = found.provenance
+        own = entry.varied
         atoms = build_supercell(config, MATERIALS[0], entry).atoms
         assert p["grid_shape"][0] != p["grid_shape"][1]
         assert p["wanted_thickness_angstrom"] == entry.thickness_angstrom
         assert atoms.cell.lengths()[2] == p["thickness_angstrom"]
-        assert abs(p["thickness_angstrom"] - entry.thickness_angstrom) <= 0.51 * p["slice_thickness_angstrom"]
+        assert (
+            abs(p["thickness_angstrom"] - entry.thickness_angstrom)
+            <= 0.51 * p["slice_thickness_angstrom"]
+        )
         assert p["scattering"]["specimen"] == entry.specimen == "Cu-fcc-001"
         assert p["slices"] in p["scattering"]["depths"]
         expected = namsa.simulate(
@@ -155,10 +172,14 @@ def test_listed_thicknesses_are_cut_from_the_largest(tmp_path):
     assert entries[1].skipped == "6.3 Å is 3 slices of the specimen, and so is 6 Å"
     assert {entry.specimen for entry in entries} == {"Cu-fcc-001"}
     simulate = simulate_entry.prepare_samples(config, MATERIALS[0], [entries[0], entries[2]])
-    assert simulate(entries[2]).provenance["thickness_angstrom"] == pytest.approx(5 * 3.61)  # whole periods
+    assert simulate(entries[2]).provenance["thickness_angstrom"] == pytest.approx(
+        5 * 3.61
+    )  # whole periods
 
 
-def test_what_fails_for_the_specimen_fails_its_samples_and_one_sample_only_itself(tmp_path, monkeypatch):
+def test_what_fails_for_the_specimen_fails_its_samples_and_one_sample_only_itself(
+    tmp_path, monkeypatch
+):
     prepare = simulate_entry.prepare_samples
     first = by_specimen(build_entries(settings(), MATERIALS))
 
@@ -183,9 +204,15 @@ def test_what_fails_for_the_specimen_fails_its_samples_and_one_sample_only_itsel
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"simulation": TREE["simulation"] | {"method": "auto"}}, "simulation.method must be scatter"),
+        (
+            {"simulation": TREE["simulation"] | {"method": "auto"}},
+            "simulation.method must be scatter",
+        ),
         ({"target": {"depth_bins": 2}}, r"target.depth_bins is 2.*method to auto"),
-        ({"specimen": TREE["specimen"] | {"thickness_angstrom": [12]}}, "up to 16 Å, so give specimen.thickness"),
+        (
+            {"specimen": TREE["specimen"] | {"thickness_angstrom": [12]}},
+            "up to 16 Å, so give specimen.thickness",
+        ),
         ({"specimen": TREE["specimen"] | {"thickness_angstrom": [12, 17]}}, "a larger one, alone"),
         (
             {"variation": {"rule": "grid", "specimen_tilt_mrad": [[0, 0], [0, 5]]}},
@@ -210,5 +237,7 @@ def test_what_does_not_fit_into_memory_says_what_to_change(tmp_path, monkeypatch
     monkeypatch.setattr(memory, "available_memory_bytes", lambda: 10**5)
     monkeypatch.setattr(sample_setup, "check_memory_for", lambda *_: None)
     monkeypatch.setattr("namsa.crystals.supercell.check_memory_for", lambda *_: None)
-    with pytest.raises(OutOfMemoryError, match="3 depths .* use a smaller max_detected_mrad, fewer thicknesses"):
+    with pytest.raises(
+        OutOfMemoryError, match="3 depths .* use a smaller max_detected_mrad, fewer thicknesses"
+    ):
         simulate_entry.prepare_samples(settings(), MATERIALS[0], entries)

@@ -1,4 +1,6 @@
-"""Shards: what was committed stays whatever happens to the writer, and a damaged file is an error and no crash."""
+"""Shards: what was committed stays whatever happens to the writer, and a damaged file is an error
+and no crash.
+"""
 
 import multiprocessing
 import os
@@ -103,7 +105,8 @@ def write_many(path: Path, started) -> None:
 
 
 def test_a_shard_can_be_read_while_another_process_writes_it(tmp_path):
-    path, started = shard_path(tmp_path, 0), fork.Event()
+    path = shard_path(tmp_path, 0)
+    started = fork.Event()
     fill(tmp_path, 0, 3)
     writer = fork.Process(target=write_many, args=(path, started))
     writer.start()
@@ -123,7 +126,10 @@ def test_a_shard_can_be_read_while_another_process_writes_it(tmp_path):
 
 def hold_a_snapshot(path: Path, pipe) -> None:
     pipe.recv()
-    with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
+    with (
+        lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env,
+        env.begin() as transaction,
+    ):
         pipe.send("begun")
         pipe.recv()
         pipe.send([key.decode() for key in transaction.cursor().iternext(values=False)])
@@ -156,7 +162,8 @@ def write_in_turn(path: Path, opened) -> None:
 
 
 def test_a_view_stays_good_when_its_context_is_left_and_others_write(tmp_path):
-    path, opened = fill(tmp_path, 0, 20), fork.Event()
+    path = fill(tmp_path, 0, 20)
+    opened = fork.Event()
     writer = fork.Process(target=write_in_turn, args=(path, opened))
     writer.start()  # before the shard is open: a process can have it open only once
     with Shard(path) as shard:
@@ -172,10 +179,14 @@ def test_a_view_stays_good_when_its_context_is_left_and_others_write(tmp_path):
                 np.testing.assert_array_equal(getattr(record, name), getattr(copied, name))
 
 
-@pytest.mark.parametrize("left", [lambda size: size - 1, lambda size: size // 2, lambda size: 9000, lambda size: 100])
+@pytest.mark.parametrize(
+    "left", [lambda size: size - 1, lambda size: size // 2, lambda size: 9000, lambda size: 100]
+)
 def test_a_shard_cut_short_is_an_error_that_names_it(tmp_path, left):
     path = fill(tmp_path)
-    with ShardWriter(path) as writer:  # pages given up before hold the keys now, and the file ends with this record
+    with ShardWriter(
+        path
+    ) as writer:  # pages given up before hold the keys now, and the file ends with this record
         writer.put("last", RECORD)
     assert RECORD[-200:] in path.read_bytes()[-4096:]
     os.truncate(path, left(path.stat().st_size))
@@ -183,7 +194,9 @@ def test_a_shard_cut_short_is_an_error_that_names_it(tmp_path, left):
         Dataset(tmp_path)
 
 
-@pytest.mark.parametrize(("place", "damage"), [(10, b"\x01"), (12, b"\xff\xff"), (12, b"\x10\0"), (16, b"\xff" * 40)])
+@pytest.mark.parametrize(
+    ("place", "damage"), [(10, b"\x01"), (12, b"\xff\xff"), (12, b"\x10\0"), (16, b"\xff" * 40)]
+)
 def test_a_damaged_page_is_an_error_and_no_crash(tmp_path, place, damage):
     path = fill(tmp_path, 0, 60)
     whole = bytearray(path.read_bytes())
@@ -244,5 +257,8 @@ def test_a_shard_open_twice_is_an_error_and_closing_lets_it_be_opened_again(tmp_
 
 def test_only_lmdb_stands_between_a_record_and_the_disk(tmp_path):
     path = fill(tmp_path, count=1)
-    with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
+    with (
+        lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env,
+        env.begin() as transaction,
+    ):
         assert transaction.get(b"s0-0") == encode(sample(0))

@@ -1,4 +1,6 @@
-"""HDF5 files whose chunks are tiles: slabs have the bits of the records, and the kernel counts what they take."""
+"""HDF5 files whose chunks are tiles: slabs have the bits of the records, and the kernel counts what
+they take.
+"""
 
 import json
 import math
@@ -22,7 +24,8 @@ from namsa.dataset.slab_file_reader import SlabFile, driver_options
 from namsa.dataset.slabs import SlabReader
 from namsa.dataset.tiles import Slab
 
-RASTER, SMALL = (32, 64, 24, 40), (2, 4, 6, 8)
+RASTER = (32, 64, 24, 40)
+SMALL = (2, 4, 6, 8)
 GRIDS = [(2, 1, 3, 4), (1, 1, 2, 1), (1, 4, 1, 2), (1, 1, 1, 1)]
 
 
@@ -47,7 +50,11 @@ def export(folder):
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     """A file of three samples in six tiles."""
-    return export(write(tmp_path_factory.mktemp("good"), *(encode((1, 1, 2, 4), seed=seed) for seed in range(3))))
+    return export(
+        write(
+            tmp_path_factory.mktemp("good"), *(encode((1, 1, 2, 4), seed=seed) for seed in range(3))
+        )
+    )
 
 
 @pytest.fixture
@@ -69,7 +76,8 @@ def test_slabs_have_the_bits_of_those_of_the_records(tmp_path, tiles, dtype):
                 slab = Slab(axis, start, start + size)
                 for sample_id in dataset.ids:
                     assert file.has(sample_id, slab)
-                    expected, found = records_reader.read(sample_id, slab), file.read(sample_id, slab)
+                    expected = records_reader.read(sample_id, slab)
+                    found = file.read(sample_id, slab)
                     assert (found.raster, found.scale) == (expected.raster, expected.scale)
                     assert found.patterns.dtype == expected.patterns.dtype == dtype
                     np.testing.assert_array_equal(found.patterns, expected.patterns)
@@ -91,7 +99,8 @@ def test_the_kernel_counts_a_part_and_one_percent(tmp_path, axis):
                 evict(path)
                 with read_counts() as counts:
                     file.read("sample-0", Slab(axis, part * size, (part + 1) * size))
-            wanted = (whole - density) // ways + density + 9 * 16  # digests of the tiles and of the density
+            # digests of the tiles and of the density
+            wanted = (whole - density) // ways + density + 9 * 16
             assert wanted <= counts["asked"] < wanted + 64  # the counter itself is read, too
             assert counts["asked"] < 1.01 * whole / ways
             assert counts["fetched"] < wanted + 6 * 4096  # pages at both ends of three reads
@@ -107,13 +116,20 @@ def test_a_flipped_byte_is_noticed_in_its_tile_and_named(path):
             (byte,) = file.read(1)
             file.seek(at)
             file.write(bytes([byte ^ 4]))
-    lower, upper = Slab(2, 0, 3), Slab(2, 3, 6)
+    lower = Slab(2, 0, 3)
+    upper = Slab(2, 3, 6)
     with SlabFile(path) as file:
         file.read("sample-1", lower)
         file.read("sample-1", upper, check=False)
-        with pytest.raises(WorkError, match="sample-1 in .*changed.h5: the file is damaged, the checksum of tile 6 is"):
+        with pytest.raises(
+            WorkError,
+            match="sample-1 in .*changed.h5: the file is damaged, the checksum of tile 6 is",
+        ):
             file.read("sample-1", upper)
-        with pytest.raises(WorkError, match="sample-2 in .* the checksum of its density is wrong: write it again with"):
+        with pytest.raises(
+            WorkError,
+            match="sample-2 in .* the checksum of its density is wrong: write it again with",
+        ):
             file.read("sample-2", lower)
         with pytest.raises(InputError, match="has no tiles of sample-0 from 1 to 3"):
             file.read("sample-0", Slab(2, 1, 3))
@@ -169,8 +185,14 @@ CASES = [
     (reheaded(tiles=[1, 1, 2]), "its attribute slabs: .* write it again"),
     (reheaded(scales={"../up": 1.0}), "its attribute slabs: .* write it again"),
     (reheaded(scales={"a": 0.0, "b": 1.0, "c": 1.0}), "its attribute slabs: .* write it again"),
-    (reheaded(scales={"a": 1.0}), r"/patterns has shape \(3, 2, 4, 6, 8\) .* not those of 1 samples"),
-    (reheaded(tiles=[1, 1, 1, 8]), r"its chunks are \(1, 2, 4, 3, 2\), its tiles \(1, 2, 4, 6, 1\)"),
+    (
+        reheaded(scales={"a": 1.0}),
+        r"/patterns has shape \(3, 2, 4, 6, 8\) .* not those of 1 samples",
+    ),
+    (
+        reheaded(tiles=[1, 1, 1, 8]),
+        r"its chunks are \(1, 2, 4, 3, 2\), its tiles \(1, 2, 4, 6, 1\)",
+    ),
     (reheaded(tiles=[1, 1, 8, 1]), "8 tiles along detector y do not divide its 6"),
     (replaced("patterns"), "its chunks are None"),
     (replaced("patterns", chunks=TILES, dtype="<f8"), "/patterns has shape .* and type float64"),
@@ -198,10 +220,14 @@ def test_files_that_namsa_does_not_write_or_that_are_cut_off_are_refused(path, c
     ("encoded", "message"),
     [
         ([], "the dataset holds no samples"),
-        ([encode((1, 1, 2, 1)), encode(None)], "sample-1 in .*shard-00000.lmdb has no tiles: .* again with data.tiles"),
+        (
+            [encode((1, 1, 2, 1)), encode(None)],
+            "sample-1 in .*shard-00000.lmdb has no tiles: .* again with data.tiles",
+        ),
         (
             [encode((1, 1, 2, 1)), encode((1, 1, 1, 2))],
-            r"sample-0 has <f2 patterns \[2, 4, 6, 8\] in tiles \[1, 1, 2, 1\] .* sample-1 has .*\[1, 1, 1, 2\]",
+            r"sample-0 has <f2 patterns \[2, 4, 6, 8\] in tiles \[1, 1, 2, 1\] .* sample-1 has "
+            r".*\[1, 1, 1, 2\]",
         ),
         ([encode((1, 1, 2, 1)), encode((1, 1, 2, 1), "float32")], "sample-1 has <f4 patterns"),
     ],
@@ -216,14 +242,20 @@ def test_datasets_that_do_not_fit_into_a_file_are_refused(tmp_path, encoded, mes
 def test_tiles_larger_than_chunks_may_be_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(slab_file, "CHUNK_BYTES", 383)
     message = "tiles have 384 bytes, at most 383: simulate with more data.tiles"
-    with Dataset(write(tmp_path / "data", encode((1, 1, 2, 1)))) as dataset, pytest.raises(InputError, match=message):
+    with (
+        Dataset(write(tmp_path / "data", encode((1, 1, 2, 1)))) as dataset,
+        pytest.raises(InputError, match=message),
+    ):
         write_slab_file(tmp_path / "x.h5", dataset)
 
 
 def test_a_damaged_record_leaves_no_file(tmp_path):
     bad = encode((1, 1, 2, 1))
     bad[-9] ^= 1
-    with Dataset(write(tmp_path / "data", encode((1, 1, 2, 1)), bad)) as dataset, pytest.raises(WorkError):
+    with (
+        Dataset(write(tmp_path / "data", encode((1, 1, 2, 1)), bad)) as dataset,
+        pytest.raises(WorkError),
+    ):
         write_slab_file(tmp_path / "x.h5", dataset)
     assert [each.name for each in tmp_path.iterdir()] == ["data"]
 
@@ -236,16 +268,23 @@ def test_the_command_writes_the_file(tmp_path, capsys, monkeypatch):
     SlabFile(tmp_path / "x.h5").close()
     for more in (["--compression", "gzip"], ["--to", "zspy"]):
         assert main(["export", str(folder), "--tiles", "--out", "y.h5", *more]) == 2
-        assert "--tiles writes a dataset uncompressed: leave out --to and --compression" in capsys.readouterr().err
+        assert (
+            "--tiles writes a dataset uncompressed: leave out --to and --compression"
+            in capsys.readouterr().err
+        )
 
 
 @pytest.mark.parametrize(
     ("mpi", "world", "threads", "driver"),
     [(False, 4, 3, None), (True, 1, 3, None), (True, 4, 2, None), (True, 4, 3, "mpio")],
 )
-def test_mpi_io_is_chosen_where_the_ranks_are_those_of_mpi(monkeypatch, mpi, world, threads, driver):
+def test_mpi_io_is_chosen_where_the_ranks_are_those_of_mpi(
+    monkeypatch, mpi, world, threads, driver
+):
     communicator = SimpleNamespace(Get_size=lambda: world)
-    module = SimpleNamespace(COMM_WORLD=communicator, Query_thread=lambda: threads, THREAD_MULTIPLE=3)
+    module = SimpleNamespace(
+        COMM_WORLD=communicator, Query_thread=lambda: threads, THREAD_MULTIPLE=3
+    )
     monkeypatch.setitem(sys.modules, "mpi4py.MPI", module)
     monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=module, __path__=[]))
     monkeypatch.setattr(h5py, "get_config", lambda: SimpleNamespace(mpi=mpi))

@@ -1,4 +1,6 @@
-"""Tiles: what is stored comes back, a slab is read and verified alone, and the kernel counts what it takes."""
+"""Tiles: what is stored comes back, a slab is read and verified alone, and the kernel counts what
+it takes.
+"""
 
 import fake_samples
 import numpy as np
@@ -6,6 +8,7 @@ import pytest
 from kernel_counts import evict, read_counts
 
 from namsa import WorkError
+from namsa.base.errors import InputError
 from namsa.config.simulation import SimulationConfig
 from namsa.dataset import listing, lmdb_structure, records
 from namsa.dataset.merge import merge
@@ -15,11 +18,15 @@ from namsa.dataset.shards import Dataset, shard_path
 from namsa.dataset.slabs import SlabReader
 from namsa.dataset.tiles import Slab
 from namsa.dataset.verify import verify
-from namsa.errors import InputError
 
 RASTER = (16, 64, 24, 40)
 WAYS = 4
-ALONG = {0: (4, 1, 1, 1), 1: (1, 4, 1, 1), 2: (1, 1, 4, 1), 3: (1, 1, 1, 4)}  # tiles for parts of an axis
+ALONG = {
+    0: (4, 1, 1, 1),
+    1: (1, 4, 1, 1),
+    2: (1, 1, 4, 1),
+    3: (1, 1, 1, 4),
+}  # tiles for parts of an axis
 GRIDS = [*ALONG.values(), (2, 4, 3, 5), (4, 4, 1, 1), (1, 1, 8, 8), (1, 1, 1, 1)]
 
 
@@ -29,19 +36,30 @@ def sample():
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """(folder, plain records by dtype) of a dataset with one sample by each grid of tiles, and one without tiles."""
-    folder, original = tmp_path_factory.mktemp("tiles"), sample()
-    plain = {dtype: records.decode(records.encode(original, dtype)) for dtype in ("float16", "float32")}
+    """(folder, plain records by dtype) of a dataset with one sample by each grid of tiles, and one
+    without tiles.
+    """
+    folder = tmp_path_factory.mktemp("tiles")
+    original = sample()
+    plain = {
+        dtype: records.decode(records.encode(original, dtype)) for dtype in ("float16", "float32")
+    }
     with ShardWriter(shard_path(folder, 0)) as writer:
         for number, tiles in enumerate(GRIDS):
             dtype = "float32" if number % 2 else "float16"
-            writer.put(f"{dtype}-{'-'.join(map(str, tiles))}", records.encode(original, dtype, tiles))
+            writer.put(
+                f"{dtype}-{'-'.join(map(str, tiles))}", records.encode(original, dtype, tiles)
+            )
         writer.put("float16-plain", records.encode(original))
     return folder, plain
 
 
 def name_of(dataset, tiles):
-    return next(sample_id for sample_id in dataset.ids if sample_id.endswith("-" + "-".join(map(str, tiles))))
+    return next(
+        sample_id
+        for sample_id in dataset.ids
+        if sample_id.endswith("-" + "-".join(map(str, tiles)))
+    )
 
 
 def test_patterns_in_tiles_are_those_of_a_plain_record(stored):
@@ -63,7 +81,11 @@ def test_a_slab_is_the_part_of_the_patterns_from_every_kind_of_record(stored, ax
     with Dataset(folder) as dataset, SlabReader(dataset) as reader:
         for sample_id in dataset.ids:
             expected = plain[sample_id.split("-")[0]].cbed.reshape(RASTER)
-            for part in (Slab(axis, 0, size), Slab(axis, 2 * size, 3 * size), Slab(axis, 0, RASTER[axis])):
+            for part in (
+                Slab(axis, 0, size),
+                Slab(axis, 2 * size, 3 * size),
+                Slab(axis, 0, RASTER[axis]),
+            ):
                 slab = reader.read(sample_id, part)
                 np.testing.assert_array_equal(slab.patterns, expected[part.index])
                 np.testing.assert_array_equal(slab.density, plain["float16"].density)
@@ -78,7 +100,8 @@ def test_a_slab_is_the_part_of_the_patterns_from_every_kind_of_record(stored, ax
 def test_the_kernel_counts_a_part_and_one_percent(stored, axis, both):
     folder, _ = stored
     tiles = ALONG[axis] if not both else (4, 4, 1, 1) if axis < 2 else (1, 1, 8, 8)
-    shard, size = shard_path(folder, 0), RASTER[axis] // WAYS
+    shard = shard_path(folder, 0)
+    size = RASTER[axis] // WAYS
     with Dataset(folder) as dataset:
         sample_id = name_of(dataset, tiles)
         whole = lmdb_structure.locations(shard)[sample_id][1]
@@ -90,11 +113,14 @@ def test_the_kernel_counts_a_part_and_one_percent(stored, axis, both):
                     reader.read(sample_id, Slab(axis, part * size, (part + 1) * size))
             assert counts["asked"] < 1.01 * whole / WAYS, counts
             if tiles == ALONG[axis] and counts["fetched"]:  # nothing where the folder is in memory
-                assert counts["fetched"] < 1.01 * whole / WAYS + 4 * 4096, counts  # pages at the ends of three reads
+                assert counts["fetched"] < 1.01 * whole / WAYS + 4 * 4096, (
+                    counts
+                )  # pages at the ends of three reads
 
 
 def test_damage_is_noticed_in_the_slab_that_has_it_and_only_there(stored, tmp_path):
-    size, good = RASTER[2] // 4, records.encode(sample(), "float16", ALONG[2])
+    size = RASTER[2] // 4
+    good = records.encode(sample(), "float16", ALONG[2])
     header = records.header_bytes(good[: records.PREFIX_BYTES])
     tile = 2 * np.prod(RASTER) // 4
     places = {
@@ -113,14 +139,20 @@ def test_damage_is_noticed_in_the_slab_that_has_it_and_only_there(stored, tmp_pa
             return reader.read(sample_id, Slab(2, part * size, (part + 1) * size))
 
     read(1, "tile-2")
-    with pytest.raises(WorkError, match="tile-2 in .*shard-00000.lmdb: the record is damaged, .*tiles 2 to 2 is wrong"):
+    with pytest.raises(
+        WorkError,
+        match="tile-2 in .*shard-00000.lmdb: the record is damaged, .*tiles 2 to 2 is wrong",
+    ):
         read(2, "tile-2")
     with pytest.raises(WorkError, match="checksum of its density is wrong"):
         read(0, "density")
     with pytest.raises(WorkError, match="checksum of the record's header does not match"):
         read(0, "header")
     for name in places:
-        with Dataset(tmp_path) as dataset, pytest.raises(WorkError, match="checksum does not match"):
+        with (
+            Dataset(tmp_path) as dataset,
+            pytest.raises(WorkError, match="checksum does not match"),
+        ):
             dataset.read(name.replace(" ", "-"))
 
 
@@ -139,24 +171,32 @@ def test_damage_is_noticed_in_the_slab_that_has_it_and_only_there(stored, tmp_pa
 def test_headers_with_other_tiles_than_namsa_writes_are_refused(change):
     header = records.decode(records.encode(sample(), "float16", (4, 1, 1, 1))).header
     header["arrays"]["cbed"] |= change
-    with pytest.raises(WorkError, match="the record is damaged: its header has .*(tiles|raster|digests)"):
+    with pytest.raises(
+        WorkError, match="the record is damaged: its header has .*(tiles|raster|digests)"
+    ):
         records.parse_header(records._header_bytes(header))
 
 
 def tiles_in(dataset):
     """Whether records of a dataset have tiles."""
-    return {"tiles" in dataset.read(sample_id).header["arrays"]["cbed"] for sample_id in dataset.ids}
+    return {
+        "tiles" in dataset.read(sample_id).header["arrays"]["cbed"] for sample_id in dataset.ids
+    }
 
 
 def test_a_dataset_of_tiles_is_made_verified_repaired_and_merged(tmp_path, monkeypatch):
     monkeypatch.setattr(listing, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
     config = fake_samples.config()
-    tiled = config.model_copy(update={"data": config.data.model_copy(update={"tiles": (2, 3, 1, 7)})})
-    first, second = tmp_path / "first", tmp_path / "second"
+    tiled = config.model_copy(
+        update={"data": config.data.model_copy(update={"tiles": (2, 3, 1, 7)})}
+    )
+    first = tmp_path / "first"
+    second = tmp_path / "second"
     fake_samples.produce(first, settings=config, limit=2)
     fake_samples.produce(second, settings=tiled)
     with Dataset(second) as dataset:
-        damaged, whole = dataset.ids[0], len(dataset)
+        damaged = dataset.ids[0]
+        whole = len(dataset)
         assert tiles_in(dataset) == {True}
     plain = tmp_path / "plain"
     fake_samples.produce(plain, settings=config)
@@ -181,8 +221,16 @@ def test_a_dataset_of_tiles_is_made_verified_repaired_and_merged(tmp_path, monke
 
 
 def test_tiles_that_do_not_divide_the_patterns_are_refused_with_what_does():
-    with pytest.raises(InputError, match="5 tiles along detector y do not divide its 24: set data.tiles to 4 there"):
+    with pytest.raises(
+        InputError, match="5 tiles along detector y do not divide its 24: set data.tiles to 4 there"
+    ):
         records.encode(sample(), tiles=(1, 1, 5, 1))
-    tree = {"simulation": {"grid_shape": [8, 10]}, "scan": {"shape": [2, 3]}, "data": {"tiles": [2, 1, 1, 3]}}
-    with pytest.raises(ValueError, match="3 tiles along detector x do not divide its 10: set data.tiles to 2 there"):
+    tree = {
+        "simulation": {"grid_shape": [8, 10]},
+        "scan": {"shape": [2, 3]},
+        "data": {"tiles": [2, 1, 1, 3]},
+    }
+    with pytest.raises(
+        ValueError, match="3 tiles along detector x do not divide its 10: set data.tiles to 2 there"
+    ):
         SimulationConfig.model_validate(tree)

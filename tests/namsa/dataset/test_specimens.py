@@ -1,4 +1,6 @@
-"""Which specimens a dataset has: kinds by share, partners of the same split, labels of their parts."""
+"""Which specimens a dataset has: kinds by share, partners of the same split, labels of their
+parts.
+"""
 
 import json
 from dataclasses import replace
@@ -10,6 +12,7 @@ from ase.build import bulk
 from fake_samples import MATERIALS, config
 
 import namsa
+from namsa.base.errors import InputError
 from namsa.config.instrument import KINDS
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
@@ -21,7 +24,6 @@ from namsa.dataset.sample_setup import build_supercell
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.dataset.strata import count_strata, table_rows
 from namsa.dataset.workload import count_workload
-from namsa.errors import InputError
 from namsa.physics.grid import Grid
 
 
@@ -40,7 +42,12 @@ BY_NAME = {material.name: material for material in SALTS + METALS}
 
 
 def with_kinds(kinds: dict[str, float], **more: object) -> SimulationConfig:
-    specimen = {"zone_axes": [[0, 0, 1]], "thickness_angstrom": [20], "kinds": kinds, "lateral_angstrom": [8, 9]}
+    specimen = {
+        "zone_axes": [[0, 0, 1]],
+        "thickness_angstrom": [20],
+        "kinds": kinds,
+        "lateral_angstrom": [8, 9],
+    }
     return config(
         specimen=specimen | more,
         split={"train": 0.1, "dev": 0, "test": 0.9, "by": "prototype"},
@@ -50,10 +57,14 @@ def with_kinds(kinds: dict[str, float], **more: object) -> SimulationConfig:
 
 
 def test_kinds_occur_by_their_shares_and_are_counted() -> None:
-    entries = build_entries(with_kinds({"crystal": 3, "vacancies": 1}, per_zone_axis=200), SALTS[:1])
+    entries = build_entries(
+        with_kinds({"crystal": 3, "vacancies": 1}, per_zone_axis=200), SALTS[:1]
+    )
     assert len({entry.id for entry in entries}) == 200
     assert sum(entry.kind == "crystal" for entry in entries) == pytest.approx(150, abs=20)
-    assert {entry.specimen for entry in entries} == {entry.id.removesuffix("-20A") for entry in entries}
+    assert {entry.specimen for entry in entries} == {
+        entry.id.removesuffix("-20A") for entry in entries
+    }
     fewer = build_entries(with_kinds({"crystal": 3, "vacancies": 1}, per_zone_axis=3), SALTS[:1])
     assert [entry.id for entry in fewer] == [entry.id for entry in entries[:3]]
     strata = count_strata(build_entries(with_kinds({"twin": 1, "step": 1}, per_zone_axis=5), SALTS))
@@ -67,9 +78,14 @@ def test_partners_are_of_the_same_split() -> None:
     entries = build_entries(settings, SALTS + METALS)
     splits = {entry.material: entry.split for entry in entries}
     assert set(splits.values()) == {"train", "test"}
-    assert all(entry.partner and entry.kind == "interface" and not entry.skipped for entry in entries)
+    assert all(
+        entry.partner and entry.kind == "interface" and not entry.skipped for entry in entries
+    )
     assert all(splits[entry.partner] == entry.split for entry in entries if entry.partner)
-    assert all(entry.id == f"{entry.specimen}-20A" and f"-interface-{entry.partner}" in entry.id for entry in entries)
+    assert all(
+        entry.id == f"{entry.specimen}-20A" and f"-interface-{entry.partner}" in entry.id
+        for entry in entries
+    )
     assert len(materials_named(entries[:1])) == 2
 
 
@@ -89,12 +105,14 @@ def test_without_kinds_all_is_as_before() -> None:
     assert not any({"kind", "partner", "specimen"} & line.keys() for line in lines)
     # Written by the version before kinds.
     assert (plain[0].id, plain[0].seed) == ("Cu-fcc-001-20A", FIRST_SEED)
-    assert config().samples_hash() == SAMPLES_HASH
+    assert config().settings_hash() == SETTINGS_HASH
     assert manifest.config_hash(config(), MATERIALS) == CONFIG_HASH
     assert "kinds" not in count_strata(plain)
 
 
-FIRST_SEED, SAMPLES_HASH, CONFIG_HASH = 41990927391533, "8e7a582ad1c087c8", "6d8634a0166df3b9"
+FIRST_SEED = 41990927391533
+SETTINGS_HASH = "8e7a582ad1c087c8"
+CONFIG_HASH = "6d8634a0166df3b9"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -116,8 +134,8 @@ def test_a_sample_says_what_its_specimen_is(kind: str) -> None:
     # The density is that of the atoms: its mean is the number of electrons over the area.
     area = float(np.prod(atoms.cell.lengths()[:2]))
     assert sample.density.mean() == pytest.approx(atoms.numbers.sum() / area, rel=1e-3)
-    # On this coarse grid part is scattered beyond it, and the band-limited transmission may exceed 1: 1.0050 for a
-    # precipitate, and 0.9984 with half the pixels.
+    # On this coarse grid part is scattered beyond it, and the band-limited transmission may exceed
+    # 1: 1.0050 for a precipitate, and 0.9984 with half the pixels.
     intensity = sample.cbed.sum(axis=(1, 2))
     assert np.all((intensity > 0.8) & (intensity <= (1.01 if kind == "precipitate" else 1.0001)))
     workload = count_workload(settings, material, entry)
@@ -138,12 +156,15 @@ def test_amplitudes_of_a_file_change_the_dataset() -> None:
     plain = with_kinds({"crystal": 1})
     assert manifest.config_hash(plain, [shaken(0.05)]) == manifest.config_hash(plain, SALTS[:1])
     (entry,) = build_entries(cif, SALTS[:1])
-    assert simulate_entry(cif, shaken(0.05), entry).provenance["frozen_phonons"]["rms_angstrom"] == "cif"
+    assert (
+        simulate_entry(cif, shaken(0.05), entry).provenance["frozen_phonons"]["rms_angstrom"]
+        == "cif"
+    )
     with pytest.raises(InputError, match="no thermal displacement"):
         simulate_entry(cif, SALTS[0], entry)
 
 
-# ---- Labels ---------------------------------------------------------------------------------------------------------
+# ---- Labels
 
 GOLD = bulk("Au", cubic=True)
 OXIDE = bulk("MgO", "rocksalt", 4.21, cubic=True)
@@ -164,7 +185,9 @@ def labelled(kind, **parameters):
     )
     lx, ly, _ = made.atoms.cell.lengths()
     grid = Grid((160, 200), (float(ly), float(lx)))
-    y, x = np.linspace(0, ly, 57), np.linspace(-3, lx, 61)  # beyond the periodic cell, too
+    # beyond the periodic cell, too
+    y = np.linspace(0, ly, 57)
+    x = np.linspace(-3, lx, 61)
     return made, label_map(made.atoms, grid, y, x), y[:, None], x[None]
 
 
@@ -172,8 +195,10 @@ def labelled(kind, **parameters):
 def test_an_inclusion_is_where_its_cylinder_is(kind):
     made, labels, y, x = labelled(kind, diameter=0.5, place_y=0.3, place_x=0.9)
     lx, ly, _ = made.atoms.cell.lengths()
-    dy, dx = (y - 0.3 * ly + ly / 2) % ly - ly / 2, (x - 0.9 * lx + lx / 2) % lx - lx / 2
-    distance, radius = np.hypot(dy, dx), 0.25 * min(lx, ly)
+    dy = (y - 0.3 * ly + ly / 2) % ly - ly / 2
+    dx = (x - 0.9 * lx + lx / 2) % lx - lx / 2
+    distance = np.hypot(dy, dx)
+    radius = 0.25 * min(lx, ly)
     assert (labels[distance < radius - BORDER] == 1).all()
     assert (labels[distance > radius + BORDER] == 0).all()
     assert labels.mean() == pytest.approx((distance < radius).mean(), rel=0.25)
@@ -196,10 +221,13 @@ def test_a_boundary_divides_the_cell_at_its_planes():
     made, labels, _, x = labelled("boundary", plane=0)
     first, second = made.parameters["planes_angstrom"]
     lx = float(made.atoms.cell.lengths()[0])
-    from_planes = np.minimum(*(abs((x - plane + lx / 2) % lx - lx / 2) for plane in (first, second)))
+    from_planes = np.minimum(
+        *(abs((x - plane + lx / 2) % lx - lx / 2) for plane in (first, second))
+    )
     between = (x % lx > first) & (x % lx < second)
     far = np.broadcast_to(from_planes > BORDER, labels.shape)
-    inner, outer = labels[far & between], labels[far & ~between]
+    inner = labels[far & between]
+    outer = labels[far & ~between]
     assert len({*inner.tolist()}) == len({*outer.tolist()}) == 1
     assert inner[0] != outer[0]
 

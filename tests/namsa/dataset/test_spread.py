@@ -1,4 +1,6 @@
-"""How a dataset is spread: over ranks in shares of equal cost, over splits, and over what its entries are of."""
+"""How a dataset is spread: over ranks in shares of equal cost, over splits, and over what its
+entries are of.
+"""
 
 import json
 import random
@@ -17,19 +19,25 @@ from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
 from namsa.dataset import entries, manifest
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import SPLITS, _prototype, assign, split_of
+from namsa.dataset.entry import SPLITS, assign, prototype, split_of
 from namsa.dataset.sharing import share
 from namsa.dataset.strata import count_strata, table_rows
 
 AXES = [(1, v, w) for v in range(8) for w in range(8)]
-ENTRIES = build_entries(config(specimen={"thickness_angstrom": [10, 20, 40, 80], "zone_axes": AXES}), MATERIALS)
+ENTRIES = build_entries(
+    config(specimen={"thickness_angstrom": [10, 20, 40, 80], "zone_axes": AXES}), MATERIALS
+)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_shares_cover_the_manifest_and_do_not_overlap(size):
     shares = [share(ENTRIES, rank, size) for rank in range(size)]
-    assert sorted(entry.id for own in shares for entry in own) == sorted(entry.id for entry in ENTRIES)
-    assert shares == [share(random.Random(size).sample(ENTRIES, len(ENTRIES)), rank, size) for rank in range(size)]
+    assert sorted(entry.id for own in shares for entry in own) == sorted(
+        entry.id for entry in ENTRIES
+    )
+    assert shares == [
+        share(random.Random(size).sample(ENTRIES, len(ENTRIES)), rank, size) for rank in range(size)
+    ]
 
 
 @pytest.mark.parametrize("size", [2, 5, 16])
@@ -52,23 +60,38 @@ def test_an_entry_without_a_cost_counts_as_one_of_many_and_what_is_skipped_is_sp
 
 
 def test_any_beginning_of_a_share_is_a_fair_mix():
-    """A time limit leaves a beginning: it must not be the cheap, the thick, or the first material."""
+    """A time limit leaves a beginning: it must not be the cheap, the thick, or the first
+    material.
+    """
     own = share(ENTRIES, 1, 4)
     begun = own[: len(own) // 3]
-    mean = [sum(entry.thickness_angstrom for entry in entries) / len(entries) for entries in (begun, ENTRIES)]
+    mean = [
+        sum(entry.thickness_angstrom for entry in entries) / len(entries)
+        for entries in (begun, ENTRIES)
+    ]
     assert mean[0] == pytest.approx(mean[1], rel=0.25)
     for material in MATERIALS:
-        assert sum(entry.material == material.name for entry in begun) == pytest.approx(len(begun) / 3, rel=0.5)
+        assert sum(entry.material == material.name for entry in begun) == pytest.approx(
+            len(begun) / 3, rel=0.5
+        )
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 5, 46])
 def test_every_node_has_a_batch_for_each_of_its_ranks_and_held_out_samples(nodes):
-    """As 400,000 entries on 1 to 4,600 nodes of six ranks: 14.5 entries per rank, here of 46 nodes."""
+    """As 400,000 entries on 1 to 4,600 nodes of six ranks: 14.5 entries per rank, here of 46
+    nodes.
+    """
     ranks = 6 * nodes
     rng = random.Random(7)
     splits = ["train"] * 18 + ["dev", "test"]
     entries = [
-        replace(ENTRIES[0], id=f"e{i}", seed=rng.getrandbits(40), cost=rng.randint(95, 105), split=rng.choice(splits))
+        replace(
+            ENTRIES[0],
+            id=f"e{i}",
+            seed=rng.getrandbits(40),
+            cost=rng.randint(95, 105),
+            split=rng.choice(splits),
+        )
         for i in range(4000)
     ]
     shares = [share(entries, rank, ranks) for rank in range(ranks)]
@@ -82,16 +105,23 @@ def test_every_node_has_a_batch_for_each_of_its_ranks_and_held_out_samples(nodes
 
 
 def test_cost_is_slices_times_pixels_times_probes():
-    coarse = config(specimen={"thickness_angstrom": [20, 40]}, simulation={"sampling_angstrom": 0.5})
+    coarse = config(
+        specimen={"thickness_angstrom": [20, 40]}, simulation={"sampling_angstrom": 0.5}
+    )
     fine = config(specimen={"thickness_angstrom": [20, 40]}, simulation={"sampling_angstrom": 0.25})
     thin, thick = build_entries(coarse, MATERIALS[:1])
     assert thick.cost == pytest.approx(2 * thin.cost, rel=0.1)
     assert build_entries(fine, MATERIALS[:1])[0].cost == pytest.approx(4 * thin.cost, rel=0.1)
-    few = config(specimen={"thickness_angstrom": [20]}, simulation={"sampling_angstrom": 0.5}, scan={"shape": [4, 4]})
+    few = config(
+        specimen={"thickness_angstrom": [20]},
+        simulation={"sampling_angstrom": 0.5},
+        scan={"shape": [4, 4]},
+    )
     assert build_entries(few, MATERIALS[:1])[0].cost == thin.cost // 16
 
 
-# ---- How a dataset is spread ----------------------------------------------------------------------------------------
+# ---- How a dataset is spread
+# ----------------------------------------------------------------------------------------
 
 THIRDS = Split(train=0.4, dev=0.3, test=0.3, by="prototype")
 UNEVEN = {"train": 0.5, "dev": 0.25, "test": 0.25}
@@ -99,18 +129,26 @@ UNEVEN = {"train": 0.5, "dev": 0.25, "test": 0.25}
 
 def test_every_sample_is_counted_once_in_every_kind() -> None:
     split = config(split=UNEVEN).split
-    materials = [replace(MATERIALS[n % 3], name=f"m{n}", formula=f"CuO{n}", kind="cif") for n in range(2, 14)]
+    materials = [
+        replace(MATERIALS[n % 3], name=f"m{n}", formula=f"CuO{n}", kind="cif") for n in range(2, 14)
+    ]
     entries = build_entries(config(split=UNEVEN), materials)
     strata = count_strata(entries)
     assert sum(strata["samples"].values()) == len(entries) == 48
     for kind in ("sources", "crystal_systems", "space_groups", "thickness_angstrom", "zone_axes"):
         for name in SPLITS:
-            assert sum(counts[name] for counts in strata[kind].values()) == strata["samples"][name], kind
+            assert (
+                sum(counts[name] for counts in strata[kind].values()) == strata["samples"][name]
+            ), kind
     for name in SPLITS:
-        assert strata["formulas"][name] == sum(split_of(m.formula, split) == name for m in materials)
+        assert strata["formulas"][name] == sum(
+            split_of(m.formula, split) == name for m in materials
+        )
     assert strata["elements"] == {"Cu": strata["samples"], "O": strata["samples"]}
     assert list(strata["thickness_angstrom"]) == ["12.5", "20"]
-    assert strata["zone_axes"]["[1 -1 0]"] == {name: count // 2 for name, count in strata["samples"].items()}
+    assert strata["zone_axes"]["[1 -1 0]"] == {
+        name: count // 2 for name, count in strata["samples"].items()
+    }
     assert strata["sources"] == {"cif": strata["samples"]}
 
 
@@ -147,7 +185,9 @@ def material(name, formula, space_group):
 
 
 def test_relatives_by_formula_or_prototype_are_in_one_split():
-    """Rutile and anatase share a formula, rutile and cassiterite a prototype: all three go together."""
+    """Rutile and anatase share a formula, rutile and cassiterite a prototype: all three go
+    together.
+    """
     crystals = builtin_materials()
     splits = assign(crystals, THIRDS)
     assert set(splits) == {"train", "dev", "test"}
@@ -155,17 +195,25 @@ def test_relatives_by_formula_or_prototype_are_in_one_split():
     for crystal, split in zip(crystals, splits, strict=True):
         by_label.setdefault(crystal.formula, set()).add(split)
     assert all(len(splits) == 1 for splits in by_label.values())
-    assert assign(crystals, Split()) == [split_of(crystal.formula, Split()) for crystal in crystals]  # by formula alone
+    assert assign(crystals, Split()) == [
+        split_of(crystal.formula, Split()) for crystal in crystals
+    ]  # by formula alone
 
     family = [material("rutile", "TiO2", "P4_2/mnm"), material("anatase", "TiO2", "I4_1/amd")]
-    family += [material("cassiterite", "SnO2", "P4_2/mnm"), material("zircon", "ZrSiO4", "I4_1/amd")]
+    family += [
+        material("cassiterite", "SnO2", "P4_2/mnm"),
+        material("zircon", "ZrSiO4", "I4_1/amd"),
+    ]
     others = [material(f"X{i}", f"Al{i}O", f"group {i}") for i in range(2, 40)]
     splits = assign([*others, *family], THIRDS)[-4:]
     assert len(set(splits[:3])) == 1
 
 
 def test_kind_of_formula_and_space_group_make_a_prototype_whatever_the_elements():
-    pairs = [(material(f"a{i}", f"Li{i}F", f"g{i}"), material(f"b{i}", f"Na{i}Cl", f"g{i}")) for i in range(2, 60)]
+    pairs = [
+        (material(f"a{i}", f"Li{i}F", f"g{i}"), material(f"b{i}", f"Na{i}Cl", f"g{i}"))
+        for i in range(2, 60)
+    ]
     splits = assign([each for pair in pairs for each in pair], THIRDS)
     assert splits[::2] == splits[1::2]
     assert len(Counter(splits)) == 3
@@ -178,7 +226,8 @@ def test_the_largest_family_is_learnt_from():
     assert set(assign(elements, Split(train=0, dev=0, test=1, by="prototype"))) == {"test"}
 
 
-# ---- Frozen benchmarks ----------------------------------------------------------------------------------------------
+# ---- Frozen benchmarks
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -188,11 +237,19 @@ def benchmark():
     return config, crystals, build_entries(config, crystals)
 
 
-def test_the_configuration_gives_the_frozen_list_with_held_out_materials_at_every_thickness(benchmark):
+def test_the_configuration_gives_the_frozen_list_with_held_out_materials_at_every_thickness(
+    benchmark,
+):
     config, crystals, entries = benchmark
     frozen = json.loads((CONFIGS / "benchmark.manifest.json").read_text())
-    ids = {split: [entry.id for entry in entries if entry.split == split and not entry.skipped] for split in SPLITS}
-    assert {"dev": frozen["dev"], "test": frozen["test"]} == {"dev": ids["dev"], "test": ids["test"]}
+    ids = {
+        split: [entry.id for entry in entries if entry.split == split and not entry.skipped]
+        for split in SPLITS
+    }
+    assert {"dev": frozen["dev"], "test": frozen["test"]} == {
+        "dev": ids["dev"],
+        "test": ids["test"],
+    }
     assert frozen["train_samples"] == len(ids["train"])
     assert frozen["config_hash"] == manifest.config_hash(config, crystals)
     config, _, entries = benchmark
@@ -207,15 +264,18 @@ def test_the_configuration_gives_the_frozen_list_with_held_out_materials_at_ever
 
 def test_no_held_out_formula_or_prototype_is_learnt(benchmark):
     _, crystals, entries = benchmark
-    prototypes = {crystal.name: _prototype(crystal) for crystal in crystals}
+    prototypes = {crystal.name: prototype(crystal) for crystal in crystals}
     for label in (lambda entry: entry.formula, lambda entry: prototypes[entry.material]):
-        learnt, dev, test = ({label(entry) for entry in entries if entry.split == split} for split in SPLITS)
+        learnt, dev, test = (
+            {label(entry) for entry in entries if entry.split == split} for split in SPLITS
+        )
         assert not learnt & (dev | test)
         assert not dev & test
 
 
 def test_the_held_out_samples_of_reality_are_the_frozen_ones(monkeypatch):
-    """Only the held-out materials are listed, in their splits among all: an interface has a partner of its own split.
+    """Only the held-out materials are listed, in their splits among all: an interface has a partner
+    of its own split.
 
     The samples of training follow from the same hash.
     """
@@ -223,8 +283,16 @@ def test_the_held_out_samples_of_reality_are_the_frozen_ones(monkeypatch):
     crystals = select_materials(config.materials)
     frozen = json.loads((CONFIGS / "reality.manifest.json").read_text())
     assert frozen["config_hash"] == manifest.config_hash(config, crystals)
-    split_of = dict(zip((crystal.name for crystal in crystals), assign(crystals, config.split), strict=True))
-    monkeypatch.setattr(entries, "assign", lambda materials, split: [split_of[each.name] for each in materials])
-    held_out = build_entries(config, [crystal for crystal in crystals if split_of[crystal.name] != "train"])
+    split_of = dict(
+        zip((crystal.name for crystal in crystals), assign(crystals, config.split), strict=True)
+    )
+    monkeypatch.setattr(
+        entries, "assign", lambda materials, split: [split_of[each.name] for each in materials]
+    )
+    held_out = build_entries(
+        config, [crystal for crystal in crystals if split_of[crystal.name] != "train"]
+    )
     for split in ("dev", "test"):
-        assert [entry.id for entry in held_out if entry.split == split and not entry.skipped] == frozen[split]
+        assert [
+            entry.id for entry in held_out if entry.split == split and not entry.skipped
+        ] == frozen[split]

@@ -1,8 +1,12 @@
-"""Verify finds what is bad. Repair moves it aside as it is, and the next run makes the dataset whole."""
+"""Verify finds what is bad. Repair moves it aside as it is, and the next run makes the dataset
+whole.
+"""
 
+import errno
 import json
 import os
 import shutil
+from pathlib import Path
 
 import fake_samples
 import pytest
@@ -99,14 +103,18 @@ def test_with_its_first_pages_gone_a_file_still_gives_its_records(dataset, undis
     whole = bytearray(path.read_bytes())
     whole[4096 * page : 4096 * (page + 1)] = bytes(4096)
     path.write_bytes(whole)
-    assert repair(dataset)["shards"] == [{"shard": path.name, "damaged": True, "moved": [], "kept": 6}]
+    assert repair(dataset)["shards"] == [
+        {"shard": path.name, "damaged": True, "moved": [], "kept": 6}
+    ]
     assert contents(dataset) == undisturbed
 
 
 def test_garbage_and_lies_in_a_file_do_no_harm(dataset, undisturbed):
     path = shard_path(dataset, 0)
     whole = bytearray(path.read_bytes())
-    magic, places, place = b"NAMSA4D\n", [], -1
+    magic = b"NAMSA4D\n"
+    places = []
+    place = -1
     while (place := whole.find(magic, place + 1)) >= 0:
         places.append(place)
     for number, place in enumerate(places[::2]):  # headers that lie about length, shape, type
@@ -123,16 +131,22 @@ def test_samples_of_another_configuration_go_aside(dataset, undisturbed):
     with ShardWriter(shard_path(dataset, 0)) as writer:
         writer.put("stray", encode(fake_samples.sample(config_hash="another", id="stray")))
     assert verify(dataset)["corrupt"] == ["stray"]
-    assert repair(dataset)["shards"] == [{"shard": "shard-00000.lmdb", "damaged": False, "moved": ["stray"], "kept": 6}]
+    assert repair(dataset)["shards"] == [
+        {"shard": "shard-00000.lmdb", "damaged": False, "moved": ["stray"], "kept": 6}
+    ]
     assert contents(dataset) == undisturbed
 
 
-def test_a_second_repair_takes_another_folder_and_one_cut_off_begins_anew(dataset, undisturbed, monkeypatch):
+def test_a_second_repair_takes_another_folder_and_one_cut_off_begins_anew(
+    dataset, undisturbed, monkeypatch
+):
     for number in (0, 1):
         path = shard_path(dataset, number)
         change_a_bit(path, ids_of(path)[0])
         if number:
-            (dataset / ".shard-00001.lmdb.repaired").write_bytes(b"left by a repair that was killed")
+            (dataset / ".shard-00001.lmdb.repaired").write_bytes(
+                b"left by a repair that was killed"
+            )
         assert repair(dataset)["quarantine"] == str(dataset / f"quarantine-{number}")
     produce(dataset)
     assert contents(dataset) == undisturbed
@@ -143,8 +157,10 @@ def test_killed_at_any_point_a_repair_loses_nothing_and_goes_on(dataset, undistu
     path = shard_path(dataset, 1)
     bad = ids_of(path)[2]
     change_a_bit(path, bad)
-    damaged, whole = path.read_bytes(), {k: v for k, v in undisturbed.items() if k != bad}
-    number, again = 0, True
+    damaged = path.read_bytes()
+    whole = {k: v for k, v in undisturbed.items() if k != bad}
+    number = 0
+    again = True
     while again:
         number += 3  # all of them take long; before and after a call come in turn
         copy = shutil.copytree(dataset, tmp_path / f"copy-{number}")
@@ -172,7 +188,40 @@ def test_a_repair_that_fails_leaves_the_folder_as_it_was(dataset, monkeypatch):
     monkeypatch.setattr(ShardWriter, "put_many", full)
     with pytest.raises(WorkError, match="No space left"):
         repair(dataset)
-    assert {file.name for file in dataset.iterdir()} - {f"{path.name}-lock"} == before - {f"{path.name}-lock"}
+    assert {file.name for file in dataset.iterdir()} - {f"{path.name}-lock"} == before - {
+        f"{path.name}-lock"
+    }
+
+
+def test_a_repair_without_hard_links_copies_the_damaged_shard(dataset, undisturbed, monkeypatch):
+    path = shard_path(dataset, 1)
+    bad = ids_of(path)[2]
+    change_a_bit(path, bad)
+    damaged = path.read_bytes()
+
+    def refuse(*_):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    repair(dataset)
+    assert (dataset / "quarantine-0" / path.name).read_bytes() == damaged
+    assert contents(dataset) == {k: v for k, v in undisturbed.items() if k != bad}
+    assert not [file.name for file in dataset.iterdir() if file.name.startswith(".")]
+
+
+def test_a_repair_that_cannot_move_a_shard_leaves_no_repaired_one(dataset, monkeypatch):
+    path = shard_path(dataset, 1)
+    change_a_bit(path, ids_of(path)[2])
+    damaged = path.read_bytes()
+
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    with pytest.raises(WorkError, match="cannot move .*: No space left"):
+        repair(dataset)
+    assert path.read_bytes() == damaged
+    assert not list(dataset.glob(".*.repaired"))
 
 
 @pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
@@ -188,7 +237,9 @@ def test_a_second_name_of_a_shard_moves_aside(dataset, undisturbed, link):
     assert contents(dataset) == undisturbed
 
 
-def test_verify_names_the_command_that_leaves_one_of_each_repeated_record(dataset, tmp_path, capsys):
+def test_verify_names_the_command_that_leaves_one_of_each_repeated_record(
+    dataset, tmp_path, capsys
+):
     shutil.copy(shard_path(dataset, 1), shard_path(dataset, 5))
     assert cli.main(["verify", str(dataset)]) == 0
     assert f"`namsa merge {dataset} --out NEW` copies each sample once" in capsys.readouterr().err
@@ -206,10 +257,11 @@ def test_a_folder_in_the_way_of_the_repaired_shard_is_named_with_the_remedy(data
     assert verify(dataset)["corrupt"] == []
 
 
-# ---- Verifying ------------------------------------------------------------------------------------------------------
+# ---- Verifying
 
 SOUND = {
-    "samples": 12, "corrupt": [], "missing": [], "repeated": [], "skipped": 0, "failed": 0, "failures": {}
+    "samples": 12, "corrupt": [], "missing": [], "repeated": [], "skipped": 0, "failed": 0,
+    "failures": {}
 }  # fmt: skip
 
 

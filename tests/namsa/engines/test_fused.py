@@ -1,4 +1,6 @@
-"""The compiled engine against its plain twin: every radix, every width of vectors, both precisions."""
+"""The compiled engine against its plain twin: every radix, every width of vectors, both
+precisions.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,22 +9,25 @@ import pytest
 import scipy.fft
 
 import namsa
+from namsa.base.errors import InputError
 from namsa.engines import fused, multislice
-from namsa.errors import InputError
 from namsa.physics.grid import Grid
 from namsa.physics.potential import Slices
 
 pytestmark = pytest.mark.skipif(not fused.available(), reason="installed without a C compiler")
 
 WIDTHS = [width for width in (16, 32, 64) if width <= fused.vector_bytes()]
-# One level and many, every radix first and last, sides that fill no whole vector, one much longer than the other.
+# One level and many, every radix first and last, sides that fill no whole vector, one much longer
+# than the other.
 SHAPES = [(8, 6), (64, 30), (49, 75), (60, 126), (96, 35), (36, 250), (128, 162), (24, 512)]
 POSITIONS = np.array([[0.3, 1.1], [2.0, -7.0], [55.5, 0.0]])
 TOLERANCE = {np.complex64: 1e-5, np.complex128: 1e-13}
 
 
 def specimen(shape, dtype, n_slices=7):
-    """(grid, slices, two propagators), lens, with nothing symmetric about them but the band limit."""
+    """(grid, slices, two propagators), lens, with nothing symmetric about them but the band
+    limit.
+    """
     rng = np.random.default_rng(shape)
     grid = Grid(shape, (0.11 * shape[0], 0.09 * shape[1]))
     inside = grid.antialias()
@@ -32,14 +37,22 @@ def specimen(shape, dtype, n_slices=7):
 
     lens = inside * noise()
     fresnel = inside * np.exp(1j * rng.uniform(0, 2 * np.pi, (2, *shape)))
-    transmissions = [scipy.fft.ifft2(inside * scipy.fft.fft2(np.exp(1j * rng.normal(size=shape)))) for _ in range(3)]
-    order, propagators = rng.integers(0, 3, n_slices), rng.integers(0, 2, n_slices)
-    slices = Slices([t.astype(dtype) for t in transmissions], order, np.array([1.5, 2.0]), propagators)
+    transmissions = [
+        scipy.fft.ifft2(inside * scipy.fft.fft2(np.exp(1j * rng.normal(size=shape))))
+        for _ in range(3)
+    ]
+    order = rng.integers(0, 3, n_slices)
+    propagators = rng.integers(0, 2, n_slices)
+    slices = Slices(
+        [t.astype(dtype) for t in transmissions], order, np.array([1.5, 2.0]), propagators
+    )
     return (grid, slices, fresnel.astype(dtype)), (lens / np.linalg.norm(lens)).astype(dtype)
 
 
 def close(patterns, expected, tolerance):
-    errors = np.linalg.norm(patterns - expected, axis=(1, 2)) / np.linalg.norm(expected, axis=(1, 2))
+    errors = np.linalg.norm(patterns - expected, axis=(1, 2)) / np.linalg.norm(
+        expected, axis=(1, 2)
+    )
     return errors.max() < tolerance
 
 
@@ -55,13 +68,18 @@ def test_equals_the_plain_engine(shape, width, dtype):
 
 
 def test_is_as_exact_as_the_plain_engine():
-    """Against double precision, single precision errs no more than SciPy's transforms do, up to chance."""
+    """Against double precision, single precision errs no more than SciPy's transforms do, up to
+    chance.
+    """
     shape = (192, 210)
     arguments, lens = specimen(shape, np.complex128, 40)
     exact = multislice.PlainEngine(*arguments).prepare(lens).patterns(POSITIONS)
     arguments, lens = specimen(shape, np.complex64, 40)
     engines = multislice.PlainEngine, fused.FusedEngine
-    plain, quick = (np.linalg.norm(engine(*arguments).prepare(lens).patterns(POSITIONS) - exact) for engine in engines)
+    plain, quick = (
+        np.linalg.norm(engine(*arguments).prepare(lens).patterns(POSITIONS) - exact)
+        for engine in engines
+    )
     assert quick < 1.5 * plain
 
 
@@ -74,7 +92,9 @@ def test_equals_the_plain_engine_at_limits(shape, n_slices, probes, wide):
     arguments, lens = specimen(shape, np.complex128, n_slices)
     lens = np.random.default_rng(1).normal(size=lens.shape) + 0j if wide else lens
     engines = fused.FusedEngine, multislice.PlainEngine
-    patterns, expected = (engine(*arguments).prepare(lens).patterns(POSITIONS[:probes]) for engine in engines)
+    patterns, expected = (
+        engine(*arguments).prepare(lens).patterns(POSITIONS[:probes]) for engine in engines
+    )
     assert close(patterns, expected, 1e-13)
 
 
@@ -92,11 +112,15 @@ def test_threads_share_an_engine_and_batches_do_not_matter():
     positions = np.random.default_rng(2).uniform(0, 10, (24, 2))
     together = patterns(positions)
     with ThreadPoolExecutor(4) as pool:
-        apart = np.concatenate(list(pool.map(lambda i: patterns(positions[i : i + 1]), range(len(positions)))))
+        apart = np.concatenate(
+            list(pool.map(lambda i: patterns(positions[i : i + 1]), range(len(positions))))
+        )
     np.testing.assert_array_equal(apart, together)
 
 
-@pytest.mark.parametrize(("n", "levels"), [(512, [8, 8, 8]), (128, [8, 4, 4]), (1000, [5, 5, 5, 8]), (26, [2])])
+@pytest.mark.parametrize(
+    ("n", "levels"), [(512, [8, 8, 8]), (128, [8, 4, 4]), (1000, [5, 5, 5, 8]), (26, [2])]
+)
 def test_levels_of_a_transform(n, levels):
     assert fused.radices(n) == levels
 
@@ -108,7 +132,9 @@ def test_other_primes_are_left_to_the_plain_engine(shape):
         fused.FusedEngine(*specimen(shape, np.complex64)[0])
 
 
-@pytest.mark.parametrize(("lit", "dark"), [("11100111", 2), ("11100011", 2), ("11000011", 4), ("11111111", 0)])
+@pytest.mark.parametrize(
+    ("lit", "dark"), [("11100111", 2), ("11100011", 2), ("11000011", 4), ("11111111", 0)]
+)
 def test_what_the_band_limit_leaves_out_of_a_level(lit, dark):
     assert fused._central_zeros(np.array([place == "1" for place in lit])) == dark
 
@@ -117,10 +143,15 @@ def test_what_the_band_limit_leaves_out_of_a_level(lit, dark):
 def test_a_simulation_takes_the_fastest_engine_and_says_which(shape, engine):
     import ase.build
 
-    beam = {"energy_ev": 200e3, "semiangle_mrad": 15.0, "positions_angstrom": [[1.0, 2.0], [3.3, 0.4]]}
+    beam = {
+        "energy_ev": 200e3,
+        "semiangle_mrad": 15.0,
+        "positions_angstrom": [[1.0, 2.0], [3.3, 0.4]],
+    }
     arguments = beam | {"grid_shape": shape, "backend": "cpu"}
     atoms = ase.build.bulk("Si", cubic=True) * (3, 3, 2)
-    fastest, plain = namsa.simulate(atoms, **arguments), namsa.simulate(atoms, **arguments, engine="plain")
+    fastest = namsa.simulate(atoms, **arguments)
+    plain = namsa.simulate(atoms, **arguments, engine="plain")
     assert fastest.provenance["engine"] == engine
     assert plain.provenance["engine"] == "plain"
     assert close(fastest.cbed, plain.cbed, 1e-5)

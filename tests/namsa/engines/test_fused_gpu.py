@@ -1,4 +1,6 @@
-"""The GPU engine against its plain twin: the kernels' own text run on a CPU, its plans, and a device where one is."""
+"""The GPU engine against its plain twin: the kernels' own text run on a CPU, its plans, and a
+device where one is.
+"""
 
 import ctypes
 import dataclasses
@@ -12,22 +14,25 @@ import cuda_on_cpu
 import numpy as np
 import pytest
 
+from namsa.base.errors import SimulationWarning, WorkError
 from namsa.config.instrument import Detector
 from namsa.engines import fused_gpu, kernel_plan, multislice
 from namsa.engines.interface import BatchedProbes
-from namsa.errors import SimulationWarning, WorkError
 from namsa.physics import detector, optics
 from namsa.physics.backend import to_host
 from namsa.physics.detector import bin_patterns
 from namsa.physics.grid import Grid
 from namsa.physics.potential import Slices
 
-V100_SHARED, H100_SHARED = 96 * 2**10, 227 * 2**10
+V100_SHARED = 96 * 2**10
+H100_SHARED = 227 * 2**10
 needs_compiler = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="no g++")
 
 
 def problem(shape, reach, probes=3, slices=3, seed=0):
-    """Random lens, slices and two propagators; the latter and the lens reach `reach` frequencies along (y, x)."""
+    """Random lens, slices and two propagators; the latter and the lens reach `reach` frequencies
+    along (y, x).
+    """
     rng = np.random.default_rng(seed)
     grid = Grid(shape, (0.1 * shape[0], 0.12 * shape[1]))
 
@@ -38,17 +43,22 @@ def problem(shape, reach, probes=3, slices=3, seed=0):
         *(abs(np.fft.fftfreq(n, 1 / n)) < far + 0.5 for n, far in zip(shape, reach, strict=True))
     )
     phases = np.exp(1j * np.angle(noise(2)))
-    lens, fresnel = inside * noise(), inside * np.exp(1j * np.angle(noise(2)))
+    lens = inside * noise()
+    fresnel = inside * np.exp(1j * np.angle(noise(2)))
     lens /= np.linalg.norm(lens)
     order = np.arange(slices) * 2 % 3 % 2  # 0, 0, 1, ...
-    stack = Slices([t.astype(np.complex64) for t in phases], order, np.array([1.5, 2.0]), np.arange(slices) % 2)
+    stack = Slices(
+        [t.astype(np.complex64) for t in phases], order, np.array([1.5, 2.0]), np.arange(slices) % 2
+    )
     positions = rng.uniform(-9, 9, (probes, 2))
     return grid, lens.astype(np.complex64), stack, fresnel.astype(np.complex64), positions
 
 
 def plain(grid, lens, slices, fresnel, positions):
     """The twin in double precision, from the same numbers."""
-    double = dataclasses.replace(slices, transmissions=[t.astype(complex) for t in slices.transmissions])
+    double = dataclasses.replace(
+        slices, transmissions=[t.astype(complex) for t in slices.transmissions]
+    )
     waves = optics.probes(lens.astype(complex), grid, positions)
     return multislice.intensity(multislice.exit_waves(waves, double, fresnel.astype(complex)))
 
@@ -57,7 +67,9 @@ def fused(plan, launch, grid, lens, slices, fresnel, positions):
     waves = np.full((len(positions), plan.y.n, plan.pitch), np.nan, np.complex64)
     patterns = np.zeros((len(positions), *grid.shape), np.float32)
     ramp = fused_gpu.ramps(plan, grid, positions, np)
-    fused_gpu.propagate(launch, fused_gpu.operands(plan, lens, fresnel, np), slices, ramp, waves, patterns)
+    fused_gpu.propagate(
+        launch, fused_gpu.operands(plan, lens, fresnel, np), slices, ramp, waves, patterns
+    )
     return patterns
 
 
@@ -92,12 +104,16 @@ def test_the_kernels_agree_with_the_plain_engine(case, tmp_path):
     patterns = fused(plan, launch, *inputs)
     assert error(patterns, plain(*inputs)) < 1e-6
     launch.backwards = True
-    np.testing.assert_array_equal(fused(plan, launch, *inputs), patterns)  # else a barrier is missing
+    np.testing.assert_array_equal(
+        fused(plan, launch, *inputs), patterns
+    )  # else a barrier is missing
 
 
 @needs_compiler
 @pytest.mark.parametrize("missing", [0, 1])
-@pytest.mark.parametrize("shape", [(32, 18), (18, 32)])  # rows exchange through the block's or the warp's barriers
+@pytest.mark.parametrize(
+    "shape", [(32, 18), (18, 32)]
+)  # rows exchange through the block's or the warp's barriers
 def test_a_missing_barrier_would_be_seen(shape, missing, tmp_path, monkeypatch):
     inputs = problem(shape, (shape[0] // 4, shape[1] // 4))
     plan = kernel_plan.make_plan(inputs[1], inputs[3][0], V100_SHARED)
@@ -148,14 +164,23 @@ def test_batches_reach_their_rows_and_the_detector(binned, on_stand_in):
     wavelength = 0.025
     pixel_mrad = 1.5 * wavelength / min(grid.extent_angstrom) * 1e3
     camera = Detector(shape=(4, 3), pixel_mrad=pixel_mrad)
-    matrices = tuple(m.astype(np.float32) for m in detector.bin_matrices(grid, wavelength, camera)) if binned else None
+    if binned:
+        matrices = tuple(
+            m.astype(np.float32) for m in detector.bin_matrices(grid, wavelength, camera)
+        )
+    else:
+        matrices = None
     before = 2.0**-10  # of the patterns' size: it is added to
-    cbed, progress = np.full((13, *(camera.shape if binned else grid.shape)), before, np.float32), []
+    cbed = np.full((13, *(camera.shape if binned else grid.shape)), before, np.float32)
+    progress = []
     probes, cupy = on_stand_in(*inputs[:4], batch=2)
     probes.add_patterns(cbed, positions, matrices, lambda *done: progress.append(done))
     assert progress == [(2, 13), (4, 13), (6, 13), (8, 13), (10, 13), (12, 13), (13, 13)]
     assert error(cbed - before, detector.bin_patterns(plain(*inputs), matrices)) < 1e-6
-    assert [[graph.launches, len(graph.work)] for graph in cupy.graphs] == [[4, 5], [3, 5]]  # 3 slices: 5 launches
+    assert [[graph.launches, len(graph.work)] for graph in cupy.graphs] == [
+        [4, 5],
+        [3, 5],
+    ]  # 3 slices: 5 launches
 
 
 def test_patterns_do_not_depend_on_batches_or_graphs(on_stand_in, monkeypatch):
@@ -192,7 +217,12 @@ def test_radices_multiply_to_every_smooth_size():
         assert len(stages) <= 4
     assert {96, 128, 250, 343, 512, 768, 1000, 1024} <= set(sizes)
     assert not {11, 131, 1001, 2048} & set(sizes)
-    assert [kernel_plan.radices(n) for n in (512, 1024, 360, 432)] == [(16, 32), (32, 32), (18, 20), (18, 24)]
+    assert [kernel_plan.radices(n) for n in (512, 1024, 360, 432)] == [
+        (16, 32),
+        (32, 32),
+        (18, 20),
+        (18, 24),
+    ]
     assert kernel_plan.radices(32) == (4, 8)  # one thread of 32 values would do all
 
 
@@ -211,7 +241,8 @@ def test_the_papers_sample_is_planned_to_its_roofline():
     assert plan.bytes_per_slice < 0.68 * 8.4e6
 
 
-# Rows: radices, threads, probes and blocks; columns: the same with columns. The fastest of those timed on an H200.
+# Rows: radices, threads, probes and blocks; columns: the same with columns. The fastest of those
+# timed on an H200.
 TIMED = {
     (512, 512): (((16, 32), 16, 4, 8), ((16, 32), 16, 8, 4)),
     (1024, 1024): (((32, 32), 32, 4, 4), ((32, 32), 32, 8, 2)),
@@ -228,7 +259,8 @@ def test_the_fastest_kernels_are_planned(shape):
 
 
 def test_plans_fit_the_device_or_are_refused():
-    wide, tall = np.ones((512, 12), np.complex64), np.ones((1024, 12), np.complex64)
+    wide = np.ones((512, 12), np.complex64)
+    tall = np.ones((1024, 12), np.complex64)
     assert kernel_plan.make_plan(wide, wide, V100_SHARED).tile == 8
     assert kernel_plan.make_plan(wide, wide, 64 * 2**10).tile == 4  # Turing
     assert kernel_plan.make_plan(tall, tall, H100_SHARED).tile == 8
@@ -271,10 +303,14 @@ def test_batches_fit_the_cache_and_the_memory():
 
 
 def nvrtc():
-    """NVIDIA's run-time compiler, which needs no device, where a wheel of CUDA 12 or 13, or CUDA, has put it."""
+    """NVIDIA's run-time compiler, which needs no device, where a wheel of CUDA 12 or 13, or CUDA,
+    has put it.
+    """
     spec = importlib.util.find_spec("nvidia")
     folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
-    for library in [p for folder in folders for p in folder.glob("cu*/lib/libnvrtc.so.*")] + ["libnvrtc.so"]:
+    for library in [p for folder in folders for p in folder.glob("cu*/lib/libnvrtc.so.*")] + [
+        "libnvrtc.so"
+    ]:
         try:
             return ctypes.CDLL(str(library))
         except OSError:
@@ -288,7 +324,8 @@ def test_nvidias_compiler_takes_the_kernels_without_spilling(architecture, shape
     compiler = nvrtc()
     if compiler is None:
         pytest.skip("no NVRTC")
-    major, minor = ctypes.c_int(), ctypes.c_int()
+    major = ctypes.c_int()
+    minor = ctypes.c_int()
     compiler.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     if architecture == "sm_70" and major.value > 12:
         pytest.skip("CUDA 13 compiles for no GPU before sm_75")
@@ -311,7 +348,9 @@ def test_nvidias_compiler_takes_the_kernels_without_spilling(architecture, shape
 
 
 def on_device(cupy, lens, slices, fresnel):
-    stack = dataclasses.replace(slices, transmissions=[cupy.asarray(t) for t in slices.transmissions])
+    stack = dataclasses.replace(
+        slices, transmissions=[cupy.asarray(t) for t in slices.transmissions]
+    )
     return cupy.asarray(lens), stack, cupy.asarray(fresnel)
 
 
@@ -319,10 +358,14 @@ def on_device(cupy, lens, slices, fresnel):
 @pytest.mark.parametrize("shape", [(14, 30), (360, 432), (700, 128), (512, 640), (1024, 1024)])
 @pytest.mark.parametrize("batch", [None, 3])
 def test_a_device_agrees_with_the_plain_engine(shape, batch, cupy):
-    grid, lens, slices, fresnel, positions = inputs = problem(shape, (shape[0] // 3, shape[1] // 3), probes=7)
+    grid, lens, slices, fresnel, positions = inputs = problem(
+        shape, (shape[0] // 3, shape[1] // 3), probes=7
+    )
     cbed = np.zeros((7, *shape), np.float32)
     device_lens, device_slices, device_fresnel = on_device(cupy, lens, slices, fresnel)
-    probes = fused_gpu.FusedGpuEngine(grid, device_slices, device_fresnel, batch=batch).prepare(device_lens)
+    probes = fused_gpu.FusedGpuEngine(grid, device_slices, device_fresnel, batch=batch).prepare(
+        device_lens
+    )
     probes.add_patterns(cbed, positions, None, lambda *done: None)
     assert error(cbed, plain(*inputs)) < 1e-6
 
@@ -342,17 +385,24 @@ def test_a_device_repeats_itself_to_the_bit(cupy):
     assert error(stacks[0], to_host(multislice.intensity(waves))) < 5e-6
 
 
-# ---- The plain engine's copies --------------------------------------------------------------------------------------
+# ---- The plain engine's copies
+# --------------------------------------------------------------------------------------
 
-SHAPE, PIXELS = (4, 6), (2, 3)
+SHAPE = (4, 6)
+PIXELS = (2, 3)
 
 
 def test_the_plain_engine_computes_a_batch_while_the_one_before_is_copied(monkeypatch):
-    """The first copy ends only when the second batch is enqueued. A copy that blocks would wait for ever."""
+    """The first copy ends only when the second batch is enqueued. A copy that blocks would wait for
+    ever.
+    """
     cupy, cupyx, _ = cuda_on_cpu.fake_cupy(2**24, None)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupyx", cupyx)
-    second, overlapped, batches, progress = threading.Event(), [], [], []
+    second = threading.Event()
+    overlapped = []
+    batches = []
+    progress = []
     get = cuda_on_cpu.Array.get
 
     def late(patterns, stream, **options):
@@ -374,9 +424,12 @@ def test_the_plain_engine_computes_a_batch_while_the_one_before_is_copied(monkey
         return positions[:, :1, None] + np.arange(24.0).reshape(SHAPE)
 
     rng = np.random.default_rng(0)
-    positions, matrices = rng.normal(size=(7, 2)), (rng.normal(size=(2, 4)), rng.normal(size=(6, 3)))
+    positions = rng.normal(size=(7, 2))
+    matrices = (rng.normal(size=(2, 4)), rng.normal(size=(6, 3)))
     cbed = np.full((7, *PIXELS), 0.5)
-    Probes(3, on_host=False).add_patterns(cbed, positions, matrices, lambda *done: progress.append(done))
+    Probes(3, on_host=False).add_patterns(
+        cbed, positions, matrices, lambda *done: progress.append(done)
+    )
     assert batches == [3, 3, 1]
     assert progress == [(3, 7), (6, 7), (7, 7)]
     assert overlapped == [True] * 3

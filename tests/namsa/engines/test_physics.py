@@ -1,4 +1,6 @@
-"""Multislice against independent theory: Bloch waves, reciprocity, Friedel's law, the kinematical limit."""
+"""Multislice against independent theory: Bloch waves, reciprocity, Friedel's law, the kinematical
+limit.
+"""
 
 import ase.build
 import numpy as np
@@ -29,13 +31,17 @@ def diffract(grid, slices, beam=(0, 0)):
 
 def gaas_110(depth=None):
     extent = {"lateral_angstrom": (4.0, 5.0), "thickness_angstrom": depth or 3.9}
-    cell = make_supercell(GAAS, zone_axis=(1, 1, 0), **extent, max_strain=0.0, max_atoms=10_000).atoms
+    cell = make_supercell(
+        GAAS, zone_axis=(1, 1, 0), **extent, max_strain=0.0, max_atoms=10_000
+    ).atoms
     lx, ly, _ = cell.cell.lengths()
     return cell, Grid((24, 36) if ly < lx else (36, 24), (ly, lx))
 
 
 def test_thickness_fringes_agree_with_bloch_waves():
-    """dψ_g/dz = i(−πλg² ψ_g + σ Σ_h U_{g−h} ψ_h), solved by diagonalisation over all beams inside the band limit."""
+    """dψ_g/dz = i(−πλg² ψ_g + σ Σ_h U_{g−h} ψ_h), solved by diagonalisation over all beams inside
+    the band limit.
+    """
     cell, grid = gaas_110()
     depth = cell.cell.lengths()[2]
     mean_potential = sliced(cell, grid, depth).projected_potential / depth  # V
@@ -50,15 +56,23 @@ def test_thickness_fringes_agree_with_bloch_waves():
     excited = vectors.conj().T @ ((rows == 0) & (columns == 0))
 
     def multislice_intensities(thickness, thin):
-        transmission = potential.transmission(mean_potential * thin, SIGMA, grid.antialias(), np.complex128)
-        slices = potential.Slices.equally_thick([transmission], np.zeros(round(thickness / thin), dtype=int), thin)
+        transmission = potential.transmission(
+            mean_potential * thin, SIGMA, grid.antialias(), np.complex128
+        )
+        slices = potential.Slices.equally_thick(
+            [transmission], np.zeros(round(thickness / thin), dtype=int), thin
+        )
         return np.abs(diffract(grid, slices)[inside]) ** 2
 
     for thickness in (40.0, 120.0):
         bloch = np.abs(vectors @ (np.exp(1j * values * thickness) * excited)) ** 2
         coarse, fine = (multislice_intensities(thickness, thin) for thin in (0.25, 0.125))
-        assert np.abs(fine - bloch).max() < 0.55 * np.abs(coarse - bloch).max()  # what the band limit takes a slice
-        assert np.abs(2 * fine - coarse - bloch).max() < 2e-4  # extrapolated to slices of no thickness
+        assert (
+            np.abs(fine - bloch).max() < 0.55 * np.abs(coarse - bloch).max()
+        )  # what the band limit takes a slice
+        assert (
+            np.abs(2 * fine - coarse - bloch).max() < 2e-4
+        )  # extrapolated to slices of no thickness
     assert bloch.max() < 0.75  # the beam has scattered many times
 
 
@@ -67,7 +81,9 @@ def test_source_and_detector_can_be_exchanged():
     cell, grid = gaas_110(depth=40.0)
     cell.positions += np.random.default_rng(1).normal(0, 0.1, cell.positions.shape)
     slices = sliced(cell, grid, 2.0).slices
-    turned = potential.Slices.equally_thick(slices.transmissions, slices.order[::-1], slices.thicknesses_angstrom[0])
+    turned = potential.Slices.equally_thick(
+        slices.transmissions, slices.order[::-1], slices.thicknesses_angstrom[0]
+    )
     for source, detector in (((0, 0), (2, 3)), ((1, -2), (-4, 5)), ((3, 1), (3, -1))):
         forward = diffract(grid, slices, source)[detector]
         backward = diffract(grid, turned, tuple(-k for k in detector))[tuple(-k for k in source)]
@@ -85,7 +101,9 @@ def test_friedels_law_holds_where_thin_and_breaks_where_thick():
     """A real potential scatters ±g alike once; many times, it tells GaAs from its inversion."""
     cell, grid = gaas_110(depth=100.0)
     slices = sliced(cell, grid, 2.0).slices
-    one = potential.Slices.equally_thick(slices.transmissions, slices.order[:1], slices.thicknesses_angstrom[0])
+    one = potential.Slices.equally_thick(
+        slices.transmissions, slices.order[:1], slices.thicknesses_angstrom[0]
+    )
     assert asymmetry(diffract(grid, one)) < 0.02
     assert asymmetry(diffract(grid, slices)) > 0.1
 

@@ -10,11 +10,16 @@ from namsa.engines import fused, interface, multislice, prism
 from namsa.physics import detector, optics, specimen
 from namsa.physics.grid import Grid
 
-ENERGY, SEMIANGLE = 200e3, 18.0
+ENERGY = 200e3
+SEMIANGLE = 18.0
 ABERRATIONS = {"C10": -60.0, "C12": 25.0, "phi12": 0.4, "C30": 2e5}
 TOLERANCE = {np.complex64: 2e-6, np.complex128: 1e-13}
-RASTER = np.stack(np.meshgrid(0.3 + 1.1 * np.arange(3), -2 + 0.7 * np.arange(5), indexing="ij"), -1).reshape(-1, 2)
-LIST = np.array([[0.2, 1.0], [0.2, 7.5], [3.3, 0.0], [-4.0, 2.0], [-4.0, 2.5], [-4.0, 30.0], [9.9, 0.1]])
+RASTER = np.stack(
+    np.meshgrid(0.3 + 1.1 * np.arange(3), -2 + 0.7 * np.arange(5), indexing="ij"), -1
+).reshape(-1, 2)
+LIST = np.array(
+    [[0.2, 1.0], [0.2, 7.5], [3.3, 0.0], [-4.0, 2.0], [-4.0, 2.5], [-4.0, 30.0], [9.9, 0.1]]
+)
 
 
 @pytest.fixture(scope="module", params=TOLERANCE)
@@ -23,13 +28,19 @@ def strong(request):
     dtype = request.param
     atoms = ase.build.bulk("Au", cubic=True) * (4, 3, 15)
     grid = Grid((72, 100), tuple(atoms.cell.lengths()[[1, 0]]))
-    slices = specimen.build(atoms, grid, 2.04, optics.interaction_constant(ENERGY), "lobato", dtype, np).slices
-    fresnel = multislice.propagator(grid, optics.wavelength_angstrom(ENERGY), slices.thicknesses_angstrom[0])
+    slices = specimen.build(
+        atoms, grid, 2.04, optics.interaction_constant(ENERGY), "lobato", dtype, np
+    ).slices
+    fresnel = multislice.propagator(
+        grid, optics.wavelength_angstrom(ENERGY), slices.thicknesses_angstrom[0]
+    )
     return grid, slices, fresnel.astype(dtype)
 
 
 def lens(grid, dtype, tilt=(0.0, 0.0), **changes):
-    return optics.lens(grid, optics.BeamSettings(ENERGY, SEMIANGLE, ABERRATIONS | changes, tilt)).astype(dtype)
+    return optics.lens(
+        grid, optics.BeamSettings(ENERGY, SEMIANGLE, ABERRATIONS | changes, tilt)
+    ).astype(dtype)
 
 
 def by_multislice(strong, wave, positions):
@@ -44,15 +55,23 @@ def by_reuse(strong, wave, pixels=None):
     return prism.PrismEngine(grid, matrix, batch=16).prepare(wave).patterns
 
 
-def matrices(strong, beams, pixels=None, depths=None, plane_waves=multislice.PlainEngine, **options):
+def matrices(
+    strong, beams, pixels=None, depths=None, plane_waves=multislice.PlainEngine, **options
+):
     _, slices, fresnel = strong
-    reuse = prism.PlaneWaveReuse(beams, prism.detected_pixels(fresnel) if pixels is None else pixels, batch=16)
-    return prism.scattering_matrices(plane_waves(*strong), fresnel, reuse, depths or [len(slices.order)], **options)
+    reuse = prism.PlaneWaveReuse(
+        beams, prism.detected_pixels(fresnel) if pixels is None else pixels, batch=16
+    )
+    return prism.scattering_matrices(
+        plane_waves(*strong), fresnel, reuse, depths or [len(slices.order)], **options
+    )
 
 
 def close(patterns, expected, dtype):
     assert patterns.dtype == expected.dtype == dtype(0).real.dtype
-    errors = np.linalg.norm(patterns - expected, axis=(1, 2)) / np.linalg.norm(expected, axis=(1, 2))
+    errors = np.linalg.norm(patterns - expected, axis=(1, 2)) / np.linalg.norm(
+        expected, axis=(1, 2)
+    )
     return errors.max() < TOLERANCE[dtype]
 
 
@@ -76,11 +95,14 @@ def test_small_blocks_change_nothing_but_rounding(strong, monkeypatch):
     wave = lens(strong[0], dtype)
     expected = by_multislice(strong, wave, RASTER)
     monkeypatch.setattr(prism, "_ROWS", 2)
-    monkeypatch.setattr(prism, "_PRODUCT_BYTES", (1, 1))
+    monkeypatch.setattr(prism, "_PRODUCT_BYTES_ON_HOST", 1)
+    monkeypatch.setattr(prism, "_PRODUCT_BYTES_ON_DEVICE", 1)
     monkeypatch.setattr(interface, "HOST_BATCH_BYTES", 1)
     patterns = by_reuse(strong, wave)
     assert close(patterns(RASTER), expected, dtype)
-    pieces = np.concatenate([patterns(RASTER[i : i + 4]) for i in range(0, len(RASTER), 4)])  # rows of 5, cut
+    pieces = np.concatenate(
+        [patterns(RASTER[i : i + 4]) for i in range(0, len(RASTER), 4)]
+    )  # rows of 5, cut
     assert close(pieces, expected, dtype)
 
 
@@ -89,7 +111,9 @@ def test_lenses_share_a_matrix(strong):
     dtype = fresnel.dtype.type
     waves = [lens(grid, dtype), lens(grid, dtype, C10=150.0), lens(grid, dtype, C21=4e3)]
     calls = []
-    (matrix,) = matrices(strong, waves[0] != 0, on_beams=lambda done, total: calls.append((done, total)))
+    (matrix,) = matrices(
+        strong, waves[0] != 0, on_beams=lambda done, total: calls.append((done, total))
+    )
     engine = prism.PrismEngine(grid, matrix, batch=16)
     beams = np.count_nonzero(waves[0])
     assert calls[-1] == (beams, beams)
@@ -99,7 +123,9 @@ def test_lenses_share_a_matrix(strong):
     assert sum(done == beams for done, _ in calls) == 1
 
 
-@pytest.mark.parametrize("camera", [Detector(shape=(11, 17), binning=2), Detector(shape=(12, 12), pixel_mrad=3.5)])
+@pytest.mark.parametrize(
+    "camera", [Detector(shape=(11, 17), binning=2), Detector(shape=(12, 12), pixel_mrad=3.5)]
+)
 def test_computes_no_more_pixels_than_the_detector_records(strong, camera):
     grid, _, fresnel = strong
     dtype = fresnel.dtype.type
@@ -122,10 +148,12 @@ def test_without_a_detector_all_pixels_within_the_band_limit_are_computed(strong
 @pytest.mark.parametrize(("positions", "rows"), [(RASTER, 3), (LIST, 4), (RASTER[:, ::-1], 15)])
 def test_counts(positions, rows):
     grid = Grid((72, 100), (12.24, 16.32))
-    beams, pixels = lens(grid, complex) != 0, grid.antialias() > 0
+    beams = lens(grid, complex) != 0
+    pixels = grid.antialias() > 0
     counts = prism.count_work(30, positions, 4, beams, pixels)
     assert counts[:5] == ((72, 100), 30, len(positions), rows, 4)
-    # A disc of 18 mrad and half a reciprocal pixel of its soft edge, and that disc's diameter along x.
+    # A disc of 18 mrad and half a reciprocal pixel of its soft edge, and that disc's diameter along
+    # x.
     radius = 18e-3 / 0.0250793 + 0.5 / 14
     assert counts.beams == pytest.approx(np.pi * radius**2 * 12.24 * 16.32, rel=0.05)
     assert counts.columns == pytest.approx(2 * radius * 16.32, abs=1.5)
@@ -134,7 +162,9 @@ def test_counts(positions, rows):
 
 def work(**changes):
     """The 32×32 patterns of a small cell: reuse pays."""
-    usual = prism.Work((128, 128), 40, probes=1024, rows=32, coherent=1, beams=200, columns=16, pixels=5700)
+    usual = prism.Work(
+        (128, 128), 40, probes=1024, rows=32, coherent=1, beams=200, columns=16, pixels=5700
+    )
     return usual._replace(**changes)
 
 
@@ -166,7 +196,8 @@ def test_plane_waves_of_the_fused_engine(strong):
     grid, _, fresnel = strong
     dtype = fresnel.dtype.type
     beams = np.flatnonzero(lens(grid, dtype, (4.0, -7.0)))[::7]
-    depths, pixels = [1, 4, len(strong[1].order)], np.flatnonzero(fresnel)[::3]
+    depths = [1, 4, len(strong[1].order)]
+    pixels = np.flatnonzero(fresnel)[::3]
     fused_waves = fused.FusedPlaneWaves(*strong).exit_waves(beams, depths, pixels)
     expected = multislice.PlainEngine(*strong).exit_waves(beams, depths, pixels)
     assert fused_waves.dtype == expected.dtype
@@ -174,7 +205,10 @@ def test_plane_waves_of_the_fused_engine(strong):
         assert np.linalg.norm(own - other) < TOLERANCE[dtype] * np.linalg.norm(other)
 
 
-ENGINES = [multislice, pytest.param(fused, marks=pytest.mark.skipif(not fused.available(), reason="no C compiler"))]
+ENGINES = [
+    multislice,
+    pytest.param(fused, marks=pytest.mark.skipif(not fused.available(), reason="no C compiler")),
+]
 
 
 @pytest.mark.parametrize("module", ENGINES, ids=["plain", "fused"])
@@ -182,7 +216,8 @@ def test_waves_at_depths_are_those_behind_the_first_slices(strong, module):
     grid, slices, fresnel = strong
     dtype = fresnel.dtype.type
     plane_waves = fused.FusedPlaneWaves if module is fused else multislice.PlainEngine
-    wave, depths = lens(grid, dtype), [2, 5, len(slices.order)]
+    wave = lens(grid, dtype)
+    depths = [2, 5, len(slices.order)]
     found = matrices(strong, wave != 0, depths=depths, plane_waves=plane_waves)
     for matrix, depth in zip(found, depths, strict=True):
         thin = grid, next(slices.parts([depth])), fresnel
@@ -194,7 +229,8 @@ def test_waves_at_depths_are_those_behind_the_first_slices(strong, module):
 def test_a_part_of_the_plane_waves_has_the_bits_of_a_matrix_of_them_alone(strong):
     grid, _, fresnel = strong
     dtype = fresnel.dtype.type
-    own, other = lens(grid, dtype), lens(grid, dtype, (4.0, -7.0))
+    own = lens(grid, dtype)
+    other = lens(grid, dtype, (4.0, -7.0))
     (both,) = matrices(strong, (own != 0) | (other != 0))
     for wave in (own, other):
         part = both.part(wave != 0, prism.detected_pixels(strong[2]))
@@ -203,6 +239,7 @@ def test_a_part_of_the_plane_waves_has_the_bits_of_a_matrix_of_them_alone(strong
 
 
 @pytest.mark.parametrize("shape", [(72, 100), (74, 100)], ids=["fused", "plain"])
+@pytest.mark.filterwarnings("ignore:.* positions are negative:namsa.SimulationWarning")
 def test_a_simulation_takes_either_method_to_the_same_result(shape):
     arguments = {
         "energy_ev": ENERGY,
@@ -221,7 +258,9 @@ def test_a_simulation_takes_either_method_to_the_same_result(shape):
     atoms = ase.build.bulk("Au", cubic=True) * (4, 3, 5)
     stages = []
     either = [
-        namsa.simulate(atoms, **arguments, method=method, on_progress=lambda *stage: stages.append(stage))
+        namsa.simulate(
+            atoms, **arguments, method=method, on_progress=lambda *stage: stages.append(stage)
+        )
         for method in ("multislice", "prism")
     ]
     assert [sample.provenance["method"] for sample in either] == ["multislice", "prism"]
@@ -230,15 +269,20 @@ def test_a_simulation_takes_either_method_to_the_same_result(shape):
         assert [stage[1] / stage[2] for stage in stages if stage[0] == name][-1] == 1
 
 
+@pytest.mark.filterwarnings("ignore:.* positions are negative:namsa.SimulationWarning")
 def test_plane_waves_take_each_slice_as_far_as_it_is_thick():
     """Layers at unequal distances: each distance has its propagator, in both methods."""
     heights = (0.0, 1.3, 4.0, 9.1)
-    atoms = ase.Atoms("AuCuAgPt", positions=[(2 + z / 3, 3, z) for z in heights], cell=[8.4, 7.2, 12.0], pbc=True)
+    atoms = ase.Atoms(
+        "AuCuAgPt", positions=[(2 + z / 3, 3, z) for z in heights], cell=[8.4, 7.2, 12.0], pbc=True
+    )
     beam = {"energy_ev": ENERGY, "semiangle_mrad": SEMIANGLE, "positions_angstrom": RASTER}
     arguments = beam | {"grid_shape": (72, 84), "accuracy": None, "backend": "cpu"}
     plain = namsa.simulate(atoms, **arguments, method="multislice", engine="plain")
     assert (plain.provenance["slices"], plain.provenance["slices_follow_layers"]) == (4, True)
-    equal = namsa.simulate(atoms, **arguments, method="multislice", engine="plain", slice_thickness_angstrom=3.0)
+    equal = namsa.simulate(
+        atoms, **arguments, method="multislice", engine="plain", slice_thickness_angstrom=3.0
+    )
     assert not close(equal.cbed, plain.cbed, np.complex64)
     for engine in ("plain", "fused") if fused.available() else ("plain",):
         found = namsa.simulate(atoms, **arguments, method="prism", engine=engine)
@@ -248,9 +292,12 @@ def test_plane_waves_take_each_slice_as_far_as_it_is_thick():
 
 def test_auto_asks_the_counts():
     grid = Grid((72, 100), (12.24, 16.32))
-    fresnel, beams = grid.antialias().astype(np.complex64), lens(grid, np.complex64) != 0
+    fresnel = grid.antialias().astype(np.complex64)
+    beams = lens(grid, np.complex64) != 0
     for count, expected in ((10, False), (100, True)):
-        positions = np.stack(np.meshgrid(*2 * [np.arange(count)], indexing="ij"), -1).reshape(-1, 2) * 0.1
+        positions = (
+            np.stack(np.meshgrid(*2 * [np.arange(count)], indexing="ij"), -1).reshape(-1, 2) * 0.1
+        )
         reuse = prism.choose("auto", 50, positions, 1, beams, fresnel, None)
         assert (reuse is not None) == expected
         assert prism.choose("multislice", 50, positions, 1, beams, fresnel, None) is None

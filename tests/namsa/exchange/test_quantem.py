@@ -1,4 +1,6 @@
-"""What quantem saves is read as a scan. quantem itself is in an environment of `scripts/other_programs.sh`."""
+"""What quantem saves is read as a scan. quantem itself is in an environment of
+`scripts/other_programs.sh`.
+"""
 
 import json
 import shutil
@@ -16,18 +18,37 @@ from namsa.io.calibration import CalibrationOverrides
 zarr = pytest.importorskip("zarr")
 
 PATTERNS = np.random.default_rng(2).poisson(9.0, (4, 5, 16, 18)).astype(np.float32)
-SAMPLING, ORIGIN, UNITS = (0.5, 0.7, 1.5, 1.5), (1.0, 2.0, -12.0, -13.5), ("A", "A", "mrad", "mrad")
+SAMPLING = (0.5, 0.7, 1.5, 1.5)
+ORIGIN = (1.0, 2.0, -12.0, -13.5)
+UNITS = ("A", "A", "mrad", "mrad")
 
 
 def save(folder, sampling=SAMPLING):
     """What `quantem.Dataset4dstem.save` of quantem 0.1.10 writes."""
-    blosc = {"name": "blosc", "configuration": {"cname": "zstd", "clevel": 4, "shuffle": "bitshuffle"}}
+    blosc = {
+        "name": "blosc",
+        "configuration": {"cname": "zstd", "clevel": 4, "shuffle": "bitshuffle"},
+    }
     root = zarr.open_group(folder, mode="w", zarr_format=3)
-    root.attrs["_autoserialize"] = {"version": 1, "class_module": "os", "class_name": "system"}  # is not imported
-    for name, array in (("_array", PATTERNS), ("_sampling", np.array(sampling)), ("_origin", np.array(ORIGIN))):
-        root.create_array(name, shape=array.shape, dtype=array.dtype, compressors=[blosc])[...] = array
-    root.create_group("_units").attrs.update({str(number): unit for number, unit in enumerate(UNITS)})
-    root.create_group("_metadata").attrs.update({"q_to_r_rotation_ccw_deg": 25.0, "q_transpose": True})
+    root.attrs["_autoserialize"] = {
+        "version": 1,
+        "class_module": "os",
+        "class_name": "system",
+    }  # is not imported
+    for name, array in (
+        ("_array", PATTERNS),
+        ("_sampling", np.array(sampling)),
+        ("_origin", np.array(ORIGIN)),
+    ):
+        root.create_array(name, shape=array.shape, dtype=array.dtype, compressors=[blosc])[...] = (
+            array
+        )
+    root.create_group("_units").attrs.update(
+        {str(number): unit for number, unit in enumerate(UNITS)}
+    )
+    root.create_group("_metadata").attrs.update(
+        {"q_to_r_rotation_ccw_deg": 25.0, "q_transpose": True}
+    )
 
 
 def check(recording):
@@ -56,10 +77,19 @@ def test_axes_of_another_number_are_damage(tmp_path):
 def test_quantem_itself_reads_the_export_and_saves_a_scan(tmp_path):
     """The script runs and its loss falls; the file that it saves has what was exported."""
     pytest.importorskip("quantem")
-    known = {"scan_step_angstrom": SAMPLING[:2], "pixel_mrad": 1.5, "energy_ev": 80e3, "semiangle_mrad": 8.0}
-    overrides = CalibrationOverrides(**known, centre_pixels=(8.0, 9.0), rotation_deg=25.0, flip=True)
+    known = {
+        "scan_step_angstrom": SAMPLING[:2],
+        "pixel_mrad": 1.5,
+        "energy_ev": 80e3,
+        "semiangle_mrad": 8.0,
+    }
+    overrides = CalibrationOverrides(
+        **known, centre_pixels=(8.0, 9.0), rotation_deg=25.0, flip=True
+    )
     np.save(tmp_path / "scan.npy", PATTERNS)
-    command, *_ = export_ptychography(tmp_path / "scan.npy", "quantem", tmp_path / "q", overrides=overrides)
+    command, *_ = export_ptychography(
+        tmp_path / "scan.npy", "quantem", tmp_path / "q", overrides=overrides
+    )
     assert command == "python reconstruct.py"
     parameters = json.loads((tmp_path / "q/parameters.json").read_text()) | {"iterations": 3}
     (tmp_path / "q/parameters.json").write_text(json.dumps(parameters))

@@ -1,4 +1,6 @@
-"""Files in the layout of the authors' programs: written here with lmdb and h5py, and by namsa from a dataset."""
+"""Files in the layout of the authors' programs: written here with lmdb and h5py, and by namsa from
+a dataset.
+"""
 
 import json
 from dataclasses import replace
@@ -13,6 +15,7 @@ from stemdl_files import PATTERNS, POTENTIALS, numbers, write_db
 
 from namsa import InputError
 from namsa.cli.parser import main
+from namsa.crystals.orient import fit_cell
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.exchange.stemdl import open_stemdl
@@ -21,7 +24,9 @@ from namsa.exchange.stemdl_export import covered_part, standardised_patterns, st
 
 @pytest.mark.parametrize("output", [b"2d_potential_", b"potential_"])
 def test_samples_are_counted_by_their_keys_and_read_as_they_are_stored(tmp_path, output):
-    path = write_db(tmp_path / "batch_train_0.db", {output + b"1": None, b"other": b"x"}, output, count=12)
+    path = write_db(
+        tmp_path / "batch_train_0.db", {output + b"1": None, b"other": b"x"}, output, count=12
+    )
     with open_stemdl(path) as file:
         assert file.names == tuple(str(i) for i in range(12) if i != 1)  # 10 is behind 9
         assert file.notes == ("left out: 1 sample with patterns or a potential alone",)
@@ -122,7 +127,10 @@ def test_an_array_of_another_shape_is_refused(tmp_path):
     with h5py.File(tmp_path / "wrong.h5", "w") as file:
         file["a/cbed_stack"] = PATTERNS[0, 0]
         file["b/other"] = PATTERNS
-    with open_stemdl(tmp_path / "wrong.h5") as opened, pytest.raises(InputError, match=r"shape \(6, 5\)"):
+    with (
+        open_stemdl(tmp_path / "wrong.h5") as opened,
+        pytest.raises(InputError, match=r"shape \(6, 5\)"),
+    ):
         opened.read("a")
     with h5py.File(tmp_path / "wrong.h5", "w") as file:
         file["b/other"] = PATTERNS
@@ -137,20 +145,28 @@ def test_potential_and_patterns_are_standardised_as_the_authors_do_it():
     y, x = np.mgrid[:16, :24]
     wave = 5 + np.cos(2 * np.pi * (y / 16 + 2 * x / 24))  # a blur of a periodic grid only scales it
     centre = wave[4:12, 6:18]
-    scan = [[y, x] for y in (3.5, 11.5) for x in (4.625, 8.625, 12.625)]  # about the cell's middle, of 16 × 18 Å
+    scan = [
+        [y, x] for y in (3.5, 11.5) for x in (4.625, 8.625, 12.625)
+    ]  # about the cell's middle, of 16 × 18 Å
     sample = replace(sample, provenance=sample.provenance | {"positions_angstrom": scan})
     potential = standardised_potential(replace(sample, projected_potential=wave))
     assert (potential.shape, potential.dtype) == ((1, 8, 12), np.float16)
     np.testing.assert_allclose(potential[0], (centre - centre.mean()) / centre.std(), atol=2e-3)
     assert not standardised_potential(replace(sample, projected_potential=np.ones((8, 10)))).any()
     resized = standardised_potential(replace(sample, projected_potential=wave), (6, 11))
-    ys, xs = (np.arange(6) + 0.5) * 8 / 6 + 3.5, (np.arange(11) + 0.5) * 12 / 11 + 5.5  # pixels cover the same area
+    # pixels cover the same area
+    ys = (np.arange(6) + 0.5) * 8 / 6 + 3.5
+    xs = (np.arange(11) + 0.5) * 12 / 11 + 5.5
     expected = np.cos(2 * np.pi * (ys[:, None] / 16 + 2 * xs / 24))
     inner = np.s_[1:-1, 1:-1]  # a spline does not know what is beyond the edge
-    assert np.corrcoef(resized[0][inner].ravel().astype(float), expected[inner].ravel())[0, 1] > 0.999
+    assert (
+        np.corrcoef(resized[0][inner].ravel().astype(float), expected[inner].ravel())[0, 1] > 0.999
+    )
     pair = np.array([[[0, 0, 0], [0, 0, 6]], [[1, 2, 1], [2, 1, 2]]], np.float32)
     found = standardised_patterns(replace(sample, cbed=pair), "a")
-    np.testing.assert_allclose(found[0], [[-(0.2**0.5)] * 3, [-(0.2**0.5), -(0.2**0.5), 5**0.5]], atol=1e-3)
+    np.testing.assert_allclose(
+        found[0], [[-(0.2**0.5)] * 3, [-(0.2**0.5), -(0.2**0.5), 5**0.5]], atol=1e-3
+    )
     np.testing.assert_array_equal(found[1], [[-1, 1, -1], [1, -1, 1]])
     with pytest.raises(InputError, match="a: pattern 1 is the same"):
         standardised_patterns(replace(sample, cbed=np.stack([pair[0], np.ones((2, 3))])), "a")
@@ -161,7 +177,9 @@ def test_the_split_of_a_dataset_is_written_as_lmdb_and_comes_back(tmp_path, caps
         sample = fake_samples.simulate(config, material, entry)
         if entry.thickness_angstrom < 20:  # of a grid of other size
             sample = replace(sample, projected_potential=sample.projected_potential[:, :8])
-        return replace(sample, provenance=sample.provenance | {"split": "dev" if "Cu" in entry.id else "train"})
+        return replace(
+            sample, provenance=sample.provenance | {"split": "dev" if "Cu" in entry.id else "train"}
+        )
 
     settings = fake_samples.config(materials={"builtin": ["Cu-225-cF4", "Si-227-cF8"]})
     fake_samples.produce(tmp_path / "data", settings=settings, simulate=simulate)
@@ -169,7 +187,9 @@ def test_the_split_of_a_dataset_is_written_as_lmdb_and_comes_back(tmp_path, caps
     assert main(["export", str(tmp_path / "data"), "--to", "stemdl", "--out", str(out)]) == 0
     said = capsys.readouterr()
     assert said.out == f"{out}: 4 samples\n"
-    assert said.err.startswith("warning: 2 potentials resized to the smallest, 4×4: pixels differ in Å\n")
+    assert said.err.startswith(
+        "warning: 2 potentials resized to the smallest, 4×4: pixels differ in Å\n"
+    )
     assert [path.name for path in out.iterdir()] == ["data.mdb"]
     with lmdb.open(str(out), readonly=True, lock=False) as env, env.begin() as transaction:
         assert (env.stat()["entries"] - 6) // 2 == 4  # as their reader counts
@@ -185,13 +205,24 @@ def test_the_split_of_a_dataset_is_written_as_lmdb_and_comes_back(tmp_path, caps
         assert back["potential"].shape == (1, 4, 4)
         assert str(back["name"]) == "3"
         assert json.loads(str(back["attributes"])) == {}
-    for name, said in (("mine.db", "name it batch_"), ("batch_test_0.db", "no sample of the split test")):
-        assert main(["export", str(tmp_path / "data"), "--to", "stemdl", "--out", str(tmp_path / name)]) == 2
+    for name, said in (
+        ("mine.db", "name it batch_"),
+        ("batch_test_0.db", "no sample of the split test"),
+    ):
+        assert (
+            main(
+                ["export", str(tmp_path / "data"), "--to", "stemdl", "--out", str(tmp_path / name)]
+            )
+            == 2
+        )
         assert said in capsys.readouterr().err
 
 
-def test_the_half_of_the_potential_lies_about_the_scan_wherever_that_is_and_a_smaller_scan_is_said(tmp_path, capsys):
-    rng, there = np.random.default_rng(2), fake_samples.sample()
+def test_the_half_of_the_potential_lies_about_the_scan_wherever_that_is_and_a_smaller_scan_is_said(
+    tmp_path, capsys
+):
+    rng = np.random.default_rng(2)
+    there = fake_samples.sample()
     potential = rng.normal(size=(16, 18))  # pixels of 1 Å
     raster = np.stack(np.meshgrid([0.0, 2.0], [0.0, 3.0, 6.0], indexing="ij"), -1).reshape(-1, 2)
 
@@ -200,8 +231,12 @@ def test_the_half_of_the_potential_lies_about_the_scan_wherever_that_is_and_a_sm
         return replace(there, projected_potential=potential, provenance=moved)
 
     blurred = gaussian_filter(potential, 1.2, mode="wrap")
-    for y, x in ((6.5, 5.0), (14.5, -2.0)):  # in the middle, and across two edges of the periodic cell
-        rows, columns = (round(y + 1 - 3.5) + np.arange(8)) % 16, (round(x + 3 - 4) + np.arange(9)) % 18
+    for y, x in (
+        (6.5, 5.0),
+        (14.5, -2.0),
+    ):  # in the middle, and across two edges of the periodic cell
+        rows = (round(y + 1 - 3.5) + np.arange(8)) % 16
+        columns = (round(x + 3 - 4) + np.arange(9)) % 18
         half = blurred[np.ix_(rows, columns)]
         found = standardised_potential(at(y, x))[0]
         np.testing.assert_allclose(found, (half - half.mean()) / half.std(), atol=2e-3)
@@ -210,7 +245,9 @@ def test_the_half_of_the_potential_lies_about_the_scan_wherever_that_is_and_a_sm
         tmp_path / "data",
         settings=fake_samples.config(materials={"builtin": ["Cu-225-cF4"]}),
         simulate=lambda config, material, entry: replace(
-            at(0, 0), provenance=at(0, 0).provenance | {"split": "train", "config_hash": config.samples_hash()}
+            at(0, 0),
+            provenance=at(0, 0).provenance
+            | {"split": "train", "config_hash": config.samples_hash()},
         ),
     )
     out = tmp_path / "batch_train_0.db"
@@ -221,7 +258,9 @@ def test_the_half_of_the_potential_lies_about_the_scan_wherever_that_is_and_a_sm
 def test_three_zone_axes_of_a_specimen_are_a_stack_with_its_space_group(tmp_path, capsys):
     axes = [[0, 0, 1], [1, 1, 0], [1, 1, 1]]
     builtin = {"builtin": ["Cu-225-cF4", "Fe-229-cI2", "Si-227-cF8"]}
-    settings = fake_samples.config(specimen={"zone_axes": axes, "thickness_angstrom": [20, 12.5]}, materials=builtin)
+    settings = fake_samples.config(
+        specimen={"zone_axes": axes, "thickness_angstrom": [20, 12.5]}, materials=builtin
+    )
     fake_samples.produce(tmp_path / "data", settings=settings)
     out = tmp_path / "batch_train_0.h5"
     assert main(["export", str(tmp_path / "data"), "--to", "stemdl", "--out", str(out)]) == 0
@@ -241,10 +280,111 @@ def test_three_zone_axes_of_a_specimen_are_a_stack_with_its_space_group(tmp_path
                 np.testing.assert_array_equal(stored["cbed_stack"], expected)
                 group = {"Fm-3m": 225, "Im-3m": 229, "Fd-3m": 227}[of_one[0].space_group]
                 assert int(stored.attrs["space_group"]) == group  # as their reader takes it
-                assert (stored.attrs["energy"], stored.attrs["material"]) == (200, of_one[0].material)
+                assert (stored.attrs["energy"], stored.attrs["material"]) == (
+                    200,
+                    of_one[0].material,
+                )
     with open_stemdl(out) as back:
-        assert back.attributes("sample_0_0")["space_group"] == 225
+        attributes = back.attributes("sample_0_0")
+    assert attributes["space_group"] == 225
+    side = attributes["abc_angstrom"][0]
+    assert attributes["abc_angstrom"] == pytest.approx([side] * 3)
+    assert attributes["angles_degree"] == pytest.approx([90] * 3)
+    spacings = [side, side / np.sqrt(2), side / np.sqrt(3)]
+    assert attributes["d_hkls_angstrom"] == pytest.approx(spacings)
+    assert attributes["semi_angles_rad"] == pytest.approx([attributes["semi_angles"] / 1e3] * 3)
+    # fake samples state another extent than that of the crystal's cell
+    assert "y_dirs" not in attributes
     few = tmp_path / "few"
     fake_samples.produce(few, settings=fake_samples.config(materials=builtin))
-    assert main(["export", str(few), "--to", "stemdl", "--out", str(tmp_path / "batch_test_1.h5")]) == 2
+    assert (
+        main(["export", str(few), "--to", "stemdl", "--out", str(tmp_path / "batch_test_1.h5")])
+        == 2
+    )
     assert "no specimen along 3 zone axes in the split test" in capsys.readouterr().err
+
+
+def test_attributes_of_the_authors_program_are_read_and_shown(tmp_path, capsys):
+    path = tmp_path / "batch_train_0.h5"
+    stated = {"energy_keV": 120.0, "semi_angles_rad": [0.01] * 3, "slab_t": 180.0}
+    stated |= {"abc_angstrom": [3.9, 3.9, 3.9], "z_dirs": [0, 0, 1] * 3}
+    with h5py.File(path, "w") as file:
+        group = file.create_group("sample_0_0")
+        group["cbed_stack"] = np.ones((3, 4, 5), np.float32)
+        group.attrs.update({"space_group": "221", **stated})
+    with open_stemdl(path) as file:
+        attributes = file.read("sample_0_0").attributes
+    assert {name: attributes[name] for name in stated} == stated
+    assert main(["info", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "energy_keV = 120" in printed
+    assert "slab_t = 180" in printed
+
+
+def test_directions_across_the_beam_are_those_of_the_simulated_cell(tmp_path):
+    axes = [(0, 0, 1), (1, 1, 0), (1, 1, 1)]
+
+    def simulate(config, material, entry):
+        fit = fit_cell(
+            material.atoms,
+            zone_axis=entry.zone_axis,
+            lateral_angstrom=config.specimen.lateral_angstrom,
+            thickness_angstrom=entry.thickness_angstrom,
+            max_strain=config.specimen.max_strain,
+            max_atoms=config.specimen.max_atoms,
+        )
+        x_angstrom, y_angstrom, _ = fit.lengths_angstrom
+        return fake_samples.sample(
+            extent_angstrom=[y_angstrom, x_angstrom],
+            split="train",
+            config_hash=config.samples_hash(),
+        )
+
+    settings = fake_samples.config(
+        specimen={"zone_axes": axes, "thickness_angstrom": [20]},
+        materials={"builtin": ["Cu-225-cF4"]},
+    )
+    fake_samples.produce(tmp_path / "data", settings=settings, simulate=simulate)
+    out = tmp_path / "batch_train_0.h5"
+    assert main(["export", str(tmp_path / "data"), "--to", "stemdl", "--out", str(out)]) == 0
+    with h5py.File(out) as file:
+        directions = file["sample_0_0"].attrs["y_dirs"]
+        beams = file["sample_0_0"].attrs["z_dirs"]
+    assert directions.shape == beams.shape == (1, 3, 3)
+    np.testing.assert_array_equal(beams[0].T, axes)
+    assert ((directions * beams).sum(axis=1) == 0).all()  # across the beam, of a cubic crystal
+    assert np.abs(directions).sum() > 0
+
+
+def test_cells_of_crystals_that_cannot_be_built_are_left_out(tmp_path, capsys):
+    axes = [[0, 0, 1], [1, 1, 0], [1, 1, 1]]
+    settings = fake_samples.config(
+        specimen={"zone_axes": axes, "thickness_angstrom": [20]},
+        materials={"builtin": ["Cu-225-cF4"]},
+    )
+    fake_samples.produce(tmp_path / "data", settings=settings)
+    stored = (tmp_path / "data" / "config.yaml").read_text()
+    (tmp_path / "data" / "config.yaml").write_text(stored.replace("Cu-225-cF4", "Si-227-cF8"))
+    out = tmp_path / "batch_train_0.h5"
+    assert main(["export", str(tmp_path / "data"), "--to", "stemdl", "--out", str(out)]) == 0
+    assert "abc_angstrom, angles_degree" in capsys.readouterr().err
+    with open_stemdl(out) as back:
+        attributes = back.attributes("sample_0_0")
+    assert "abc_angstrom" not in attributes
+    assert attributes["slab_t"] > 0
+
+
+def test_info_describes_both_layouts_of_hdf5(tmp_path, capsys):
+    with h5py.File(tmp_path / "batch_train_0.h5", "w") as file:
+        sample = file.create_group("Fe").create_group("sample_0")
+        sample["CBED"], sample["potential"] = PATTERNS[0], POTENTIALS[0, 0]
+        sample.attrs["slab_t"] = 180
+    with h5py.File(tmp_path / "batch_train_1.h5", "w") as file:
+        file["sample_0_0/cbed_stack"] = PATTERNS[1, :3]
+        file["sample_0_0"].attrs["energy_keV"] = 125
+    assert main(["info", str(tmp_path / "batch_train_0.h5")]) == 0
+    printed = capsys.readouterr().out
+    assert "potential [7, 9] float32" in printed
+    assert "slab_t = 180" in printed
+    assert main(["info", str(tmp_path / "batch_train_1.h5"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["attributes"] == {"energy_keV": 125}

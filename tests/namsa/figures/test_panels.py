@@ -1,4 +1,6 @@
-"""Pictures: what they measure, that every mark stands where the arrays say, and what a notebook shows of them."""
+"""Pictures: what they measure, that every mark stands where the arrays say, and what a notebook
+shows of them.
+"""
 
 import base64
 import io
@@ -13,21 +15,24 @@ import pytest
 from matplotlib.image import imread
 
 from namsa import Sample
+from namsa.base.pixels import PixelGrid, pattern_grid
 from namsa.figures.interpolation import FINER, interpolated
 from namsa.figures.notebook import sample_html
 from namsa.figures.page_images import PageImage, image_url
 from namsa.figures.panels import image_panel, mark_probes, panels
 from namsa.figures.sample_figure import dark_field, example_probes, sample_figure, show
-from namsa.pixels import PixelGrid, pattern_grid
 
 
 def sample(scan=(3, 4), detector=(16, 20), grid=(24, 40), extent=(6.0, 10.0)):
-    """Patterns with 0.9 in the bright disk of 10 mrad, and 0.1·(number + 1)/n at 21 mrad along x."""
+    """Patterns with 0.9 in the bright disk of 10 mrad, and 0.1·(number + 1)/n at 21 mrad along
+    x.
+    """
     n = scan[0] * scan[1]
     provenance = fake_samples.raster_provenance(scan, detector, extent, grid, 2.0)
     disk = pattern_grid(provenance).distance(detector) < 10
     cbed = np.where(disk, 0.9 / disk.sum(), 0) * np.ones((n, 1, 1))
-    cbed[:, detector[0] // 2, detector[1] // 2 + 10 - 1] = 0.1 * (1 + np.arange(n)) / n  # 19 mrad along x, 1 along y
+    # 19 mrad along x, 1 along y
+    cbed[:, detector[0] // 2, detector[1] // 2 + 10 - 1] = 0.1 * (1 + np.arange(n)) / n
     density = np.zeros(grid)
     density[6, 30] = 5.0
     return Sample(cbed, density, density * 40, provenance)
@@ -35,26 +40,33 @@ def sample(scan=(3, 4), detector=(16, 20), grid=(24, 40), extent=(6.0, 10.0)):
 
 def test_dark_field_is_what_lies_beyond_the_disk_and_its_edge():
     s = sample()
-    assert dark_field(s.cbed, pattern_grid(s.provenance), 10.0) == pytest.approx(0.1 * np.arange(1, 13) / 12)
+    assert dark_field(s.cbed, pattern_grid(s.provenance), 10.0) == pytest.approx(
+        0.1 * np.arange(1, 13) / 12
+    )
 
 
 def test_a_detector_that_ends_in_the_disk_has_no_dark_field_and_is_shown():
     s = sample()
     provenance = s.provenance | {"detector_origin_mrad": [-5.0, -5.0]}
-    cbed, angles = np.ones((12, 6, 6)) * np.linspace(0.02, 0.01, 12)[:, None, None], pattern_grid(provenance)
+    cbed = np.ones((12, 6, 6)) * np.linspace(0.02, 0.01, 12)[:, None, None]
+    angles = pattern_grid(provenance)
     assert dark_field(cbed, angles, 10.0) is None
     assert example_probes(cbed, angles, 10.0, provenance["positions_angstrom"]) == (11, 6, 0)
     figure = sample_figure(replace(s, cbed=cbed, provenance=provenance))
     assert sum(bool(ax.images) for ax in figure.axes) == 3 + 1 + 3
 
 
-def test_examples_are_the_strongest_the_median_and_the_weakest_dark_field_and_of_equal_ones_the_middle():
+def test_examples_are_the_strongest_the_median_and_the_weakest_dark_field_and_of_equal_ones_the_middle():  # noqa: E501
     s = sample()
-    found = example_probes(s.cbed, pattern_grid(s.provenance), 10.0, s.provenance["positions_angstrom"])
+    found = example_probes(
+        s.cbed, pattern_grid(s.provenance), 10.0, s.provenance["positions_angstrom"]
+    )
     assert found == (11, 6, 0)
     s = sample(scan=(5, 5))
     cbed = np.repeat(s.cbed[:1], 25, axis=0)
-    assert example_probes(cbed, pattern_grid(s.provenance), 10.0, s.provenance["positions_angstrom"]) == (12,)
+    assert example_probes(
+        cbed, pattern_grid(s.provenance), 10.0, s.provenance["positions_angstrom"]
+    ) == (12,)
 
 
 def test_a_mark_stands_on_the_pixel_of_its_position():
@@ -63,7 +75,9 @@ def test_a_mark_stands_on_the_pixel_of_its_position():
     frame = PixelGrid(s.provenance["density_sampling_angstrom"], (0.0, 0.0))
     image_panel(ax, s.density, frame, "", "e/Å²")
     brightest = np.array([6 * 6.0 / 24, 30 * 10.0 / 40])
-    mark_probes(ax, [brightest, brightest + np.array([6.0, -20.0])], s.provenance["extent_angstrom"])
+    mark_probes(
+        ax, [brightest, brightest + np.array([6.0, -20.0])], s.provenance["extent_angstrom"]
+    )
     left, right, bottom, top = ax.images[0].get_extent()
     for line in ax.lines:
         (x,), (y,) = line.get_data()
@@ -93,13 +107,27 @@ def test_figure_has_a_panel_for_everything_that_is_there():
 
 
 def test_patterns_that_reach_beyond_the_band_limit_have_it_as_a_dashed_circle():
-    """Of 200 keV and pixels of 0.5 Å, 2/3 of the Nyquist frequency is 16.72 mrad; of 0.25 Å it is twice that."""
-    for extent, limits in (((6, 20), [16.72]), ((6, 10), [])):  # the detector reaches 16 mrad along y, 20 along x
-        patterns = [ax for ax in sample_figure(sample(extent=extent)).axes if ax.get_title(loc="left")][:4]
+    """Of 200 keV and pixels of 0.5 Å, 2/3 of the Nyquist frequency is 16.72 mrad; of 0.25 Å it is
+    twice that.
+    """
+    for extent, limits in (
+        ((6, 20), [16.72]),
+        ((6, 10), []),
+    ):  # the detector reaches 16 mrad along y, 20 along x
+        patterns = [
+            ax for ax in sample_figure(sample(extent=extent)).axes if ax.get_title(loc="left")
+        ][:4]
         for ax in patterns:
-            assert [c.radius for c in ax.patches if c.get_linestyle() == "--"] == pytest.approx(limits, abs=0.005)
+            assert [c.radius for c in ax.patches if c.get_linestyle() == "--"] == pytest.approx(
+                limits, abs=0.005
+            )
             assert ax.get_xlabel() == ("mrad; dashed: band limit, 16.7 mrad" if limits else "mrad")
-            assert (*ax.get_ylim(), *ax.get_xlim()) == (16, -16, -20, 20)  # circles do not widen the panel
+            assert (*ax.get_ylim(), *ax.get_xlim()) == (
+                16,
+                -16,
+                -20,
+                20,
+            )  # circles do not widen the panel
 
 
 def test_single_pattern_of_no_scan_is_shown():
@@ -117,14 +145,18 @@ def test_show_writes_the_picture_and_leaves_settings_alone(tmp_path):
     assert dict(matplotlib.rcParams) == before
 
 
-# ---- Interpolation --------------------------------------------------------------------------------------------------
+# ---- Interpolation
 
 
 def waves(y, x):
-    """Cosines that are even about the edges of 12 × 20 pixels, with frequencies up to those of the pixels."""
+    """Cosines that are even about the edges of 12 × 20 pixels, with frequencies up to those of the
+    pixels.
+    """
     return (
-        3 + np.cos(np.pi * 11 * (y + 0.5) / 12)[:, None] * np.cos(np.pi * 4 * (x + 0.5) / 20)[None, :]
-        + 0.3 * np.cos(np.pi * 2 * (y + 0.5) / 12)[:, None] * np.cos(np.pi * 19 * (x + 0.5) / 20)[None, :]
+        3 + np.cos(np.pi * 11 * (y + 0.5) / 12)[:, None] * np.cos(np.pi * 4 * (x + 0.5) / 20)[None,
+        :]
+        + 0.3 * np.cos(np.pi * 2 * (y + 0.5) / 12)[:,
+        None] * np.cos(np.pi * 19 * (x + 0.5) / 20)[None, :]
     )  # fmt: skip
 
 
@@ -139,12 +171,15 @@ def test_what_the_pixels_hold_is_exact():
 
 
 def test_atoms_keep_their_height_and_place_between_pixels():
-    """A Gaussian of σ = 1.2 pixels whose centre is at no pixel: the largest pixel is 13 % lower than its peak."""
+    """A Gaussian of σ = 1.2 pixels whose centre is at no pixel: the largest pixel is 13 % lower
+    than its peak.
+    """
 
     def atom(y, x):
         return np.exp(-((y - 9.5)[:, None] ** 2 + (x - 12.4)[None, :] ** 2) / (2 * 1.2**2))
 
-    coarse, found = atom(np.arange(18), np.arange(26)), interpolated(atom(np.arange(18), np.arange(26)))
+    coarse = atom(np.arange(18), np.arange(26))
+    found = interpolated(atom(np.arange(18), np.arange(26)))
     assert coarse.max() < 0.87
     np.testing.assert_allclose(found, atom(finer(18), finer(26)), atol=2e-3)
 
@@ -159,7 +194,7 @@ def test_unknown_pixels_stay_unknown_and_change_no_others():
     assert np.isnan(interpolated(np.full((2, 3), np.nan))).all()
 
 
-# ---- In a notebook --------------------------------------------------------------------------------------------------
+# ---- In a notebook
 
 
 def pictures(text):
@@ -176,9 +211,14 @@ def test_the_html_holds_the_mean_pattern_and_the_density():
     average = s.cbed.mean(axis=0, dtype=np.float64)
     level = np.round(255 * (average / average.max()) ** 0.3).astype(int)
     np.testing.assert_array_equal(mean, matplotlib.colormaps["magma"](level, bytes=True)[..., :3])
-    low, high = s.density.min(), s.density.max()
-    level = np.round(255 * np.clip((interpolated(s.density) - low) / (high - low), 0, 1)).astype(int)
-    np.testing.assert_array_equal(density, matplotlib.colormaps["viridis"](level, bytes=True)[..., :3])
+    low = s.density.min()
+    high = s.density.max()
+    level = np.round(255 * np.clip((interpolated(s.density) - low) / (high - low), 0, 1)).astype(
+        int
+    )
+    np.testing.assert_array_equal(
+        density, matplotlib.colormaps["viridis"](level, bytes=True)[..., :3]
+    )
     without_pixels = fake_samples.sample(density_sampling_angstrom=[0.0, 0.25])
     assert len(list(pictures(sample_html(without_pixels)))) == 1
 
@@ -191,16 +231,31 @@ def test_unknown_pixels_of_a_page_are_transparent():
 
 def test_the_table_has_shapes_and_units():
     text = sample_html(fake_samples.sample(material="<Cu>"))
-    arrays = ("6 × 5 × 7 float32, pixels of 2 × 1.5 mrad", "2 × 3 float32, e/Å²", "8 × 10 float32, V·Å")
-    for part in ("&lt;Cu&gt;", "200 keV", "4 mrad", "20.00 Å", "2 × 3 raster", *arrays, "10 × 10.5 mrad"):
+    arrays = (
+        "6 × 5 × 7 float32, pixels of 2 × 1.5 mrad",
+        "2 × 3 float32, e/Å²",
+        "8 × 10 float32, V·Å",
+    )
+    for part in (
+        "&lt;Cu&gt;",
+        "200 keV",
+        "4 mrad",
+        "20.00 Å",
+        "2 × 3 raster",
+        *arrays,
+        "10 × 10.5 mrad",
+    ):
         assert part in text
     assert "6 positions" in sample_html(fake_samples.sample(scan_shape=None))
 
 
+@pytest.mark.filterwarnings("ignore:the ring of .* is cut:namsa.SimulationWarning")
 def test_virtual_images_have_the_shape_of_the_scan():
     s = fake_samples.sample()
     assert s.bright_field().shape == (2, 3)
-    np.testing.assert_allclose(s.bright_field() + s.annular(4.0), s.cbed.sum(axis=(1, 2)).reshape(2, 3), rtol=1e-6)
+    np.testing.assert_allclose(
+        s.bright_field() + s.annular(4.0), s.cbed.sum(axis=(1, 2)).reshape(2, 3), rtol=1e-6
+    )
     assert s.centre_of_mass().shape == (2, 3, 2)
     loose = fake_samples.sample(scan_shape=None)
     assert (loose.annular(2.0, 5.0).shape, loose.centre_of_mass().shape) == ((6,), (6, 2))
@@ -216,9 +271,16 @@ def test_a_sample_is_saved_and_shown_by_its_name(tmp_path, provenance, name):
     assert repr(s) == f"<Sample {name}: 2×3 patterns of 5×7 pixels, density of 2×3 pixels>"
 
 
+def test_a_sample_of_others_prints_nothing_that_a_terminal_would_act_on():
+    text = repr(fake_samples.sample(id="\x1b[2Jmine\u202e", scan_shape=[2, "\x1b[2J"]))
+    assert text.isprintable()
+    assert text.startswith(r"<Sample \x1b[2Jmine\u202e: 2×\x1b[2J patterns")
+
+
+@pytest.mark.filterwarnings("ignore:constrained_layout not applied:UserWarning")  # a tiny scan
 def test_a_sample_shows_its_figure(tmp_path):
-    figure = fake_samples.sample(positions_angstrom=[[y, x] for y in range(2) for x in range(3)]).show(
-        str(tmp_path / "sample.svg")
-    )
+    figure = fake_samples.sample(
+        positions_angstrom=[[y, x] for y in range(2) for x in range(3)]
+    ).show(str(tmp_path / "sample.svg"))
     assert figure.get_suptitle() == "20.0 Å thick  ·  200 keV, semiangle 4 mrad"
     assert (tmp_path / "sample.svg").stat().st_size

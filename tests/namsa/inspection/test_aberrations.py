@@ -5,13 +5,24 @@ import pytest
 from amorphous_scan import glass
 
 import namsa
+from namsa.base.pixels import PixelGrid
 from namsa.config.instrument import Detector
 from namsa.inspection.aberrations import ALIKE, TERMS, AberrationLimits, measure_aberrations
 from namsa.inspection.disk_overlaps import DiskOverlaps, OverlapModel
-from namsa.pixels import PixelGrid
 
-ENERGY_EV, SEMIANGLE_MRAD, PIXEL_MRAD = 200e3, 20.0, 2.5
-SCAN, STEP, DETECTOR, THICKNESS = (26, 30), (0.5, 0.4), (17, 19), 30.0
+# atoms of an amorphous film
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.* Å apart:namsa.SimulationWarning"),
+    pytest.mark.filterwarnings("ignore:.* lie outside the cell:namsa.SimulationWarning"),
+]
+
+ENERGY_EV = 200e3
+SEMIANGLE_MRAD = 20.0
+PIXEL_MRAD = 2.5
+SCAN = (26, 30)
+STEP = (0.5, 0.4)
+DETECTOR = (17, 19)
+THICKNESS = 30.0
 LENS = {"C10": 60.0, "C12": 50.0, "phi12": 0.5, "C21": 4000.0, "phi21": -2.0}
 
 
@@ -98,7 +109,9 @@ def test_nothing_is_said_of_patterns_that_show_nothing(overlaps):
 
 
 def test_parts_of_a_scan_add_up(scattering, overlaps):
-    scans = [overlaps.transform(patterns(scattering, lens)) for lens in ({"C10": 60.0}, {"C10": 64.0})]
+    scans = [
+        overlaps.transform(patterns(scattering, lens)) for lens in ({"C10": 60.0}, {"C10": 64.0})
+    ]
     found = measure_aberrations(overlaps, np.stack(scans)).coefficients
     assert found["C10"] == pytest.approx(62 + THICKNESS / 2, abs=6)
 
@@ -106,7 +119,9 @@ def test_parts_of_a_scan_add_up(scattering, overlaps):
 @pytest.mark.parametrize(
     ("semiangle_mrad", "pixel_mrad", "step"), [(20, 5.0, 0.4), (0.1, 0.02, 60.0), (0.1, 0.02, 20.0)]
 )
-def test_noise_shows_no_aberrations_in_a_small_disk_or_a_parallel_beam(semiangle_mrad, pixel_mrad, step):
+def test_noise_shows_no_aberrations_in_a_small_disk_or_a_parallel_beam(
+    semiangle_mrad, pixel_mrad, step
+):
     detector = PixelGrid((pixel_mrad, pixel_mrad), (-8 * pixel_mrad, -8 * pixel_mrad))
     beam = DiskOverlaps.of((16, 18), (step, step), (17, 17), detector, 80e3, semiangle_mrad)
     assert measure(beam, np.random.default_rng(0).poisson(100, (16, 18, 17, 17))) is None
@@ -123,8 +138,12 @@ def test_parts_that_are_not_finite_are_left_out(scattering, overlaps):
 
 def test_the_derivatives_are_those_of_the_share(scattering, overlaps):
     transforms = overlaps.transform(patterns(scattering, LENS))[None]
-    model = OverlapModel.of(overlaps, transforms, {}, TERMS, np.array([20.0, 20.0, 20.0, 1500.0, 1500.0]))
+    model = OverlapModel.of(
+        overlaps, transforms, {}, TERMS, np.array([20.0, 20.0, 20.0, 1500.0, 1500.0])
+    )
     at = np.array([0.8, 0.5, -0.7, 0.9, 0.3])
     steps = 0.01 * np.eye(len(TERMS))
     expected = [(model.explained(at + step) - model.explained(at - step)) / 0.02 for step in steps]
-    np.testing.assert_allclose(model.explained_with_slopes(at)[1], expected, atol=2e-3 * np.abs(expected).max())
+    np.testing.assert_allclose(
+        model.explained_with_slopes(at)[1], expected, atol=2e-3 * np.abs(expected).max()
+    )

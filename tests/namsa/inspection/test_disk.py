@@ -1,4 +1,6 @@
-"""The fit of the bright disk against known ellipses, steps by a lattice, and bad pixels, saturation and vacuum."""
+"""The fit of the bright disk against known ellipses, steps by a lattice, and bad pixels, saturation
+and vacuum.
+"""
 
 import numpy as np
 import pytest
@@ -14,9 +16,14 @@ from namsa.inspection.lattice import find_peaks, step_from_crystal, step_from_sp
 from namsa.inspection.quantities import disk_quantities
 from namsa.inspection.survey import read_pieces, survey
 from namsa.inspection.virtual_images import vacuum_intensity
-from namsa.io.calibration_file import Quantity
+from namsa.io.calibration_file import CalibratedQuantity
 
-SALT = crystal(["Na", "Cl"], [(0, 0, 0), (0.5, 0.5, 0.5)], spacegroup=225, cellpar=[5.64, 5.64, 5.64, 90, 90, 90])
+SALT = crystal(
+    ["Na", "Cl"],
+    [(0, 0, 0), (0.5, 0.5, 0.5)],
+    spacegroup=225,
+    cellpar=[5.64, 5.64, 5.64, 90, 90, 90],
+)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -58,31 +65,45 @@ def test_a_pattern_without_a_disk_is_refused():
         fit_disk(spot)
 
 
-@pytest.mark.parametrize(("across", "noted"), [(1.2, False), (1.0, True)], ids=["as stated", "round"])
+@pytest.mark.parametrize(
+    ("across", "noted"), [(1.2, False), (1.0, True)], ids=["as stated", "round"]
+)
 def test_pixels_that_are_not_square_must_make_the_disk_a_circle(across, noted):
-    """A disk of 12 mrad on pixels of 1 × 1.2 mrad is wider along y than along x; one that is round is noted."""
-    radius, stretched = 12 / np.sqrt(1.2), np.log(across) / 2
+    """A disk of 12 mrad on pixels of 1 × 1.2 mrad is wider along y than along x; one that is round
+    is noted.
+    """
+    radius = 12 / np.sqrt(1.2)
+    stretched = np.log(across) / 2
     truth = Disk(np.array([24.0, 30.0, radius, stretched, 0.0, 0, 0, 0]), np.zeros((8, 8)))
-    disk, notes = fit_disk(disk_pattern((50, 62), truth, 5e6, 0)), []
-    found = disk_quantities(disk, None, {"pixel_mrad": Quantity((1.0, 1.2), None, "stated")}, notes)
+    disk = fit_disk(disk_pattern((50, 62), truth, 5e6, 0))
+    notes = []
+    found = disk_quantities(
+        disk, None, {"pixel_mrad": CalibratedQuantity((1.0, 1.2), None, "stated")}, notes
+    )
     assert found["semiangle_mrad"].value == pytest.approx(12, rel=0.01)
     assert any("ellipse of ratio 1.2" in note for note in notes) is noted
     assert not {"ellipse_ratio", "pixel_mrad"} & set(found)  # the pixels stay as stated
 
 
 def image(step, turn_deg=17.0, shape=(40, 52), seed=0):
-    """Returns an image of the columns of rock salt along [001], whose square has sides of 2.82 Å, turned."""
-    angle, side = np.deg2rad(turn_deg), 2.82
+    """Returns an image of the columns of rock salt along [001], whose square has sides of 2.82 Å,
+    turned.
+    """
+    angle = np.deg2rad(turn_deg)
+    side = 2.82
     y, x = np.meshgrid(*(np.arange(n) * s for n, s in zip(shape, step, strict=True)), indexing="ij")
-    u, v = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
-    first, second = np.cos(2 * np.pi * u / side), np.cos(2 * np.pi * v / side)
+    u = x * np.cos(angle) + y * np.sin(angle)
+    v = y * np.cos(angle) - x * np.sin(angle)
+    first = np.cos(2 * np.pi * u / side)
+    second = np.cos(2 * np.pi * v / side)
     noise = np.random.default_rng(seed).normal(size=shape)
     return (first + second + 0.5 * first * second + 0.2 * noise)[None]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_crystal_gives_both_steps(seed):
-    true, stated = np.array([0.41, 0.395]), (0.4, 0.4)
+    true = np.array([0.41, 0.395])
+    stated = (0.4, 0.4)
     fit = step_from_crystal(find_peaks(image(true, seed=seed)), stated, SALT)
     assert fit.described == "lattice along [0 0 1]"
     assert (np.abs(fit.factors * stated / true - 1) < 3 * fit.errors).all()
@@ -100,10 +121,13 @@ def test_no_lattice_gives_no_step():
     noise = np.random.default_rng(0).normal(size=(2, 40, 52))
     assert len(find_peaks(noise)) == 0
     assert step_from_spacing(find_peaks(noise), (0.4, 0.4), 3.0) is None
-    assert step_from_crystal(find_peaks(image((0.488, 0.488))), (0.4, 0.4), SALT, (0, 0, 1)) is None  # 22 % wrong
+    assert (
+        step_from_crystal(find_peaks(image((0.488, 0.488))), (0.4, 0.4), SALT, (0, 0, 1)) is None
+    )  # 22 % wrong
 
 
-# ---- Bad pixels, saturation and vacuum ------------------------------------------------------------------------------
+# ---- Bad pixels, saturation and vacuum
+# ------------------------------------------------------------------------------
 
 SHAPE = (9, 11, 24, 28)
 
@@ -139,17 +163,23 @@ def test_dark_pixels_at_the_edge_of_what_is_lit_are_not_dead():
     values[:, :, np.hypot(y - 12, x - 14) > 9] = 0
     values[:, :, [12, 12, 5, 19], [7, 21, 14, 14]] = 0  # two pixels inside the edge
     values[:, :, 12, 14] = 0
-    assert [(pixel.row, pixel.column) for pixel in find_bad_pixels(surveyed(values), 99)] == [(12, 14)]
+    assert [(pixel.row, pixel.column) for pixel in find_bad_pixels(surveyed(values), 99)] == [
+        (12, 14)
+    ]
 
 
 def test_statistics_are_those_of_the_whole_scan(monkeypatch):
     values = stack()
-    monkeypatch.setattr("namsa.inspection.survey.PIECE_BYTES", 7 * 24 * 28 * 4)  # several pieces in each row
+    monkeypatch.setattr(
+        "namsa.inspection.survey.PIECE_BYTES", 7 * 24 * 28 * 4
+    )  # several pieces in each row
     found = surveyed(values)
     np.testing.assert_allclose(found.mean, values.mean(axis=(0, 1)), rtol=1e-6)
     np.testing.assert_allclose(found.sums, values.sum(axis=(2, 3)), rtol=1e-6)
     np.testing.assert_array_equal(found.extremes[1], values.max(axis=(0, 1)))
-    np.testing.assert_allclose(found.regions.mean(axis=(0, 1)).sum(), values.mean(axis=(0, 1)).sum(), rtol=0.01)
+    np.testing.assert_allclose(
+        found.regions.mean(axis=(0, 1)).sum(), values.mean(axis=(0, 1)).sum(), rtol=0.01
+    )
     assert found.variance[12, 14] == pytest.approx(41.5, rel=0.5)
     assert found.whole
     assert found.at_top.sum() == (values == values.max()).sum()
@@ -158,9 +188,19 @@ def test_statistics_are_those_of_the_whole_scan(monkeypatch):
 def test_full_counters_are_saturation_and_other_largest_values_are_not():
     values = stack()
     with namsa.read(values) as recording:
-        assert bad_pixels.describe(recording, surveyed(values), [], np.ones(SHAPE[2:], bool))["saturated_values"] == 0
+        assert (
+            bad_pixels.describe(recording, surveyed(values), [], np.ones(SHAPE[2:], bool))[
+                "saturated_values"
+            ]
+            == 0
+        )
         full = np.minimum(values, 31)
-        assert bad_pixels.describe(recording, surveyed(full), [], np.ones(SHAPE[2:], bool))["saturated_values"] == 0
+        assert (
+            bad_pixels.describe(recording, surveyed(full), [], np.ones(SHAPE[2:], bool))[
+                "saturated_values"
+            ]
+            == 0
+        )
     full = np.minimum(values * 10, 255)
     with namsa.read(full) as recording:
         described = bad_pixels.describe(recording, surveyed(full), [], np.ones(SHAPE[2:], bool))
@@ -172,7 +212,24 @@ def test_vacuum_is_where_nothing_is_scattered():
     thickness = np.clip(np.linspace(-1, 2, 32), 0, None) * np.ones((24, 1))
     dark = rng.poisson(1e4 * (1 - np.exp(-0.3 * thickness)))
     bright = rng.poisson(1e4 * np.exp(-0.3 * thickness))
-    mean, error = vacuum_intensity((bright + dark).astype(float), bright.astype(float), dark.astype(float))
+    mean, error = vacuum_intensity(
+        (bright + dark).astype(float), bright.astype(float), dark.astype(float)
+    )
     assert abs(mean - 1e4) < 3 * error < 200
     part = slice(16, None)  # without vacuum
-    assert vacuum_intensity(*(image[:, part].astype(float) for image in (bright + dark, bright, dark))) is None
+    assert (
+        vacuum_intensity(*(image[:, part].astype(float) for image in (bright + dark, bright, dark)))
+        is None
+    )
+
+
+@pytest.mark.parametrize("top", [300, 200, 100, 60])
+def test_the_error_of_a_clipped_disk_holds_its_radius(top):
+    y, x = np.mgrid[:96, :96]
+    distance = np.hypot(y - 50, x - 44)
+    mean = 400 / (1 + np.exp((distance - 22) / 1.2)) + 30 * np.exp(-distance / 30)
+    scan = np.random.default_rng(1).poisson(mean, (4, 5, 96, 96)).astype("u2")
+    found = namsa.inspect(np.minimum(scan, top), semiangle_mrad=20)
+    radius = found.calibration.quantities["disk_radius_pixels"]
+    assert abs(radius.value - 22) < 1.5 * radius.error
+    assert any(f"cut off at {top}" in note for note in found.calibration.notes)

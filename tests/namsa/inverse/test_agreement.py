@@ -6,9 +6,9 @@ import documented
 import numpy as np
 import pytest
 
-from namsa.errors import InputError
+from namsa.base.errors import InputError
+from namsa.base.pixels import PixelGrid
 from namsa.inverse.agreement import column_errors, ring_correlation
-from namsa.pixels import PixelGrid
 
 PIXELS = PixelGrid((0.2, 0.25), (0.0, 0.0))
 SHAPE = (240, 200)
@@ -19,11 +19,15 @@ def white(seed: int, rms: float = 1.0) -> np.ndarray:
 
 
 def test_white_noise_gives_the_analytic_correlation():
-    """Of s + n₁ and s + n₂ it is S/(S + N), whatever the frequency; of both together S/(N/2) is signal over noise."""
+    """Of s + n₁ and s + n₂ it is S/(S + N), whatever the frequency; of both together S/(N/2) is
+    signal over noise.
+    """
     signal = white(0, 2.0)
     found = ring_correlation(signal + white(1, 1.5), signal + white(2, 1.5), PIXELS)
     expected = 4 / (4 + 1.5**2)
-    assert np.mean(found.correlation[5:]) == pytest.approx(expected, abs=0.02)  # the first rings hold few frequencies
+    assert np.mean(found.correlation[5:]) == pytest.approx(
+        expected, abs=0.02
+    )  # the first rings hold few frequencies
     assert np.abs(found.correlation[5:] - expected).max() < 0.15
     assert np.median(found.snr) == pytest.approx(4 / (1.5**2 / 2), rel=0.1)
     assert found.resolution_angstrom == pytest.approx(1 / found.q_per_angstrom[-1])
@@ -53,9 +57,13 @@ def test_the_resolution_is_where_the_common_signal_ends():
 
 
 def test_columns_that_move_have_the_error_of_their_mean():
-    """Each image has columns that are displaced by 0.05 Å rms along an axis: their mean is wrong by 0.05/√2."""
+    """Each image has columns that are displaced by 0.05 Å rms along an axis: their mean is wrong by
+    0.05/√2.
+    """
     y, x = PIXELS.coordinates(SHAPE)
-    sites = np.stack(np.meshgrid(np.arange(2, 46, 3.0), np.arange(2, 48, 3.0), indexing="ij"), -1).reshape(-1, 2)
+    sites = np.stack(
+        np.meshgrid(np.arange(2, 46, 3.0), np.arange(2, 48, 3.0), indexing="ij"), -1
+    ).reshape(-1, 2)
 
     def image(seed: int, shift: float = 0.0) -> np.ndarray:
         rng = np.random.default_rng(seed)
@@ -66,7 +74,8 @@ def test_columns_that_move_have_the_error_of_their_mean():
             for (b, a), height in zip(places, heights, strict=True)
         )
 
-    first, second = image(1), image(2, 0.1)
+    first = image(1)
+    second = image(2, 0.1)
     found = column_errors(first, second, PIXELS)
     assert found is not None
     assert found.columns == len(sites)

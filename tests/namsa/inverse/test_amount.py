@@ -6,28 +6,36 @@ import pytest
 from scipy.ndimage import gaussian_filter
 from scipy.spatial import KDTree
 
+from namsa.base.errors import InputError
+from namsa.base.pixels import PixelGrid
 from namsa.config.instrument import Detector, FrozenPhonons
-from namsa.errors import InputError
-from namsa.inverse import amount
+from namsa.inverse import rings as ring_sums
+from namsa.inverse.amount import fit_amount
+from namsa.inverse.cell_patterns import AMOUNTS, simulate
 from namsa.inverse.columns import atom_density, find_columns, share_out
+from namsa.inverse.repeating_cell import RepeatingCell, find_cells
+from namsa.inverse.rings import Known, Measurement
 from namsa.pacbed import position_averaged
 from namsa.physics.optics import BeamSettings
-from namsa.pixels import PixelGrid
 
-EDGE, LAYERS, MAX_Q = 4.09, 6, 1.25
+EDGE = 4.09
+LAYERS = 6
+MAX_Q = 1.25
 PIXELS = PixelGrid((EDGE / 10, EDGE / 11), (0.0, 0.0))
 SCAN = (34, 38)
 DETECTOR = Detector(shape=(33, 33), pixel_mrad=3.0)
 DETECTOR_PIXELS = PixelGrid((3.0, 3.0), (-48.0, -48.0))
 BEAM = BeamSettings(200e3, 20.0, {})
-MASKS = amount.ring_masks(DETECTOR_PIXELS, (33, 33), amount.ring_edges(20.0, 3.0, 49.5))
-MEASUREMENT = amount.Measurement(BEAM, DETECTOR, MASKS, MAX_Q)
-RINGS = np.ones(amount.RINGS)
+MASKS = ring_sums.ring_masks(DETECTOR_PIXELS, (33, 33), ring_sums.ring_edges(20.0, 3.0, 49.5))
+MEASUREMENT = Measurement(BEAM, DETECTOR, MASKS, MAX_Q)
+RINGS = np.ones(ring_sums.RINGS)
 
 
 @pytest.fixture(scope="module")
 def silver() -> tuple[np.ndarray, np.ndarray]:
-    """The true density of 25 Å of silver along [001] at the positions of a scan, and the rings of its patterns."""
+    """The true density of 25 Å of silver along [001] at the positions of a scan, and the rings of
+    its patterns.
+    """
     y, x = PIXELS.coordinates(SCAN)
     r = np.linspace(0, 8, 800)
     profile = LAYERS * 47 * atom_density(r, 47, MAX_Q, 0.07)
@@ -39,26 +47,37 @@ def silver() -> tuple[np.ndarray, np.ndarray]:
     atoms = ase.build.bulk("Ag", "fcc", a=EDGE, cubic=True).repeat((3, 3, LAYERS))
     thermal = FrozenPhonons(rms_angstrom=0.07, configurations=2)
     (pattern,) = position_averaged(
-        atoms, energy_ev=200e3, semiangle_mrad=20.0, detector=DETECTOR, frozen_phonons=thermal, accuracy=0.03
+        atoms,
+        energy_ev=200e3,
+        semiangle_mrad=20.0,
+        detector=DETECTOR,
+        frozen_phonons=thermal,
+        accuracy=0.03,
     )
-    return np.asarray(density), np.broadcast_to(pattern.ravel() @ MASKS, (*SCAN, amount.RINGS))
+    return np.asarray(density), np.broadcast_to(pattern.ravel() @ MASKS, (*SCAN, ring_sums.RINGS))
 
 
 def test_a_density_of_the_wrong_size_gets_its_amount_by_a_known_thickness(silver):
     density, rings = silver
-    known = amount.Known({47: 1.0}, LAYERS * EDGE)
-    found = amount.fit_amount(0.75 * density, rings, PIXELS, MEASUREMENT, known)
-    assert found.told
+    known = Known({47: 1.0}, LAYERS * EDGE)
+    found = fit_amount(0.75 * density, rings, PIXELS, MEASUREMENT, known)
+    assert found.determined
     assert found.scale == pytest.approx(1 / 0.75, rel=0.1)
     assert found.misfit < 0.1
-    assert set(found.facts()) >= {"scale", "scale_error", "thickness_angstrom", "thickness_error", "told"}
+    assert set(found.facts()) >= {
+        "scale",
+        "scale_error",
+        "thickness_angstrom",
+        "thickness_error",
+        "determined",
+    }
     assert f"{found.scale:.2f} times the network's" in found.line()
 
 
 @pytest.mark.parametrize("first", [0, 3])
 def test_columns_at_the_edge_of_a_cell_count_once(silver, first):
     density, rings = (each[first:, first:] for each in silver)
-    (part,) = amount.find_parts(density, rings, PIXELS, MEASUREMENT, amount.Known({47: 1.0}))
+    (part,) = find_cells(density, rings, PIXELS, MEASUREMENT, Known({47: 1.0}))
     assert part.density == pytest.approx(LAYERS * 47 * 4 / EDGE**2, rel=0.02)
     periods = np.divide(part.extent, EDGE / 2)
     assert np.allclose(periods, np.round(periods), atol=0.03)
@@ -66,9 +85,11 @@ def test_columns_at_the_edge_of_a_cell_count_once(silver, first):
 
 def test_noise_of_a_density_neither_moves_columns_nor_makes_them_unequal(silver):
     density, rings = silver
-    noise = gaussian_filter(np.random.default_rng(3).standard_normal(SCAN), 0.8)  # as smooth as a network's errors
+    noise = gaussian_filter(
+        np.random.default_rng(3).standard_normal(SCAN), 0.8
+    )  # as smooth as a network's errors
     noisy = density + 0.25 * density.std() / noise.std() * noise
-    (part,) = amount.find_parts(noisy, rings, PIXELS, MEASUREMENT, amount.Known({47: 1.0}))
+    (part,) = find_cells(noisy, rings, PIXELS, MEASUREMENT, Known({47: 1.0}))
     places = part.yx / (EDGE / 2)
     phase = np.angle(np.exp(2j * np.pi * places).mean(axis=0)) / (2 * np.pi)
     off = (places - phase + 0.5) % 1 - 0.5
@@ -77,9 +98,16 @@ def test_noise_of_a_density_neither_moves_columns_nor_makes_them_unequal(silver)
 
 
 def test_atoms_of_neighbouring_columns_may_overlap():
-    part = amount.Part(np.array([(3.0, 3.0), (3.0, 3.1)]), np.array([60.0, 40.0]), (10.0, 11.0), 100 / 110, RINGS, 0.0)
-    rings = amount.simulate(part, 0.1, amount.Known({47: 1.0}), MEASUREMENT, 0.07, waves=4)
-    assert rings.shape == (len(amount.AMOUNTS), amount.RINGS)
+    part = RepeatingCell(
+        np.array([(3.0, 3.0), (3.0, 3.1)]),
+        np.array([60.0, 40.0]),
+        (10.0, 11.0),
+        100 / 110,
+        RINGS,
+        0.0,
+    )
+    rings = simulate(part, 0.1, Known({47: 1.0}), MEASUREMENT, 0.07, waves=4)
+    assert rings.shape == (len(AMOUNTS), ring_sums.RINGS)
     assert (rings[0] > 0).all()
     assert (rings[-1] > 2 * rings[0]).all()
 
@@ -87,14 +115,15 @@ def test_atoms_of_neighbouring_columns_may_overlap():
 def test_what_cannot_be_compared_is_refused(silver):
     density, rings = silver
     with pytest.raises(InputError, match="needs a detector of 31.2 mrad or more"):
-        amount.ring_edges(20.0, 3.0, 30.0)
+        ring_sums.ring_edges(20.0, 3.0, 30.0)
     with pytest.raises(InputError, match="the scan is 8.2 Å wide, and pacbed needs 10.0 Å or more"):
-        amount.fit_amount(density[:20], rings[:20], PIXELS, MEASUREMENT)
+        fit_amount(density[:20], rings[:20], PIXELS, MEASUREMENT)
     with pytest.raises(InputError, match="no part of the density has columns"):
-        amount.fit_amount(np.ones(SCAN), rings, PIXELS, MEASUREMENT)
+        fit_amount(np.ones(SCAN), rings, PIXELS, MEASUREMENT)
 
 
-# ---- Columns --------------------------------------------------------------------------------------------------------
+# ---- Columns
+# ------------------------------------------------------------------------------------------------
 
 TITANATE = {38: 1, 22: 1, 8: 3}
 SIDE = 3.905
@@ -103,7 +132,9 @@ RASTER_SHAPE = (30, 34)
 
 
 def titanate(cells: float = 16.0) -> np.ndarray:
-    """The density of SrTiO3 along [001], of 16 cells along the beam, on a raster; the columns go on beyond it."""
+    """The density of SrTiO3 along [001], of 16 cells along the beam, on a raster; the columns go on
+    beyond it.
+    """
     y, x = RASTER.coordinates(RASTER_SHAPE)
     sites = ((38, 0, 0), (22, 0.5, 0.5), (8, 0.5, 0.5), (8, 0.5, 0), (8, 0, 0.5))
     r = np.linspace(0, 8, 800)
@@ -144,13 +175,16 @@ def test_elements_are_shared_out_as_the_formula_has_them():
     shares = share_out(electrons, TITANATE)
     np.testing.assert_allclose(shares[38], [0, 38, 0, 0, 0, 0, 0, 38], atol=1e-9)
     np.testing.assert_allclose(shares[22], [0, 0, 0, 22, 0, 22, 0, 0], atol=1e-9)
-    of_half = share_out(np.array([20.0, 20.0]), {8: 1, 22: 1})  # no element is for one of two equal columns alone
+    of_half = share_out(
+        np.array([20.0, 20.0]), {8: 1, 22: 1}
+    )  # no element is for one of two equal columns alone
     np.testing.assert_allclose(of_half[22], [44 / 3, 44 / 3])
     np.testing.assert_allclose(sum(shares.values()), electrons)
 
 
 def test_a_maximum_that_is_longer_than_wide_is_two_columns_and_others_are_one():
-    middle, half = np.array([[3.0, 3.2], [3.1, 7.0], [7.4, 5.0]]), 0.36 * np.array([np.sin(0.4), np.cos(0.4)])
+    middle = np.array([[3.0, 3.2], [3.1, 7.0], [7.4, 5.0]])
+    half = 0.36 * np.array([np.sin(0.4), np.cos(0.4)])
     true = np.concatenate([middle[:1], middle[1:] - half, middle[1:] + half])
     y, x = np.meshgrid(*RASTER.coordinates(RASTER_SHAPE), indexing="ij")
     r = np.linspace(0, 5, 500)

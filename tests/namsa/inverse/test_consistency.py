@@ -1,4 +1,6 @@
-"""The conversion of density to potential, its simulation, and the scores of true and of false densities."""
+"""The conversion of density to potential, its simulation, and the scores of true and of false
+densities.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +11,12 @@ import numpy as np
 import pytest
 from plane_of_atoms import EXPERIMENT, MAX_Q, SCAN, STEP, THICKNESS, crystal, sample
 
+from namsa.base.errors import InputError, WorkError
 from namsa.dataset import records
-from namsa.errors import InputError, WorkError
 from namsa.inverse import consistency, mott_bethe
 from namsa.physics import density_target, optics
 from namsa.physics.grid import Grid
-from namsa.sample import Sample
+from namsa.samples.sample import Sample
 
 
 def record(atoms: ase.Atoms) -> records.Record:
@@ -24,8 +26,15 @@ def record(atoms: ase.Atoms) -> records.Record:
         "density_origin_angstrom": [0.9, 0.9],
         "density_max_q_per_angstrom": MAX_Q,
     }
-    changed = Sample(simulated.cbed, density.astype(np.float32), simulated.projected_potential, provenance)
+    changed = Sample(
+        simulated.cbed, density.astype(np.float32), simulated.projected_potential, provenance
+    )
     return records.decode(records.encode(changed, "float32"))
+
+
+def check(density, patterns, experiment, thickness, transfer) -> consistency.Consistency:
+    simulation = consistency.scan_simulation(experiment, thickness, density.shape)
+    return consistency.check(density, patterns, simulation, transfer)
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +46,13 @@ def test_transfer_of_one_element_is_exact() -> None:
     simulated, _ = sample(crystal("Cu"))
     grid = Grid((40, 48), (7.6, 8.8))
     transfer = mott_bethe.from_elements({"Cu": 1}, MAX_Q)
-    density = density_target.on_grid(density_target.band_limited(simulated.density.astype(float), grid, MAX_Q))
+    density = density_target.on_grid(
+        density_target.band_limited(simulated.density.astype(float), grid, MAX_Q)
+    )
     again = transfer.density(simulated.projected_potential, grid)
-    np.testing.assert_allclose(again - again.mean(), density - density.mean(), atol=2e-3 * np.ptp(density))
+    np.testing.assert_allclose(
+        again - again.mean(), density - density.mean(), atol=2e-3 * np.ptp(density)
+    )
 
     potential = transfer.potential(density, grid)
     expected_potential = density_target.on_grid(
@@ -48,14 +61,18 @@ def test_transfer_of_one_element_is_exact() -> None:
     again = density_target.on_grid(density_target.band_limited(potential, grid, MAX_Q))
     # Near the band limit, where the window is almost zero, the potential is not restored.
     np.testing.assert_allclose(
-        again - again.mean(), expected_potential - expected_potential.mean(), atol=0.02 * np.ptp(expected_potential)
+        again - again.mean(),
+        expected_potential - expected_potential.mean(),
+        atol=0.02 * np.ptp(expected_potential),
     )
 
 
 def test_fitted_transfer_is_that_of_the_form_factors() -> None:
     fitted = mott_bethe.fit([record(crystal("Cu"))])
     q = np.linspace(0.3, 1.15, 12)  # below, the cell has next to no reflections
-    np.testing.assert_allclose(fitted.curve(q), mott_bethe.from_elements({"Cu": 1}, MAX_Q).curve(q), rtol=0.06)
+    np.testing.assert_allclose(
+        fitted.curve(q), mott_bethe.from_elements({"Cu": 1}, MAX_Q).curve(q), rtol=0.06
+    )
     with pytest.raises(InputError, match="no samples"):
         mott_bethe.fit([])
 
@@ -64,8 +81,12 @@ def test_mean_density_tells_part_of_the_scale() -> None:
     symbols = ("Al", "Cu", "Mo", "W")
     fitted = mott_bethe.fit([record(crystal(symbol)) for symbol in symbols])
     q = np.array([0.4, 0.7, 1.0])
-    logs = [np.log(mott_bethe.from_elements({symbol: 1}, MAX_Q).curve(q)).mean() for symbol in symbols]
-    expected = [np.log(fitted.expected_scale(sample(crystal(symbol))[1], THICKNESS)) for symbol in symbols]
+    logs = [
+        np.log(mott_bethe.from_elements({symbol: 1}, MAX_Q).curve(q)).mean() for symbol in symbols
+    ]
+    expected = [
+        np.log(fitted.expected_scale(sample(crystal(symbol))[1], THICKNESS)) for symbol in symbols
+    ]
     assert fitted.exponent < 0
     assert 0 < fitted.scale_spread < np.std(logs)
     np.testing.assert_allclose(
@@ -83,7 +104,11 @@ def test_transfer_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "transfer.json").write_text("[" * 5000, encoding="utf-8")
     with pytest.raises(InputError, match=r"transfer\.json.*nested"):
         mott_bethe.read(tmp_path / "transfer.json")
-    for change in ({"ratio": (0.0,) * len(transfer.ratio)}, {"spread": (1.0,)}, {"middle_density": 0.0}):
+    for change in (
+        {"ratio": (0.0,) * len(transfer.ratio)},
+        {"spread": (1.0,)},
+        {"middle_density": 0.0},
+    ):
         mott_bethe.write(replace(transfer, **change), tmp_path / "transfer.json")
         with pytest.raises(WorkError, match=r"transfer\.json is damaged"):
             mott_bethe.read(tmp_path / "transfer.json")
@@ -91,7 +116,9 @@ def test_transfer_is_read_as_it_was_written(tmp_path: Path) -> None:
         mott_bethe.from_elements({"Xx": 1}, MAX_Q)
 
 
-def test_equal_slices_are_simulated_as_namsa_simulates_them(silicon: tuple[Sample, np.ndarray]) -> None:
+def test_equal_slices_are_simulated_as_namsa_simulates_them(
+    silicon: tuple[Sample, np.ndarray],
+) -> None:
     simulated, _ = silicon
     positions = np.array(simulated.provenance["positions_angstrom"])
     grid = Grid((40, 48), (7.6, 8.8))
@@ -101,11 +128,15 @@ def test_equal_slices_are_simulated_as_namsa_simulates_them(silicon: tuple[Sampl
     np.testing.assert_allclose(again, simulated.cbed, atol=2e-6 * simulated.cbed.max())
 
 
-def test_continued_density_is_the_density_where_it_is_known(silicon: tuple[Sample, np.ndarray]) -> None:
+def test_continued_density_is_the_density_where_it_is_known(
+    silicon: tuple[Sample, np.ndarray],
+) -> None:
     _, density = silicon
     simulation = consistency.scan_simulation(EXPERIMENT, THICKNESS, SCAN)
     assert simulation.raster
-    again = density_target.at_positions(np.fft.fft2(simulation.on_grid(density)), simulation.grid, *simulation.raster)
+    again = density_target.at_positions(
+        np.fft.fft2(simulation.on_grid(density)), simulation.grid, *simulation.raster
+    )
     np.testing.assert_allclose(again, density, atol=0.02 * np.ptp(density))
     assert simulation.inside.sum() < len(simulation.positions)
 
@@ -122,20 +153,29 @@ def test_truth_scores_better_than_what_is_false(silicon: tuple[Sample, np.ndarra
         "of another crystal": other,
         "flat": np.full_like(density, density.mean()),
     }
-    truth, map_ = consistency.residual(density, simulated.cbed, EXPERIMENT, THICKNESS, transfer)
-    assert map_.shape == SCAN
-    assert truth < 0.1
+    truth = check(density, simulated.cbed, EXPERIMENT, THICKNESS, transfer)
+    assert truth.map.shape == SCAN
+    assert truth.score < 0.1
     for name, image in false.items():
-        assert consistency.residual(image, simulated.cbed, EXPERIMENT, THICKNESS, transfer)[0] > 1.2 * truth, name
+        score = check(image, simulated.cbed, EXPERIMENT, THICKNESS, transfer).score
+        assert score > 1.2 * truth.score, name
 
 
-def test_patterns_that_are_kept_out_do_not_change_what_is_fitted(silicon: tuple[Sample, np.ndarray]) -> None:
-    """The scale of a phase is open: it is fitted to the patterns that were used, so that the others tell nothing."""
+def test_patterns_that_are_kept_out_do_not_change_what_is_fitted(
+    silicon: tuple[Sample, np.ndarray],
+) -> None:
+    """The scale of a phase is open: it is fitted to the patterns that were used, so that the others
+    tell nothing.
+    """
     simulated, _ = silicon
-    grid, (y, x) = Grid((40, 48), (7.6, 8.8)), (step * np.arange(n) + 0.9 for n, step in zip(SCAN, STEP, strict=True))
+    grid, (y, x) = (
+        Grid((40, 48), (7.6, 8.8)),
+        (step * np.arange(n) + 0.9 for n, step in zip(SCAN, STEP, strict=True)),
+    )
     whole = optics.interaction_constant(200e3) * simulated.projected_potential.astype(float)
     seen = density_target.at_positions(density_target.band_limited(whole, grid, MAX_Q), grid, y, x)
-    simulation, of_phase = consistency.scan_simulation(EXPERIMENT, THICKNESS, SCAN), mott_bethe.of_phase(200e3)
+    simulation = consistency.scan_simulation(EXPERIMENT, THICKNESS, SCAN)
+    of_phase = mott_bethe.of_phase(200e3)
     used = np.add.outer(*map(np.arange, SCAN)) % 2 == 0
     patterns = simulated.cbed.copy()
     patterns[40] = np.nan  # lost
@@ -146,7 +186,9 @@ def test_patterns_that_are_kept_out_do_not_change_what_is_fitted(silicon: tuple[
     assert own == pytest.approx(other, rel=0.2)
     assert other < 0.15
     for phase in (0.8 * seen, 1.3 * seen + 2):  # as another method may have it
-        assert consistency.kept_out(phase, patterns, simulation, of_phase, used)[0] == pytest.approx(own, rel=0.1)
+        assert consistency.kept_out(phase, patterns, simulation, of_phase, used)[
+            0
+        ] == pytest.approx(own, rel=0.1)
     patterns[~used.ravel()] = patterns[~used.ravel()].mean(axis=0)
     again, worse = consistency.kept_out(seen, patterns, simulation, of_phase, used)
     assert again == own
@@ -159,7 +201,8 @@ def test_map_shows_where_the_density_is_false(silicon: tuple[Sample, np.ndarray]
     spoilt = density.copy()
     spoilt[5:9, 11:15] = density.mean()
     maps = [
-        consistency.residual(image, simulated.cbed, EXPERIMENT, THICKNESS, transfer)[1] for image in (density, spoilt)
+        check(image, simulated.cbed, EXPERIMENT, THICKNESS, transfer).map
+        for image in (density, spoilt)
     ]
     worse = maps[1] - maps[0]
     y, x = np.unravel_index(worse.argmax(), SCAN)
@@ -172,24 +215,31 @@ def test_data_that_do_not_fit_are_refused(silicon: tuple[Sample, np.ndarray]) ->
     simulated, density = silicon
     transfer = mott_bethe.from_elements({"Si": 1}, MAX_Q)
     with pytest.raises(InputError, match=r"density has shape \(18, 14\)"):
-        consistency.residual(density.T, simulated.cbed, EXPERIMENT, THICKNESS, transfer)
+        check(density.T, simulated.cbed, EXPERIMENT, THICKNESS, transfer)
     with pytest.raises(InputError, match="251 patterns for 252 positions"):
-        consistency.residual(density, simulated.cbed[1:], EXPERIMENT, THICKNESS, transfer)
+        check(density, simulated.cbed[1:], EXPERIMENT, THICKNESS, transfer)
     with pytest.raises(InputError, match="thickness is -1"):
-        consistency.residual(density, simulated.cbed, EXPERIMENT, -1.0, transfer)
+        check(density, simulated.cbed, EXPERIMENT, -1.0, transfer)
     far = EXPERIMENT.model_copy(update={"detector": None})
     with pytest.raises(InputError, match=r"detector\.pixel_mrad"):
-        consistency.residual(density, simulated.cbed, far, THICKNESS, transfer)
+        check(density, simulated.cbed, far, THICKNESS, transfer)
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("thickness_angstrom", 0), ("thickness_angstrom", "80"), ("extent_angstrom", None), ("grid_shape", [8, 9]),
-        ("grid_shape", KeyError), ("density_max_q_per_angstrom", -1.0), ("density_sampling_angstrom", {}),
+        ("thickness_angstrom", 0),
+        ("thickness_angstrom", "80"),
+        ("extent_angstrom", None),
+        ("grid_shape", [8, 9]),
+        ("grid_shape", KeyError),
+        ("density_max_q_per_angstrom", -1.0),
+        ("density_sampling_angstrom", {}),
     ],
-)  # fmt: skip
-def test_samples_whose_provenance_namsa_did_not_write_are_fitted_by_no_transfer(key: str, value: object) -> None:
+)
+def test_samples_whose_provenance_namsa_did_not_write_are_fitted_by_no_transfer(
+    key: str, value: object
+) -> None:
     sample_record = record(crystal("Cu"))
     changed = sample_record.header["provenance"] | {"id": "Cu-1", key: value}
     if value is KeyError:

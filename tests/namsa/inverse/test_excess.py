@@ -1,4 +1,6 @@
-"""Places that differ from their equals: a vacancy of known electrons, and the documented code that finds it."""
+"""Places that differ from their equals: a vacancy of known electrons, and the documented code that
+finds it.
+"""
 
 from types import SimpleNamespace
 
@@ -6,12 +8,16 @@ import documented
 import numpy as np
 import pytest
 
-from namsa.errors import InputError
-from namsa.inverse.columns import atom_density, average_over_lattice
+from namsa.base.errors import InputError
+from namsa.base.pixels import PixelGrid
+from namsa.inverse.columns import atom_density
 from namsa.inverse.excess import VIBRATION, find_excess
-from namsa.pixels import PixelGrid
+from namsa.inverse.lattice import average_over_lattice
 
-EDGE, ATOMS, STRONTIUM, MAX_Q = 3.9, 5, 38, 1.2
+EDGE = 3.9
+ATOMS = 5
+STRONTIUM = 38
+MAX_Q = 1.2
 PIXELS = PixelGrid((0.39, 0.41), (10.0, 20.0))
 SHAPE = (40, 44)
 SITE = (1, 2)  # cell of the vacancy
@@ -20,18 +26,24 @@ BASIS = ((EDGE, 0.0), (EDGE, EDGE))
 
 def lattice(missing: float) -> np.ndarray:
     """Columns of five atoms of strontium, one of which has lost some; e/Å²."""
-    y, x = (axis - start for axis, start in zip(PIXELS.coordinates(SHAPE), PIXELS.origin, strict=True))
+    y, x = (
+        axis - start for axis, start in zip(PIXELS.coordinates(SHAPE), PIXELS.origin, strict=True)
+    )
     r = np.linspace(0, 8, 800)
     profile = STRONTIUM * atom_density(r, STRONTIUM, MAX_Q, VIBRATION)
     image = np.zeros(SHAPE)
     for i in np.arange(-2, 7):
         for j in np.arange(-2, 7):
             distance = np.hypot(y[:, None] - EDGE * (i + 0.5), x - EDGE * (j + 0.5))
-            image += (ATOMS - missing * ((i, j) == SITE)) * np.interp(distance, r, profile, right=0.0)
+            image += (ATOMS - missing * ((i, j) == SITE)) * np.interp(
+                distance, r, profile, right=0.0
+            )
     return image
 
 
-@pytest.mark.parametrize(("basis", "residue"), [(BASIS, 0.02), (None, 0.15)])  # of the translations' own error
+@pytest.mark.parametrize(
+    ("basis", "residue"), [(BASIS, 0.02), (None, 0.15)]
+)  # of the translations' own error
 def test_a_vacancy_is_the_largest_excess_and_has_minus_its_electrons(basis, residue):
     noise = np.random.default_rng(0).normal(scale=0.5, size=SHAPE)
     found = find_excess(lattice(1.0) + noise, PIXELS, STRONTIUM, basis, MAX_Q)
@@ -40,12 +52,17 @@ def test_a_vacancy_is_the_largest_excess_and_has_minus_its_electrons(basis, resi
     assert electrons == pytest.approx(-STRONTIUM, rel=0.1)
     assert spreads < -10
     assert all(abs(row[3]) < abs(spreads) / 2 for row in others)
-    assert np.nanmax(np.abs(find_excess(lattice(0.0), PIXELS, STRONTIUM, basis, MAX_Q).amount)) < residue * STRONTIUM
+    assert (
+        np.nanmax(np.abs(find_excess(lattice(0.0), PIXELS, STRONTIUM, basis, MAX_Q).amount))
+        < residue * STRONTIUM
+    )
 
 
 def test_the_spread_of_white_noise_is_that_of_its_filter():
     """At a place and in the median over many others: 1 in 20 pixels is beyond 2 spreads."""
-    found = find_excess(np.random.default_rng(1).normal(size=(90, 80)), PIXELS, STRONTIUM, 4 * np.array(BASIS))
+    found = find_excess(
+        np.random.default_rng(1).normal(size=(90, 80)), PIXELS, STRONTIUM, 4 * np.array(BASIS)
+    )
     inner = found.spreads[np.isfinite(found.spreads)]
     assert np.mean(np.abs(inner) > 2) == pytest.approx(0.046, abs=0.01)
     assert np.isnan(found.amount[:4]).all()

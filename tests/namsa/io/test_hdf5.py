@@ -1,4 +1,6 @@
-"""HDF5 files hold what was simulated, in EMD 1.0; scripts/bench/readers.py opens them with the real readers."""
+"""HDF5 files hold what was simulated, in EMD 1.0; scripts/bench/readers.py opens them with the real
+readers.
+"""
 
 from dataclasses import replace
 
@@ -7,9 +9,11 @@ import h5py
 import numpy as np
 import pytest
 
-from namsa import InputError, WorkError, sample_file
+import namsa
+from namsa import InputError, WorkError
+from namsa.base.pixels import UNITS
 from namsa.io import hdf5
-from namsa.pixels import UNITS
+from namsa.samples import sample_file
 
 PROVENANCE = {
     "grid_shape": [8, 10],
@@ -25,7 +29,11 @@ def sample(**provenance):
 
 
 def test_what_is_read_is_what_was_written(tmp_path):
-    written = {"a": sample(), "b": replace(sample(), cbed=2 * sample().cbed), "loose": sample(scan_shape=None)}
+    written = {
+        "a": sample(),
+        "b": replace(sample(), cbed=2 * sample().cbed),
+        "loose": sample(scan_shape=None),
+    }
     assert hdf5.write_samples(tmp_path / "new" / "file.h5", written.items()) == 3
     found = dict(sample_file.read_samples(tmp_path / "new" / "file.h5"))
     assert list(found) == list(written)
@@ -40,10 +48,23 @@ def test_what_is_read_is_what_was_written(tmp_path):
         sample_file.read_sample(tmp_path / "new" / "file.h5", "c")
 
 
+def test_a_simulated_scan_says_its_aperture_edge_and_without_it_that_of_before(tmp_path):
+    for number, (stated, expected) in enumerate(
+        (({}, "amplitude"), ({"aperture_edge": "intensity"}, "intensity"))
+    ):
+        path = tmp_path / f"{number}.h5"
+        hdf5.write_samples(path, [("a", sample(**stated))])
+        with namsa.read(path) as recording:
+            assert recording.aperture_edge == expected
+
+
 def test_every_array_has_its_axes_and_units(tmp_path):
     hdf5.write_samples(tmp_path / "file.h5", [("a", sample())])
     with h5py.File(tmp_path / "file.h5") as file:
-        assert dict(file.attrs).items() >= {"emd_group_type": "file", "version_major": 1, "version_minor": 0}.items()
+        assert (
+            dict(file.attrs).items()
+            >= {"emd_group_type": "file", "version_major": 1, "version_minor": 0}.items()
+        )
         assert file["a"].attrs["emd_group_type"] == "root"
         for array, units, axes in (
             (
@@ -57,7 +78,11 @@ def test_every_array_has_its_axes_and_units(tmp_path):
                 ],
             ),
             ("density", "e/Å²", [("y", "Å", [1, 1.5]), ("x", "Å", [3, 3.25, 3.5])]),
-            ("projected_potential", "V·Å", [("y", "Å", 2.0 * np.arange(8)), ("x", "Å", 1.8 * np.arange(10))]),
+            (
+                "projected_potential",
+                "V·Å",
+                [("y", "Å", 2.0 * np.arange(8)), ("x", "Å", 1.8 * np.arange(10))],
+            ),
         ):
             group = file["a"][array]
             assert group.attrs["emd_group_type"] == "array"
@@ -75,9 +100,16 @@ def test_py4dstem_is_told_pixels_steps_and_the_optic_axis(tmp_path):
         assert file["a/cbed"].attrs["python_class"] == "DataCube"
         calibration = file["a/metadatabundle/calibration"]
         numbers = {
-            key: calibration[key][()] for key in ("R_pixel_size", "Q_pixel_size", "qx0", "qy0", "probe_semiangle")
+            key: calibration[key][()]
+            for key in ("R_pixel_size", "Q_pixel_size", "qx0", "qy0", "probe_semiangle")
         }
-        assert numbers == {"R_pixel_size": 0.5, "Q_pixel_size": 2.0, "qx0": 2.0, "qy0": 3.5, "probe_semiangle": 10.0}
+        assert numbers == {
+            "R_pixel_size": 0.5,
+            "Q_pixel_size": 2.0,
+            "qx0": 2.0,
+            "qy0": 3.5,
+            "probe_semiangle": 10.0,
+        }
         assert calibration["R_pixel_units"][()] == b"A"
         assert calibration["Q_pixel_units"].attrs["type"] == "string"
 
@@ -106,7 +138,10 @@ def test_an_axis_of_one_position_has_a_step(tmp_path):
 
 
 def test_many_positions_fit_into_the_provenance(tmp_path):
-    many = sample(scan_shape=None, positions_angstrom=np.random.default_rng(0).uniform(0, 9, (20_000, 2)).tolist())
+    many = sample(
+        scan_shape=None,
+        positions_angstrom=np.random.default_rng(0).uniform(0, 9, (20_000, 2)).tolist(),
+    )
     many = replace(many, cbed=np.ones((20_000, 1, 1), np.float32))
     hdf5.write_samples(tmp_path / "file.h5", [("a", many)])
     ((_, found),) = sample_file.read_samples(tmp_path / "file.h5")
@@ -150,9 +185,21 @@ def declare_more(group):
         (lambda group: group.attrs.update(provenance=[1, 2]), "a provenance that is no text"),
         (lambda group: group.pop("density"), "has no array density"),
         (lambda group: group["cbed"].pop("data"), "has no array cbed"),
-        (lambda group: (group["density"].pop("data"), group["density"].update(data=1.0)), r"density of shape \(\)"),
-        (lambda group: (group["density"].pop("data"), group["density"].update(data=[[b"x"]])), "not a sample's"),
-        (lambda group: (group["cbed"].pop("data"), group["cbed"].update(data=np.ones((9, 5, 7)))), "for 9 patterns"),
+        (
+            lambda group: (group["density"].pop("data"), group["density"].update(data=1.0)),
+            r"density of shape \(\)",
+        ),
+        (
+            lambda group: (group["density"].pop("data"), group["density"].update(data=[[b"x"]])),
+            "not a sample's",
+        ),
+        (
+            lambda group: (
+                group["cbed"].pop("data"),
+                group["cbed"].update(data=np.ones((9, 5, 7))),
+            ),
+            "for 9 patterns",
+        ),
         (declare_more, "declares 800000000 bytes"),
         (lambda group: group.parent.move("a", ".."), r"a sample of .*file\.h5 is named '\.\.'"),
     ],
@@ -163,3 +210,28 @@ def test_odd_samples_are_refused(tmp_path, damage, message):
         damage(file["a"])
     with pytest.raises(InputError, match=message):
         sample_file.read_sample(tmp_path / "file.h5")
+
+
+def test_py4dstem_is_told_the_ellipse_and_the_movement_of_the_disk(tmp_path):
+    rng = np.random.default_rng(0)
+    rows, columns = np.indices((5, 7))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        root = file.create_group("root")
+        root["datacube/data"] = rng.poisson(9, (5, 7, 20, 24)).astype("u2")
+        calibration = root.create_group("metadatabundle/calibration")
+        calibration["R_pixel_size"], calibration["R_pixel_units"] = 0.5, "A"
+        calibration["Q_pixel_size"], calibration["Q_pixel_units"] = 1.0, "mrad"
+        calibration["a"], calibration["b"], calibration["theta"] = 8.0, 10.0, np.deg2rad(20)
+        calibration["qx0"] = 9.0 + 0.1 * (rows - 2) - 0.05 * (columns - 3)
+        calibration["qy0"] = 11.0 + 0.2 * (columns - 3)
+    with namsa.read(tmp_path / "a.h5") as recording:
+        ratio, axis_deg = recording.ellipse
+        assert ratio == pytest.approx(1.25)
+        # the long axis is b, at 20° + 90° from the rows' direction towards the columns'
+        assert axis_deg == pytest.approx(90 - 110)
+        assert recording.centre_pixels == pytest.approx((9.0, 11.0))
+        assert any("patterns shifted back" in note for note in recording.notes)
+        assert recording.data.values.centre_slope == (
+            pytest.approx((0.1, -0.05)),
+            pytest.approx((0.0, 0.2), abs=1e-12),
+        )

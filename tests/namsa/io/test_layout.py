@@ -1,4 +1,6 @@
-"""Which frames belong to a scan, which axis is which, and masks: the same options for every format."""
+"""Which frames belong to a scan, which axis is which, and masks: the same options for every
+format.
+"""
 
 import h5py
 import numpy as np
@@ -22,30 +24,46 @@ import namsa
 DATA = patterns()  # (3, 4, 6, 8)
 
 
-# ---- Frames beside the scan -----------------------------------------------------------------------------------------
+# ---- Frames beside the scan
 
 
 @pytest.mark.parametrize("last_row", [True, False])
 @pytest.mark.parametrize("kind", ["mib", "empad"])
 def test_one_frame_more_per_row_is_flyback_and_it_is_said(tmp_path, kind, last_row):
-    with_flyback = patterns("u2" if kind == "mib" else "f4", (26, 35), (128, 128) if kind == "empad" else (2, 3))
+    with_flyback = patterns(
+        "u2" if kind == "mib" else "f4", (26, 35), (128, 128) if kind == "empad" else (2, 3)
+    )
     frames = with_flyback.reshape(-1, *with_flyback.shape[2:])[: 910 if last_row else 909][None]
     if kind == "mib":
         write_mib(tmp_path / "a.mib", frames)
         write_hdr(tmp_path / "a.hdr", ScanX=34, ScanY=26)
     else:
-        write_empad(tmp_path / "a.raw", frames, '<r><raw_file filename="a.raw"/><pix_x>34</pix_x><pix_y>26</pix_y></r>')
+        write_empad(
+            tmp_path / "a.raw",
+            frames,
+            '<r><raw_file filename="a.raw"/><pix_x>34</pix_x><pix_y>26</pix_y></r>',
+        )
     with namsa.read(tmp_path / ("a.mib" if kind == "mib" else "a.raw")) as recording:
         assert recording.shape[:2] == (26, 34)
-        np.testing.assert_array_equal(recording.read(slice(20, 26), slice(0, 34)), with_flyback[20:, :34])
-        said = f"{26 if last_row else 25} frames more than 26x34: 1 frame of flyback at the end of each row left out"
+        np.testing.assert_array_equal(
+            recording.read(slice(20, 26), slice(0, 34)), with_flyback[20:, :34]
+        )
+        said = (
+            f"{26 if last_row else 25} frames more than 26x34: 1 frame of flyback at the end of "
+            "each row left out"
+        )
         assert recording.notes == (said,)
 
 
 def test_what_a_header_of_merlin_says_of_the_flyback_is_used(tmp_path):
     data = patterns(scan=(4, 9))
     write_mib(tmp_path / "a.mib", data)
-    named = {"Frames in Acquisition (Number)": 36, "Frames per Trigger (Number)": 9, "ScanX": 6, "ScanY": 4}
+    named = {
+        "Frames in Acquisition (Number)": 36,
+        "Frames per Trigger (Number)": 9,
+        "ScanX": 6,
+        "ScanY": 4,
+    }
     write_hdr(tmp_path / "a.hdr", **named)
     said = ("3 frames of flyback at the end of each row left out",)
     assert_reads(tmp_path / "a.mib", data[:, :6], {"notes": said})
@@ -54,7 +72,11 @@ def test_what_a_header_of_merlin_says_of_the_flyback_is_used(tmp_path):
 @pytest.mark.parametrize(
     ("count", "message"),
     [
-        (13, "say where the 1 others are: give --skip-frames 1 if .* before the scan, --skip-frames 0 1 if after it"),
+        (
+            13,
+            "say where the 1 others are: give --skip-frames 1 if .* before the scan, "
+            "--skip-frames 0 1 if after it",
+        ),
         (17, r"the 5 others"),
         (18, "--flyback 2 if at the end of each row"),
         (16, "--flyback 2 if at the end of each row"),
@@ -65,7 +87,8 @@ def test_frames_that_fit_no_scan_are_refused_with_the_options(tmp_path, count, m
     write_mib(tmp_path / "a.mib", patterns(scan=(1, count)))
     write_hdr(tmp_path / "a.hdr", ScanX=4, ScanY=3)
     assert_refused(
-        rf"a\.mib holds {count} frames, and the file says 3x4, which takes 12: .*{message}", tmp_path / "a.mib"
+        rf"a\.mib holds {count} frames, and the file says 3x4, which takes 12: .*{message}",
+        tmp_path / "a.mib",
     )
 
 
@@ -86,7 +109,18 @@ def writers(tmp_path):
     return stored
 
 
-NAMES = ("a.mib", "a.mrc", "a.ser", "a.dm4", "a.npy", "frames.npy", "a.npz", "packed.npz", "a.h5", "a.bin")
+NAMES = (
+    "a.mib",
+    "a.mrc",
+    "a.ser",
+    "a.dm4",
+    "a.npy",
+    "frames.npy",
+    "a.npz",
+    "packed.npz",
+    "a.h5",
+    "a.bin",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -101,7 +135,9 @@ def test_flyback_skipped_frames_and_masks_hold_for_every_format(tmp_path, name):
     mask = np.zeros((6, 8), np.uint8)
     mask[1, 2] = 1
     np.save(tmp_path / "mask.npy", mask)
-    with namsa.read(tmp_path / name, scan_shape=(3, 5), mask=tmp_path / "mask.npy", **raw) as recording:
+    with namsa.read(
+        tmp_path / name, scan_shape=(3, 5), mask=tmp_path / "mask.npy", **raw
+    ) as recording:
         found = recording.read(slice(0, 3), slice(0, 5))
         expected = (stored[..., :3, 1:4].sum(axis=(2, 3), dtype=float) - stored[..., 1, 2]) / 8
         np.testing.assert_allclose(found[..., 1, 2], expected, rtol=1e-6)
@@ -114,12 +150,20 @@ def test_flyback_skipped_frames_and_masks_hold_for_every_format(tmp_path, name):
 def test_a_blockfile_whose_scan_is_stated_keeps_it(tmp_path):
     data = patterns("u1", detector=(6, 6))
     write_blo(tmp_path / "a.blo", data)
-    np.testing.assert_array_equal(scan_of(tmp_path / "a.blo", flyback=1, scan_shape=(3, 3)), data[:, :3])
-    assert_refused("--dataset is x, and files of NanoMEGAS blockfile hold one array", tmp_path / "a.blo", dataset="x")
-    assert_refused("holds one scan, and --index 1 chooses one of a series", tmp_path / "a.blo", index=1)
+    np.testing.assert_array_equal(
+        scan_of(tmp_path / "a.blo", flyback=1, scan_shape=(3, 3)), data[:, :3]
+    )
+    assert_refused(
+        "--dataset is x, and files of NanoMEGAS blockfile hold one array",
+        tmp_path / "a.blo",
+        dataset="x",
+    )
+    assert_refused(
+        "holds one scan, and --index 1 chooses one of a series", tmp_path / "a.blo", index=1
+    )
 
 
-# ---- Axes -----------------------------------------------------------------------------------------------------------
+# ---- Axes
 
 
 def test_a_series_of_scans_needs_the_choice_of_one(tmp_path):
@@ -136,7 +180,8 @@ def test_a_series_of_scans_needs_the_choice_of_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("order", "axes"), [("dy,dx,sy,sx", (2, 3, 0, 1)), ("dx dy sx sy", (3, 2, 1, 0)), ("sx,sy,dy,dx", (1, 0, 2, 3))]
+    ("order", "axes"),
+    [("dy,dx,sy,sx", (2, 3, 0, 1)), ("dx dy sx sy", (3, 2, 1, 0)), ("sx,sy,dy,dx", (1, 0, 2, 3))],
 )
 def test_the_caller_may_name_the_axes(tmp_path, order, axes):
     stored = np.ascontiguousarray(DATA.transpose(axes))
@@ -153,7 +198,7 @@ def test_axes_that_are_none_are_refused(wrong):
     assert_refused("--axes", DATA, axes=wrong)
 
 
-# ---- Masks ----------------------------------------------------------------------------------------------------------
+# ---- Masks
 
 
 def test_masks_are_arrays_pictures_and_datasets(tmp_path):
@@ -178,20 +223,24 @@ def test_masks_are_arrays_pictures_and_datasets(tmp_path):
         assert_refused(message, DATA, mask=wrong)
 
 
-# ---- A recording ----------------------------------------------------------------------------------------------------
+# ---- A recording
 
 
 def test_a_recording_is_open_at_once_and_says_what_it_is(tmp_path):
     write_mib(tmp_path / "a.mib", DATA)
     assert_refused("there is no file", tmp_path / "none.mib")
-    recording = namsa.read(tmp_path / "a.mib", scan_shape=(3, 4), scan_step_angstrom=(0.4, 0.5), energy_ev=300e3)
+    recording = namsa.read(
+        tmp_path / "a.mib", scan_shape=(3, 4), scan_step_angstrom=(0.4, 0.5), energy_ev=300e3
+    )
     assert repr(recording) == (
-        "<Recording: Merlin, 3 × 4 patterns of 6 × 8 pixels, uint16, 300 keV, semiangle unknown, steps of 0.4 × 0.5 Å, "
-        "pixel unknown>"
+        "<Recording: Merlin, 3 × 4 patterns of 6 × 8 pixels, uint16, 300 keV, semiangle unknown, "
+        "steps of 0.4 × 0.5 Å, pixel unknown>"
     )
     page = recording._repr_html_()
     assert page.startswith(f'<div><p style="margin:0 0 .5em"><b>Recording</b> {tmp_path}/a.mib</p>')
-    assert all(f">{fact}</td>" in page for fact in ("300 keV", "steps of 0.4 × 0.5 Å", *recording.notes))
+    assert all(
+        f">{fact}</td>" in page for fact in ("300 keV", "steps of 0.4 × 0.5 Å", *recording.notes)
+    )
     np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), DATA)
     known = namsa.read(recording, pixel_mrad=2.0)  # what is opened may be described further
     assert known.pixel_mrad == (2.0, 2.0)

@@ -10,7 +10,8 @@ from namsa.io.calibration import circle_from_ellipse
 from namsa.io.lost import Losses, filled, lost_patterns, mend
 
 SHAPE = (5, 6, 9, 12)
-SCAN, DETECTOR = (26, 34), (12, 10)
+SCAN = (26, 34)
+DETECTOR = (12, 10)
 
 
 def scan(counts=400.0, seed=0):
@@ -69,7 +70,9 @@ def test_a_place_is_filled_by_the_patterns_around_it():
     lost[2, 3] = lost[0, 0] = True
     expected = block.copy()
     expected[0, 0] = (block[0, 1] + block[1, 0] + block[1, 1]) / 3
-    np.testing.assert_allclose(filled(block, lost), expected)  # a plane is its own mean around (2, 3)
+    np.testing.assert_allclose(
+        filled(block, lost), expected
+    )  # a plane is its own mean around (2, 3)
 
 
 def test_a_survey_counts_only_what_was_recorded():
@@ -95,10 +98,13 @@ def test_bad_pixels_become_the_mean_of_good_neighbours_in_any_part():
         whole = recording.read(slice(None), slice(None))
         part = recording.read(slice(2, 4), slice(1, 5))
     np.testing.assert_array_equal(part, whole[2:4, 1:5])
-    # The mean of a plane's symmetric neighbours is the plane, but one neighbour of each of the two is bad.
+    # The mean of a plane's symmetric neighbours is the plane, but one neighbour of each of the two
+    # is bad.
     expected = values[:, :, 3:6, 4:7].sum(axis=(2, 3)) - values[:, :, 4, 5] - values[:, :, 4, 6]
     np.testing.assert_allclose(whole[:, :, 4, 5], expected / 7, rtol=1e-6)
-    np.testing.assert_allclose(whole[:, :, 0, 0], values[:, :, [0, 1, 1], [1, 0, 1]].mean(axis=-1), rtol=1e-6)
+    np.testing.assert_allclose(
+        whole[:, :, 0, 0], values[:, :, [0, 1, 1], [1, 0, 1]].mean(axis=-1), rtol=1e-6
+    )
     good = np.ones(SHAPE[2:], bool)
     good[[4, 4, 0], [5, 6, 0]] = False
     np.testing.assert_array_equal(whole[:, :, good], values[:, :, good])
@@ -106,11 +112,14 @@ def test_bad_pixels_become_the_mean_of_good_neighbours_in_any_part():
 
 def test_a_moving_disk_stays_where_it_is_in_the_middle_of_the_scan():
     slope = np.array([[0.5, 0.0], [-0.25, 0.5]])
-    y, x = np.arange(SHAPE[2])[:, None], np.arange(SHAPE[3])
+    y = np.arange(SHAPE[2])[:, None]
+    x = np.arange(SHAPE[3])
     values = np.zeros(SHAPE)
     for row, column in np.ndindex(*SHAPE[:2]):
         cy, cx = (4.0, 5.5) + slope @ (row - 2.0, column - 2.5)
-        values[row, column] = np.clip(3 - np.abs(y - cy), 0, None) * np.clip(3 - np.abs(x - cx), 0, None)
+        values[row, column] = np.clip(3 - np.abs(y - cy), 0, None) * np.clip(
+            3 - np.abs(x - cx), 0, None
+        )
     with namsa.read(values, centre_slope=tuple(map(tuple, slope))) as recording:
         moved = recording.read(slice(None), slice(None))
         assert any("shifted back" in line for line in recording.notes)

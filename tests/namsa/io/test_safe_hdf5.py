@@ -1,4 +1,6 @@
-"""HDF5 files that are damaged or made to do harm end in one InputError; those with a seal are opened in place."""
+"""HDF5 files that are damaged or made to do harm end in one InputError; those with a seal are
+opened in place.
+"""
 
 import os
 import struct
@@ -12,11 +14,13 @@ import numpy as np
 import pytest
 
 from namsa import InputError
-from namsa.io import hdf5, hdf5_process, safe_hdf5, seal
+from namsa.base.pixels import PixelGrid
+from namsa.io import confined_library, hdf5, hdf5_process, safe_hdf5, seal
 from namsa.io.calibration import CalibrationOverrides
+from namsa.io.confined_library import DamagedFileError
+from namsa.io.hdf5_items import Hdf5Dataset, Hdf5Group
 from namsa.io.reading import open_patterns
-from namsa.io.safe_hdf5 import DamagedFileError, Hdf5Dataset, Hdf5File, Hdf5Group, SealedHdf5File, open_hdf5
-from namsa.pixels import PixelGrid
+from namsa.io.safe_hdf5 import Hdf5File, SealedHdf5File, open_hdf5
 
 SHAPE = (2, 3, 4, 5)
 COMPLETE = CalibrationOverrides(
@@ -50,12 +54,17 @@ def test_parts_of_a_dataset_are_read(path, monkeypatch):
     expected = np.arange(120).reshape(SHAPE)
     with open_hdf5(path) as file:
         scan = file.find("a/scan")
-        assert (scan.name, scan.shape, scan.dtype, scan.chunks) == ("/a/scan", SHAPE, np.dtype(">u2"), None)
+        assert (scan.name, scan.shape, scan.dtype, scan.chunks) == (
+            "/a/scan",
+            SHAPE,
+            np.dtype(">u2"),
+            None,
+        )
         np.testing.assert_array_equal(scan[:], expected)
         np.testing.assert_array_equal(scan[1:2, -2:, :, 3:99], expected[1:2, -2:, :, 3:99])
         assert scan[2:].shape == (0, 3, 4, 5)
         assert scan.parent.name == "/a"
-    monkeypatch.setattr(safe_hdf5, "SHARED_BYTES", 37)  # larger parts are read in pieces
+    monkeypatch.setattr(confined_library, "SHARED_BYTES", 37)  # larger parts are read in pieces
     with open_hdf5(path) as file:
         np.testing.assert_array_equal(file.find("a/scan")[:], expected)
 
@@ -70,20 +79,37 @@ def test_links_inside_of_the_file_are_followed(path):
 
 @pytest.mark.parametrize("name", ["circle", "to", "a/up/fro"])
 def test_links_in_a_circle_are_refused(path, name):
-    with open_hdf5(path) as file, pytest.raises(InputError, match=f"x.h5: {name} leads through more than 16 links"):
+    with (
+        open_hdf5(path) as file,
+        pytest.raises(InputError, match=f"x.h5: {name} leads through more than 16 links"),
+    ):
         file.find(name)
 
 
 def test_external_links_are_refused_by_name(path):
     for name in ("outside", "outside/below"):
-        with open_hdf5(path) as file, pytest.raises(InputError, match="/outside is an external link to /etc/passwd"):
+        with (
+            open_hdf5(path) as file,
+            pytest.raises(InputError, match="/outside is an external link to /etc/passwd"),
+        ):
             file.find(name)
 
 
 def test_attributes_and_small_datasets_are_numbers_text_or_lists(path):
     with open_hdf5(path) as file:
         group = file.find("a")
-        names = ("number", "text", "bytes", "one", "list", "many", "empty", "complex", "pair", "none")
+        names = (
+            "number",
+            "text",
+            "bytes",
+            "one",
+            "list",
+            "many",
+            "empty",
+            "complex",
+            "pair",
+            "none",
+        )
         values = [1.5, "Å", "mrad", [2], [1.0, 2.0], None, None, None, None, None]
         assert [group.attribute(name) for name in names] == values
         assert isinstance(file.find("flag"), Hdf5Dataset)
@@ -131,8 +157,10 @@ def test_no_file_but_the_one_can_be_opened(path, monkeypatch):
     """The limit on open files holds where a check would not."""
     monkeypatch.setattr(safe_hdf5.Hdf5File, "SCRIPT", str(path.with_name("leaky.py")))
     source = (safe_hdf5.Path(hdf5_process.__spec__.origin)).read_text()
-    call = '\n    def children(self, path):\n        return [open("/etc/passwd").read()]\n\n    def _open('
-    path.with_name("leaky.py").write_text(source.replace("\n    def _open(", call, 1))
+    method = "\n    @contextmanager\n    def _may_open("
+    call = f'\n    def children(self, path):\n        return [open("/etc/passwd").read()]\n{method}'
+    assert method in source
+    path.with_name("leaky.py").write_text(source.replace(method, call, 1))
     with open_hdf5(path) as file, pytest.raises(DamagedFileError, match="Too many open files"):
         file.find("/").children()
 
@@ -140,16 +168,31 @@ def test_no_file_but_the_one_can_be_opened(path, monkeypatch):
 @pytest.mark.parametrize(
     ("shape", "options", "message"),
     [
-        ((10**6, 10**6, 8, 8), {"chunks": (4, 4, 8, 8)}, "declares 64000000000000 bytes, of which the file holds 0"),
+        (
+            (10**6, 10**6, 8, 8),
+            {"chunks": (4, 4, 8, 8)},
+            "declares 64000000000000 bytes, of which the file holds 0",
+        ),
         ((10**5, 10**5, 8, 8), {}, "declares 640000000000 bytes, of which the file holds 0"),
-        ((64, 64, 640, 640), {"chunks": (64, 64, 640, 640), "maxshape": (None,) * 4}, "has chunks of 1677721600 bytes"),
-        ((0, 4, 5, 6), {"chunks": (4, 4, 5, 6), "maxshape": (None,) * 4}, r"its shape is \(0, 4, 5, 6\)"),
+        (
+            (64, 64, 640, 640),
+            {"chunks": (64, 64, 640, 640), "maxshape": (None,) * 4},
+            "has chunks of 1677721600 bytes",
+        ),
+        (
+            (0, 4, 5, 6),
+            {"chunks": (4, 4, 5, 6), "maxshape": (None,) * 4},
+            r"its shape is \(0, 4, 5, 6\)",
+        ),
     ],
 )
 def test_extents_that_the_file_cannot_hold_are_refused(tmp_path, shape, options, message):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("scan", shape, "u1", **options)
-    with pytest.raises(InputError, match=message), open_patterns(tmp_path / "x.h5", replace(COMPLETE, dataset="scan")):
+    with (
+        pytest.raises(InputError, match=message),
+        open_patterns(tmp_path / "x.h5", replace(COMPLETE, dataset="scan")),
+    ):
         pass
 
 
@@ -169,14 +212,19 @@ def test_a_crash_of_the_library_is_one_line(path, monkeypatch):
     """The process is replaced by ones that crash, loop, exhaust the memory, or say nothing."""
     for body, message in (
         ("os.kill(os.getpid(), 11)", r"x\.h5 as HDF5: the HDF5 library crashed \(SIGSEGV\)"),
-        ("resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass", "did not answer|ran longer than"),
+        (
+            "resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass",
+            "did not answer|ran longer than",
+        ),
         ("sys.exit(3)", "the HDF5 library ended"),
         ("print('{}')", "the HDF5 library did not answer"),
         ("", r"did not answer within 0\.5 s"),
     ):
-        monkeypatch.setattr(safe_hdf5, "SECONDS", safe_hdf5.SECONDS if body else 0.5)
+        monkeypatch.setattr(confined_library, "SECONDS", confined_library.SECONDS if body else 0.5)
         script = path.with_name("script.py")
-        script.write_text(f"import os, resource, sys\nsys.stdin.readline()\n{body}\nsys.stdin.read()")
+        script.write_text(
+            f"import os, resource, sys\nsys.stdin.readline()\n{body}\nsys.stdin.read()"
+        )
         monkeypatch.setattr(safe_hdf5.Hdf5File, "SCRIPT", str(script))
         with pytest.raises(DamagedFileError, match=message), open_hdf5(path):
             pass
@@ -189,7 +237,7 @@ def test_the_process_ends_with_the_file(path):
     assert not os.path.exists(f"/proc/{child}")
 
 
-# ---- Seals ----------------------------------------------------------------------------------------------------------
+# ---- Seals
 
 IMAGE = np.arange(40 * 60, dtype=np.float32).reshape(40, 60)
 GRID = PixelGrid((0.5, 0.4), (0.0, 0.0))
@@ -209,7 +257,7 @@ def opened_as(path):
 
 
 def test_a_file_of_ones_own_is_opened_in_place_and_by_hdf5_as_ever(sealed, monkeypatch):
-    monkeypatch.setattr(safe_hdf5.subprocess, "Popen", None)  # no process is started
+    monkeypatch.setattr(confined_library.subprocess, "Popen", None)  # no process is started
     assert opened_as(sealed) is SealedHdf5File
     with h5py.File(sealed) as file:
         np.testing.assert_array_equal(file["scan/density/data"], IMAGE)
@@ -248,7 +296,9 @@ def test_a_file_is_written_where_no_key_can_be_made(tmp_path, monkeypatch):
 
 
 def test_a_table_of_spans_asks_for_no_more_than_a_seal_covers(sealed):
-    """Spans that overlap, or that leave out little of a large file, are refused before the file is read."""
+    """Spans that overlap, or that leave out little of a large file, are refused before the file is
+    read.
+    """
     tail = struct.pack("<I32s8s", 2, bytes(32), seal.MAGIC)
     for spans in ((0, 2**40, 5, 2**40), (10, 5, 0, 5), (2**63, 2**63, 0, 0)):
         with sealed.open("wb") as file:

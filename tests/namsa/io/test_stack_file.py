@@ -1,4 +1,6 @@
-"""A stack that is written while it is simulated has the bits of one in memory, also after interruptions."""
+"""A stack that is written while it is simulated has the bits of one in memory, also after
+interruptions.
+"""
 
 import subprocess
 import sys
@@ -36,13 +38,17 @@ def arguments(**changes):
 
 
 def to_file(path, batch=7, compression="none", on_progress=lambda *stage: None, **changes):
-    with StackFile(path, "cell", compression=compression, batch_bytes=batch * PATTERN_BYTES) as stack:
+    with StackFile(
+        path, "cell", compression=compression, batch_bytes=batch * PATTERN_BYTES
+    ) as stack:
         stack.complete(namsa.simulate(**arguments(**changes), sink=stack, on_progress=on_progress))
         return stack
 
 
 def interrupt_after(batches):
-    """Interrupts before the first probe of the batch after `batches`: progress is told once per engine's batch."""
+    """Interrupts before the first probe of the batch after `batches`: progress is told once per
+    engine's batch.
+    """
     seen = []
 
     def on_progress(stage, done, total):
@@ -59,7 +65,9 @@ def interrupted(path, batches, **changes):
 
 
 def assert_whole(path, **changes):
-    np.testing.assert_array_equal(namsa.read_sample(path).cbed, namsa.simulate(**arguments(**changes)).cbed)
+    np.testing.assert_array_equal(
+        namsa.read_sample(path).cbed, namsa.simulate(**arguments(**changes)).cbed
+    )
 
 
 NOISY = {
@@ -105,23 +113,32 @@ def test_the_file_is_the_one_that_write_samples_writes(tmp_path):
     for name in ("batches", "whole"):
         with h5py.File(tmp_path / f"{name}.h5") as file:
             seen[name] = {"/": sorted(file.attrs.items())}
-            file.visititems(lambda key, item, into=seen[name]: into.update({key: sorted(item.attrs.items())}))
+            file.visititems(
+                lambda key, item, into=seen[name]: into.update({key: sorted(item.attrs.items())})
+            )
             assert file["cell/cbed/data"].chunks is None
     assert seen["batches"] == seen["whole"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "probes", "kept", "left"), [({}, 13, 12, 18), (NOISY, 48, 30, 48)], ids=["at rest", "phonons"]
+    ("changes", "probes", "kept", "left"),
+    [({}, 13, 12, 18), (NOISY, 48, 30, 48)],
+    ids=["at rest", "phonons"],
 )
 @pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_an_interrupted_simulation_is_continued_to_the_same_bits(tmp_path, changes, probes, kept, left, compression):
+def test_an_interrupted_simulation_is_continued_to_the_same_bits(
+    tmp_path, changes, probes, kept, left, compression
+):
     interrupted(tmp_path / "cell.h5", probes, compression=compression, **changes)
     assert [path.name for path in tmp_path.iterdir()] == ["cell.h5.unfinished"]
     with pytest.raises(InputError, match="no sample"):
         namsa.read_sample(tmp_path / "cell.h5.unfinished")
     stages = []
     stack = to_file(
-        tmp_path / "cell.h5", compression=compression, on_progress=lambda *stage: stages.append(stage[0]), **changes
+        tmp_path / "cell.h5",
+        compression=compression,
+        on_progress=lambda *stage: stages.append(stage[0]),
+        **changes,
     )
     assert (stack.continued, stages.count("probes")) == (kept, left)
     assert_whole(tmp_path / "cell.h5", **changes)
@@ -152,13 +169,18 @@ def test_a_file_that_a_crash_has_made_unreadable_is_begun_anew(tmp_path):
     assert_whole(tmp_path / "cell.h5")
 
 
-@pytest.mark.parametrize("array", ["positions", "rms_displacement_angstrom", "displacement_tensor_angstrom2"])
+@pytest.mark.parametrize(
+    "array", ["positions", "rms_displacement_angstrom", "displacement_tensor_angstrom2"]
+)
 def test_the_file_of_another_simulation_is_kept(tmp_path, array):
     """Also of atoms that are displaced otherwise."""
-    atoms, phonons = arguments()["atoms"], FrozenPhonons(rms_angstrom="cif", configurations=1)
+    atoms = arguments()["atoms"]
+    phonons = FrozenPhonons(rms_angstrom="cif", configurations=1)
     shape = {"rms_displacement_angstrom": (2,), "displacement_tensor_angstrom2": (2, 3, 3)}
     if array in shape:
-        atoms.set_array(array, np.broadcast_to(0.08 * np.eye(3) if "tensor" in array else 0.08, shape[array]))
+        atoms.set_array(
+            array, np.broadcast_to(0.08 * np.eye(3) if "tensor" in array else 0.08, shape[array])
+        )
     own = {"atoms": atoms, "frozen_phonons": phonons if array in shape else None}
     interrupted(tmp_path / "cell.h5", 9, **own)
     before = (tmp_path / "cell.h5.unfinished").read_bytes()
@@ -201,8 +223,11 @@ def test_a_killed_process_leaves_what_it_had_said_was_there(tmp_path):
 
 
 def test_two_processes_do_not_write_one_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("namsa.locks.WAIT_S", 0.0)
-    with StackFile(tmp_path / "cell.h5"), pytest.raises(InputError, match=r"is writing to .*cell.h5"):
+    monkeypatch.setattr("namsa.base.locks.WAIT_S", 0.0)
+    with (
+        StackFile(tmp_path / "cell.h5"),
+        pytest.raises(InputError, match=r"is writing to .*cell.h5"),
+    ):
         StackFile(tmp_path / "cell.h5").__enter__()
 
 
@@ -215,7 +240,10 @@ def test_a_stop_between_the_last_two_steps_keeps_the_complete_file(tmp_path, mon
             to_file(path)
     assert not path.exists()
     complete = path.with_name("cell.h5.unfinished").read_bytes()
-    with StackFile(path, "cell", batch_bytes=7 * PATTERN_BYTES) as stack, pytest.raises(Interruption):
+    with (
+        StackFile(path, "cell", batch_bytes=7 * PATTERN_BYTES) as stack,
+        pytest.raises(Interruption),
+    ):
         namsa.simulate(**arguments(), sink=stack, on_progress=interrupt_after(0))
     assert path.read_bytes() == complete
     to_file(path)
@@ -224,3 +252,22 @@ def test_a_stop_between_the_last_two_steps_keeps_the_complete_file(tmp_path, mon
         np.testing.assert_array_equal(
             file["cell/cbed/data"][()].reshape(30, 24, 28), namsa.simulate(**arguments()).cbed
         )
+
+
+def test_batches_take_the_seconds_that_they_may_and_are_never_more_than_fit(tmp_path, monkeypatch):
+    """An interruption loses a few seconds, whatever the size of the scan."""
+    clock = iter(range(1000))  # a second passes between reading and writing a batch
+    monkeypatch.setattr("namsa.io.stack_file.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("namsa.io.stack_file._UNIT_BYTES", PATTERN_BYTES)
+    monkeypatch.setattr("namsa.io.stack_file.os.cpu_count", lambda: 2)
+    sizes = []
+    write = StackFile.write
+
+    def record(self, rows, patterns, configurations):
+        sizes.append(len(patterns))
+        write(self, rows, patterns, configurations)
+
+    monkeypatch.setattr(StackFile, "write", record)
+    to_file(tmp_path / "cell.h5", batch=9)
+    assert sizes == [2, 6, 9, 9, 4]
+    assert_whole(tmp_path / "cell.h5")

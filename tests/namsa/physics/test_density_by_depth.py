@@ -1,4 +1,6 @@
-"""The density by depth adds up to the projected density, and each bin has the electrons of its atoms."""
+"""The density by depth adds up to the projected density, and each bin has the electrons of its
+atoms.
+"""
 
 import json
 from dataclasses import replace
@@ -10,7 +12,6 @@ from ase.build import bulk
 from fake_samples import config
 
 import namsa
-from namsa import sample_file
 from namsa.config.instrument import FrozenPhonons
 from namsa.crystals.material import Material
 from namsa.dataset.entries import build_entries
@@ -18,6 +19,7 @@ from namsa.dataset.records import encode
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.dataset.workload import count_workload, hdf5_bytes, record_bytes
 from namsa.figures.notebook import sample_html
+from namsa.samples import sample_file
 from namsa.view.info import describe_file
 
 BINS = 3
@@ -34,14 +36,22 @@ def specimen() -> ase.Atoms:
 
 
 def simulated(**options) -> namsa.Sample:
-    beam = {"energy_ev": 200e3, "semiangle_mrad": 20, "positions_angstrom": [[1.0, 2.0]], "precision": "float64"}
+    beam = {
+        "energy_ev": 200e3,
+        "semiangle_mrad": 20,
+        "positions_angstrom": [[1.0, 2.0]],
+        "precision": "float64",
+    }
     # Slices whose faces are not those of the bins.
-    return namsa.simulate(specimen(), **beam, grid_shape=(30, 24), slice_thickness_angstrom=2.4, **options)
+    return namsa.simulate(
+        specimen(), **beam, grid_shape=(30, 24), slice_thickness_angstrom=2.4, **options
+    )
 
 
 @pytest.mark.parametrize("phonons", [None, FrozenPhonons(rms_angstrom=0.3, configurations=3)])
 def test_bins_add_up_to_the_projected_density(phonons):
-    whole, divided = simulated(frozen_phonons=phonons), simulated(frozen_phonons=phonons, depth_bins=BINS)
+    whole = simulated(frozen_phonons=phonons)
+    divided = simulated(frozen_phonons=phonons, depth_bins=BINS)
     assert divided.density_by_depth.shape == (BINS, 30, 24)
     np.testing.assert_array_equal(divided.density, whole.density)
     np.testing.assert_array_equal(divided.cbed, whole.cbed)
@@ -58,7 +68,8 @@ def test_each_bin_has_the_electrons_of_its_atoms():
 
 
 def test_one_bin_leaves_a_sample_as_it_was():
-    plain, one = simulated(), simulated(depth_bins=1)
+    plain = simulated()
+    one = simulated(depth_bins=1)
     assert one.density_by_depth is None
     assert "depth_bins" not in one.provenance
     assert json.dumps(one.provenance) == json.dumps(plain.provenance)
@@ -70,7 +81,10 @@ def test_one_bin_leaves_a_sample_as_it_was():
 @pytest.fixture(scope="module")
 def stored() -> namsa.Sample:
     """A sample of a dataset: a stack of two crystals, on a raster that is not square."""
-    silver, gold = (Material(symbol, symbol, "Fm-3m", bulk(symbol, cubic=True), "test") for symbol in ("Ag", "Au"))
+    silver, gold = (
+        Material(symbol, symbol, "Fm-3m", bulk(symbol, cubic=True), "test")
+        for symbol in ("Ag", "Au")
+    )
     settings = config(
         split={"train": 1, "dev": 0, "test": 0},
         specimen={"kinds": {"stack": 1}, "thickness_angstrom": [16], "lateral_angstrom": [8, 9]},
@@ -84,14 +98,20 @@ def stored() -> namsa.Sample:
     material = replace(silver, partner=gold)
     entry = next(entry for entry in entries if entry.material == "Ag")
     workload = count_workload(settings, material, entry)
-    assert record_bytes(workload) >= len(encode(simulate_entry(settings, material, entry), "float16")) // 4096 * 4096
+    assert (
+        record_bytes(workload)
+        >= len(encode(simulate_entry(settings, material, entry), "float16")) // 4096 * 4096
+    )
     assert hdf5_bytes(workload) > hdf5_bytes(replace(workload, depth_bins=1))
     return simulate_entry(settings, material, entry)
 
 
 def test_a_datasets_bins_are_band_limited_as_its_density(stored):
     assert stored.density_by_depth.shape == (4, 3, 5)
-    assert abs(stored.density_by_depth.sum(axis=0) - stored.density).max() < 1e-12 * stored.density.max()
+    assert (
+        abs(stored.density_by_depth.sum(axis=0) - stored.density).max()
+        < 1e-12 * stored.density.max()
+    )
     means = stored.density_by_depth.mean(axis=(1, 2))
     gold_below = stored.provenance["kind_parameters"]["side"] == "exit"
     assert (means[-1] > 1.2 * means[0]) == gold_below

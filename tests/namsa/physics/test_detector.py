@@ -1,17 +1,20 @@
-"""Detectors, real and virtual: what lands on their pixels, counts of electrons, images against physics; targets."""
+"""Detectors, real and virtual: what lands on their pixels, counts of electrons, images against
+physics; targets.
+"""
 
 import ase
 import numpy as np
 import pytest
 from ase.build import bulk
 
-from namsa import Detector, FrozenPhonons, InputError, scan, simulate
+from namsa import Detector, FrozenPhonons, InputError, simulate
+from namsa.base.pixels import PixelGrid, pattern_grid, scan_grid
 from namsa.config.instrument import Scan
 from namsa.physics import density_target as target
 from namsa.physics import detector, virtual_detectors
 from namsa.physics.grid import Grid
 from namsa.physics.optics import BeamSettings, interaction_constant, lens, wavelength_angstrom
-from namsa.pixels import PixelGrid, pattern_grid, scan_grid
+from namsa.setup import scan
 
 GRID = Grid((120, 96), (20.0, 18.0))
 WAVELENGTH = 0.0250793
@@ -24,7 +27,8 @@ def test_binning_conserves_what_lands_on_the_detector():
     collected = detector.bin_patterns(patterns, (wy, wx))
     assert collected.shape == (2, 12, 16)
     assert wy.sum(axis=0).max() == pytest.approx(1)
-    # 4 mrad is 4/(λ/L) reciprocal pixels: every detector pixel collects exactly that many along an axis.
+    # 4 mrad is 4/(λ/L) reciprocal pixels: every detector pixel collects exactly that many along an
+    # axis.
     np.testing.assert_allclose(wy.sum(axis=1), 4.0 / (WAVELENGTH / 20.0 * 1e3))
     np.testing.assert_allclose(wx.sum(axis=0), 4.0 / (WAVELENGTH / 18.0 * 1e3))
 
@@ -33,7 +37,10 @@ def test_a_beam_on_the_axis_lands_in_the_middle():
     pattern = np.zeros((1, *GRID.shape))
     pattern[0, 60, 48] = 1  # the zero frequency
     cameras = (Detector(shape=shape, pixel_mrad=3.0) for shape in ((5, 7), (4, 6)))
-    odd, even = (detector.bin_patterns(pattern, detector.bin_matrices(GRID, WAVELENGTH, each))[0] for each in cameras)
+    odd, even = (
+        detector.bin_patterns(pattern, detector.bin_matrices(GRID, WAVELENGTH, each))[0]
+        for each in cameras
+    )
     assert odd[2, 3] == pytest.approx(1)
     np.testing.assert_allclose(even[1:3, 2:4], 0.25)
 
@@ -47,13 +54,18 @@ def test_target_is_band_limited_keeps_the_electrons_and_agrees_on_and_off_the_gr
     spectrum = np.abs(np.fft.fft2(smooth))
     assert spectrum[np.sqrt(GRID.squared_frequency()) > 1.2].max() < 1e-9 * spectrum.max()
     dy, dx = GRID.sampling_angstrom
-    y, x = dy * np.array([3.0, 10.0, 119.0]), dx * np.array([0.0, 50.0])
-    np.testing.assert_allclose(target.at_positions(coefficients, GRID, y, x), smooth[np.ix_([3, 10, 119], [0, 50])])
+    y = dy * np.array([3.0, 10.0, 119.0])
+    x = dx * np.array([0.0, 50.0])
+    np.testing.assert_allclose(
+        target.at_positions(coefficients, GRID, y, x), smooth[np.ix_([3, 10, 119], [0, 50])]
+    )
 
 
 def test_the_origin_of_a_scan_may_be_drawn():
     drawn = Scan(shape=(3, 2), step_angstrom=(0.5, 0.4), origin_angstrom="random")
-    first, again = (scan.positions(drawn, (8.0, 10.0), np.random.default_rng(5))[0] for _ in range(2))
+    first, again = (
+        scan.positions(drawn, (8.0, 10.0), np.random.default_rng(5))[0] for _ in range(2)
+    )
     np.testing.assert_array_equal(first, again)
     assert first[0] != 0
 
@@ -71,7 +83,10 @@ def test_the_grid_s_own_pixels_are_summed_and_reach_as_far_as_wanted(binning, ma
     pattern = np.random.default_rng(4).random((1, *GRID.shape)) * disk(max_angle_mrad or 1e3)
     pattern *= np.fft.fftshift(GRID.antialias()) > 0
     wy, wx = detector.bin_matrices(GRID, WAVELENGTH, camera)
-    for weights in (wy, wx):  # every pixel of the grid is in one of the detector's or in none, and whole
+    for weights in (
+        wy,
+        wx,
+    ):  # every pixel of the grid is in one of the detector's or in none, and whole
         np.testing.assert_allclose(weights, np.round(weights), atol=1e-9)
         assert weights.sum() <= max(weights.shape)
     collected = detector.bin_patterns(pattern, (wy, wx))
@@ -81,7 +96,8 @@ def test_the_grid_s_own_pixels_are_summed_and_reach_as_far_as_wanted(binning, ma
     assert step_x == pytest.approx(binning * WAVELENGTH / 18.0 * 1e3)
     # Mean angles are those of the pattern that was binned, so the axes say where the pixels are.
     (raw_y, raw_x), (raw_y0, raw_x0) = detector.sampling_and_origin(GRID, WAVELENGTH, None)
-    ky, kx = raw_y0 + raw_y * np.arange(120), raw_x0 + raw_x * np.arange(96)
+    ky = raw_y0 + raw_y * np.arange(120)
+    kx = raw_x0 + raw_x * np.arange(96)
     one = np.zeros((1, *GRID.shape))
     one[0, 62 : 62 + binning, 47 : 47 + binning] = 1
     recorded = detector.bin_patterns(one, (wy, wx))[0]
@@ -95,7 +111,9 @@ def test_a_crop_keeps_the_axis_where_the_grid_has_it():
     camera = Detector(shape=(30, 21))
     pattern = np.random.default_rng(5).random((2, *GRID.shape))
     cropped = detector.bin_patterns(pattern, detector.bin_matrices(GRID, WAVELENGTH, camera))
-    np.testing.assert_allclose(cropped, pattern[:, 60 - 15 : 60 + 15, 48 - 10 : 48 + 11], atol=1e-12)
+    np.testing.assert_allclose(
+        cropped, pattern[:, 60 - 15 : 60 + 15, 48 - 10 : 48 + 11], atol=1e-12
+    )
     (step_y, step_x), (y0, x0) = detector.sampling_and_origin(GRID, WAVELENGTH, camera)
     assert (y0 + 15 * step_y, x0 + 10 * step_x) == pytest.approx((0, 0))
 
@@ -126,7 +144,9 @@ def test_point_spread_has_its_width_and_loses_nothing_inside(rms):
     pattern = np.zeros((1, *GRID.shape))
     pattern[0, 60, 48] = 1
     sharp, spread = (
-        detector.bin_patterns(pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(point_spread_pixels=s)))[0]
+        detector.bin_patterns(
+            pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(point_spread_pixels=s))
+        )[0]
         for s in (0.0, rms)
     )
     assert sharp.max() == pytest.approx(1)
@@ -140,7 +160,9 @@ def test_point_spread_has_its_width_and_loses_nothing_inside(rms):
 
 def test_counts_are_poisson_s_at_every_brightness():
     for mean in (0.02, 1.7, 15.9, 16.1, 900.0):
-        counts = 50 * detector.add_poisson_noise(np.full((20, 50, 40), mean / 50, np.float64), 50.0, seed=3)
+        counts = 50 * detector.add_poisson_noise(
+            np.full((20, 50, 40), mean / 50, np.float64), 50.0, seed=3
+        )
         np.testing.assert_allclose(counts, np.round(counts), atol=1e-9)
         assert counts.mean() == pytest.approx(mean, abs=5 * np.sqrt(mean / 40_000))
         assert counts.var() == pytest.approx(mean, rel=0.05 if mean > 1 else 0.2)
@@ -170,25 +192,41 @@ def test_a_dose_is_shared_out_by_the_step_of_the_raster():
 
 def test_simulated_patterns_are_counted_after_everything_else():
     atoms = bulk("MgO", "rocksalt", a=4.212, cubic=True) * (3, 3, 1)
-    probes = {"positions_angstrom": [[0.0, 0.0], [1.0, 0.5], [2.0, 2.0]], "energy_ev": 200e3, "semiangle_mrad": 20.0}
+    probes = {
+        "positions_angstrom": [[0.0, 0.0], [1.0, 0.5], [2.0, 2.0]],
+        "energy_ev": 200e3,
+        "semiangle_mrad": 20.0,
+    }
     phonons = FrozenPhonons(rms_angstrom=0.1, configurations=2)
     arguments = probes | {"grid_shape": (64, 72), "frozen_phonons": phonons, "seed": 11}
     clean = simulate(atoms, detector=Detector(binning=2), **arguments)
     noisy = simulate(atoms, detector=Detector(binning=2, electrons_per_pattern=3e4), **arguments)
     np.testing.assert_array_equal(noisy.cbed, detector.add_poisson_noise(clean.cbed, 3e4, seed=11))
     assert noisy.provenance["detector"]["electrons_per_pattern"] == 3e4
-    assert noisy.cbed.sum(axis=(1, 2)) == pytest.approx(clean.cbed.sum(axis=(1, 2)), abs=5 / np.sqrt(3e4))
+    assert noisy.cbed.sum(axis=(1, 2)) == pytest.approx(
+        clean.cbed.sum(axis=(1, 2)), abs=5 / np.sqrt(3e4)
+    )
 
 
-# ---- Virtual images -------------------------------------------------------------------------------------------------
+# ---- Virtual images
+# -------------------------------------------------------------------------------------------------
 
-ENERGY, SEMIANGLE, EXTENT = 200e3, 20.0, (9.0, 10.0)
+ENERGY = 200e3
+SEMIANGLE = 20.0
+EXTENT = (9.0, 10.0)
 SCAN = (32, 36)  # every third of 96×108 pixels, finer than the λ/4α that the deflection needs
-ATOMS = ase.Atoms("CNSi", [(2.0, 3.0, 1.0), (7.5, 4.0, 1.0), (5.0, 7.0, 1.0)], cell=(*EXTENT[::-1], 2.0), pbc=True)
+ATOMS = ase.Atoms(
+    "CNSi", [(2.0, 3.0, 1.0), (7.5, 4.0, 1.0), (5.0, 7.0, 1.0)], cell=(*EXTENT[::-1], 2.0), pbc=True
+)
 
 
 def specimen(atoms, positions, detector=None):
-    beam = {"energy_ev": ENERGY, "semiangle_mrad": SEMIANGLE, "grid_shape": (96, 108), "precision": "float64"}
+    beam = {
+        "energy_ev": ENERGY,
+        "semiangle_mrad": SEMIANGLE,
+        "grid_shape": (96, 108),
+        "precision": "float64",
+    }
     return simulate(atoms, positions_angstrom=positions, detector=detector, **beam)
 
 
@@ -202,24 +240,39 @@ def thin():
     return specimen(ATOMS, raster())
 
 
-@pytest.mark.parametrize("detector", [None, Detector(binning=2), Detector(pixel_mrad=3.0), Detector(shape=(31, 40))])
+@pytest.mark.parametrize(
+    "detector", [None, Detector(binning=2), Detector(pixel_mrad=3.0), Detector(shape=(31, 40))]
+)
 def test_vacuum_has_its_centre_on_the_axis_and_all_of_the_beam_in_the_disk(detector):
     vacuum = ase.Atoms("H", [(5.0, 4.5, 1.0)], cell=ATOMS.cell, pbc=True)
     vacuum.arrays["occupancy"] = np.array([1e-9])
     sample = specimen(vacuum, [[0.0, 0.0], [3.3, 1.2]], detector)
     angles = pattern_grid(sample.provenance)
     pixel = max(angles.step)
-    off_axis = 0.01 * pixel if detector and detector.binning == 2 else 1e-6  # even binning is not symmetric
+    # even binning is not symmetric
+    off_axis = 0.01 * pixel if detector and detector.binning == 2 else 1e-6
     assert virtual_detectors.centre_of_mass(sample.cbed, angles) == pytest.approx(0, abs=off_axis)
-    assert virtual_detectors.bright_field(sample.cbed, angles, SEMIANGLE + 2 * pixel) == pytest.approx(1, abs=1e-6)
-    assert virtual_detectors.annular(sample.cbed, angles, SEMIANGLE + 2 * pixel, np.inf) == pytest.approx(0, abs=1e-6)
+    assert virtual_detectors.bright_field(
+        sample.cbed, angles, SEMIANGLE + 2 * pixel
+    ) == pytest.approx(1, abs=1e-6)
+    assert virtual_detectors.annular(
+        sample.cbed, angles, SEMIANGLE + 2 * pixel, np.inf
+    ) == pytest.approx(0, abs=1e-6)
 
 
 def test_the_beam_is_drawn_towards_an_atom():
     atom = ase.Atoms("Si", [(5.0, 4.0, 1.0)], cell=ATOMS.cell, pbc=True)
-    sides = [[4.0, 4.6], [4.0, 5.4], [3.6, 5.0], [4.4, 5.0], [4.0, 5.0]]  # left, right, above, below, on it
+    sides = [
+        [4.0, 4.6],
+        [4.0, 5.4],
+        [3.6, 5.0],
+        [4.4, 5.0],
+        [4.0, 5.0],
+    ]  # left, right, above, below, on it
     sample = specimen(atom, sides)
-    (left, right, above, below, on) = virtual_detectors.centre_of_mass(sample.cbed, pattern_grid(sample.provenance))
+    (left, right, above, below, on) = virtual_detectors.centre_of_mass(
+        sample.cbed, pattern_grid(sample.provenance)
+    )
     assert left[1] > 0.5
     assert right[1] == pytest.approx(-left[1], rel=1e-3)
     assert above[0] > 0.5
@@ -228,25 +281,43 @@ def test_the_beam_is_drawn_towards_an_atom():
 
 
 def test_icom_of_a_thin_object_is_its_potential_as_the_probe_blurs_it(thin):
-    deflection = virtual_detectors.centre_of_mass(thin.cbed, pattern_grid(thin.provenance)).reshape(*SCAN, 2)
+    deflection = virtual_detectors.centre_of_mass(thin.cbed, pattern_grid(thin.provenance)).reshape(
+        *SCAN, 2
+    )
     scan = scan_grid(thin.provenance | {"scan_shape": SCAN})
-    phase = virtual_detectors.integrated_centre_of_mass(deflection, scan.step, wavelength_angstrom(ENERGY))
+    phase = virtual_detectors.integrated_centre_of_mass(
+        deflection, scan.step, wavelength_angstrom(ENERGY)
+    )
     wave = lens(Grid((96, 108), EXTENT), BeamSettings(ENERGY, SEMIANGLE, {}))
     probe = np.abs(np.fft.ifft2(wave)) ** 2  # around the origin
-    blurred = np.fft.ifft2(np.fft.fft2(thin.projected_potential) * np.fft.fft2(probe / probe.sum())).real[::3, ::3]
+    blurred = np.fft.ifft2(
+        np.fft.fft2(thin.projected_potential) * np.fft.fft2(probe / probe.sum())
+    ).real[::3, ::3]
     potential = phase / interaction_constant(ENERGY)
     assert np.corrcoef(potential.ravel(), blurred.ravel())[0, 1] > 0.99
     assert np.ptp(potential) == pytest.approx(np.ptp(blurred), rel=0.03)
 
 
 def test_icom_undoes_a_gradient_on_and_off_the_period():
-    wavelength, step = 0.025, (0.3, 0.2)
-    y, x = np.arange(40) * step[0], np.arange(50) * step[1]
+    wavelength = 0.025
+    step = (0.3, 0.2)
+    y = np.arange(40) * step[0]
+    x = np.arange(50) * step[1]
     phase = 0.3 * np.cos(2 * np.pi * (y / 12.0))[:, None] * np.sin(2 * np.pi * x / 5.0)[None, :]
     gradient = np.stack(
         [
-            -0.3 * 2 * np.pi / 12.0 * np.sin(2 * np.pi * y / 12.0)[:, None] * np.sin(2 * np.pi * x / 5.0),
-            0.3 * 2 * np.pi / 5.0 * np.cos(2 * np.pi * y / 12.0)[:, None] * np.cos(2 * np.pi * x / 5.0),
+            -0.3
+            * 2
+            * np.pi
+            / 12.0
+            * np.sin(2 * np.pi * y / 12.0)[:, None]
+            * np.sin(2 * np.pi * x / 5.0),
+            0.3
+            * 2
+            * np.pi
+            / 5.0
+            * np.cos(2 * np.pi * y / 12.0)[:, None]
+            * np.cos(2 * np.pi * x / 5.0),
         ],
         axis=-1,
     )
@@ -258,17 +329,23 @@ def test_icom_undoes_a_gradient_on_and_off_the_period():
     expected = phase[3:30, 4:40]
     phase = virtual_detectors.integrated_centre_of_mass(part, step, wavelength, periodic=False)
     np.testing.assert_allclose(phase, expected - expected.mean(), atol=0.04 * np.ptp(expected))
-    wrapped = virtual_detectors.integrated_centre_of_mass(part, step, wavelength)  # this is what mirroring is for
+    wrapped = virtual_detectors.integrated_centre_of_mass(
+        part, step, wavelength
+    )  # this is what mirroring is for
     assert np.abs(wrapped - (expected - expected.mean())).max() > 0.2 * np.ptp(expected)
 
 
 def test_dark_field_knows_the_atomic_number():
     atoms = ase.Atoms("SiAg", [(2.5, 4.5, 1.0), (7.5, 4.5, 1.0)], cell=ATOMS.cell, pbc=True)
     sample = specimen(atoms, [[4.5, 2.5], [4.5, 7.5]])
-    light, heavy = virtual_detectors.annular(sample.cbed, pattern_grid(sample.provenance), 50.0, 80.0)
+    light, heavy = virtual_detectors.annular(
+        sample.cbed, pattern_grid(sample.provenance), 50.0, 80.0
+    )
     assert 1.2 < np.log(heavy / light) / np.log(47 / 14) < 2.0
 
 
 def test_an_empty_pattern_has_no_deflection():
-    deflection = virtual_detectors.centre_of_mass(np.zeros((1, 4, 5)), PixelGrid((1.0, 1.0), (0.0, 0.0)))
+    deflection = virtual_detectors.centre_of_mass(
+        np.zeros((1, 4, 5)), PixelGrid((1.0, 1.0), (0.0, 0.0))
+    )
     assert deflection.tolist() == [[0.0, 0.0]]

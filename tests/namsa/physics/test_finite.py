@@ -1,4 +1,6 @@
-"""Finite projection: against the integral it stands for, the infinite projection, and itself with more slices."""
+"""Finite projection: against the integral it stands for, the infinite projection, and itself with
+more slices.
+"""
 
 import ase
 import ase.build
@@ -9,6 +11,8 @@ from threadpoolctl import threadpool_limits
 import namsa
 from namsa.physics import finite, form_factors, potential, specimen
 from namsa.physics.grid import Grid
+from namsa.physics.slice_plan import centred_slices
+from namsa.sampling import choice
 
 GRID = Grid((60, 84), (9.0, 10.5))
 BEAM = {"energy_ev": 200e3, "semiangle_mrad": 20.0, "precision": "float64", "backend": "cpu"}
@@ -29,7 +33,9 @@ def atoms_of(symbols, positions, depth=12.0):
 
 def potentials(atoms, thickness, projection="finite", table="lobato"):
     """The potential of every slice, V·Å, (n, ny, nx)."""
-    slices = specimen.build(atoms, GRID, thickness, SIGMA, table, np.complex128, np, projection=projection).slices
+    slices = specimen.build(
+        atoms, GRID, thickness, SIGMA, table, np.complex128, np, projection=projection
+    ).slices
     return np.stack([slices.transmissions[i].imag / SIGMA for i in slices.order])
 
 
@@ -67,12 +73,16 @@ def test_slices_sum_to_the_infinite_projection(thickness, table):
 
 def test_one_slice_is_the_infinite_projection():
     atoms = atoms_of("SrO", [[1, 2, 3.0], [4.4, 5.5, 11.95]])
-    np.testing.assert_allclose(potentials(atoms, 12.0), potentials(atoms, 12.0, "infinite"), atol=1e-5)
+    np.testing.assert_allclose(
+        potentials(atoms, 12.0), potentials(atoms, 12.0, "infinite"), atol=1e-5
+    )
 
 
 def test_crystals_repeat_their_slices():
     gold = ase.build.bulk("Au", cubic=True).repeat((1, 1, 8))
-    slices = specimen.build(gold, GRID, 2.04, SIGMA, "lobato", np.complex128, np, projection="finite").slices
+    slices = specimen.build(
+        gold, GRID, 2.04, SIGMA, "lobato", np.complex128, np, projection="finite"
+    ).slices
     assert len(slices.order) == 16
     assert len(slices.transmissions) < 8  # the layers near the faces and two more
 
@@ -80,11 +90,15 @@ def test_crystals_repeat_their_slices():
 @pytest.mark.parametrize("table", ["lobato", "kirkland"])
 @pytest.mark.parametrize(("dtype", "shape"), [("complex128", (60, 84)), ("complex64", (75, 91))])
 def test_heated_slices_equal_the_direct_sum(dtype, shape, table):
-    """Every atom's share of every slice, at its own height, summed over the plane in double precision."""
+    """Every atom's share of every slice, at its own height, summed over the plane in double
+    precision.
+    """
     atoms = atoms_of("SrTiO3Au4", np.random.default_rng(2).uniform(-1, 13, (9, 3)))
     atoms.set_array("occupancy", np.linspace(0.3, 1, len(atoms)))
     grid = Grid(shape, GRID.extent_angstrom)
-    built = specimen.build(atoms, grid, 1.5, 1e-4, table, np.dtype(dtype), np, projection="finite").slices
+    built = specimen.build(
+        atoms, grid, 1.5, 1e-4, table, np.dtype(dtype), np, projection="finite"
+    ).slices
 
     ky, kx = grid.frequencies()
     squared_k = ky**2 + kx**2
@@ -95,12 +109,21 @@ def test_heated_slices_equal_the_direct_sum(dtype, shape, table):
             z = i * 1.5 - atom.z % 12
             far = abs(z) >= finite.reach_angstrom(atom.number, table)
             part = 0 if far else form_factors.electron_beyond(atom.number, squared_k, abs(z), table)
-            beyond[i] = form_factors.electron(atom.number, squared_k, table) - part if z > 0 else part
+            beyond[i] = (
+                form_factors.electron(atom.number, squared_k, table) - part if z > 0 else part
+            )
         beyond[8] = form_factors.electron(atom.number, squared_k, table)
         phase = np.exp(-2j * np.pi * (ky * atom.y + kx * atom.x))
         direct += atoms.arrays["occupancy"][atom.index] * np.diff(beyond, axis=0) * phase
-    v = potential.POTENTIAL_CONSTANT * np.fft.ifft2(direct).real * np.prod(shape) / np.prod(grid.extent_angstrom)
-    expected = np.stack([potential.transmission(one, 1e-4, grid.antialias(), np.complex128) for one in v])
+    v = (
+        potential.POTENTIAL_CONSTANT
+        * np.fft.ifft2(direct).real
+        * np.prod(shape)
+        / np.prod(grid.extent_angstrom)
+    )
+    expected = np.stack(
+        [potential.transmission(one, 1e-4, grid.antialias(), np.complex128) for one in v]
+    )
     transmissions = np.stack([built.transmissions[i] for i in built.order])
     assert np.abs(transmissions - expected).max() < 3 * finite.TOLERANCE * 1e-4 * v.max()
     whole = specimen.build(atoms, grid, 1.5, 1e-4, table, np.complex128, np).slices
@@ -112,8 +135,10 @@ def test_heated_slices_equal_the_direct_sum(dtype, shape, table):
 @pytest.mark.parametrize("extent", [(9.0, 10.5), (1.5, 1.0)])
 @pytest.mark.parametrize("number", [1, 8, 38, 79])
 def test_few_heights_stand_for_all(number, extent, table):
-    """The expansion against the closed form, at heights that it was not made from and every k of coarse and fine grids,
-    as a share of the whole atom; nothing is left at the frequencies that it leaves out."""
+    """The expansion against the closed form, at heights that it was not made from and every k of
+    coarse and fine grids, as a share of the whole atom; nothing is left at the frequencies that it
+    leaves out.
+    """
     grid = Grid((60, 84), extent)
     ky, kx = potential.quadrant_frequencies(grid)
     squared_k = ky**2 + kx**2
@@ -131,7 +156,11 @@ def test_thinner_slices_converge():
     z = 2.9 * np.arange(8) + np.random.default_rng(4).uniform(0.1, 1.4, 8)
     atoms = atoms_of("Si8", np.stack([np.full(8, 5.0), np.full(8, 4.0), z], axis=1), depth=24.0)
 
-    settings = BEAM | {"grid_shape": (120, 168), "positions_angstrom": [[4.1, 5.2]], "projection": "finite"}
+    settings = BEAM | {
+        "grid_shape": (120, 168),
+        "positions_angstrom": [[4.1, 5.2]],
+        "projection": "finite",
+    }
 
     def pattern(thickness):
         return namsa.simulate(atoms, slice_thickness_angstrom=thickness, **settings).cbed
@@ -150,3 +179,42 @@ def test_projection_changes_neither_density_nor_projected_potential():
     ]
     np.testing.assert_array_equal(built[0].density, built[1].density)
     np.testing.assert_array_equal(built[0].projected_potential, built[1].projected_potential)
+
+
+def test_nuclei_are_in_the_middle_of_thin_slices():
+    z = np.repeat(np.arange(5) * 2.04, 3)
+    plan = centred_slices(z, 10.2, 0.3, 0.02)
+    front = plan.fronts_angstrom[plan.slice_of_atom]
+    np.testing.assert_allclose(front, z, atol=1e-9)
+    thickness = np.diff(plan.faces_angstrom)
+    # The first slice has what is beyond the entrance, too.
+    np.testing.assert_allclose(thickness[plan.slice_of_atom[3:]], 0.02, rtol=0.3)
+    assert thickness.max() < 0.8
+    assert plan.faces_angstrom[0] == 0
+    assert plan.faces_angstrom[-1] == 10.2
+    assert np.all(np.diff(plan.fronts_angstrom) > 0)
+
+
+def test_chosen_slices_of_the_finite_projection_are_near_its_limit(monkeypatch):
+    """A probe on a column of gold: first order in the thickness with nuclei on faces, 9 %."""
+    gold = ase.build.bulk("Au", "fcc", a=4.078, cubic=True) * (1, 1, 2)
+    shown = {
+        "energy_ev": 200e3,
+        "semiangle_mrad": 20.0,
+        "grid_shape": (54, 54),
+        "band_fraction": 1.0,
+        "positions_angstrom": [(0.0, 0.0), (1.0, 0.4)],
+        "projection": "finite",
+        "accuracy": None,
+        "backend": "cpu",
+    }
+    chosen = namsa.simulate(gold, **shown)
+    monkeypatch.setattr(choice, "_FINITE_SLICE_ANGSTROM", 0.004)
+    limit = namsa.simulate(gold, **shown)
+    equal = namsa.simulate(gold, **shown, slice_thickness_angstrom=0.32)
+
+    def error(sample):
+        return np.linalg.norm(sample.cbed - limit.cbed) / np.linalg.norm(limit.cbed)
+
+    assert error(chosen) < 0.01
+    assert error(equal) > 2 * error(chosen)

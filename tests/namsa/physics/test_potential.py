@@ -1,4 +1,6 @@
-"""Potential and density: sums over structure factors against what they must equal; slices and the grid."""
+"""Potential and density: sums over structure factors against what they must equal; slices and the
+grid.
+"""
 
 import ase
 import numpy as np
@@ -40,7 +42,9 @@ def test_mean_potential_is_the_forward_scattering():
 def test_the_two_tables_describe_the_same_atoms():
     squared_q = np.linspace(0, 2, 50) ** 2
     for number in (6, 14, 38, 79):
-        lobato, kirkland = (form_factors.electron(number, squared_q, t) for t in ("lobato", "kirkland"))
+        lobato, kirkland = (
+            form_factors.electron(number, squared_q, t) for t in ("lobato", "kirkland")
+        )
         np.testing.assert_allclose(lobato, kirkland, rtol=0.08)
         assert form_factors.xray(number, squared_q)[0] == number
 
@@ -54,17 +58,23 @@ def test_unknown_element_and_table_are_refused():
 
 @pytest.mark.parametrize("shape", [(60, 84), (60, 81), (55, 84), (55, 81)])
 def test_structure_sums_equal_the_full_direct_sum(shape):
-    """Half-plane, separable and real by construction, against Re F⁻¹ of the plain sum over all k."""
+    """Half-plane, separable and real by construction, against Re F⁻¹ of the plain sum over all
+    k.
+    """
     grid = Grid(shape, GRID.extent_angstrom)
     rng = np.random.default_rng(3)
-    listed = specimen.atom_list(atoms_of("Si8", rng.uniform(-5, 15, (8, 3)), occupancy=rng.uniform(0.1, 1, 8)))
+    listed = specimen.atom_list(
+        atoms_of("Si8", rng.uniform(-5, 15, (8, 3)), occupancy=rng.uniform(0.1, 1, 8))
+    )
     factors = potential.element_factors(listed.numbers, grid, "lobato", np)
     field = potential.field(potential.structure_sums(listed, grid, np), factors, grid, np)
 
     ky, kx = grid.frequencies()
     f = form_factors.electron(14, grid.squared_frequency())
     phases = [np.exp(-2j * np.pi * (ky * y + kx * x)) for y, x in listed.yx]
-    direct = np.fft.ifft2(f * sum(o * p for o, p in zip(listed.occupancies, phases, strict=True))).real
+    direct = np.fft.ifft2(
+        f * sum(o * p for o, p in zip(listed.occupancies, phases, strict=True))
+    ).real
     direct *= np.prod(shape) / np.prod(grid.extent_angstrom)
     np.testing.assert_allclose(field, direct, atol=1e-12 * direct.max())
 
@@ -73,7 +83,9 @@ def test_structure_sums_equal_the_full_direct_sum(shape):
 @pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-6), ("float64", 1e-12)])
 @pytest.mark.parametrize("shape", [(96, 160), (96, 161), (95, 160), (95, 161)])
 def test_structure_sums_keep_their_precision(shape, dtype, bound, hot):
-    """Against exp(−2πi k·r) summed atom by atom in double precision, of a crystal and of one with displaced atoms."""
+    """Against exp(−2πi k·r) summed atom by atom in double precision, of a crystal and of one with
+    displaced atoms.
+    """
     grid = Grid(shape, (11.0, 19.0))
     cells = np.stack(np.mgrid[-3:8, -1:9], axis=-1).reshape(-1, 2) * [1.0, 1.9]
     yx = cells + np.random.default_rng(6).normal(0, hot, cells.shape) + 1e-3
@@ -82,9 +94,16 @@ def test_structure_sums_keep_their_precision(shape, dtype, bound, hot):
     sums = potential.structure_sums(atoms, grid, np, dtype)
     assert {total.dtype for total in sums.values()} == {np.dtype(dtype)}
 
-    ky, kx = (np.fft.fftfreq(n, 1 / n) / length for n, length in zip(shape, grid.extent_angstrom, strict=True))
-    y, x = np.exp(-2j * np.pi * np.outer(ky, yx[:, 0])), np.exp(-2j * np.pi * np.outer(yx[:, 1], kx))
-    below_nyquist = np.abs(np.fft.fftfreq(shape[0])) < 0.5, np.fft.fftfreq(shape[1])[: shape[1] // 2 + 1] >= 0
+    ky, kx = (
+        np.fft.fftfreq(n, 1 / n) / length
+        for n, length in zip(shape, grid.extent_angstrom, strict=True)
+    )
+    y = np.exp(-2j * np.pi * np.outer(ky, yx[:, 0]))
+    x = np.exp(-2j * np.pi * np.outer(yx[:, 1], kx))
+    below_nyquist = (
+        np.abs(np.fft.fftfreq(shape[0])) < 0.5,
+        np.fft.fftfreq(shape[1])[: shape[1] // 2 + 1] >= 0,
+    )
     inside = np.ix_(*(np.flatnonzero(axis) for axis in below_nyquist))
     for number, total in sums.items():
         of_element = atoms.numbers == number
@@ -96,7 +115,9 @@ def test_structure_sums_keep_their_precision(shape, dtype, bound, hot):
 
 @pytest.mark.parametrize("shape", [(60, 84), (55, 81)])
 def test_single_precision_changes_a_heated_specimen_by_no_more_than_it_rounds(shape):
-    atoms = atoms_of("SrTiO3", np.random.default_rng(8).uniform(-3, 12, (5, 3)), occupancy=[1, 0.7, 1, 1, 0.4])
+    atoms = atoms_of(
+        "SrTiO3", np.random.default_rng(8).uniform(-3, 12, (5, 3)), occupancy=[1, 0.7, 1, 1, 0.4]
+    )
     single, double = (
         specimen.build(atoms, Grid(shape, GRID.extent_angstrom), 2.0, 7.3e-4, "lobato", dtype, np)
         for dtype in (np.complex64, np.complex128)
@@ -144,7 +165,8 @@ def test_a_transmission_of_finer_pixels_has_the_frequencies_of_the_waves_alone()
     np.testing.assert_allclose(np.fft.fft2(found) / found.size, wanted, atol=1e-12)
 
 
-# ---- Slices and grids -----------------------------------------------------------------------------------------------
+# ---- Slices and grids
+# -----------------------------------------------------------------------------------------------
 
 
 def test_equal_slices_are_as_few_as_fill_the_cell():
@@ -175,23 +197,38 @@ def test_slices_begin_at_the_layers_and_distances_are_few():
 
 
 def test_layers_are_merged_alike_in_every_period():
-    """Four layers per period of 2.84 Å, of which three fit into a slice: grouped by threes they would have another."""
+    """Four layers per period of 2.84 Å, of which three fit into a slice: grouped by threes they
+    would have another.
+    """
     z = np.arange(40) * 0.71
     plan = layer_slices(z, 40 * 0.71, 1.5)
     # One layer is the period, so that no layers are merged unequally.
     assert np.ptp(np.diff(plan.fronts_angstrom[1:-1])) < 1e-6
-    irregular = np.concatenate([period * 4.0 + np.array([0.0, 0.4, 0.9, 2.5, 2.8]) for period in range(10)])
+    irregular = np.concatenate(
+        [period * 4.0 + np.array([0.0, 0.4, 0.9, 2.5, 2.8]) for period in range(10)]
+    )
     plan = layer_slices(irregular, 40.0, 1.0)
     assert plan.count == 20
-    np.testing.assert_allclose(np.diff(plan.fronts_angstrom)[1:].reshape(-1, 2), [[1.8, 2.2]] * 9, atol=1e-6)
+    np.testing.assert_allclose(
+        np.diff(plan.fronts_angstrom)[1:].reshape(-1, 2), [[1.8, 2.2]] * 9, atol=1e-6
+    )
     assert np.abs(plan.fronts_angstrom[plan.slice_of_atom] - irregular)[3:].max() <= 0.5 + 1e-9
 
 
 def test_a_specimen_without_layers_has_slices_of_the_largest_extent():
     z = np.sort(np.random.default_rng(0).uniform(0, 50, 400))
     plan = layer_slices(z, 50.0, 0.5)
-    assert 60 < plan.count < 110
+    assert 90 < plan.count < 180
     assert np.abs(plan.fronts_angstrom[plan.slice_of_atom] - z).max() <= 0.5
+
+
+def test_dense_heights_do_not_chain_into_one_slice():
+    """Of 400 snapshots of a glass, atoms are nearer to each other than rounding, all the way."""
+    z = np.random.default_rng(1).uniform(0, 32.6, 30_000)
+    plan = layer_slices(z, 32.6, 0.3)
+    assert np.diff(plan.fronts_angstrom).max() < 0.6
+    assert np.abs(plan.fronts_angstrom[plan.slice_of_atom] - z).max() < 0.33
+    assert len(plan.distinct_thicknesses()[0]) < 10  # each has a propagator
 
 
 def test_atoms_below_the_entrance_have_nothing_above_them():
@@ -211,7 +248,8 @@ def test_band_limit_is_two_thirds_of_the_coarser_axis_nyquist():
 
 
 @pytest.mark.parametrize(
-    ("extent", "expected"), [((17.5, 20.7), (90, 108)), ((16.0, 16.2), (80, 84)), ((19.2, 22.2), (96, 112))]
+    ("extent", "expected"),
+    [((17.5, 20.7), (90, 108)), ((16.0, 16.2), (80, 84)), ((19.2, 22.2), (96, 112))],
 )
 def test_fast_shapes_are_even_and_have_small_factors_only(extent, expected):
     assert fast_shape(extent, 0.2) == expected

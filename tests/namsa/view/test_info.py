@@ -1,4 +1,6 @@
-"""`namsa info`: what a file or a dataset holds, with units and axes; and `show` of files of microscopes."""
+"""`namsa info`: what a file or a dataset holds, with units and axes; and `show` of files of
+microscopes.
+"""
 
 import json
 import re
@@ -40,7 +42,11 @@ def test_a_file_is_described_by_its_arrays(tmp_path, sample):
     found = describe_file(path)
     assert (found.samples, found.ids) == (2, ["a", "b"])
     cbed = found.as_json()["contents"][0]["arrays"]["cbed"]
-    assert (cbed["shape"], cbed["dtype"], cbed["units"]) == ([2, 3, 10, 12], "float32", "fraction of the beam")
+    assert (cbed["shape"], cbed["dtype"], cbed["units"]) == (
+        [2, 3, 10, 12],
+        "float32",
+        "fraction of the beam",
+    )
     assert cbed["axes"] == [
         {"name": "y", "units": "Å", "origin": 1.0, "sampling": 0.5},
         {"name": "x", "units": "Å", "origin": 0.5, "sampling": 0.75},
@@ -67,9 +73,16 @@ def test_words_have_units_and_only_what_was_set(tmp_path, sample):
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_a_dataset_is_described_by_its_manifest_and_first_sample(tmp_path, sample, fake_materials, capsys):
+def test_a_dataset_is_described_by_its_manifest_and_first_sample(
+    tmp_path, sample, fake_materials, capsys
+):
     def simulated(config, material, entry):
-        own = {"id": entry.id, "formula": material.formula, "zone_axis": list(entry.zone_axis), "split": "train"}
+        own = {
+            "id": entry.id,
+            "formula": material.formula,
+            "zone_axis": list(entry.zone_axis),
+            "split": "train",
+        }
         described = sample.provenance | own | {"config_hash": config.samples_hash()}
         return replace(sample, provenance=described)
 
@@ -113,7 +126,8 @@ def test_what_could_not_be_made_is_counted_and_listed(tmp_path, fake_materials, 
     assert all(" along (" in line for line in listed)
 
 
-# ---- Files of microscopes -------------------------------------------------------------------------------------------
+# ---- Files of microscopes
+# ------------------------------------------------------------------------------------------------
 
 
 def test_info_says_what_a_file_holds_and_what_it_does_not(tmp_path, capsys):
@@ -141,16 +155,40 @@ def test_the_layout_is_given_by_options(tmp_path, capsys):
     assert "the scan's shape is not known: 12 frames, of which 3x4 or 4x3" in said
     assert "the scan's shape (--scan-shape)" in said
     assert main(["show", str(tmp_path / "a.mib")]) == 2
-    assert "holds 12 frames and does not state the scan's shape: give --scan-shape SYxSX" in capsys.readouterr().err
+    assert (
+        "holds 12 frames and does not state the scan's shape: give --scan-shape SYxSX"
+        in capsys.readouterr().err
+    )
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "3x4"]) == 0
     assert "3 × 4 of 6 × 8 pixels" in capsys.readouterr().out
     zarr.open_group(str(tmp_path / "a.zarr"), mode="w").create_array("scan", data=patterns())
     for name in ("a.mib", "a.zarr"):  # a file and a folder
-        assert main(["show", str(tmp_path / name), "--scan-shape", "3x4", "--out", str(tmp_path / "p.html")]) == 0
+        assert (
+            main(
+                [
+                    "show",
+                    str(tmp_path / name),
+                    "--scan-shape",
+                    "3x4",
+                    "--out",
+                    str(tmp_path / "p.html"),
+                ]
+            )
+            == 0
+        )
         assert "<html" in (tmp_path / "p.html").read_text()[:500]
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "2x4", "--flyback", "2"]) == 0
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "3x4", "--ids"]) == 2
-    raw = ["--dtype", ">u2", "--detector-shape", "6x8", "--offset-bytes", "384", "--scan-shape", "7x8"]
+    raw = [
+        "--dtype",
+        ">u2",
+        "--detector-shape",
+        "6x8",
+        "--offset-bytes",
+        "384",
+        "--scan-shape",
+        "7x8",
+    ]
     assert main(["info", str(tmp_path / "a.mib"), *raw]) == 0  # a header is as long as four frames
     assert "format    raw" in capsys.readouterr().out
 

@@ -1,8 +1,11 @@
-"""The page of measured patterns: what it holds, its size, and in headless Chromium its virtual detector and overlay."""
+"""The page of measured patterns: what it holds, its size, and in headless Chromium its virtual
+detector and overlay.
+"""
 
 import json
 import re
 import tracemalloc
+import warnings
 
 import h5py
 import numpy as np
@@ -11,20 +14,28 @@ from browser import BROWSER, report_of, reported
 from paths import ROOT
 
 import namsa
+from namsa.base.errors import InputError
+from namsa.base.pixels import PixelGrid
 from namsa.cli.parser import main
-from namsa.errors import InputError
 from namsa.io.hdf5 import write_images
 from namsa.io.recording import ArrayPatterns, Recording
-from namsa.pixels import PixelGrid
 from namsa.view import page_overlay, page_tiles, recording_page
 
-SCAN, DETECTOR = (5, 7), (12, 16)
-CALIBRATION = {"energy_ev": 200e3, "semiangle_mrad": 8.0, "scan_step_angstrom": (0.5, 0.4), "pixel_mrad": (2.0, 2.5)}
+SCAN = (5, 7)
+DETECTOR = (12, 16)
+CALIBRATION = {
+    "energy_ev": 200e3,
+    "semiangle_mrad": 8.0,
+    "scan_step_angstrom": (0.5, 0.4),
+    "pixel_mrad": (2.0, 2.5),
+}
 ROTAVIRUS = ROOT.parent / "shared/data/measured/rotavirus/rotavirus_32x32x64x64_bin4_crop_uint16.h5"
 
 
 def counts(scan=SCAN, detector=DETECTOR):
-    """Poisson counts of a disk that lies beside the detector's middle, brighter from position to position."""
+    """Poisson counts of a disk that lies beside the detector's middle, brighter from position to
+    position.
+    """
     y, x = np.indices(detector) - np.array([5.0, 8.5])[:, None, None]
     disk = 20.0 * (np.hypot(2.0 * y, 2.5 * x) < 8) + 1
     brightness = np.linspace(0.5, 1.5, scan[0] * scan[1]).reshape(*scan, 1, 1)
@@ -41,19 +52,25 @@ def data_of(page):
     return json.loads(re.search(r'id="data">(.*?)</script>', page.text)[1])
 
 
-def density_file(path, shape=(9, 12), step=(0.25, 0.2), origin=(0.0, 0.0)):
-    """A reconstruction on other pixels than the scan's; its density rises along y and x, a part is not known."""
+def density_file(path, shape=(9, 12), step=(0.25, 0.2), origin=(0.0, 0.0), notes_key="notes"):
+    """A reconstruction on other pixels than the scan's; its density rises along y and x, a part is
+    not known.
+    """
     grid = PixelGrid(step, origin)
     y, x = grid.coordinates(shape)
     density = 10 * y[:, None] + x
     trust = np.full(shape, 0.25)
     trust[0, 0] = np.nan
-    images = {"density": (density, "e/Å²"), "uncertainty": (density / 10, "e/Å²"), "trust": (trust, "")}
-    write_images(path, "reconstruction", images, grid, {"said": []})
+    images = {
+        "density": (density, "e/Å²"),
+        "uncertainty": (density / 10, "e/Å²"),
+        "trust": (trust, ""),
+    }
+    write_images(path, "reconstruction", images, grid, {notes_key: ["of the scan"]})
     return path
 
 
-# ---- What the page holds --------------------------------------------------------------------------------------------
+# ---- What the page holds
 
 
 def test_one_pass_gives_the_sums_of_the_whole_scan_whatever_its_pieces(monkeypatch):
@@ -86,9 +103,39 @@ def test_pixels_that_are_not_finite_are_counted_and_shown_as_nothing():
     patterns = counts().astype(np.float32)
     patterns[1, 2, 3, 4], patterns[0, 0, 0, 0] = np.nan, np.inf
     page = namsa.browse(patterns)
-    assert "2 pixels are not finite and are shown as 0." in page.text
-    numbers = next(value["numbers"] for value in data_of(page)["values"] if value["title"] == "Intensity")
+    assert "2 pixels are not finite, or exceed 1e+30, and are shown as 0." in page.text
+    numbers = next(
+        value["numbers"] for value in data_of(page)["values"] if value["title"] == "Intensity"
+    )
     assert numbers[9] == patterns[1, 2].sum(where=np.isfinite(patterns[1, 2]))
+
+
+@pytest.mark.parametrize("suffix", ["npy", "h5"])
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("f4", 1e38), ("f8", 1e38), ("f8", -1e300), ("f2", np.inf)]
+)
+def test_a_row_of_enormous_values_is_counted_and_left_out(tmp_path, suffix, dtype, value):
+    patterns = counts().astype(dtype)
+    patterns[1] = value
+    path = tmp_path / f"scan.{suffix}"
+    if suffix == "npy":
+        np.save(path, patterns)
+    else:
+        with h5py.File(path, "w") as file:
+            file["data"] = patterns
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        page = namsa.browse(path)
+    assert f"{patterns[1].size} pixels are not finite, or exceed 1e+30" in page.text
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, 2**62])
+def test_the_largest_integers_are_shown(value):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        page = namsa.browse(np.full((2, 3, 12, 16), value, np.int64))
+    (numbers,) = (row["numbers"] for row in data_of(page)["values"] if row["title"] == "Intensity")
+    assert numbers == pytest.approx([12 * 16 * float(value)] * 6, rel=1e-3)
 
 
 def test_deflection_is_that_of_the_disk_in_the_scans_frame():
@@ -109,30 +156,41 @@ def test_disk_is_found_within_its_pixels():
     assert recording_page.disk_radius(np.hypot(y, x) < 20, angles) == pytest.approx(10, rel=0.01)
 
 
-# ---- Size and memory ------------------------------------------------------------------------------------------------
+# ---- Size and memory
 
 
 def test_page_keeps_to_its_size_whether_or_not_the_sample_of_patterns_tells_it():
     noise = np.random.default_rng(3).random((24, 24, 64, 64), np.float32)
-    for patterns in (noise, np.where(np.isin(np.arange(24), [0, 12, 23])[:, None, None, None], 0, noise)):
+    for patterns in (
+        noise,
+        np.where(np.isin(np.arange(24), [0, 12, 23])[:, None, None, None], 0, noise),
+    ):
         page = namsa.browse(patterns, max_megabytes=4)
         assert 1e6 < page.bytes <= 4e6
-    with pytest.raises(InputError, match="a page of 1 MB has no room for patterns: give 2 MB or more"):
+    with pytest.raises(
+        InputError, match="a page of 1 MB has no room for patterns: give 2 MB or more"
+    ):
         namsa.browse(noise, max_megabytes=1)
 
 
 class Made:
     """Patterns that are made when they are read: 2 GB in all."""
 
-    shape, dtype, chunks = (256, 128, 256, 256), np.dtype(np.uint8), None
+    shape = (256, 128, 256, 256)
+    dtype = np.dtype(np.uint8)
+    chunks = None
 
     def __getitem__(self, index):
-        rows, columns = (len(range(*part.indices(size))) for part, size in zip(index, self.shape, strict=False))
+        rows, columns = (
+            len(range(*part.indices(size))) for part, size in zip(index, self.shape, strict=False)
+        )
         return np.full((rows, columns, 256, 256), 3, np.uint8)
 
 
 def test_memory_does_not_grow_with_the_scan(monkeypatch):
-    monkeypatch.setattr(page_tiles, "MAX_SHOWN_PIXELS", 2**21)  # few positions are read, so that the test is fast
+    monkeypatch.setattr(
+        page_tiles, "MAX_SHOWN_PIXELS", 2**21
+    )  # few positions are read, so that the test is fast
     tracemalloc.start()
     page = namsa.browse(Made(), max_megabytes=8)
     peak = tracemalloc.get_traced_memory()[1]
@@ -141,13 +199,15 @@ def test_memory_does_not_grow_with_the_scan(monkeypatch):
     assert peak < 400e6
 
 
-# ---- Overlay --------------------------------------------------------------------------------------------------------
+# ---- Overlay
 
 
 def test_overlay_is_read_with_its_pixels_and_its_values_at_the_positions(tmp_path):
     path = density_file(tmp_path / "density.h5")
     positions = np.array([[0.5, 0.4], [1.1, 0.7], [2.0, 2.2], [9.0, 0.0]])
-    overlays = {overlay.image.title: overlay for overlay in page_overlay.read_overlays(path, positions)}
+    overlays = {
+        overlay.image.title: overlay for overlay in page_overlay.read_overlays(path, positions)
+    }
     assert list(overlays) == ["Density", "Uncertainty", "Trust"]
     np.testing.assert_allclose(overlays["Density"].signal.values, [5.4, 11.7, 22.2, np.nan])
     np.testing.assert_allclose(overlays["Trust"].signal.values, [0.25, 0.25, 0.25, np.nan])
@@ -159,20 +219,31 @@ def test_overlay_of_another_scan_or_without_a_step_is_refused(tmp_path):
     path = density_file(tmp_path / "density.h5", origin=(100.0, 0.0))
     with pytest.raises(InputError, match="of another scan, or the scan's step is wrong"):
         namsa.browse(counts(), overlay=path, **CALIBRATION)
-    with pytest.raises(InputError, match="does not state the scan's step, which places the overlay"):
+    with pytest.raises(
+        InputError, match="does not state the scan's step, which places the overlay"
+    ):
         namsa.browse(counts(), overlay=path)
     with pytest.raises(InputError, match="holds no density"):
         namsa.browse(counts(), overlay=file_of(tmp_path, counts()), **CALIBRATION)
 
 
-# ---- Command --------------------------------------------------------------------------------------------------------
+# ---- Command
 
 
 def test_command_writes_the_page_of_a_file_of_patterns(tmp_path, monkeypatch, capsys):
     file_of(tmp_path, counts())
     density_file(tmp_path / "density.h5")
     monkeypatch.chdir(tmp_path)
-    known = ["--scan-step-angstrom", "0.5", "0.4", "--pixel-mrad", "2", "2.5", "--semiangle-mrad", "8"]
+    known = [
+        "--scan-step-angstrom",
+        "0.5",
+        "0.4",
+        "--pixel-mrad",
+        "2",
+        "2.5",
+        "--semiangle-mrad",
+        "8",
+    ]
     assert main(["show", "scan.h5", "--html", "--overlay", "density.h5", *known]) == 0
     assert capsys.readouterr().out == "scan.html\n"
     text = (tmp_path / "scan.html").read_text(encoding="utf-8")
@@ -184,20 +255,31 @@ def test_command_writes_the_page_of_a_file_of_patterns(tmp_path, monkeypatch, ca
     assert "--pixel-mrad is -1.0: give one positive number" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("key", ["notes", "said"])  # the latter in files of earlier versions
+def test_notes_of_a_reconstruction_are_shown(tmp_path, capsys, key):
+    density_file(tmp_path / "density.h5", notes_key=key)
+    assert main(["info", str(tmp_path / "density.h5")]) == 0
+    assert "  note: of the scan\n" in capsys.readouterr().out
+
+
 def test_commands_know_the_file_of_a_reconstruction(tmp_path, monkeypatch, capsys):
     density_file(tmp_path / "density.h5")
     monkeypatch.chdir(tmp_path)
     assert main(["info", "density.h5"]) == 0
-    assert re.search(r"  density +9 × 12 pixels of 0.25 × 0.2 Å, .* e/Å²\n", capsys.readouterr().out)
+    assert re.search(
+        r"  density +9 × 12 pixels of 0.25 × 0.2 Å, .* e/Å²\n", capsys.readouterr().out
+    )
     assert main(["info", "density.h5", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["maps"]["density"]["pixel_angstrom"] == pytest.approx([0.25, 0.2])
+    assert json.loads(capsys.readouterr().out)["maps"]["density"][
+        "pixel_angstrom"
+    ] == pytest.approx([0.25, 0.2])
     assert main(["show", "density.h5"]) == 0
     assert (tmp_path / "density.png").read_bytes().startswith(b"\x89PNG")
     assert main(["show", "density.h5", "--html"]) == 2
     assert "namsa show SCAN --overlay density.h5" in capsys.readouterr().err
 
 
-# ---- In a browser ---------------------------------------------------------------------------------------------------
+# ---- In a browser
 
 SCRIPT = """
   const drawn = () => new Promise(resolve => setTimeout(resolve, 20));
@@ -224,26 +306,35 @@ SCRIPT = """
   await pointer("pointermove", 0, 0); note();                       // after the drag nothing moves
   buttons.find(one => one.dataset.key === "intensity").click();
   byId("overlay").value = "density"; byId("overlay").dispatchEvent(new Event("input")); note();
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
 def test_a_ring_that_is_drawn_on_the_pattern_gives_the_image_that_numpy_gives(tmp_path):
     patterns = counts()
     known = CALIBRATION | {"centre_pixels": (5.0, 8.5)}
-    page = namsa.browse(file_of(tmp_path, patterns), overlay=density_file(tmp_path / "d.h5"), **known)
-    first, small, moved, ring, after, covered = report_of(page.text, SCRIPT, tmp_path, "#position=9")
+    page = namsa.browse(
+        file_of(tmp_path, patterns), overlay=density_file(tmp_path / "d.h5"), **known
+    )
+    first, small, moved, ring, after, covered = report_of(
+        page.text, SCRIPT, tmp_path, "#position=9"
+    )
     y, x = np.indices(DETECTOR) - np.array([5.0, 8.5])[:, None, None]
     for seen in (first, small, moved, ring):
         at = seen["detector"]
         distance = np.hypot(2 * y - at["y"], 2.5 * x - at["x"])
         inside = (distance >= at["inner"]) & (distance < at["outer"])
         expected = patterns[..., inside].sum(axis=-1).ravel()
-        np.testing.assert_allclose(seen["virtual"], expected, rtol=1e-6)  # counts below 2048 are exact
+        np.testing.assert_allclose(
+            seen["virtual"], expected, rtol=1e-6
+        )  # counts below 2048 are exact
         assert seen["where"].endswith(f"Virtual detector: {float(f'{expected[9]:.4g}'):g}")
         if not seen["overlay"]:  # whose colours the bar has
             continue
-        low, high = (f"{end:.3g}" if end < 1000 else f"{end:,.0f}" for end in (expected.min(), expected.max()))
+        low, high = (
+            f"{end:.3g}" if end < 1000 else f"{end:,.0f}"
+            for end in (expected.min(), expected.max())
+        )
         assert seen["bar"].startswith(low)
         assert high in seen["bar"]
     assert first["detector"] == {"y": 0, "x": 0, "inner": 0, "outer": 8}
@@ -256,7 +347,13 @@ def test_a_ring_that_is_drawn_on_the_pattern_gives_the_image_that_numpy_gives(tm
     # It is shown at first, until the reader asks for another image.
     assert [seen["overlay"] for seen in (first, small, ring, covered)] == [False, True, True, False]
     assert covered["map"] == "intensity"
-    edges = [100 * (0.2 - 0.1) / 2.8, 100 * (0.25 - 0.125) / 2.5, 100 * 12 * 0.2 / 2.8, 100 * 9 * 0.25 / 2.5, 1]
+    edges = [
+        100 * (0.2 - 0.1) / 2.8,
+        100 * (0.25 - 0.125) / 2.5,
+        100 * 12 * 0.2 / 2.8,
+        100 * 9 * 0.25 / 2.5,
+        1,
+    ]
     assert covered["place"] == pytest.approx(edges, rel=1e-3)
     assert "Density: 5.8 e/Å² · Uncertainty: 0.58 e/Å² · Trust: 0.25" in covered["where"]
 
@@ -273,7 +370,9 @@ def test_a_notebook_shows_the_page_in_a_frame_without_a_server(tmp_path):
         "parent.postMessage(document.title + byId('where').textContent, '*'); });</script>"
     )
     framed = type(page)(page.text + tell)._repr_html_()
-    (tmp_path / "notebook.html").write_text(f"<!doctype html><body>{probe}{framed}</body>", encoding="utf-8")
+    (tmp_path / "notebook.html").write_text(
+        f"<!doctype html><body>{probe}{framed}</body>", encoding="utf-8"
+    )
     report = reported(f"file://{tmp_path}/notebook.html", tmp_path)
     assert report.startswith('a "quoted" <name> & morePosition 3: y 0.00 steps, x 3.00 steps')
 
@@ -284,6 +383,8 @@ def test_a_measured_scan_is_shown_with_its_centre_and_disk():
     data = data_of(page)
     assert page.bytes <= 8e6
     assert data["raster"] == [32, 32]
-    centre = [float(number) for number in re.search(r"at pixel \((.*?), (.*?)\)", page.text).groups()]
+    centre = [
+        float(number) for number in re.search(r"at pixel \((.*?), (.*?)\)", page.text).groups()
+    ]
     assert centre == pytest.approx([31.2, 31.5], abs=0.5)  # a quarter of (126.3, 127.5), less 3/8
     assert data["detector"]["outer"] == pytest.approx(1.026, rel=0.25)  # scattering widens it

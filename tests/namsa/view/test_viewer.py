@@ -1,9 +1,13 @@
-"""The page to look through a sample: what it holds, and in headless Chromium that it shows what is asked for."""
+"""The page to look through a sample: what it holds, and in headless Chromium that it shows what is
+asked for.
+"""
 
 import base64
 import html
 import json
 import re
+import shutil
+import subprocess
 import zlib
 
 import fake_samples
@@ -11,20 +15,25 @@ import matplotlib
 import numpy as np
 import pytest
 from browser import BROWSER, report_of
+from paths import ROOT
 
 from namsa import Sample
+from namsa.base.pixels import PixelGrid, pattern_grid
 from namsa.cli.parser import main
 from namsa.figures.panels import PATTERN, PATTERN_POWER
 from namsa.figures.sample_figure import sample_signals
-from namsa.pixels import PixelGrid, pattern_grid
 from namsa.view import page as pages
 from namsa.view import page_tiles, viewer
 
-SCAN, DETECTOR, CELL = (4, 6), (10, 14), (8.0, 15.0)
+SCAN = (4, 6)
+DETECTOR = (10, 14)
+CELL = (8.0, 15.0)
 
 
 def sample(scan=SCAN, detector=DETECTOR, **provenance):
-    """Pattern number i has one bright pixel, at the i-th pixel of the detector, and a faint rest."""
+    """Pattern number i has one bright pixel, at the i-th pixel of the detector, and a faint
+    rest.
+    """
     n = scan[0] * scan[1]
     p = fake_samples.raster_provenance(scan, detector, CELL, (16, 30), 3.0)
     cbed = np.full((n, *detector), 1e-4, np.float32)
@@ -84,7 +93,7 @@ def test_maps_are_the_virtual_images_and_the_specimen():
 
 
 def test_a_reading_that_is_rounding_beside_the_others_is_zero():
-    assert pages._readings(np.array([8.33333, -8.6e-8, np.nan])) == [8.333, 0, None]
+    assert pages.four_digits(np.array([8.33333, -8.6e-8, np.nan])) == [8.333, 0, None]
 
 
 def test_positions_of_no_raster_have_the_specimen_for_a_map():
@@ -102,9 +111,12 @@ def test_large_patterns_are_binned_and_keep_their_angles_and_their_beam():
     shown = tiles.values()
     assert shown.shape == (24, 260 // 3, 100)
     assert shown[23].sum() == pytest.approx(s.cbed[23, :258].sum(), rel=1e-3)
-    # The bright pixel, number 23 of the first row, is where it was within the three that were binned.
+    # The bright pixel, number 23 of the first row, is where it was within the three that were
+    # binned.
     column = int(np.argmax(shown[23][0]))
-    assert tiles.grid.origin[1] + tiles.grid.step[1] * column == pytest.approx(angles.origin[1] + angles.step[1] * 22)
+    assert tiles.grid.origin[1] + tiles.grid.step[1] * column == pytest.approx(
+        angles.origin[1] + angles.step[1] * 22
+    )
     note = page_tiles.reduction_note(plan, SCAN, (260, 300))
     assert note == "3 × 3 of their 260 × 300 pixels are shown as one."
 
@@ -124,12 +136,21 @@ def test_command_writes_the_page_alone_or_beside_the_picture(tmp_path, monkeypat
     assert main(["show", "x.h5", "--out", "page.html"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "x.h5"]
     assert main(["show", "x.h5", "--html"]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "x.h5", "x.html", "x.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "page.html",
+        "x.h5",
+        "x.html",
+        "x.png",
+    ]
     assert capsys.readouterr().out.split() == ["page.html", "x.png", "x.html"]
 
 
-@pytest.mark.parametrize("option", [["--calibration", "broken.json"], ["--scan-shape", "2x3"], ["--energy-ev", "1e5"]])
-def test_options_for_files_of_patterns_are_refused_of_samples(tmp_path, monkeypatch, capsys, option):
+@pytest.mark.parametrize(
+    "option", [["--calibration", "broken.json"], ["--scan-shape", "2x3"], ["--energy-ev", "1e5"]]
+)
+def test_options_for_files_of_patterns_are_refused_of_samples(
+    tmp_path, monkeypatch, capsys, option
+):
     sample(id="s").save(tmp_path / "x.h5")
     monkeypatch.chdir(tmp_path)
     assert main(["show", "x.h5", *option]) == 2
@@ -158,7 +179,7 @@ SCRIPT = """
   key("ArrowDown"); key("ArrowDown"); key("ArrowLeft"); note();
   buttons.find(one => one.dataset.key === "projected-potential").click(); note();
   byId("slider").value = 1; byId("slider").dispatchEvent(new Event("input")); note();
-"""
+"""  # noqa: E501
 
 
 CONTRAST = """
@@ -171,7 +192,7 @@ CONTRAST = """
   report.map = [...(await pixelsOf(byId("map-image").src)).image.data];
   report.ends = [...byId("map-bar").querySelectorAll(".bar > span")].map(end => end.textContent);
   byId("save-pattern").click(); await saveMap();
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
@@ -179,7 +200,9 @@ def test_a_browser_changes_scale_and_contrast_and_saves_pictures(tmp_path):
     s = sample()
     page = viewer.sample_page(s, "s").text
     report = report_of(page, CONTRAST, tmp_path, "#position=3&map=projected-potential", 20_000)
-    level = np.clip(1 + np.log10(np.maximum(s.cbed[3] / 0.05, 1e-4)) / 4, 0, 1)  # the brightest is a tenth of 0.5
+    level = np.clip(
+        1 + np.log10(np.maximum(s.cbed[3] / 0.05, 1e-4)) / 4, 0, 1
+    )  # the brightest is a tenth of 0.5
     pattern = np.reshape(report["pattern"], (*DETECTOR, 4))[..., :3]
     np.testing.assert_allclose(pattern, colours(np.round(255 * level).astype(int), PATTERN), atol=6)
     # The potential is drawn as its root: a quarter of the scale is 1/16 of the largest value.
@@ -200,22 +223,30 @@ def test_a_browser_changes_scale_and_contrast_and_saves_pictures(tmp_path):
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
 def test_a_browser_shows_the_position_that_is_asked_for(tmp_path):
     s = sample()
-    report = report_of(viewer.sample_page(s, "s").text, SCRIPT, tmp_path, "#position=13&map=deflection-y")
+    report = report_of(
+        viewer.sample_page(s, "s").text, SCRIPT, tmp_path, "#position=13&map=deflection-y"
+    )
     numbers = [13, 19, 13, 16, 21, 21, 1]
     for number, seen in zip(numbers, report, strict=True):
         y, x = s.provenance["positions_angstrom"][number]
-        assert seen["where"].startswith(f"Position {number}: y {y:.2f} Å, x {x:.2f} Å · Dark field > 12.5 mrad: ")
+        assert seen["where"].startswith(
+            f"Position {number}: y {y:.2f} Å, x {x:.2f} Å · Dark field > 12.5 mrad: "
+        )
         assert seen["slider"] == str(number)
         level = np.round(255 * (s.cbed[number] / 0.5) ** PATTERN_POWER).astype(int)
         pattern = np.reshape(seen["pattern"], (*DETECTOR, 4))[..., :3]
         np.testing.assert_array_equal(pattern, colours(level, PATTERN))
-    assert [seen["pressed"] for seen in report] == [["deflection-y"]] * 5 + [["projected-potential"]] * 2
+    assert [seen["pressed"] for seen in report] == [["deflection-y"]] * 5 + [
+        ["projected-potential"]
+    ] * 2
     assert report[0]["title"] == "Deflection y"
     assert report[-1]["hash"] == "#position=1&map=projected-potential"
 
 
 def test_the_page_shows_the_band_limit_of_a_simulation_where_patterns_reach_it():
-    """Of 200 keV and pixels of 0.5 Å, 2/3 of the Nyquist frequency is 16.72 mrad; the detector reaches 20 along x."""
+    """Of 200 keV and pixels of 0.5 Å, 2/3 of the Nyquist frequency is 16.72 mrad; the detector
+    reaches 20 along x.
+    """
     page = viewer.sample_page(sample(), "s").text
     assert json.loads(re.search(r'id="data">(.*?)</script>', page)[1])["limit"] == 16.72
     assert page.count('<circle class="limit" r="16.72"/>') == 2
@@ -227,4 +258,44 @@ def test_the_page_shows_the_band_limit_of_a_simulation_where_patterns_reach_it()
 
 def test_a_dark_field_beyond_the_band_limit_is_no_map():
     s = sample(semiangle_mrad=14.0)  # from 17.5 mrad on
-    assert next(panel.title for panel in viewer.page_maps(s, sample_signals(s))) == "Bright field < 14 mrad"
+    assert (
+        next(panel.title for panel in viewer.page_maps(s, sample_signals(s)))
+        == "Bright field < 14 mrad"
+    )
+
+
+REGION = """
+const listeners = {}, map = {
+  addEventListener: (name, listener) => { listeners[name] = listener; },
+  removeEventListener: name => { delete listeners[name]; },
+};
+const pixels = 2, exponents = [0, 1, 2];
+const halves = [0, 1, 2, 3, 4, 5], halfValues = [1, 2, 3, 4, 5, 6];
+const marks = [[0, 0], [0, 1], [1, 1]], selected = 0, byId = () => map;
+const pointIn = (element, event) => [event.y, event.x], showPattern = () => {};
+let region = null;
+drawRegion({ shiftKey: true, y: -0.1, x: -0.1 });
+listeners.pointermove({ y: 0.5, x: 1.2 });
+const report = { indices: region.indices, mean: [...meanPattern(region.indices)] };
+listeners.pointermove({ y: -0.05, x: -0.05 });
+listeners.pointerup();
+console.log(JSON.stringify({ ...report, empty: region, listens: "pointermove" in listeners }));
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_a_rectangle_on_the_map_has_the_mean_pattern_of_its_positions():
+    script = (ROOT / "namsa/view/viewer.js").read_text()
+    functions = []
+    for name in ("meanPattern", "drawRegion"):
+        start = script.index(f"function {name}(")
+        functions.append(script[start : script.index("\n}\n", start) + 3])
+    found = subprocess.run(
+        ["node", "-e", "".join(functions) + REGION], capture_output=True, text=True, check=True
+    )
+    assert json.loads(found.stdout) == {
+        "indices": [0, 1],
+        "mean": [(1 + 2 * 3) / 2, (2 + 2 * 4) / 2],  # each has a power of two
+        "empty": None,
+        "listens": False,
+    }

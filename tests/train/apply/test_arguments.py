@@ -1,4 +1,6 @@
-"""What `reconstruct` refuses before it works: numbers out of range, outputs that replace inputs, odd models."""
+"""What `reconstruct` refuses before it works: numbers out of range, outputs that replace inputs,
+odd models.
+"""
 
 import json
 import os
@@ -12,8 +14,8 @@ import pytest
 
 import train
 from namsa import InputError, WorkError
+from namsa.base.pixels import PixelGrid
 from namsa.io import hdf5
-from namsa.pixels import PixelGrid
 from train.__main__ import main
 from train.apply.models import MODELS, load_model
 from train.optimization import checkpoint
@@ -40,7 +42,9 @@ def data(tmp_path):
 def refusal(data, capsys, *words, out="o.h5"):
     """Returns the one line on stderr, after a check that DATA is what it was."""
     before = data.read_bytes()
-    assert main(["reconstruct", str(data), "--checkpoint", str(MODEL), "--out", str(out), *words]) == 2
+    assert (
+        main(["reconstruct", str(data), "--checkpoint", str(MODEL), "--out", str(out), *words]) == 2
+    )
     assert data.read_bytes() == before
     error = capsys.readouterr().err
     assert error.count("\n") == 1
@@ -51,8 +55,13 @@ def test_frames_without_a_scan_are_refused_with_the_option(tmp_path, capsys):
     """The same options for a file of any format; what they say is in tests/namsa/io."""
     np.save(tmp_path / "x.npy", np.ones((6561, 4, 4), "u1"))
     error = refusal(tmp_path / "x.npy", capsys, out=tmp_path / "o.h5")
-    assert "holds 6,561 frames and does not state the scan's shape: give --scan-shape SYxSX; 81x81 would fit" in error
-    error = refusal(tmp_path / "x.npy", capsys, "--scan-shape", "81x80", "--flyback", "1", out=tmp_path / "o.h5")
+    assert (
+        "holds 6,561 frames and does not state the scan's shape: give --scan-shape SYxSX; 81x81 "
+        "would fit" in error
+    )
+    error = refusal(
+        tmp_path / "x.npy", capsys, "--scan-shape", "81x80", "--flyback", "1", out=tmp_path / "o.h5"
+    )
     assert "x.npy does not state the beam's energy and the probe's semiangle" in error
     assert "give --energy-ev, --semiangle-mrad, --scan-step-angstrom, --pixel-mrad" in error
 
@@ -60,12 +69,18 @@ def test_frames_without_a_scan_are_refused_with_the_option(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--energy-ev 0", "energy_ev is 0: give a positive number from 10000 to 1e+06 with --energy-ev"),
+        (
+            "--energy-ev 0",
+            "energy_ev is 0: give a positive number from 10000 to 1e+06 with --energy-ev",
+        ),
         ("--energy-ev nan", "energy_ev is nan"),
         ("--semiangle-mrad 1e300", "semiangle_mrad is 1e+300"),
         ("--scan-step-angstrom 0", "--scan-step-angstrom is 0.0: give one positive number"),
         ("--scan-step-angstrom nan", "--scan-step-angstrom is nan: give one positive number"),
-        ("--scan-step-angstrom 1 2 3", "--scan-step-angstrom is 1.0 2.0 3.0: give one positive number, or two"),
+        (
+            "--scan-step-angstrom 1 2 3",
+            "--scan-step-angstrom is 1.0 2.0 3.0: give one positive number, or two",
+        ),
         ("--pixel-mrad inf", "pixel_mrad is inf"),
         ("--centre-pixels 1 inf", "centre_pixels is inf: give a number from -100000 to 100000"),
         ("--rotation-deg 1e30", "rotation_deg is 1e+30: give a number from -720 to 720"),
@@ -110,7 +125,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(data, capsy
 def result():
     image = np.ones((4, 5), np.float32)
     pixels = PixelGrid((1.0, 1.0), (0.0, 0.0))
-    provenance = {"said": [], "model": "m", "data": "d", "semiangle_mrad": 20.0}
+    provenance = {"notes": [], "model": "m", "data": "d", "semiangle_mrad": 20.0}
     return train.Reconstruction(image, None, None, image, image, pixels, pixels, pixels, provenance)
 
 
@@ -138,12 +153,14 @@ def test_a_picture_replaces_a_link_and_not_what_it_names(tmp_path, result):
         result.show(tmp_path / "o.odd")
 
 
-# ---- Models ---------------------------------------------------------------------------------------------------------
+# ---- Models
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def model(tmp_path):
     shutil.copytree(MODEL, tmp_path / "model")
+    (tmp_path / "model/digests.json").unlink()  # with it, every change is refused
     return tmp_path / "model"
 
 
@@ -169,7 +186,9 @@ def array(shape, dtype="<f4", data=b""):
 
 
 def header(**changes):
-    text = json.dumps({"format": checkpoint.FORMAT, "variables": [], "network": {}, "digest": ""} | changes).encode()
+    text = json.dumps(
+        {"format": checkpoint.FORMAT, "variables": [], "network": {}, "digest": ""} | changes
+    ).encode()
     return array((len(text),), "|u1", text)
 
 
@@ -181,8 +200,16 @@ def header(**changes):
             zipfile.ZIP_STORED,
             r"declares float32 of shape \(1000000000000,\), and 0 bytes follow",
         ),
-        ({"header.npy": array((10**5,), data=bytes(4 * 10**5))}, zipfile.ZIP_DEFLATED, "its arrays have more than"),
-        ({"header.npy": array((1,), "|O")}, zipfile.ZIP_STORED, "Python objects, which are never read"),
+        (
+            {"header.npy": array((10**5,), data=bytes(4 * 10**5))},
+            zipfile.ZIP_DEFLATED,
+            "its arrays have more than",
+        ),
+        (
+            {"header.npy": array((1,), "|O")},
+            zipfile.ZIP_STORED,
+            "Python objects, which are never read",
+        ),
         ({"header.npy": b"not NumPy"}, zipfile.ZIP_STORED, "magic"),
         ({"header.npy": header(format="x")}, zipfile.ZIP_STORED, "its format is x"),
         ({"header.npy": header(variables=7)}, zipfile.ZIP_STORED, "no list of variables"),

@@ -1,4 +1,6 @@
-"""The networks that come with the package: whole, described, and of use on a crystal of their microscope."""
+"""The networks that come with the package: whole, described, and of use on a crystal of their
+microscope.
+"""
 
 import hashlib
 import os
@@ -17,17 +19,20 @@ from namsa.dataset import records
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import assign
 from namsa.dataset.simulate_entry import simulate_entry
+from namsa.figures.document import Document, Listing, Section
+from namsa.figures.document_markdown import to_markdown
 from namsa.io.calibration import CalibrationOverrides
-from train.apply.card import card_of
 from train.apply.models import shipped
-from train.apply.orientation import is_contradicted
 from train.experiment.conditions import has_films_alone
 from train.measure.metrics import image_metrics
 from train.reports import card_sections
 from train.reports.calibration_results import read_calibration
-from train.tasks.density.application import reconstruct
-from train.tasks.density.calibrate import trained_ensemble
-from train.tasks.density.card import _random_conditions, _uncertainty, mean_predictions
+from train.tasks.card import card_of
+from train.tasks.density.report import card_sections as density_sections
+from train.tasks.density.report.card import mean_predictions
+from train.tasks.density.scan.application import reconstruct
+from train.tasks.density.trust.orientation import is_contradicted
+from train.tasks.density.trust.predictions import trained_ensemble
 from train.tasks.scan_command import commands_of
 
 CRYSTAL = DATA / "mixed_perovskite.cif"  # in no library
@@ -46,19 +51,32 @@ def test_a_card_is_of_the_weights_beside_it(name):
     assert f"python -m train {command.name} DATA.h5 --checkpoint {name} --out " in card
 
 
+def section_text(section):
+    """A section as Markdown, without its end of line."""
+    _, _, text = to_markdown(Document("name", (section,))).split("\n", 2)
+    return text.rstrip("\n")
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_card_says_what_follows_from_configuration_and_calibration(name):
     model = MODELS[name]
-    card, experiment = (model.folder / "CARD.md").read_text(encoding="utf-8"), model.experiment
+    card = (model.folder / "CARD.md").read_text(encoding="utf-8")
+    experiment = model.experiment
     usage = card_of(experiment.training.task).usage(experiment)
-    assert "\n".join(card_sections.purpose(name, experiment, usage)) in card
-    assert "\n".join(card_sections.training_limits(experiment)) in card
+    assert card.startswith(
+        to_markdown(Document(name, card_sections.purpose(name, experiment, usage)))
+    )
+    limits = Section("Limits", (Listing(card_sections.training_limits(experiment)),))
+    assert section_text(limits) in card
     assert ("that training draws" in card) == bool(card_sections.undrawn(experiment))
     if name in DENSITIES:
         calibration = read_calibration(model.folder / "calibration.json")
-        assert "\n".join(_uncertainty(calibration)) in card
-        conditions = list(_random_conditions(calibration))
-        scores = [line for line in conditions if line.startswith("| ")]  # rounded twice, those of the file once more
+        assert section_text(density_sections.uncertainty(calibration)) in card
+        (section,) = density_sections.random_conditions(calibration)
+        conditions = section_text(section).splitlines()
+        scores = [
+            line for line in conditions if line.startswith("| ")
+        ]  # rounded twice, those of the file once more
         assert "\n".join(line for line in conditions if line not in scores[1:]).rstrip() in card
         assert card.index(conditions[0]) < card.index("## Scores on materials")
 
@@ -72,7 +90,8 @@ def test_the_uncertainty_of_a_density_is_calibrated(name):
 
 @pytest.mark.parametrize("name", DENSITIES)
 def test_a_crystal_that_training_never_saw_comes_out(name):
-    model, record = MODELS[name], window(name)
+    model = MODELS[name]
+    record = window(name)
     (density,) = mean_predictions(trained_ensemble(model).predict, [record])
     scores = image_metrics(density, record.density, huber_delta=10.0)
     assert scores["ssim"] > 0.9
@@ -83,7 +102,8 @@ def test_a_crystal_that_training_never_saw_comes_out(name):
 @pytest.mark.parametrize("name", FAMILIAR)
 def test_half_a_turn_of_the_detector_is_told(name):
     model = MODELS[name]
-    scan, detector = model.conditions.scan_shape, model.conditions.detector_shape
+    scan = model.conditions.scan_shape
+    detector = model.conditions.detector_shape
     patterns = window(name).patterns().reshape(*scan, *detector)
     told = CalibrationOverrides(
         energy_ev=model.conditions.energy_ev,
@@ -95,7 +115,9 @@ def test_half_a_turn_of_the_detector_is_told(name):
     right = reconstruct(patterns, model, told, beam_intensity=1.0).provenance["orientation"]
     turned = reconstruct(patterns[..., ::-1, ::-1], model, told, beam_intensity=1.0)
     assert right["half_turn"] > 1
-    assert turned.provenance["orientation"]["half_turn"] == pytest.approx(1 / right["half_turn"], rel=0.01)
+    assert turned.provenance["orientation"]["half_turn"] == pytest.approx(
+        1 / right["half_turn"], rel=0.01
+    )
     assert is_contradicted(turned.provenance["orientation"])
     assert turned.outside
 
@@ -105,8 +127,13 @@ def test_half_a_turn_of_the_detector_is_told(name):
 def test_shipped_networks_give_the_same_under_both_backends(tmp_path):
     jobs = {
         backend: subprocess.Popen(
-            [sys.executable, ROOT / "scripts/bench/workers/network_answers.py", tmp_path / f"{backend}.npz"],
-            env=os.environ | {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
+            [
+                sys.executable,
+                ROOT / "scripts/bench/workers/network_answers.py",
+                tmp_path / f"{backend}.npz",
+            ],
+            env=os.environ
+            | {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         )
         for backend in ("tensorflow", "jax")
     }
@@ -129,13 +156,21 @@ def window(name):
 
 
 def ideal(model):
-    """The configuration of a window of one perfect specimen in focus, and its crystal, which training did not have."""
+    """The configuration of a window of one perfect specimen in focus, and its crystal, which
+    training did not have.
+    """
     experiment = model.experiment
     scan = experiment.scan.model_copy(update={"shape": model.conditions.scan_shape})
     thickness = min(experiment.specimen.thickness_angstrom, key=lambda each: abs(each - THICKNESS))
-    if "thickness_angstrom" in experiment.varied_quantities():  # the listed one is that which samples are cut from
+    # the listed one is that which samples are cut from
+    if "thickness_angstrom" in experiment.varied_quantities():
         thickness = THICKNESS
-    perfect = {"kinds": None, "thickness_angstrom": (thickness,), "zone_axes": ((0, 0, 1),), "max_strain": 0.1}
+    perfect = {
+        "kinds": None,
+        "thickness_angstrom": (thickness,),
+        "zone_axes": ((0, 0, 1),),
+        "max_strain": 0.1,
+    }
     specimen = experiment.specimen.model_copy(update=perfect)
     simulation = experiment.simulation.model_copy(update={"method": "multislice"})
     changed = {"variation": None, "specimen": specimen, "scan": scan, "simulation": simulation}
@@ -143,6 +178,8 @@ def ideal(model):
     if has_films_alone(experiment):
         crystals = select_materials(experiment.materials)
         splits = assign(crystals, experiment.split)
-        return config, next(crystal for crystal, split in zip(crystals, splits, strict=True) if split == "test")
+        return config, next(
+            crystal for crystal, split in zip(crystals, splits, strict=True) if split == "test"
+        )
     config = config.model_copy(update={"materials": Materials(builtin=(), cif=(CRYSTAL,))})
     return config, select_materials(config.materials)[0]

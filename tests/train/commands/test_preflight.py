@@ -1,4 +1,6 @@
-"""The preflight: what one rank lacks ends the job with one line, which names ranks, nodes and the remedy."""
+"""The preflight: what one rank lacks ends the job with one line, which names ranks, nodes and the
+remedy.
+"""
 
 import json
 import re
@@ -23,12 +25,17 @@ HEALTHY = {  # no JAX: a job of several ranks does not ask for it
 
 
 def cupy(bus, memory_gib=16.0):
-    return {"version": "13.6.0", "cuda": 12090, "devices": [{"name": "V100", "memory_gib": memory_gib, "bus": bus}]}
+    return {
+        "version": "13.6.0",
+        "cuda": 12090,
+        "devices": [{"name": "V100", "memory_gib": memory_gib, "bus": bus}],
+    }
 
 
 @pytest.fixture
 def ranks(tmp_path, monkeypatch, capsys):
-    """Runs four ranks, two on each of two nodes, and rank 0 last; returns its exit code, stdout and stderr.
+    """Runs four ranks, two on each of two nodes, and rank 0 last; returns its exit code, stdout and
+    stderr.
 
     `answers` are those of the probes by rank, `overrides` further `section.key=value` by rank.
     """
@@ -41,14 +48,37 @@ def ranks(tmp_path, monkeypatch, capsys):
     def run(*options, answers=None, overrides=None, order=(3, 2, 1, 0)):
         for rank in order:
             node = f"node{rank // 2:02d}"
-            names = {"RANK": rank, "SIZE": 4, "LOCAL_RANK": rank % 2, "LOCAL_SIZE": 2, "HOSTNAME": node}
+            names = {
+                "RANK": rank,
+                "SIZE": 4,
+                "LOCAL_RANK": rank % 2,
+                "LOCAL_SIZE": 2,
+                "HOSTNAME": node,
+            }
             for name, value in names.items():
                 monkeypatch.setenv(f"HOROVOD_{name}", str(value))
-            found = HEALTHY | {doctor._CUPY: cupy(f"0004:0{rank % 2}:00.0")} | (answers or {}).get(rank, {})
-            monkeypatch.setattr(doctor, "probe", lambda code, timeout_s, found=found: doctor.Probe(found[code], "gone"))
+            found = (
+                HEALTHY
+                | {doctor._CUPY: cupy(f"0004:0{rank % 2}:00.0")}
+                | (answers or {}).get(rank, {})
+            )
+            monkeypatch.setattr(
+                doctor,
+                "probe",
+                lambda code, timeout_s, found=found: doctor.Probe(found[code], "gone"),
+            )
             changes = [f"data.directory={tmp_path / node}", *(overrides or {}).get(rank, [])]
             words = [word for change in changes for word in ("--set", change)]
-            code = main(["preflight", str(CONFIG), "--exchange", str(tmp_path / "exchange"), *options, *words])
+            code = main(
+                [
+                    "preflight",
+                    str(CONFIG),
+                    "--exchange",
+                    str(tmp_path / "exchange"),
+                    *options,
+                    *words,
+                ]
+            )
             assert rank == 0 or (code, *capsys.readouterr()) == (0, "", "")
         return code, *capsys.readouterr()
 
@@ -67,7 +97,12 @@ def test_a_job_that_has_all_it_needs_may_start(ranks, tmp_path):
 def test_equal_faults_are_one_part_of_the_line(ranks):
     blind = HEALTHY[doctor._TENSORFLOW] | {"gpus": []}
     plain = {doctor._HOROVOD: HEALTHY[doctor._HOROVOD] | {"nccl": False}}
-    answers = {0: plain, 1: plain, 2: plain | {doctor._TENSORFLOW: blind}, 3: plain | {doctor._TENSORFLOW: blind}}
+    answers = {
+        0: plain,
+        1: plain,
+        2: plain | {doctor._TENSORFLOW: blind},
+        3: plain | {doctor._TENSORFLOW: blind},
+    }
     answers[3] = answers[3] | {doctor._CUPY: None}
     code, stdout, stderr = ranks("--gpu", answers=answers)
     assert (code, stdout) == (2, "")
@@ -87,22 +122,46 @@ ONE_FOLDER = ("data.directory={tmp}/shared", "data.source.node_local=true")
 @pytest.mark.parametrize(
     ("gpus", "overrides", "message"),
     [
-        ({1: cupy("0004:00:00.0")}, {}, "ranks 0 and 1 on node00 have one GPU, 0004:00:00.0: start at most"),
+        (
+            {1: cupy("0004:00:00.0")},
+            {},
+            "ranks 0 and 1 on node00 have one GPU, 0004:00:00.0: start at most",
+        ),
         (
             {1: cupy("0004:01:00.0", 0.5)},
             {},
-            r"rank 1 on node00 without the memory for a step \(0.537 GB for a rank, a step takes 1.2.*libraries 1.07 GB"
+            r"rank 1 on node00 without the memory for a step \(0.537 GB for a rank, a step takes "
+            r"1.2.*libraries 1.07 GB"
             r"\): set training.batch_size lower",
         ),
-        ({}, {2: [FEWER], 3: [FEWER]}, r"\(ranks 2 and 3 on node01: 4 materials; the others: 5 materials\)"),
-        ({}, dict.fromkeys(range(4), ONE_FOLDER), r"data.directory is one folder for 2 nodes \(node00, node01\)"),
-        ({}, {2: ["data.directory={tmp}/file/bb"]}, r"rank 2 on node01 without a folder .*cannot make .*/file/bb"),
-        ({}, dict.fromkeys(range(4), ("scan.shapes=[8, 12]",)), r"all 4 ranks without a valid configuration \("),
+        (
+            {},
+            {2: [FEWER], 3: [FEWER]},
+            r"\(ranks 2 and 3 on node01: 4 materials; the others: 5 materials\)",
+        ),
+        (
+            {},
+            dict.fromkeys(range(4), ONE_FOLDER),
+            r"data.directory is one folder for 2 nodes \(node00, node01\)",
+        ),
+        (
+            {},
+            {2: ["data.directory={tmp}/file/bb"]},
+            r"rank 2 on node01 without a folder .*cannot make .*/file/bb",
+        ),
+        (
+            {},
+            dict.fromkeys(range(4), ("scan.shapes=[8, 12]",)),
+            r"all 4 ranks without a valid configuration \(",
+        ),
     ],
 )
 def test_what_ranks_lack_or_have_otherwise_ends_the_job(ranks, tmp_path, gpus, overrides, message):
     (tmp_path / "file").touch()
-    overrides = {rank: [each.replace("{tmp}", str(tmp_path)) for each in given] for rank, given in overrides.items()}
+    overrides = {
+        rank: [each.replace("{tmp}", str(tmp_path)) for each in given]
+        for rank, given in overrides.items()
+    }
     answers = {rank: {doctor._CUPY: answer} for rank, answer in gpus.items()}
     options = ("--gpu",) if gpus else ()
     code, stdout, stderr = ranks(*options, answers=answers, overrides=overrides)
@@ -111,11 +170,25 @@ def test_what_ranks_lack_or_have_otherwise_ends_the_job(ranks, tmp_path, gpus, o
 
 
 def test_a_simulation_after_the_preflight_refuses_another_list(ranks, tmp_path):
-    assert ranks(answers={rank: {doctor._CUPY: None} for rank in range(4)})[0] == 0  # on CPUs no GPU is asked for
+    assert (
+        ranks(answers={rank: {doctor._CUPY: None} for rank in range(4)})[0] == 0
+    )  # on CPUs no GPU is asked for
     from namsa.cli.parser import main as namsa
 
     assert (
-        namsa(["dataset", str(CONFIG), "--out", str(tmp_path / "node01"), "--set", FEWER, "--rank=3", "--size=4"]) == 2
+        namsa(
+            [
+                "dataset",
+                str(CONFIG),
+                "--out",
+                str(tmp_path / "node01"),
+                "--set",
+                FEWER,
+                "--rank=3",
+                "--size=4",
+            ]
+        )
+        == 2
     )
 
 
@@ -131,7 +204,11 @@ def test_a_disk_that_is_full_ends_the_job(ranks, monkeypatch):
 @pytest.mark.parametrize(("off_s", "text"), [(60.0, "ahead of"), (-60.0, "behind")])
 def test_a_clock_that_is_off_ends_the_job(off_s, text, ranks, monkeypatch):
     clock = time.time
-    monkeypatch.setattr(preflight.time, "time", lambda: clock() + off_s * (preflight.os.environ["HOROVOD_RANK"] == "2"))
+    monkeypatch.setattr(
+        preflight.time,
+        "time",
+        lambda: clock() + off_s * (preflight.os.environ["HOROVOD_RANK"] == "2"),
+    )
     code, _, stderr = ranks()
     assert code == 2
     (line,) = stderr.splitlines()
@@ -143,13 +220,20 @@ def test_a_rank_that_does_not_report_ends_the_job(ranks, monkeypatch):
     monkeypatch.setattr(preflight, "WAIT_S", 0.3)
     code, _, stderr = ranks(order=(3, 1, 0))
     assert code == 2
-    assert "rank 2 of 4 did not report" in stderr  # rank 3, of the group that rank 2 would speak for, did
+    assert (
+        "rank 2 of 4 did not report" in stderr
+    )  # rank 3, of the group that rank 2 would speak for, did
 
 
-def test_each_of_27600_ranks_writes_into_a_folder_of_a_few_and_rank_0_reads_few_files(tmp_path, monkeypatch):
-    size, members = 27_600, 167
+def test_each_of_27600_ranks_writes_into_a_folder_of_a_few_and_rank_0_reads_few_files(
+    tmp_path, monkeypatch
+):
+    size = 27_600
+    members = 167
     read: list[Path] = []
-    monkeypatch.setattr(preflight, "read_json", lambda path: (read.append(path), json.loads(path.read_text()))[1])
+    monkeypatch.setattr(
+        preflight, "read_json", lambda path: (read.append(path), json.loads(path.read_text()))[1]
+    )
     for group in range(1, 166):
         reports = [
             asdict(RankReport(rank, f"n{rank // 6}")) | {"clock": 0.0}
@@ -189,7 +273,9 @@ def test_ranks_and_nodes_in_words():
 
 @pytest.mark.slow
 def test_this_machine_has_no_gpu_and_says_so_in_one_line(monkeypatch, tmp_path, capsys):
-    """With the real probes: TensorFlow, Horovod and CuPy are imported, in processes of their own."""
+    """With the real probes: TensorFlow, Horovod and CuPy are imported, in processes of their
+    own.
+    """
     for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CONTROLLER", "HOSTNAME"):
         monkeypatch.delenv(f"HOROVOD_{name}", raising=False)
     if Path("/dev/nvidiactl").exists():
@@ -200,3 +286,18 @@ def test_this_machine_has_no_gpu_and_says_so_in_one_line(monkeypatch, tmp_path, 
     assert line.startswith("error: preflight: rank 0 on ")
     for lacking in ("CuPy", "GPUs", "NCCL"):
         assert f"without {lacking} (" in line
+
+
+def test_a_gpu_that_is_missing_is_said_before_crystals_are_listed(monkeypatch, capsys, tmp_path):
+    """The list of the paper's crystals takes minutes."""
+
+    def listed(*arguments):
+        raise AssertionError("the samples were listed first")
+
+    blind = HEALTHY | {doctor._CUPY: None, doctor._JAX: None}
+    monkeypatch.setattr(preflight, "list_samples", listed)
+    monkeypatch.setattr(doctor, "probe", lambda code, timeout_s: doctor.Probe(blind[code], "gone"))
+    words = ("preflight", str(ROOT / "configs/paper.yaml"), "--gpu")
+    assert main([*words, "--set", f"data.directory={tmp_path}/data"]) == 2
+    assert "without CuPy (gone)" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()

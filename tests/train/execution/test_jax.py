@@ -1,4 +1,6 @@
-"""JAX in place of TensorFlow: the same numbers, the same files, and no import of TensorFlow or Horovod."""
+"""JAX in place of TensorFlow: the same numbers, the same files, and no import of TensorFlow or
+Horovod.
+"""
 
 import json
 import os
@@ -30,7 +32,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def config(folder, no_reports):
-    """A job whose runs begin with the same weights, and drop nothing: what is drawn differs from TensorFlow's."""
+    """A job whose runs begin with the same weights, and drop nothing: what is drawn differs from
+    TensorFlow's.
+    """
     network = CONFIG["network"] | {"dropout": 0.0}
     train(write_config(folder, network=network), ["training.steps=1"], folder / "start")
     training = CONFIG["training"] | {"steps": STEPS, "start_from": str(folder / "start")}
@@ -41,7 +45,9 @@ def config(folder, no_reports):
 def scan(folder):
     """A scan, and a network of random weights that reconstructs it."""
     write_run(folder / "network", experiment())
-    values = np.random.default_rng(2).poisson(60.0, (WINDOW[0] + 6, WINDOW[1], 4, 4)).astype(np.uint16)
+    values = (
+        np.random.default_rng(2).poisson(60.0, (WINDOW[0] + 6, WINDOW[1], 4, 4)).astype(np.uint16)
+    )
     values.tofile(folder / "scan.raw")
     return folder / "scan.raw"
 
@@ -50,22 +56,50 @@ def quickstart(folder, run):
     """The words of ten steps of quickstart's training, with few materials and a smaller network."""
     changes = [f"data.directory={folder / 'quick'}", "materials.limit=4", f"training.steps={STEPS}"]
     changes += ["network.layers=[1, 1, 1]", "network.growth=8"]
-    return ["configs/quickstart.yaml", "--run-dir", str(folder / run), *(f"--set={change}" for change in changes)]
+    return [
+        "configs/quickstart.yaml",
+        "--run-dir",
+        str(folder / run),
+        *(f"--set={change}" for change in changes),
+    ]
 
 
 def of_scan(name, scan, out):
     words = [name, str(scan), "--checkpoint", str(scan.parent / "network"), "--out", str(out)]
-    words += ["--scan-shape", f"{WINDOW[0] + 6}x{WINDOW[1]}", "--dtype", "u2", "--detector-shape", "4x4"]
-    words += ["--energy-ev", "200e3", "--semiangle-mrad", "20", "--scan-step-angstrom", "0.4", "--pixel-mrad", "8"]
+    words += [
+        "--scan-shape",
+        f"{WINDOW[0] + 6}x{WINDOW[1]}",
+        "--dtype",
+        "u2",
+        "--detector-shape",
+        "4x4",
+    ]
+    words += [
+        "--energy-ev",
+        "200e3",
+        "--semiangle-mrad",
+        "20",
+        "--scan-step-angstrom",
+        "0.4",
+        "--pixel-mrad",
+        "8",
+    ]
     return [*words, "--centre-pixels", *map(str, BEAM.centre_pixels), "--beam-intensity", "900"]
 
 
 @pytest.fixture(scope="module")
 def trained(config, scan, folder):
-    """Runs of both: whole, stopped after four steps and continued by itself, and continued by the other."""
+    """Runs of both: whole, stopped after four steps and continued by itself, and continued by the
+    other.
+    """
 
     def job(name, *overrides):
-        return [str(config), "--run-dir", str(folder / name), *(f"--set={override}" for override in overrides)]
+        return [
+            str(config),
+            "--run-dir",
+            str(folder / name),
+            *(f"--set={override}" for override in overrides),
+        ]
 
     train(config, run_dir=folder / "tf")
     train(config, ["training.steps=4"], folder / "tf_4")
@@ -87,7 +121,8 @@ def trained(config, scan, folder):
 
 
 def assert_like(run_dir, other, tolerance=1e-5):
-    ours, theirs = numbers(run_dir), numbers(other)
+    ours = numbers(run_dir)
+    theirs = numbers(other)
     assert len(ours) == len(theirs) == STEPS
     for row, expected in zip(ours, theirs, strict=True):
         assert row == pytest.approx(expected, rel=tolerance)
@@ -100,14 +135,19 @@ class TestJaxIsAsTensorFlow:
         assert_like(folder / "jax", folder / "tf")
 
     def test_ten_steps_of_quickstart_give_the_same_losses_without_onednn(self, folder):
-        """Of other samples rounding may change the sign of a ReLU's input, as with oneDNN's convolutions."""
+        """Of other samples rounding may change the sign of a ReLU's input, as with oneDNN's
+        convolutions.
+        """
         code = (
             "import sys; from train import main; from train.__main__ import main as command\n"
             "main.write_report = lambda run_dir: None; sys.exit(command(sys.argv[1:]))"
         )
-        words, without = quickstart(folder, "quick_tf"), os.environ | {"TF_ENABLE_ONEDNN_OPTS": "0"}
+        words = quickstart(folder, "quick_tf")
+        without = os.environ | {"TF_ENABLE_ONEDNN_OPTS": "0"}
         subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, env=without, check=True)
-        found, expected = ([row["loss"] for row in numbers(folder / run)] for run in ("quick_jax", "quick_tf"))
+        found, expected = (
+            [row["loss"] for row in numbers(folder / run)] for run in ("quick_jax", "quick_tf")
+        )
         assert len(found) == STEPS
         assert found == pytest.approx(expected, rel=1e-5)
 
@@ -119,7 +159,9 @@ class TestJaxIsAsTensorFlow:
         assert_like(folder / run, folder / "tf")
 
     def test_held_out_samples_score_the_same(self, folder):
-        scores = [json.loads((folder / run / "evaluation.json").read_text()) for run in ("jax", "tf")]
+        scores = [
+            json.loads((folder / run / "evaluation.json").read_text()) for run in ("jax", "tf")
+        ]
         for row, expected in zip(*(each["samples"] for each in scores), strict=True):
             for name in ("huber", "mae", "ssim", "pearson"):
                 assert row[name] == pytest.approx(expected[name], rel=1e-4, abs=1e-6)
@@ -139,14 +181,21 @@ class TestJaxIsAsTensorFlow:
 @pytest.mark.usefixtures("trained")
 def test_two_devices_share_the_batches_of_an_update(config, folder):
     job = [str(config), "--run-dir", folder / "two", *(f"--set={override}" for override in TWO)]
-    single = ["--run-dir", folder / "single", "--set=training.batch_size=1", "--set=training.steps=2"]
+    single = [
+        "--run-dir",
+        folder / "single",
+        "--set=training.batch_size=1",
+        "--set=training.steps=2",
+    ]
     single += ["--set=training.precision.compute=mixed_float16", "--set=network.dropout=0.25"]
     calibrate = ["calibrate", folder / "single"]
     done = on_jax.run([job, [str(config), *single], calibrate], folder / "compiled", devices=2)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "2 JAX devices" in done.stdout
     assert "a batch of 1 images uses 1 of 2 devices" in done.stderr
-    losses, expected = ([row["loss"] for row in numbers(folder / run)] for run in ("two", "one_device"))
+    losses, expected = (
+        [row["loss"] for row in numbers(folder / run)] for run in ("two", "one_device")
+    )
     assert losses == pytest.approx(expected, rel=1e-5)
     assert all(row["loss_scale"] > 1 for row in numbers(folder / "single"))
     assert "times the spread" in done.stdout
@@ -154,7 +203,12 @@ def test_two_devices_share_the_batches_of_an_update(config, folder):
 
 @pytest.mark.slow
 def test_what_jax_does_not_do_is_one_line(folder):
-    job = ["tests/data/tiny.yaml", "--run-dir", folder / "none", "--set=training.exchange={kind: lag}"]
+    job = [
+        "tests/data/tiny.yaml",
+        "--run-dir",
+        folder / "none",
+        "--set=training.exchange={kind: lag}",
+    ]
     done = on_jax.run([job], folder / "compiled")
     assert done.returncode == 2
     assert "kind lag needs Horovod, which exchanges no tensors of JAX" in done.stderr
@@ -162,5 +216,18 @@ def test_what_jax_does_not_do_is_one_line(folder):
 
 
 def test_a_process_that_computes_with_one_refuses_the_other(folder, capsys):
-    assert command(["tests/data/tiny.yaml", "--run-dir", str(folder / "none"), "--set=training.backend=jax"]) == 2
-    assert "this process computes with tensorflow already: set KERAS_BACKEND=jax" in capsys.readouterr().err
+    assert (
+        command(
+            [
+                "tests/data/tiny.yaml",
+                "--run-dir",
+                str(folder / "none"),
+                "--set=training.backend=jax",
+            ]
+        )
+        == 2
+    )
+    assert (
+        "this process computes with tensorflow already: set KERAS_BACKEND=jax"
+        in capsys.readouterr().err
+    )

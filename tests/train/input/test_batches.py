@@ -1,4 +1,6 @@
-"""Batches: their order, augmentation and noise, what is read ahead, samples that are refused, and shares of ranks."""
+"""Batches: their order, augmentation and noise, what is read ahead, samples that are refused, and
+shares of ranks.
+"""
 
 import gc
 import threading
@@ -12,11 +14,11 @@ import tensorflow as tf
 from synthetic import DETECTOR, SCAN, Memory, dataset, experiment, sample
 
 from fcdensenet.build import build
+from namsa.base.errors import InputError, WorkError
 from namsa.config.simulation import Data
 from namsa.dataset import listing, records
 from namsa.dataset.indexed import IndexedSamples
 from namsa.dataset.shards import Dataset
-from namsa.errors import InputError, WorkError
 from train.execution.tensorflow import host_tensor
 from train.experiment import symmetries
 from train.experiment.experiment import Experiment
@@ -76,7 +78,8 @@ def test_augmentation_depends_on_sample_and_epoch_alone():
         read = zip(share, batches(data, share, job, epoch), strict=True)
         return {entry.id: (x.numpy(), y.numpy()) for entry, (x, y) in read}
 
-    forward, backward = images(entries, 3), images(entries[::-1], 3)
+    forward = images(entries, 3)
+    backward = images(entries[::-1], 3)
     for sample_id, pair in forward.items():
         for a, b in zip(pair, backward[sample_id], strict=True):
             np.testing.assert_array_equal(a, b)
@@ -89,9 +92,12 @@ def test_augmented_batches_are_symmetries_of_the_sample():
     data, entries = dataset(1)
     job = experiment(inputs={"augment": True})
     with data.view(entries[0].id) as record:
-        of, cbed = record_symmetries(record), record.cbed.reshape(*SCAN, *DETECTOR)
+        of = record_symmetries(record)
+        cbed = record.cbed.reshape(*SCAN, *DETECTOR)
         turned = [symmetries.apply(symmetry, of, cbed, record.density) for symmetry in range(4)]
-        mirrored = [replace(record, cbed=x.reshape(record.cbed.shape), density=y) for x, y in turned]
+        mirrored = [
+            replace(record, cbed=x.reshape(record.cbed.shape), density=y) for x, y in turned
+        ]
         expected = [normalise(each, job.training.inputs) for each in mirrored]
     drawn = set()
     for epoch in range(16):
@@ -104,7 +110,9 @@ def test_augmented_batches_are_symmetries_of_the_sample():
 
 def test_dose_noise_is_counted_before_the_normalisation():
     data, entries = dataset(1)
-    ((x, y),) = batches(data, entries, experiment(inputs={"dose_electrons_per_pattern": 400.0}), epoch=0)
+    ((x, y),) = batches(
+        data, entries, experiment(inputs={"dose_electrons_per_pattern": 400.0}), epoch=0
+    )
     counts = x.numpy() ** 2 * 400 / PIXELS
     np.testing.assert_allclose(counts, np.round(counts), atol=1e-4)
     with data.view(entries[0].id) as record:
@@ -116,7 +124,9 @@ def test_dose_noise_is_counted_before_the_normalisation():
 
 def test_no_more_is_read_ahead_than_there_is_room_for():
     data, entries = dataset(12)
-    job = experiment(inputs={"read_ahead_gib": 1e-9})  # room for none: two are read ahead all the same
+    job = experiment(
+        inputs={"read_ahead_gib": 1e-9}
+    )  # room for none: two are read ahead all the same
     many = entries * 5
     watched = Watched(data.encoded)
     read = batches(watched, many, job, epoch=0)
@@ -127,38 +137,63 @@ def test_no_more_is_read_ahead_than_there_is_room_for():
 
 def test_refuses_samples_of_another_shape_or_more_digits():
     data, entries = dataset(1)
-    with pytest.raises(WorkError, match=r"sample-00 holds float32 patterns: set data.dtype=float32"):
-        list(batches(data, entries, experiment().model_copy(update={"data": Data(dtype="float16")}), epoch=0))
+    with pytest.raises(
+        WorkError, match=r"sample-00 holds float32 patterns: set data.dtype=float32"
+    ):
+        list(
+            batches(
+                data,
+                entries,
+                experiment().model_copy(update={"data": Data(dtype="float16")}),
+                epoch=0,
+            )
+        )
     other = sample(0)
     other.provenance["scan_shape"] = [3, 2]
-    with pytest.raises(WorkError, match=r"sample-00 holds patterns \(3, 2, 8, 12\).*where.*\(2, 3, 8, 12\)"):
-        list(batches(Memory({"sample-00": bytes(records.encode(other))}), entries, experiment(), epoch=0))
+    with pytest.raises(
+        WorkError, match=r"sample-00 holds patterns \(3, 2, 8, 12\).*where.*\(2, 3, 8, 12\)"
+    ):
+        list(
+            batches(
+                Memory({"sample-00": bytes(records.encode(other))}), entries, experiment(), epoch=0
+            )
+        )
 
 
 @pytest.mark.parametrize("name", ["electrons_per_pattern", "dose_electrons_per_angstrom2"])
 def test_refuses_to_draw_noise_on_noise(name):
     noisy = sample(0)
     noisy.provenance["detector"] = {"shape": [50, 60], name: 800.0}
-    data, entries = Memory({"sample-00": bytes(records.encode(noisy, "float32"))}), dataset(1)[1]
+    data = Memory({"sample-00": bytes(records.encode(noisy, "float32"))})
+    entries = dataset(1)[1]
     assert len(list(batches(data, entries, experiment(), epoch=0))) == 1
     with pytest.raises(InputError, match=f"have the noise of detector.{name}=800 already.*unset"):
-        list(batches(data, entries, experiment(inputs={"dose_electrons_per_pattern": 400.0}), epoch=0))
+        list(
+            batches(
+                data, entries, experiment(inputs={"dose_electrons_per_pattern": 400.0}), epoch=0
+            )
+        )
 
 
 def test_a_corrupt_record_ends_the_epoch_with_its_reason():
     data, entries = dataset(2)
     broken = bytearray(data.encoded[entries[1].id])
     broken[-500] ^= 1
-    read = batches(Memory(data.encoded | {entries[1].id: bytes(broken)}), entries, experiment(), epoch=0)
+    read = batches(
+        Memory(data.encoded | {entries[1].id: bytes(broken)}), entries, experiment(), epoch=0
+    )
     with pytest.raises(WorkError, match="checksum does not match"):
         list(read)
 
 
-@pytest.mark.parametrize("inputs", [{}, {"augment": True}, {"augment": True, "dose_electrons_per_pattern": [50, 500]}])
+@pytest.mark.parametrize(
+    "inputs", [{}, {"augment": True}, {"augment": True, "dose_electrons_per_pattern": [50, 500]}]
+)
 def test_a_later_epoch_copies_from_the_places_that_the_first_has_found_and_checked(inputs):
     data, entries = dataset(5)
     watched = Watched(data.encoded)
-    job, cache = experiment(batch_size=2, inputs=inputs), ReadCache()
+    job = experiment(batch_size=2, inputs=inputs)
+    cache = ReadCache()
     for epoch, share in enumerate([entries[:4], entries[1:], entries]):
         read = list(batches(watched, share, job, epoch, cache))
         alone = list(batches(data, share, job, epoch))
@@ -173,7 +208,8 @@ def test_a_later_epoch_copies_from_the_places_that_the_first_has_found_and_check
 def test_a_window_is_kept_for_several_epochs_and_found_again_by_a_resumed_job(compute):
     data, entries = dataset(6)
     inputs = {"augment": True, "dose_electrons_per_pattern": [100, 1000], "redraw_epochs": 3}
-    job, cache = experiment(batch_size=2, inputs=inputs, precision={"compute": compute}), ReadCache()
+    job = experiment(batch_size=2, inputs=inputs, precision={"compute": compute})
+    cache = ReadCache()
     seen = {entry.id: [] for entry in entries}
     for epoch in range(7):
         share = entries[epoch % 5 :] + entries[: epoch % 5]  # other samples together in each epoch
@@ -183,20 +219,28 @@ def test_a_window_is_kept_for_several_epochs_and_found_again_by_a_resumed_job(co
             for a, b in zip(pair, expected, strict=True):
                 assert a.dtype == b.dtype
                 np.testing.assert_array_equal(a, b)
-            for entry, x in zip(share[2 * at : 2 * at + 2], tf.cast(pair[0], tf.float32).numpy(), strict=True):
+            for entry, x in zip(
+                share[2 * at : 2 * at + 2], tf.cast(pair[0], tf.float32).numpy(), strict=True
+            ):
                 seen[entry.id].append(x.tobytes())
     changes = {tuple(a != b for a, b in pairwise(drawn)) for drawn in seen.values()}
     assert all(sum(change) == 2 and change[:3] == change[3:] for change in changes)
     assert len(changes) > 1  # not all samples in the same epoch
-    assert {kept.x.numpy().nbytes + kept.y.numpy().nbytes for kept in cache.kept.values()} == {kept_window_bytes(job)}
+    assert {kept.x.numpy().nbytes + kept.y.numpy().nbytes for kept in cache.kept.values()} == {
+        kept_window_bytes(job)
+    }
 
 
 def test_epochs_are_read_into_the_same_memory():
     data, entries = dataset(6)
-    job, cache = experiment(batch_size=2), ReadCache()
+    job = experiment(batch_size=2)
+    cache = ReadCache()
 
     def addresses():
-        return {read_batch(data, entries[at : at + 2], job, 0, cache).patterns.ctypes.data for at in (0, 2, 4)}
+        return {
+            read_batch(data, entries[at : at + 2], job, 0, cache).patterns.ctypes.data
+            for at in (0, 2, 4)
+        }
 
     first = addresses()
     assert len(first) == 1
@@ -206,7 +250,9 @@ def test_epochs_are_read_into_the_same_memory():
 def test_mean_target_is_the_mean_density():
     data, entries = dataset(3)
     expected = np.mean([sample(seed).density.astype(np.float64) for seed in range(3)], axis=0)
-    np.testing.assert_allclose(mean_target(data, [entry.id for entry in entries]), expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        mean_target(data, [entry.id for entry in entries]), expected, rtol=1e-12
+    )
 
 
 def test_a_batch_has_the_bytes_of_samples_by_number(tmp_path, monkeypatch):
@@ -215,19 +261,28 @@ def test_a_batch_has_the_bytes_of_samples_by_number(tmp_path, monkeypatch):
 
     def simulate(config, material, entry):
         made = sample(entry.seed)
-        return replace(made, provenance=made.provenance | {"id": entry.id, "config_hash": config.samples_hash()})
+        return replace(
+            made,
+            provenance=made.provenance | {"id": entry.id, "config_hash": config.samples_hash()},
+        )
 
     fake_samples.produce(tmp_path, simulate=simulate)
     job = Experiment.model_validate(experiment().model_dump() | {"data": {"dtype": "float16"}})
     with IndexedSamples(tmp_path) as samples:
-        items, entries = [samples[number] for number in (4, 1)], [samples.entries[number] for number in (4, 1)]
+        items = [samples[number] for number in (4, 1)]
+        entries = [samples.entries[number] for number in (4, 1)]
     with Dataset(tmp_path) as data:
         batch = read_batch(data, entries, job, 0, ReadCache())
-        for name, stacked in {"cbed": batch.patterns, "scale": batch.scale, "density": batch.density}.items():
+        for name, stacked in {
+            "cbed": batch.patterns,
+            "scale": batch.scale,
+            "density": batch.density,
+        }.items():
             assert np.stack([item[name] for item in items]).tobytes() == stacked.tobytes()
 
 
-# ---- What is read ahead ----------------------------------------------------------------------------------------------
+# ---- What is read ahead
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_tensor_is_the_arrays_memory_and_keeps_it():
@@ -246,8 +301,10 @@ def test_a_tensor_is_the_arrays_memory_and_keeps_it():
 
 def test_memory_goes_round_once_its_tensor_is_gone():
     buffers = Buffers()
-    first, other = buffers.empty((7, 11), np.float32), buffers.empty((7, 11), np.float32)
-    address, taken = first.ctypes.data, other.ctypes.data
+    first = buffers.empty((7, 11), np.float32)
+    other = buffers.empty((7, 11), np.float32)
+    address = first.ctypes.data
+    taken = other.ctypes.data
     assert address != taken
     assert address % 64 == taken % 64 == 0
     tensor = host_tensor(first)
@@ -262,7 +319,8 @@ def test_memory_goes_round_once_its_tensor_is_gone():
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_come_in_order_and_no_more_is_begun_than_may_wait(threads):
-    begun, taken = [], []
+    begun = []
+    taken = []
 
     def work(item):
         begun.append(item)
@@ -288,7 +346,8 @@ def test_an_error_comes_in_its_turn():
 
 
 def test_closing_leaves_no_thread_at_work():
-    begun, go_on = [], threading.Event()
+    begun = []
+    go_on = threading.Event()
 
     def work(item):
         begun.append(item)
@@ -304,7 +363,8 @@ def test_closing_leaves_no_thread_at_work():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("read-ahead")]
 
 
-# ---- Shares of an epoch ----------------------------------------------------------------------------------------------
+# ---- Shares of an epoch
+# ----------------------------------------------------------------------------------------------
 
 
 def test_shares_cover_an_epoch_once_in_an_order_of_its_own():
@@ -318,7 +378,9 @@ def test_shares_cover_an_epoch_once_in_an_order_of_its_own():
     assert shares[1] != epoch_share(entries, 8, 2, 1, 3, 4)
     left_out = set()
     for epoch in range(12):
-        taken = {entry.id for rank in range(3) for entry in epoch_share(entries, 7, epoch, rank, 3, 4)}
+        taken = {
+            entry.id for rank in range(3) for entry in epoch_share(entries, 7, epoch, rank, 3, 4)
+        }
         left_out |= {entry.id for entry in entries} - taken
     assert len(left_out) > 3
 
@@ -343,7 +405,9 @@ def test_two_ranks_take_together_what_one_takes_alone():
 
 def test_ranks_that_take_over_an_epoch_take_what_is_left_of_it():
     entries = list("abcdefghijklm")
-    before = [epoch_share(entries, 3, 1, rank, 2, 6) for rank in range(2)]  # two ranks, batches of two, one step
+    before = [
+        epoch_share(entries, 3, 1, rank, 2, 6) for rank in range(2)
+    ]  # two ranks, batches of two, one step
     taken = [entry for share in before for entry in share[:2]]
     after = [epoch_share(entries, 3, 1, rank, 3, 3, len(taken)) for rank in range(3)]
     left = [entry for share in after for entry in share]

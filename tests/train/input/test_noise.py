@@ -19,7 +19,8 @@ def test_counts_have_the_mean_and_the_variance_of_poissons(mean):
     counts = noise.count_electrons(stored, 1024.0, dose, seed=3, epoch=1).astype(np.float64) * dose
     np.testing.assert_allclose(counts, np.round(counts), atol=1e-3)
     expected = patterns.astype(np.float64) * dose
-    columns, pixels = expected.mean((0, 1)), expected.shape[0] * expected.shape[1]
+    columns = expected.mean((0, 1))
+    pixels = expected.shape[0] * expected.shape[1]
     error = np.sqrt(columns / pixels)
     assert np.abs((counts.mean((0, 1)) - columns) / error).max() < 5
     spread = np.sqrt((columns + 2 * columns**2) / pixels)  # of a Poisson number's variance
@@ -38,7 +39,10 @@ def test_every_sample_and_epoch_has_its_own_noise_and_keeps_it_and_zero_stays_ze
     others = [count(patterns, 4.0, 1e3, seed, epoch) for seed, epoch in ((3, 2), (4, 1))]
     for other in [*others, np.roll(first, -(2**20))]:  # one part on
         assert np.mean(first != other) > 0.3
-        assert abs(np.corrcoef((first - patterns / 4).ravel(), (other - patterns / 4).ravel())[0, 1]) < 0.02
+        assert (
+            abs(np.corrcoef((first - patterns / 4).ravel(), (other - patterns / 4).ravel())[0, 1])
+            < 0.02
+        )
 
 
 def test_a_dose_is_itself_or_even_in_the_logarithm():
@@ -52,7 +56,8 @@ def test_a_dose_is_itself_or_even_in_the_logarithm():
 
 @pytest.mark.parametrize("mean", [0.003, 0.11, 0.7, 2.505, 3.999, 4.001, 6.0, 12.0, 150.0])
 def test_counts_are_nearly_poisson_numbers(mean):
-    dose, pixels = 100.0, 10**6
+    dose = 100.0
+    pixels = 10**6
     patterns = np.full((10, pixels // 10), mean / dose, np.float32)
     counts = (fast_noise.count_electrons(patterns, 1.0, dose, 7, 1) * dose).ravel()
     np.testing.assert_allclose(counts, np.rint(counts), atol=1e-3)

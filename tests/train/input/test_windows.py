@@ -6,27 +6,33 @@ import tensorflow as tf
 from synthetic import Memory
 
 from namsa import Sample
+from namsa.base.pixels import density_grid, scan_grid
 from namsa.dataset import records
 from namsa.dataset.entry import Entry
-from namsa.pixels import density_grid, scan_grid
 from train.experiment.experiment import Experiment
 from train.input import windows
 from train.input.batches import batches
 from train.input.imperfections import Geometry, apply, damage, draw
 from train.input.views import mean_target
 
-SCAN, WINDOW, DETECTOR, STEP = (12, 13), (4, 8), (5, 7), (0.4, 0.5)
+SCAN = (12, 13)
+WINDOW = (4, 8)
+DETECTOR = (5, 7)
+STEP = (0.4, 0.5)
 
 
 def job(window=WINDOW, **inputs):
-    """Windows of 4 × 8 positions of scans of 12 × 13, a network without poolings' loss of pixels."""
+    """Windows of 4 × 8 positions of scans of 12 × 13, a network without poolings' loss of
+    pixels.
+    """
     tree = {
         "scan": {"shape": SCAN, "step_angstrom": STEP},
         "data": {"dtype": "float32"},
         "simulation": {"sampling_angstrom": 0.2},
         "detector": {"shape": DETECTOR, "pixel_mrad": 8.0},
         "target": {"at": "scan"},
-        "network": {"input_shape": (35, *window), "layers": (1, 1, 1), "growth": 4, "kernel": 3, "first_kernel": 3,
+        "network": {"input_shape": (35, *window), "layers": (1, 1, 1), "growth": 4, "kernel": 3,
+        "first_kernel": 3,
                     "first_filters": 4},
         "training": {"epochs": 1, "inputs": {"layout": "scan", "power": 1.0} | inputs},
     }  # fmt: skip
@@ -34,7 +40,9 @@ def job(window=WINDOW, **inputs):
 
 
 def numbered(seed=0):
-    """A sample whose density counts the positions, and whose patterns hold the count, spread over the pixels."""
+    """A sample whose density counts the positions, and whose patterns hold the count, spread over
+    the pixels.
+    """
     count = 1 + np.arange(SCAN[0] * SCAN[1], dtype=np.float32)
     positions = np.argwhere(np.ones(SCAN)) * STEP + (1.0, 2.0)
     provenance = {
@@ -56,8 +64,12 @@ def numbered(seed=0):
 
 
 def stored(count=1):
-    entries = [Entry(f"s{i}", f"s{i}", "X", "P1", (0, 0, 1), 20.0, i, "train") for i in range(count)]
-    return Memory({e.id: bytes(records.encode(numbered(e.seed), "float32")) for e in entries}), entries
+    entries = [
+        Entry(f"s{i}", f"s{i}", "X", "P1", (0, 0, 1), 20.0, i, "train") for i in range(count)
+    ]
+    return Memory(
+        {e.id: bytes(records.encode(numbered(e.seed), "float32")) for e in entries}
+    ), entries
 
 
 def test_windows_are_drawn_anew_each_epoch_with_their_density():
@@ -84,7 +96,12 @@ def test_windows_are_mirrored_with_their_density():
     for epoch in range(24):
         ((x, y),) = batches(data, entries, job(augment=True), epoch)
         np.testing.assert_allclose(tf.reduce_sum(x[0], -1) / 35, y[0, ..., 0] / 200, rtol=1e-5)
-        orders.add((int(np.sign(y[0, 1, 0, 0] - y[0, 0, 0, 0])), int(np.sign(y[0, 0, 1, 0] - y[0, 0, 0, 0]))))
+        orders.add(
+            (
+                int(np.sign(y[0, 1, 0, 0] - y[0, 0, 0, 0])),
+                int(np.sign(y[0, 0, 1, 0] - y[0, 0, 0, 0])),
+            )
+        )
     assert orders == {(1, 1), (1, -1), (-1, 1), (-1, -1)}
 
 
@@ -92,8 +109,11 @@ def test_the_middle_window_keeps_its_place():
     record = records.decode(records.encode(numbered(), "float32"))
     window = windows.middle(record, WINDOW)
     np.testing.assert_array_equal(window.density, record.density[4:8, 2:10])
-    np.testing.assert_array_equal(window.cbed.sum((1, 2)), record.cbed.sum((1, 2)).reshape(SCAN)[4:8, 2:10].ravel())
-    scan, density = scan_grid(window.provenance), density_grid(window.provenance)
+    np.testing.assert_array_equal(
+        window.cbed.sum((1, 2)), record.cbed.sum((1, 2)).reshape(SCAN)[4:8, 2:10].ravel()
+    )
+    scan = scan_grid(window.provenance)
+    density = density_grid(window.provenance)
     np.testing.assert_allclose(scan.origin, (1 + 4 * 0.4, 2 + 2 * 0.5))
     np.testing.assert_allclose(density.origin, scan.origin)
     assert windows.middle(record, SCAN) is record
@@ -105,16 +125,25 @@ def test_the_network_is_said_to_see_its_window():
     assert job().conditions().scan_shape == WINDOW
     assert job().sample_shapes() == ((*SCAN, *DETECTOR), SCAN)
     assert job().window_shapes() == ((*WINDOW, *DETECTOR), WINDOW)
-    with pytest.raises(ValueError, match=r"input_shape is \[35, 16, 8\], but the data give \[35, 12, 13\]"):
+    with pytest.raises(
+        ValueError, match=r"input_shape is \[35, 16, 8\], but the data give \[35, 12, 13\]"
+    ):
         job((16, 8))
 
 
 def test_imperfections_come_before_the_noise_and_depend_on_sample_and_epoch():
-    ranges = {"source_size_angstrom": [0.3, 0.6], "beam_gain": [0.1, 0.2], "dead_pixels": [0.05, 0.1]}
+    ranges = {
+        "source_size_angstrom": [0.3, 0.6],
+        "beam_gain": [0.1, 0.2],
+        "dead_pixels": [0.05, 0.1],
+    }
     data, entries = stored(2)
-    plain, noisy = (job(imperfections=ranges, **dose) for dose in ({}, {"dose_electrons_per_pattern": 1000.0}))
+    plain, noisy = (
+        job(imperfections=ranges, **dose) for dose in ({}, {"dose_electrons_per_pattern": 1000.0})
+    )
     ((x, y),) = batches(data, entries[1:], plain, epoch=3)
-    sample, drawn = numbered(1), draw(plain.training.inputs.imperfections, 1, 3)
+    sample = numbered(1)
+    drawn = draw(plain.training.inputs.imperfections, 1, 3)
     corner = divmod(int(y[0, 0, 0, 0]) - 1, SCAN[1])
     geometry = Geometry.of(sample.provenance)
     margin = plain.window_margin()
@@ -134,12 +163,20 @@ def test_imperfections_come_before_the_noise_and_depend_on_sample_and_epoch():
 
 
 def test_refuses_imperfections_without_margins_or_on_noise():
-    wide = {"source_size_angstrom": [0, 1.0], "drift_angstrom": [0, 2.0], "flyback_angstrom": [0, 1.0]}
-    with pytest.raises(ValueError, match=r"reach 2.8 Å, \[8, 6\] positions.*set scan.shape to \[20, 20\] or more"):
+    wide = {
+        "source_size_angstrom": [0, 1.0],
+        "drift_angstrom": [0, 2.0],
+        "flyback_angstrom": [0, 1.0],
+    }
+    with pytest.raises(
+        ValueError, match=r"reach 2.8 Å, \[8, 6\] positions.*set scan.shape to \[20, 20\] or more"
+    ):
         job(imperfections=wide)
     assert job((4, 4), imperfections={"turn_degrees": [0, 2]}).window_margin() == (0, 0)
     tree = job().model_dump()
     tree["detector"]["electrons_per_pattern"] = 100.0
     tree["training"]["inputs"]["imperfections"] = {"turn_degrees": [0, 2]}
-    with pytest.raises(ValueError, match="imperfections come before the noise, which electrons_per_pattern"):
+    with pytest.raises(
+        ValueError, match="imperfections come before the noise, which electrons_per_pattern"
+    ):
         Experiment.model_validate(tree)

@@ -1,4 +1,6 @@
-"""In LiberTEM the density is that of `train.reconstruct`. `scripts/other_programs.sh` runs this with LiberTEM."""
+"""In LiberTEM the density is that of `train.reconstruct`. `scripts/other_programs.sh` runs this
+with LiberTEM.
+"""
 
 import numpy as np
 import pytest
@@ -10,16 +12,25 @@ lt = pytest.importorskip("libertem.api")
 from train.integrations.libertem import DensityUDF  # noqa: E402 - after LiberTEM
 
 NETWORK = "200kv-20mrad-fast"
-KNOWN = train.CalibrationOverrides(energy_ev=200e3, semiangle_mrad=20.0, scan_step_angstrom=0.4, pixel_mrad=2.0)
+KNOWN = train.CalibrationOverrides(
+    energy_ev=200e3, semiangle_mrad=20.0, scan_step_angstrom=0.4, pixel_mrad=2.0
+)
 
 
 @pytest.fixture(scope="module")
 def counts():
     """A scan of 52 × 44 patterns that differ, one of them lost; partitions end within rows."""
-    rng, k = np.random.default_rng(3), np.arange(53) - 26
+    rng = np.random.default_rng(3)
+    k = np.arange(53) - 26
     disk = np.hypot(k[:, None], k) < 10
     y, x = np.ogrid[:52, :44]
-    field = 1 + 0.5 * np.cos(y / 3)[..., None, None] * np.cos(x / 4)[..., None, None] * np.cos(k / 3)[:, None]
+    field = (
+        1
+        + 0.5
+        * np.cos(y / 3)[..., None, None]
+        * np.cos(x / 4)[..., None, None]
+        * np.cos(k / 3)[:, None]
+    )
     counts = rng.poisson(3 * disk * field).astype(np.uint16)
     counts[20, 7] = 0
     return counts
@@ -59,14 +70,21 @@ def test_threads_give_the_same(counts):
         dataset = load(context, counts)
         udf = DensityUDF.of(context, dataset, NETWORK, KNOWN)
         found = context.run_udf(dataset=dataset, udf=udf)
-    np.testing.assert_array_equal(found["density"].data, train.reconstruct(counts, NETWORK, KNOWN).density)
+    np.testing.assert_array_equal(
+        found["density"].data, train.reconstruct(counts, NETWORK, KNOWN).density
+    )
 
 
 def test_what_does_not_fit_is_refused(context, counts):
     dataset = load(context, counts)
-    for changes, message in (({"energy_ev": 300e3}, "energy"), ({"bad_pixels": ((1, 2),)}, "corrected in LiberTEM")):
+    for changes, message in (
+        ({"energy_ev": 300e3}, "energy"),
+        ({"bad_pixels": ((1, 2),)}, "corrected in LiberTEM"),
+    ):
         with pytest.raises(InputError, match=message):
-            DensityUDF.of(context, dataset, NETWORK, train.CalibrationOverrides(**(vars(KNOWN) | changes)))
+            DensityUDF.of(
+                context, dataset, NETWORK, train.CalibrationOverrides(**(vars(KNOWN) | changes))
+            )
     frames = context.load("memory", data=counts[0], sig_dims=2)
     with pytest.raises(InputError, match="give one of"):
         DensityUDF.of(context, frames, NETWORK, KNOWN)

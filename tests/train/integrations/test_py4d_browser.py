@@ -1,4 +1,6 @@
-"""The plugin in py4D-browser, without a screen. The browser is in an environment of `scripts/other_programs.sh`."""
+"""The plugin in py4D-browser, without a screen. The browser is in an environment of
+`scripts/other_programs.sh`.
+"""
 
 from pathlib import Path
 
@@ -42,15 +44,21 @@ def plugin(window):
 def scan(tmp_path_factory):
     """A file of 40 × 36 patterns whose axes say step and pixel, and the patterns."""
     k = np.arange(53) - 26
-    rate = 3.0 * (np.hypot(k[:, None], k) < 10) * (1 + 0.5 * np.cos(np.arange(36) / 4)[:, None, None])
-    counts = np.random.default_rng(3).poisson(np.broadcast_to(rate, (40, *rate.shape))).astype(np.uint16)
+    rate = (
+        3.0 * (np.hypot(k[:, None], k) < 10) * (1 + 0.5 * np.cos(np.arange(36) / 4)[:, None, None])
+    )
+    counts = (
+        np.random.default_rng(3).poisson(np.broadcast_to(rate, (40, *rate.shape))).astype(np.uint16)
+    )
     path = tmp_path_factory.mktemp("scan") / "scan.h5"
     with h5py.File(path, "w") as file:
         group = file.create_group("scan")
         group["data"] = counts
         axes = [("nm", 0.04, 0.0), ("nm", 0.04, 0.0), ("mrad", 2.0, -52.0), ("mrad", 2.0, -52.0)]
         for number, (units, scale, offset) in enumerate(axes):
-            group.create_group(f"axis-{number}").attrs.update({"units": units, "scale": scale, "offset": offset})
+            group.create_group(f"axis-{number}").attrs.update(
+                {"units": units, "scale": scale, "offset": offset}
+            )
     return path, counts
 
 
@@ -59,7 +67,10 @@ def test_a_file_is_opened_with_its_calibration(window, plugin, scan):
     plugin.open(path)
     np.testing.assert_array_equal(window.datacube.data, counts)
     calibration = window.datacube.calibration
-    assert (calibration.get_R_pixel_size(), calibration.get_R_pixel_units()) == (pytest.approx(0.4), "A")
+    assert (calibration.get_R_pixel_size(), calibration.get_R_pixel_units()) == (
+        pytest.approx(0.4),
+        "A",
+    )
     assert (calibration.get_Q_pixel_size(), calibration.get_Q_pixel_units()) == (2.0, "mrad")
 
 
@@ -69,9 +80,13 @@ def test_the_result_is_the_density_of_the_selected_region(window, plugin, scan, 
     beam = {name: KNOWN[name] for name in ("energy_ev", "semiangle_mrad")}
     plugin.show_density(NETWORK, **beam)
     known = train.CalibrationOverrides(**KNOWN, centre_pixels=(26.0, 26.0))
-    np.testing.assert_array_equal(window.unscaled_fft_image, train.reconstruct(counts, NETWORK, known).density)
+    np.testing.assert_array_equal(
+        window.unscaled_fft_image, train.reconstruct(counts, NETWORK, known).density
+    )
     assert window.fft_scale_bar.pixel_size == pytest.approx(0.4)
-    monkeypatch.setattr(window, "get_virtual_image_detector", lambda: {"slice": [slice(3, 37), slice(0, 34)]})
+    monkeypatch.setattr(
+        window, "get_virtual_image_detector", lambda: {"slice": [slice(3, 37), slice(0, 34)]}
+    )
     plugin.show_density(NETWORK, **beam)
     part = train.reconstruct(counts[3:37, :34], NETWORK, known).density
     np.testing.assert_array_equal(window.unscaled_fft_image, part)

@@ -1,4 +1,6 @@
-"""Atomic columns: which there are in a specimen, and what an image whose maxima are known is worth."""
+"""Atomic columns: which there are in a specimen, and what an image whose maxima are known is
+worth.
+"""
 
 import json
 
@@ -6,10 +8,17 @@ import ase
 import numpy as np
 import pytest
 
-from namsa.pixels import PixelGrid
-from train.measure.atomic_columns import NAMES, column_metrics, mean_column_metrics, specimen_columns
+from namsa.base.pixels import PixelGrid
+from train.measure.atomic_columns import (
+    NAMES,
+    column_metrics,
+    mean_column_metrics,
+    specimen_columns,
+)
 
-FRAME, SHAPE = PixelGrid((0.4, 0.3), (-1.0, 2.0)), (24, 36)  # 9.2 × 10.5 Å from (−1, 2)
+# 9.2 × 10.5 Å from (−1, 2)
+FRAME = PixelGrid((0.4, 0.3), (-1.0, 2.0))
+SHAPE = (24, 36)
 COLUMNS = np.array([[0.53, 4.1], [2.4, 9.97], [4.31, 5.2], [6.6, 8.03], [6.0, 3.5]])
 ELECTRONS = np.array([6.0, 14.0, 30.0, 47.0, 64.0])
 
@@ -51,8 +60,10 @@ def test_columns_repeat_with_the_cell_and_join_across_its_faces():
     atoms = ase.Atoms("CO", positions=[(2.98, 0.01, 0), (0.01, 3.99, 3)], cell=(3, 4, 20), pbc=True)
     result = specimen_columns(atoms, FRAME, SHAPE)
     assert np.allclose(result.electrons, 14)
-    # x = (2.98·6 + 3.01·8)/14 and y = (0.01·6 − 0.01·8)/14, and again every 3 and 4 Å up to 1 Å outside of the image
-    x, y = (2.98 * 6 + 3.01 * 8) / 14, (0.01 * 6 - 0.01 * 8) / 14
+    # x = (2.98·6 + 3.01·8)/14 and y = (0.01·6 − 0.01·8)/14, and again every 3 and 4 Å up to 1 Å
+    # outside of the image
+    x = (2.98 * 6 + 3.01 * 8) / 14
+    y = (0.01 * 6 - 0.01 * 8) / 14
     expected = {(round(y + 4 * j, 3), round(x + 3 * i, 3)) for j in range(3) for i in range(4)}
     assert {tuple(np.round(position, 3)) for position in result.positions} == expected
 
@@ -117,5 +128,7 @@ def test_what_cannot_be_measured_is_none_and_json():
 def test_means_are_over_what_is_defined():
     first = dict.fromkeys(NAMES, 1.0)
     second = dict.fromkeys(NAMES, 3.0) | {"column_rank": None}
-    assert mean_column_metrics([first, second, {"ssim": 0.5}]) == dict.fromkeys(NAMES, 2.0) | {"column_rank": 1.0}
+    assert mean_column_metrics([first, second, {"ssim": 0.5}]) == dict.fromkeys(NAMES, 2.0) | {
+        "column_rank": 1.0
+    }
     assert mean_column_metrics([{"ssim": 0.5}]) == {}

@@ -7,7 +7,11 @@ from train.measure.groups import group_labels, groups, measured, sample_facts, t
 
 
 def test_a_sample_tells_its_kind_and_magnitudes_without_directions():
-    varied = {"specimen_tilt_mrad": [3.0, -4.0], "C12_angstrom": [20.0, 1.5], "defocus_angstrom": -30.0}
+    varied = {
+        "specimen_tilt_mrad": [3.0, -4.0],
+        "C12_angstrom": [20.0, 1.5],
+        "defocus_angstrom": -30.0,
+    }
     entry = Entry("a", "Cu", "Cu", "Fm-3m", (0, 0, 1), 12.5, 0, "test", varied=varied, kind="twin")
     assert sample_facts(entry) == {
         "kind": "twin",
@@ -19,8 +23,13 @@ def test_a_sample_tells_its_kind_and_magnitudes_without_directions():
 
 
 def test_only_facts_that_differ_make_groups():
-    facts = [{"kind": "twin", "defocus_angstrom": value} for value in (10.0, 2.0, 10.0)] + [{"kind": "twin"}]
-    assert list(groups(facts)) == [("defocus_angstrom", "2", [1]), ("defocus_angstrom", "10", [0, 2])]
+    facts = [{"kind": "twin", "defocus_angstrom": value} for value in (10.0, 2.0, 10.0)] + [
+        {"kind": "twin"}
+    ]
+    assert list(groups(facts)) == [
+        ("defocus_angstrom", "2", [1]),
+        ("defocus_angstrom", "10", [0, 2]),
+    ]
     assert list(groups([])) == []
 
 
@@ -33,6 +42,9 @@ def test_values_are_groups_themselves_unless_they_are_many():
 def test_names_are_told_with_their_units():
     assert (title("specimen_tilt_mrad"), title("C12_angstrom")) == ("specimen tilt, mrad", "C12, Å")
     assert title("dose_electrons_per_angstrom2") == "dose electrons per Å²"
-    assert (title("hot_pixels"), title("detector_spread_pixels")) == ("hot pixels", "detector spread, pixels")
+    assert (title("hot_pixels"), title("detector_spread_pixels")) == (
+        "hot pixels",
+        "detector spread, pixels",
+    )
     assert measured("turn_degrees", "0 to 3") == "turn 0 to 3\u00a0degrees"
     assert measured("ellipticity", "0.1") == "ellipticity 0.1"

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from namsa.errors import InputError, WorkError
+from namsa.base.errors import InputError, WorkError
 from train.measure.metrics import NAMES, image_metrics, mean_metrics
 from train.optimization.losses import huber
 
@@ -29,8 +29,12 @@ def test_huber_is_the_training_loss():
     truth, prediction = rng.normal(40.0, 9.0, (2, 6, 9))
     for limits in (None, (0.0, 0.01), (0.5, 0.01), (0.0, 3.0)):
         pair = [(image / 10).astype(np.float32)[None, ..., None] for image in (prediction, truth)]
-        result = image_metrics(prediction, truth, huber_delta=1.0, density_scale=10.0, limits=limits)
-        assert result["huber"] == pytest.approx(float(huber(*pair, 1.0, limits)), rel=1e-5)  # in the training's units
+        result = image_metrics(
+            prediction, truth, huber_delta=1.0, density_scale=10.0, limits=limits
+        )
+        assert result["huber"] == pytest.approx(
+            float(huber(*pair, 1.0, limits)), rel=1e-5
+        )  # in the training's units
         assert result["mae"] == pytest.approx(np.abs(prediction - truth).mean())
 
 
@@ -45,7 +49,8 @@ def test_pearson_knows_sign_and_ignores_scale():
 def test_ssim_of_one_window_worked_by_hand():
     t = np.zeros((3, 3))
     t[1, 1] = 9.0  # mean 1, unbiased variance (8·1 + 64)/8 = 9, range 9
-    c1, c2 = (0.01 * 9) ** 2, (0.03 * 9) ** 2
+    c1 = (0.01 * 9) ** 2
+    c2 = (0.03 * 9) ** 2
     by_hand = (2 * 1 * 2 + c1) * (2 * 18 + c2) / ((1 + 4 + c1) * (9 + 36 + c2))
     assert image_metrics(2 * t, t, huber_delta=1.0)["ssim"] == pytest.approx(by_hand)
 
@@ -54,7 +59,10 @@ def test_ssim_falls_with_noise_and_is_one_for_the_truth():
     rng = np.random.default_rng(1)
     t = np.abs(np.sin(np.arange(20)[:, None] / 3) * np.cos(np.arange(28) / 4)) * 30
     noise = rng.normal(size=t.shape)
-    quality = [image_metrics(t + amplitude * noise, t, huber_delta=1.0)["ssim"] for amplitude in (0, 1, 4, 16)]
+    quality = [
+        image_metrics(t + amplitude * noise, t, huber_delta=1.0)["ssim"]
+        for amplitude in (0, 1, 4, 16)
+    ]
     assert quality[0] == pytest.approx(1)
     assert quality == sorted(quality, reverse=True)
     assert quality[3] < 0.5
@@ -73,10 +81,21 @@ def test_perfect_prediction_has_no_psnr():
 def test_constant_truth_is_defined_and_json(level, r_factor):
     t = np.full((8, 9), level)
     result = image_metrics(t + 1, t, huber_delta=1.0)
-    assert result == {"huber": 0.5, "mae": 1, "psnr": None, "ssim": None, "pearson": None, "r_factor": r_factor}
+    assert result == {
+        "huber": 0.5,
+        "mae": 1,
+        "psnr": None,
+        "ssim": None,
+        "pearson": None,
+        "r_factor": r_factor,
+    }
     json.dumps(result, allow_nan=False)
-    assert image_metrics(np.ones((3, 3)), np.eye(3), huber_delta=1.0)["pearson"] is None  # of a constant prediction
-    assert image_metrics(np.eye(2), 2 * np.eye(2), huber_delta=1.0)["ssim"] is None  # of less than a window
+    assert (
+        image_metrics(np.ones((3, 3)), np.eye(3), huber_delta=1.0)["pearson"] is None
+    )  # of a constant prediction
+    assert (
+        image_metrics(np.eye(2), 2 * np.eye(2), huber_delta=1.0)["ssim"] is None
+    )  # of less than a window
 
 
 def test_mean_leaves_out_what_is_undefined():
@@ -98,7 +117,8 @@ def test_other_shapes_are_errors(p, t, message):
 
 
 def test_pixels_that_are_not_finite_are_errors():
-    bad, good = np.array([[np.nan, 1.0]]), np.ones((1, 2))
+    bad = np.array([[np.nan, 1.0]])
+    good = np.ones((1, 2))
     with pytest.raises(WorkError, match="1 of 2 pixels of the prediction"):
         image_metrics(bad, good, huber_delta=1.0)
     with pytest.raises(WorkError, match="1 of 2 pixels of the truth"):

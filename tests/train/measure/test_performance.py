@@ -7,7 +7,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from train.measure.performance import Energy, PerformanceAccount, counter, energy_meter, spread, sustained_and_peak
+from train.measure.performance import (
+    Energy,
+    PerformanceAccount,
+    counter,
+    energy_meter,
+    spread,
+    sustained_and_peak,
+)
 
 
 class TwoRanks:
@@ -47,25 +54,41 @@ def test_table_1_adds_up_with_and_without_tensor_cores():
     }
     peaks = []
     for step_ms, parts in columns.items():
-        assert sum(parts) == pytest.approx(step_ms, abs=1e-3)  # so nothing overlaps in a profile of the paper's
+        assert sum(parts) == pytest.approx(
+            step_ms, abs=1e-3
+        )  # so nothing overlaps in a profile of the paper's
         peaks.append(sustained_and_peak(5.151e13, step_ms / 1e3, sum(parts[:3]) / 1e3).peak)
     assert peaks == pytest.approx([83.92e12, 14.31e12], rel=1e-3)
     assert peaks[0] / peaks[1] == pytest.approx(6, rel=0.03)  # "approximately 6" (section 5.3)
 
 
 def test_the_sustained_rate_includes_reading_and_checkpoints():
-    now = iter([0.0, 50.0, 51.0, 52.0, 56.0, 57.0, 63.0])  # the start, five steps, and the end of the last checkpoint
+    now = iter(
+        [0.0, 50.0, 51.0, 52.0, 56.0, 57.0, 63.0]
+    )  # the start, five steps, and the end of the last checkpoint
     account = PerformanceAccount(flop=2e9, batch_size=4, clock=now.__next__)
     rows = [account.add(row(1.0)) for _ in range(5)]
     account.end()
-    assert [step["wall_s"] for step in rows] == [50, 1, 1, 4, 1]  # of the fourth, 3 s for the third's checkpoint
+    assert [step["wall_s"] for step in rows] == [
+        50,
+        1,
+        1,
+        4,
+        1,
+    ]  # of the fourth, 3 s for the third's checkpoint
     result = account.summary(TwoRanks())
     walls = 1.5 * np.array([1, 1, 4, 7])  # mean of the ranks
-    assert result["wall_s"] == {"mean": walls.mean(), "variance": pytest.approx(walls.var()), "steps": 4}
+    assert result["wall_s"] == {
+        "mean": walls.mean(),
+        "variance": pytest.approx(walls.var()),
+        "steps": 4,
+    }
     assert result["sustained_flop_per_s"] == pytest.approx(2 * 2e9 / walls.mean())
     assert result["sustained_variance"] == pytest.approx(np.var(4e9 / walls))
     assert result["efficiency"] == pytest.approx(1 - 0.15 / walls.mean())
-    assert result["flop_per_s"]["median"] == pytest.approx(2e9 * 1.5)  # the median does not see checkpoints
+    assert result["flop_per_s"]["median"] == pytest.approx(
+        2e9 * 1.5
+    )  # the median does not see checkpoints
 
 
 def test_with_local_sgd_synchronisation_is_counted_apart():
@@ -88,8 +111,12 @@ def test_the_summary_is_the_median_over_time_of_the_mean_over_ranks():
     assert result["steps"] == 6
     assert result["samples_per_s"]["median"] == pytest.approx(4 / 2 + 4 / 4)
     assert result["step_s"] == pytest.approx({"median": 3.0, "low": 2.46, "high": 4.08})
-    assert result["t_comp_s"] + result["t_comm_s"] + result["t_misc_s"] == pytest.approx(result["step_s"]["median"])
-    assert result["flop_per_s"]["median"] == pytest.approx(2e9 / 4 * result["samples_per_s"]["median"])
+    assert result["t_comp_s"] + result["t_comm_s"] + result["t_misc_s"] == pytest.approx(
+        result["step_s"]["median"]
+    )
+    assert result["flop_per_s"]["median"] == pytest.approx(
+        2e9 / 4 * result["samples_per_s"]["median"]
+    )
     assert result["step_flop"] == 2e9
     assert "peak_flop_per_s" not in result
 
@@ -139,11 +166,15 @@ def test_energy_of_a_gpu_counts_for_its_rank(tmp_path, monkeypatch):
 def test_energy_is_that_of_the_meters_there_are(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert energy_meter(0, 1, tmp_path) is None
-    account = PerformanceAccount(flop=1, batch_size=1, energy=iter([Energy(None, 1.0), Energy(None, 4.0)]).__next__)
+    account = PerformanceAccount(
+        flop=1, batch_size=1, energy=iter([Energy(None, 1.0), Energy(None, 4.0)]).__next__
+    )
     assert [account.add(row(1.0))["energy_j"] for _ in range(2)] == [1.0, 3.0]
     alone = PerformanceAccount(flop=1, batch_size=1)
     assert alone.add(row(1.0)).get("energy_j") is None
     assert alone.summary(TwoRanks()) == {}  # of one step
-    account = PerformanceAccount(flop=1, batch_size=1, energy=iter([Energy(5.0, 1.0), Energy(25.0, 4.0)]).__next__)
+    account = PerformanceAccount(
+        flop=1, batch_size=1, energy=iter([Energy(5.0, 1.0), Energy(25.0, 4.0)]).__next__
+    )
     rows = [account.add(row(1.0)) for _ in range(2)]  # that of the GPU has a column of its own
     assert [(each["energy_j"], each["energy_gpu_j"]) for each in rows] == [(6.0, 5.0), (23.0, 20.0)]

@@ -1,4 +1,6 @@
-"""Gradients of several batches before one update, against as many ranks and against one larger batch."""
+"""Gradients of several batches before one update, against as many ranks and against one larger
+batch.
+"""
 
 import exchange_ranks
 import keras
@@ -10,14 +12,14 @@ from needs_kind import needs
 from train.optimization.gradients import Accumulation
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
-from train.ranks import reduction
+from train.ranks import connection
 
 PARTS = exchange_ranks.RANKS
 
 
 @pytest.fixture(scope="module", autouse=True)
 def alone():
-    reduction.start()
+    connection.start()
 
 
 def single_samples():
@@ -34,17 +36,22 @@ def assert_same_weights(one, other, tolerance=2e-6):
 @pytest.mark.parametrize("exchange", [{}, pytest.param({"kind": "lag"}, marks=needs("lag"))])
 def test_four_batches_of_one_are_a_batch_of_four(exchange):
     """And so four ranks of one batch each, which `test_reduction` compares with a batch of four."""
-    parts, whole = exchange_ranks.small_model(seed=0), exchange_ranks.small_model(seed=0)
+    parts = exchange_ranks.small_model(seed=0)
+    whole = exchange_ranks.small_model(seed=0)
     _, rows, *_ = exchange_ranks.train(exchange, parts, single_samples(), accumulate=PARTS)
     _, wanted, *_ = exchange_ranks.train(exchange, whole, exchange_ranks.batches())
     assert_same_weights(parts, whole)
     for key in ("huber", "l2", "grad_norm"):
-        np.testing.assert_allclose([row[key] for row in rows], [row[key] for row in wanted], rtol=1e-5)
+        np.testing.assert_allclose(
+            [row[key] for row in rows], [row[key] for row in wanted], rtol=1e-5
+        )
 
 
 def test_a_row_counts_all_batches_of_the_step_and_the_rate_is_that_of_as_many_ranks():
     sections = {"accumulate": PARTS, "batch_size": 1, "schedule": {"warmup_epochs": 0}}
-    _, rows, *_ = exchange_ranks.train({}, exchange_ranks.small_model(), single_samples(), **sections)
+    _, rows, *_ = exchange_ranks.train(
+        {}, exchange_ranks.small_model(), single_samples(), **sections
+    )
     for number, row in enumerate(rows, start=1):
         assert row["step"] == number
         assert row["lr"] == pytest.approx(PARTS * exchange_ranks.RATE)
@@ -62,7 +69,8 @@ def test_moving_averages_are_those_of_as_many_ranks():
     accumulation = Accumulation(model, optimizer, config)
     step = make_step(model, optimizer, config, accumulation=accumulation)
     rng = np.random.default_rng(0)
-    x, y = rng.normal(1, 2, (2, 1, 6, 8, 2)).astype(np.float32), tf.zeros((1, 6, 8, 2))
+    x = rng.normal(1, 2, (2, 1, 6, 8, 2)).astype(np.float32)
+    y = tf.zeros((1, 6, 8, 2))
     accumulation.add(tf.constant(x[0]), y, tf.constant(1.0))
     np.testing.assert_array_equal(model.layers[0].moving_mean.numpy(), [0, 0])  # until the update
     step(tf.constant(x[1]), y, tf.constant(1e-3), tf.constant(1.0))
@@ -81,8 +89,12 @@ def test_a_batch_that_is_not_finite_skips_the_whole_update_and_no_other():
                 yield pair
 
     # The model stays float32: a loss scale of a power of two changes no bit.
-    scaled = {"accumulate": PARTS, "precision": {"compute": "mixed_float16", "initial_loss_scale": 1024.0}}
-    model, wanted = exchange_ranks.small_model(seed=0), exchange_ranks.small_model(seed=0)
+    scaled = {
+        "accumulate": PARTS,
+        "precision": {"compute": "mixed_float16", "initial_loss_scale": 1024.0},
+    }
+    model = exchange_ranks.small_model(seed=0)
+    wanted = exchange_ranks.small_model(seed=0)
     _, rows, optimizer, _ = exchange_ranks.train({}, model, poisoned(), **scaled)
     exchange_ranks.train({}, wanted, without_the_second(), steps=exchange_ranks.STEPS - 1, **scaled)
     assert [row["loss_scale"] for row in rows] == [1024, 1024, 512, 512, 512]

@@ -1,4 +1,6 @@
-"""JAX on a GPU against JAX on the processor, each in a process of its own: numbers, losses of a job, float16."""
+"""JAX on a GPU against JAX on the processor, each in a process of its own: numbers, losses of a
+job, float16.
+"""
 
 import json
 import os
@@ -18,7 +20,13 @@ def run(environment, *words):
     exact = {"KERAS_BACKEND": "jax", "JAX_DEFAULT_MATMUL_PRECISION": "highest", "PYTHONPATH": paths}
     given = os.environ | exact | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | environment
     done = subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=given, capture_output=True, text=True, check=False, timeout=100
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr
 
@@ -31,8 +39,15 @@ def _a_gpu():
 
 
 def train(folder, environment, *changes):
-    """Rows of metrics.jsonl and evaluation.json of a small job that drops nothing: what is drawn may differ."""
-    changes = [f"data.directory={folder.parent / 'data'}", "network.dropout=0", "training.steps=6", *changes]
+    """Rows of metrics.jsonl and evaluation.json of a small job that drops nothing: what is drawn
+    may differ.
+    """
+    changes = [
+        f"data.directory={folder.parent / 'data'}",
+        "network.dropout=0",
+        "training.steps=6",
+        *changes,
+    ]
     words = [word for change in changes for word in ("--set", change)]
     run(environment, "-m", "train", "tests/data/tiny.yaml", "--run-dir", folder, *words)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -46,14 +61,18 @@ def test_numbers_on_a_gpu_are_those_on_a_processor(tmp_path):
         assert set(found) == set(expected)
         for name in expected:
             error = 1e-4 * np.abs(expected[name]).max()
-            np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=error, err_msg=name)
+            np.testing.assert_allclose(
+                found[name], expected[name], rtol=0, atol=error, err_msg=name
+            )
 
 
 def test_a_job_on_a_gpu_loses_what_one_on_a_processor_does(tmp_path):
     found, evaluation = train(tmp_path / "gpu", {})
     expected, _ = train(tmp_path / "cpu", ON_PROCESSOR)
     assert "CPU" not in evaluation["run"]["device"]
-    np.testing.assert_allclose([row["loss"] for row in found], [row["loss"] for row in expected], rtol=1e-3)
+    np.testing.assert_allclose(
+        [row["loss"] for row in found], [row["loss"] for row in expected], rtol=1e-3
+    )
 
 
 def test_a_job_in_float16_on_a_gpu_has_finite_losses_and_a_loss_scale(tmp_path):

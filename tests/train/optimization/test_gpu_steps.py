@@ -1,4 +1,6 @@
-"""Training on a GPU against the CPU: one step, float16 with loss scaling, and gradients over NCCL."""
+"""Training on a GPU against the CPU: one step, float16 with loss scaling, and gradients over
+NCCL.
+"""
 
 import json
 import os
@@ -17,7 +19,14 @@ from train.optimization import precision
 from train.optimization.optimizers import LarsAdam
 
 pytestmark = pytest.mark.gpu
-SHAPE = {"input_shape": (6, 16, 24), "layers": (1, 2, 1), "growth": 8, "first_filters": 8, "kernel": 3, "dropout": 0.0}
+SHAPE = {
+    "input_shape": (6, 16, 24),
+    "layers": (1, 2, 1),
+    "growth": 8,
+    "first_filters": 8,
+    "kernel": 3,
+    "dropout": 0.0,
+}
 
 
 @pytest.fixture
@@ -25,11 +34,11 @@ def tf():
     module = pytest.importorskip("tensorflow")
     if not module.config.list_physical_devices("GPU"):
         pytest.skip("TensorFlow sees no GPU")
-    from train.ranks import reduction
+    from train.ranks import connection
 
-    reduction.start()
+    connection.start()
     yield module
-    reduction.stop()
+    connection.stop()
 
 
 def losses(tf, device, compute="float32", data_format="channels_first", steps=5):
@@ -41,7 +50,8 @@ def losses(tf, device, compute="float32", data_format="channels_first", steps=5)
     x = rng.random((2, 6, 16, 24), np.float32)
     y = x[:, :1] * x[:, 1:2]
     if data_format == "channels_last":
-        x, y = np.moveaxis(x, 1, -1), np.moveaxis(y, 1, -1)
+        x = np.moveaxis(x, 1, -1)
+        y = np.moveaxis(y, 1, -1)
     with tf.device(device):
         with precision.policy(compute):
             model = build(NetworkConfig(**SHAPE, data_format=data_format), seed=1)
@@ -77,15 +87,16 @@ import json, numpy as np, sys, tensorflow as tf
 import horovod.tensorflow as hvd
 from train.experiment.exchange import Allreduce
 from train.execution.tensorflow import claim
-from train.ranks import reduction
+from train.ranks import connection
+from train.ranks.connection import engine
 from train.ranks.exchange import make_exchange
-reduction.start()
-claim(reduction.local_rank(), reduction.local_size())
+connection.start()
+claim(engine().local_rank(), engine().local_size())
 found = {}
 for compression in ("none", "fp16"):
     exchange = make_exchange(Allreduce(compression=compression))
     with tf.device("/GPU:0"):
-        gradients = [tf.fill([1000 + n], float(reduction.rank() + n)) for n in range(4)]
+        gradients = [tf.fill([1000 + n], float(engine().rank() + n)) for n in range(4)]
         mean = tf.function(lambda: exchange.average(gradients, [[0, 1], [2, 3]]))()
     found[compression] = [sorted(set(m.numpy().tolist())) for m in mean]
     found["device"] = mean[0].device
@@ -103,7 +114,9 @@ def test_gradients_of_two_gpus_are_averaged_by_nccl(tf):
         pytest.skip("NCCL needs a GPU for each rank: two")
     done = launch.horovodrun("-c", NCCL, python=sys.executable)
     assert done.returncode == 0, done.stderr
-    rows = [json.loads(line[line.index("{") :]) for line in done.stdout.splitlines() if '"nccl"' in line]
+    rows = [
+        json.loads(line[line.index("{") :]) for line in done.stdout.splitlines() if '"nccl"' in line
+    ]
     assert len(rows) == 2
     for row in rows:
         assert row["nccl"]
@@ -115,7 +128,9 @@ def test_the_job_trains_on_a_gpu(tf, tmp_path):
     line = [sys.executable, "-m", "train", "tests/data/tiny.yaml", "--run-dir", tmp_path / "run"]
     changes = [f"data.directory={tmp_path / 'data'}", "training.precision.compute=mixed_float16"]
     line += [word for change in changes for word in ("--set", change)]
-    done = subprocess.run(line, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        line, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert "CPU" not in evaluation["run"]["device"]

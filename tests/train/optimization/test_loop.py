@@ -3,24 +3,29 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from namsa.errors import WorkError
+from namsa.base.errors import WorkError
 from train.experiment.sections import Schedule, Training
 from train.optimization import precision
 from train.optimization.loop import EpochPlan, learning_rate, make_step, rate_factor, train_epoch
 from train.optimization.losses import kernels
 from train.optimization.optimizers import LarsAdam
-from train.ranks import reduction
+from train.ranks import connection
 
-KEYS = "step epoch loss huber l2 delta lr loss_scale grad_norm step_s data_s comm_s compute_s misc_s samples_per_s"
+KEYS = (
+    "step epoch loss huber l2 delta lr loss_scale grad_norm step_s data_s comm_s compute_s misc_s "
+    "samples_per_s"
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def alone():
-    reduction.start()
+    connection.start()
 
 
 def training(**sections):
-    return Training.model_validate({"epochs": 3, "optimizer": {"learning_rate": 1e-2, "lars": "none"}} | sections)
+    return Training.model_validate(
+        {"epochs": 3, "optimizer": {"learning_rate": 1e-2, "lars": "none"}} | sections
+    )
 
 
 def job(config):
@@ -57,7 +62,9 @@ def run(config, steps, epoch=0, first=1, poison=None):
 
 
 def test_a_row_has_what_the_file_promises_and_adds_up():
-    config = training(batch_size=2, loss={"l2": 0.01}, schedule={"warmup_epochs": 0, "decay_every_epochs": 1})
+    config = training(
+        batch_size=2, loss={"l2": 0.01}, schedule={"warmup_epochs": 0, "decay_every_epochs": 1}
+    )
     rows, *_ = run(config, 3, epoch=2, first=11)
     assert all(list(row) == KEYS.split() for row in rows)
     assert [row["step"] for row in rows] == [11, 12, 13]
@@ -74,9 +81,14 @@ def test_a_step_reads_the_clock_before_it_uses_its_inputs():
     _, _, step = job(training())
     x, y = next(batches(1))
     graph = step.get_concrete_function(x, y, tf.constant(1e-2), tf.constant(1.0)).graph
-    operations, inputs = graph.get_operations(), graph.inputs[0].name
+    operations = graph.get_operations()
+    inputs = graph.inputs[0].name
     clock = next(operation for operation in operations if operation.type == "Timestamp")
-    (used,) = [operation for operation in operations if inputs in [tensor.name for tensor in operation.inputs]]
+    (used,) = [
+        operation
+        for operation in operations
+        if inputs in [tensor.name for tensor in operation.inputs]
+    ]
     assert [operation.name for operation in used.control_inputs] == [clock.name]
 
 
@@ -105,7 +117,10 @@ def test_the_rate_of_the_schedule_is_the_rate_that_is_used():
     x, y = next(batches(1))
     step(x, y, tf.constant(3e-4), tf.constant(10.0))
     moved = np.concatenate(
-        [np.abs(w.numpy() - b).ravel() for w, b in zip(model.trainable_variables, before, strict=True)]
+        [
+            np.abs(w.numpy() - b).ravel()
+            for w, b in zip(model.trainable_variables, before, strict=True)
+        ]
     )
     assert moved.max() == pytest.approx(3e-4, rel=1e-3)  # Adam's first step
 
@@ -116,7 +131,9 @@ def test_without_a_loss_scale_an_infinity_ends_the_job():
 
 
 def test_with_a_loss_scale_an_infinity_is_skipped_and_the_scale_halved():
-    config = training(precision={"compute": "mixed_float16", "initial_loss_scale": 1024.0, "growth_steps": 4})
+    config = training(
+        precision={"compute": "mixed_float16", "initial_loss_scale": 1024.0, "growth_steps": 4}
+    )
     rows, _, optimizer = run(config, 9, poison=2)
     assert [row["loss_scale"] for row in rows] == [1024, 1024, 1024, 512, 512, 512, 512, 1024, 1024]
     assert not np.isfinite(rows[2]["grad_norm"])
@@ -151,7 +168,9 @@ def test_a_scale_that_cannot_fall_further_ends_the_job():
 
 def test_warms_up_linearly_from_one_rank_to_all_then_steps_down():
     schedule = Schedule(warmup_epochs=4, decay=0.1, decay_every_epochs=10)
-    rates = {epochs: learning_rate(schedule, 1e-3, 8, epochs) for epochs in (0, 1, 2, 4, 9.99, 10, 25)}
+    rates = {
+        epochs: learning_rate(schedule, 1e-3, 8, epochs) for epochs in (0, 1, 2, 4, 9.99, 10, 25)
+    }
     expected = {0: 1e-3, 1: 2.75e-3, 2: 4.5e-3, 4: 8e-3, 9.99: 8e-3, 10: 8e-4, 25: 8e-5}
     assert rates == pytest.approx(expected, rel=1e-12)
     assert learning_rate(Schedule(warmup_epochs=0), 1e-3, 6, 0) == pytest.approx(6e-3)
@@ -160,17 +179,45 @@ def test_warms_up_linearly_from_one_rank_to_all_then_steps_down():
 
 
 def test_many_ranks_have_the_root_of_their_number():
-    factors = [rate_factor(Schedule(), ranks) for ranks in (1, 2, 7, 8, 9, 48, 64, 256, 2048, 27_600)]
-    assert factors == [1, 2, 7, 8, 8, 8, 8, 16, pytest.approx(45.25, rel=1e-3), pytest.approx(166.1, rel=1e-3)]
+    factors = [
+        rate_factor(Schedule(), ranks) for ranks in (1, 2, 7, 8, 9, 48, 64, 256, 2048, 27_600)
+    ]
+    assert factors == [
+        1,
+        2,
+        7,
+        8,
+        8,
+        8,
+        8,
+        16,
+        pytest.approx(45.25, rel=1e-3),
+        pytest.approx(166.1, rel=1e-3),
+    ]
     assert rate_factor(Schedule(linear_up_to=10**5), 27_600) == 27_600  # the paper's
     assert rate_factor(Schedule(scale_with_ranks=False), 27_600) == 1
-    assert learning_rate(Schedule(warmup_epochs=0), 5e-4, 2048, 0) == pytest.approx(0.02263, rel=1e-3)
+    assert learning_rate(Schedule(warmup_epochs=0), 5e-4, 2048, 0) == pytest.approx(
+        0.02263, rel=1e-3
+    )
 
 
 def test_a_linear_decay_ends_at_a_hundredth_after_100_of_130_epochs():
-    """Oyama et al. 2020, section 4: to 0.01 of the initial rate in 100 epochs; they train for 130."""
+    """Oyama et al. 2020, section 4: to 0.01 of the initial rate in 100 epochs; they train for
+    130.
+    """
     schedule = Schedule(rule="linear", decay=0.01, decay_every_epochs=100, warmup_epochs=0)
     rates = [learning_rate(schedule, 2e-3, 1, epochs) for epochs in (0, 25, 50, 99.5, 100, 130)]
     assert rates == pytest.approx([2e-3, 1.505e-3, 1.01e-3, 2.99e-5, 2e-5, 2e-5], rel=1e-12)
     warmed = schedule.model_copy(update={"warmup_epochs": 10})
     assert learning_rate(warmed, 2e-3, 4, 5) == pytest.approx(5e-3 * (1 - 0.99 * 0.05), rel=1e-12)
+
+
+def test_a_cosine_decay_falls_slowly_then_fast_then_slowly_and_stays():
+    schedule = Schedule(rule="cosine", warmup_epochs=0, decay=0.1, decay_every_epochs=40)
+    rates = {epoch: learning_rate(schedule, 2.0, 1, epoch) for epoch in (0, 10, 20, 30, 40, 90)}
+    assert rates[0] == 2.0
+    assert rates[20] == pytest.approx(2.0 * 0.55)
+    assert rates[10] + rates[30] == pytest.approx(2 * rates[20])
+    assert rates[10] == pytest.approx(2.0 * (1 - 0.9 * (1 - np.cos(np.pi / 4)) / 2))
+    assert rates[40] == pytest.approx(0.2)
+    assert rates[90] == pytest.approx(0.2)

@@ -6,7 +6,14 @@ from scipy import stats
 
 from train.experiment.sections import Loss, Training
 from train.optimization.gradients import differentiate
-from train.optimization.losses import huber, kernels, l2, negative_log_likelihood, split_output
+from train.optimization.losses import (
+    DensityObjective,
+    huber,
+    kernels,
+    l2,
+    negative_log_likelihood,
+    split_output,
+)
 
 LIMITS = (0.0, 0.01)
 
@@ -23,11 +30,19 @@ def test_relative_errors_count_alike_whatever_the_contrast():
     target = rng.normal(5.0, 2.0, (1, 5, 7, 1)).astype(np.float32)
     error = rng.normal(size=target.shape).astype(np.float32)
     light, heavy = (
-        float(huber(scale * (target + error), scale * target, tf.constant(1.0), LIMITS)) for scale in (1, 200)
+        float(huber(scale * (target + error), scale * target, tf.constant(1.0), LIMITS))
+        for scale in (1, 200)
     )
     assert heavy == pytest.approx(light, rel=1e-5)
-    assert light == pytest.approx(float(huber(error / target.std(), 0 * target, tf.constant(1.0))), rel=1e-5)
-    both = huber(np.concatenate([target + error, 200 * target]), np.concatenate([target, 200 * target]), 1.0, LIMITS)
+    assert light == pytest.approx(
+        float(huber(error / target.std(), 0 * target, tf.constant(1.0))), rel=1e-5
+    )
+    both = huber(
+        np.concatenate([target + error, 200 * target]),
+        np.concatenate([target, 200 * target]),
+        1.0,
+        LIMITS,
+    )
     assert float(both) == pytest.approx(light / 2, rel=1e-5)  # each by its own contrast
     flat = np.full_like(target, 3.0)
     assert np.isfinite(huber(flat + error, flat, tf.constant(1.0), LIMITS))
@@ -54,48 +69,68 @@ def test_l2_takes_convolution_kernels_only():
     )
     chosen = kernels(model.trainable_variables)
     assert [variable.shape for variable in chosen] == [(3, 3, 2, 3), (2, 2, 2, 3)]
-    squares = sum(float(np.sum(np.square(variable.numpy(), dtype=np.float64))) for variable in chosen)
+    squares = sum(
+        float(np.sum(np.square(variable.numpy(), dtype=np.float64))) for variable in chosen
+    )
     assert float(l2(chosen, 0.25)) == pytest.approx(0.25 * squares / 2, rel=1e-6)
 
 
-# ---- Likelihood of the error ----------------------------------------------------------------------------------------
+# ---- Likelihood of the error
+# ----------------------------------------------------------------------------------------
 
 
 def likelihood(kind, density, u, target, relative=False):
     loss = Loss(likelihood=kind, relative=relative)
-    return negative_log_likelihood(*(tf.constant(array, tf.float32) for array in (density, u, target)), loss)
+    return negative_log_likelihood(
+        *(tf.constant(array, tf.float32) for array in (density, u, target)), loss
+    )
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_the_likelihood_is_that_of_the_distribution(kind):
     rng = np.random.default_rng(4)
     target = rng.normal(3, 2, (2, 5, 7, 1))
-    error, u = rng.normal(size=target.shape), rng.uniform(-1, 2, target.shape)
+    error = rng.normal(size=target.shape)
+    u = rng.uniform(-1, 2, target.shape)
     scale = np.exp(7 * np.tanh(u / 7))
     distribution = {"laplace": stats.laplace, "gaussian": stats.norm}[kind]
     constant = {"laplace": np.log(2), "gaussian": np.log(2 * np.pi) / 2}[kind]
     expected = -distribution.logpdf(error, scale=scale).mean() - constant
     assert float(likelihood(kind, target + error, u, target)) == pytest.approx(expected, rel=1e-5)
     relative = expected - np.log(target.std(axis=(1, 2, 3))).mean()  # the density of e/σ, not of e
-    assert float(likelihood(kind, target + error, u, target, relative=True)) == pytest.approx(relative, rel=1e-5)
+    assert float(likelihood(kind, target + error, u, target, relative=True)) == pytest.approx(
+        relative, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_the_best_scale_is_the_size_of_the_errors_in_units_of_the_density_also_if_they_are_relative(kind):
+def test_the_best_scale_is_the_size_of_the_errors_in_units_of_the_density_also_if_they_are_relative(
+    kind,
+):
     errors = np.array([-6.0, 3.0, -2.0, 1.0, 2.0, -4.0]).reshape(1, 2, 3, 1)
     target = 40 * np.arange(6.0).reshape(errors.shape)
     best = np.abs(errors).mean() if kind == "laplace" else np.sqrt((errors**2).mean())
     scales = best * np.array([0.9, 1.0, 1.1])
     for relative in (False, True):
         values = [
-            float(likelihood(kind, target + errors, 7 * np.arctanh(np.log(s) / 7) + 0 * errors, target, relative))
+            float(
+                likelihood(
+                    kind,
+                    target + errors,
+                    7 * np.arctanh(np.log(s) / 7) + 0 * errors,
+                    target,
+                    relative,
+                )
+            )
             for s in scales
         ]
         assert values[1] < min(values[0], values[2])
 
 
 def test_the_density_is_learnt_by_huber_alone_however_large_the_predicted_error():
-    """A likelihood would divide the gradient by the scale, and so give up pixels that are hard to predict."""
+    """A likelihood would divide the gradient by the scale, and so give up pixels that are hard to
+    predict.
+    """
     config = Training(epochs=1, loss=Loss(likelihood="laplace", huber_delta=2.0, l2=0))
     y = tf.constant(np.random.default_rng(5).normal(size=(2, 4, 6, 1)), tf.float32)
     gradients = []
@@ -117,8 +152,10 @@ def test_the_gradient_of_the_scale_is_bounded_and_never_vanishes(kind):
     for u, error in ((-30.0, 1e5), (30.0, 1e-3), (0.0, 1e5)):
         raw = tf.Variable(tf.fill((1, 1, 1, 1), u))
         with tf.GradientTape() as tape:
-            value = negative_log_likelihood(tf.fill(raw.shape, error), raw, tf.zeros(raw.shape), Loss(likelihood=kind))
-        gradient = float(tape.gradient(value, raw))
+            value = negative_log_likelihood(
+                tf.fill(raw.shape, error), raw, tf.zeros(raw.shape), Loss(likelihood=kind)
+            )
+        gradient = tape.gradient(value, raw).numpy().item()
         assert np.isfinite(float(value))
         assert 1e-4 < abs(gradient) <= 200
         assert (gradient < 0) == (error > 1)  # towards the size of the error
@@ -132,3 +169,30 @@ def test_the_second_channel_is_found_in_both_data_formats():
     density, u = split_output(tf.constant(output.transpose(0, 2, 3, 1)), tf.zeros((2, 3, 4, 1)))
     np.testing.assert_array_equal(density, output.transpose(0, 2, 3, 1)[..., :1])
     np.testing.assert_array_equal(u, output.transpose(0, 2, 3, 1)[..., 1:])
+
+
+def test_mean_square_and_mean_absolute_error_stand_in_for_huber():
+    rng = np.random.default_rng(5)
+    target = rng.normal(5.0, 2.0, (2, 5, 7, 1)).astype(np.float32)
+    error = rng.normal(size=target.shape).astype(np.float32)
+    expected = {"mse": np.mean(error**2), "mae": np.mean(np.abs(error))}
+    for kind, value in expected.items():
+        objective = DensityObjective(Loss(kind=kind))
+        assert objective.terms == (kind,)
+        assert objective.setting(3) == {}
+        (found,) = objective(target + error, target, tf.constant(0.0))
+        assert float(found) == pytest.approx(value, rel=1e-5)
+    relative = DensityObjective(Loss(kind="mae", relative=True))
+    (light,) = relative(target + error, target, tf.constant(0.0))
+    (heavy,) = relative(50 * (target + error), 50 * target, tf.constant(0.0))
+    assert float(heavy) == pytest.approx(float(light), rel=1e-5)
+
+
+def test_a_mean_square_with_a_likelihood_has_both_terms():
+    objective = DensityObjective(Loss(kind="mse", likelihood="gaussian"))
+    assert objective.terms == ("mse", "likelihood")
+    output = np.zeros((1, 3, 4, 2), np.float32)
+    target = np.full((1, 3, 4, 1), 2.0, np.float32)
+    mse, likelihood = objective(tf.constant(output), tf.constant(target), tf.constant(0.0))
+    assert float(mse) == pytest.approx(4.0)
+    assert float(likelihood) == pytest.approx(0.1 * 2.0)

@@ -1,4 +1,6 @@
-"""Loss scales and arithmetic with fewer bits, on optimizers alone; in a step they are in `test_loop`."""
+"""Loss scales and arithmetic with fewer bits, on optimizers alone; in a step they are in
+`test_loop`.
+"""
 
 import keras
 import numpy as np
@@ -11,12 +13,18 @@ from train.optimization.optimizers import LarsAdam
 
 
 def logmax(initial=2.0**15):
-    """A LogMax optimizer over one variable of two numbers, and a step with given scaled gradients."""
+    """A LogMax optimizer over one variable of two numbers, and a step with given scaled
+    gradients.
+    """
     training = Training.model_validate(
         {
             "epochs": 1,
             "optimizer": {"learning_rate": 1e-3, "lars": "none"},
-            "precision": {"compute": "mixed_float16", "loss_scaling": "logmax", "initial_loss_scale": initial},
+            "precision": {
+                "compute": "mixed_float16",
+                "loss_scaling": "logmax",
+                "initial_loss_scale": initial,
+            },
         }
     )
     optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
@@ -32,11 +40,15 @@ def logmax(initial=2.0**15):
 
 
 def reference(largest):
-    """OpenSeq2Seq's automatic_loss_scaler.LogMaxScaler in NumPy, float64: the scale after each largest gradient."""
+    """OpenSeq2Seq's automatic_loss_scaler.LogMaxScaler in NumPy, float64: the scale after each
+    largest gradient.
+    """
     fast = slow = square = 0.0
     for count, value in enumerate(largest, start=1):
         x = np.log2(value)
-        fast, slow, square = 0.99 * fast + 0.01 * x, 0.999 * slow + 0.001 * x, 0.999 * square + 0.001 * x * x
+        fast = 0.99 * fast + 0.01 * x
+        slow = 0.999 * slow + 0.001 * x
+        square = 0.999 * square + 0.001 * x * x
         mean = fast / (1 - 0.99**count)
         variance = square / (1 - 0.999**count) - (slow / (1 - 0.999**count)) ** 2
         yield float(np.clip(2 ** (16 - mean - 3.09 * np.sqrt(max(variance, 0))), 1, 2**24))
@@ -46,11 +58,14 @@ def test_logmax_is_openseq2seqs():
     rng = np.random.default_rng(3)
     largest = 2 ** rng.normal(-4, 2, 60)
     _, _, step = logmax()
-    scale, scales = 2.0**15, []
+    scale = 2.0**15
+    scales = []
     for value in largest:
         scale = step(-value * scale, 0.1 * value * scale)
         scales.append(scale)
-    np.testing.assert_allclose(scales, list(reference(largest)), rtol=0.05)  # a variance of float32 differences
+    np.testing.assert_allclose(
+        scales, list(reference(largest)), rtol=0.05
+    )  # a variance of float32 differences
 
 
 @pytest.mark.parametrize("poison", [np.inf, -np.inf, np.nan])
@@ -58,7 +73,8 @@ def test_logmax_skips_what_is_not_finite_and_lowers_the_scale(poison):
     optimizer, variable, step = logmax()
     for _ in range(20):
         before = step(3.0, 1.0)
-    weights, moments = variable.numpy(), [v.numpy() for v in optimizer.inner_optimizer.variables]
+    weights = variable.numpy()
+    moments = [v.numpy() for v in optimizer.inner_optimizer.variables]
     after = step(poison, 1.0)
     assert after <= before / 2
     np.testing.assert_array_equal(variable.numpy(), weights)
@@ -90,22 +106,29 @@ def test_loss_scales_are_at_hand_only_where_gradients_are_float16_also_on_the_wi
     training = Training.model_validate(given)
     plain = LarsAdam(training.optimizer)
     assert precision.with_loss_scale(plain, training) is plain
-    wired = precision.with_loss_scale(plain, Training.model_validate(given | {"exchange": {"compression": "fp16"}}))
+    wired = precision.with_loss_scale(
+        plain, Training.model_validate(given | {"exchange": {"compression": "fp16"}})
+    )
     assert isinstance(wired, keras.optimizers.LossScaleOptimizer)
 
 
 def dense(policy):
     keras.utils.set_random_seed(5)
     with precision.policy(policy):
-        model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(5, activation="relu"), keras.layers.Dense(1)])
+        model = keras.Sequential(
+            [keras.Input((7,)), keras.layers.Dense(5, activation="relu"), keras.layers.Dense(1)]
+        )
     return model
 
 
 @pytest.mark.parametrize(("policy", "digits"), [("mixed_bfloat16", 8), ("mixed_float16", 11)])
 def test_master_weights_are_float32_and_computation_is_not(policy, digits):
-    """A step far below the spacing of the short numbers is not lost; the network's answers have only their digits."""
+    """A step far below the spacing of the short numbers is not lost; the network's answers have
+    only their digits.
+    """
     before = keras.config.dtype_policy()
-    exact, short = dense("float32"), dense(policy)
+    exact = dense("float32")
+    short = dense(policy)
     assert keras.config.dtype_policy() == before
     assert {variable.dtype for variable in short.variables} == {"float32"}
     assert short.layers[0].compute_dtype == policy.removeprefix("mixed_")
@@ -114,7 +137,9 @@ def test_master_weights_are_float32_and_computation_is_not(policy, digits):
     assert np.abs(np.asarray(short(x), np.float32) - exact(x)).max() > 0
 
     weight = short.layers[0].kernel
-    training = Training.model_validate({"epochs": 1, "optimizer": {"learning_rate": 1e-7, "lars": "none"}})
+    training = Training.model_validate(
+        {"epochs": 1, "optimizer": {"learning_rate": 1e-7, "lars": "none"}}
+    )
     optimizer = LarsAdam(training.optimizer)
     optimizer.build([weight])
     before = weight.numpy()

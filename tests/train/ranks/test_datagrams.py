@@ -31,11 +31,16 @@ def test_a_datagram_is_read_as_it_was_sent(content):
 
 
 def test_what_is_relayed_arrives_in_one_packet():
-    relayed = tuple(Relayed(rank % 5, 2**40 + rank, STEPPING, 0.5 * rank, 2.0) for rank in range(MOST_RELAYED))
+    relayed = tuple(
+        Relayed(rank % 5, 2**40 + rank, STEPPING, 0.5 * rank, 2.0) for rank in range(MOST_RELAYED)
+    )
     data = Codec(KEY, 1, 5).encode(0, 7, STEPPING, relayed)
     assert len(data) == LARGEST_SIZE <= 1500 - 28  # Ethernet's less the headers of IP and UDP
     assert Codec(KEY, 0, 5).decode(data) == Datagram(1, 0, 1, 7, STEPPING, relayed)
-    assert Codec(KEY, 0, 5).decode(Codec(KEY, 1, 5).encode(0, 7, STEPPING, [*relayed, relayed[0]])) is None
+    assert (
+        Codec(KEY, 0, 5).decode(Codec(KEY, 1, 5).encode(0, 7, STEPPING, [*relayed, relayed[0]]))
+        is None
+    )
     for nonsense in (relayed[0]._replace(rank=5), relayed[0]._replace(phase=LEFT)):
         assert Codec(KEY, 0, 5).decode(Codec(KEY, 1, 5).encode(0, 7, STEPPING, [nonsense])) is None
 
@@ -57,7 +62,8 @@ def test_another_size_is_dropped(length):
 
 
 def test_each_datagram_counts_once_and_none_after_a_later_one():
-    sender, receiver = Codec(KEY, 1, 2), Codec(KEY, 0, 2)
+    sender = Codec(KEY, 1, 2)
+    receiver = Codec(KEY, 0, 2)
     first, second, third = (sender.encode(0, step, STEPPING) for step in (1, 2, 3))
     assert receiver.decode(second)
     assert receiver.decode(second) is None
@@ -68,7 +74,13 @@ def test_each_datagram_counts_once_and_none_after_a_later_one():
 @pytest.mark.parametrize(
     ("key", "sender", "receiver"),
     [(bytes(KEY_BYTES), 1, 0), (KEY, 1, 2), (KEY, 0, 0), (KEY, 5, 0), (KEY, 2**32 - 1, 0)],
-    ids=["another key", "for another rank", "from itself", "from no rank of the job", "from no rank at all"],
+    ids=[
+        "another key",
+        "for another rank",
+        "from itself",
+        "from no rank of the job",
+        "from no rank at all",
+    ],
 )
 def test_datagrams_of_other_jobs_and_for_other_ranks_are_dropped(key, sender, receiver):
     assert Codec(KEY, 0, 5).decode(Codec(key, sender, 2**32).encode(receiver, 1, STEPPING)) is None
@@ -83,7 +95,9 @@ def test_a_content_that_means_nothing_is_dropped():
 def test_every_rank_is_in_the_tree_once_and_sends_at_most_radix_and_one_messages(ranks, radix):
     tree = Tree(ranks, radix)
     assert tree.parent(0) is None
-    assert sorted(child for rank in range(ranks) for child in tree.children(rank)) == list(range(1, ranks))
+    assert sorted(child for rank in range(ranks) for child in tree.children(rank)) == list(
+        range(1, ranks)
+    )
     for rank in range(ranks):
         assert all(tree.parent(child) == rank for child in tree.children(rank))
         above = tree.ancestors(rank)

@@ -1,4 +1,6 @@
-"""Groups of gradients: by equal bytes, layer, block and list, in the order in which the backward graph is ready."""
+"""Groups of gradients: by equal bytes, layer, block and list, in the order in which the backward
+graph is ready.
+"""
 
 import keras
 import numpy as np
@@ -8,12 +10,18 @@ from scipy.stats import kendalltau
 
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
-from namsa.errors import InputError
+from namsa.base.errors import InputError
 from train.experiment.exchange import Allreduce
 from train.ranks import grouping
 
 NETWORK = NetworkConfig(
-    input_shape=(2, 16, 24), layers=(2, 2, 1, 2, 2), growth=4, kernel=3, first_kernel=3, first_filters=4, dropout=0.5
+    input_shape=(2, 16, 24),
+    layers=(2, 2, 1, 2, 2),
+    growth=4,
+    kernel=3,
+    first_kernel=3,
+    first_filters=4,
+    dropout=0.5,
 )
 
 
@@ -54,9 +62,13 @@ def test_readiness_is_the_longest_chain_before():
 
 @pytest.fixture(scope="module")
 def densenet():
-    """(paths, readiness, the order in which an eager backward pass finishes them) of a network with skips."""
+    """(paths, readiness, the order in which an eager backward pass finishes them) of a network with
+    skips.
+    """
     model = build(NETWORK, seed=0)
-    weights, order, executed = model.trainable_variables, [], []
+    weights = model.trainable_variables
+    order = []
+    executed = []
     x = tf.random.normal((1, 16, 24, 2), seed=0)
 
     @tf.function(autograph=False)
@@ -86,9 +98,29 @@ def densenet():
 
 def test_readiness_of_a_densenet_goes_from_the_last_block_to_the_first(densenet):
     paths, order, _ = densenet
-    blocks = list(dict.fromkeys(grouping.colours([paths[index] for index in order], Allreduce(grouping="block"))))
-    assert blocks == ["last", "up1", "tu1", "up2", "tu2", "bottom", "td2", "down2", "td1", "down1", "first"]
-    kernels = [paths[index] for index in order if paths[index].startswith("down1_conv") and "kernel" in paths[index]]
+    blocks = list(
+        dict.fromkeys(
+            grouping.colours([paths[index] for index in order], Allreduce(grouping="block"))
+        )
+    )
+    assert blocks == [
+        "last",
+        "up1",
+        "tu1",
+        "up2",
+        "tu2",
+        "bottom",
+        "td2",
+        "down2",
+        "td1",
+        "down1",
+        "first",
+    ]
+    kernels = [
+        paths[index]
+        for index in order
+        if paths[index].startswith("down1_conv") and "kernel" in paths[index]
+    ]
     assert kernels == ["down1_conv2/kernel", "down1_conv1/kernel"]
 
 
@@ -96,7 +128,12 @@ def test_layers_blocks_and_lists_by_path():
     paths = ["first/kernel", "down1_conv2/kernel", "down1_conv2/bias", "model/td1_norm/gamma"]
     layers = ["first", "down1_conv2", "down1_conv2", "model/td1_norm"]
     assert grouping.colours(paths, Allreduce(grouping="layer")) == layers
-    assert grouping.colours(paths, Allreduce(grouping="block")) == ["first", "down1", "down1", "td1"]
+    assert grouping.colours(paths, Allreduce(grouping="block")) == [
+        "first",
+        "down1",
+        "down1",
+        "td1",
+    ]
     listed = Allreduce(grouping="list", group_list=(("*norm*", "first/*"), ("down1_*",)))
     assert grouping.colours(paths, listed) == ["0", "1", "1", "0"]
 

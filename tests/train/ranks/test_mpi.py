@@ -1,7 +1,8 @@
-"""The whole job under mpiexec, where Horovod was built on MPI: faults, restarts, stops, and the bits they leave.
+"""The whole job under mpiexec, where Horovod was built on MPI: faults, restarts, stops, and the
+bits they leave.
 
-CI's Horovod has Gloo only. In an environment as `scripts/bench/workers/reduction_rank.py` needs it, with pytest and
-pytest-xdist added:
+CI's Horovod has Gloo only. In an environment as `scripts/bench/workers/reduction_rank.py` needs it,
+with pytest and pytest-xdist added:
 
     LD_LIBRARY_PATH=ENVIRONMENT/lib ENVIRONMENT/bin/python -m pytest tests/train/ranks/test_mpi.py
 """
@@ -35,7 +36,7 @@ RANK = """
 import os, sys
 import faults, kills, train.main
 from train.optimization import loop
-from namsa.launcher import rank_and_size
+from namsa.base.launcher import rank_and_size
 from train.__main__ import main
 
 train.main.write_report = lambda run_dir: None  # pictures take longer than all the rest of this job
@@ -45,7 +46,7 @@ if rank_and_size()[0] == 1 and number != "0" and not os.path.exists(once):
     open(once, "w").close()
     faults.signal_rank_1(1, int(number))
 sys.exit(main(sys.argv[sys.argv.index("train") + 1:]))  # what goes before is the supervisor's `python -m train`
-"""
+"""  # noqa: E501
 
 
 class Jobs:
@@ -59,15 +60,40 @@ class Jobs:
     @contextmanager
     def start(self, name: str, number: int = 0, *overrides: str) -> Iterator[subprocess.Popen]:
         """Rank 1 sends itself the signal `number` after step 5, the first time."""
-        line = [sys.executable, "-m", "train", "tiny.yaml", "--run-dir", name, *(f"--set={each}" for each in overrides)]
-        line += ["--supervise", "--ranks", "2", "--max-restarts", "1", "--", MPIEXEC, "-n", "{ranks}"]
+        line = [
+            sys.executable,
+            "-m",
+            "train",
+            "tiny.yaml",
+            "--run-dir",
+            name,
+            *(f"--set={each}" for each in overrides),
+        ]
+        line += [
+            "--supervise",
+            "--ranks",
+            "2",
+            "--max-restarts",
+            "1",
+            "--",
+            MPIEXEC,
+            "-n",
+            "{ranks}",
+        ]
         line += [sys.executable, "rank.py", str(int(number)), f"{name}.once"]
         paths = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'support'}"}
-        root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # Open MPI refuses containers
-        unbound = {"PRTE_MCA_hwloc_default_binding_policy": "none"}  # not each rank to one core, busy or not
+        root = {
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        }  # Open MPI refuses containers
+        unbound = {
+            "PRTE_MCA_hwloc_default_binding_policy": "none"
+        }  # not each rank to one core, busy or not
         environment = os.environ | paths | root | unbound
         pipe = subprocess.PIPE
-        with subprocess.Popen(line, cwd=self.place, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        with subprocess.Popen(
+            line, cwd=self.place, env=environment, stdout=pipe, stderr=pipe, text=True
+        ) as process:
             try:
                 yield process
             finally:

@@ -1,4 +1,6 @@
-"""Bytes by name between ranks: what is served arrives, faults are named, and strangers get nothing."""
+"""Bytes by name between ranks: what is served arrives, faults are named, and a wrong key gets
+nothing.
+"""
 
 import socket
 import threading
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 import thread_ranks
 
-from namsa.errors import WorkError
+from namsa.base.errors import WorkError
 from train.ranks import peers
 
 
@@ -60,10 +62,14 @@ def test_the_reason_of_a_fault_arrives_and_the_connection_goes_on():
 
 
 def test_bytes_that_change_on_their_way_are_noticed(monkeypatch):
-    monkeypatch.setattr(peers.xxhash, "xxh3_128_digest", lambda data: bytes([isinstance(data, bytearray)] * 16))
+    monkeypatch.setattr(
+        peers.xxhash, "xxh3_128_digest", lambda data: bytes([isinstance(data, bytearray)] * 16)
+    )
 
     def work(connected, rank):
-        with pytest.raises(WorkError, match=f"what rank {1 - rank} sent of it has changed on its way"):
+        with pytest.raises(
+            WorkError, match=f"what rank {1 - rank} sent of it has changed on its way"
+        ):
             connected.fetch(1 - rank, "it")
 
     assert together(work, 2) == [None, None]
@@ -79,11 +85,13 @@ def test_a_rank_that_has_ended_is_named():
     connected[0].close()
 
 
-def test_strangers_get_no_answer():
+def test_a_wrong_key_gets_no_answer():
     def work(connected, rank):
         if rank:
             return None
-        with socket.create_connection(("127.0.0.1", connected._peers[1]["port"]), timeout=5) as stranger:
+        with socket.create_connection(
+            ("127.0.0.1", connected._peers[1]["port"]), timeout=5
+        ) as stranger:
             assert len(peers._receive(stranger, 32)) == 32
             stranger.sendall(bytes(32) + peers._NAME.pack(4) + b"name")
             with pytest.raises((EOFError, ConnectionError)):

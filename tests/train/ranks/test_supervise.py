@@ -1,4 +1,6 @@
-"""Signals, and starting again: with jobs that take no time, small scripts that leave what a real one would."""
+"""Signals, and starting again: with jobs that take no time, small scripts that leave what a real
+one would.
+"""
 
 import os
 import signal
@@ -9,29 +11,45 @@ import time
 import pytest
 from paths import ROOT
 
-from namsa.errors import InputError, WorkError
+from namsa.base.errors import InputError, WorkError
 from train.ranks.signals import STOPPING, listen
-from train.ranks.supervise import RestartPolicy, launcher_command, progress_marker, supervise, write_exit_code
+from train.ranks.supervise import (
+    RestartPolicy,
+    launcher_command,
+    progress_marker,
+    supervise,
+    write_exit_code,
+)
 
 AT_ONCE = {"pause_s": 0.0}
 
 
 class Job:
-    """Its n-th start runs codes[n]: an exit code for its own line and, after a comma, a file that it makes."""
+    """Its n-th start runs codes[n]: an exit code for its own line and, after a comma, a file that
+    it makes.
+    """
 
     def __init__(self, place, *endings):
-        self.ended, self.place, self.endings, self.ranks, self.reports = place / "ended", place, list(endings), [], []
+        self.ended = place / "ended"
+        self.place = place
+        self.endings = list(endings)
+        self.ranks = []
+        self.reports = []
 
     def __call__(self, ranks):
         self.ranks.append(ranks)
-        code, _, made = str(self.endings[min(len(self.ranks), len(self.endings)) - 1]).partition(",")
+        code, _, made = str(self.endings[min(len(self.ranks), len(self.endings)) - 1]).partition(
+            ","
+        )
         leaves = f"""echo '{{"exit_code": {code}}}' > {self.ended}; """ if code != "killed" else ""
         makes = f"touch {self.place / made}; " if made else ""
         return ["sh", "-c", f"{makes}{leaves}exit 1"]
 
     def supervised(self, **policy):
         seen = lambda: sorted(path.name for path in self.place.glob("step-*"))  # noqa: E731
-        return supervise(self, RestartPolicy(**AT_ONCE | policy), self.ended, seen, self.reports.append)
+        return supervise(
+            self, RestartPolicy(**AT_ONCE | policy), self.ended, seen, self.reports.append
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +95,9 @@ def test_restarts_are_counted(tmp_path):
 
 def test_a_launcher_that_is_not_there_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match="cannot start /nowhere/horovodrun: No such file"):
-        supervise(lambda ranks: ["/nowhere/horovodrun"], RestartPolicy(), tmp_path / "ended", lambda: 0)
+        supervise(
+            lambda ranks: ["/nowhere/horovodrun"], RestartPolicy(), tmp_path / "ended", lambda: 0
+        )
 
 
 def test_the_number_of_ranks_goes_into_the_launchers_words():
@@ -89,7 +109,8 @@ def test_the_number_of_ranks_goes_into_the_launchers_words():
 
 
 def test_the_progress_marker_changes_with_checkpoints_and_samples(tmp_path):
-    run_dir, data = tmp_path / "run", tmp_path / "data"
+    run_dir = tmp_path / "run"
+    data = tmp_path / "data"
     markers = [progress_marker([run_dir], data)]
     (run_dir / "checkpoints").mkdir(parents=True)
     (run_dir / "checkpoints" / "step-000000003.npz").touch()
@@ -110,10 +131,15 @@ def test_an_exit_code_that_cannot_be_written_is_no_further_fault(tmp_path):
 
 @pytest.mark.parametrize("failed", [True, False])
 def test_the_launchers_traceback_about_a_rank_that_failed_is_left_out(tmp_path, capsys, failed):
-    told = "Horovod detected that one or more processes exited with non-zero status, and so on" if failed else "no host"
-    launcher, ended = tmp_path / "horovodrun", tmp_path / "ended"
+    if failed:
+        told = "Horovod detected that one or more processes exited with non-zero status, and so on"
+    else:
+        told = "no host"
+    launcher = tmp_path / "horovodrun"
+    ended = tmp_path / "ended"
     launcher.write_text(
-        f"#!{sys.executable}\nimport sys\nprint('[0]<stderr>:error: no such file', file=sys.stderr)\n"
+        f"#!{sys.executable}\nimport sys\nprint('[0]<stderr>:error: no such file', "
+        "file=sys.stderr)\n"
         f"open({str(ended)!r}, 'w').write('{{\"exit_code\": 2}}')\nraise RuntimeError({told!r})"
     )
     launcher.chmod(0o755)
@@ -123,7 +149,9 @@ def test_the_launchers_traceback_about_a_rank_that_failed_is_left_out(tmp_path, 
     assert (rest == []) if failed else rest[-1] == "RuntimeError: no host"
 
 
-@pytest.mark.parametrize(("launcher", "handed_on"), [("horovodrun", "SIGTERM"), ("mpiexec", "SIGUSR1")])
+@pytest.mark.parametrize(
+    ("launcher", "handed_on"), [("horovodrun", "SIGTERM"), ("mpiexec", "SIGUSR1")]
+)
 def test_a_signal_reaches_the_job_once_and_ends_the_supervisor(tmp_path, launcher, handed_on):
     (tmp_path / launcher).symlink_to(sys.executable)
     job = (
@@ -134,12 +162,16 @@ def test_a_signal_reaches_the_job_once_and_ends_the_supervisor(tmp_path, launche
         "time.sleep(0.5); time.sleep(0.5); sys.exit(0)\n"
     )
     script = (
-        "import sys; from pathlib import Path; from train.ranks.supervise import RestartPolicy, supervise\n"
-        f"line, ended = [{str(tmp_path / launcher)!r}, '-c', {job!r}], Path({str(tmp_path / 'ended')!r})\n"
+        "import sys; from pathlib import Path; from train.ranks.supervise import RestartPolicy, "
+        "supervise\n"
+        f"line, ended = [{str(tmp_path / launcher)!r}, '-c', {job!r}], "
+        f"Path({str(tmp_path / 'ended')!r})\n"
         "sys.exit(supervise(lambda _: line, RestartPolicy(), ended, int))"
     )
     line = [sys.executable, "-c", script]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         while not (tmp_path / "ready").exists():
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)

@@ -1,4 +1,6 @@
-"""Files of a run directory that others have changed: one InputError that names the file and the remedy."""
+"""Files of a run directory that others have changed: one InputError that names the file and the
+remedy.
+"""
 
 import json
 
@@ -6,12 +8,12 @@ import numpy as np
 import pytest
 from run_files import FACTS, NETWORK, RIVAL, TIMES, evaluation, write_metrics, write_picture
 
-from namsa.errors import InputError
+from namsa.base.errors import InputError
 from train.__main__ import main
 from train.reports.calibration_results import read_calibration
 from train.reports.results import check_facts, write_json
 from train.reports.runs import read_steps
-from train.tasks.density.pictures import ARRAYS, read_predictions
+from train.tasks.density.report.pictures import ARRAYS, read_predictions
 from train.tasks.density.results import read_evaluation
 from train.tasks.reporting import write_report
 
@@ -29,17 +31,26 @@ EVALUATIONS = {
     "a sample without id": evaluation() | {"samples": [{"ssim": 1}]},
     "a score that is text": evaluation(NETWORK | {"ssim": "0.5"}),
     "a mean that is a list": evaluation() | {"mean": [1]},
-    "an axis of words": evaluation() | {"samples": [FACTS | NETWORK | {"mean_predictor": RIVAL, "zone_axis": "001"}]},
-    "a thickness that is null": evaluation() | {"by_thickness": [{"wanted_thickness_angstrom": None}]},
+    "an axis of words": evaluation()
+    | {"samples": [FACTS | NETWORK | {"mean_predictor": RIVAL, "zone_axis": "001"}]},
+    "a thickness that is null": evaluation()
+    | {"by_thickness": [{"wanted_thickness_angstrom": None}]},
     "a material without samples": evaluation() | {"samples": []},
     "half of a performance": evaluation() | {"run": {"performance": TIMES}},
     "a performance of words": evaluation() | {"run": {"performance": dict.fromkeys(TIMES, "fast")}},
     "ranks of words": evaluation() | {"run": {"ranks": "4"}},
 }
-TEXTS = {"empty": "", "nested": nested(5000), "infinite": '{"run": 1e999}', "Latin": b'{"run": "\xe9"}'}
+TEXTS = {
+    "empty": "",
+    "nested": nested(5000),
+    "infinite": '{"run": 1e999}',
+    "Latin": b'{"run": "\xe9"}',
+}
 
 
-@pytest.mark.parametrize("content", [*map(json.dumps, EVALUATIONS.values()), *TEXTS.values()], ids=EVALUATIONS | TEXTS)
+@pytest.mark.parametrize(
+    "content", [*map(json.dumps, EVALUATIONS.values()), *TEXTS.values()], ids=EVALUATIONS | TEXTS
+)
 def test_an_evaluation_is_one(tmp_path, capsys, content):
     path = tmp_path / "evaluation.json"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -51,7 +62,10 @@ def test_an_evaluation_is_one(tmp_path, capsys, content):
 
 
 def test_the_facts_for_a_card_are_complete(tmp_path):
-    with pytest.raises(InputError, match=r"e\.json: run: device is .*Field required.*run python -m train evaluate"):
+    with pytest.raises(
+        InputError,
+        match=r"e\.json: run: device is .*a value is needed.*run python -m train evaluate",
+    ):
         check_facts(tmp_path / "e.json", evaluation())
 
 
@@ -64,7 +78,8 @@ def test_a_calibration_is_one(tmp_path, content):
 
 @pytest.mark.parametrize(
     "line",
-    ["[]", "1", "{}", '{"step": "1", "loss": 1}', '{"step": [1], "loss": 1}', '{"step": 1, "loss": "x"}', nested(200),
+    ["[]", "1", "{}", '{"step": "1", "loss": 1}', '{"step": [1], "loss": 1}',
+    '{"step": 1, "loss": "x"}', nested(200),
      '{"step": 1}', '{"step": 1, "loss": 1e999}', '{"step": true, "loss": 1}', "\x00\x01"],
 )  # fmt: skip
 def test_a_line_of_metrics_is_a_step(tmp_path, line):
@@ -87,7 +102,10 @@ def predictions(tmp_path):
             stored = dict(file)
         (listed,) = json.loads(str(stored["metadata"]))
         stored["metadata"] = np.array(json.dumps([listed | facts]))
-        np.savez(path, **{name: array for name, array in (stored | dict(arrays)).items() if array is not None})
+        np.savez(
+            path,
+            **{name: array for name, array in (stored | dict(arrays)).items() if array is not None},
+        )
         return tmp_path
 
     return write
@@ -101,9 +119,12 @@ def test_pictures_that_are_whole_are_read(predictions):
 @pytest.mark.parametrize(
     "facts",
     [
-        {"id": "../x"}, {"id": 5}, {"zone_axis": [1, "x", 0]}, {"ssim": "high"}, {"probes_angstrom": [[1.0]]},
-        {"probes_angstrom": [[1.0, 2.0]]}, {"density_frame": [[0, 1], [0, 0]]}, {"density_frame": [[1e-99, 1], [0, 0]]},
-        {"density_frame": [[1, 1]]}, {"pattern_frame": "x"}, {"extent_angstrom": [1, 2, 3]}, {"mean_predictor": None},
+        {"id": "../x"}, {"id": 5}, {"zone_axis": [1, "x", 0]}, {"ssim": "high"},
+        {"probes_angstrom": [[1.0]]},
+        {"probes_angstrom": [[1.0, 2.0]]}, {"density_frame": [[0, 1], [0, 0]]},
+        {"density_frame": [[1e-99, 1], [0, 0]]},
+        {"density_frame": [[1, 1]]}, {"pattern_frame": "x"}, {"extent_angstrom": [1, 2, 3]},
+        {"mean_predictor": None},
         {"material": None}, {"semiangle_mrad": [1]}, {"energy_ev": None},
     ],
 )  # fmt: skip
@@ -119,11 +140,14 @@ ID = FACTS["id"]
 @pytest.mark.parametrize(
     "arrays",
     [
-        {"metadata": None}, {"metadata": np.arange(3)}, {"metadata": np.array("{")}, {"metadata": np.array("{}")},
-        {"metadata": np.array([1, {}], dtype=object)}, {"mean_image": None}, {"mean_image": np.zeros(5)},
+        {"metadata": None}, {"metadata": np.arange(3)}, {"metadata": np.array("{")},
+        {"metadata": np.array("{}")},
+        {"metadata": np.array([1, {}], dtype=object)}, {"mean_image": None},
+        {"mean_image": np.zeros(5)},
         {"mean_image": np.full((8, 12), np.nan)}, {"mean_image": np.zeros((0, 5))},
         *({f"{ID}/{name}": None} for name in ARRAYS), {f"{ID}/truth": np.zeros((5, 6), "f4")},
-        {f"{ID}/patterns": np.zeros((2, 5, 6), "f4")}, {f"{ID}/patterns": np.zeros((1, 6, 6), "f4")},
+        {f"{ID}/patterns": np.zeros((2, 5, 6), "f4")}, {f"{ID}/patterns": np.zeros((1, 6, 6),
+        "f4")},
         {f"{ID}/prediction": np.full((8, 12), "x")},
     ],
     ids=range(17),

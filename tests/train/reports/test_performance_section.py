@@ -1,4 +1,6 @@
-"""Performance in the report: rates, a profile's table and timeline, and power over time, from files made by hand."""
+"""Performance in the report: rates, a profile's table and timeline, and power over time, from files
+made by hand.
+"""
 
 import io
 import json
@@ -8,7 +10,7 @@ import pytest
 from rich.console import Console
 from run_files import SPREAD, TIMES, write_metrics
 
-from namsa.errors import InputError
+from namsa.base.errors import InputError
 from train.measure.profile_results import read_profile
 from train.profiling.tables import show, write
 from train.reports.figures import time_figure, time_parts
@@ -68,18 +70,25 @@ def columns(**values):
 def test_sustained_has_its_window_and_peak_needs_a_profile():
     words = performance({"ranks": 4, "performance": SUMMARY}, None)
     assert words["sustained FLOP/s of the convolutions, all ranks"] == (
-        "1.6e+10, standard deviation 2e+09, variance 4e+18, over 1,200 steps; with reading and checkpoints"
+        "1.6e+10, standard deviation 2e+09, variance 4e+18, over 1,200 steps; with reading and "
+        "checkpoints"
     )
     assert words["peak FLOP/s of the convolutions, all ranks"] == NOT_MEASURED
     assert words["memory of rank 0"] == "1,234 MiB"
     fewer = SUMMARY | {"wall_s": {"mean": 0.5, "variance": 0.01, "steps": 999}}
-    said = performance({"ranks": 4, "performance": fewer}, None)["sustained FLOP/s of the convolutions, all ranks"]
+    said = performance({"ranks": 4, "performance": fewer}, None)[
+        "sustained FLOP/s of the convolutions, all ranks"
+    ]
     assert "over 999 steps, fewer than the 1,000 of Laanait et al. (2019)" in said
 
 
 def test_peak_is_that_of_the_profiles_convolutions_times_the_efficiency():
-    peak = performance({"ranks": 4, "performance": SUMMARY}, profile())["peak FLOP/s of the convolutions, all ranks"]
-    assert peak.startswith(f"{4 * 2e9 / 0.2 * 0.8:.4g}: 4 × FLOP / 200 ms of convolutions × efficiency 0.800")
+    peak = performance({"ranks": 4, "performance": SUMMARY}, profile())[
+        "peak FLOP/s of the convolutions, all ranks"
+    ]
+    assert peak.startswith(
+        f"{4 * 2e9 / 0.2 * 0.8:.4g}: 4 × FLOP / 200 ms of convolutions × efficiency 0.800"
+    )
     other = performance({"ranks": 4, "performance": SUMMARY}, profile(step_flop=3e9))
     assert "of another size" in other["peak FLOP/s of the convolutions, all ranks"]
 
@@ -109,7 +118,10 @@ def test_a_profile_of_local_sgd_says_its_phases_and_what_it_averages(tmp_path):
     write_metrics(tmp_path, range(1, 5))
     (tmp_path / "profile.json").write_text(json.dumps(made))
     page = write_report(tmp_path).read_text()
-    assert "By phase of the step: synchronisation 20 ms. Local SGD averages 4 MB in 100 ms, here after every 5" in page
+    assert (
+        "By phase of the step: synchronisation 20 ms. Local SGD averages 4 MB in 100 ms, here "
+        "after every 5" in page
+    )
     out = io.StringIO()
     show(made, Console(file=out, width=200))
     assert "local SGD averages 4 MB once an epoch: 100.000 ms each time" in out.getvalue()
@@ -120,7 +132,10 @@ def test_a_summary_of_version_0_1_claims_no_peak():
     old = TIMES | {"samples_per_s": SPREAD, "step_s": SPREAD, "memory_mib_per_rank": 100.0}
     old |= {"sustained_flop_per_s": 1e9, "peak_flop_per_s": 2e9}
     words = performance({"performance": old}, profile())
-    assert words["sustained FLOP/s of the convolutions, all ranks"] == "1e+09 (median step, without checkpoints)"
+    assert (
+        words["sustained FLOP/s of the convolutions, all ranks"]
+        == "1e+09 (median step, without checkpoints)"
+    )
     assert words["peak FLOP/s of the convolutions, all ranks"] == NOT_MEASURED
 
 
@@ -146,7 +161,11 @@ def test_power_is_energy_over_the_time_from_step_to_step():
 
 def test_the_power_of_the_gpu_is_drawn_beside_that_of_the_processors():
     steps = columns(
-        step_s=[1] * 3, wall_s=[1, 2, 4], flop_per_s=[1] * 3, energy_j=[9, 600, 1200], energy_gpu_j=[0, 500, 900]
+        step_s=[1] * 3,
+        wall_s=[1, 2, 4],
+        flop_per_s=[1] * 3,
+        energy_j=[9, 600, 1200],
+        energy_gpu_j=[0, 500, 900],
     )
     drawn = power(steps)
     assert drawn.gpu_watts.tolist() == [250, 225]

@@ -1,6 +1,7 @@
-"""The report: one self-contained page, which states what is missing; what a card says of the dataset, and runs."""
+"""The report: one self-contained page, which states what is missing; what a card says of the
+dataset, and runs.
+"""
 
-import json
 import re
 
 import numpy as np
@@ -8,14 +9,14 @@ import pytest
 from paths import CONFIGS
 from run_files import NETWORK, RIVAL, Page, evaluation, write_metrics
 
-from namsa.errors import InputError
-from train.__main__ import main
+from namsa.base.errors import InputError
+from namsa.figures.document import Document
+from namsa.figures.document_markdown import to_markdown
 from train.experiment.experiment import load
 from train.reports import card_sections, figures
 from train.reports.results import write_json
-from train.reports.runs import compare, read_run, read_steps
-from train.tasks.density.figures import sample_figure
-from train.tasks.density.pictures import Picture
+from train.tasks.density.report.figures import sample_figure
+from train.tasks.density.report.pictures import SamplePicture
 from train.tasks.reporting import write_report
 
 
@@ -48,6 +49,17 @@ def test_headline_and_tables_say_what_the_numbers_say(run_dir):
     assert "P4 2 /m3\u0304" in text
 
 
+def test_folders_of_absolute_paths_are_not_shown(run_dir):
+    text = "name: quick\ndata:\n  directory: /home/someone/data/own\n  manifest_from: 'data/list'\n"
+    text += "materials:\n  cif:\n  - /home/someone/crystal files/a.cif\n"
+    (run_dir / "config.yaml").write_text(text, encoding="utf-8")
+    shown = page_of(run_dir).text
+    assert "someone" not in shown
+    assert "directory: …/own" in shown
+    assert "manifest_from: 'data/list'" in shown
+    assert "- …/a.cif" in shown
+
+
 def test_a_network_that_is_worse_is_called_worse(run_dir):
     write_json(run_dir / "evaluation.json", evaluation(RIVAL, NETWORK))
     text = page_of(run_dir).text
@@ -74,7 +86,11 @@ def test_a_missing_part_is_said_and_the_rest_is_there(run_dir, missing, says):
     (run_dir / missing).unlink(missing_ok=True)
     page = page_of(run_dir)
     assert says in page.text
-    others = {"config.yaml": "seed: 1", "metrics.jsonl": "29 steps", "evaluation.json": "4.0 times smaller"}
+    others = {
+        "config.yaml": "seed: 1",
+        "metrics.jsonl": "29 steps",
+        "evaluation.json": "4.0 times smaller",
+    }
     assert all(words in page.text for name, words in others.items() if name != missing)
 
 
@@ -85,7 +101,9 @@ def test_one_part_is_enough_and_none_is_an_error(tmp_path):
     assert "1 epoch, 1 step." in page_of(tmp_path).text
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz"])
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz"]
+)
 def test_a_damaged_file_is_an_error(run_dir, name):
     (run_dir / name).write_bytes(b"PK{\nPK")
     with pytest.raises(InputError, match=re.escape(name)):
@@ -123,19 +141,26 @@ def test_truth_and_reconstruction_share_a_scale_and_the_difference_is_symmetric(
         "semiangle_mrad": 2.0,
     }
     prediction = truth + np.where(truth > 9, -3.0, 0.5)
-    picture = Picture(facts, truth, prediction, np.ones((4, 6)), np.ones((1, 4, 6)))
+    picture = SamplePicture(facts, truth, prediction, np.ones((4, 6)), np.ones((1, 4, 6)))
     figure = sample_figure(picture, np.full((8, 12), 100.0))
-    shown_truth, estimate, difference, mean, *patterns = (ax.images[0] for ax in figure.axes if ax.images)
+    shown_truth, estimate, difference, mean, *patterns = (
+        ax.images[0] for ax in figure.axes if ax.images
+    )
     assert shown_truth.get_array().shape == (32, 48)  # four times as fine
     assert shown_truth.get_clim() == estimate.get_clim() == (0, truth.max())
-    assert mean.get_clim()[0] <= 100 <= mean.get_clim()[1]  # a scale of its own, so that it does not saturate
+    assert (
+        mean.get_clim()[0] <= 100 <= mean.get_clim()[1]
+    )  # a scale of its own, so that it does not saturate
     assert difference.get_clim() == pytest.approx((-3, 3))
     assert len(patterns) == 2
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("quickstart", "slices of 2 Å; hash"), ("microscope", "slices for errors of 0.01 of the patterns; hash")],
+    [
+        ("quickstart", "slices of 2 Å; hash"),
+        ("microscope", "slices for errors of 0.01 of the patterns; hash"),
+    ],
 )
 def test_the_data_say_how_thick_slices_are_also_where_they_follow_from_the_accuracy(name, words):
     counts = {"train": 8, "dev": 1, "test": 1}
@@ -145,64 +170,5 @@ def test_the_data_say_how_thick_slices_are_also_where_they_follow_from_the_accur
         "sources": ["builtin"],
         "crystal_systems": {"cubic": counts},
     }
-    assert words in "\n".join(card_sections.data(load(CONFIGS / f"{name}.yaml"), strata))
-
-
-# ---- Comparison of runs ----------------------------------------------------------------------------------------------
-
-
-def write_run(folder, ranks, epoch_s, huber, batch=2):
-    """Writes a run with two steps per epoch, and half of another epoch."""
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(f"training: {{batch_size: {batch}}}\n")
-    lines = []
-    for epoch, (seconds, loss) in enumerate([*zip(epoch_s, huber, strict=True), (1.0, 0.0)]):
-        row = {"epoch": epoch, "step_s": seconds / 2, "huber": loss, "samples_per_s": ranks * batch / (seconds / 2)}
-        steps = range(len(lines) + 1, len(lines) + (3 if epoch < len(huber) else 2))
-        lines += [json.dumps({"step": step} | row) for step in steps]
-    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    return folder
-
-
-def test_a_run_is_read_epoch_by_epoch(tmp_path):
-    epochs = read_run(write_run(tmp_path / "a", 3, [5.0, 4.0], [2.0, 1.0]))
-    assert epochs == {"run": "a", "ranks": 3, "epoch_s": [5.0, 4.0], "huber": [2.0, 1.0]}
-
-
-def test_a_run_that_was_killed_and_went_on_is_read_as_if_left_alone(tmp_path):
-    whole, killed = (write_run(tmp_path / name / "a", 3, [5.0, 4.0], [2.0, 1.0]) for name in ("whole", "killed"))
-    lines = (killed / "metrics.jsonl").read_text().splitlines()
-    skipped = json.dumps(json.loads(lines[1]) | {"huber": None, "step_s": 9.0})
-    (killed / "metrics.jsonl").write_text("\n".join([lines[0], skipped, *lines[1:]]) + '\n{"step": 6, "ep')
-    assert read_run(killed) == read_run(whole)
-    (killed / "metrics.jsonl").write_text("\n".join([*lines[:2], skipped, ""]))  # the last row of a step counts
-    np.testing.assert_array_equal(read_steps(killed / "metrics.jsonl", ("step", "huber"))["huber"], [2, np.nan])
-
-
-def test_speed_ups_of_an_epoch_and_of_learning(tmp_path):
-    one = read_run(write_run(tmp_path / "one", 1, [10.0, 8.0, 8.0], [3.0, 1.5, 0.5]))
-    four = read_run(write_run(tmp_path / "four", 4, [3.0, 2.0, 2.0, 2.0], [4.0, 3.0, 2.0, 1.0]))
-    comparison = compare([four, one])
-    assert comparison["target_huber"] == 1.0
-    first, second = comparison["runs"]
-    assert (first["ranks"], first["epoch_speedup"], first["learning_speedup"]) == (1, 1, 1)
-    assert second["epoch_speedup"] == pytest.approx(8 / 2)
-    assert second["efficiency"] == pytest.approx(1)
-    assert (first["epochs_to_target"], second["epochs_to_target"]) == (3, 4)
-    assert second["learning_speedup"] == pytest.approx((10 + 8 + 8) / (3 + 2 + 2 + 2))
-
-
-def test_command(tmp_path, capsys):
-    runs = [str(write_run(tmp_path / f"r{ranks}", ranks, [8.0 / ranks] * 2, [2.0, 1.0])) for ranks in (1, 2)]
-    assert main(["scaling", "--compare", *runs, "--json"]) == 0
-    assert [run["ranks"] for run in json.loads(capsys.readouterr().out)["runs"]] == [1, 2]
-    assert main(["scaling", "--compare", *runs]) == 0
-    assert "efficiency" in capsys.readouterr().out
-
-
-def test_what_cannot_be_compared_is_said_in_a_line(tmp_path, capsys):
-    with pytest.raises(InputError, match="no whole epoch"):
-        read_run(tmp_path)
-    assert main(["scaling"]) == 2
-    assert main(["scaling", "--compare", str(tmp_path)]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 2
+    section = card_sections.data(load(CONFIGS / f"{name}.yaml"), strata)
+    assert words in to_markdown(Document("name", (section,)))

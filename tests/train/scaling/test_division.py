@@ -7,29 +7,42 @@ from needs_kind import needs
 from paths import CONFIGS
 
 from fcdensenet.config import NetworkConfig
-from namsa.errors import InputError
+from namsa.base.errors import InputError
 from train.__main__ import main
 from train.networks import count
 from train.scaling.division import Division, divided_step
 from train.scaling.model import estimate_step
-from train.scaling.report import report, way_counts
+from train.scaling.rank_counts import way_counts
+from train.scaling.report import report
 from train.scaling.strategy import SUMMIT, Strategy
 from train.scaling.workload import workload
 
-NETWORK = NetworkConfig(input_shape=(3, 64, 48), layers=(1, 2, 1), growth=4, kernel=5, first_kernel=3, first_filters=6)
+NETWORK = NetworkConfig(
+    input_shape=(3, 64, 48), layers=(1, 2, 1), growth=4, kernel=5, first_kernel=3, first_filters=6
+)
 STRATEGY = Strategy("bitvector", groups=4, allreduce="tree", cycle_s=1e-3)
-FREE = {"hop_between_nodes_s": 0.0, "hop_within_node_s": 0.0, "within_node_bytes_per_s": 1e18, "jitter": 0.0}
+FREE = {
+    "hop_between_nodes_s": 0.0,
+    "hop_within_node_s": 0.0,
+    "within_node_bytes_per_s": 1e18,
+    "jitter": 0.0,
+}
 UNET = CONFIGS / "neighbours/unet3d.yaml"
 
 
 def part(ways, strategy=STRATEGY, exchange="direct", compute_s=1.0, **machine):
     changed = SUMMIT.model_copy(update=FREE | machine)
-    return divided_step(NETWORK, "float32", compute_s, changed, strategy, Division(ways, exchange=exchange))
+    return divided_step(
+        NETWORK, "float32", compute_s, changed, strategy, Division(ways, exchange=exchange)
+    )
 
 
 def test_one_part_is_the_whole_sample() -> None:
-    step, whole = part(1, exchange="alltoall"), workload(NETWORK, "float32", 1.0)
-    assert step.work.compute_s == pytest.approx(whole.compute_s) == pytest.approx(step.computation_s)
+    step = part(1, exchange="alltoall")
+    whole = workload(NETWORK, "float32", 1.0)
+    assert (
+        step.work.compute_s == pytest.approx(whole.compute_s) == pytest.approx(step.computation_s)
+    )
     assert step.backward_s == pytest.approx(2 * step.forward_s)
     for one, other in zip(step.work.gradients, whole.gradients, strict=True):
         assert (one.size, one.path) == (other.size, other.path)
@@ -58,11 +71,16 @@ def test_each_exchange_waits_for_an_agreement_that_the_interior_may_hide() -> No
 
 
 def test_halos_travel_at_the_rate_of_the_slowest_link() -> None:
-    counted, rate = count(NETWORK, ways=8), 1e3
+    counted = count(NETWORK, ways=8)
+    rate = 1e3
     between = part(8, compute_s=1e-9, node_link_bytes_per_s=rate).work.compute_s
     halos_s = counted.halo_bytes("float32") / rate
-    assert between == pytest.approx(halos_s, rel=0.1)  # moments are reduced within and between nodes
-    assert part(4, compute_s=1e-9, node_link_bytes_per_s=rate).work.compute_s < 1e-6  # all within a node
+    assert between == pytest.approx(
+        halos_s, rel=0.1
+    )  # moments are reduced within and between nodes
+    assert (
+        part(4, compute_s=1e-9, node_link_bytes_per_s=rate).work.compute_s < 1e-6
+    )  # all within a node
 
 
 def test_gradients_are_reduced_over_all_ranks_during_the_backward_pass() -> None:
@@ -73,12 +91,18 @@ def test_gradients_are_reduced_over_all_ranks_during_the_backward_pass() -> None
     assert estimate_step(machine, work, fixed, 8).seconds == pytest.approx(work.compute_s, rel=1e-6)
     slow = machine.model_copy(update={"node_link_bytes_per_s": 1e2})
     last_s = estimate_step(slow, work, fixed, 8).seconds
-    sent_s = 2 * sum(gradient.size for gradient in work.gradients) / 2 / 1e2  # (nodes - 1) / nodes of 2 nodes
+    # (nodes - 1) / nodes of 2 nodes
+    sent_s = 2 * sum(gradient.size for gradient in work.gradients) / 2 / 1e2
     assert work.gradients[0].ready_s + sent_s == pytest.approx(last_s, rel=1e-6)
 
 
-def test_command_for_a_configuration_with_a_network_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["scaling", str(UNET), "--ranks", "1", "--ways", "1,2,8", "--groups", "4", "--json"]) == 0
+def test_command_for_a_configuration_with_a_network_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        main(["scaling", str(UNET), "--ranks", "1", "--ways", "1,2,8", "--groups", "4", "--json"])
+        == 0
+    )
     rows = json.loads(capsys.readouterr().out)["division"]
     assert [(row["ways"], row["ranks"]) for row in rows] == [(1, 4), (2, 8), (8, 32)]
     assert rows[0]["speed_up"] == 1 < rows[1]["speed_up"] < 2 < rows[2]["speed_up"] < 8
@@ -94,13 +118,21 @@ def test_command_for_a_configuration_with_a_network_alone(capsys: pytest.Capture
 @needs("parts", "division")
 def test_the_curve_of_a_divided_job_counts_groups() -> None:
     whole, divided = (
-        report(CONFIGS / "quickstart.yaml", [f"training.split.ways={ways}"], ranks="4,6,12", samples=1200)
+        report(
+            CONFIGS / "quickstart.yaml",
+            [f"training.split.ways={ways}"],
+            ranks="4,6,12",
+            samples=1200,
+        )
         for ways in (1, 4)
     )
     assert [row["ranks"] for row in divided.curve] == [4, 12]
-    one, other = whole.curve[0], divided.curve[0]
+    one = whole.curve[0]
+    other = divided.curve[0]
     assert other["steps_per_epoch"] == 4 * one["steps_per_epoch"]
-    assert other["samples_per_s"] * other["step_s"] * 4 == pytest.approx(one["samples_per_s"] * one["step_s"])
+    assert other["samples_per_s"] * other["step_s"] * 4 == pytest.approx(
+        one["samples_per_s"] * one["step_s"]
+    )
     assert divided.ways == 4
 
 

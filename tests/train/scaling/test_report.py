@@ -1,4 +1,6 @@
-"""`train scaling`: the curve of a configuration, its tables, picture and JSON; and costs that are fitted."""
+"""`train scaling`: the curve of a configuration, its tables, picture and JSON; and costs that are
+fitted.
+"""
 
 import json
 from pathlib import Path
@@ -8,11 +10,12 @@ from needs_kind import needs
 from paths import CONFIGS
 
 from fcdensenet.count import count
-from namsa.errors import InputError
+from namsa.base.errors import InputError
 from train.__main__ import main
 from train.experiment.experiment import load
 from train.scaling.fit import fit
-from train.scaling.report import measured_compute_s, rank_counts, report
+from train.scaling.rank_counts import rank_counts
+from train.scaling.report import measured_compute_s, report
 from train.scaling.strategy import SUMMIT
 
 PAPER = CONFIGS / "paper.yaml"
@@ -30,7 +33,9 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["scaling", str(PAPER), "--ranks", "1..27600", "--samples", "200000"]
     assert main([*arguments, "--json", "--out", str(tmp_path / "scaling.png")]) == 0
     written = json.loads(capsys.readouterr().out)
-    assert {"name", "kind", "published", "model", "fitted", "met", "network"} <= written["published"][0].keys()
+    assert {"name", "kind", "published", "model", "fitted", "met", "network"} <= written[
+        "published"
+    ][0].keys()
     assert written["curve"][-1]["ranks"] == 27600
     assert written["curve"][-1]["steps_per_epoch"] == 200000 // 27600
     assert written["recommended"]["efficiency"] >= 0.9
@@ -57,7 +62,10 @@ def test_the_peak_is_left_out_where_the_convolutions_time_is_not_known(tmp_path:
     row = report(PAPER, ranks="1", machine=machine).curve[0]
     assert row["flop_per_s"] == pytest.approx(1e14)
     assert "peak_flop_per_s" not in row
-    steps = [json.dumps({"step": step, "step_s": 0.5, "data_s": 0.0, "comm_s": 0.0}) for step in range(1, 5)]
+    steps = [
+        json.dumps({"step": step, "step_s": 0.5, "data_s": 0.0, "comm_s": 0.0})
+        for step in range(1, 5)
+    ]
     (tmp_path / "metrics.jsonl").write_text("\n".join(steps) + "\n")
     assert "peak_flop_per_s" not in report(PAPER, ranks="1", run_dir=tmp_path).curve[0]
     machine.write_text("name: mine\nconvolution_flop_per_s: 2.0e+14\n")
@@ -68,7 +76,8 @@ def test_the_peak_is_left_out_where_the_convolutions_time_is_not_known(tmp_path:
 
 def test_accumulation_takes_more_samples_and_more_time_per_step() -> None:
     one, four = (
-        report(PAPER, [f"training.accumulate={number}"], ranks="6144", samples=200_000).curve[0] for number in (1, 4)
+        report(PAPER, [f"training.accumulate={number}"], ranks="6144", samples=200_000).curve[0]
+        for number in (1, 4)
     )
     assert four["reduced_bytes"] == one["reduced_bytes"]
     assert four["step_s"] > 3.8 * one["step_s"]
@@ -87,7 +96,9 @@ def test_local_sgd_is_shown_with_its_block_and_its_time(capsys: pytest.CaptureFi
     assert result.synchronisation.block_bytes == 4 * 3 * weights
     alone, together = result.curve
     assert "synchronisation_s" not in alone
-    assert together["steps_between"] == pytest.approx(50 / 7)  # 1,200 samples of batches of 2 on 12 ranks
+    assert together["steps_between"] == pytest.approx(
+        50 / 7
+    )  # 1,200 samples of batches of 2 on 12 ranks
     whole = together["steps_between"] * (together["step_s"] - result.compute_s)
     assert together["synchronisation_s"] == pytest.approx(whole)
     assert together["reduced_bytes"] == pytest.approx(result.synchronisation.block_bytes / (50 / 7))
@@ -109,8 +120,13 @@ def test_hours_end_with_the_last_step() -> None:
 
 def test_a_run_tells_how_long_a_step_computes(tmp_path: Path) -> None:
     row = {"step_s": 0.9, "data_s": 0.1, "comm_s": 0.3}
-    lines = [json.dumps(row | {"step": step, "step_s": s}) for step, s in enumerate((9.0, 0.9, 0.9, 0.9), start=1)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 5, "step')  # still being written
+    lines = [
+        json.dumps(row | {"step": step, "step_s": s})
+        for step, s in enumerate((9.0, 0.9, 0.9, 0.9), start=1)
+    ]
+    (tmp_path / "metrics.jsonl").write_text(
+        "\n".join(lines) + '\n{"step": 5, "step'
+    )  # still being written
     assert measured_compute_s(tmp_path) == pytest.approx(0.5)
     with pytest.raises(InputError, match="metrics.jsonl"):
         measured_compute_s(tmp_path / "nothing")
@@ -128,11 +144,15 @@ def test_bad_input_is_said_in_a_line(capsys: pytest.CaptureFixture[str], tmp_pat
     assert lines[2] == "error: --out scaling.csv is for a picture: end it in .png, .svg, .pdf"
 
 
-CYCLE_S, MESSAGE_S, ANNOUNCEMENT_S = 30e-6, 2e-6, 0.5e-6
+CYCLE_S = 30e-6
+MESSAGE_S = 2e-6
+ANNOUNCEMENT_S = 0.5e-6
 
 
 def output(path, counts=(2, 4, 8, 16, 32), wrong_at=()):
-    """Output of the benchmark for a coordinator that follows the law, except at the rank counts `wrong_at`."""
+    """Output of the benchmark for a coordinator that follows the law, except at the rank counts
+    `wrong_at`.
+    """
     results = []
     for ranks in counts:
         arms = {}
@@ -173,7 +193,22 @@ def test_other_files_are_refused(tmp_path):
 
 def test_command_shows_the_check(tmp_path, capsys):
     measured = str(output(tmp_path / "reduction.txt"))
-    assert main(["scaling", "configs/paper.yaml", "--ranks", "6", "--measured", measured, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["measured"]["announcement_s"] == pytest.approx(ANNOUNCEMENT_S)
+    assert (
+        main(["scaling", "configs/paper.yaml", "--ranks", "6", "--measured", measured, "--json"])
+        == 0
+    )
+    assert json.loads(capsys.readouterr().out)["measured"]["announcement_s"] == pytest.approx(
+        ANNOUNCEMENT_S
+    )
     assert main(["scaling", "configs/paper.yaml", "--ranks", "6", "--measured", measured]) == 0
     assert "0.5 µs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted((PAPER.parent / "machines").glob("*.yaml")))
+def test_machines_that_are_shipped_scale_the_paper(path: Path) -> None:
+    curve = report(PAPER, ranks="8,512", machine=path).curve
+    assert curve[0]["efficiency"] > curve[1]["efficiency"] > 0.9
+    text = path.read_text()
+    for line in text.splitlines():  # every number has its source, or is assumed
+        if ":" in line and not line.startswith(("#", "name")):
+            assert "#" in line or text.splitlines()[text.splitlines().index(line) - 1][0] == "#"

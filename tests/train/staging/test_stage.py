@@ -1,4 +1,6 @@
-"""Staging of a dataset from a shared folder to the nodes' folders, with threads as ranks, and once with Horovod."""
+"""Staging of a dataset from a shared folder to the nodes' folders, with threads as ranks, and once
+with Horovod.
+"""
 
 import json
 import os
@@ -12,9 +14,9 @@ import numpy as np
 import pytest
 import thread_ranks
 
+from namsa.base.errors import InputError, WorkError
 from namsa.dataset import listing, manifest
 from namsa.dataset.shards import Dataset, shard_path
-from namsa.errors import InputError, WorkError
 from train.staging import copies, pieces, stage
 from train.staging.copies import FileState, fetch_run, keep_dataset, keep_run
 
@@ -29,7 +31,9 @@ def produce(monkeypatch):
 
 @pytest.fixture
 def dataset(tmp_path, produce):
-    """12 samples in three shards, of which the last two are the larger. Small pieces make many of them."""
+    """12 samples in three shards, of which the last two are the larger. Small pieces make many of
+    them.
+    """
     for rank in range(3):
         produce(tmp_path / "shared", rank, 3)
     (tmp_path / "shared" / "failed-00001.jsonl").touch()
@@ -48,13 +52,20 @@ def folder(tmp_path, rank, nodes=NODES):
 
 def stage_all(source, tmp_path, nodes=NODES, **options):
     return thread_ranks.run(
-        nodes, lambda rank: stage.stage(source, folder(tmp_path, rank.rank(), nodes), rank, **options)
+        nodes,
+        lambda rank: stage.stage(source, folder(tmp_path, rank.rank(), nodes), rank, **options),
     )
 
 
 def files(directory):
-    """Names and bytes of the files of a dataset, without notes and without the locks of LMDB's writers."""
-    return {path.name: path.read_bytes() for path in directory.iterdir() if not re.search(r"^\.|-lock$", path.name)}
+    """Names and bytes of the files of a dataset, without notes and without the locks of LMDB's
+    writers.
+    """
+    return {
+        path.name: path.read_bytes()
+        for path in directory.iterdir()
+        if not re.search(r"^\.|-lock$", path.name)
+    }
 
 
 def size_of(directory):
@@ -63,10 +74,13 @@ def size_of(directory):
 
 def totals(result):
     assert all(each == result[0] for each in result), result
-    return {key: sum(row[key] for row in result[0]["ranks"]) for key in ("read", "sent", "received", "written")}
+    return {
+        key: sum(row[key] for row in result[0]["ranks"])
+        for key in ("read", "sent", "received", "written")
+    }
 
 
-# ---- Where bytes go -------------------------------------------------------------------------------------------------
+# ---- Where bytes go
 
 
 def test_every_node_gets_the_dataset_and_every_byte_is_read_once(dataset, tmp_path):
@@ -87,9 +101,14 @@ def test_every_node_gets_the_dataset_and_every_byte_is_read_once(dataset, tmp_pa
 
 
 def test_a_partition_has_each_shard_on_the_node_of_its_rank(dataset, tmp_path):
-    shutil.copy(shard_path(dataset, 2), shard_path(dataset, 5))  # of a job of more ranks: 5 mod 5 is rank 0
+    shutil.copy(
+        shard_path(dataset, 2), shard_path(dataset, 5)
+    )  # of a job of more ranks: 5 mod 5 is rank 0
     moved = totals(stage_all(dataset, tmp_path, everywhere=False))
-    shards = [{path.name[6:11] for path in (tmp_path / node).glob("shard-*")} for node in ("node0", "node1")]
+    shards = [
+        {path.name[6:11] for path in (tmp_path / node).glob("shard-*")}
+        for node in ("node0", "node1")
+    ]
     assert shards == [{"00000", "00001", "00005"}, {"00002"}]
     assert moved["read"] == size_of(dataset)
     assert moved["sent"] < 0.1 * moved["read"]  # the list, and digests
@@ -111,12 +130,17 @@ def test_any_ranks_on_any_nodes(dataset, tmp_path, nodes):
         assert files(tmp_path / f"node{node}") == files(dataset)
 
 
-# ---- Again ----------------------------------------------------------------------------------------------------------
+# ---- Again
 
 
 def test_what_is_there_is_not_read_again(dataset, tmp_path):
     stage_all(dataset, tmp_path)
-    assert totals(stage_all(dataset, tmp_path)) == {"read": 0, "sent": 0, "received": 0, "written": 0}
+    assert totals(stage_all(dataset, tmp_path)) == {
+        "read": 0,
+        "sent": 0,
+        "received": 0,
+        "written": 0,
+    }
     lost = shard_path(tmp_path / "node1", 1)
     size = lost.stat().st_size
     lost.unlink()
@@ -125,8 +149,48 @@ def test_what_is_there_is_not_read_again(dataset, tmp_path):
     assert files(tmp_path / "node1") == files(dataset)
 
 
+def test_a_shard_of_other_samples_is_copied_again_whatever_its_size_and_time(
+    dataset, tmp_path, produce
+):
+    stage_all(dataset, tmp_path)
+    for rank in range(3):
+        produce(tmp_path / "other", rank, 3, simulate=fake_samples.simulate_otherwise)
+    fake_samples.replace_shard(shard_path(dataset, 1), shard_path(tmp_path / "other", 1))
+    moved = totals(stage_all(dataset, tmp_path))
+    assert moved["read"] == shard_path(dataset, 1).stat().st_size
+    for node in ("node0", "node1"):
+        assert fake_samples.contents(tmp_path / node) == fake_samples.contents(dataset)
+
+
+def test_a_shard_that_was_touched_is_not_copied_again(dataset, tmp_path):
+    stage_all(dataset, tmp_path)
+    os.utime(shard_path(dataset, 1), ns=(0, 0))
+    assert totals(stage_all(dataset, tmp_path))["read"] == 0
+
+
+def test_a_shard_without_a_note_is_a_copy_by_its_contents_alone(dataset, tmp_path, produce):
+    stage_all(dataset, tmp_path)
+    path = shard_path(tmp_path / "node1", 1)
+    path.with_name(f".{path.name}.copied").unlink()
+    assert totals(stage_all(dataset, tmp_path))["read"] == 0
+    for rank in range(3):
+        produce(tmp_path / "other", rank, 3, simulate=fake_samples.simulate_otherwise)
+    fake_samples.replace_shard(path, shard_path(tmp_path / "other", 1))
+    assert "is no copy of shard-00001.lmdb" in fault(stage_all(dataset, tmp_path), InputError)
+
+
+def test_notes_of_earlier_versions_have_size_and_time_alone(dataset, tmp_path):
+    stage_all(dataset, tmp_path)
+    for note in tmp_path.glob("node*/.*.copied"):
+        content = json.loads(note.read_text())
+        del content["contents"]
+        note.write_text(json.dumps(content))
+    assert totals(stage_all(dataset, tmp_path))["read"] == 0
+
+
 def test_killed_in_a_round_no_file_is_there_by_half(dataset, tmp_path, monkeypatch):
-    write, count = pieces._write, Counter()
+    write = pieces._write
+    count = Counter()
 
     def dies(path, piece, data):
         count["pieces"] += 1
@@ -177,7 +241,7 @@ def test_a_file_that_is_no_copy_is_never_replaced(dataset, tmp_path, damage):
     assert path.read_bytes() == before
 
 
-# ---- Faults: one rank reports, all end -------------------------------------------------------------------------------
+# ---- Faults: one rank reports, all end
 
 
 def fault(outcomes, kind):
@@ -200,8 +264,12 @@ def test_one_folder_for_two_nodes(dataset, tmp_path):
 def test_no_space(dataset, tmp_path, monkeypatch):
     usage = shutil._ntuple_diskusage(2**31, 2**31 - 2**20 // 4, 2**20 // 4)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    monkeypatch.setattr(stage, "list_files", lambda source: [FileState("shard-00000.lmdb", 3 * 2**29, 0)])
-    assert "has 0.00 GiB free, and staging needs 1.50 GiB" in fault(stage_all(dataset, tmp_path), WorkError)
+    monkeypatch.setattr(
+        stage, "list_files", lambda source: [FileState("shard-00000.lmdb", 3 * 2**29, 0)]
+    )
+    assert "has 0.00 GiB free, and staging needs 1.50 GiB" in fault(
+        stage_all(dataset, tmp_path), WorkError
+    )
 
 
 def test_a_target_that_cannot_be_written(dataset, tmp_path):
@@ -231,19 +299,19 @@ def test_a_source_that_changes_meanwhile(dataset, tmp_path, monkeypatch, change)
 
 
 def test_a_byte_that_flips_on_the_way(dataset, tmp_path, monkeypatch):
-    exchange = thread_ranks.Rank.exchange
+    exchange_bytes = thread_ranks.Rank.exchange_bytes
 
     def flips(self, outgoing):
-        arrived = exchange(self, outgoing)
+        arrived = exchange_bytes(self, outgoing)
         if self.rank() == 3 and len(arrived[0]) > 600:
             arrived[0][500] ^= 4
         return arrived
 
-    monkeypatch.setattr(thread_ranks.Rank, "exchange", flips)
+    monkeypatch.setattr(thread_ranks.Rank, "exchange_bytes", flips)
     assert "arrived damaged from rank 0" in fault(stage_all(dataset, tmp_path), WorkError)
 
 
-# ---- Home again -----------------------------------------------------------------------------------------------------
+# ---- Home again
 
 
 def test_what_ranks_add_returns_home_and_comes_again_to_other_ranks(tmp_path, produce):
@@ -258,7 +326,10 @@ def test_what_ranks_add_returns_home_and_comes_again_to_other_ranks(tmp_path, pr
     nodes = [[0, 1], [2]]
     totals(stage_all(home, tmp_path, nodes, everywhere=False))
     produced = [produce(folder(tmp_path, rank, nodes), rank, 3) for rank in range(3)]
-    assert (sum(each["present"] for each in produced), sum(each["written"] for each in produced)) == (8, 4)
+    assert (
+        sum(each["present"] for each in produced),
+        sum(each["written"] for each in produced),
+    ) == (8, 4)
     for rank in range(3):
         keep_dataset(folder(tmp_path, rank, nodes), home, rank)
     with Dataset(home) as whole:
@@ -272,10 +343,32 @@ def test_a_file_at_home_that_another_job_has_written_stays(tmp_path, produce):
         produce(tmp_path / job, 0, 2, limit=1 + (job == "one"))
     keep_dataset(tmp_path / "one", tmp_path / "home", 0)
     before = shard_path(tmp_path / "home", 0).read_bytes()
-    os.utime(shard_path(tmp_path / "other", 0), ns=(0, 0))
     with pytest.raises(WorkError, match="is not what .* was made from"):
         keep_dataset(tmp_path / "other", tmp_path / "home", 0)
     assert shard_path(tmp_path / "home", 0).read_bytes() == before
+
+
+def test_a_shard_at_home_of_the_same_size_and_time_is_not_taken_for_a_copy(tmp_path, produce):
+    produce(tmp_path / "one")
+    keep_dataset(tmp_path / "one", tmp_path / "home", 0)
+    assert keep_dataset(tmp_path / "one", tmp_path / "home", 0)["files"] == 0
+    produce(tmp_path / "other", simulate=fake_samples.simulate_otherwise)
+    kept = shard_path(tmp_path / "home", 0)
+    fake_samples.replace_shard(kept, shard_path(tmp_path / "other", 0))
+    with pytest.raises(WorkError, match="is not what .* was made from"):
+        keep_dataset(tmp_path / "one", tmp_path / "home", 0)
+
+
+def test_a_file_of_a_run_is_brought_home_though_size_and_time_are_the_same(tmp_path):
+    local = run_directory(tmp_path / "local", 1)
+    home = tmp_path / "home"
+    keep_run(local, home)
+    path = local / "metrics.jsonl"
+    status = path.stat()
+    path.write_text("enil\n")
+    os.utime(path, ns=(status.st_mtime_ns, status.st_mtime_ns))
+    keep_run(local, home)
+    assert (home / "metrics.jsonl").read_text() == "enil\n"
 
 
 def run_directory(path, steps):
@@ -286,7 +379,8 @@ def run_directory(path, steps):
 
 
 def test_a_run_directory_goes_home_and_comes_back(tmp_path):
-    local, home = run_directory(tmp_path / "local", 1), tmp_path / "home"
+    local = run_directory(tmp_path / "local", 1)
+    home = tmp_path / "home"
     keep_run(local, home)
     keep_run(run_directory(local, 2), home)
     (local / "checkpoints" / "step-000000001.npz").unlink()
@@ -302,7 +396,7 @@ def test_a_run_directory_goes_home_and_comes_back(tmp_path):
     keep_run(other, None)
 
 
-# ---- Horovod's ranks ------------------------------------------------------------------------------------------------
+# ---- Horovod's ranks
 
 
 @pytest.mark.slow
@@ -312,14 +406,16 @@ def test_four_ranks_on_two_nodes(dataset, tmp_path):
         file.write(np.random.default_rng(0).bytes(5_000_001))
     worker = (
         "import os, sys, json\nfrom pathlib import Path\n"
-        "from train.ranks import reduction\nfrom train.staging.stage import stage\n"
-        "reduction.start()\n"
+        "from train.ranks import connection\nfrom train.staging.stage import stage\n"
+        "engine = connection.start()\n"
         "to = Path(sys.argv[2]) / os.environ['HOROVOD_HOSTNAME']\n"
-        "staged = stage(Path(sys.argv[1]), to, reduction)\n"
-        "(to / f'.{reduction.rank()}.json').write_text(json.dumps(staged))\nreduction.stop()\n"
+        "staged = stage(Path(sys.argv[1]), to, engine)\n"
+        "(to / f'.{engine.rank()}.json').write_text(json.dumps(staged))\nconnection.stop()\n"
     )
     hosts = ["-H", "localhost:2,127.0.0.1:2"]
-    done = launch.horovodrun("-c", worker, dataset, tmp_path / "to", ranks=4, timeout=120, more=hosts)
+    done = launch.horovodrun(
+        "-c", worker, dataset, tmp_path / "to", ranks=4, timeout=120, more=hosts
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     nodes = [tmp_path / "to" / name for name in ("localhost", "127.0.0.1")]
     assert [files(node) for node in nodes] == [files(dataset)] * 2
@@ -330,7 +426,14 @@ def test_four_ranks_on_two_nodes(dataset, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 5000, "null", "[]", '{"size": 1}', '{"size": 1, "mtime_ns": 1, "piece_bytes": 0, "digest": "x"}']
+    "text",
+    [
+        "[" * 5000,
+        "null",
+        "[]",
+        '{"size": 1}',
+        '{"size": 1, "mtime_ns": 1, "piece_bytes": 0, "digest": "x"}',
+    ],
 )
 def test_a_note_that_cannot_be_read_is_none(tmp_path, text):
     (tmp_path / ".x.copied").write_text(text)
@@ -339,5 +442,7 @@ def test_a_note_that_cannot_be_read_is_none(tmp_path, text):
 
 def test_a_folder_in_place_of_a_file_is_refused(dataset, tmp_path):
     (dataset / "failed-00007.jsonl").symlink_to("/nowhere")
-    with pytest.raises(InputError, match=r"failed-00007\.jsonl is a folder or a link to nothing.*remove it"):
+    with pytest.raises(
+        InputError, match=r"failed-00007\.jsonl is a folder or a link to nothing.*remove it"
+    ):
         stage.list_files(dataset)

@@ -1,4 +1,6 @@
-"""A job of a task on small crystals, which each module of tests describes as `JOB` and runs once."""
+"""A job of a task on small crystals, which each module of tests describes as `JOB` and runs
+once.
+"""
 
 import json
 import re
@@ -17,7 +19,9 @@ from train.main import train
 
 @pytest.fixture(scope="module")
 def config(request, tmp_path_factory):
-    """The file of the job's configuration: that of the tiny job with the module's changes, and a folder for samples."""
+    """The file of the job's configuration: that of the tiny job with the module's changes, and a
+    folder for samples.
+    """
     return write_config(tmp_path_factory.mktemp("job"), **request.module.JOB)
 
 
@@ -54,14 +58,25 @@ def opened(run_dir):
 
 @pytest.fixture
 def applied(run_dir, tmp_path):
-    """Runs a task's command on the scan of a sample, again each time; returns its exit code and the file it writes."""
+    """Runs a task's command on the scan of a sample, again each time; returns its exit code and the
+    file it writes.
+    """
 
     def run(name, sample_id, weights=""):
-        experiment, out = load(run_dir / "config.yaml"), tmp_path / "out.h5"
+        experiment = load(run_dir / "config.yaml")
+        out = tmp_path / "out.h5"
         with Dataset(experiment.data.directory) as dataset:
             write_samples(tmp_path / "scan.h5", [("scan", dataset.read(sample_id).sample())])
-        pixel = map(str, experiment.conditions().pixel_mrad)  # that of the largest cell, where the sample has its own
-        files = [str(tmp_path / "scan.h5"), "--checkpoint", str(run_dir / weights), "--out", str(out)]
+        pixel = map(
+            str, experiment.conditions().pixel_mrad
+        )  # that of the largest cell, where the sample has its own
+        files = [
+            str(tmp_path / "scan.h5"),
+            "--checkpoint",
+            str(run_dir / weights),
+            "--out",
+            str(out),
+        ]
         return command([name, *files, "--pixel-mrad", *pixel]), out
 
     return run
@@ -69,15 +84,20 @@ def applied(run_dir, tmp_path):
 
 @pytest.fixture
 def assert_resumed(run_dir, config, no_report):
-    """Stops a second job after some steps, checks that it then ends as the other, and returns its first folder."""
+    """Stops a second job after some steps, checks that it then ends as the other, and returns its
+    first folder.
+    """
 
     def check(steps):
-        stopped, resumed = config.parent / "stopped-early", config.parent / "resumed"
+        stopped = config.parent / "stopped-early"
+        resumed = config.parent / "resumed"
         train(config, [f"training.steps={steps}"], resumed)
         shutil.copytree(resumed, stopped)
         train(config, run_dir=resumed)
         assert differences(resumed, run_dir) == []
-        assert (resumed / "validation.jsonl").read_text() == (run_dir / "validation.jsonl").read_text()
+        assert (resumed / "validation.jsonl").read_text() == (
+            run_dir / "validation.jsonl"
+        ).read_text()
         return stopped
 
     return check

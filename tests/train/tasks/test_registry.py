@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from train.__main__ import main
-from train.apply.card import TaskCard, card_of
 from train.tasks import registry
+from train.tasks.card import TaskCard, card_of
 from train.tasks.registry import TASKS
 from train.tasks.reporting import RunReport, report_of
 from train.tasks.scan_command import commands_of, function_of
@@ -23,9 +23,21 @@ def test_networks_of_every_task_are_reported_packed_and_applied(task):
 @pytest.mark.parametrize(
     ("asked", "network", "message"),
     [
-        ("reconstruct", "5mrad-segment", "segment, and a density is asked for: .*, or use python -m train segment"),
-        ("classify", "20mrad-fast", "density, and classes are asked for: .*, or use python -m train reconstruct"),
-        ("segment", "5mrad-classify", "classify, and classes of positions are asked for: .* python -m train classify"),
+        (
+            "reconstruct",
+            "5mrad-segment",
+            "segment, and a density is asked for: .*, or use python -m train segment",
+        ),
+        (
+            "classify",
+            "20mrad-fast",
+            "density, and classes are asked for: .*, or use python -m train reconstruct",
+        ),
+        (
+            "segment",
+            "5mrad-classify",
+            "classify, and classes of positions are asked for: .* python -m train classify",
+        ),
         ("embed", "20mrad-fast", "density, and latent numbers are asked for"),
         ("estimate", "8mrad-embed", "embed, and estimates are asked for"),
     ],

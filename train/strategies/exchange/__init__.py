@@ -1,1 +1,1 @@
-"""What may stand in for an average of gradients in every step, a folder each."""
+"""Alternatives to an average of gradients in every step, a folder each."""

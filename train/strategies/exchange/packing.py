@@ -1,10 +1,13 @@
-"""Weights in fewer bytes: the highest bytes of each float32, as ADT sends them (Zhuang, Malossi & Casas 2020).
+"""Weights in fewer bytes: the highest bytes of each float32, as ADT sends them (Zhuang, Malossi &
+Casas 2020).
 
-Lower bytes are cut off, not rounded, and zero where a weight is unpacked. Two bytes are bfloat16's bits. One byte has
-the sign and seven of the exponent's eight bits: magnitudes are then twice powers of four, and 1.0 becomes 0.5.
+Lower bytes are cut off, not rounded, and zero where a weight is unpacked. Two bytes are bfloat16's
+bits. One byte has the sign and seven of the exponent's eight bits: magnitudes are then twice powers
+of four, and 1.0 becomes 0.5.
 
-Shifts of whole words are several times faster in TensorFlow than slices of bytes (scripts/bench/packing.py), so that
-the bytes of a value of three are not beside each other: the upper two of all values come first, then the third.
+Shifts of whole words are several times faster in TensorFlow than slices of bytes
+(docs/benchmarks/training.md), so that the bytes of a value of three are not beside each other: the
+upper two of all values come first, then the third.
 """
 
 from collections.abc import Callable
@@ -15,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from namsa.arrays import Tensor
+from namsa.base.arrays import Tensor
 
-from ...ranks import reduction
+from ...ranks.connection import engine
 
 MESSAGE_BYTES = 32 * 2**20  # at once
 
@@ -28,7 +31,9 @@ def byte_count(bits: Any) -> Any:
 
 
 def pack(values: Tensor, size: Any) -> Tensor:
-    """Returns the `size` highest bytes, 1 to 4, of each of n float32 values, `(n · size,)`, uint8."""
+    """Returns the `size` highest bytes, 1 to 4, of each of n float32 values, `(n · size,)`,
+    uint8.
+    """
     words = tf.bitcast(tf.reshape(values, [-1]), tf.uint32)
     return _choose(size, [partial(_pack, words, number) for number in (1, 2, 3, 4)])
 
@@ -44,7 +49,9 @@ def truncated(values: Tensor, size: Any) -> Tensor:
 
 
 def _choose(size: Any, ways: list[Callable[[], Tensor]]) -> Tensor:
-    return ways[size - 1]() if isinstance(size, int) else tf.switch_case(size - 1, ways)
+    if isinstance(size, int):
+        return ways[size - 1]()
+    return tf.switch_case(size - 1, ways)
 
 
 def _pack(words: Tensor, size: int) -> Tensor:
@@ -53,7 +60,9 @@ def _pack(words: Tensor, size: int) -> Tensor:
     if size == 4:
         return _as_bytes(words)
     upper = _as_bytes(tf.cast(_down(words, 16), tf.uint16))
-    return upper if size == 2 else tf.concat([upper, tf.cast(_down(words, 8), tf.uint8)], 0)
+    if size == 2:
+        return upper
+    return tf.concat([upper, tf.cast(_down(words, 8), tf.uint8)], 0)
 
 
 def _unpack(packed: Tensor, size: int) -> Tensor:
@@ -81,16 +90,21 @@ def _up(parts: Tensor, bits: int) -> Tensor:
 
 
 def deliver(data: npt.NDArray[np.float32], source: int, destination: int) -> None:
-    """Overwrites `data`, contiguous and of one size, on one rank with that of another; on others it is not touched."""
+    """Overwrites `data` on one rank with that of another. Collective.
+
+    It is contiguous and of one size. On other ranks it is not touched.
+    """
     if source == destination:
         return
-    content, rank = data.reshape(-1).view(np.uint8), reduction.rank()
+    content = data.reshape(-1).view(np.uint8)
+    rank = engine().rank()
     for start in range(0, len(content), MESSAGE_BYTES):
-        part = content[start : start + MESSAGE_BYTES]
-        outgoing = [part[:0]] * reduction.size()
-        outgoing[rank] = np.zeros(1, np.uint8)  # Horovod fails where a rank sends or receives nothing
+        piece = content[start : start + MESSAGE_BYTES]
+        outgoing = [piece[:0]] * engine().size()
+        # Horovod fails where a rank sends or receives nothing.
+        outgoing[rank] = np.zeros(1, np.uint8)
         if rank == source:
-            outgoing[destination] = part
-        incoming = reduction.exchange(outgoing)
+            outgoing[destination] = piece
+        incoming = engine().exchange_bytes(outgoing)
         if rank == destination:
-            part[:] = incoming[source]
+            piece[:] = incoming[source]

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from rich.console import Console
 from scipy import special
 
-from namsa.arrays import Array
-from namsa.errors import InputError
+from namsa.base.arrays import Array
+from namsa.base.errors import InputError
+from namsa.base.pixels import PixelGrid
 from namsa.io.calibration import CalibrationOverrides
-from namsa.pixels import PixelGrid
 
 from ...apply.models import Model
 from ...apply.scan_result import Maps, ScanResult
@@ -31,18 +31,21 @@ if TYPE_CHECKING:
 MOST_NAMED = 3  # classes that are printed
 
 
-@dataclass(frozen=True, eq=False, repr=False)  # arrays have no single truth value and long representations
+@dataclass(
+    frozen=True, eq=False, repr=False
+)  # arrays have no single truth value and long representations
 class ClassifiedScan(ScanResult):
     """The classes of the patterns of a scan.
 
-    In a file the provenance names the classes, whose indices the map of classes holds, and the vote.
+    In a file the provenance names the classes, whose indices the map of classes holds, and the
+    vote.
 
     Attributes:
         probabilities: Probability of each class, `(classes, sy, sx)`, float32.
         classes: Names of the classes.
         label: What the classes are, as "crystal_system".
         pixels: Pixels of the scan, Å.
-        provenance: Data, network, the vote, and under "said" the notes; JSON types only.
+        provenance: Data, network, the vote, and under "notes" the notes; JSON types only.
     """
 
     group = "classes"
@@ -82,7 +85,9 @@ class ClassifiedScan(ScanResult):
     def _figure(self, title: str) -> "Figure":
         from .figure import class_figure
 
-        return class_figure(self.probabilities, self.classes, in_words(self.label), self.pixels, title)
+        return class_figure(
+            self.probabilities, self.classes, in_words(self.label), self.pixels, title
+        )
 
     @property
     def _summary(self) -> str:
@@ -102,32 +107,47 @@ def classify(
     """Classifies the patterns of a scan with a trained network.
 
     Args:
-        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`, in any units of intensity.
+        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`, in any units
+            of intensity.
         model: The network, or what `train.load_model` finds it by.
         calibration: What the file does not say, or says wrongly; see `train.reconstruct`.
-        beam_intensity: Sum of a pattern without a specimen, in the data's units; see `train.reconstruct`.
+        beam_intensity: Sum of a pattern without a specimen, in the data's units; see
+            `train.reconstruct`.
         layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it.
-        console: Where notes and progress are printed. `None` prints nothing; the notes are in the result.
+        console: Where notes and progress are printed. `None` prints nothing; the notes are in the
+            result.
 
     Returns:
         Probabilities, map of classes and vote, with axes and provenance.
 
     Raises:
-        InputError: If the network gives no classes, the data do not fit it, or their calibration is not complete.
+        InputError: If the network gives no classes, the data do not fit it, or their calibration is
+            not complete.
         WorkError: If the file is damaged.
     """
-    note, model = Notes(console), network_for("classify", model)
+    note = Notes(console)
+    model = network_for("classify", model)
     check_single_patterns(model.experiment, str(model.folder))
-    config, detector = model.experiment.training.classify, model.conditions.detector_shape
-    logits_of = logits_function(build_loaded(model, model.experiment.network))
-    with (
-        open_scan(
-            data, model, calibration, note, beam_intensity=beam_intensity, layout=layout, keeps_positions=True
-        ) as scan,
-        scan.patterns() as bands,
-    ):
-        logits = [logits_of(images(model.experiment, band.reshape(-1, *detector))) for band in bands]
-    probabilities = special.softmax(np.concatenate(logits), axis=1).T.reshape(-1, *scan.plan.scan_shape)
+    config = model.experiment.training.classify
+    detector = model.conditions.detector_shape
+    with open_scan(
+        data,
+        model,
+        calibration,
+        note,
+        beam_intensity=beam_intensity,
+        layout=layout,
+        keeps_positions=True,
+    ) as scan:
+        network = build_loaded(model, model.experiment.network, scan.weights_digest)
+        logits_of = logits_function(network)
+        with scan.patterns() as bands:
+            logits = [
+                logits_of(images(model.experiment, band.reshape(-1, *detector))) for band in bands
+            ]
+    probabilities = special.softmax(np.concatenate(logits), axis=1).T.reshape(
+        -1, *scan.plan.scan_shape
+    )
     check_answer(model, probabilities)
     means = probabilities.mean(axis=(1, 2))
     facts: dict[str, Any] = {
@@ -135,16 +155,20 @@ def classify(
         "classes": list(config.classes),
         "mean_probabilities": means.tolist(),
         "vote": config.classes[int(means.argmax())],
-        "said": note.lines,
+        "notes": note.lines,
     }
     provenance = scan.provenance | scan.beam | facts
-    return ClassifiedScan(probabilities.astype(np.float32), config.classes, config.label, scan.pixels, provenance)
+    return ClassifiedScan(
+        probabilities.astype(np.float32), config.classes, config.label, scan.pixels, provenance
+    )
 
 
 def check_single_patterns(experiment: Experiment, name: str) -> None:
-    """Raises InputError if a network takes several patterns of a specimen at once, which a scan does not have."""
+    """Raises InputError if a network takes several patterns of a specimen at once, which a scan
+    does not have.
+    """
     if experiment.training.inputs.layout != "pattern":
         raise InputError(
-            f"{name} has a network of {experiment.network.input_shape[0]} patterns of a specimen at once, which is "
-            "trained and evaluated: a scan is classified pattern by pattern"
+            f"{name} has a network of {experiment.network.input_shape[0]} patterns of a specimen "
+            "at once, which is trained and evaluated: a scan is classified pattern by pattern"
         )

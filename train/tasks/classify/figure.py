@@ -7,36 +7,53 @@ from matplotlib import colormaps
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from namsa.arrays import Array
+from namsa.base.arrays import Array
+from namsa.base.pixels import PixelGrid
 from namsa.figures.panels import MAX_ASPECT, image_panel, styled
-from namsa.pixels import PixelGrid
 
 from ...reports.figures import BLUE, category_panel, entitle
 
 NAMED = 12  # classes at most that the figure tells apart by name and colour
-CLASSES, PROBABILITY, OTHERS = "tab20", "cividis", "#bbbbbb"
+CLASSES = "tab20"
+PROBABILITY = "cividis"
+OTHERS = "#bbbbbb"
 UNIT = Normalize(0, 1)
 
 
 @styled
-def class_figure(probabilities: Array, classes: Sequence[str], label: str, pixels: PixelGrid, title: str) -> Figure:
-    """Draws the map of classes, the probability of the most probable class, and the mean probabilities.
+def class_figure(
+    probabilities: Array, classes: Sequence[str], label: str, pixels: PixelGrid, title: str
+) -> Figure:
+    """Draws the map of classes, the probability of the most probable class, and the mean
+    probabilities.
 
-    Of many classes of `(classes, sy, sx)`, those of the largest mean are told apart, and the others are grey.
+    Of many classes of `(classes, sy, sx)`, those of the largest mean are told apart, and the others
+    are grey.
     """
-    means, best = probabilities.mean(axis=(1, 2)), probabilities.argmax(axis=0)
+    means = probabilities.mean(axis=(1, 2))
+    best = probabilities.argmax(axis=0)
     named = np.argsort(-means, kind="stable")[:NAMED]
     names = [classes[index] for index in named] + (["others"] if len(classes) > NAMED else [])
     rank = np.full(len(classes), len(named))
     rank[named] = np.arange(len(named))
     aspect = min(max(pixels.aspect(best.shape), 1 / MAX_ASPECT), MAX_ASPECT)
-    figure = Figure(figsize=(11.5, 0.9 + max(2.6 * aspect, 0.22 * len(names))), layout="constrained")
+    figure = Figure(
+        figsize=(11.5, 0.9 + max(2.6 * aspect, 0.22 * len(names))), layout="constrained"
+    )
     entitle(figure, title)
     left, middle, right = figure.subplots(1, 3)
     colours = [*colormaps[CLASSES](range(len(named))), OTHERS][: len(names)]
     bar = category_panel(left, rank[best], colours, pixels, label[:1].upper() + label[1:])
     bar.set_yticks(range(len(names)), names, parse_math=False)
-    image_panel(middle, probabilities.max(axis=0), pixels, "Its probability", "", cmap=PROBABILITY, norm=UNIT)
+    image_panel(
+        middle,
+        probabilities.max(axis=0),
+        pixels,
+        "Its probability",
+        "",
+        cmap=PROBABILITY,
+        norm=UNIT,
+    )
     rows = np.arange(len(named))[::-1]
     right.barh(rows, means[named], color=BLUE, height=0.7)
     right.set(title="Mean over the scan", xlabel="probability", xlim=(0, 1))

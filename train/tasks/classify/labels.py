@@ -4,10 +4,10 @@ import difflib
 from collections.abc import Callable, Sequence
 from functools import cache
 
+from namsa.base.errors import InputError
+from namsa.base.text import shorten
 from namsa.dataset.entry import Entry
 from namsa.dataset.strata import CRYSTAL_SYSTEMS, crystal_systems
-from namsa.errors import InputError
-from namsa.text import shorten
 
 from .section import Classify
 
@@ -38,15 +38,18 @@ def label(entry: Entry, config: Classify) -> str:
 
 
 def class_names(entries: Sequence[Entry], config: Classify) -> tuple[str, ...]:
-    """Returns the classes of some samples: those of the configuration, or all in their natural order."""
+    """Returns the classes of some samples: those of the configuration, or all in their natural
+    order.
+    """
     present = {label(entry, config) for entry in entries}
     if config.classes:
         for name in config.classes:
             if name not in present:
                 nearest = difflib.get_close_matches(name, sorted(present), n=1, cutoff=0)
                 raise InputError(
-                    f"training.classify.classes has {shorten(name)}, and no sample has that {config.label}: "
-                    f"did you mean {nearest[0] if nearest else 'another label'}? The samples have {_listed(present)}"
+                    f"training.classify.classes has {shorten(name)}, and no sample has that "
+                    f"{config.label}: did you mean {nearest[0] if nearest else 'another label'}? "
+                    f"The samples have {_listed(present)}"
                 )
         return config.classes
     if config.label == "crystal_system":
@@ -55,19 +58,25 @@ def class_names(entries: Sequence[Entry], config: Classify) -> tuple[str, ...]:
 
 
 def check_classes(entries: Sequence[Entry], config: Classify, outputs: int) -> None:
-    """Raises InputError if classes do not fit the network's outputs, are fewer than two, or lack training samples."""
+    """Raises InputError if classes do not fit the network's outputs, are fewer than two, or lack
+    training samples.
+    """
     if len(config.classes) != outputs:
         raise InputError(
-            f"the samples have {len(config.classes)} classes of {config.label} ({_listed(config.classes)}), and "
-            f"network.classes is {outputs}: set it to {len(config.classes)}, or list training.classify.classes"
+            f"the samples have {len(config.classes)} classes of {config.label} "
+            f"({_listed(config.classes)}), and network.classes is {outputs}: set it to "
+            f"{len(config.classes)}, or list training.classify.classes"
         )
     if len(config.classes) < 2:
-        raise InputError(f"all samples have {config.label} {_listed(config.classes)}: there is nothing to tell apart")
+        raise InputError(
+            f"all samples have {config.label} {_listed(config.classes)}: there is nothing to tell "
+            "apart"
+        )
     present = {label(entry, config) for entry in entries if entry.split == "train"}
     if absent := [name for name in config.classes if name not in present]:
         raise InputError(
-            f"no sample of the train split has {config.label} {_listed(absent)}: list other classes in "
-            "training.classify.classes, or add materials"
+            f"no sample of the train split has {config.label} {_listed(absent)}: list other "
+            "classes in training.classify.classes, or add materials"
         )
 
 

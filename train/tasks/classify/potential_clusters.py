@@ -1,9 +1,10 @@
 """Classes of probe positions: clusters of the projected potential around the probe.
 
-Yoginath et al. (2019) bin the atomic potentials of their simulations into 27 clusters, and do not say how. Here the
-surroundings of a position are the projected potential at it after blurring with Gaussians of several widths, which do
-not change where a specimen is mirrored or turned. k-means, from the start of Arthur & Vassilvitskii (2007), divides the
-surroundings of the training samples, each width in units of its standard deviation. A class is the nearest mean.
+Yoginath et al. (2019) bin the atomic potentials of their simulations into 27 clusters, and do not
+say how. Here the surroundings of a position are the projected potential at it after blurring with
+Gaussians of several widths, which do not change where a specimen is mirrored or turned. k-means,
+from the start of Arthur & Vassilvitskii (2007), divides the surroundings of the training samples,
+each width in units of its standard deviation. A class is the nearest mean.
 """
 
 from collections.abc import Sequence
@@ -14,18 +15,20 @@ import numpy.typing as npt
 from scipy import ndimage
 from scipy.cluster.vq import ClusterError, kmeans2
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats
+from namsa.base.errors import InputError
+from namsa.base.pixels import potential_grid, raster_shape
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
-from namsa.errors import InputError
-from namsa.pixels import potential_grid, raster_shape
 
 from ...input import selection
 from ...input.views import Readable
 from .section import Classify
 
 WIDTHS_ANGSTROM = (0.25, 0.5, 1.0, 2.0)  # standard deviations of the Gaussians
-MOST_SAMPLES, MOST_POSITIONS = 1000, 20_000  # from which clusters are found
+# from which clusters are found
+MOST_SAMPLES = 1000
+MOST_POSITIONS = 20_000
 ITERATIONS = 100
 DIGITS = 4  # of what is kept, so that processors which round differently agree
 
@@ -34,15 +37,18 @@ class Clusters(NamedTuple):
     """Clusters of surroundings, in the order of the potential at the probe."""
 
     centres: Floats  # mean blurred potentials of each cluster, `(clusters, widths)`, V·Å
-    spreads: Floats  # standard deviations of the blurred potentials over all positions, `(widths,)`, V·Å
+    # standard deviations of the blurred potentials over all positions, `(widths,)`, V·Å
+    spreads: Floats
 
     @classmethod
     def of(cls, config: Classify) -> "Clusters":
-        """Returns the clusters that a configuration holds. Raises InputError if they are of other widths."""
+        """Returns the clusters that a configuration holds. Raises InputError if they are of other
+        widths.
+        """
         if len(config.potential_spreads) != len(WIDTHS_ANGSTROM):
             raise InputError(
-                f"training.classify.potential_spreads has {len(config.potential_spreads)} widths, not the "
-                f"{len(WIDTHS_ANGSTROM)} of this version: train again"
+                f"training.classify.potential_spreads has {len(config.potential_spreads)} widths, "
+                f"not the {len(WIDTHS_ANGSTROM)} of this version: train again"
             )
         return cls(np.array(config.potential_centres), np.array(config.potential_spreads))
 
@@ -62,15 +68,25 @@ def nearest(points: Floats, centres: Floats) -> npt.NDArray[np.int64]:
 
 
 def surroundings(record: Record) -> Floats:
-    """Returns the blurred potential at the positions of a sample of a periodic cell, `(positions, widths)`, V·Å."""
+    """Returns the blurred potential at the positions of a sample of a periodic cell, `(positions,
+    widths)`, V·Å.
+    """
     step = np.array(potential_grid(record.header["provenance"]).step)
     pixels = (record.positions_angstrom / step).T
     transform = np.fft.fft2(record.projected_potential.astype(np.float64))
-    blurred = (np.fft.ifft2(ndimage.fourier_gaussian(transform, width / step)).real for width in WIDTHS_ANGSTROM)
-    return np.stack([ndimage.map_coordinates(image, pixels, order=1, mode="grid-wrap") for image in blurred], axis=1)
+    blurred = (
+        np.fft.ifft2(ndimage.fourier_gaussian(transform, width / step)).real
+        for width in WIDTHS_ANGSTROM
+    )
+    return np.stack(
+        [ndimage.map_coordinates(image, pixels, order=1, mode="grid-wrap") for image in blurred],
+        axis=1,
+    )
 
 
-def find_clusters(dataset: Readable, entries: Sequence[Entry], clusters: int, seed: int) -> Clusters:
+def find_clusters(
+    dataset: Readable, entries: Sequence[Entry], clusters: int, seed: int
+) -> Clusters:
     """Finds the clusters of the surroundings of samples, of some if they are many.
 
     Args:
@@ -79,21 +95,24 @@ def find_clusters(dataset: Readable, entries: Sequence[Entry], clusters: int, se
     Raises:
         InputError: If there are fewer different surroundings than clusters.
     """
-    rng, found = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    vectors = []
     for entry in selection.limit(entries, MOST_SAMPLES):
         with dataset.view(entry.id) as record:
-            found.append(surroundings(record))
-    points = np.concatenate(found) if found else np.zeros((0, len(WIDTHS_ANGSTROM)))
+            vectors.append(surroundings(record))
+    points = np.concatenate(vectors) if vectors else np.zeros((0, len(WIDTHS_ANGSTROM)))
     points = points[np.sort(rng.permutation(len(points))[:MOST_POSITIONS])]
     spreads = points.std(axis=0) if len(points) else np.zeros(len(WIDTHS_ANGSTROM))
     too_few = InputError(
-        f"the training samples have {len(points)} positions, whose potentials do not form {clusters} clusters: lower "
-        "network.classes, or add samples"
+        f"the training samples have {len(points)} positions, whose potentials do not form "
+        f"{clusters} clusters: lower network.classes, or add samples"
     )
     if len(points) < clusters or not spreads.all():
         raise too_few
     try:
-        means, _ = kmeans2(points / spreads, clusters, iter=ITERATIONS, minit="++", missing="raise", seed=rng)
+        means, _ = kmeans2(
+            points / spreads, clusters, iter=ITERATIONS, minit="++", missing="raise", seed=rng
+        )
     except ClusterError:
         raise too_few from None
     centres = means * spreads
@@ -101,7 +120,9 @@ def find_clusters(dataset: Readable, entries: Sequence[Entry], clusters: int, se
 
 
 def settings(clusters: Clusters) -> dict[str, Any]:
-    """Returns what the section training.classify holds about clusters. Their names are numbers from 1."""
+    """Returns what the section training.classify holds about clusters. Their names are numbers from
+    1.
+    """
     return {
         "classes": tuple(map(str, range(1, 1 + len(clusters.centres)))),
         "potential_centres": tuple(map(tuple, clusters.centres.tolist())),

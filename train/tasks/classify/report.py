@@ -1,13 +1,15 @@
 """The results of the task classify on the terminal and in the report."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...reports.report_tables import confusion_table, count, number, table
+from namsa.figures.document import Block, Section, Table, Text, strong
+
+from ...reports.tables import confusion_table
+from ...reports.words import count, number
 from ..reporting import ScoreTable, TaskReport, sample_table
-from ..splits import MEANINGS, Split, last
+from ..splits import Split, last, meanings
 from .labels import in_words
 from .scores import ClassEvaluation, ClassRow
 
@@ -16,90 +18,126 @@ MOST_COLUMNS = 30  # of a table of classes, or rows of one of errors
 
 
 def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
-    """Returns the balanced accuracies by split."""
-    rows = [
-        (
-            split,
-            f"{row['samples']:,}",
-            f"{row['patterns']:,}",
-            *(number(value, ".3f") for value in _accuracies(row)),
-            number(row["error"], ".3f"),
-            number(row["cross_entropy"], ".3g"),
-        )
-        for split, row in evaluation["by_split"].items()
+    """Returns the balanced accuracies by split, and the top-5 error of more than five classes."""
+    has_top5 = all("top5_error" in row for row in evaluation["by_split"].values())
+    rows = []
+    for split, row in evaluation["by_split"].items():
+        cells = [split, f"{row['samples']:,}", f"{row['patterns']:,}"]
+        cells += _accuracies(row)
+        cells.append(number(row["error"], ".3f"))
+        if has_top5:
+            cells.append(number(row["top5_error"], ".3f"))
+        cells.append(number(row["cross_entropy"], ".3g"))
+        rows.append(cells)
+    head = [
+        "split",
+        "samples",
+        "patterns",
+        "network",
+        "baseline",
+        "chance",
+        "vote",
+        "baseline's vote",
+        "macro F1",
+        "wrong patterns",
+        "cross-entropy",
     ]
-    head = ("split", "samples", "patterns", "network", "baseline", "chance", "vote", "baseline's vote")
+    if has_top5:
+        head.insert(-1, "wrong in the top 5")
     title = f"{in_words(evaluation['label'])}: balanced accuracy"
-    more = ("macro F1", "wrong patterns", "cross-entropy")
-    return ScoreTable(title, "nearest mean radial profile", (*head, *more), rows, notes=MEANINGS)
+    notes = meanings(evaluation["run"])
+    return ScoreTable(title, "nearest mean radial profile", head, rows, notes=notes)
 
 
-def _accuracies(row: Mapping[str, Any]) -> tuple[float | None, ...]:
-    """The network's, the baseline's and chance, of patterns and of scans by vote, and the macro F1."""
-    return (
-        row["balanced_accuracy"],
-        row["baseline_balanced_accuracy"],
-        row["chance"],
-        row["vote_balanced_accuracy"],
-        row["baseline_vote_balanced_accuracy"],
-        row.get("macro_f1"),
+class Accuracies(NamedTuple):
+    """Balanced accuracies of a split, and the macro F1, as text."""
+
+    network: str
+    baseline: str
+    chance: str
+    vote: str  # of scans, by the vote of their patterns
+    baseline_vote: str
+    macro_f1: str
+
+
+def _accuracies(row: Mapping[str, Any]) -> Accuracies:
+    return Accuracies(
+        network=number(row["balanced_accuracy"], ".3f"),
+        baseline=number(row["baseline_balanced_accuracy"], ".3f"),
+        chance=number(row["chance"], ".3f"),
+        vote=number(row["vote_balanced_accuracy"], ".3f"),
+        baseline_vote=number(row["baseline_vote_balanced_accuracy"], ".3f"),
+        macro_f1=number(row.get("macro_f1"), ".3f"),
     )
 
 
-def headline(evaluation: ClassEvaluation) -> str:
+def headline(evaluation: ClassEvaluation) -> Text:
     """Returns the balanced accuracy of the network and the baseline on the last split."""
     split, row = last(evaluation["by_split"])
-    network, baseline, chance, vote, _, f1 = (f"<strong>{number(value, '.3f')}</strong>" for value in _accuracies(row))
-    by_vote = "" if row["vote_balanced_accuracy"] is None else f" By the vote of all patterns of a scan it is {vote}."
+    accuracies = _accuracies(row)
+    by_vote: Text = ""
+    if row["vote_balanced_accuracy"] is not None:
+        by_vote = (" By the vote of all patterns of a scan it is ", strong(accuracies.vote), ".")
     return (
         f"On {count(row['patterns'], 'pattern')} of {count(row['samples'], 'sample')} "
-        f"({escape(split)}: {MEANINGS[split]}) the network finds the {escape(evaluation['label'].replace('_', ' '))} "
-        f"with a balanced accuracy of {network}; the nearest mean radial profile has {baseline}, chance "
-        f"{chance}.{by_vote} The macro F1 is {f1}."
+        f"({split}: {meanings(evaluation['run'])[split]}) the network finds the "
+        f"{evaluation['label'].replace('_', ' ')} with a balanced accuracy of ",
+        strong(accuracies.network),
+        "; the nearest mean radial profile has ",
+        strong(accuracies.baseline),
+        ", chance ",
+        strong(accuracies.chance),
+        ".",
+        by_vote,
+        " The macro F1 is ",
+        strong(accuracies.macro_f1),
+        ".",
     )
 
 
-def details(evaluation: ClassEvaluation, run_dir: Path) -> Sequence[str]:
-    """Returns a table for each split: of the patterns of each class, the fractions that are given to each class."""
-    names, title = evaluation["classes"], "Patterns of a row given to a column"
-    if len(names) > MOST_COLUMNS:
-        tables = [_most_frequent(evaluation, split) for split in evaluation["confusion"]]
-    else:
-        confusions = evaluation["confusion"].items()
-        tables = [
-            confusion_table(f"{title}, {split}", "Patterns", names, counts, ".2f") for split, counts in confusions
-        ]
-    return "<h2>Classes</h2>", *tables
+def details(evaluation: ClassEvaluation, run_dir: Path) -> Sequence[Block]:
+    """Returns a confusion matrix for each split; of many classes, the most frequent errors."""
+    names = evaluation["classes"]
+    tables = []
+    for split, counts in evaluation["confusion"].items():
+        if len(names) > MOST_COLUMNS:
+            tables.append(_most_frequent(evaluation, split))
+        else:
+            caption = f"Patterns of a row given to a column, {split}"
+            tables.append(confusion_table(caption, "Patterns", names, counts, ".2f"))
+    return (Section("Classes", tables),)
 
 
-def _most_frequent(evaluation: ClassEvaluation, split: Split) -> str:
-    """A table of the classes that are most often taken for others."""
-    names, table_of_counts = evaluation["classes"], evaluation["confusion"][split]
-    wrong = sorted(
-        ((count, true, given) for true, row in enumerate(table_of_counts) for given, count in enumerate(row) if count),
-        key=lambda each: (-each[0], each[1:]),
-    )
-    rows = [
-        (escape(names[true]), escape(names[given]), f"{count:,}", f"{sum(table_of_counts[true]):,}")
-        for count, true, given in wrong
-        if true != given
-    ]
+def _most_frequent(evaluation: ClassEvaluation, split: Split) -> Table:
+    """Returns the classes that are most often taken for others."""
+    names = evaluation["classes"]
+    confusion = evaluation["confusion"][split]
+    errors = []
+    for true, row in enumerate(confusion):
+        for given, patterns in enumerate(row):
+            if patterns and true != given:
+                errors.append((patterns, true, given))
+    errors.sort(key=lambda error: (-error[0], error[1:]))
+    rows = []
+    for patterns, true, given in errors[:MOST_COLUMNS]:
+        total = sum(confusion[true])
+        rows.append((names[true], names[given], f"{patterns:,}", f"{total:,}"))
     head = ("Class", "Given", "Patterns", "of")
-    return table(f"The most frequent errors, {escape(split)}", head, rows[:MOST_COLUMNS], text_columns=2)
+    return Table(head, rows, text_columns=2, caption=f"The most frequent errors, {split}")
 
 
-def samples(evaluation: ClassEvaluation) -> str:
+def samples(evaluation: ClassEvaluation) -> Table:
+    """Returns the class of every held-out sample, and how many of its patterns are given it."""
     names = evaluation["classes"]
 
-    def voted(values: Sequence[float]) -> str:
-        return escape(names[max(range(len(values)), key=lambda index: values[index])])
-
-    def right(row: ClassRow) -> int:
-        return sum(number for true, given, number in row["counts"] if true == given)
-
     def cells(row: ClassRow) -> Sequence[str]:
-        found = ("–", "–") if row["class"] is None else (escape(names[row["class"]]), voted(row["probability"]))
-        return *found, f"{right(row):,}", f"{row['patterns']:,}"
+        right = sum(patterns for true, given, patterns in row["counts"] if true == given)
+        numbers = (f"{right:,}", f"{row['patterns']:,}")
+        if row["class"] is None:
+            return "–", "–", *numbers
+        probabilities = row["probability"]
+        vote = max(range(len(probabilities)), key=lambda index: probabilities[index])
+        return names[row["class"]], names[vote], *numbers
 
     return sample_table(evaluation, ("Class", "Vote", "Right", "Patterns"), cells, texts=2)
 

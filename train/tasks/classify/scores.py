@@ -1,4 +1,6 @@
-"""Scores of classes, of samples and together: the contents of `evaluation.json` of the task classify."""
+"""Scores of classes, of samples and together: the contents of `evaluation.json` of the task
+classify.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired
@@ -10,6 +12,8 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 from ...measure.results import RunFacts
 from ..splits import HeldOutPatterns, Split, by_split
 
+TOP = 5  # most probable classes, of which one must be right for the top-5 error
+
 _OfClass = TypedDict("_OfClass", {"class": int | None})  # a keyword of Python
 
 
@@ -18,31 +22,46 @@ class ClassRow(HeldOutPatterns, _OfClass):
 
     Attributes:
         class: Index of the sample's class; `None` where each position has a class of its own.
-        counts: Rows of class, class that the network gives, and the number of such patterns, if there are any.
-        probability: Mean probability of each class over the patterns. Its maximum is the vote of the scan.
+        counts: Rows of class, class that the network gives, and the number of such patterns, if
+            there are any.
+        probability: Mean probability of each class over the patterns. Its maximum is the vote of
+            the scan.
         cross_entropy: Mean over the patterns.
         baseline_counts: `counts` of the baseline.
+        top5: Patterns whose class is among the five most probable ones.
     """
 
     counts: list[list[int]]
     probability: list[float]
     cross_entropy: float
     baseline_counts: NotRequired[list[list[int]]]
+    top5: NotRequired[int]
 
 
 class ClassScores(TypedDict):
-    """What some samples score. Accuracies are balanced: means over the classes that have samples."""
+    """Scores of some samples. Accuracies are balanced: means over the classes that have
+    samples.
+    """
 
     samples: int  # number of samples
     patterns: int  # number of patterns
     error: float  # fraction of all patterns that are not right, not balanced: the paper's measure
+    # fraction of all patterns whose class is not among the five most probable ones (Zhuang et al.
+    # 2020); absent of up to five classes, where it is 0, and in files of earlier versions
+    top5_error: NotRequired[float]
     balanced_accuracy: float  # of patterns
     macro_f1: NotRequired[float]  # of patterns, see `macro_f1`; absent in files of earlier versions
-    vote_balanced_accuracy: float | None  # of scans by the vote of their patterns; `None` where scans have no class
+    vote_balanced_accuracy: (
+        float | None
+    )  # of scans by the vote of their patterns; `None` where scans have no class
     cross_entropy: float  # mean over the samples
     chance: float  # balanced accuracy of an answer that is always the same
-    baseline_balanced_accuracy: NotRequired[float]  # of patterns, by the baseline; absent while training
-    baseline_vote_balanced_accuracy: NotRequired[float | None]  # of scans, by the class that most patterns have
+    baseline_balanced_accuracy: NotRequired[
+        float
+    ]  # of patterns, by the baseline; absent while training
+    baseline_vote_balanced_accuracy: NotRequired[
+        float | None
+    ]  # of scans, by the class that most patterns have
 
 
 class ClassEvaluation(TypedDict):
@@ -58,7 +77,9 @@ class ClassEvaluation(TypedDict):
     run: RunFacts  # facts about the run
 
 
-def summarise(rows: Sequence[ClassRow], label: str, classes: Sequence[str], run: RunFacts) -> ClassEvaluation:
+def summarise(
+    rows: Sequence[ClassRow], label: str, classes: Sequence[str], run: RunFacts
+) -> ClassEvaluation:
     """Returns the scores by split."""
     present = by_split(rows)
     return {
@@ -66,17 +87,22 @@ def summarise(rows: Sequence[ClassRow], label: str, classes: Sequence[str], run:
         "label": label,
         "classes": list(classes),
         "by_split": {split: scores(found, len(classes)) for split, found in present.items()},
-        "confusion": {split: confusion(found, "counts", len(classes)).tolist() for split, found in present.items()},
+        "confusion": {
+            split: confusion(found, "counts", len(classes)).tolist()
+            for split, found in present.items()
+        },
         "samples": list(rows),
         "run": run,
     }
 
 
 def scores(rows: Sequence[Mapping[str, Any]], classes: int) -> ClassScores:
-    """Returns what samples, of which there is one at least, score together. Rows have the keys of `ClassRow`."""
+    """Returns what samples, of which there is one at least, score together. Rows have the keys of
+    `ClassRow`.
+    """
     table = confusion(rows, "counts", classes)
     votes = [int(np.argmax(row["probability"])) for row in rows]
-    found: ClassScores = {
+    scores: ClassScores = {
         "samples": len(rows),
         "patterns": int(table.sum()),
         "error": 1 - float(np.trace(table) / table.sum()),
@@ -86,11 +112,17 @@ def scores(rows: Sequence[Mapping[str, Any]], classes: int) -> ClassScores:
         "cross_entropy": float(np.mean([row["cross_entropy"] for row in rows])),
         "chance": 1 / int((table.sum(axis=1) > 0).sum()),
     }
+    if classes > TOP and all("top5" in row for row in rows):
+        scores["top5_error"] = 1 - sum(row["top5"] for row in rows) / int(table.sum())
     if all("baseline_counts" in row for row in rows):
-        votes = [int(confusion([row], "baseline_counts", classes).sum(axis=0).argmax()) for row in rows]
-        found["baseline_balanced_accuracy"] = balanced_accuracy(confusion(rows, "baseline_counts", classes))
-        found["baseline_vote_balanced_accuracy"] = _of_scans(rows, votes, classes)
-    return found
+        baseline_votes = []
+        for row in rows:
+            given = confusion([row], "baseline_counts", classes).sum(axis=0)
+            baseline_votes.append(int(given.argmax()))
+        baseline = confusion(rows, "baseline_counts", classes)
+        scores["baseline_balanced_accuracy"] = balanced_accuracy(baseline)
+        scores["baseline_vote_balanced_accuracy"] = _of_scans(rows, baseline_votes, classes)
+    return scores
 
 
 def counts(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> list[list[int]]:
@@ -99,8 +131,16 @@ def counts(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> list[li
     return [[*pair, number] for pair, number in zip(pairs.tolist(), numbers.tolist(), strict=True)]
 
 
+def in_top(true: npt.NDArray[np.int64], logits: npt.NDArray[np.float64]) -> int:
+    """Returns the number of patterns whose class has one of the `TOP` largest logits."""
+    most_probable = np.argsort(-logits, axis=1, kind="stable")[:, :TOP]
+    return int((most_probable == true[:, None]).any(axis=1).sum())
+
+
 def confusion(rows: Sequence[Mapping[str, Any]], key: str, classes: int) -> npt.NDArray[np.int64]:
-    """Returns the number of patterns of each class (rows) that are given to each class (columns)."""
+    """Returns the number of patterns of each class (rows) that are given to each class
+    (columns).
+    """
     table = np.zeros((classes, classes), np.int64)
     for row in rows:
         for true, given, number in row[key]:
@@ -109,13 +149,16 @@ def confusion(rows: Sequence[Mapping[str, Any]], key: str, classes: int) -> npt.
 
 
 def balanced_accuracy(table: npt.NDArray[np.int64]) -> float:
-    """Returns the mean over the classes that have samples of the fraction that is right, from a `confusion`."""
+    """Returns the mean over the classes that have samples of the fraction that is right, from a
+    `confusion`.
+    """
     sizes = table.sum(axis=1)
     return float(np.mean(np.diag(table)[sizes > 0] / sizes[sizes > 0]))
 
 
 def macro_f1(table: npt.NDArray[np.int64]) -> float:
-    """Returns the mean over classes of F1 = 2 · right / (patterns of the class + patterns that are given it).
+    """Returns the mean over classes of F1 = 2 · right / (patterns of the class + patterns that are
+    given it).
 
     Classes that no pattern has or is given are left out of the `confusion`, as scikit-learn does.
     """
@@ -123,7 +166,9 @@ def macro_f1(table: npt.NDArray[np.int64]) -> float:
     return float(np.mean(2 * np.diag(table)[sizes > 0] / sizes[sizes > 0]))
 
 
-def _of_scans(rows: Sequence[Mapping[str, Any]], votes: Sequence[int], classes: int) -> float | None:
+def _of_scans(
+    rows: Sequence[Mapping[str, Any]], votes: Sequence[int], classes: int
+) -> float | None:
     """The balanced accuracy of whole scans, each with one vote."""
     if any(row["class"] is None for row in rows):
         return None

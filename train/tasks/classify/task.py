@@ -1,18 +1,20 @@
 """The task classify: the class of a pattern, and of a scan by the vote of its patterns.
 
-Yoginath et al. (2019) train ResNet-50 to tell CBED patterns apart. The target of a pattern is the class of its sample,
-from the manifest, or that of its position (`potential_clusters`). The loss is the cross-entropy of the softmax. Scores
-are balanced, the mean over classes of the fraction that is right, since crystals are unevenly spread over the classes:
-an answer that is always the same has one over the number of classes, which is called chance. Beside them is the macro
-F1, the measure of the STEMDL benchmark (mlcommons/science), whose samples are three patterns along three zone axes with
-one class: with training.inputs.layout detector they are the channels of one image.
+Yoginath et al. (2019) train ResNet-50 to tell CBED patterns apart. The target of a pattern is the
+class of its sample, from the manifest, or that of its position (`potential_clusters`). The loss is
+the cross-entropy of the softmax. Scores are balanced, the mean over classes of the fraction that is
+right, since crystals are unevenly spread over the classes: an answer that is always the same has
+one over the number of classes, which is called chance. Beside them is the macro F1, the measure of
+the STEMDL benchmark (mlcommons/science), whose samples are three patterns along three zone axes
+with one class: with training.inputs.layout detector they are the channels of one image.
 
-The trivial baseline is the class whose mean radial profile is nearest: the mean of a pattern, as the network sees it,
-over rings of one pixel about the optic axis. It has no free parameter, and knows neither angles within a ring nor more
-than one mean of each class.
+The trivial baseline is the class whose mean radial profile is nearest: the mean of a pattern, as
+the network sees it, over rings of one pixel about the optic axis. It has no free parameter, and
+knows neither angles within a ring nor more than one mean of each class.
 
-With training.inputs.held_out_positions a part of each training sample's positions is kept for evaluation, as split
-"images". That is the split of the paper. It leaks, for neighbouring patterns of the same specimen were trained on.
+With training.inputs.held_out_positions a part of each training sample's positions is kept for
+evaluation, as split "images". That is the split of the paper. It leaks, for neighbouring patterns
+of the same specimen were trained on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +25,7 @@ import numpy.typing as npt
 from keras import ops
 from scipy import special
 
-from namsa.arrays import Floats, Tensor
+from namsa.base.arrays import Floats, Tensor
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
@@ -39,11 +41,14 @@ from ..splits import held_out_row
 from ..task import FixedLoss, Row, Task, check_finite, in_parts
 from . import labels, potential_clusters
 from .potential_clusters import Clusters, nearest
-from .scores import ClassEvaluation, ClassRow, counts, scores, summarise
+from .scores import ClassEvaluation, ClassRow, counts, in_top, scores, summarise
 from .section import Classify
 
 Classes = npt.NDArray[np.int64]
-NUMBERS = ("error", "balanced_accuracy", "macro_f1", "vote_balanced_accuracy", "cross_entropy")
+NUMBERS = (
+    *("error", "top5_error", "balanced_accuracy", "macro_f1", "vote_balanced_accuracy"),
+    "cross_entropy",
+)
 Logits = Callable[[npt.NDArray[np.float32]], Floats]
 
 
@@ -74,21 +79,29 @@ class Classification(Task):
             self._named(entries)
 
     def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
-        training, network = self.experiment.training, self.experiment.network
+        training = self.experiment.training
+        network = self.experiment.network
         assert isinstance(network, ClassifierSection)
         assert network.classes
         config = training.classify
         if not self._of_positions:
             config = self._named(entries)
         elif not config.potential_centres:  # those of a run directory are kept
-            own = [entry for entry in entries if entry.split == "train"]
-            found = potential_clusters.find_clusters(dataset, own, network.classes, self.experiment.seed)
-            config = config.model_copy(update=potential_clusters.settings(found))
-        return self.experiment.model_copy(update={"training": training.model_copy(update={"classify": config})})
+            training_entries = [entry for entry in entries if entry.split == "train"]
+            clusters = potential_clusters.find_clusters(
+                dataset, training_entries, network.classes, self.experiment.seed
+            )
+            config = config.model_copy(update=potential_clusters.settings(clusters))
+        return self.experiment.model_copy(
+            update={"training": training.model_copy(update={"classify": config})}
+        )
 
     def _named(self, entries: Sequence[Entry]) -> Classify:
-        """Returns training.classify with the samples' classes. Raises InputError if they do not fit the network."""
-        config, network = self.experiment.training.classify, self.experiment.network
+        """Returns training.classify with the samples' classes. Raises InputError if they do not fit
+        the network.
+        """
+        config = self.experiment.training.classify
+        network = self.experiment.network
         assert isinstance(network, ClassifierSection)
         assert network.classes
         config = config.model_copy(update={"classes": labels.class_names(entries, config)})
@@ -120,16 +133,21 @@ class Classification(Task):
     def random_target(self, batch: tuple[Any, Any]) -> Any:
         return ops.zeros((batch[0].shape[0],), "int32")
 
-    def row_scorer(self, model: Any, dataset: Dataset, baseline: Floats | None = None) -> Callable[[Entry], ClassRow]:
+    def row_scorer(
+        self, model: Any, dataset: Dataset, baseline: Floats | None = None
+    ) -> Callable[[Entry], ClassRow]:
         logits_of = logits_function(model)
         means = None if baseline is None else centroids(baseline)
         return lambda entry: self._row(entry, dataset.read(entry.id), logits_of, means)
 
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
         found: Mapping[str, Any] = scores(rows, len(self.experiment.training.classify.classes))
-        return {name: found[name] for name in NUMBERS}
+        names = [name for name in NUMBERS if name in found]
+        return {name: found[name] for name in names}
 
-    def summarise(self, rows: Sequence[ClassRow], baseline: Floats, run: RunFacts) -> ClassEvaluation:
+    def summarise(
+        self, rows: Sequence[ClassRow], baseline: Floats, run: RunFacts
+    ) -> ClassEvaluation:
         config = self.experiment.training.classify
         return summarise(rows, config.label, config.classes, run)
 
@@ -142,8 +160,12 @@ class Classification(Task):
         """Whether each position of a scan has a class of its own."""
         return self.experiment.training.classify.label == "potential_clusters"
 
-    def _images(self, entry: Entry, record: Record, training: bool) -> tuple[npt.NDArray[np.float32], Classes]:
-        """Returns the network's images of a sample and their classes, of a training sample those trained on or not."""
+    def _images(
+        self, entry: Entry, record: Record, training: bool
+    ) -> tuple[npt.NDArray[np.float32], Classes]:
+        """Returns the network's images of a sample and their classes, of a training sample those
+        trained on or not.
+        """
         x = patterns(self.experiment, entry, record, training)
         if not self._of_positions:
             return x, np.full(len(x), self._class(entry))
@@ -151,11 +173,18 @@ class Classification(Task):
         return x, classes[chosen(self.experiment, entry, record, training)]
 
     def _profiles(self, x: npt.NDArray[np.float32], rings: Floats) -> Floats:
-        """Returns the radial profiles of images, those of all channels one after the other, `(n, channels · rings)`."""
-        planes = x if self.experiment.network.data_format == "channels_first" else np.moveaxis(x, -1, 1)
+        """Returns the radial profiles of images, those of all channels one after the other, `(n,
+        channels · rings)`.
+        """
+        if self.experiment.network.data_format == "channels_first":
+            planes = x
+        else:
+            planes = np.moveaxis(x, -1, 1)
         return np.asarray(planes.reshape(*planes.shape[:2], -1) @ rings).reshape(len(x), -1)
 
-    def _row(self, entry: Entry, record: Record, logits_of: Logits, means: Floats | None) -> ClassRow:
+    def _row(
+        self, entry: Entry, record: Record, logits_of: Logits, means: Floats | None
+    ) -> ClassRow:
         """Scores the patterns of a sample, beside the baseline if its centroids are given."""
         x, true = self._images(entry, record, training=False)
         logits = logits_of(x)
@@ -167,8 +196,11 @@ class Classification(Task):
             "class": None if self._of_positions else self._class(entry),
             "patterns": len(x),
             "counts": counts(true, logits.argmax(axis=1)),
+            "top5": in_top(true, logits),
             "probability": np.exp(log_probabilities).mean(axis=0).tolist(),
-            "cross_entropy": float(-np.take_along_axis(log_probabilities, true[:, None], axis=1).mean()),
+            "cross_entropy": float(
+                -np.take_along_axis(log_probabilities, true[:, None], axis=1).mean()
+            ),
         }
         if means is not None:
             rings = ring_averages(self.experiment.conditions())
@@ -178,12 +210,16 @@ class Classification(Task):
 
 def logits_function(model: Any) -> Logits:
     """Returns the function from images to logits, in float64, that computes some images at once."""
-    logits_of: Logits = in_parts(lambda x: model(x, training=False), model, PATTERNS_AT_ONCE, np.float64)
+    logits_of: Logits = in_parts(
+        lambda x: model(x, training=False), model, PATTERNS_AT_ONCE, np.float64
+    )
     return logits_of
 
 
 def ring_averages(conditions: Conditions) -> Floats:
-    """Returns the weights `(pixels, rings)` that average a pattern over rings. Pixels in the corners are left out."""
+    """Returns the weights `(pixels, rings)` that average a pattern over rings. Pixels in the
+    corners are left out.
+    """
     y, x = (
         (np.arange(size) + 0.5 + first) * pixel
         for size, first, pixel in zip(
@@ -199,9 +235,11 @@ def ring_averages(conditions: Conditions) -> Floats:
 
 
 def centroids(statistic: Floats) -> Floats:
-    """Returns the mean profile `(classes, rings)` of each class; infinite for a class without patterns.
+    """Returns the mean profile `(classes, rings)` of each class; infinite for a class without
+    patterns.
 
-    The statistic `(classes, 1 + rings)` is the mean over samples of the sum of [1, profile] over a class's patterns.
+    The statistic `(classes, 1 + rings)` is the mean over samples of the sum of [1, profile] over a
+    class's patterns.
     """
     patterns = statistic[:, :1]
     return np.where(patterns > 0, statistic[:, 1:] / np.where(patterns > 0, patterns, 1), np.inf)

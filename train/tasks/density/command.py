@@ -3,20 +3,20 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from namsa.cli.command_line import CommandParser, positive
-from namsa.errors import InputError
+from namsa.base.errors import InputError
+from namsa.cli.command_parser import CommandParser, positive
 
 from ..scan_command import ScanCommand, commands_of, function_of
 
 if TYPE_CHECKING:  # options are read before NumPy is imported
-    from ...apply.trust import KnownSpecimen
+    from .trust.consistency import KnownSpecimen
 
 REFINE_STEPS = 20  # of `--refine`
 
 
 def known_specimen(options: argparse.Namespace) -> "KnownSpecimen | None":
     """Returns what the options say about the specimen."""
-    from ...apply.trust import KnownSpecimen
+    from .trust.consistency import KnownSpecimen
 
     pacbed = getattr(options, "pacbed", False)
     vibration = getattr(options, "vibration_angstrom", None)
@@ -26,51 +26,64 @@ def known_specimen(options: argparse.Namespace) -> "KnownSpecimen | None":
 
 
 def _add_specimen(parser: CommandParser) -> None:
-    parser.add_argument(
+    specimen = parser.add_argument_group("what is known of the specimen")
+    specimen.add_argument(
         "--thickness-angstrom",
         type=float,
-        help="of the specimen, for which trust is measured; without it that of the file, of --estimator or of --pacbed",
+        help="of the specimen, for which trust is measured; without it that of the file, of "
+        "--estimator or of --pacbed",
     )
-    parser.add_argument("--formula", help="of the specimen, such as SrTiO3, for the same and for --pacbed")
-    parser.add_argument("--no-trust", action="store_true", help="measure no trust, which takes most of the time")
-    parser.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, per symmetry")
+    specimen.add_argument(
+        "--formula", help="of the specimen, such as SrTiO3, for the same and for --pacbed"
+    )
+    parser.add_argument(
+        "--no-trust", action="store_true", help="measure no trust, which takes most of the time"
+    )
+    parser.add_argument(
+        "--passes", type=int, metavar="N", help="predictions with dropout, per symmetry"
+    )
 
 
 def _add_reconstruct(parser: CommandParser) -> None:
     _add_specimen(parser)
-    parser.add_argument(
+    measures = parser.add_argument_group("what is computed beside the density")
+    measures.add_argument(
         "--estimator",
         metavar="NAME",
-        help="a network of training.task estimate: its thickness, defocus and tilt of the scan are compared with what "
-        "--checkpoint has learnt",
+        help="a network of training.task estimate: its thickness, defocus and tilt of the scan "
+        "are compared with what --checkpoint has learnt",
     )
-    parser.add_argument(
+    measures.add_argument(
         "--pacbed",
         action="store_true",
-        help="scale the density by what the mean pattern says of its amount, and fit the thickness; give --formula",
+        help="scale the density by what the mean pattern says of its amount, and fit the "
+        "thickness; give --formula",
     )
-    parser.add_argument(
+    measures.add_argument(
         "--halves",
         action="store_true",
-        help="reconstruct two halves of the scan, too: their ring correlation, columns, and with a thickness the "
-        "residual of patterns that were kept out",
+        help="also reconstruct two halves of the scan, and compare them: Fourier ring "
+        "correlation, errors of the columns and, if the thickness is known, the residual of "
+        "patterns that were kept out",
     )
-    parser.add_argument(
+    measures.add_argument(
         "--vibration-angstrom",
         type=float,
         metavar="U",
-        help="rms thermal displacement of the atoms along one axis, Å, for --pacbed; default 0.075 ± 0.02",
+        help="rms thermal displacement of the atoms along one axis, Å, for --pacbed; default "
+        "0.075 ± 0.02",
     )
-    parser.add_argument(
+    measures.add_argument(
         "--refine",
         dest="refine_steps",
         action="store_const",
         const=REFINE_STEPS,
         default=0,
-        help="refine columns of atoms, lens, source, thickness and tilt against the patterns; takes the thickness "
-        "as trust does; give --formula, and --pacbed for an amount to begin with",
+        help="experimental, can make a density worse: refine columns of atoms, lens, source, "
+        "thickness and tilt against the patterns; takes the thickness as trust does; give "
+        "--formula, and --pacbed for an amount to begin with",
     )
-    parser.add_argument(
+    measures.add_argument(
         "--refine-steps",
         type=positive,
         default=0,
@@ -80,14 +93,18 @@ def _add_reconstruct(parser: CommandParser) -> None:
 
 
 def _add_live(parser: CommandParser) -> None:
-    parser.add_argument("--wait", type=float, default=60.0, metavar="S", help="give up after S s without a row; 60")
+    parser.add_argument(
+        "--wait", type=float, default=60.0, metavar="S", help="give up after S s without a row; 60"
+    )
     _add_specimen(parser)
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the keywords of `train.reconstruct`. The estimate of `--estimator` is made before the density."""
+    """Returns the keywords of `train.reconstruct`. The estimate of `--estimator` is made before the
+    density.
+    """
     from ...apply.scan_result import scan_arguments
-    from .preparation import ReconstructionOptions
+    from .scan.options import ReconstructionOptions
 
     estimated = None
     if options.estimator:
@@ -107,9 +124,10 @@ COMMANDS = (
         summary="reconstruct the electron density in a 4D-STEM file with a trained network",
         examples=(
             "%(prog)s data.h5 --checkpoint 200kv-20mrad-reality --out density.h5",
-            "%(prog)s data.h5 --checkpoint runs/own --out density.h5 --energy-ev 200e3 --semiangle-mrad 20",
-            "%(prog)s data.h5 --checkpoint 200kv-20mrad-reality --out density.h5 --thickness-angstrom 80 "
-            "--formula SrTiO3",
+            "%(prog)s data.h5 --checkpoint runs/own --out density.h5 --energy-ev 200e3 "
+            "--semiangle-mrad 20",
+            "%(prog)s data.h5 --checkpoint 200kv-20mrad-reality --out density.h5 "
+            "--thickness-angstrom 80 --formula SrTiO3",
         ),
         add_options=_add_reconstruct,
         settings=_settings,
@@ -119,11 +137,13 @@ COMMANDS = (
         "live:live",
         "a density is",
         summary="reconstruct a scan while its file is written",
-        description="Follows a file that grows: Merlin, raw, or HDF5 in SWMR mode. The density is written after each\n"
+        description="Follows a file that grows: Merlin, raw, or HDF5 in SWMR mode. The density "
+        "is written after each\n"
         "strip of windows. Run it again to continue an interrupted one.",
         examples=(
-            "%(prog)s scan.mib --checkpoint 200kv-20mrad-fast --out density.h5 --scan-shape 256x256 "
-            "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 --pixel-mrad 1.1",
+            "%(prog)s scan.mib --checkpoint 200kv-20mrad-fast --out density.h5 --scan-shape "
+            "256x256 --energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 --pixel-mrad "
+            "1.1",
         ),
         add_options=_add_live,
         runs_itself=True,

@@ -2,13 +2,15 @@
 
 - network: the density of each bin as the network estimates it.
 - own_projected: the network's own projected density, in equal parts in all bins.
-- true_projected: the true projected density, in equal parts in all bins: what a perfect projection tells of the depth.
+- true_projected: the true projected density, in equal parts in all bins: what a perfect projection
+  tells of the depth.
 - mean_predictor: the mean of the training targets.
 
-The errors of a sample are those of all voxels: r_factor is Σ|p − t| / Σ|t| and rmse the root of the mean square, e/Å².
-mae is the mean of |p − t| in each bin, e/Å². `explained` is 1 − Σ(p − t)² / Σ(q − t)², with q the true projected
-density in equal parts: the share of what varies along the beam that the network finds, 0 for true_projected. It is
-`None` where nothing varies. Where little does it is far below 0, so that a summary has its median.
+The errors of a sample are those of all voxels: r_factor is Σ|p − t| / Σ|t| and rmse the root of the
+mean square, e/Å². mae is the mean of |p − t| in each bin, e/Å². `explained` is 1 − Σ(p − t)² / Σ(q
+− t)², with q the true projected density in equal parts: the share of what varies along the beam
+that the network finds, 0 for true_projected. It is `None` where nothing varies. Where little does
+it is far below 0, so that a summary has its median.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,11 +46,17 @@ class DepthSummary(DepthScores):
 
     bins: int  # number of bins
     samples: int  # number of samples
-    factor_own_projected: float | None  # the mean r_factor of own_projected over that of the network
-    factor_true_projected: float | None  # the mean r_factor of true_projected over that of the network
+    factor_own_projected: (
+        float | None
+    )  # the mean r_factor of own_projected over that of the network
+    factor_true_projected: (
+        float | None
+    )  # the mean r_factor of true_projected over that of the network
 
 
-def depth_scores(prediction: npt.NDArray[Any], truth: npt.NDArray[Any], mean_target: npt.NDArray[Any]) -> DepthScores:
+def depth_scores(
+    prediction: npt.NDArray[Any], truth: npt.NDArray[Any], mean_target: npt.NDArray[Any]
+) -> DepthScores:
     """Returns the scores of a sample, from densities `(bins, h, w)`, e/Å²."""
     p, t, mean = (np.asarray(each, np.float64) for each in (prediction, truth, mean_target))
     even = _even(t)
@@ -58,27 +66,37 @@ def depth_scores(prediction: npt.NDArray[Any], truth: npt.NDArray[Any], mean_tar
         "own_projected": _errors(_even(p), t),
         "true_projected": _errors(even, t),
         "mean_predictor": _errors(mean, t),
-        "explained": 1 - float(((p - t) ** 2).sum()) / varying if varying > 1e-12 * float((t**2).sum()) else None,
+        "explained": 1 - float(((p - t) ** 2).sum()) / varying
+        if varying > 1e-12 * float((t**2).sum())
+        else None,
     }
 
 
 def summarise(scores: Sequence[DepthScores], bins: int) -> DepthSummary:
     """Returns means over samples, of which there is one at least."""
-    errors = {name: [score[name] for score in scores] for name in PREDICTORS}  # type: ignore[literal-required]
-    means: dict[str, Any] = {
-        name: {
-            "r_factor": _defined(np.mean, [row["r_factor"] for row in rows]),
-            "rmse": float(np.mean([row["rmse"] for row in rows])),
-            "mae": np.mean([row["mae"] for row in rows], axis=0).tolist(),
-        }
-        for name, rows in errors.items()
+    summary: dict[str, Any] = {}
+    for name in PREDICTORS:
+        summary[name] = _mean_errors([score[name] for score in scores])  # type: ignore[literal-required]
+    of_network = summary["network"]["r_factor"]
+    for name in ("own_projected", "true_projected"):
+        # how many times the error of the network theirs is
+        error = summary[name]["r_factor"]
+        summary[f"factor_{name}"] = None
+        if error is not None and of_network:
+            summary[f"factor_{name}"] = error / of_network
+    summary["explained"] = _defined(np.median, [score["explained"] for score in scores])
+    summary["bins"] = bins
+    summary["samples"] = len(scores)
+    return cast(DepthSummary, summary)
+
+
+def _mean_errors(errors: Sequence[DepthErrors]) -> dict[str, Any]:
+    """Returns the means of errors over samples."""
+    return {
+        "r_factor": _defined(np.mean, [error["r_factor"] for error in errors]),
+        "rmse": float(np.mean([error["rmse"] for error in errors])),
+        "mae": np.mean([error["mae"] for error in errors], axis=0).tolist(),
     }
-    own = means["network"]["r_factor"]
-    for name in ("own_projected", "true_projected"):  # how many times the error of the network theirs is
-        error = means[name]["r_factor"]
-        means[f"factor_{name}"] = error / own if error is not None and own else None
-    explained = _defined(np.median, [score["explained"] for score in scores])
-    return cast(DepthSummary, means | {"explained": explained, "bins": bins, "samples": len(scores)})
 
 
 def _even(density: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -1,11 +1,11 @@
 """Evaluates a trained network on held-out materials.
 
-Every sample is scored beside the mean-image predictor, which answers every sample with the mean of the training
-targets. A network that scores no better has learned nothing from the patterns. The results are written to
-`evaluation.json` and `predictions.npz`, from which the report is made.
+Every sample is scored beside the mean-image predictor, which answers every sample with the mean of
+the training targets. A network that scores no better has learned nothing from the patterns. The
+results are written to `evaluation.json` and `predictions.npz`, from which the report is made.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,10 +14,10 @@ import ase
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.pixels import density_grid
+from namsa.base.provenance_values import value
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
-from namsa.pixels import density_grid
-from namsa.provenance_values import value
 
 from ...execution import backend
 from ...experiment.channels import Channels
@@ -30,12 +30,13 @@ from ...measure.atomic_columns import column_metrics, specimen_columns
 from ...measure.groups import sample_facts
 from ...measure.metrics import image_metrics
 from ...measure.results import RunFacts
-from ...ranks.protocol import Ranks
+from ...ranks.interface import Ranks
 from ...reports.results import write_json
-from . import depth_metrics, depth_section, pictures
+from . import depth_metrics
 from .depth_metrics import DepthScores
+from .report import depth_section, pictures
+from .report.summary import choose, summarise
 from .results import Evaluation, SampleRow, Scores
-from .summary import choose, summarise
 
 if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
     from ...input.division import RankDivision
@@ -50,13 +51,17 @@ class HeldOut:
     """One rank's share of the held-out samples."""
 
     dataset: Any  # where the samples are read, such as `namsa.dataset.shards.Dataset`
-    # The rank's manifest entries. Each held-out entry belongs to exactly one rank; a rank may have none.
+    # The rank's manifest entries. Each held-out entry belongs to exactly one rank; a rank may have
+    # none.
     entries: Sequence[Entry]
-    mean_image: npt.NDArray[Any]  # mean of the training targets, (h, w), or (bins, h, w) by depth, e/Å²
-    # Returns the specimen of an entry, or `None` if it is not known. If given, samples with a known specimen are also
-    # scored by `train.measure.atomic_columns`.
+    mean_image: npt.NDArray[
+        Any
+    ]  # mean of the training targets, (h, w), or (bins, h, w) by depth, e/Å²
+    # Returns the specimen of an entry, or `None` if it is not known. If given, samples with a known
+    # specimen are also scored by `train.measure.atomic_columns`.
     atoms_of: AtomsOf | None = None
-    # Whether this rank scores the samples. All ranks that divide a sample predict it, and one scores it.
+    # Whether this rank scores the samples. All ranks that divide a sample predict it, and one
+    # scores it.
     is_reported: bool = True
 
 
@@ -65,26 +70,33 @@ def predictor(
     inputs: Inputs,  # how patterns become the network's input
     data_format: DataFormat = "channels_last",  # position of the channel axis
     channels: Channels | None = None,  # channels of the input; see `train.experiment.channels`
-    # What the ranks that divide a sample exchange. All of them call the function with the same records.
+    # What the ranks that divide a sample exchange. All of them call the function with the same
+    # records.
     split: "RankDivision | None" = None,
     depth_bins: int = 1,  # bins of the densities along the beam
 ) -> Predict:
-    """Returns a function from n records to estimated densities, (n, h, w), or (n, bins, h, w) of several bins, e/Å²."""
+    """Returns a function from n records to estimated densities, (n, h, w), or (n, bins, h, w) of
+    several bins, e/Å².
+    """
     from ...input.normalisation import normalise
 
     def whole(x: Any) -> Any:
         if split is None:
             return model(x, training=False)
         part = model(split.take_part(x, data_format), training=False)
-        return split.join(part, split.tensor_axis(data_format), "density")
+        return split.join_parts(part, data_format, "density")
 
     forward = backend.execution().compiled(whole, model.variables)
 
     def predict(records: Sequence[Record]) -> Array:
-        x = np.stack([normalise(record, inputs, data_format, channels=channels)[0] for record in records])
-        y = np.asarray(forward(x), np.float32)
-        bins = y if data_format == "channels_first" else np.moveaxis(y, -1, 1)
-        bins = bins[:, 0] if bins.ndim == 5 else bins  # a volume of one channel
+        x = []
+        for record in records:
+            x.append(normalise(record, inputs, data_format, channels=channels)[0])
+        bins = np.asarray(forward(np.stack(x)), np.float32)
+        if data_format != "channels_first":
+            bins = np.moveaxis(bins, -1, 1)
+        if bins.ndim == 5:  # a volume of one channel
+            bins = bins[:, 0]
         density = bins if depth_bins > 1 else bins[:, 0]
         return density * np.float32(inputs.target_scale)
 
@@ -92,9 +104,16 @@ def predictor(
 
 
 def evaluate(
-    predict: Predict, experiment: Experiment, held_out: HeldOut, run_dir: Path, *, ranks: Ranks, run: RunFacts
+    predict: Predict,
+    experiment: Experiment,
+    held_out: HeldOut,
+    run_dir: Path,
+    *,
+    ranks: Ranks,
+    run: RunFacts,
 ) -> Evaluation:
-    """Scores the held-out samples of all ranks; rank 0 writes `evaluation.json` and `predictions.npz`.
+    """Scores the held-out samples of all ranks; rank 0 writes `evaluation.json` and
+    `predictions.npz`.
 
     Of densities by depth it scores the projections, adds scores by depth, and writes `depth.npz`.
 
@@ -110,23 +129,18 @@ def evaluate(
     Raises:
         WorkError: If a prediction is not finite or a file cannot be written.
     """
-    with ranks.together():
-        local_rows = [
-            _score(entry, record, prediction, held_out, experiment.training)
-            for entry, record, prediction in predictions(predict, experiment, held_out.dataset, held_out.entries)
-            if held_out.is_reported
-        ]
-    samples = sorted((row for rows in ranks.gather_json(local_rows) for row in rows), key=lambda row: row["id"])
+    with ranks.local_work():
+        local_rows = _score_all(predict, experiment, held_out)
+    samples: list[SampleRow] = []
+    for rows in ranks.gather_json(local_rows):
+        samples.extend(rows)
+    samples.sort(key=lambda row: row["id"])
     chosen = choose(samples)
-    with ranks.together():
-        local_chosen = [entry for entry in held_out.entries if entry.id in chosen]
-        row_of = {row["id"]: row for row in local_rows}
-        local_shown = {
-            entry.id: _shown(row_of[entry.id], record, prediction)
-            for entry, record, prediction in predictions(predict, experiment, held_out.dataset, local_chosen)
-            if held_out.is_reported
-        }
-    shown_of = {id: shown for gathered in ranks.gather_json(local_shown) for id, shown in gathered.items()}
+    with ranks.local_work():
+        local_shown = _show_chosen(predict, experiment, held_out, chosen, local_rows)
+    shown_of: dict[str, dict[str, Any]] = {}
+    for shown in ranks.gather_json(local_shown):
+        shown_of.update(shown)
     evaluation: Evaluation = {**summarise(samples), "run": run, "samples": samples}
     if experiment.target.kind != "density":
         evaluation["target"] = experiment.target.kind
@@ -134,36 +148,81 @@ def evaluate(
     if bins and samples:
         reported = [row["by_depth"] for row in samples if row["split"] == evaluation["split"]]
         evaluation["by_depth"] = depth_metrics.summarise(reported, bins)
-    with ranks.together():
+    with ranks.local_work():
         if ranks.rank() == 0:
             write_json(run_dir / "evaluation.json", evaluation)
-            shown = [pictures.from_json(shown_of[id]["picture"]) for id in chosen]
-            pictures.write_predictions(run_dir / "predictions.npz", shown, projected(held_out.mean_image))
+            images = [pictures.from_json(shown_of[id]["picture"]) for id in chosen]
+            pictures.write_predictions(
+                run_dir / "predictions.npz", images, projected(held_out.mean_image)
+            )
             if bins:
-                decoded = {id: tuple(map(pictures.decode_array, shown_of[id]["bins"])) for id in chosen}
-                depth_section.write_bins(run_dir / depth_section.FILE_NAME, cast(depth_section.Bins, decoded))
+                _write_bins(run_dir, {id: shown_of[id]["bins"] for id in chosen})
     return evaluation
+
+
+def _score_all(predict: Predict, experiment: Experiment, held_out: HeldOut) -> list[SampleRow]:
+    """Returns the scores of this rank's samples; none if another rank reports them."""
+    rows = []
+    for entry, record, prediction in predictions(
+        predict, experiment, held_out.dataset, held_out.entries
+    ):
+        if held_out.is_reported:
+            rows.append(_score(entry, record, prediction, held_out, experiment.training))
+    return rows
+
+
+def _show_chosen(
+    predict: Predict,
+    experiment: Experiment,
+    held_out: HeldOut,
+    chosen: Sequence[str],
+    rows: Sequence[SampleRow],
+) -> dict[str, dict[str, Any]]:
+    """Returns what the report shows of those of this rank's samples that are chosen, by id."""
+    row_of = {row["id"]: row for row in rows}
+    entries = [entry for entry in held_out.entries if entry.id in chosen]
+    shown = {}
+    for entry, record, prediction in predictions(predict, experiment, held_out.dataset, entries):
+        if held_out.is_reported:
+            shown[entry.id] = _shown(row_of[entry.id], record, prediction)
+    return shown
+
+
+def _write_bins(run_dir: Path, encoded: Mapping[str, Sequence[Any]]) -> None:
+    """Writes the true and predicted bins of samples, by id."""
+    decoded = {}
+    for id, arrays in encoded.items():
+        decoded[id] = tuple(map(pictures.decode_array, arrays))
+    path = run_dir / depth_section.FILE_NAME
+    depth_section.write_bins(path, cast(depth_section.Bins, decoded))
 
 
 def predictions(
     predict: Predict, experiment: Experiment, dataset: Any, entries: Sequence[Entry]
 ) -> Iterator[tuple[Entry, Record, Array]]:
     """Yields each entry with its record and its estimated density, (h, w) or (bins, h, w), e/Å²."""
-    size, window = experiment.training.batch_size, experiment.window_shapes()[0][:2]
+    size = experiment.training.batch_size
+    window = experiment.window_shapes()[0][:2]
     for start in range(0, len(entries), size):
         batch = entries[start : start + size]
         records = [windows.middle(dataset.read(entry.id), window) for entry in batch]
         yield from zip(batch, records, predict(records), strict=True)
 
 
-def _score(entry: Entry, record: Record, prediction: Array, held_out: HeldOut, training: Training) -> SampleRow:
-    """Facts and scores of a sample. The split is that of the manifest in use, not that of the record."""
+def _score(
+    entry: Entry, record: Record, prediction: Array, held_out: HeldOut, training: Training
+) -> SampleRow:
+    """Facts and scores of a sample. The split is that of the manifest in use, not that of the
+    record.
+    """
     frame = density_grid(record.header["provenance"])
     atoms = held_out.atoms_of(entry) if held_out.atoms_of else None
     true_columns = specimen_columns(atoms, frame, record.density.shape) if atoms else None
     by_depth: dict[str, DepthScores] = {}
     if prediction.ndim == 3 and record.density_by_depth is not None:
-        by_depth["by_depth"] = depth_metrics.depth_scores(prediction, record.density_by_depth, held_out.mean_image)
+        by_depth["by_depth"] = depth_metrics.depth_scores(
+            prediction, record.density_by_depth, held_out.mean_image
+        )
 
     def scores(image: npt.NDArray[Any]) -> Scores:
         numbers = image_metrics(
@@ -173,7 +232,9 @@ def _score(entry: Entry, record: Record, prediction: Array, held_out: HeldOut, t
             density_scale=training.inputs.target_scale,
             limits=training.loss.contrast_limits(),
         )
-        return cast(Scores, numbers | (column_metrics(image, frame, true_columns) if true_columns else {}))
+        return cast(
+            Scores, numbers | (column_metrics(image, frame, true_columns) if true_columns else {})
+        )
 
     return {
         "id": entry.id,
@@ -193,12 +254,18 @@ def _score(entry: Entry, record: Record, prediction: Array, held_out: HeldOut, t
 
 def _shown(row: SampleRow, record: Record, prediction: Array) -> dict[str, Any]:
     """Returns what the report shows of a sample, as JSON types."""
-    shown: dict[str, Any] = {"picture": pictures.to_json(pictures.picture(row, record, projected(prediction)))}
+    shown: dict[str, Any] = {
+        "picture": pictures.to_json(pictures.picture(row, record, projected(prediction)))
+    }
     if prediction.ndim == 3 and record.density_by_depth is not None:
-        shown["bins"] = [pictures.encode_array(array) for array in (record.density_by_depth, prediction)]
+        shown["bins"] = [
+            pictures.encode_array(array) for array in (record.density_by_depth, prediction)
+        ]
     return shown
 
 
 def projected(density: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Returns the projection (h, w) of a density by depth (bins, h, w), and of a projected density itself."""
+    """Returns the projection (h, w) of a density by depth (bins, h, w), and of a projected density
+    itself.
+    """
     return density.sum(axis=0) if density.ndim == 3 else density

@@ -1,7 +1,7 @@
 """Types of the results of a density: `evaluation.json`, and rows of its model card.
 
-Lengths are in Å, densities in e/Å². A number that is not defined for a sample is `None` (null in JSON); see
-`train.measure.metrics`.
+Lengths are in Å, densities in e/Å². A number that is not defined for a sample is `None` (null in
+JSON); see `train.measure.metrics`.
 """
 
 import json
@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
+from namsa.base.errors import InputError
+from namsa.base.json_files import parse_typed, read_json
+from namsa.base.text import shorten
 from namsa.dataset.records import Record
-from namsa.errors import InputError
 from namsa.inverse.mott_bethe import potential_like_density
-from namsa.json_files import parse_typed, read_json
-from namsa.text import shorten
 
 from ...measure.results import PerformanceSummary, RunFacts
 from ...reports.results import EVALUATE_AGAIN
@@ -40,13 +40,15 @@ class Scores(TypedDict):
     psnr: float | None  # peak signal-to-noise ratio, dB
     ssim: float | None  # structural similarity
     pearson: float | None  # correlation coefficient of the pixels
-    r_factor: float | None  # σ|error| / Σ|truth|
-    # Median position error of the atomic columns that were found, Å. This and the following keys are present only if
-    # the atoms are known; see `train.measure.atomic_columns`.
+    r_factor: float | None  # Σ|error| / Σ|truth|
+    # Median position error of the atomic columns that were found, Å. This and the following keys
+    # are present only if the atoms are known; see `train.measure.atomic_columns`.
     column_error_angstrom: NotRequired[float | None]
     columns_found: NotRequired[float | None]  # fraction of the columns that were found
     columns_spurious: NotRequired[float | None]  # fraction of the maxima that belong to no column
-    column_rank: NotRequired[float | None]  # rank correlation of peak heights and electrons per column
+    column_rank: NotRequired[
+        float | None
+    ]  # rank correlation of peak heights and electrons per column
 
 
 class ComparedScores(Scores):
@@ -55,7 +57,8 @@ class ComparedScores(Scores):
     mean_predictor: Scores  # scores of the mean of the training targets
 
 
-# ---- evaluation.json ------------------------------------------------------------------------------------------------
+# ---- evaluation.json
+# ------------------------------------------------------------------------------------------------
 
 
 class SampleRow(ComparedScores):
@@ -69,14 +72,16 @@ class SampleRow(ComparedScores):
     zone_axis: list[int]  # Miller indices of the beam direction
     thickness_angstrom: float  # thickness of the simulated specimen, Å
     wanted_thickness_angstrom: float  # nominal thickness of the sample, Å
-    # Kind of the specimen, nominal thickness and magnitudes of the varied quantities, by the configuration's names.
-    # Absent in files of earlier versions.
+    # Kind of the specimen, nominal thickness and magnitudes of the varied quantities, by the
+    # configuration's names. Absent in files of earlier versions.
     conditions: NotRequired[dict[str, str | float]]
-    # R factor between the patterns and those simulated from the estimated density; see `namsa.inverse.consistency`.
-    # Written by `train calibrate`.
+    # R factor between the patterns and those simulated from the estimated density; see
+    # `namsa.inverse.consistency`. Written by `train calibrate`.
     consistency_r: NotRequired[float]
     consistency_empty_r: NotRequired[float]  # the same for no specimen
-    by_depth: NotRequired[DepthScores]  # scores of a density by depth; see `train.tasks.density.depth_metrics`
+    by_depth: NotRequired[
+        DepthScores
+    ]  # scores of a density by depth; see `train.tasks.density.depth_metrics`
 
 
 class GroupRow(ComparedScores):
@@ -117,13 +122,16 @@ class ConditionRow(GroupRow):
 class Summary(TypedDict):
     """Means over the reported split and over groups of samples."""
 
-    split: str | None  # the reported split: "test" if it has samples, otherwise "dev"; `None` if neither has
+    split: (
+        str | None
+    )  # the reported split: "test" if it has samples, otherwise "dev"; `None` if neither has
     mean: Scores  # means of the network's scores over the reported split
     mean_predictor: Scores  # means of the mean image's scores over the reported split
     by_split: list[SplitRow]  # one row per split
     by_material: list[MaterialRow]  # one row per material
-    # One row per nominal thickness of the reported split; none if there are many, as of thicknesses from a range.
-    # `train.tasks.density.summary.by_condition` divides these into ranges.
+    # One row per nominal thickness of the reported split; none if there are many, as of thicknesses
+    # from a range. `train.tasks.density.report.summary.by_condition` divides these into
+    # ranges.
     by_thickness: list[ThicknessRow]
 
 
@@ -131,7 +139,9 @@ class HeldOutResults(Summary):
     """Results on held-out samples."""
 
     samples: list[SampleRow]  # one row per held-out sample, ordered by id
-    by_depth: NotRequired[DepthSummary]  # of a network of densities by depth, means over the reported split
+    by_depth: NotRequired[
+        DepthSummary
+    ]  # of a network of densities by depth, means over the reported split
 
 
 class Evaluation(HeldOutResults):
@@ -150,7 +160,8 @@ class DoseRow(Scores):
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Returns the contents of an `evaluation.json`. Raises InputError if it cannot be read or holds something else.
+    """Returns the contents of an `evaluation.json`. Raises InputError if it cannot be read or holds
+    something else.
 
     Of the facts about the run, those that earlier versions did not write are absent.
     """
@@ -160,19 +171,26 @@ def read_evaluation(path: Path) -> Evaluation:
         raise InputError(f"{path} has no results of a run: {EVALUATE_AGAIN}")
     performance = run.get("performance") or {}
     parse_typed(HeldOutResults, json.dumps(evaluation), str(path), EVALUATE_AGAIN)
-    parse_typed(PerformanceSummary, json.dumps(performance), f"{path}: run.performance", EVALUATE_AGAIN)
+    parse_typed(
+        PerformanceSummary, json.dumps(performance), f"{path}: run.performance", EVALUATE_AGAIN
+    )
     absent = [key for key in PERFORMANCE_KEYS if key not in performance] if performance else []
     if absent or type(run.get("ranks", 1)) is not int:
-        raise InputError(f"{path}: run has no {', '.join(absent) or 'number of ranks'}: {EVALUATE_AGAIN}")
+        raise InputError(
+            f"{path}: run has no {', '.join(absent) or 'number of ranks'}: {EVALUATE_AGAIN}"
+        )
     checked: Evaluation = evaluation
     measured = {row["material"] for row in checked["samples"]}
     for row in checked["by_material"]:
         if row["material"] not in measured:
-            raise InputError(f"{path}: by_material has {shorten(row['material'])}, and no sample has: {EVALUATE_AGAIN}")
+            raise InputError(
+                f"{path}: by_material has {shorten(row['material'])}, and no sample has: "
+                f"{EVALUATE_AGAIN}"
+            )
     return checked
 
 
-class Quantity(NamedTuple):
+class TargetQuantity(NamedTuple):
     """How an image is named in results."""
 
     words: str
@@ -180,21 +198,24 @@ class Quantity(NamedTuple):
 
 
 QUANTITIES = {
-    "density": Quantity("projected electron density", "e/Å²"),
-    "potential": Quantity("projected potential", "V·Å"),
-    "standardised_potential": Quantity("standardised projected potential", ""),
+    "density": TargetQuantity("projected electron density", "e/Å²"),
+    "potential": TargetQuantity("projected potential", "V·Å"),
+    "standardised_potential": TargetQuantity("standardised projected potential", ""),
 }
 
 
-def quantity_of(evaluation: Mapping[str, Any] | None) -> Quantity:
-    """Returns what the results of an `evaluation.json` are about; a density where it does not say it."""
+def quantity_of(evaluation: Mapping[str, Any] | None) -> TargetQuantity:
+    """Returns what the results of an `evaluation.json` are about; a density where it does not say
+    it.
+    """
     return QUANTITIES.get((evaluation or {}).get("target", "density"), QUANTITIES["density"])
 
 
 def target_image(record: Record, kind: str) -> npt.NDArray[np.float32]:
     """Returns the target of a sample, `(ty, tx)`.
 
-    The potential has the band of the density. Where a sample says none, it is an image as it was stored.
+    The potential has the band of the density. Where a sample says none, it is an image as it was
+    stored.
     """
     if kind == "density":
         return record.density
@@ -205,6 +226,8 @@ def target_image(record: Record, kind: str) -> npt.NDArray[np.float32]:
 
 
 def standardised(image: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Returns an image less its mean, over its deviation or 1/√size if that is larger, as the paper's authors do it."""
+    """Returns an image less its mean, over its deviation or 1/√size if that is larger, as the
+    paper's authors do it.
+    """
     values = image.astype(np.float64)
     return (values - values.mean()) / max(values.std(), values.size**-0.5)

@@ -1,8 +1,8 @@
 """The task density: the projected electron density, as Laanait et al. (2019) reconstruct it.
 
-The target is the density of the sample, projected, or with `target.depth_bins` that of each bin along the beam. The
-loss is Huber's, with a likelihood if the network predicts its own error.
-The trivial baseline answers every sample with the mean of the training targets.
+The target is the density of the sample, projected, or with `target.depth_bins` that of each bin
+along the beam. The loss is Huber's, with a likelihood if the network predicts its own error. The
+trivial baseline answers every sample with the mean of the training targets.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,20 +14,20 @@ import ase
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats
+from namsa.base.errors import InputError, WorkError
 from namsa.crystals.select import select_materials
 from namsa.dataset.entry import Entry, material_of, materials_named
 from namsa.dataset.records import Record
 from namsa.dataset.sample_setup import build_supercell
 from namsa.dataset.shards import Dataset
-from namsa.errors import InputError, WorkError
 
 from ...experiment.experiment import Experiment
 from ...input import views
 from ...measure.metrics import Metrics, image_metrics, mean_metrics
 from ...measure.results import RunFacts
 from ...optimization.losses import DensityObjective
-from ...ranks.protocol import Ranks
+from ...ranks.interface import Ranks
 from ..task import Answers, Row, Score, Task
 from .evaluate import AtomsOf, HeldOut, evaluate, predictions, predictor
 from .results import Evaluation, target_image
@@ -46,25 +46,31 @@ class Density(Task):
         return DensityObjective(self.experiment.training.loss, self.split)
 
     def readable(self, dataset: views.Readable) -> views.Readable:
-        return views.WithTarget(dataset, _bins_of) if self.experiment.bins_shape() else self._targets(dataset)
+        if self.experiment.bins_shape():
+            return views.WithTarget(dataset, _bins_of)
+        return self._targets(dataset)
 
     def _targets(self, dataset: Any) -> Any:
         """Returns the samples with the target in place of the density."""
         kind = self.experiment.target.kind
-        return dataset if kind == "density" else views.WithTarget(dataset, partial(target_image, kind=kind))
+        if kind == "density":
+            return dataset
+        return views.WithTarget(dataset, partial(target_image, kind=kind))
 
     def statistic(self, dataset: views.Readable, entries: Sequence[Entry]) -> Floats:
         window = self.experiment.window_shapes()[0][:2]
         return views.mean_target(self.readable(dataset), [entry.id for entry in entries], window)
 
     def random_target(self, batch: tuple[Any, Any]) -> Any:
-        if self.experiment.training.inputs.layout == "depth":  # a volume of one channel, as the batch's
+        # The target of a batch is a volume of one channel, too.
+        if self.experiment.training.inputs.layout == "depth":
             return batch[1]
         axis = 1 if self.experiment.network.data_format == "channels_first" else -1
         return np.repeat(batch[1], self.experiment.target.depth_bins, axis)
 
     def scorer(self, model: Any, dataset: Dataset) -> Score:
-        loss, inputs = self.experiment.training.loss, self.experiment.training.inputs
+        loss = self.experiment.training.loss
+        inputs = self.experiment.training.inputs
         predict = self._predictor(model)
 
         def metrics(prediction: npt.NDArray[Any], record: Record) -> Metrics:
@@ -72,40 +78,53 @@ class Density(Task):
                 bins = [(prediction, record.density)]
             else:
                 bins = list(zip(prediction, record.density_by_depth, strict=True))
-            return mean_metrics(
-                image_metrics(
-                    estimate,
-                    truth,
-                    huber_delta=loss.huber_delta,
-                    density_scale=inputs.target_scale,
-                    limits=loss.contrast_limits(),
+            metrics_of_bins = []
+            for estimate, truth in bins:
+                metrics_of_bins.append(
+                    image_metrics(
+                        estimate,
+                        truth,
+                        huber_delta=loss.huber_delta,
+                        density_scale=inputs.target_scale,
+                        limits=loss.contrast_limits(),
+                    )
                 )
-                for estimate, truth in bins
-            )
+            return mean_metrics(metrics_of_bins)
 
         def score(entries: Sequence[Entry]) -> list[Row]:
-            return [
-                {"id": entry.id} | metrics(prediction, record)
-                for entry, record, prediction in predictions(predict, self.experiment, self._targets(dataset), entries)
-                if self._is_scored
-            ]
+            rows = []
+            targets = self._targets(dataset)
+            # All ranks that divide a sample predict it together.
+            for entry, record, prediction in predictions(
+                predict, self.experiment, targets, entries
+            ):
+                if self._is_scored:
+                    rows.append({"id": entry.id} | metrics(prediction, record))
+            return rows
 
         return score
 
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
         return mean_metrics(rows)
 
-    def evaluate(self, answers: Answers, run_dir: Path, *, ranks: Ranks, run: RunFacts) -> Evaluation:
+    def evaluate(
+        self, answers: Answers, run_dir: Path, *, ranks: Ranks, run: RunFacts
+    ) -> Evaluation:
         atoms_of = None
         if answers.entries:
-            atoms_of = _specimens(self.experiment, answers.entries, answers.run_generator, answers.log_line)
+            atoms_of = _specimens(
+                self.experiment, answers.entries, answers.run_generator, answers.log_line
+            )
         dataset = self._targets(answers.dataset)
         held_out = HeldOut(dataset, answers.entries, answers.baseline, atoms_of, self._is_scored)
-        return evaluate(self._predictor(answers.model), self.experiment, held_out, run_dir, ranks=ranks, run=run)
+        return evaluate(
+            self._predictor(answers.model), self.experiment, held_out, run_dir, ranks=ranks, run=run
+        )
 
     def _predictor(self, model: Any) -> Any:
         experiment = self.experiment
-        data_format, channels = experiment.network.data_format, experiment.channels()
+        data_format = experiment.network.data_format
+        channels = experiment.channels()
         bins = experiment.target.depth_bins
         return predictor(model, experiment.training.inputs, data_format, channels, self.split, bins)
 
@@ -119,14 +138,21 @@ def _bins_of(record: Record) -> npt.NDArray[np.float32]:
 
 
 def _specimens(
-    experiment: Experiment, entries: Sequence[Entry], run_generator: bool, log_line: Callable[[str], None]
+    experiment: Experiment,
+    entries: Sequence[Entry],
+    run_generator: bool,
+    log_line: Callable[[str], None],
 ) -> AtomsOf | None:
-    """Returns a function from one of `entries` to its atoms. `None` without crystals, as staged samples may be.
+    """Returns a function from one of `entries` to its atoms. `None` without crystals, as staged
+    samples may be.
 
-    Where a specimen is amorphous, or partly, projected atoms form no columns: of these it returns `None`.
+    Where a specimen is amorphous, or partly, projected atoms form no columns: of these it returns
+    `None`.
     """
     try:
-        chosen = select_materials(experiment.materials, run_generator=run_generator, names=materials_named(entries))
+        chosen = select_materials(
+            experiment.materials, run_generator=run_generator, names=materials_named(entries)
+        )
     except InputError as error:
         log_line(f"atomic columns are not measured: {error}")
         return None
@@ -135,7 +161,8 @@ def _specimens(
     def atoms_of(entry: Entry) -> ase.Atoms | None:
         if entry.kind.startswith("amorphous"):
             return None
-        if not materials_named([entry]) <= materials.keys():  # the manifest's materials may be others
+        # the manifest's materials may be others
+        if not materials_named([entry]) <= materials.keys():
             return None
         return build_supercell(experiment, material_of(entry, materials), entry).atoms
 

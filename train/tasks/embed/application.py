@@ -1,8 +1,9 @@
-"""Embeds the patterns of a scan: latent numbers, clusters, and the patterns that are decoded from them.
+"""Embeds the patterns of a scan: latent numbers, clusters, and the patterns that are decoded from
+them.
 
-Patterns are brought onto the network's detector as for a reconstruction. Each is embedded by itself, so that the scan
-keeps its positions, whatever its step. Only latent numbers are held of the whole scan; decoded patterns are made again
-from them as they are written.
+Patterns are brought onto the network's detector as for a reconstruction. Each is embedded by
+itself, so that the scan keeps its positions, whatever its step. Only latent numbers are held of the
+whole scan; decoded patterns are made again from them as they are written.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from namsa.arrays import Array
-from namsa.errors import InputError
+from namsa.base.arrays import Array
+from namsa.base.errors import InputError
+from namsa.base.pixels import ArrayAxis, PixelGrid
+from namsa.base.text import plural, shorten
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
-from namsa.pixels import ArrayAxis, PixelGrid
-from namsa.text import plural, shorten
 
 from ...apply.models import Model
 from ...apply.scan_result import Maps, ScanResult
@@ -39,7 +40,9 @@ CLUSTERS = 4
 BAND_BYTES = 2**26  # of decoded patterns that are written at once
 
 
-@dataclass(frozen=True, eq=False, repr=False)  # arrays have no single truth value and long representations
+@dataclass(
+    frozen=True, eq=False, repr=False
+)  # arrays have no single truth value and long representations
 class EmbeddedScan(ScanResult):
     """The latent numbers of the patterns of a scan.
 
@@ -47,12 +50,14 @@ class EmbeddedScan(ScanResult):
         latents: Mean of each latent number, `(sy, sx, latent)`, float32.
         clusters: Cluster of each pattern, `(sy, sx)`, from 0, the largest.
         centres: Latent numbers of the clusters' centres, `(clusters, latent)`.
-        rmse: Root mean square error of the decoded patterns, `(sy, sx)`, in units of the network's input.
-        decode: Function from latent numbers `(n, latent)` to patterns `(n, dy, dx)`, fractions of the beam.
+        rmse: Root mean square error of the decoded patterns, `(sy, sx)`, in units of the network's
+            input.
+        decode: Function from latent numbers `(n, latent)` to patterns `(n, dy, dx)`, fractions of
+            the beam.
         pixels: Pixels of the scan, Å.
         detector_pixels: Pixels of the decoded patterns, mrad from the optic axis.
         detector_shape: Number of these pixels, (y, x).
-        provenance: Data, network, and under "said" the notes; JSON types only.
+        provenance: Data, network, and under "notes" the notes; JSON types only.
     """
 
     group = "embedding"
@@ -68,20 +73,29 @@ class EmbeddedScan(ScanResult):
     provenance: dict[str, Any]
 
     def decoded(self) -> Iterator[Array]:
-        """Yields the decoded patterns in bands of rows, `(rows, sx, dy, dx)`, fractions of the beam, float32."""
+        """Yields the decoded patterns in bands of rows, `(rows, sx, dy, dx)`, fractions of the
+        beam, float32.
+        """
         sy, sx, latent = self.latents.shape
         rows = max(1, BAND_BYTES // (4 * sx * self.detector_shape[0] * self.detector_shape[1]))
         for first in range(0, sy, rows):
             band = self.latents[first : first + rows]
-            yield self.decode(band.reshape(-1, latent)).reshape(*band.shape[:2], *self.detector_shape)
+            yield self.decode(band.reshape(-1, latent)).reshape(
+                *band.shape[:2], *self.detector_shape
+            )
 
     def _maps(self) -> Maps:
-        maps = {f"latent_{number + 1}": (self.latents[..., number], "") for number in range(self.latents.shape[-1])}
+        maps = {
+            f"latent_{number + 1}": (self.latents[..., number], "")
+            for number in range(self.latents.shape[-1])
+        }
         return maps | {"cluster": (self.clusters.astype(np.int32), ""), "rmse": (self.rmse, "")}
 
     def _large_arrays(self) -> Mapping[str, hdf5.Bands]:
         scan = zip(("y", "x"), self.pixels.coordinates(self.clusters.shape), strict=True)
-        detector = zip(("ky", "kx"), self.detector_pixels.coordinates(self.detector_shape), strict=True)
+        detector = zip(
+            ("ky", "kx"), self.detector_pixels.coordinates(self.detector_shape), strict=True
+        )
         axes = [ArrayAxis(name, "Å", along) for name, along in scan]
         axes += [ArrayAxis(name, "mrad", along) for name, along in detector]
         return {"decoded": hdf5.Bands("fraction of the beam", axes, self.decoded())}
@@ -89,7 +103,9 @@ class EmbeddedScan(ScanResult):
     def _figure(self, title: str) -> "Figure":
         from .figure import embedding_figure
 
-        return embedding_figure(self.latents, self.clusters, self.rmse, self.pixels, self.decode, title)
+        return embedding_figure(
+            self.latents, self.clusters, self.rmse, self.pixels, self.decode, title
+        )
 
     @property
     def _summary(self) -> str:
@@ -111,36 +127,52 @@ def embed(
     """Embeds the patterns of a scan with a trained autoencoder.
 
     Args:
-        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`, in any units of intensity.
+        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`, in any units
+            of intensity.
         model: The network, or what `train.load_model` finds it by.
         calibration: What the file does not say, or says wrongly; see `train.reconstruct`.
         clusters: Number of clusters of the patterns.
-        beam_intensity: Sum of a pattern without a specimen, in the data's units; see `train.reconstruct`.
+        beam_intensity: Sum of a pattern without a specimen, in the data's units; see
+            `train.reconstruct`.
         layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it.
-        console: Where notes and progress are printed. `None` prints nothing; the notes are in the result.
+        console: Where notes and progress are printed. `None` prints nothing; the notes are in the
+            result.
 
     Raises:
-        InputError: If the network is no autoencoder, the data do not fit it, or their calibration is not complete.
+        InputError: If the network is no autoencoder, the data do not fit it, or their calibration
+            is not complete.
         WorkError: If the file is damaged.
     """
-    note, model = Notes(console), network_for("embed", model)
+    note = Notes(console)
+    model = network_for("embed", model)
     network = model.experiment.network
     assert isinstance(network, CVAEConfig)
     if not 1 <= clusters <= MOST_CLUSTERS:
-        raise InputError(f"clusters is {shorten(clusters)}: give a number from 1 to {MOST_CLUSTERS}")
-    keras_model = build_loaded(model, network)
-    with (
-        open_scan(
-            data, model, calibration, note, beam_intensity=beam_intensity, layout=layout, keeps_positions=True
-        ) as scan,
-        scan.patterns() as bands,
-    ):
-        latents, rmse = _encode(bands, model, keras_model)
+        raise InputError(
+            f"clusters is {shorten(clusters)}: give a number from 1 to {MOST_CLUSTERS}"
+        )
+    with open_scan(
+        data,
+        model,
+        calibration,
+        note,
+        beam_intensity=beam_intensity,
+        layout=layout,
+        keeps_positions=True,
+    ) as scan:
+        keras_model = build_loaded(model, network, scan.weights_digest)
+        with scan.patterns() as bands:
+            latents, rmse = _encode(bands, model, keras_model)
     centres, labels = cluster(latents.reshape(-1, network.latent), clusters)
     if len(centres) < clusters:
-        note(f"{plural(len(centres), 'cluster')} instead of {clusters}: patterns have the same latent numbers")
+        note(
+            f"{plural(len(centres), 'cluster')} instead of {clusters}: patterns have the same "
+            "latent numbers"
+        )
     pixel = model.conditions.pixel_mrad
-    first = [(edge + 0.5) * size for edge, size in zip(model.conditions.first_edge, pixel, strict=True)]
+    first = [
+        (edge + 0.5) * size for edge, size in zip(model.conditions.first_edge, pixel, strict=True)
+    ]
     return EmbeddedScan(
         latents.astype(np.float32),
         labels.reshape(scan.plan.scan_shape),
@@ -150,7 +182,7 @@ def embed(
         scan.pixels,
         PixelGrid(pixel, first),
         model.conditions.detector_shape,
-        {**scan.provenance, **scan.beam, "cluster_centres": centres.tolist(), "said": note.lines},
+        {**scan.provenance, **scan.beam, "cluster_centres": centres.tolist(), "notes": note.lines},
     )
 
 
@@ -159,13 +191,15 @@ def _encode(bands: Iterator[Array], model: Model, keras_model: Any) -> tuple[Arr
 
     Bands are `(rows, sx, dy, dx)`, fractions of the beam.
     """
-    autoencode, detector = autoencoder(keras_model), model.conditions.detector_shape
-    latents, errors = [], []
+    autoencode = autoencoder(keras_model)
+    detector = model.conditions.detector_shape
+    latents = []
+    errors = []
     for band in bands:
         x = images(model.experiment, band.reshape(-1, *detector))
         decoded, mean, _ = autoencode(x)
         latents.append(mean.reshape(*band.shape[:2], -1))
         errors.append(rmse_of_each(x, decoded).reshape(band.shape[:2]))
-    found = np.concatenate(latents), np.concatenate(errors)
-    check_answer(model, *found)
-    return found
+    encoded = np.concatenate(latents), np.concatenate(errors)
+    check_answer(model, *encoded)
+    return encoded

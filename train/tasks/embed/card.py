@@ -1,22 +1,22 @@
-"""What a model card says of a network of the task embed."""
+"""The model card of a network of the task embed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.text import plural
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
-from namsa.text import plural
+from namsa.figures.document import Paragraph, Section, Text, strong
 
-from ...apply.card import CardFacts, Evaluation, Rounding, TaskCard
 from ...apply.models import Model
 from ...apply.weights import build_loaded
 from ...experiment.experiment import Experiment
 from ...networks.cvae import CVAEConfig
 from ...reports.card_sections import Usage, undrawn
-from ...reports.markdown import section
+from ..card import CardFacts, Evaluation, Rounding, TaskCard
 from ..pattern_images import patterns
 from ..splits import dev, last
 from .report import score_table
@@ -24,66 +24,85 @@ from .task import autoencoder
 
 
 class EmbedCard(TaskCard):
-    """What a model card says of a network of the task embed; `TaskCard` documents the methods."""
+    """The model card of a network of the task embed; `TaskCard` documents the methods."""
 
     def usage(self, experiment: Experiment) -> Usage:
         network = experiment.network
         assert isinstance(network, CVAEConfig)
         numbers = plural(network.latent, "latent number")
         return Usage(
-            f"From each pattern of a 4D-STEM scan to {numbers}, learnt without labels, and from these to the pattern "
-            "again. Clusters of the numbers divide the scan into kinds of patterns.",
+            f"From each pattern of a 4D-STEM scan to {numbers}, learnt without labels, and from "
+            "these to the pattern again. Clusters of the numbers divide the scan into kinds of "
+            "patterns.",
             "embed",
             "LATENTS.h5",
             by_pattern=True,
         )
 
-    def scores(self, facts: CardFacts) -> Iterator[str]:
+    def scores(self, facts: CardFacts) -> Section:
         """Errors of the decoded patterns, and agreements of clusters with materials, by split."""
         evaluation = facts.evaluation
-        return section(
-            f"Scores: {plural(evaluation['latent'], 'latent number')}",
-            "Root mean square error of the decoded patterns, in units of the network's input"
-            f"{undrawn(facts.experiment)}; and the normalised mutual information (NMI) of clusters of the latent "
-            "numbers with the materials of composite scans. The baseline is as many principal components of the "
-            "training patterns.",
-            score_table(evaluation).markdown(),
+        text = (
+            "Root mean square error of the decoded patterns, in units of the network's "
+            f"input{undrawn(facts.experiment)}; and the normalised mutual information (NMI) of "
+            "clusters of the latent numbers with the materials of composite scans. The baseline "
+            "is as many principal components of the training patterns."
         )
+        title = f"Scores: {plural(evaluation['latent'], 'latent number')}"
+        return Section(title, (Paragraph(text), score_table(evaluation).of_card()))
 
-    def limits(self, facts: CardFacts) -> Iterator[str]:
+    def limits(self, facts: CardFacts) -> Sequence[Text]:
         row = last(facts.evaluation["by_split"])[1]
+        limits: list[Text] = []
         if row["rmse"] >= row["baseline_rmse"]:
-            yield (
-                f"- **As many principal components describe patterns of unseen materials better**: rms error "
-                f"{row['baseline_rmse']:.4g}, the network's {row['rmse']:.4g}."
+            limits.append(
+                (
+                    strong(
+                        "As many principal components describe patterns of held-out materials "
+                        "better"
+                    ),
+                    f": rms error {row['baseline_rmse']:.4g}, the network's {row['rmse']:.4g}.",
+                )
             )
         if row["nmi"] is not None and row["nmi"] <= row["baseline_nmi"]:
-            yield (
-                f"- **Clusters of the components agree with the materials as well or better**: NMI "
-                f"{row['baseline_nmi']:.3f}, the network's {row['nmi']:.3f}."
+            limits.append(
+                (
+                    strong("Clusters of the components agree with the materials as well or better"),
+                    f": NMI {row['baseline_nmi']:.3f}, the network's {row['nmi']:.3f}.",
+                )
             )
-        yield (
-            "- Clusters have no names, and their number is chosen by the user. Neighbouring patterns of one crystal "
-            "can be in different clusters, since a pattern depends on the position in the cell where the probe is "
-            "small."
+        limits.append(
+            "Clusters have no names, and their number is chosen by the user. Neighbouring "
+            "patterns of one crystal can be in different clusters, since a pattern depends on the "
+            "position in the cell where the probe is small."
         )
+        return limits
 
     def dev_error(self, evaluation: Evaluation) -> float | None:
         return dev(evaluation, "rmse")
 
-    def answers(self, model: Model, dataset: Dataset, entries: Sequence[Entry]) -> npt.NDArray[np.float32]:
+    def answers(
+        self, model: Model, dataset: Dataset, entries: Sequence[Entry]
+    ) -> npt.NDArray[np.float32]:
         """Returns the decoded patterns of some samples."""
         experiment = model.experiment
         autoencode = autoencoder(build_loaded(model, experiment.network))
-        found = (autoencode(patterns(experiment, entry, dataset.read(entry.id), training=False)) for entry in entries)
-        return np.concatenate([decoded for decoded, _, _ in found])
+        images = []
+        for entry in entries:
+            record = dataset.read(entry.id)
+            decoded, _, _ = autoencode(patterns(experiment, entry, record, training=False))
+            images.append(decoded)
+        return np.concatenate(images)
 
-    def rounding(self, before: npt.NDArray[Any], after: npt.NDArray[Any], evaluation: Evaluation) -> Rounding:
+    def rounding(
+        self, before: npt.NDArray[Any], after: npt.NDArray[Any], evaluation: Evaluation
+    ) -> Rounding:
         """Returns the rms change of the decoded patterns, beside their error."""
         change = float(np.sqrt(np.mean((after.astype(np.float64) - before) ** 2)))
         error = last(evaluation["by_split"])[1]["rmse"]
         words = (
-            f"the decoded patterns change by {change:.2g} (rms), in units of the input; the rms error is {error:.3g}"
+            f"the decoded patterns change by {change:.2g} (rms), in units of the input; the rms "
+            f"error is {error:.3g}"
         )
         return Rounding(change, error, words)
 

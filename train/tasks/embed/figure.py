@@ -1,4 +1,6 @@
-"""Figures of latent spaces: points, patterns that are decoded where the points are, and maps of a scan."""
+"""Figures of latent spaces: points, patterns that are decoded where the points are, and maps of a
+scan.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
-from namsa.arrays import Array
+from namsa.base.arrays import Array
+from namsa.base.pixels import PixelGrid
 from namsa.figures.panels import PATTERN, PATTERN_POWER, image_panel, styled
-from namsa.pixels import PixelGrid
 
 from ...reports.figures import category_panel, entitle
 
@@ -25,8 +27,12 @@ NAMED = 12  # groups in a legend, at most
 
 
 @styled
-def latent_space_figure(latents: Array, groups: Array, names: Sequence[str], decode: Decode) -> Figure:
-    """Draws points `(n, latent)` by the numbers of their groups, `(n,)`, and the patterns decoded from them."""
+def latent_space_figure(
+    latents: Array, groups: Array, names: Sequence[str], decode: Decode
+) -> Figure:
+    """Draws points `(n, latent)` by the numbers of their groups, `(n,)`, and the patterns decoded
+    from them.
+    """
     figure = Figure(figsize=(11.5, 5.4), layout="constrained")
     points, mosaic = figure.subplots(1, 2)
     _plane(points, mosaic, latents, groups, names, decode)
@@ -37,11 +43,17 @@ def latent_space_figure(latents: Array, groups: Array, names: Sequence[str], dec
 def embedding_figure(
     latents: Array, clusters: Array, rmse: Array, pixels: PixelGrid, decode: Decode, title: str
 ) -> Figure:
-    """Draws the latent numbers of a scan `(sy, sx, latent)`: maps, clusters and rms errors above, the plane below."""
-    flat, shape, count = latents.reshape(-1, latents.shape[-1]), clusters.shape, int(clusters.max()) + 1
+    """Draws the latent numbers of a scan `(sy, sx, latent)`: maps, clusters and rms errors above,
+    the plane below.
+    """
+    flat = latents.reshape(-1, latents.shape[-1])
+    shape = clusters.shape
+    count = int(clusters.max()) + 1
     aspect = min(max(pixels.aspect(shape), 0.1), 2.0)
     heights = (0.4 + 2.3 * aspect, 5.0)
-    figure = Figure(figsize=(11.5, 0.4 + sum(heights)), layout=ConstrainedLayoutEngine(rect=(0, 0, 0.97, 1)))
+    figure = Figure(
+        figsize=(11.5, 0.4 + sum(heights)), layout=ConstrainedLayoutEngine(rect=(0, 0, 0.97, 1))
+    )
     entitle(figure, title)
     grid = figure.add_gridspec(2, 4, height_ratios=heights)
     above = [figure.add_subplot(grid[0, column]) for column in range(4)]
@@ -58,10 +70,18 @@ def embedding_figure(
     return figure
 
 
-def _plane(points: Axes, mosaic: Axes, latents: Array, groups: Array, names: Sequence[str], decode: Decode) -> None:
-    """Draws the plane of the two latent numbers that vary most: points by group, and decoded patterns."""
-    axes, colours = _leading(latents), _colours(len(names))
-    plane = latents[:, axes] if len(axes) == 2 else np.column_stack([latents[:, axes], np.zeros(len(latents))])
+def _plane(
+    points: Axes, mosaic: Axes, latents: Array, groups: Array, names: Sequence[str], decode: Decode
+) -> None:
+    """Draws the plane of the two latent numbers that vary most: points by group, and decoded
+    patterns.
+    """
+    axes = _leading(latents)
+    colours = _colours(len(names))
+    if len(axes) == 2:
+        plane = latents[:, axes]
+    else:
+        plane = np.column_stack([latents[:, axes], np.zeros(len(latents))])
     shown = np.linspace(0, len(plane) - 1, min(len(plane), MOST_POINTS)).astype(int)
     for group, name in enumerate(names):
         at = plane[shown][groups[shown] == group]
@@ -80,13 +100,17 @@ def _plane(points: Axes, mosaic: Axes, latents: Array, groups: Array, names: Seq
     for number, ((column, row), pattern) in enumerate(zip(places, patterns, strict=True)):
         (left, right), (bottom, top) = edges[column : column + 2, 0], edges[row : row + 2, 1]
         image = (pattern / (pattern.max() or 1.0)) ** PATTERN_POWER
-        mosaic.imshow(image, extent=(left, right, bottom, top), cmap=PATTERN, vmin=0, vmax=1, aspect="auto")
+        mosaic.imshow(
+            image, extent=(left, right, bottom, top), cmap=PATTERN, vmin=0, vmax=1, aspect="auto"
+        )
         colour = colours[int(np.bincount(groups[index == number]).argmax())]
         frame = Rectangle((left, bottom), right - left, top - bottom, fill=False, ec=colour, lw=1.4)
         mosaic.add_patch(frame)
     mosaic.set_title("Patterns decoded from the mean of each cell’s points")
     for ax in (points, mosaic):
-        ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=f"latent number {axes[0] + 1}")
+        ax.set(
+            xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=f"latent number {axes[0] + 1}"
+        )
         ax.set_ylabel(f"latent number {axes[1] + 1}" if len(axes) == 2 else "")
     mosaic.set_box_aspect(patterns.shape[1] / patterns.shape[2])
     points.set_box_aspect(patterns.shape[1] / patterns.shape[2])

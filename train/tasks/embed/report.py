@@ -2,16 +2,16 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from namsa.errors import InputError
+from namsa.base.errors import InputError
+from namsa.figures.document import Block, Note, Picture, Section, Table, Text, strong
 
-from ...reports.report_tables import count, missing, number
 from ...reports.results import EVALUATE_AGAIN
+from ...reports.words import count, number
 from ..reporting import ScoreTable, TaskReport, sample_table
-from ..splits import MEANINGS, last
+from ..splits import last, meanings
 from .scores import EmbedEvaluation, EmbedRow
 
 KIND = "Latent space of 4D-STEM patterns: embedding report"
@@ -21,61 +21,105 @@ LARGEST_PICTURE_BYTES = 2**24
 
 def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
     """Returns the errors and agreements by split."""
-    rows = [
-        (
-            split,
-            f"{row['samples']:,}",
-            f"{row['patterns']:,}",
-            *_numbers(row)[:3],
-            number(row["divergence"], ".3g"),
-            f"{row['composites']:,}",
-            *_numbers(row)[3:],
-        )
-        for split, row in evaluation["by_split"].items()
-    ]
-    head = ("split", "samples", "patterns", "rms error", "baseline", "mean pattern", "divergence, nat", "composites")
-    title = f"{count(evaluation['latent'], 'latent number')}: rms error, and NMI of clusters with materials"
-    return ScoreTable(title, "as many principal components", (*head, "NMI", "baseline's"), rows, notes=MEANINGS)
+    rows = []
+    for split, row in evaluation["by_split"].items():
+        scores = _scores(row)
+        cells = [split, f"{row['samples']:,}", f"{row['patterns']:,}"]
+        cells += [scores.error, scores.baseline_error, scores.mean_error]
+        cells += [number(row["divergence"], ".3g"), f"{row['composites']:,}"]
+        cells += [scores.nmi, scores.baseline_nmi]
+        rows.append(cells)
+    head = (
+        "split",
+        "samples",
+        "patterns",
+        "rms error",
+        "baseline",
+        "mean pattern",
+        "divergence, nat",
+        "composites",
+        "NMI",
+        "baseline's",
+    )
+    latent = count(evaluation["latent"], "latent number")
+    title = f"{latent}: rms error, and NMI of clusters with materials"
+    notes = meanings(evaluation["run"])
+    return ScoreTable(title, "as many principal components", head, rows, notes=notes)
 
 
-def _numbers(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """Errors and agreements of the network and the baseline, as text."""
-    errors = (row["rmse"], row["baseline_rmse"], row["mean_rmse"])
-    return (*(f"{value:.4g}" for value in errors), *(number(row[key], ".3f") for key in ("nmi", "baseline_nmi")))
+class ScoreWords(NamedTuple):
+    """Rms errors, and agreements of clusters with materials (NMI), as text."""
+
+    error: str
+    baseline_error: str  # of as many principal components
+    mean_error: str  # of the mean pattern
+    nmi: str
+    baseline_nmi: str
 
 
-def headline(evaluation: EmbedEvaluation) -> str:
+def _scores(row: Mapping[str, Any]) -> ScoreWords:
+    return ScoreWords(
+        error=f"{row['rmse']:.4g}",
+        baseline_error=f"{row['baseline_rmse']:.4g}",
+        mean_error=f"{row['mean_rmse']:.4g}",
+        nmi=number(row["nmi"], ".3f"),
+        baseline_nmi=number(row["baseline_nmi"], ".3f"),
+    )
+
+
+def headline(evaluation: EmbedEvaluation) -> Text:
     """Returns the errors and agreements of the network and the baseline on the last split."""
     split, row = last(evaluation["by_split"])
-    error, baseline, mean, nmi, baseline_nmi = (f"<strong>{text}</strong>" for text in _numbers(row))
-    agreement = (
-        f" Clusters of the latent numbers agree with the materials of {count(row['composites'], 'composite scan')} by "
-        f"an NMI of {nmi}, those of the components with {baseline_nmi}."
-        if row["composites"]
-        else ""
-    )
+    scores = _scores(row)
+    latent = count(evaluation["latent"], "latent number")
+    agreement: Text = ""
+    if row["composites"]:
+        agreement = (
+            " Clusters of the latent numbers agree with the materials of "
+            f"{count(row['composites'], 'composite scan')} by an NMI of ",
+            strong(scores.nmi),
+            ", those of the components with ",
+            strong(scores.baseline_nmi),
+            ".",
+        )
     return (
         f"{count(row['patterns'], 'pattern')} of {count(row['samples'], 'sample')} "
-        f"({escape(split)}: {MEANINGS[split]}) are decoded from {count(evaluation['latent'], 'latent number')} with an "
-        f"rms error of {error}; as many principal components have {baseline}, the mean pattern {mean}.{agreement}"
+        f"({split}: {meanings(evaluation['run'])[split]}) are decoded from {latent} with an rms "
+        "error of ",
+        strong(scores.error),
+        "; as many principal components have ",
+        strong(scores.baseline_error),
+        ", the mean pattern ",
+        strong(scores.mean_error),
+        ".",
+        agreement,
     )
 
 
-def details(evaluation: EmbedEvaluation, run_dir: Path) -> Sequence[str]:
+def details(evaluation: EmbedEvaluation, run_dir: Path) -> Sequence[Block]:
     """Returns the picture of the latent space."""
-    title, path = "<h2>Latent space</h2>", run_dir / PICTURE
+    return (Section("Latent space", (_picture(run_dir / PICTURE),)),)
+
+
+def _picture(path: Path) -> Block:
     if not path.is_file():
-        return title, missing(f"No picture: {PICTURE} is missing.")
+        return Note(f"No picture: {PICTURE} is missing.")
     if path.stat().st_size > LARGEST_PICTURE_BYTES:
         raise InputError(f"{path} has more than {LARGEST_PICTURE_BYTES:,} bytes: {EVALUATE_AGAIN}")
     data = base64.b64encode(path.read_bytes()).decode()
-    return title, f'<figure><img src="data:image/png;base64,{data}" alt="Latent space of a composite scan"></figure>'
+    return Picture(f"data:image/png;base64,{data}", "Latent space of a composite scan")
 
 
-def samples(evaluation: EmbedEvaluation) -> str:
+def samples(evaluation: EmbedEvaluation) -> Table:
+    """Returns the errors of every held-out sample."""
+
     def cells(row: EmbedRow) -> Sequence[str]:
-        errors = (number(each, ".4g") for each in (row["rmse"], row["baseline_rmse"], row["mean_rmse"]))
-        return *errors, f"{row['patterns']:,}"
+        return (
+            number(row["rmse"], ".4g"),
+            number(row["baseline_rmse"], ".4g"),
+            number(row["mean_rmse"], ".4g"),
+            f"{row['patterns']:,}",
+        )
 
     return sample_table(evaluation, ("Network", "Components", "Mean pattern", "Patterns"), cells)
 

@@ -1,8 +1,10 @@
-"""Scores of embeddings, of samples and together: the contents of `evaluation.json` of the task embed.
+"""Scores of embeddings, of samples and together: the contents of `evaluation.json` of the task
+embed.
 
-A composite scan has the patterns of samples of different materials of one split. The patterns are divided by k-means of
-their latent numbers into as many clusters as there are materials. Clusters and materials agree by their normalised
-mutual information (NMI), which is 0 for clusters that know nothing of the materials and 1 for the materials themselves.
+A composite scan has the patterns of samples of different materials of one split. The patterns are
+divided by k-means of their latent numbers into as many clusters as there are materials. Clusters
+and materials agree by their normalised mutual information (NMI), which is 0 for clusters that know
+nothing of the materials and 1 for the materials themselves.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +32,8 @@ class EmbedRow(HeldOutPatterns):
     """The patterns of one sample. Errors are in units of the network's input."""
 
     rmse: float  # mean over the patterns of the root mean square error
-    # Mean divergence of the latent distributions from the standard normal one, nat, without its weight.
+    # Mean divergence of the latent distributions from the standard normal one, nat, without its
+    # weight.
     divergence: float
     baseline_rmse: float  # `rmse` of as many principal components of the training patterns
     mean_rmse: float  # `rmse` of the mean training pattern
@@ -47,7 +50,9 @@ class Composite(TypedDict):
 
 
 class EmbedScores(TypedDict):
-    """What some samples score: means over samples, and over composite scans. See `EmbedRow` and `Composite`."""
+    """Scores of some samples: means over samples, and over composite scans. See `EmbedRow` and
+    `Composite`.
+    """
 
     samples: int
     patterns: int
@@ -74,8 +79,9 @@ class EmbedEvaluation(TypedDict):
 def choose_composites(rows: Sequence[EmbedRow], materials: int) -> list[list[str]]:
     """Returns the ids of the samples of each composite scan, split by split.
 
-    The materials of a split are ordered by a hash, and divided into composites; then the second samples of all
-    materials, and so on. A split of fewer materials has composites of all of them, if it has two.
+    The materials of a split are ordered by a hash, and divided into composites; then the second
+    samples of all materials, and so on. A split of fewer materials has composites of all of them,
+    if it has two.
     """
     return [ids for own in by_split(rows).values() for ids in _of_split(own, materials)]
 
@@ -84,32 +90,38 @@ def _of_split(rows: Sequence[EmbedRow], materials: int) -> list[list[str]]:
     samples: dict[str, list[str]] = {}
     for row in sorted(rows, key=lambda row: xxhash.xxh3_128_digest(row["id"].encode())):
         samples.setdefault(row["material"], []).append(row["id"])
-    found = []
+    composites = []
     for number in range(max(map(len, samples.values()), default=0)):
         ids = [of_material[number] for of_material in samples.values() if number < len(of_material)]
         size = min(materials, len(ids))
         if size >= 2:
-            found += [ids[first : first + size] for first in range(0, len(ids) - size + 1, size)]
-    return found[:MOST_COMPOSITES]
+            composites += [
+                ids[first : first + size] for first in range(0, len(ids) - size + 1, size)
+            ]
+    return composites[:MOST_COMPOSITES]
 
 
 def score_composites(
-    rows: Sequence[EmbedRow], composites: Iterable[Sequence[str]], coordinates_of: Mapping[str, Mapping[str, Any]]
+    rows: Sequence[EmbedRow],
+    composites: Iterable[Sequence[str]],
+    coordinates_of: Mapping[str, Mapping[str, Any]],
 ) -> list[Composite]:
     """Compares clusters with materials.
 
-    Of some patterns of a sample, by id, there are latent numbers as "network" and components as "baseline", `(n,
-    latent)`.
+    Of some patterns of a sample, by id, there are latent numbers as "network" and components as
+    "baseline", `(n, latent)`.
     """
     split_of = {row["id"]: row["split"] for row in rows}
-    return [_scored(ids, split_of[ids[0]], [coordinates_of[id] for id in ids]) for ids in composites]
+    return [
+        _scored(ids, split_of[ids[0]], [coordinates_of[id] for id in ids]) for ids in composites
+    ]
 
 
 def _scored(ids: Sequence[str], split: str, coordinates: Sequence[Mapping[str, Any]]) -> Composite:
-    materials = np.repeat(np.arange(len(ids)), [len(each["network"]) for each in coordinates])
+    materials = np.repeat(np.arange(len(ids)), [len(sample["network"]) for sample in coordinates])
 
     def agreement(name: str) -> float:
-        _, clusters = cluster(np.concatenate([each[name] for each in coordinates]), len(ids))
+        _, clusters = cluster(np.concatenate([sample[name] for sample in coordinates]), len(ids))
         return normalised_mutual_information(clusters, materials)
 
     return {
@@ -121,7 +133,9 @@ def _scored(ids: Sequence[str], split: str, coordinates: Sequence[Mapping[str, A
     }
 
 
-def summarise(rows: Sequence[EmbedRow], composites: Sequence[Composite], latent: int, run: RunFacts) -> EmbedEvaluation:
+def summarise(
+    rows: Sequence[EmbedRow], composites: Sequence[Composite], latent: int, run: RunFacts
+) -> EmbedEvaluation:
     """Returns the scores by split."""
     scores: dict[Split, EmbedScores] = {}
     for split, samples in by_split(rows).items():
@@ -144,7 +158,9 @@ def means(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, 
     return {name: float(np.mean([row[name] for row in rows])) if rows else None for name in names}
 
 
-def cluster(points: npt.NDArray[Any], count: int, seed: int = 0) -> tuple[npt.NDArray[np.float64], Labels]:
+def cluster(
+    points: npt.NDArray[Any], count: int, seed: int = 0
+) -> tuple[npt.NDArray[np.float64], Labels]:
     """Divides points into clusters by k-means.
 
     Centres are fitted to at most `FITTED` points, which are drawn from the seed.
@@ -155,8 +171,8 @@ def cluster(points: npt.NDArray[Any], count: int, seed: int = 0) -> tuple[npt.ND
         seed: Of the first centres, which are points.
 
     Returns:
-        The centres, `(clusters, dimensions)`, in the order of the numbers of their points, the largest first; and the
-        cluster of each point, `(n,)`.
+        The centres, `(clusters, dimensions)`, in the order of the numbers of their points, the
+        largest first; and the cluster of each point, `(n,)`.
     """
     rng = np.random.default_rng(seed)
     exact = np.asarray(points, np.float64)
@@ -171,14 +187,20 @@ def cluster(points: npt.NDArray[Any], count: int, seed: int = 0) -> tuple[npt.ND
 
 
 def normalised_mutual_information(one: npt.ArrayLike, other: npt.ArrayLike) -> float:
-    """Returns how well two groupings of the same points, `(n,)` each, agree, whatever the names of the groups.
+    """Returns how well two groupings of the same points, `(n,)` each, agree, whatever the names of
+    the groups.
 
-    It is the mutual information over the mean of the two entropies: 0 for independent groupings, 1 for equal ones.
+    It is the mutual information over the mean of the two entropies: 0 for independent groupings, 1
+    for equal ones.
     """
-    (_, first), (_, second) = (np.unique(np.asarray(groups), return_inverse=True) for groups in (one, other))
+    (_, first), (_, second) = (
+        np.unique(np.asarray(groups), return_inverse=True) for groups in (one, other)
+    )
     table = np.zeros((first.max() + 1, second.max() + 1))
     np.add.at(table, (first, second), 1 / len(first))
-    entropies = [float(special.entr(each).sum()) for each in (table, table.sum(axis=1), table.sum(axis=0))]
+    entropies = [
+        float(special.entr(each).sum()) for each in (table, table.sum(axis=1), table.sum(axis=0))
+    ]
     mean_entropy = (entropies[1] + entropies[2]) / 2
     if mean_entropy == 0:  # both have one group only
         return 1.0

@@ -12,12 +12,15 @@ class Embed(Section):
         1.0,
         ge=0,
         le=1e6,
-        description="factor of the divergence of the latent distributions in the loss. 1 is the paper's sum; a smaller "
-        "number lets the latent numbers say more of a pattern, and be less like standard normal ones",
+        description="factor of the divergence of the latent distributions in the loss. 1 is the "
+        "paper's sum; a smaller "
+        "number lets the latent numbers say more of a pattern, and be less like standard normal "
+        "ones",
     )
     materials: int = Field(
         4,
         ge=2,
         le=64,
-        description="materials of each composite scan, in which evaluation compares clusters with materials",
+        description="materials of each composite scan, in which evaluation compares clusters "
+        "with materials",
     )

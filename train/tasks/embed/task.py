@@ -1,23 +1,26 @@
-"""The task embed: a few latent numbers of a pattern, learnt without labels, from which it is made again.
+"""The task embed: a few latent numbers of a pattern, learnt without labels, from which it is made
+again.
 
-Yoginath et al. (2019) train a convolutional variational autoencoder (`train.networks.cvae`). The target of a pattern is
-the pattern itself. The loss is the root mean square error of the decoded pattern and the divergence of the latent
-distributions from the standard normal one. Scores are of the patterns that are decoded from the mean latent numbers.
-The trivial baseline is `train.tasks.embed.principal_components`.
+Yoginath et al. (2019) train a convolutional variational autoencoder (`train.networks.cvae`). The
+target of a pattern is the pattern itself. The loss is the root mean square error of the decoded
+pattern and the divergence of the latent distributions from the standard normal one. Scores are of
+the patterns that are decoded from the mean latent numbers. The trivial baseline is
+`train.tasks.embed.principal_components`.
 
-Composite scans (`train.tasks.embed.scores`) tell whether the latent numbers order patterns by what they are of: the
-clusters of the latent numbers are compared with the materials.
+Composite scans (`train.tasks.embed.scores`) tell whether the latent numbers order patterns by what
+they are of: the clusters of the latent numbers are compared with the materials.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from namsa.arrays import Floats, Tensor
+from namsa.base.arrays import Floats, Tensor
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.figures.panels import write_figure
@@ -28,7 +31,7 @@ from ...input.views import Readable
 from ...measure.results import RunFacts
 from ...networks import cvae
 from ...networks.cvae import CVAEConfig
-from ...ranks.protocol import Ranks
+from ...ranks.interface import Ranks
 from ...reports.results import write_json
 from ..pattern_images import PATTERNS_AT_ONCE, intensities, patterns
 from ..splits import held_out_row
@@ -55,7 +58,9 @@ class Embedding(Task):
         weight = self.experiment.training.embed.divergence_weight
 
         def losses(output: Tensor, target: Tensor) -> tuple[Tensor, ...]:
-            """Returns the terms of decoded images, means and logarithms of variances, and of the images themselves."""
+            """Returns the terms of decoded images, means and logarithms of variances, and of the
+            images themselves.
+            """
             root, divergence = cvae.losses(target, *output)
             return root, weight * divergence
 
@@ -66,7 +71,8 @@ class Embedding(Task):
         return lambda entries, x, density: x
 
     def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Floats:
-        probes, total = self._probes(), np.zeros(())
+        probes = self._probes()
+        total = np.zeros(())
         for entry in entries:
             with dataset.view(entry.id) as record:
                 x = patterns(self.experiment, entry, record, training=True)
@@ -76,7 +82,9 @@ class Embedding(Task):
     def random_target(self, batch: tuple[Any, Any]) -> Any:
         return batch[0]
 
-    def row_scorer(self, model: Any, dataset: Dataset, baseline: Floats | None = None) -> Callable[[Entry], Row]:
+    def row_scorer(
+        self, model: Any, dataset: Dataset, baseline: Floats | None = None
+    ) -> Callable[[Entry], Row]:
         autoencode = autoencoder(model)
 
         def score(entry: Entry) -> Row:
@@ -88,24 +96,35 @@ class Embedding(Task):
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
         return means(rows, ("rmse", "divergence"))
 
-    def evaluate(self, answers: Answers, run_dir: Path, *, ranks: Ranks, run: RunFacts) -> EmbedEvaluation:
+    def evaluate(
+        self, answers: Answers, run_dir: Path, *, ranks: Ranks, run: RunFacts
+    ) -> EmbedEvaluation:
         coordinates: dict[str, dict[str, list[list[float]]]] = {}
-        with ranks.together():
+        with ranks.local_work():
             autoencode = autoencoder(answers.model)
             rival = principal_components.fit(answers.baseline, self._probes(), self._latent)
-            own = [self._row(entry, answers.dataset, autoencode, rival, coordinates) for entry in answers.entries]
-        rows = gathered(ranks, own)
+            rows_of_rank = []
+            for entry in answers.entries:
+                row = self._row(entry, answers.dataset, autoencode, rival, coordinates)
+                rows_of_rank.append(row)
+        rows = gathered(ranks, rows_of_rank)
         composites = choose_composites(rows, self.experiment.training.embed.materials)
-        chosen = {id for composite in composites for id in composite}
-        parts = ranks.gather_json({id: found for id, found in coordinates.items() if id in chosen})
-        coordinates_of = {id: found for part in parts for id, found in part.items()}
-        evaluation = summarise(rows, score_composites(rows, composites, coordinates_of), self._latent, run)
-        with ranks.together():
+        chosen = set(chain.from_iterable(composites))
+        shown = {id: points for id, points in coordinates.items() if id in chosen}
+        coordinates_of: dict[str, Any] = {}
+        for coordinates_of_rank in ranks.gather_json(shown):
+            coordinates_of |= coordinates_of_rank
+        evaluation = summarise(
+            rows, score_composites(rows, composites, coordinates_of), self._latent, run
+        )
+        with ranks.local_work():
             if ranks.rank() == 0:
                 write_json(run_dir / "evaluation.json", evaluation)
                 (run_dir / PICTURE).unlink(missing_ok=True)
                 if composites:
-                    self._draw(answers.model, rows, composites[-1], coordinates_of, run_dir / PICTURE)
+                    self._draw(
+                        answers.model, rows, composites[-1], coordinates_of, run_dir / PICTURE
+                    )
         return evaluation
 
     def _probes(self) -> Floats:
@@ -125,12 +144,19 @@ class Embedding(Task):
         rival: PrincipalComponents,
         coordinates: dict[str, dict[str, list[list[float]]]],
     ) -> EmbedRow:
-        """Scores the patterns of a sample beside the baseline's, and adds some of them to `coordinates`."""
+        """Scores the patterns of a sample beside the baseline's, and adds some of them to
+        `coordinates`.
+        """
         x = patterns(self.experiment, entry, dataset.read(entry.id), training=False)
         decoded, mean, log_variance = autoencode(x)
-        errors, scored, flat = _errors(entry, x, decoded, mean, log_variance), rival.encode(x), x.reshape(len(x), -1)
+        errors = _errors(entry, x, decoded, mean, log_variance)
+        scored = rival.encode(x)
+        flat = x.reshape(len(x), -1)
         chosen = np.unique(np.linspace(0, len(x) - 1, COMPOSITE_PATTERNS).round().astype(int))
-        coordinates[entry.id] = {"network": mean[chosen].tolist(), "baseline": scored[chosen].tolist()}
+        coordinates[entry.id] = {
+            "network": mean[chosen].tolist(),
+            "baseline": scored[chosen].tolist(),
+        }
         return {
             **held_out_row(entry),
             "space_group": entry.space_group,
@@ -151,15 +177,22 @@ class Embedding(Task):
     ) -> None:
         """Draws the latent space of a composite scan, with decoded patterns."""
         formulas = {row["id"]: row["formula"] for row in rows}
-        latents = [np.array(coordinates_of[id]["network"]) for id in composite]
-        groups = np.repeat(np.arange(len(composite)), [len(points) for points in latents])
+        latents = []
+        groups = []
+        names = []
+        for group, id in enumerate(composite):
+            points = np.array(coordinates_of[id]["network"])
+            latents.append(points)
+            groups.append(np.full(len(points), group))
+            names.append(formulas[id])
         decode = decoder(model, self.experiment)
-        names = [formulas[id] for id in composite]
-        write_figure(latent_space_figure(np.concatenate(latents), groups, names, decode), path)
+        figure = latent_space_figure(np.concatenate(latents), np.concatenate(groups), names, decode)
+        write_figure(figure, path)
 
 
 def autoencoder(model: Any) -> Autoencode:
-    """Returns a function from images to decoded images, and means and logarithms of the variances of latent numbers.
+    """Returns a function from images to decoded images, and means and logarithms of the variances
+    of latent numbers.
 
     All are NumPy arrays; latent numbers are `(n, latent)` in float64.
     """
@@ -173,22 +206,31 @@ def autoencoder(model: Any) -> Autoencode:
 
 
 def decoder(model: Any, experiment: Experiment) -> Callable[[Floats], Images]:
-    """Returns a function from latent numbers `(n, latent)` to patterns `(n, dy, dx)`, fractions of the beam."""
+    """Returns a function from latent numbers `(n, latent)` to patterns `(n, dy, dx)`, fractions of
+    the beam.
+    """
     part = cvae.decoder(model)
     compute = in_parts(lambda z: part(z, training=False), part, PATTERNS_AT_ONCE)
     return lambda latents: intensities(experiment, compute(latents.astype(np.float32)))
 
 
-def _errors(entry: Entry, x: Images, decoded: Images, mean: Floats, log_variance: Floats) -> dict[str, float]:
+def _errors(
+    entry: Entry, x: Images, decoded: Images, mean: Floats, log_variance: Floats
+) -> dict[str, float]:
     """Returns the mean over the patterns of the error and of the divergence."""
     divergence = (np.exp(log_variance) + mean**2 - 1 - log_variance).sum(axis=1) / 2
-    found = {"rmse": float(rmse_of_each(x, decoded).mean()), "divergence": float(divergence.mean())}
-    check_finite(entry, np.array(list(found.values())))
-    return found
+    errors = {
+        "rmse": float(rmse_of_each(x, decoded).mean()),
+        "divergence": float(divergence.mean()),
+    }
+    check_finite(entry, np.array(list(errors.values())))
+    return errors
 
 
 def rmse_of_each(patterns: npt.NDArray[Any], others: npt.NDArray[Any]) -> Floats:
-    """Returns the rms difference of patterns `(n, ...)` from others of a shape that fits, `(n,)`."""
+    """Returns the rms difference of patterns `(n, ...)` from others of a shape that fits,
+    `(n,)`.
+    """
     squares = (patterns.astype(np.float64) - others) ** 2
     return np.asarray(np.sqrt(squares.mean(axis=tuple(range(1, squares.ndim)))))
 

@@ -1,7 +1,7 @@
 """Estimates thickness, defocus and tilt of a 4D-STEM scan with a network of the task estimate.
 
-The scan is brought onto the network's detector and step, and divided into windows of the network's shape, side by side
-and in its middle. Each window is estimated by itself.
+The scan is brought onto the network's detector and step, and divided into windows of the network's
+shape, side by side and in its middle. Each window is estimated by itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,21 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from namsa.arrays import Array
-from namsa.errors import InputError
+from namsa.base.arrays import Array
+from namsa.base.errors import InputError
+from namsa.base.pixels import PixelGrid
 from namsa.io.calibration import CalibrationOverrides
-from namsa.pixels import PixelGrid
 
 from ...apply import tiles
 from ...apply.models import Model
-from ...apply.scans import FittedScan, Notes, check_answer, network_for, nonnegative_patterns, open_scan
+from ...apply.scans import (
+    FittedScan,
+    Notes,
+    check_answer,
+    network_for,
+    nonnegative_patterns,
+    open_scan,
+)
 from ...apply.weights import build_loaded
 from ...program import PROGRAM
 from .calibrate import read_estimate_calibration
@@ -40,57 +47,90 @@ def estimate(
     """Estimates thickness, defocus and tilt of a scan with a trained network.
 
     Args:
-        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`, in any units of intensity.
+        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`, in any units
+            of intensity.
         model: The network, or what `train.load_model` finds it by.
         calibration: What the file does not say, or says wrongly; see `train.reconstruct`.
-        beam_intensity: Sum of a pattern without a specimen, in the data's units; see `train.reconstruct`.
+        beam_intensity: Sum of a pattern without a specimen, in the data's units; see
+            `train.reconstruct`.
         layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it.
-        console: Where notes and progress are printed. `None` prints nothing; the notes are in the result.
+        console: Where notes and progress are printed. `None` prints nothing; the notes are in the
+            result.
 
     Returns:
         Values and errors of the scan and of its windows, with axes and provenance.
 
     Raises:
-        InputError: If the network is of another task, the data do not fit it, or their calibration is not complete.
+        InputError: If the network is of another task, the data do not fit it, or their calibration
+            is not complete.
         WorkError: If the file is damaged.
     """
-    note, model = Notes(console), network_for("estimate", model)
-    trained, measured = model.conditions, read_estimate_calibration(model)
+    note = Notes(console)
+    model = network_for("estimate", model)
+    trained = model.conditions
+    measured = read_estimate_calibration(model)
     ranges = Estimation(model.experiment).ranges
-    varied = {QUANTITIES[each].varied for each in ranges}
+    varied = {QUANTITIES[name].varied for name in ranges}
     with open_scan(
-        data, model, calibration, note, beam_intensity=beam_intensity, layout=layout, estimated=varied
+        data,
+        model,
+        calibration,
+        note,
+        beam_intensity=beam_intensity,
+        layout=layout,
+        estimated=varied,
     ) as scan:
         plan = scan.plan
-        rows, columns = (_windows(n, w, scan.name) for n, w in zip(plan.scan_shape, trained.scan_shape, strict=True))
-        note(f"{model.name}: {len(rows)}×{len(columns)} windows of {'×'.join(map(str, trained.scan_shape))} positions")
+        rows = _windows(plan.scan_shape[0], trained.scan_shape[0], scan.name)
+        columns = _windows(plan.scan_shape[1], trained.scan_shape[1], scan.name)
+        note(
+            f"{model.name}: {len(rows)}×{len(columns)} windows of "
+            f"{'×'.join(map(str, trained.scan_shape))} positions"
+        )
         if measured is None:
-            note(f"errors: not calibrated, for {model.name} has no calibration.json: run {PROGRAM} calibrate")
+            note(
+                f"errors: not calibrated, for {model.name} has no calibration.json: run {PROGRAM} "
+                "calibrate"
+            )
         values, deviations = _estimate_windows(scan, rows, columns)
-    factors = dict.fromkeys(ranges, (1.0, 2.0))
-    if measured:
-        known = measured["quantities"]
-        factors = {each: (known[each]["uncertainty_factor"], known[each]["two_sigma_factor"]) for each in ranges}
+    estimates = {}
+    errors = {}
+    two_sigma_factors = {}
+    for index, name in enumerate(ranges):
+        factor = 1.0
+        two_sigma_factors[name] = 2.0
+        if measured:
+            factors = measured["quantities"][name]
+            factor = factors["uncertainty_factor"]
+            two_sigma_factors[name] = factors["two_sigma_factor"]
+        estimates[name] = values[..., index]
+        errors[name] = factor * deviations[..., index]
     return EstimatedScan(
-        {each: values[..., index] for index, each in enumerate(ranges)},
-        {each: factors[each][0] * deviations[..., index] for index, each in enumerate(ranges)},
+        estimates,
+        errors,
         ranges,
-        {each: two for each, (_, two) in factors.items()},
+        two_sigma_factors,
         _window_pixels(scan, rows, columns),
-        {**scan.provenance, **scan.beam, "calibrated": measured is not None, "said": note.lines},
+        {**scan.provenance, **scan.beam, "calibrated": measured is not None, "notes": note.lines},
     )
 
 
-def _estimate_windows(scan: FittedScan, rows: Sequence[slice], columns: Sequence[slice]) -> tuple[Array, Array]:
-    """Returns the quantities of each window and the deviations of their errors, `(ny, nx, quantities)` each."""
-    model, intensity = scan.model, np.zeros(2)
-    predict = predictor(model.experiment, build_loaded(model, model.experiment.network))
-    found = []
+def _estimate_windows(
+    scan: FittedScan, rows: Sequence[slice], columns: Sequence[slice]
+) -> tuple[Array, Array]:
+    """Returns the quantities of each window and the deviations of their errors, `(ny, nx,
+    quantities)` each.
+    """
+    model = scan.model
+    intensity = np.zeros(2)
+    network = build_loaded(model, model.experiment.network, scan.weights_digest)
+    predict = predictor(model.experiment, network)
+    predictions = []
     with scan.bands() as bands:
         for strip in tiles.strips(bands, scan.plan.along_y, rows):
             patterns = nonnegative_patterns(strip, model.conditions.detector_shape, intensity)
-            found.append(predict(np.stack([patterns[:, column] for column in columns])))
-    values, deviations = (np.stack(arrays) for arrays in zip(*found, strict=True))
+            predictions.append(predict(np.stack([patterns[:, column] for column in columns])))
+    values, deviations = (np.stack(arrays) for arrays in zip(*predictions, strict=True))
     check_answer(model, values, deviations)
     return values, deviations
 
@@ -100,16 +140,25 @@ def _window_pixels(scan: FittedScan, rows: Sequence[slice], columns: Sequence[sl
     steps = scan.plan.step_angstrom
     middles = [
         first + step * (windows[0].start + windows[0].stop - 1) / 2
-        for first, step, windows in zip(scan.data.scan_origin_angstrom, steps, (rows, columns), strict=True)
+        for first, step, windows in zip(
+            scan.data.scan_origin_angstrom, steps, (rows, columns), strict=True
+        )
     ]
-    y, x = (step * window for step, window in zip(steps, scan.model.conditions.scan_shape, strict=True))
+    y, x = (
+        step * window for step, window in zip(steps, scan.model.conditions.scan_shape, strict=True)
+    )
     return PixelGrid((y, x), (middles[0], middles[1]))
 
 
 def _windows(size: int, side: int, name: str) -> list[slice]:
-    """Returns as many windows side by side as fit in the middle of an axis. Raises InputError if none does."""
+    """Returns as many windows side by side as fit in the middle of an axis. Raises InputError if
+    none does.
+    """
     count = size // side
     if not count:
-        raise InputError(f"{name}: the scan has {size} of the network's positions along one side, and it needs {side}")
+        raise InputError(
+            f"{name}: the scan has {size} of the network's positions along one side, and it needs "
+            f"{side}"
+        )
     first = (size - count * side) // 2
     return [slice(first + i * side, first + (i + 1) * side) for i in range(count)]

@@ -12,7 +12,7 @@ Range = tuple[float, float]
 
 
 class QuantityFacts(NamedTuple):
-    """What a quantity is."""
+    """Name, unit and range of a quantity."""
 
     varied: str  # the setting of `variation` that it belongs to
     axis: int | None  # 0 for y and 1 for x of a tilt; `None` for a quantity without a direction
@@ -31,7 +31,8 @@ QUANTITIES: Mapping[str, QuantityFacts] = {
 def quantity_range(config: SimulationConfig, name: str) -> Range:
     """Returns the least and the largest value of a quantity in the samples of a configuration.
 
-    Of tilts that are drawn in all directions, a component reaches from minus to plus the largest magnitude.
+    Of tilts that are drawn in all directions, a component reaches from minus to plus the largest
+    magnitude.
     """
     if name == "thickness_angstrom":
         values = thickness_angstrom(config)
@@ -40,7 +41,9 @@ def quantity_range(config: SimulationConfig, name: str) -> Range:
     else:
         varied, axis, *_ = QUANTITIES[name]
         assert axis is not None
-        listed: tuple[Any, ...] = config.varied_quantities().get(varied, (getattr(config.microscope, varied),))
+        listed: tuple[Any, ...] = config.varied_quantities().get(
+            varied, (getattr(config.microscope, varied),)
+        )
         if varied in config.drawn_in_all_directions():
             return -max(listed), max(listed)
         values = tuple(value[axis] for value in listed)
@@ -48,7 +51,9 @@ def quantity_range(config: SimulationConfig, name: str) -> Range:
 
 
 def quantity_ranges(config: SimulationConfig, names: Sequence[str]) -> dict[str, Range]:
-    """Returns the ranges of quantities that differ between samples. Raises ValueError if one is the same in all."""
+    """Returns the ranges of quantities that differ between samples. Raises ValueError if one is the
+    same in all.
+    """
     ranges = {name: quantity_range(config, name) for name in names}
     for name, (least, most) in ranges.items():
         if least == most:
@@ -62,8 +67,8 @@ def quantity_ranges(config: SimulationConfig, names: Sequence[str]) -> dict[str,
 def sample_value(entry: Entry, name: str) -> float:
     """Returns a quantity of a sample as the manifest has it.
 
-    Thickness is the requested one, from which that of the sample differs by up to half a slice, or half a period of a
-    crystal that is not cut. Raises KeyError if the dataset does not vary it.
+    Thickness is the requested one, from which that of the sample differs by up to half a slice, or
+    half a period of a crystal that is not cut. Raises KeyError if the dataset does not vary it.
     """
     varied, axis, *_ = QUANTITIES[name]
     if name == "thickness_angstrom":

@@ -1,10 +1,12 @@
 """The results of the task estimate on the terminal and in the report."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
-from ...reports.report_tables import count, number
+from namsa.figures.document import Table, Text, strong
+
+from ...reports.held_out import unseen
+from ...reports.words import count, number
 from ..reporting import ScoreTable, TaskReport, sample_table
 from .quantities import QUANTITIES
 from .scores import EstimateEvaluation, EstimateRow
@@ -14,12 +16,13 @@ KIND = "Thickness, defocus and tilt from 4D-STEM: estimation report"
 
 def check(evaluation: EstimateEvaluation) -> None:
     """Raises ValueError if the quantities of an evaluation are not those of its ranges."""
-    by_name: list[Mapping[str, Any]] = [evaluation["medians"], *evaluation["by_split"].values()]
+    by_quantity: list[Mapping[str, Any]] = [evaluation["medians"], *evaluation["by_split"].values()]
     for row in evaluation["samples"]:
-        by_name += row["true"], row["estimate"], row["deviation"]
-    by_name += [evaluation["calibration"]] if evaluation["samples"] else []
+        by_quantity += row["true"], row["estimate"], row["deviation"]
+    if evaluation["samples"]:
+        by_quantity.append(evaluation["calibration"])
     names = set(evaluation["ranges"])
-    if not names <= set(QUANTITIES) or any(set(each) != names for each in by_name):
+    if not names <= set(QUANTITIES) or any(set(values) != names for values in by_quantity):
         raise ValueError("its quantities do not fit together")
 
 
@@ -28,49 +31,87 @@ def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
     rows = []
     for split, scores in evaluation["by_split"].items():
         for name, row in scores.items():
-            facts, (low, high) = QUANTITIES[name], evaluation["ranges"][name]
-            errors = (number(row[key], ".3g") for key in ("mae", "baseline_mae"))
-            others = (number(row[key], ".2f") for key in ("r2", "coverage_68", "coverage_95"))
-            limits = f"{number(low, 'g')} … {number(high, 'g')}"
+            low, high = evaluation["ranges"][name]
             rows.append(
-                (split, str(_size(evaluation, split)), f"{facts.title}, {facts.unit}", limits, *errors, *others)
+                (
+                    split,
+                    str(_size(evaluation, split)),
+                    _with_unit(name),
+                    f"{number(low, 'g')} … {number(high, 'g')}",
+                    number(row["mae"], ".3g"),
+                    number(row["baseline_mae"], ".3g"),
+                    number(row["r2"], ".2f"),
+                    number(row["coverage_68"], ".2f"),
+                    number(row["coverage_95"], ".2f"),
+                )
             )
-    head = ("split", "samples", "quantity", "trained for", "error", "baseline", "R²", "in 1 σ", "in 2 σ")
-    baseline = f"the training samples' median; errors are calibrated on {evaluation['calibrated_on']}"
+    head = (
+        "split",
+        "samples",
+        "quantity",
+        "trained for",
+        "error",
+        "baseline",
+        "R²",
+        "in 1 σ",
+        "in 2 σ",
+    )
+    baseline = (
+        f"the training samples' median; errors are calibrated on {evaluation['calibrated_on']}"
+    )
     return ScoreTable("Mean absolute errors", baseline, head, rows, 3)
 
 
-def headline(evaluation: EstimateEvaluation) -> str:
+def _with_unit(name: str) -> str:
+    """Returns the title of a quantity with its unit."""
+    quantity = QUANTITIES[name]
+    return f"{quantity.title}, {quantity.unit}"
+
+
+def headline(evaluation: EstimateEvaluation) -> Text:
     """Returns the errors of the network and of the median on the last split."""
     split = list(evaluation["by_split"])[-1]
-    words = [
-        f"{QUANTITIES[name].title} <strong>{number(row['mae'], '.3g')}</strong> "
-        f"({number(row['baseline_mae'], '.3g')}) {QUANTITIES[name].unit}"
-        for name, row in evaluation["by_split"][split].items()
-    ]
+    errors: list[Text] = []
+    for name, row in evaluation["by_split"][split].items():
+        quantity = QUANTITIES[name]
+        separator = "; " if errors else ""
+        baseline = number(row["baseline_mae"], ".3g")
+        errors.append(
+            (
+                f"{separator}{quantity.title} ",
+                strong(number(row["mae"], ".3g")),
+                f" ({baseline}) {quantity.unit}",
+            )
+        )
     return (
-        f"Mean absolute errors on {count(_size(evaluation, split), 'sample')} of specimens that "
-        f"training never saw ({escape(split)}), and those of the training samples’ median: {'; '.join(words)}. Errors "
-        f"are calibrated on {escape(evaluation['calibrated_on'])}."
+        f"Mean absolute errors on {count(_size(evaluation, split), 'sample')} of specimens "
+        f"{unseen(evaluation['run'])} ({split}), and those of the training samples’ median: ",
+        errors,
+        f". Errors are calibrated on {evaluation['calibrated_on']}.",
     )
 
 
-def samples(evaluation: EstimateEvaluation) -> str:
+def samples(evaluation: EstimateEvaluation) -> Table:
+    """Returns the true and the estimated quantities of every held-out sample."""
     names = list(evaluation["ranges"])
-    factors = {name: found["uncertainty_factor"] for name, found in evaluation["calibration"].items()}
+    calibration = evaluation["calibration"]
 
     def cells(row: EstimateRow) -> Sequence[str]:
-        return [
-            f"{number(row['true'][name], '.3g')} ({number(row['estimate'][name], '.3g')} ± "
-            f"{number(factors[name] * row['deviation'][name], '.2g')})"
-            for name in names
-        ]
+        texts = []
+        for name in names:
+            true = number(row["true"][name], ".3g")
+            estimate = number(row["estimate"][name], ".3g")
+            factor = calibration[name]["uncertainty_factor"]
+            error = number(factor * row["deviation"][name], ".2g")
+            texts.append(f"{true} ({estimate} ± {error})")
+        return texts
 
-    head = [f"{QUANTITIES[name].title}, {QUANTITIES[name].unit}" for name in names]
+    head = [_with_unit(name) for name in names]
     return sample_table(evaluation, head, cells, caption="True values, and estimates")
 
 
 def _size(evaluation: Mapping[str, Any], split: str) -> int:
+    """Returns the number of held-out samples of a split."""
     return sum(row["split"] == split for row in evaluation["samples"])
 
 

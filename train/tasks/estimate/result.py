@@ -1,4 +1,6 @@
-"""The result of an estimation: a few quantities of a scan with their errors, and what a network has learnt of them."""
+"""The result of an estimation: a few quantities of a scan with their errors, and what a network has
+learnt of them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,25 +8,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats
+from namsa.base.pixels import PixelGrid
 from namsa.config.simulation import SimulationConfig
-from namsa.pixels import PixelGrid
 
+from ...apply.estimated import Comparison
 from ...apply.scan_result import Maps, ScanResult
-from ...apply.trust import Comparison
 from .quantities import QUANTITIES, Range, quantity_range
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Quantity(NamedTuple):
+class EstimatedQuantity(NamedTuple):
     """A quantity of a scan."""
 
     name: str  # with its unit, as "defocus_angstrom"
     value: float  # mean over the scan's windows, weighted by their variances
-    # One standard deviation of a window's error. The windows of a scan share a specimen and a network, so that their
-    # mean is not taken for more certain.
+    # One standard deviation of a window's error. The windows of a scan share a specimen and a
+    # network, so that their mean is not taken for more certain.
     error: float
     two_sigma_factor: float = 2.0  # multiple of the error within which 95 % of the errors lie
 
@@ -40,7 +42,9 @@ class Quantity(NamedTuple):
         return text.replace("-", "−")
 
 
-@dataclass(frozen=True, eq=False, repr=False)  # arrays have no single truth value and long representations
+@dataclass(
+    frozen=True, eq=False, repr=False
+)  # arrays have no single truth value and long representations
 class EstimatedScan(ScanResult):
     """Thickness, defocus and tilt of a scan.
 
@@ -48,9 +52,9 @@ class EstimatedScan(ScanResult):
         values: The estimate of each window, `(ny, nx)`, by name, in the units of the names.
         errors: One standard deviation of their errors, in the same shape.
         ranges: Range of each quantity in the network's training.
-        two_sigma_factors: See `Quantity`.
+        two_sigma_factors: See `EstimatedQuantity`.
         pixels: Middles of the windows, Å.
-        provenance: Data, network, and under "said" the notes; JSON types only.
+        provenance: Data, network, and under "notes" the notes; JSON types only.
     """
 
     group = "estimates"
@@ -63,31 +67,46 @@ class EstimatedScan(ScanResult):
     provenance: dict[str, Any]
 
     @property
-    def quantities(self) -> list[Quantity]:
+    def quantities(self) -> list[EstimatedQuantity]:
         """The quantities of the scan."""
-        found = []
+        quantities = []
         for name, values in self.values.items():
             weights = self.errors[name] ** -2.0
-            value, error = np.average(values, weights=weights), np.mean(weights) ** -0.5
-            found.append(Quantity(name, float(value), float(error), self.two_sigma_factors[name]))
-        return found
+            value = np.average(values, weights=weights)
+            error = np.mean(weights) ** -0.5
+            quantities.append(
+                EstimatedQuantity(name, float(value), float(error), self.two_sigma_factors[name])
+            )
+        return quantities
 
     @property
     def lines(self) -> list[str]:
-        """One line about each quantity, which says if it lies outside of what the network was trained for."""
-        found = []
-        for each in self.quantities:
-            low, high = self.ranges[each.name]
-            beyond = f": outside of {_described((low, high), each.name)} that this network was trained for"
-            found.append(str(each) + beyond * (not low <= each.value <= high))
-        return found
+        """One line about each quantity, which says if it lies outside of what the network was
+        trained for.
+        """
+        lines = []
+        for quantity in self.quantities:
+            low, high = self.ranges[quantity.name]
+            line = str(quantity)
+            if not low <= quantity.value <= high:
+                trained = _described((low, high), quantity.name)
+                line += f": outside of {trained} that this network was trained for"
+            lines.append(line)
+        return lines
 
     def _maps(self) -> Maps:
         maps = {name: (image, QUANTITIES[name].unit) for name, image in self.values.items()}
-        return maps | {f"{name}_error": (image, QUANTITIES[name].unit) for name, image in self.errors.items()}
+        return maps | {
+            f"{name}_error": (image, QUANTITIES[name].unit) for name, image in self.errors.items()
+        }
 
     def _facts(self) -> dict[str, Any]:
-        return {"quantities": {each.name: {"value": each.value, "error": each.error} for each in self.quantities}}
+        return {
+            "quantities": {
+                quantity.name: {"value": quantity.value, "error": quantity.error}
+                for quantity in self.quantities
+            }
+        }
 
     def _figure(self, title: str) -> "Figure":
         from .figure import estimate_figure
@@ -95,19 +114,22 @@ class EstimatedScan(ScanResult):
         return estimate_figure(self, title)
 
     def compared_with(self, config: SimulationConfig) -> Comparison:
-        """Compares the quantities with the samples of a configuration, that a network was trained on."""
-        said, outside = [], []
-        for each in self.quantities:
-            limits = quantity_range(config, each.name)
-            learnt = _described(limits, each.name)
-            if each.is_outside(limits):
-                outside.append(f"{each} lies outside of {learnt} that the network learnt")
-                said.append(outside[-1])
+        """Compares the quantities with the samples of a configuration, that a network was trained
+        on.
+        """
+        lines = []
+        outside = []
+        for quantity in self.quantities:
+            limits = quantity_range(config, quantity.name)
+            learnt = _described(limits, quantity.name)
+            if quantity.is_outside(limits):
+                outside.append(f"{quantity} lies outside of {learnt} that the network learnt")
+                lines.append(outside[-1])
             else:
-                said.append(f"{each} agrees with {learnt} that the network learnt")
+                lines.append(f"{quantity} agrees with {learnt} that the network learnt")
         checked = frozenset(QUANTITIES[name].varied for name in self.values)
         facts = {key: self.provenance[key] for key in ("model", "weights_digest")}
-        return Comparison(said, outside, checked, facts | self._facts() | {"outside": outside})
+        return Comparison(lines, outside, checked, facts | self._facts() | {"outside": outside})
 
     @property
     def _summary(self) -> str:

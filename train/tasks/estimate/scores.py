@@ -1,4 +1,6 @@
-"""Scores of estimated quantities, of samples and together: the contents of `evaluation.json` of the task estimate."""
+"""Scores of estimated quantities, of samples and together: the contents of `evaluation.json` of the
+task estimate.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +8,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from namsa.arrays import Floats
+from namsa.base.arrays import Floats
 
 from ...measure import coverage as measured
 from ...measure.coverage import TWO_SIGMA, Coverage, covering_factor
@@ -19,8 +21,8 @@ class EstimateRow(HeldOutRow):
 
     true: dict[str, float]  # values of the sample
     estimate: dict[str, float]  # what the network gives
-    # Standard deviation of the error before calibration: as the network predicts it, or half of the range if it
-    # predicts none.
+    # Standard deviation of the error before calibration: as the network predicts it, or half of the
+    # range if it predicts none.
     deviation: dict[str, float]
 
 
@@ -37,7 +39,8 @@ class QuantityScores(Coverage):
 
     mae: float  # mean absolute error, in the quantity's unit
     baseline_mae: float  # that of an answer that is always the median of the training samples
-    # 1 minus the ratio of the errors' squares to those of the deviations from the mean. `None` if all are equal.
+    # 1 minus the ratio of the errors' squares to those of the deviations from the mean. `None` if
+    # all are equal.
     r2: float | None
 
 
@@ -45,9 +48,13 @@ class EstimateEvaluation(TypedDict):
     """Contents of `evaluation.json`."""
 
     task: str  # "estimate"
-    ranges: dict[str, tuple[float, float]]  # least and largest value of each quantity in the dataset, by name
+    ranges: dict[
+        str, tuple[float, float]
+    ]  # least and largest value of each quantity in the dataset, by name
     medians: dict[str, float]  # of the training samples
-    calibration: dict[str, QuantityCalibration]  # of each quantity, from the samples of `calibrated_on`
+    calibration: dict[
+        str, QuantityCalibration
+    ]  # of each quantity, from the samples of `calibrated_on`
     calibrated_on: str  # "dev", or "test" without samples of it
     by_split: dict[Split, dict[str, QuantityScores]]  # scores of each quantity, by split
     samples: list[EstimateRow]  # one row per sample, ordered by id
@@ -76,15 +83,20 @@ def summarise(
     }
 
 
-def calibrate(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, QuantityCalibration]:
-    """Returns the factors with which one standard deviation covers 68.27 % of the errors of one sample or more."""
-    found: dict[str, QuantityCalibration] = {}
+def calibrate(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> dict[str, QuantityCalibration]:
+    """Returns the factors with which one standard deviation covers 68.27 % of the errors of one
+    sample or more.
+    """
+    factors: dict[str, QuantityCalibration] = {}
     for name in names:
-        error, deviation = np.abs(errors(rows, name)), _column(rows, "deviation", name)
+        error = np.abs(errors(rows, name))
+        deviation = _column(rows, "deviation", name)
         one = covering_factor(error, deviation)
         two = covering_factor(error, one * deviation, TWO_SIGMA)
-        found[name] = {"uncertainty_factor": one, "two_sigma_factor": two}
-    return found
+        factors[name] = {"uncertainty_factor": one, "two_sigma_factor": two}
+    return factors
 
 
 def scores(
@@ -93,20 +105,23 @@ def scores(
     calibration: Mapping[str, QuantityCalibration],
 ) -> dict[str, QuantityScores]:
     """Returns what samples score together, by quantity."""
-    found: dict[str, QuantityScores] = {}
+    scores_of_quantities: dict[str, QuantityScores] = {}
     for name, median in medians.items():
-        error, true = errors(rows, name), _column(rows, "true", name)
+        error = errors(rows, name)
+        true = _column(rows, "true", name)
         spread = float(np.sum((true - true.mean()) ** 2))
-        found[name] = {
+        scores_of_quantities[name] = {
             "mae": float(np.abs(error).mean()),
             "baseline_mae": float(np.abs(true - median).mean()),
             "r2": 1 - float(np.sum(error**2)) / spread if spread else None,
             **coverage(rows, name, calibration[name]),
         }
-    return found
+    return scores_of_quantities
 
 
-def coverage(rows: Sequence[Mapping[str, Any]], name: str, calibration: QuantityCalibration) -> Coverage:
+def coverage(
+    rows: Sequence[Mapping[str, Any]], name: str, calibration: QuantityCalibration
+) -> Coverage:
     """Returns how often the errors of a quantity are within the calibrated ones."""
     error = np.abs(errors(rows, name))
     sigma = calibration["uncertainty_factor"] * _column(rows, "deviation", name)

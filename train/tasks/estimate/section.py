@@ -6,16 +6,19 @@ from pydantic import Field, model_validator
 
 from namsa.config.loading import Section
 
-Quantity = Literal["thickness_angstrom", "defocus_angstrom", "specimen_tilt_y_mrad", "specimen_tilt_x_mrad"]
+QuantityName = Literal[
+    "thickness_angstrom", "defocus_angstrom", "specimen_tilt_y_mrad", "specimen_tilt_x_mrad"
+]
 
 
 class Estimate(Section):
     """The numbers that are estimated from a scan."""
 
-    quantities: tuple[Quantity, ...] = Field(
+    quantities: tuple[QuantityName, ...] = Field(
         ("thickness_angstrom", "defocus_angstrom", "specimen_tilt_y_mrad", "specimen_tilt_x_mrad"),
         min_length=1,
-        description="the quantities, in the order of the network's outputs. Each must vary between samples; its range "
+        description="the quantities, in the order of the network's outputs. Each must vary "
+        "between samples; its range "
         "becomes -1 to 1",
     )
 

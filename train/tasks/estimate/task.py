@@ -1,16 +1,18 @@
 """The task estimate: thickness, defocus and tilt of a scan, by a network of volumes as CosmoFlow's.
 
-Mathuriya et al. (2018) and Oyama et al. (2020) estimate the parameters of a universe from a volume, scaled to −1 … 1 by
-their ranges, by the mean squared error. Here the volume is a scan: its rows and the binned detector's y and x, with the
-scan's columns as channels. Quantities are those of the dataset's manifest (`quantities`).
+Mathuriya et al. (2018) and Oyama et al. (2020) estimate the parameters of a universe from a volume,
+scaled to −1 … 1 by their ranges, by the mean squared error. Here the volume is a scan: its rows and
+the binned detector's y and x, with the scan's columns as channels. Quantities are those of the
+dataset's manifest (`quantities`).
 
-With training.loss.likelihood a second set of outputs is the logarithm of the scale of each error. No gradient of the
-likelihood reaches the estimates (`train.optimization.losses`). The predicted errors are those of specimens that were
-trained on, so that one factor for each quantity, measured on the dev split, makes them cover 68.27 % of the errors.
+With training.loss.likelihood a second set of outputs is the logarithm of the scale of each error.
+No gradient of the likelihood reaches the estimates (`train.optimization.losses`). The predicted
+errors are those of specimens that were trained on, so that one factor for each quantity, measured
+on the dev split, makes them cover 68.27 % of the errors.
 
-A mirrored scan has a mirrored tilt. Samples are read with a plane in place of the density, whose gradient is the tilt:
-augmentation mirrors and cuts it as it does the density, and the target is the gradient of what is left. The trivial
-baseline is the median of the training samples.
+A mirrored scan has a mirrored tilt. Samples are read with a plane in place of the density, whose
+gradient is the tilt: augmentation mirrors and cuts it as it does the density, and the target is the
+gradient of what is left. The trivial baseline is the median of the training samples.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
-from namsa.arrays import Floats, Tensor
+from namsa.base.arrays import Floats, Tensor
+from namsa.base.pixels import raster_shape
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
-from namsa.pixels import raster_shape
 
 from ...experiment.experiment import Experiment
 from ...experiment.sections import Loss
@@ -33,7 +35,12 @@ from ...input.normalisation import Batch, Normalisation, normalise_graph
 from ...input.views import Readable, WithTarget
 from ...input.windows import middle
 from ...measure.results import RunFacts
-from ...optimization.losses import LIKELIHOOD_WEIGHT, log_scale, negative_log_likelihood, split_output
+from ...optimization.losses import (
+    LIKELIHOOD_WEIGHT,
+    log_scale,
+    negative_log_likelihood,
+    split_output,
+)
 from ..splits import held_out_row
 from ..task import FixedLoss, Row, Task, check_finite, in_parts
 from .quantities import QUANTITIES, Range, quantity_ranges, sample_value
@@ -50,7 +57,8 @@ VARIANCES = {"none": 1.0, "laplace": 2.0, "gaussian": 1.0}  # of a distribution 
 
 
 def estimate_loss(loss: Loss) -> FixedLoss:
-    """Returns the loss of quantities: the squared error, and the likelihood if the network predicts its own error.
+    """Returns the loss of quantities: the squared error, and the likelihood if the network predicts
+    its own error.
 
     It takes estimates `(n, k)`, or with their errors `(n, 2k)`, and targets `(n, k)`.
     """
@@ -75,9 +83,12 @@ class Estimation(Task):
     @property
     def target(self) -> Target:
         def targets(entries: Sequence[Entry], x: Tensor, planes: Tensor) -> Tensor:
-            true, slopes = ops.convert_to_tensor(self._true(entries), "float32"), gradients(planes)
+            true = ops.convert_to_tensor(self._true(entries), "float32")
+            slopes = gradients(planes)
             axes = enumerate(self._axes.values())
-            columns = [true[:, number] if axis is None else slopes[:, axis] for number, axis in axes]
+            columns = [
+                true[:, number] if axis is None else slopes[:, axis] for number, axis in axes
+            ]
             return (ops.stack(columns, axis=1) - self._middles) / self._halves
 
         return targets
@@ -88,7 +99,9 @@ class Estimation(Task):
     def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Floats:
         """Returns the histogram of each quantity over its range, `(k, BINS)`."""
         scaled = (self._true(entries) - self._middles) / self._halves
-        return np.stack([np.histogram(column, BINS, (-1, 1))[0] / len(entries) for column in scaled.T])
+        return np.stack(
+            [np.histogram(column, BINS, (-1, 1))[0] / len(entries) for column in scaled.T]
+        )
 
     def random_target(self, batch: tuple[Any, Any]) -> Any:
         return ops.zeros((batch[0].shape[0], len(self._axes)))
@@ -100,10 +113,12 @@ class Estimation(Task):
         return lambda entry: self._row(entry, dataset.read(entry.id), predict)
 
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
-        found = {f"mae_{name}": float(np.abs(errors(rows, name)).mean()) for name in self._axes}
-        return {"error": float(np.mean(list(found.values()) / self._halves)), **found}
+        row = {f"mae_{name}": float(np.abs(errors(rows, name)).mean()) for name in self._axes}
+        return {"error": float(np.mean(list(row.values()) / self._halves)), **row}
 
-    def summarise(self, rows: Sequence[EstimateRow], baseline: Floats, run: RunFacts) -> EstimateEvaluation:
+    def summarise(
+        self, rows: Sequence[EstimateRow], baseline: Floats, run: RunFacts
+    ) -> EstimateEvaluation:
         return summarise(rows, self.ranges, self._medians(baseline), run)
 
     @property
@@ -113,7 +128,9 @@ class Estimation(Task):
 
     @property
     def _axes(self) -> dict[str, int | None]:
-        return {name: QUANTITIES[name].axis for name in self.experiment.training.estimate.quantities}
+        return {
+            name: QUANTITIES[name].axis for name in self.experiment.training.estimate.quantities
+        }
 
     @property
     def _middles(self) -> npt.NDArray[np.float32]:
@@ -124,12 +141,18 @@ class Estimation(Task):
         return np.array([(high - low) / 2 for low, high in self.ranges.values()], np.float32)
 
     def _true(self, entries: Sequence[Entry]) -> Floats:
-        return np.array([[sample_value(entry, name) for name in self._axes] for entry in entries], np.float64)
+        return np.array(
+            [[sample_value(entry, name) for name in self._axes] for entry in entries], np.float64
+        )
 
     def _medians(self, histograms: Floats) -> dict[str, float]:
         middles = (2 * np.arange(BINS) + 1) / BINS - 1
-        scaled = [middles[np.searchsorted(np.cumsum(each), 0.5 * each.sum())] for each in histograms]
-        return dict(zip(self._axes, (self._middles + self._halves * np.array(scaled)).tolist(), strict=True))
+        scaled = [
+            middles[np.searchsorted(np.cumsum(each), 0.5 * each.sum())] for each in histograms
+        ]
+        return dict(
+            zip(self._axes, (self._middles + self._halves * np.array(scaled)).tolist(), strict=True)
+        )
 
     def _row(self, entry: Entry, record: Record, predict: Predict) -> EstimateRow:
         (*scan, dy, dx), _ = self.experiment.window_shapes()
@@ -145,7 +168,9 @@ class Estimation(Task):
 
 
 def tilted_plane(record: Record) -> npt.NDArray[np.float32]:
-    """Returns a plane over the positions, whose gradient by position is the specimen's tilt (y, x), mrad."""
+    """Returns a plane over the positions, whose gradient by position is the specimen's tilt (y, x),
+    mrad.
+    """
     provenance = record.header["provenance"]
     y, x = np.indices(raster_shape(provenance, len(record.cbed)), np.float32)
     along_y, along_x = provenance.get("specimen_tilt_mrad", (0.0, 0.0))
@@ -153,7 +178,9 @@ def tilted_plane(record: Record) -> npt.NDArray[np.float32]:
 
 
 def gradients(planes: Tensor) -> Tensor:
-    """Returns the slopes (y, x) per row and column of planes `(n, h, w)`, by least squares, `(n, 2)`."""
+    """Returns the slopes (y, x) per row and column of planes `(n, h, w)`, by least squares, `(n,
+    2)`.
+    """
     slopes = []
     for axis in (1, 2):
         distance = np.arange(planes.shape[axis], dtype=np.float32) - (planes.shape[axis] - 1) / 2
@@ -166,22 +193,31 @@ def predictor(experiment: Experiment, model: Any, split: "RankDivision | None" =
     """Returns what a network of the task estimates.
 
     Args:
-        split: What the ranks that divide samples exchange. All of them call the function with the same patterns.
+        split: What the ranks that divide samples exchange. All of them call the function with the
+            same patterns.
 
     Returns:
-        A function from patterns `(n, sy, sx, dy, dx)`, fractions of the beam, to the quantities and the standard
-        deviations of their errors before calibration, `(n, k)` each, in the quantities' units.
+        A function from patterns `(n, sy, sx, dy, dx)`, fractions of the beam, to the quantities and
+        the standard deviations of their errors before calibration, `(n, k)` each, in the
+        quantities' units.
     """
-    training, task = experiment.training, Estimation(experiment)
+    training = experiment.training
+    task = Estimation(experiment)
     settings = Normalisation.of(training.inputs, experiment.network.data_format, "float32")
-    channels, middles, halves = experiment.channels(), task._middles, task._halves
-    likelihood, count = training.loss.likelihood, len(task.ranges)
+    channels = experiment.channels()
+    middles = task._middles
+    halves = task._halves
+    likelihood = training.loss.likelihood
+    count = len(task.ranges)
 
     def forward(patterns: Tensor) -> tuple[Tensor, Tensor]:
-        x, _ = normalise_graph(Batch(patterns, ops.ones((1, 1, 1, 1)), ops.zeros((1, 1, 1))), settings, channels)
+        x, _ = normalise_graph(
+            Batch(patterns, ops.ones((1, 1, 1, 1)), ops.zeros((1, 1, 1))), settings, channels
+        )
         part = split.take_part(x, settings.data_format) if split else x
         output = ops.cast(model(part, training=False), "float32")
-        values, u = output[:, :count], output[:, count:]
+        values = output[:, :count]
+        u = output[:, count:]
         scale = ops.ones_like(values) if likelihood == "none" else ops.exp(log_scale(u))
         return values * halves + middles, scale * (halves * VARIANCES[likelihood] ** 0.5)
 

@@ -1,7 +1,8 @@
 """Segments a 4D-STEM scan of any size with a network of the task segment.
 
-The scan passes through in strips of rows. Windows overlap by half, and the probabilities of the classes are blended as
-reconstructed densities are (`train.apply.tiles`). The label of a position is its most probable class.
+The scan passes through in strips of rows. Windows overlap by half, and the probabilities of the
+classes are blended as reconstructed densities are (`train.apply.tiles`). The label of a position is
+its most probable class.
 """
 
 from collections.abc import Mapping
@@ -15,16 +16,15 @@ from rich.console import Console
 from scipy import special
 
 from fcdensenet.config import NetworkConfig
-from namsa.arrays import Array
+from namsa.base.arrays import Array
+from namsa.base.pixels import PixelGrid
 from namsa.io.calibration import CalibrationOverrides
-from namsa.pixels import PixelGrid
 
 from ...apply import resampling, tiles
 from ...apply.models import Model
 from ...apply.scan_result import Maps, ScanResult
 from ...apply.scans import Notes, network_for, nonnegative_patterns, open_scan
 from ...apply.weights import load_network
-from ...apply.windows import BATCH_BYTES, MARGIN
 from ...networks.deeplabv3plus import STRIDE, DeepLabV3PlusConfig
 from .task import predictor
 
@@ -32,16 +32,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False, repr=False)  # arrays have no single truth value and long representations
+@dataclass(
+    frozen=True, eq=False, repr=False
+)  # arrays have no single truth value and long representations
 class SegmentedScan(ScanResult):
     """The classes of a scan's positions.
 
     Attributes:
         labels: Number of the most probable class of each position, `(ny, nx)`, uint8.
-        probabilities: Probability of each class, `(ny, nx)`, float32, by its name and in the order of the numbers.
+        probabilities: Probability of each class, `(ny, nx)`, float32, by its name and in the order
+            of the numbers.
         bright_field: Fraction of the beam in the bright disk, `(ny, nx)`.
         pixels: Pixels of all images, Å.
-        provenance: Data, network, and under "said" one line about each thing that was done or assumed; JSON types.
+        provenance: Data, network, and under "notes" one line about each thing that was done or
+            assumed; JSON types.
     """
 
     group = "segmentation"
@@ -60,12 +64,18 @@ class SegmentedScan(ScanResult):
     def _figure(self, title: str) -> "Figure":
         from .pictures import segments_figure
 
-        return segments_figure(self.bright_field, self.labels, self.probabilities, self.pixels, title)
+        return segments_figure(
+            self.bright_field, self.labels, self.probabilities, self.pixels, title
+        )
 
     @property
     def _summary(self) -> str:
-        fractions = np.bincount(self.labels.ravel(), minlength=len(self.probabilities)) / self.labels.size
-        shares = ", ".join(f"{name} {part:.0%}" for name, part in zip(self.probabilities, fractions, strict=True))
+        fractions = (
+            np.bincount(self.labels.ravel(), minlength=len(self.probabilities)) / self.labels.size
+        )
+        shares = ", ".join(
+            f"{name} {part:.0%}" for name, part in zip(self.probabilities, fractions, strict=True)
+        )
         sy, sx = self.labels.shape
         return f"{sy} × {sx} positions, {shares}"
 
@@ -82,27 +92,36 @@ def segment(
     """Segments a scan.
 
     Args:
-        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`, in any units of intensity.
+        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`, in any units
+            of intensity.
         model: The network, or what `train.load_model` finds it by.
         calibration: What the file does not say, or says wrongly.
-        beam_intensity: Sum of a pattern without a specimen, in the data's units; see `train.reconstruct`.
+        beam_intensity: Sum of a pattern without a specimen, in the data's units; see
+            `train.reconstruct`.
         layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it.
-        console: Where notes and progress are printed. `None` prints nothing; the notes are in the result.
+        console: Where notes and progress are printed. `None` prints nothing; the notes are in the
+            result.
 
     Raises:
-        InputError: If the network is of another task, the data do not fit it, or their calibration is not complete.
+        InputError: If the network is of another task, the data do not fit it, or their calibration
+            is not complete.
         WorkError: If the file is damaged.
     """
-    note, model = Notes(console), network_for("segment", model)
+    note = Notes(console)
+    model = network_for("segment", model)
     config = model.experiment.network
     assert isinstance(config, NetworkConfig | DeepLabV3PlusConfig)
-    multiple = 2**config.pools if isinstance(config, NetworkConfig) else STRIDE  # of the sides of an image
-    with open_scan(data, model, calibration, note, beam_intensity=beam_intensity, layout=layout) as scan:
+    # of the sides of an image
+    multiple = 2**config.pools if isinstance(config, NetworkConfig) else STRIDE
+    with open_scan(
+        data, model, calibration, note, beam_intensity=beam_intensity, layout=layout
+    ) as scan:
         plan = scan.plan
         sides = zip(plan.scan_shape, model.conditions.scan_shape, strict=True)
         window = tuple(tiles.window_side(size, trained, multiple) for size, trained in sides)
         note(f"{model.name}: windows of {window[0]}×{window[1]} positions")
-        predict = predictor(model.experiment, load_network(model, (window[0], window[1]), config))
+        network = load_network(model, (window[0], window[1]), config, scan.weights_digest)
+        predict = predictor(model.experiment, network)
         images = _SegmentImages(plan.scan_shape, (window[0], window[1]), multiple, model)
         with scan.bands() as bands:
             for strip in tiles.strips(bands, plan.along_y, images.rows):
@@ -110,13 +129,16 @@ def segment(
         probabilities = images.blend.mean()
         labels = probabilities.argmax(axis=0).astype(np.uint8)
         for number, name in enumerate(images.classes):
-            note(f"{name}: {100 * np.count_nonzero(labels == number) / labels.size:.3g} % of the positions")
+            note(
+                f"{name}: {100 * np.count_nonzero(labels == number) / labels.size:.3g} % of the "
+                "positions"
+            )
         return SegmentedScan(
             labels,
             dict(zip(images.classes, probabilities.astype(np.float32), strict=True)),
             images.bright_field,
             scan.pixels,
-            {**scan.provenance, "classes": list(images.classes), "said": note.lines},
+            {**scan.provenance, "classes": list(images.classes), "notes": note.lines},
         )
 
 
@@ -130,23 +152,30 @@ class _SegmentImages:
         blend: The probability of each class, `(classes, ny, nx)`.
     """
 
-    def __init__(self, scan: tuple[int, int], window: tuple[int, int], multiple: int, model: Model) -> None:
-        self.classes, self._model = model.experiment.training.segment.classes, model
+    def __init__(
+        self, scan: tuple[int, int], window: tuple[int, int], multiple: int, model: Model
+    ) -> None:
+        self.classes = model.experiment.training.segment.classes
+        self._model = model
         self.rows, self._columns = (
-            tiles.window_slices(size, side, multiple) for size, side in zip(scan, window, strict=True)
+            tiles.window_slices(size, side, multiple)
+            for size, side in zip(scan, window, strict=True)
         )
-        self.blend = tiles.Blend(scan, int(MARGIN * min(window)), (len(self.classes),))
+        self.blend = tiles.Blend(scan, int(tiles.MARGIN * min(window)), (len(self.classes),))
         self.bright_field = np.zeros(scan, np.float32)
-        self._disk, self._strips = resampling.in_bright_disk(model.conditions), 0
+        self._disk = resampling.in_bright_disk(model.conditions)
+        self._strips = 0
         self._intensity = np.zeros(2)
 
     def add(self, strip: Array, predict: Any) -> None:
         """Predicts the windows of the next strip, `(rows, positions along x, network's pixels)`."""
-        patterns = nonnegative_patterns(strip, self._model.conditions.detector_shape, self._intensity)
+        patterns = nonnegative_patterns(
+            strip, self._model.conditions.detector_shape, self._intensity
+        )
         row = self.rows[self._strips]
         self._strips += 1
         self.bright_field[row] = strip[..., self._disk].sum(axis=-1)
-        size = max(1, BATCH_BYTES // patterns[:, self._columns[0]].nbytes)
+        size = max(1, tiles.BATCH_BYTES // patterns[:, self._columns[0]].nbytes)
         for first in range(0, len(self._columns), size):
             columns = self._columns[first : first + size]
             logits = predict(np.stack([patterns[:, column] for column in columns]), 1.0)

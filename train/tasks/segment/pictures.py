@@ -1,4 +1,6 @@
-"""Scans with the outlines of their classes: the examples of a report, kept in `segments.npz`, and pictures of them."""
+"""Scans with the outlines of their classes: the examples of a report, kept in `segments.npz`, and
+pictures of them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from namsa.arrays import Array
-from namsa.errors import InputError
+from namsa.base.arrays import Array
+from namsa.base.errors import InputError
+from namsa.base.files import open_atomic
+from namsa.base.numpy_files import read_npz
+from namsa.base.pixels import PixelGrid
 from namsa.figures.panels import VIRTUAL, image_panel, panels, styled
-from namsa.files import open_atomic
-from namsa.numpy_files import read_npz
-from namsa.pixels import PixelGrid
 
 from ...reports.figures import entitle
 from ...reports.results import EVALUATE_AGAIN
@@ -37,7 +39,9 @@ class Examples:
 
 
 def write_examples(path: Path, examples: Examples) -> None:
-    """Writes a `segments.npz`; replaces it if it exists. Raises WorkError if it cannot be written."""
+    """Writes a `segments.npz`; replaces it if it exists. Raises WorkError if it cannot be
+    written.
+    """
     with open_atomic(path) as file:
         np.savez_compressed(
             file,
@@ -53,23 +57,38 @@ def read_examples(path: Path) -> Examples:
     """Reads a `segments.npz`. Raises InputError if the file cannot be read, or is no such file."""
     arrays = read_npz(path, largest_bytes=LARGEST_FILE_BYTES)
     images, truth, labels, titles, step = (
-        arrays.get(name, np.empty(0)) for name in ("images", "truth", "labels", "titles", "step_angstrom")
+        arrays.get(name, np.empty(0))
+        for name in ("images", "truth", "labels", "titles", "step_angstrom")
     )
     whole = images.ndim == 3 and images.size and images.shape == truth.shape == labels.shape
-    plain = truth.dtype == labels.dtype == np.uint8 and images.dtype == np.float32 and titles.dtype.kind == "U"
-    if not (whole and plain and titles.shape == images.shape[:1] and step.shape == (2,) and (step > 0).all()):
+    plain = (
+        truth.dtype == labels.dtype == np.uint8
+        and images.dtype == np.float32
+        and titles.dtype.kind == "U"
+    )
+    if not (
+        whole
+        and plain
+        and titles.shape == images.shape[:1]
+        and step.shape == (2,)
+        and (step > 0).all()
+    ):
         raise InputError(f"{path} has no scans with their classes: {EVALUATE_AGAIN}")
     return Examples(images, truth, labels, titles.tolist(), step.tolist())
 
 
 @styled
 def examples_figure(examples: Examples, classes: Sequence[str]) -> Figure:
-    """Draws each scan twice: with the outlines of its true classes above, with those of the network below."""
+    """Draws each scan twice: with the outlines of its true classes above, with those of the network
+    below.
+    """
     pixels = PixelGrid(examples.step_angstrom, (0.0, 0.0))
     aspect = pixels.aspect(examples.images.shape[1:])
     figure, axes = panels(aspect, aspect, columns=max(2, len(examples.images)))
     for column, (image, title) in enumerate(zip(examples.images, examples.titles, strict=True)):
-        for row, (labels, what) in enumerate(((examples.truth, "truth"), (examples.labels, "network"))):
+        for row, (labels, what) in enumerate(
+            ((examples.truth, "truth"), (examples.labels, "network"))
+        ):
             outlined_panel(axes[row, column], image, labels[column], pixels, f"{title}\n{what}")
     _legend(figure, classes)
     return figure
@@ -83,7 +102,9 @@ def segments_figure(
     pixels: PixelGrid,  # of all images, Å
     title: str,
 ) -> Figure:
-    """Draws a virtual image with the outlines of the classes, and the probability of each class but the first."""
+    """Draws a virtual image with the outlines of the classes, and the probability of each class but
+    the first.
+    """
     names = list(probabilities)
     figure, axes = panels(pixels.aspect(image.shape), columns=len(names))
     entitle(figure, title)
@@ -94,19 +115,27 @@ def segments_figure(
     return figure
 
 
-def outlined_panel(ax: Axes, image: Array, labels: npt.NDArray[np.uint8], pixels: PixelGrid, title: str) -> None:
+def outlined_panel(
+    ax: Axes, image: Array, labels: npt.NDArray[np.uint8], pixels: PixelGrid, title: str
+) -> None:
     """Draws an image with an outline around the positions of each class but the first."""
     image_panel(ax, image, pixels, title, "fraction of the beam", cmap=VIRTUAL)
     (y, x), (dy, dx) = pixels.coordinates(image.shape), pixels.step
     # A position beyond each edge closes the outlines there.
-    y, x = np.array([y[0] - dy, *y, y[-1] + dy]), np.array([x[0] - dx, *x, x[-1] + dx])
+    y = np.array([y[0] - dy, *y, y[-1] + dy])
+    x = np.array([x[0] - dx, *x, x[-1] + dx])
     limits = ax.get_xlim(), ax.get_ylim()
     for number in np.unique(labels[labels > 0]):
         inside = np.pad((labels == number).astype(np.float64), 1)
-        ax.contour(x, y, inside, levels=(0.5,), colors=COLOURS[(number - 1) % len(COLOURS)], linewidths=1.2)
+        ax.contour(
+            x, y, inside, levels=(0.5,), colors=COLOURS[(number - 1) % len(COLOURS)], linewidths=1.2
+        )
     ax.set(xlim=limits[0], ylim=limits[1])
 
 
 def _legend(figure: Figure, classes: Sequence[str]) -> None:
-    lines = [Line2D([], [], color=COLOURS[index % len(COLOURS)], label=name) for index, name in enumerate(classes[1:])]
+    lines = [
+        Line2D([], [], color=COLOURS[index % len(COLOURS)], label=name)
+        for index, name in enumerate(classes[1:])
+    ]
     figure.legend(handles=lines, loc="outside lower left", ncols=len(lines))

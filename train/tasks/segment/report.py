@@ -1,12 +1,14 @@
 """The results of the task segment on the terminal and in the report."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
+from namsa.figures.document import Block, Note, Paragraph, Picture, Section, Table, Text, strong
+
 from ...reports.figures import data_uri
-from ...reports.report_tables import confusion_table, count, missing, number
+from ...reports.tables import confusion_table
+from ...reports.words import count, number
 from ..reporting import ScoreTable, TaskReport, sample_table
 from .pictures import FILE_NAME, examples_figure, read_examples
 from .scores import SegmentEvaluation, SegmentRow
@@ -20,69 +22,102 @@ MEANINGS = {
 
 def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
     """Returns the intersections over unions, and of how many positions each class is."""
-    rows = [
-        (
-            f"{source}s",
-            split,
-            f"{row['scans']:,}",
-            f"{row['positions']:,}",
-            number(row["mean_iou"], ".3f"),
-            number(row["baseline_mean_iou"], ".3f"),
-            *(f"{number(iou, '.3f')} of {row['fractions'][name]:.2%}" for name, iou in row["iou"].items()),
-            number(row["accuracy"], ".4f"),
-        )
-        for source, by_split in evaluation["scores"].items()
-        for split, row in by_split.items()
-    ]
-    head = ("scans", "split", "number", "positions", "mean", "baseline", *evaluation["classes"], "accuracy")
+    rows = []
+    for source, by_split in evaluation["scores"].items():
+        for split, row in by_split.items():
+            cells = [f"{source}s", split, f"{row['scans']:,}", f"{row['positions']:,}"]
+            cells += [number(row["mean_iou"], ".3f"), number(row["baseline_mean_iou"], ".3f")]
+            for name, iou in row["iou"].items():
+                cells.append(f"{number(iou, '.3f')} of {row['fractions'][name]:.2%}")
+            cells.append(number(row["accuracy"], ".4f"))
+            rows.append(cells)
+    head = (
+        "scans",
+        "split",
+        "number",
+        "positions",
+        "mean",
+        "baseline",
+        *evaluation["classes"],
+        "accuracy",
+    )
     title = f"intersection over union, weights {evaluation['weights']}"
     return ScoreTable(title, "every position is matrix", head, rows, 2, MEANINGS)
 
 
-def details(evaluation: SegmentEvaluation, run_dir: Path) -> Sequence[str]:
-    """Returns pictures, and who is taken for whom."""
-    shown = missing(f"No pictures: {FILE_NAME} is missing.")
-    if (pictures := run_dir / FILE_NAME).is_file():
-        figure = examples_figure(read_examples(pictures), evaluation["classes"])
-        shown = f'<img src="{data_uri(figure, "png")}" alt="Held-out scans with true and predicted classes">'
-    names, caption = evaluation["classes"], "Positions of a row given to a column"
-    confusions = [
-        confusion_table(f"{caption}, {source}s, {split}", "Positions", names, counts, ".3f")
-        for source, by_split in evaluation["confusion"].items()
-        for split, counts in by_split.items()
-    ]
-    return _fractions(evaluation), "<h2>Scans</h2>", shown, "<h2>Classes</h2>", *confusions
-
-
-def headline(evaluation: SegmentEvaluation) -> str:
-    """Returns the mean intersection over union on the last split of each kind of scans."""
-    sentences = []
-    for source, by_split in evaluation["scores"].items():
-        for split, row in list(by_split.items())[-1:]:
-            sentences.append(
-                f"On {count(row['scans'], source)} of the {escape(split)} split the mean intersection over union is "
-                f"<strong>{row['mean_iou']:.3f}</strong>; calling every position matrix has "
-                f"<strong>{row['baseline_mean_iou']:.3f}</strong>."
-            )
-    return " ".join(sentences)
-
-
-def _fractions(evaluation: SegmentEvaluation) -> str:
-    fractions = ", ".join(
-        f"{escape(name)} {100 * first:.3g} % ({100 * expected:.3g} % expected)"
-        for name, first, expected in zip(
-            evaluation["classes"], evaluation["first_epoch_fractions"], evaluation["expected_fractions"], strict=True
-        )
+def details(evaluation: SegmentEvaluation, run_dir: Path) -> Sequence[Block]:
+    """Returns pictures and the confusion matrix."""
+    names = evaluation["classes"]
+    confusions = []
+    for source, by_split in evaluation["confusion"].items():
+        for split, counts in by_split.items():
+            caption = f"Positions of a row given to a column, {source}s, {split}"
+            confusions.append(confusion_table(caption, "Positions", names, counts, ".3f"))
+    return (
+        _fractions(evaluation),
+        Section("Scans", (_picture(run_dir / FILE_NAME, names),)),
+        Section("Classes", confusions),
     )
-    return f"<p>Positions of the first epoch: {fractions}. Weights: {escape(evaluation['weights'])}.</p>"
 
 
-def samples(evaluation: SegmentEvaluation) -> str:
+def _picture(path: Path, classes: Sequence[str]) -> Block:
+    """Returns the picture of some held-out scans."""
+    if not path.is_file():
+        return Note(f"No pictures: {FILE_NAME} is missing.")
+    figure = examples_figure(read_examples(path), classes)
+    return Picture(data_uri(figure, "png"), "Held-out scans with true and predicted classes")
+
+
+def headline(evaluation: SegmentEvaluation) -> Text:
+    """Returns the mean intersection over union on the last split of each kind of scans."""
+    sentences: list[Text] = []
+    for source, by_split in evaluation["scores"].items():
+        if not by_split:
+            continue
+        split, row = list(by_split.items())[-1]
+        separator = " " if sentences else ""
+        sentences.append(
+            (
+                f"{separator}On {count(row['scans'], source)} of the {split} split the mean "
+                "intersection over union is ",
+                strong(f"{row['mean_iou']:.3f}"),
+                "; calling every position matrix has ",
+                strong(f"{row['baseline_mean_iou']:.3f}"),
+                ".",
+            )
+        )
+    return sentences
+
+
+def _fractions(evaluation: SegmentEvaluation) -> Paragraph:
+    """Returns the fractions of the classes in the first epoch of training."""
+    fractions = []
+    for name, drawn, expected in zip(
+        evaluation["classes"],
+        evaluation["first_epoch_fractions"],
+        evaluation["expected_fractions"],
+        strict=True,
+    ):
+        fractions.append(f"{name} {100 * drawn:.3g} % ({100 * expected:.3g} % expected)")
+    return Paragraph(
+        f"Positions of the first epoch: {', '.join(fractions)}. Weights: {evaluation['weights']}."
+    )
+
+
+def samples(evaluation: SegmentEvaluation) -> Table:
+    """Returns the fractions of positions that are matrix, and right, of every held-out sample."""
+
     def cells(row: SegmentRow) -> Sequence[str]:
-        found = sum(map(sum, row["confusion"]))
-        right = sum(line[index] for index, line in enumerate(row["confusion"]))
-        shares = (f"{share / found:.3f}" for share in (sum(row["confusion"][0]), right))
-        return escape(row["kind"].replace("_", " ")), f"{found:,}", *shares
+        confusion = row["confusion"]
+        positions = sum(map(sum, confusion))
+        matrix = sum(confusion[0])
+        right = sum(line[index] for index, line in enumerate(confusion))
+        return (
+            row["kind"].replace("_", " "),
+            f"{positions:,}",
+            f"{matrix / positions:.3f}",
+            f"{right / positions:.3f}",
+        )
 
     return sample_table(evaluation, ("Kind", "Positions", "Matrix", "Right"), cells, texts=1)
 

@@ -1,4 +1,6 @@
-"""Scores of segmented scans, of samples and together: the contents of `evaluation.json` of the task segment."""
+"""Scores of segmented scans, of samples and together: the contents of `evaluation.json` of the task
+segment.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
@@ -11,9 +13,13 @@ from ...measure.results import RunFacts
 from ..splits import HeldOutRow, Split, by_split
 from .section import Segment
 
-Confusion = npt.NDArray[np.int64]  # positions of each class (rows) that are given to each class (columns)
+Confusion = npt.NDArray[
+    np.int64
+]  # positions of each class (rows) that are given to each class (columns)
 
-Source = Literal["composite", "specimen"]  # of patterns: of several samples, or simulated as a whole
+Source = Literal[
+    "composite", "specimen"
+]  # of patterns: of several samples, or simulated as a whole
 SOURCES: tuple[Source, ...] = get_args(Source)
 
 
@@ -23,16 +29,19 @@ class SegmentRow(HeldOutRow):
     kind: str  # what was made of the crystal; "crystal" for composites
     source: str  # "composite" or "specimen"
     scans: int  # number of scans: of composites, `training.segment.draws`
-    confusion: list[list[int]]  # positions of each class (rows) that are given to each class (columns)
+    confusion: list[
+        list[int]
+    ]  # positions of each class (rows) that are given to each class (columns)
 
 
 class SegmentScores(TypedDict):
-    """What some scans score, from the sum of their confusion matrices."""
+    """Scores of some scans, from the sum of their confusion matrices."""
 
     scans: int  # number of scans
     positions: int  # number of positions
     fractions: dict[str, float]  # fraction of the positions that each class has
-    # Intersection over union of each class, TP/(TP+FP+FN). `None` if no position is of it or is given to it.
+    # Intersection over union of each class, TP/(TP+FP+FN). `None` if no position is of it or is
+    # given to it.
     iou: dict[str, float | None]
     mean_iou: float  # mean over the classes that have positions
     accuracy: float  # fraction of the positions that are right
@@ -45,50 +54,69 @@ class SegmentEvaluation(TypedDict):
     task: str  # "segment"
     classes: list[str]  # names of the classes
     weights: str  # by which rule the loss weights the classes
-    expected_fractions: list[float]  # fractions of the classes over all composites, from which the weights follow
+    expected_fractions: list[
+        float
+    ]  # fractions of the classes over all composites, from which the weights follow
     first_epoch_fractions: list[float]  # those of the training composites of the first epoch
-    scores: dict[Source, dict[Split, SegmentScores]]  # by source, then by split, for those that have scans
-    confusion: dict[Source, dict[Split, list[list[int]]]]  # by source and split, the sum of the samples' matrices
+    scores: dict[
+        Source, dict[Split, SegmentScores]
+    ]  # by source, then by split, for those that have scans
+    confusion: dict[
+        Source, dict[Split, list[list[int]]]
+    ]  # by source and split, the sum of the samples' matrices
     samples: list[SegmentRow]  # one row per sample, ordered by id
     run: RunFacts  # facts about the run
 
 
 def summarise(
-    rows: Sequence[SegmentRow], segment: Segment, first_epoch_fractions: Sequence[float], run: RunFacts
+    rows: Sequence[SegmentRow],
+    segment: Segment,
+    first_epoch_fractions: Sequence[float],
+    run: RunFacts,
 ) -> SegmentEvaluation:
-    """Returns the scores by source and split, beside the fractions of the classes in the first epoch's composites."""
-    groups = {source: by_split(row for row in rows if row["source"] == source) for source in SOURCES}
+    """Returns the scores by source and split, beside the fractions of the classes in the first
+    epoch's composites.
+    """
     classes = segment.classes
+    of_sources: dict[Source, dict[Split, SegmentScores]] = {}
+    confusion: dict[Source, dict[Split, list[list[int]]]] = {}
+    for source in SOURCES:
+        of_source = by_split(row for row in rows if row["source"] == source)
+        of_sources[source] = {}
+        confusion[source] = {}
+        for split, in_split in of_source.items():
+            of_sources[source][split] = scores(in_split, classes)
+            confusion[source][split] = total(in_split, len(classes)).tolist()
     return {
         "task": "segment",
         "classes": list(classes),
         "weights": segment.weights,
         "expected_fractions": list(segment.fractions),
         "first_epoch_fractions": list(first_epoch_fractions),
-        "scores": {
-            source: {split: scores(found, classes) for split, found in own.items()} for source, own in groups.items()
-        },
-        "confusion": {
-            source: {split: total(found, len(classes)).tolist() for split, found in own.items()}
-            for source, own in groups.items()
-        },
+        "scores": of_sources,
+        "confusion": confusion,
         "samples": list(rows),
         "run": run,
     }
 
 
 def scores(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> SegmentScores:
-    """Returns what samples, of which there is one at least, score together. Rows have the keys of `SegmentRow`."""
+    """Returns what samples, of which there is one at least, score together. Rows have the keys of
+    `SegmentRow`.
+    """
     table = total(rows, len(classes))
-    positions, by_class = int(table.sum()), table.sum(axis=1)
+    positions = int(table.sum())
+    by_class = table.sum(axis=1)
     all_matrix = np.zeros_like(table)
     all_matrix[:, 0] = by_class
-    ious = intersections_over_unions(table)
+    ious: dict[str, float | None] = {}
+    for name, iou in zip(classes, intersections_over_unions(table), strict=True):
+        ious[name] = None if np.isnan(iou) else float(iou)
     return {
         "scans": sum(row["scans"] for row in rows),
         "positions": positions,
         "fractions": dict(zip(classes, (by_class / positions).tolist(), strict=True)),
-        "iou": {name: None if np.isnan(iou) else float(iou) for name, iou in zip(classes, ious, strict=True)},
+        "iou": ious,
         "mean_iou": mean_iou(table),
         "accuracy": float(np.trace(table) / positions),
         "baseline_mean_iou": mean_iou(all_matrix),
@@ -96,14 +124,18 @@ def scores(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Segment
 
 
 def confusion(truth: npt.NDArray[Any], labels: npt.NDArray[Any], classes: int) -> Confusion:
-    """Returns the number of positions of each class from 0 on (rows) that are given to each class (columns)."""
+    """Returns the number of positions of each class from 0 on (rows) that are given to each class
+    (columns).
+    """
     pairs = truth.astype(np.int64).ravel() * classes + labels.astype(np.int64).ravel()
     return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
 
 
 def total(rows: Sequence[Mapping[str, Any]], classes: int) -> Confusion:
     """Returns the sum of the samples' confusion matrices."""
-    return np.sum([np.zeros((classes, classes)), *(row["confusion"] for row in rows)], axis=0).astype(np.int64)
+    return np.sum(
+        [np.zeros((classes, classes)), *(row["confusion"] for row in rows)], axis=0
+    ).astype(np.int64)
 
 
 def intersections_over_unions(table: Confusion) -> npt.NDArray[np.float64]:

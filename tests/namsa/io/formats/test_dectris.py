@@ -1,4 +1,6 @@
-"""Detectors that write HDF5: master files of Dectris with their data beside them, fpd, stacks, and packed datasets."""
+"""Detectors that write HDF5: master files of Dectris with their data beside them, fpd, stacks, and
+packed datasets.
+"""
 
 import os
 
@@ -14,7 +16,9 @@ from namsa import WorkError
 WHOLE = (slice(0, 3), slice(0, 4))
 
 
-def write_master(folder, data, *, triggers=1, images=12, files=(5, 7), link="scan_data_{:06d}.h5", masked=1):
+def write_master(
+    folder, data, *, triggers=1, images=12, files=(5, 7), link="scan_data_{:06d}.h5", masked=1
+):
     """Writes a master file and the files of frames beside it."""
     frames = data.reshape(-1, *data.shape[2:])
     with h5py.File(folder / "scan_master.h5", "w") as file:
@@ -31,10 +35,18 @@ def write_master(folder, data, *, triggers=1, images=12, files=(5, 7), link="sca
             group[f"data_{number:06d}"] = h5py.ExternalLink(link.format(number), "/entry/data/data")
             start += count
         detector = file.create_group("entry/instrument/detector")
-        detector["x_pixel_size"], detector["y_pixel_size"], detector["detector_distance"] = 1e-4, 2e-4, 0.1
+        detector["x_pixel_size"], detector["y_pixel_size"], detector["detector_distance"] = (
+            1e-4,
+            2e-4,
+            0.1,
+        )
         detector["description"], detector["count_time"] = "Dectris ARINA", 1e-5
         specific = detector.create_group("detectorSpecific")
-        specific["ntrigger"], specific["nimages"], specific["photon_energy"] = triggers, images, 300e3
+        specific["ntrigger"], specific["nimages"], specific["photon_energy"] = (
+            triggers,
+            images,
+            300e3,
+        )
         mask = np.zeros(data.shape[2:], "u4")
         mask[2, 3] = masked
         specific["pixel_mask"] = mask
@@ -45,13 +57,20 @@ def test_a_master_file_joins_the_files_beside_it(tmp_path):
     data = patterns("u4")
     path = write_master(tmp_path, data, triggers=3, images=4)
     with namsa.read(path) as recording:
-        assert (recording.format, recording.shape, recording.dtype) == ("Dectris", data.shape, np.float32)
-        found, others = recording.read(*WHOLE), np.ones(data.shape[2:], bool)
+        assert (recording.format, recording.shape, recording.dtype) == (
+            "Dectris",
+            data.shape,
+            np.float32,
+        )
+        found = recording.read(*WHOLE)
+        others = np.ones(data.shape[2:], bool)
         others[2, 3] = False  # masked
         np.testing.assert_array_equal(found[..., others], data[..., others])
         neighbours = data[..., 1:4, 2:5].astype(float).sum(axis=(2, 3)) - data[..., 2, 3]
         np.testing.assert_allclose(found[..., 2, 3], neighbours / 8, rtol=1e-6)
-        np.testing.assert_array_equal(recording.read(slice(1, 2), slice(0, 3))[..., others], data[1:2, :3, others])
+        np.testing.assert_array_equal(
+            recording.read(slice(1, 2), slice(0, 3))[..., others], data[1:2, :3, others]
+        )
         assert recording.energy_ev == 300e3
         assert recording.pixel_mrad == pytest.approx((2.0, 1.0), rel=1e-5)
         assert recording.bad_pixels == ((2, 3),)
@@ -71,10 +90,13 @@ def test_a_master_file_whose_last_files_do_not_exist_is_an_acquisition_that_was_
     path = write_master(tmp_path, patterns("u4"), triggers=3, images=4, files=(4, 4, 4), masked=0)
     (tmp_path / "scan_data_000003.h5").unlink()
     stopped = "the acquisition was stopped: 1 of 3 files of frames do not exist"
-    assert_refused(f"give --scan-shape 2x4 for its complete rows.*{stopped}", path)
+    read = "2 of 3 rows of 4 positions are complete and read"
+    assert_reads(path, patterns("u4")[:2], {"notes": (stopped, read)})
     assert_reads(path, patterns("u4")[:2], {"notes": (stopped,)}, scan_shape=(2, 4))
     (tmp_path / "scan_data_000001.h5").unlink()
-    assert_refused("data_000001 is an external link to .*, which is no file beside it", path, scan_shape=(2, 4))
+    assert_refused(
+        "data_000001 is an external link to .*, which is no file beside it", path, scan_shape=(2, 4)
+    )
 
 
 def test_links_lead_only_to_files_beside_the_master(tmp_path):
@@ -90,9 +112,17 @@ def test_links_lead_only_to_files_beside_the_master(tmp_path):
     ):
         path = write_master(folder, patterns("u4"), link=link)
         for number in (1, 2):
-            if not os.path.lexists(folder / f"linked_{number:06d}.h5"):  # a symbolic link out of the folder
-                (folder / f"linked_{number:06d}.h5").symlink_to(tmp_path / f"scan_data_{number:06d}.h5")
-        assert_refused("data_000001 is an external link to .*, which is no file beside it", path, scan_shape=(3, 4))
+            if not os.path.lexists(
+                folder / f"linked_{number:06d}.h5"
+            ):  # a symbolic link out of the folder
+                (folder / f"linked_{number:06d}.h5").symlink_to(
+                    tmp_path / f"scan_data_{number:06d}.h5"
+                )
+        assert_refused(
+            "data_000001 is an external link to .*, which is no file beside it",
+            path,
+            scan_shape=(3, 4),
+        )
     path = write_master(folder, patterns("u4"))
     with h5py.File(folder / "scan_data_000001.h5", "w") as part:  # and back, in a circle
         part["entry/data/data"] = h5py.ExternalLink("scan_master.h5", "/entry/data/data_000001")
@@ -120,7 +150,10 @@ def test_a_filter_that_is_missing_is_said(tmp_path, monkeypatch):
     plain = [folder for folder in os.sys.path if "site-packages" in folder]
     (tmp_path / "hdf5plugin.py").write_text("")  # as if it were not installed
     monkeypatch.setattr("sys.path", [str(tmp_path), *plain])
-    with namsa.read(tmp_path / "a.h5") as recording, pytest.raises(WorkError, match=r"pip install namsa\[formats\]"):
+    with (
+        namsa.read(tmp_path / "a.h5") as recording,
+        pytest.raises(WorkError, match=r"pip install namsa\[formats\]"),
+    ):
         recording.read(*WHOLE)
 
 
@@ -140,7 +173,9 @@ def test_a_stack_of_frames_is_a_scan_with_its_shape(tmp_path):
         file["scan"] = data
     said = ("the scan of 3x4 is read as one of 4x3",)
     assert_reads(tmp_path / "b.h5", data.reshape(4, 3, 6, 8), {"notes": said}, scan_shape=(4, 3))
-    assert_refused("holds 12 frames, and --scan-shape says 4x4", tmp_path / "b.h5", scan_shape=(4, 4))
+    assert_refused(
+        "holds 12 frames, and --scan-shape says 4x4", tmp_path / "b.h5", scan_shape=(4, 4)
+    )
 
 
 def test_the_first_counter_of_fpd_is_read(tmp_path):
@@ -166,3 +201,26 @@ def test_real_files():
         # The file holds these sums itself, in fpd_sum_im.
         assert data.sum(axis=(2, 3)).tolist() == [[821833, 822375], [821384, 823283]]
         assert np.unravel_index(data[1, 1].argmax(), (256, 256)) == (124, 127)
+
+
+def test_a_row_that_was_not_completed_is_left_out_of_a_stopped_acquisition(tmp_path):
+    path = write_master(tmp_path, patterns("u4"), triggers=3, images=4, files=(5, 5, 2), masked=0)
+    (tmp_path / "scan_data_000003.h5").unlink()
+    assert_reads(path, patterns("u4")[:2])
+    with namsa.read(path) as recording:
+        assert "2 of 3 rows of 4 positions are complete and read" in recording.notes
+        assert "2 frames after the scan left out" in recording.notes
+
+
+@pytest.mark.parametrize("index", [None, 0, 1])
+def test_of_two_thresholds_one_is_read_from_all_files(tmp_path, index):
+    data = np.stack([patterns("u2"), patterns("u2")[::-1]], axis=2)  # (sy, sx, threshold, dy, dx)
+    frames = data.reshape(-1, *data.shape[2:])
+    with h5py.File(tmp_path / "scan_master.h5", "w") as file:
+        file["entry/data/data_000001"] = frames[:5]
+        file["entry/data/data_000002"] = frames[5:]
+        file["entry/instrument/detector/detectorSpecific/ntrigger"] = 3
+        file["entry/instrument/detector/detectorSpecific/nimages"] = 4
+    assert_reads(tmp_path / "scan_master.h5", data[:, :, index or 0], index=index)
+    with namsa.read(tmp_path / "scan_master.h5", index=index) as recording:
+        assert recording.notes == (f"number {index or 0} of 2 counters is read (--index)",)

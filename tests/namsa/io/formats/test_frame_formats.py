@@ -1,4 +1,6 @@
-"""Formats of frame after frame: EMPAD, blockfile, MRC, TIA, NumPy and raw, by their descriptions and real files."""
+"""Formats of frame after frame: EMPAD, blockfile, MRC, TIA, NumPy and raw, by their descriptions
+and real files.
+"""
 
 import struct
 
@@ -24,16 +26,21 @@ EMPAD = (128, 128)
 XML = """<root><raw_file filename="/home/empad/{name}"/><scan_parameters mode="search"><scan_resolution_x>9
 </scan_resolution_x></scan_parameters><scan_parameters mode="acquire"><scan_resolution_x>4</scan_resolution_x>
 <scan_resolution_y>3</scan_resolution_y></scan_parameters><iom_measurements><high_voltage>200000.0</high_voltage>
-<calibrated_diffraction_angle>0.0005</calibrated_diffraction_angle></iom_measurements></root>"""
+<calibrated_diffraction_angle>0.0005</calibrated_diffraction_angle></iom_measurements></root>"""  # noqa: E501
 
 
-# ---- EMPAD ----------------------------------------------------------------------------------------------------------
+# ---- EMPAD
 
 
 def test_empad_is_128_of_130_rows_with_the_scan_of_its_xml_and_cut_short_says_so(tmp_path):
     data = patterns("f4", detector=EMPAD)
     write_empad(tmp_path / "scan.raw", data, XML.format(name="scan.raw"))
-    known = {"format": "EMPAD", "energy_ev": 200e3, "pixel_mrad": (0.5, 0.5), "scan_step_angstrom": None}
+    known = {
+        "format": "EMPAD",
+        "energy_ev": 200e3,
+        "pixel_mrad": (0.5, 0.5),
+        "scan_step_angstrom": None,
+    }
     for name in ("scan.raw", "scan.xml"):
         assert_reads(tmp_path / name, data, known)
     with (tmp_path / "scan.raw").open("r+b") as file:
@@ -46,7 +53,9 @@ def test_empad_without_xml_has_the_scan_of_its_name(tmp_path):
     write_empad(tmp_path / "scan_x4_y3.raw", data)
     assert_reads(tmp_path / "scan_x4_y3.raw", data)
     (tmp_path / "scan_x4_y3.raw").rename(tmp_path / "other.raw")
-    assert_refused(r"other\.raw holds 12 frames.*give --scan-shape SYxSX; 3x4", tmp_path / "other.raw")
+    assert_refused(
+        r"other\.raw holds 12 frames.*give --scan-shape SYxSX; 3x4", tmp_path / "other.raw"
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +65,10 @@ def test_empad_without_xml_has_the_scan_of_its_name(tmp_path):
         (XML.format(name="missing.raw"), "missing.raw: No such file"),
         ("<raw_file", "as XML"),
         ('<!DOCTYPE a [<!ENTITY b "c">]>' + XML.format(name="scan.raw"), "declares entities"),
-        (XML.format(name="scan.raw").replace("<scan_resolution_x>4", "<scan_resolution_x>5"), "the file says 3x5"),
+        (
+            XML.format(name="scan.raw").replace("<scan_resolution_x>4", "<scan_resolution_x>5"),
+            "the file says 3x5",
+        ),
     ],
 )
 def test_an_xml_that_does_not_fit_is_one_line(tmp_path, xml, message):
@@ -74,7 +86,9 @@ def test_an_xml_that_does_not_fit_is_one_line(tmp_path, xml, message):
     ],
 )
 def test_the_scan_of_real_xml(tmp_path, name, scan, pixel_mrad):
-    """The parameters of the scan in two of them are of another scan: what the file is named counts."""
+    """The parameters of the scan in two of them are of another scan: what the file is named
+    counts.
+    """
     text = vendor(name).read_text()
     raw = text.partition('raw_file filename="')[2].partition('"')[0]
     (tmp_path / name).write_text(text)
@@ -83,23 +97,32 @@ def test_the_scan_of_real_xml(tmp_path, name, scan, pixel_mrad):
     with namsa.read(tmp_path / raw) as recording:
         assert recording.shape == (*scan, 128, 128)
         assert recording.energy_ev == 300e3
-        assert recording.pixel_mrad == (None if pixel_mrad is None else pytest.approx((pixel_mrad,) * 2))
+        assert recording.pixel_mrad == (
+            None if pixel_mrad is None else pytest.approx((pixel_mrad,) * 2)
+        )
 
 
-# ---- NanoMEGAS ------------------------------------------------------------------------------------------------------
+# ---- NanoMEGAS
 
 
 def test_a_blockfile_says_its_scan_energy_and_step(tmp_path):
-    data, path = patterns("u1", detector=(6, 6)), tmp_path / "a.blo"
+    data = patterns("u1", detector=(6, 6))
+    path = tmp_path / "a.blo"
     write_blo(path, data)
     known = {"scan_step_angstrom": (25.0, 15.0), "energy_ev": 200e3, "pixel_mrad": (0.8030838,) * 2}
     assert_reads(path, data, known)
     whole = path.read_bytes()
-    for size, message in ((30, "30 of 64 bytes"), (len(whole) - 1, "is cut short: it declares 12 frames")):
+    for size, message in (
+        (30, "30 of 64 bytes"),
+        (len(whole) - 1, "is cut short: it declares 12 frames"),
+    ):
         path.write_bytes(whole[:size])
         assert_refused(message, path)
     path.write_bytes(whole[:-42] + bytes(42))
-    with namsa.read(path) as recording, pytest.raises(WorkError, match="does not begin with its mark"):
+    with (
+        namsa.read(path) as recording,
+        pytest.raises(WorkError, match="does not begin with its mark"),
+    ):
         recording.read(*WHOLE)
     path.write_bytes(whole[:20] + b"\0\0" + whole[22:])
     assert_refused("3x4 patterns of 0x0 pixels", path)
@@ -110,18 +133,26 @@ def test_real_blockfiles():
     with namsa.read(vendor("test1.blo")) as recording:
         data = recording.read(slice(0, 3), slice(0, 2))
         assert (data.shape, data.sum(dtype=int)) == ((3, 2, 144, 144), 5164570)
-        assert np.unravel_index(data[0, 0].argmax(), (144, 144)) == (69, 72)  # the direct beam, near the centre
+        assert np.unravel_index(data[0, 0].argmax(), (144, 144)) == (
+            69,
+            72,
+        )  # the direct beam, near the centre
         assert (recording.scan_step_angstrom, recording.energy_ev) == ((128.0, 128.0), 200e3)
     with namsa.read(vendor("test2.blo")) as recording:
         assert recording.shape == (2, 3, 5, 5)
-        assert recording.read(slice(0, 2), slice(0, 3)).sum(axis=(2, 3)).tolist() == [[473, 537, 534], [482, 388, 538]]
+        assert recording.read(slice(0, 2), slice(0, 3)).sum(axis=(2, 3)).tolist() == [
+            [473, 537, 534],
+            [482, 388, 538],
+        ]
 
 
-# ---- MRC ------------------------------------------------------------------------------------------------------------
+# ---- MRC
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize(("mode", "dtype"), [(0, "i1"), (1, "i2"), (2, "f4"), (6, "u2"), (12, "f2")])
+@pytest.mark.parametrize(
+    ("mode", "dtype"), [(0, "i1"), (1, "i2"), (2, "f4"), (6, "u2"), (12, "f2")]
+)
 def test_mrc_in_both_byte_orders(tmp_path, order, mode, dtype):
     data = patterns(dtype, largest=100)
     write_mrc(tmp_path / "a.mrc", data, order, mode, voltage=200e3)
@@ -144,23 +175,28 @@ def test_mrc_that_is_damaged_is_one_line(tmp_path):
         assert_refused(rf"a\.mrc.*{message}", path, scan_shape=(3, 4))
 
 
-# ---- TIA ------------------------------------------------------------------------------------------------------------
+# ---- TIA
 
 
 @pytest.mark.parametrize("version", [0x0210, 0x0220])
 def test_a_series_of_tia_has_its_scan_and_its_step(tmp_path, version):
-    data, path = patterns(), tmp_path / "a_1.ser"
+    data = patterns()
+    path = tmp_path / "a_1.ser"
     write_ser(path, data, version)
     assert_reads(path, data, {"scan_step_angstrom": (20.0, 10.0)})
     write_ser(path, data, version, valid=9)  # stopped
-    assert_refused("holds 9 frames, and the file says 3x4.*--scan-shape 2x4 --skip-frames 0 1", path)
+    assert_refused(
+        "holds 9 frames, and the file says 3x4.*--scan-shape 2x4 --skip-frames 0 1", path
+    )
 
 
 def test_images_of_a_series_that_overlap_are_refused(tmp_path):
     """A small file would declare terabytes."""
-    path, frames = tmp_path / "a.ser", patterns().reshape(-1, 6, 8)
+    path = tmp_path / "a.ser"
+    frames = patterns().reshape(-1, 6, 8)
     write_ser(path, patterns())
-    offsets, data = 8 * len(frames), path.read_bytes()
+    offsets = 8 * len(frames)
+    data = path.read_bytes()
     (first,) = struct.unpack_from("<q", data, len(data) - offsets)
     path.write_bytes(data[:-offsets] + struct.pack("<q", first) * len(frames))
     with namsa.read(path) as recording:  # the same image again and again, within the file's size
@@ -187,14 +223,18 @@ def test_a_series_that_is_damaged_is_one_line(tmp_path):
         assert_refused(rf"a_1\.ser.*{message}", path)
 
 
-# ---- NumPy and raw --------------------------------------------------------------------------------------------------
+# ---- NumPy and raw
 
 
 @pytest.mark.parametrize("dtype", ["u1", "<i2", ">u4", "f8"])
 def test_numpy_arrays_are_read_lazily_in_both_orders(tmp_path, dtype):
     data = patterns(dtype.strip("<>"), largest=255).astype(dtype)
     path = tmp_path / "a.npy"
-    for array, options in ((data, {}), (np.asfortranarray(data), {}), (data.reshape(12, 6, 8), {"scan_shape": "3x4"})):
+    for array, options in (
+        (data, {}),
+        (np.asfortranarray(data), {}),
+        (data.reshape(12, 6, 8), {"scan_shape": "3x4"}),
+    ):
         np.save(path, array)
         assert_reads(path, data, **options)
 
@@ -214,12 +254,16 @@ def test_numpy_files_that_hold_no_patterns_are_refused(tmp_path):
     assert_refused("is cut short", path)
 
 
-@pytest.mark.parametrize(("dtype", "offset", "flyback"), [("u2", 0, 0), (">u4", 100, 0), ("f4", 7, 2)])
+@pytest.mark.parametrize(
+    ("dtype", "offset", "flyback"), [("u2", 0, 0), (">u4", 100, 0), ("f4", 7, 2)]
+)
 def test_a_file_without_a_format_is_what_the_caller_says(tmp_path, dtype, offset, flyback):
     data = patterns("u2", scan=(3, 4 + flyback)).astype(dtype)
     (tmp_path / "a.bin").write_bytes(bytes(offset) + data.tobytes())
     options = {"dtype": dtype, "scan_shape": (3, 4), "offset_bytes": offset, "flyback": flyback}
-    assert_reads(tmp_path / "a.bin", data[:, :4], {"format": "raw"}, detector_shape="6x8", **options)
+    assert_reads(
+        tmp_path / "a.bin", data[:, :4], {"format": "raw"}, detector_shape="6x8", **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -227,8 +271,14 @@ def test_a_file_without_a_format_is_what_the_caller_says(tmp_path, dtype, offset
     [
         ({}, "does not state its layout: give --dtype, --detector-shape, --scan-shape"),
         ({"dtype": "u2"}, "give --detector-shape, --scan-shape"),
-        ({"dtype": "u2", "detector_shape": (5, 8), "scan_shape": (3, 4)}, "no whole frames of 5x8 uint16"),
-        ({"dtype": "u2", "detector_shape": (6, 8), "scan_shape": (5, 4)}, "holds 12 frames, and --scan-shape says 5x4"),
+        (
+            {"dtype": "u2", "detector_shape": (5, 8), "scan_shape": (3, 4)},
+            "no whole frames of 5x8 uint16",
+        ),
+        (
+            {"dtype": "u2", "detector_shape": (6, 8), "scan_shape": (5, 4)},
+            "holds 12 frames, and --scan-shape says 5x4",
+        ),
         (
             {"dtype": "u2", "detector_shape": (6, 8), "scan_shape": (2, 4)},
             "which takes 8: say where the 4 others are: give --skip-frames 4",

@@ -1,4 +1,6 @@
-"""4D-STEM files as py4DSTEM and HyperSpy write them (tests/data/fourd), and as nobody says what they are."""
+"""4D-STEM files as py4DSTEM and HyperSpy write them (tests/data/fourd), and as nobody says what
+they are.
+"""
 
 import os
 import shutil
@@ -40,13 +42,19 @@ def test_real_files_say_where_their_patterns_are(name, centre, rotation):
         assert patterns.scan_step_angstrom == pytest.approx((0.5, 0.5))
         assert patterns.pixel_mrad == pytest.approx((PIXEL, PIXEL))
         assert patterns.centre_pixels == (None if centre is None else pytest.approx(centre))
-        assert (patterns.rotation_deg, patterns.flip, patterns.normalised) == (rotation, False, False)
+        assert (patterns.rotation_deg, patterns.flip, patterns.normalised) == (
+            rotation,
+            False,
+            False,
+        )
 
 
 def test_the_beam_is_the_files_where_it_says_so():
     with open_patterns(FILES / "hyperspy.hspy") as patterns:
         assert (patterns.energy_ev, patterns.semiangle_mrad) == (200e3, 20.0)
-    with open_patterns(FILES / "py4dstem-0.12.h5", CalibrationOverrides(semiangle_mrad=20.0)) as patterns:
+    with open_patterns(
+        FILES / "py4dstem-0.12.h5", CalibrationOverrides(semiangle_mrad=20.0)
+    ) as patterns:
         assert patterns.energy_ev == 200e3
     with open_patterns(
         FILES / "hyperspy.hspy", CalibrationOverrides(energy_ev=80e3, pixel_mrad=(1.0, 2.0))
@@ -74,7 +82,10 @@ def test_our_own_file_is_read_as_it_was_written(tmp_path):
         scan_shape=[2, 3],
         grid_shape=[8, 10],
         positions_angstrom=[[1 + 0.5 * i, 3 + 0.5 * j] for i in range(2) for j in range(3)],
-        detector_sampling_mrad=[2.0, 3.0],  # no DataCube of py4DSTEM's: its axes alone say what they are
+        detector_sampling_mrad=[
+            2.0,
+            3.0,
+        ],  # no DataCube of py4DSTEM's: its axes alone say what they are
         detector_origin_mrad=[-4.0, -9.0],
         energy_ev=200e3,
         semiangle_mrad=20.0,
@@ -102,7 +113,9 @@ def test_what_hdf5_cannot_unpack_is_said(tmp_path):
         tmp_path / "damaged.h5", replace(BEAM, scan_step_angstrom=(1, 1), pixel_mrad=(1, 1))
     ) as patterns:
         assert patterns.read(slice(0, 2), slice(0, 5)).min() == 1
-        with pytest.raises(WorkError, match="damaged.h5 from scan row 2 on, it is damaged or packed by a filter"):
+        with pytest.raises(
+            WorkError, match="damaged.h5 from scan row 2 on, it is damaged or packed by a filter"
+        ):
             patterns.read(slice(2, 3), slice(0, 5))
 
 
@@ -112,23 +125,50 @@ def test_what_hdf5_cannot_unpack_is_said(tmp_path):
         ("hyperspy.hspy", {"axis-0": 3.0}, "step is in no units.*--scan-step-angstrom"),
         ("hyperspy.hspy", {"axis-2": None}, "pixel is in no units.*--pixel-mrad"),
         ("hyperspy.hspy", {"axis-1@scale": None}, "the scan's step is no number: give --scan-step"),
-        ("hyperspy.hspy", {"axis-3@scale": np.inf}, "the detector's pixel is no number: give --pixel-mrad"),
-        ("hyperspy.hspy", {"axis-3@scale": [1.0, 2.0]}, "the detector's pixel is no number: give --pixel-mrad"),
+        (
+            "hyperspy.hspy",
+            {"axis-3@scale": np.inf},
+            "the detector's pixel is no number: give --pixel-mrad",
+        ),
+        (
+            "hyperspy.hspy",
+            {"axis-3@scale": [1.0, 2.0]},
+            "the detector's pixel is no number: give --pixel-mrad",
+        ),
         ("hyperspy.hspy", {"axis-0@units": h5py.Empty("f")}, "step is in no units"),
         ("hyperspy.hspy", {"axis-0@units": b"furlong"}, "step is in furlong, not a length"),
-        ("hyperspy.hspy", {"axis-0@units": "x" * 5000}, r"step is in x{40,}\.\.\.x{20,}, not a length"),
-        ("hyperspy.hspy", {"axis-0@scale": 1e30}, "scan_step_angstrom is 1e\\+31: give a positive number from 0.0001"),
+        (
+            "hyperspy.hspy",
+            {"axis-0@units": "x" * 5000},
+            r"step is in x{40,}\.\.\.x{20,}, not a length",
+        ),
+        (
+            "hyperspy.hspy",
+            {"axis-0@scale": 1e30},
+            "scan_step_angstrom is 1e\\+31: give a positive number from 0.0001",
+        ),
         ("hyperspy.emd", {"dim1": 3.0}, "step is in no units"),
         ("hyperspy.emd", {"dim2": b"words"}, "step is in no units"),
-        ("hyperspy.emd", {"dim3": np.array([np.nan, 1.0])}, r"step is in \[1_/_n_m\], not a length"),
-        ("py4dstem.h5", {"../metadatabundle/calibration/Q_pixel_size": b"x"}, "the detector's pixel is no number"),
-        ("py4dstem.h5", {"../metadatabundle/calibration/Q_pixel_size": -1.0}, "pixel_mrad is -"),
+        (
+            "hyperspy.emd",
+            {"dim3": np.array([np.nan, 1.0])},
+            r"step is in \[1_/_n_m\], not a length",
+        ),
+        (
+            "py4dstem.h5",
+            {"../metadatabundle/calibration/Q_pixel_size": b"x"},
+            "the detector's pixel is no number",
+        ),
         (
             "py4dstem.h5",
             {"../metadatabundle/calibration/QR_rotation_degrees": 1e9},
             "rotation_deg is 1e\\+09: give a number",
         ),
-        ("py4dstem.h5", {"../metadatabundle/calibration/qx0_mean": 1e9}, "centre_pixels is 1e\\+09: give a number"),
+        (
+            "py4dstem.h5",
+            {"../metadatabundle/calibration/qx0_mean": 1e9},
+            "centre_pixels is 1e\\+09: give a number",
+        ),
     ],
 )
 def test_odd_calibrations_are_asked_for(tmp_path, name, changes, message):
@@ -137,7 +177,11 @@ def test_odd_calibrations_are_asked_for(tmp_path, name, changes, message):
         names = []
         file.visit(names.append)
         group = file[
-            next(name for name in names if isinstance(file[name], h5py.Dataset) and file[name].ndim == 4)
+            next(
+                name
+                for name in names
+                if isinstance(file[name], h5py.Dataset) and file[name].ndim == 4
+            )
         ].parent
         for change, value in changes.items():
             place, _, attribute = change.partition("@")
@@ -149,16 +193,24 @@ def test_odd_calibrations_are_asked_for(tmp_path, name, changes, message):
                 del file[place]
                 if value is not None:
                     file[place] = value
-    with pytest.raises(InputError, match=rf"x\.h5.*{message}"), open_patterns(tmp_path / "x.h5", BEAM):
+    with (
+        pytest.raises(InputError, match=rf"x\.h5.*{message}"),
+        open_patterns(tmp_path / "x.h5", BEAM),
+    ):
         pass
 
 
-@pytest.mark.parametrize("provenance", ["{", "[" * 5000, "[1]", "{}", '{"energy_ev": "high"}', 7, h5py.Empty("f")])
+@pytest.mark.parametrize(
+    "provenance", ["{", "[" * 5000, "[1]", "{}", '{"energy_ev": "high"}', 7, h5py.Empty("f")]
+)
 def test_a_provenance_of_another_kind_says_nothing_of_the_beam(tmp_path, provenance):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["scan"] = np.ones(SHAPE)
         file.attrs["provenance"] = provenance
-    with pytest.raises(InputError, match=r"x\.h5 does not state the beam's energy"), open_patterns(tmp_path / "x.h5"):
+    with (
+        pytest.raises(InputError, match=r"x\.h5 does not state the beam's energy"),
+        open_patterns(tmp_path / "x.h5"),
+    ):
         pass
 
 
@@ -191,7 +243,10 @@ def test_numbers_out_of_range_are_refused(changes, message):
 def test_data_that_are_no_numbers_are_no_scan(tmp_path, dtype, said):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("scan", (2, 2, 2, 2), dtype)
-    for name, missing in ((None, "holds no datasets of four axes"), ("scan", "has no dataset scan of four axes")):
+    for name, missing in (
+        (None, "holds no datasets of four axes"),
+        ("scan", "has no dataset scan of four axes"),
+    ):
         with pytest.raises(InputError, match=f"{missing}.*/scan holds .*{said}"):
             open_patterns(tmp_path / "x.h5", replace(BEAM, dataset=name)).__enter__()
 

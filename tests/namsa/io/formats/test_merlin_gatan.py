@@ -23,11 +23,15 @@ from namsa.physics.optics import wavelength_angstrom
 RAW_DETECTOR = (4, 128)  # whole words of 64 pixels, also in a quarter of it
 
 
-@pytest.mark.parametrize(("kind", "depth", "dtype"), [("U08", 6, "u1"), ("U16", 12, "u2"), ("U32", 24, "u4")])
+@pytest.mark.parametrize(
+    ("kind", "depth", "dtype"), [("U08", 6, "u1"), ("U16", 12, "u2"), ("U32", 24, "u4")]
+)
 def test_processed_frames_are_big_endian(tmp_path, kind, depth, dtype):
     data = patterns(dtype)
     write_mib(tmp_path / "a.mib", data, kind, depth)
-    assert_reads(tmp_path / "a.mib", data, {"format": "Merlin", "dtype": np.dtype(dtype)}, scan_shape=(3, 4))
+    assert_reads(
+        tmp_path / "a.mib", data, {"format": "Merlin", "dtype": np.dtype(dtype)}, scan_shape=(3, 4)
+    )
     with namsa.read(tmp_path / "a.mib", scan_shape=(3, 4)) as recording:
         assert recording.metadata["counter_depth"] == depth
         assert recording.metadata["exposure_s"] == 0.1
@@ -43,11 +47,18 @@ def test_raw_frames_are_unpacked(tmp_path, depth, quad):
 
 
 def test_the_scan_is_the_hdrs_or_the_callers(tmp_path):
-    data, path = patterns(), tmp_path / "a.mib"
+    data = patterns()
+    path = tmp_path / "a.mib"
     write_mib(path, data)
-    message = r"12 frames and does not state the scan's shape: give --scan-shape SYxSX; 3x4 or 4x3 or 2x6 would fit"
+    message = (
+        r"12 frames and does not state the scan's shape: give --scan-shape SYxSX; 3x4 or 4x3 or "
+        r"2x6 would fit"
+    )
     assert_refused(message, path)
-    write_hdr(tmp_path / "a.hdr", **{"Frames in Acquisition (Number)": 12, "Frames per Trigger (Number)": 4})
+    write_hdr(
+        tmp_path / "a.hdr",
+        **{"Frames in Acquisition (Number)": 12, "Frames per Trigger (Number)": 4},
+    )
     for name in ("a.mib", "a.hdr"):
         assert_reads(tmp_path / name, data)
     write_hdr(tmp_path / "a.hdr", ScanX=6, ScanY=2)
@@ -73,7 +84,9 @@ def test_what_is_damaged_is_one_line(tmp_path):
             assert_refused(rf"a\.mib.*{message}", path, scan_shape=(3, 4))
     path.write_bytes(whole[:-600])  # an acquisition that was stopped
     assert_refused(
-        "holds 11 frames.*give --scan-shape 2x4 --skip-frames 0 3 for its complete rows", path, scan_shape=(3, 4)
+        "holds 11 frames.*give --scan-shape 2x4 --skip-frames 0 3 for its complete rows",
+        path,
+        scan_shape=(3, 4),
     )
     path.write_bytes(whole)
     with namsa.read(path, scan_shape=(3, 4)) as recording:
@@ -86,7 +99,12 @@ def test_what_is_damaged_is_one_line(tmp_path):
 def test_real_scans():
     with namsa.read(vendor("001_4x2_6bit.mib"), scan_shape=(2, 4)) as recording:
         data = recording.read(slice(0, 2), slice(0, 4))
-        assert (data.shape, data.dtype, data.sum(), data.max()) == ((2, 4, 256, 256), np.uint8, 3623664, 63)
+        assert (data.shape, data.dtype, data.sum(), data.max()) == (
+            (2, 4, 256, 256),
+            np.uint8,
+            3623664,
+            63,
+        )
         assert recording.metadata["header"]["Readout System"] == "Merlin Quad"
     with namsa.read(vendor("002_4x2_6bit_roi128.hdr"), scan_shape=(2, 4)) as recording:
         assert recording.shape == (2, 4, 128, 256)  # a region of interest
@@ -98,13 +116,17 @@ def test_real_scans():
 
 @needs_measured
 def test_raw_and_processed_frames_of_a_test_pattern_agree(tmp_path):
-    """Of one chip and of four. The detector's test pattern is the same but for a few pixels of noise."""
+    """Of one chip and of four. The detector's test pattern is the same but for a few pixels of
+    noise.
+    """
     with zipfile.ZipFile(vendor("Merlin_Single_Quad.zip")) as archive:
         archive.extractall(tmp_path)
     for chips, side in (("Single", 256), ("Quad", 512)):
         images = {}
         for name in ("1_Rows_256", "1_Rows_256RAW", "6_Rows_256", "12_Rows_256", "24_Rows_256"):
-            with namsa.read(tmp_path / f"{chips}_9_Frame_CounterDepth_{name}.mib", scan_shape=(3, 3)) as recording:
+            with namsa.read(
+                tmp_path / f"{chips}_9_Frame_CounterDepth_{name}.mib", scan_shape=(3, 3)
+            ) as recording:
                 images[name] = recording.read(slice(0, 1), slice(0, 1))[0, 0]
                 assert recording.shape == (3, 3, side, side)
         assert (images["1_Rows_256"] == images["1_Rows_256RAW"]).mean() > 0.998
@@ -113,7 +135,7 @@ def test_raw_and_processed_frames_of_a_test_pattern_agree(tmp_path):
             assert (images[name][:2, :200] == 10).mean() > 0.95
 
 
-# ---- Gatan's DM3 and DM4 --------------------------------------------------------------------------------------------
+# ---- Gatan's DM3 and DM4
 
 SCAN_AXES = [(0.5, 0.0, "nm"), (0.4, 0.0, "nm")]  # x, y
 DETECTOR_AXES = [(0.1, 4.0, "1/nm"), (0.2, 2.0, "1/nm")]
@@ -124,20 +146,32 @@ PIXEL = 1e2 * wavelength_angstrom(300e3)  # of 1/nm, mrad
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("swapped", [True, False, None])
 def test_a_scan_in_both_orders_of_its_axes(tmp_path, version, order, swapped):
-    data, path = patterns("i2", largest=30000), tmp_path / f"a.dm{version}"
+    data = patterns("i2", largest=30000)
+    path = tmp_path / f"a.dm{version}"
     if swapped:
         write_dm(path, data, DETECTOR_AXES + SCAN_AXES, version=version, order=order, swapped=True)
     else:
         stored = np.ascontiguousarray(data.transpose(2, 3, 0, 1))
-        write_dm(path, stored, SCAN_AXES + DETECTOR_AXES, version=version, order=order, swapped=swapped)
+        write_dm(
+            path, stored, SCAN_AXES + DETECTOR_AXES, version=version, order=order, swapped=swapped
+        )
     pixel = {"pixel_mrad": (0.2 * PIXEL, 0.1 * PIXEL), "centre_pixels": (2.0, 4.0)}
-    known = {"format": "DigitalMicrograph", "dtype": np.int16, "energy_ev": 300e3, "scan_step_angstrom": (4.0, 5.0)}
+    known = {
+        "format": "DigitalMicrograph",
+        "dtype": np.int16,
+        "energy_ev": 300e3,
+        "scan_step_angstrom": (4.0, 5.0),
+    }
     assert_reads(path, data, known | pixel)
 
 
 def test_of_a_plane_only_the_rows_are_read(tmp_path, monkeypatch):
     data = patterns("u1", scan=(16, 4))
-    write_dm(tmp_path / "a.dm4", np.ascontiguousarray(data.transpose(2, 3, 0, 1)), SCAN_AXES + DETECTOR_AXES)
+    write_dm(
+        tmp_path / "a.dm4",
+        np.ascontiguousarray(data.transpose(2, 3, 0, 1)),
+        SCAN_AXES + DETECTOR_AXES,
+    )
     with namsa.read(tmp_path / "a.dm4") as recording:
         monkeypatch.setattr("namsa.io.planes.READ_BYTES", 100)
         np.testing.assert_array_equal(recording.read(slice(3, 5), slice(1, 3)), data[3:5, 1:3])
@@ -183,7 +217,15 @@ def test_tags_that_are_damaged_are_one_line(tmp_path):
         ("dd020.dm3", {}, (1, 1, 256, 256), "i4", 8934745, (103, 136), 300e3),
         ("bismuth.dm3", {}, (1, 1, 256, 256), "i1", -6126727, (148, 61), 90e3),
         ("bismuth.dm4", {}, (1, 1, 256, 256), "i1", -6126727, (148, 61), 90e3),
-        ("dmTest_3D_int16_64,65,66.dm4", {"scan_shape": (6, 11)}, (6, 11, 65, 64), "i2", 8648640, None, None),
+        (
+            "dmTest_3D_int16_64,65,66.dm4",
+            {"scan_shape": (6, 11)},
+            (6, 11, 65, 64),
+            "i2",
+            8648640,
+            None,
+            None,
+        ),
     ],
 )
 def test_real_files(name, options, shape, dtype, total, brightest, energy_ev):

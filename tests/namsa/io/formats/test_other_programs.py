@@ -1,4 +1,6 @@
-"""Files of Velox, MATLAB, NeXus, Nion Swift, TVIPS and EMPAD-G2, and frames in files of their own."""
+"""Files of Velox, MATLAB, NeXus, Nion Swift, TVIPS and EMPAD-G2, and frames in files of their
+own.
+"""
 
 import json
 import struct
@@ -7,7 +9,16 @@ import zipfile
 import h5py
 import numpy as np
 import pytest
-from measured_files import assert_reads, assert_refused, patterns, scan_of, write_dm, write_empad, write_hdr, write_mib
+from measured_files import (
+    assert_reads,
+    assert_refused,
+    patterns,
+    scan_of,
+    write_dm,
+    write_empad,
+    write_hdr,
+    write_mib,
+)
 from scipy import io
 
 import namsa
@@ -18,12 +29,16 @@ DATA = patterns()  # (3, 4, 6, 8)
 INVERSE_NM = 1e2 * wavelength_angstrom(200e3)  # mrad
 
 
-# ---- Velox ----------------------------------------------------------------------------------------------------------
+# ---- Velox
 
 
 def write_velox(path, frames):
     said = {
-        "BinaryResult": {"PixelSize": {"width": "2e8", "height": "3e8"}, "PixelUnitX": "1/m", "PixelUnitY": "1/m"},
+        "BinaryResult": {
+            "PixelSize": {"width": "2e8", "height": "3e8"},
+            "PixelUnitX": "1/m",
+            "PixelUnitY": "1/m",
+        },
         "Optics": {"AccelerationVoltage": "200000", "BeamConvergence": "0.0205"},
     }
     text = np.frombuffer(json.dumps(said).encode(), np.uint8)
@@ -41,16 +56,23 @@ def test_velox_counts_frames_along_the_last_axis(tmp_path):
     assert_reads(tmp_path / "a.emd", DATA, known, scan_shape=(3, 4))
 
 
-# ---- MATLAB ---------------------------------------------------------------------------------------------------------
+# ---- MATLAB
 
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_matlab_arrays_of_version_5(tmp_path, compressed):
     path = tmp_path / "a.mat"
-    io.savemat(path, {"cube": DATA, "title": "x", "step": 0.4, "cell": {"a": [1]}}, do_compression=compressed)
+    io.savemat(
+        path,
+        {"cube": DATA, "title": "x", "step": 0.4, "cell": {"a": [1]}},
+        do_compression=compressed,
+    )
     with namsa.read(path) as recording:
         assert (recording.format, recording.metadata["dataset"]) == ("MATLAB", "cube")
-        assert any("the axes are taken as (scan y, scan x, detector y, detector x)" in line for line in recording.notes)
+        assert any(
+            "the axes are taken as (scan y, scan x, detector y, detector x)" in line
+            for line in recording.notes
+        )
     np.testing.assert_array_equal(scan_of(path), DATA)
     io.savemat(path, {"cube": DATA.transpose(2, 3, 0, 1)})
     np.testing.assert_array_equal(scan_of(path, axes="dy,dx,sy,sx"), DATA)
@@ -72,13 +94,15 @@ def test_matlab_7_3_is_hdf5_behind_a_user_block(tmp_path, of_matlab):
         if of_matlab:
             file["cube"].attrs["MATLAB_class"] = np.bytes_("uint16")
     with path.open("r+b") as file:
-        file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + struct.pack("<2H", 0x200, 0x4D49))
+        file.write(
+            b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + struct.pack("<2H", 0x200, 0x4D49)
+        )
     assert_reads(path, DATA, {"format": "HDF5"})
     with namsa.read(path) as recording:
         assert bool(recording.notes) == of_matlab
 
 
-# ---- NeXus and Nion Swift -------------------------------------------------------------------------------------------
+# ---- NeXus and Nion Swift
 
 
 def test_the_axes_of_nxdata_have_their_units(tmp_path):
@@ -87,7 +111,9 @@ def test_the_axes_of_nxdata_have_their_units(tmp_path):
         entry = file.create_group("entry")
         entry.attrs["default"] = "scan"
         group = entry.create_group("scan")
-        group.attrs.update({"NX_class": "NXdata", "signal": "counts", "axes": ["y", "x", "ky", "kx"]})
+        group.attrs.update(
+            {"NX_class": "NXdata", "signal": "counts", "axes": ["y", "x", "ky", "kx"]}
+        )
         group["counts"], group["other"] = DATA, DATA
         for name, units, step, n in (
             ("y", "nm", 0.05, 3),
@@ -127,18 +153,29 @@ def test_what_nion_swift_says_of_its_data_is_used(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.ndata1", "w") as archive:
         archive.write(tmp_path / "data.npy", "data.npy")
         archive.writestr("metadata.json", json.dumps(said))
-    known = {"scan_step_angstrom": (0.5, 0.4), "pixel_mrad": (2.0, 3.0), "centre_pixels": (3.0, 3.0), "energy_ev": 60e3}
+    known = {
+        "scan_step_angstrom": (0.5, 0.4),
+        "pixel_mrad": (2.0, 3.0),
+        "centre_pixels": (3.0, 3.0),
+        "energy_ev": 60e3,
+    }
     for name in ("a.h5", "a.ndata1"):
         assert_reads(tmp_path / name, DATA, known)
 
 
-# ---- TVIPS ----------------------------------------------------------------------------------------------------------
+# ---- TVIPS
 
 
 def write_tvips(folder, data, before=5, after=2, per_file=9, version=2):
     frame_bytes = 108 if version == 2 else 12
-    series = struct.pack("<13i", 256, version, *data.shape[:1:-1], 16, 0, 0, 1, 1, 15500, 200, 0, frame_bytes)
-    places = [(0, 0)] * before + [(y, x) for y in range(data.shape[0]) for x in range(data.shape[1])] + [(0, 0)] * after
+    series = struct.pack(
+        "<13i", 256, version, *data.shape[:1:-1], 16, 0, 0, 1, 1, 15500, 200, 0, frame_bytes
+    )
+    places = (
+        [(0, 0)] * before
+        + [(y, x) for y in range(data.shape[0]) for x in range(data.shape[1])]
+        + [(0, 0)] * after
+    )
     frames = [np.zeros(data.shape[2:], "u2")] * before + list(data.reshape(-1, *data.shape[2:]))
     frames += [np.zeros(data.shape[2:], "u2")] * after
     for first in range(0, len(frames), per_file):
@@ -157,7 +194,10 @@ def test_a_stream_of_tvips_has_its_scan_by_the_scan_generator(tmp_path):
     for name in ("run_000.tvips", "run_002.tvips"):
         assert_reads(tmp_path / name, DATA, {"format": "TVIPS", "energy_ev": 200e3})
         with namsa.read(tmp_path / name) as recording:
-            assert recording.notes[1:] == ("5 frames before the scan left out", "2 frames after the scan left out")
+            assert recording.notes[1:] == (
+                "5 frames before the scan left out",
+                "2 frames after the scan left out",
+            )
     (tmp_path / "run_001.tvips").unlink()
     assert_refused("of which run_001.tvips is missing", tmp_path / "run_000.tvips")
 
@@ -168,16 +208,17 @@ def test_a_stream_of_version_1_needs_the_scan(tmp_path):
     assert_reads(tmp_path / "run_000.tvips", DATA, scan_shape=(3, 4), skip_frames=(5, 2))
 
 
-# ---- EMPAD-G2 -------------------------------------------------------------------------------------------------------
+# ---- EMPAD-G2
 
 G2 = """<root><scan><type>scan</type><shape>(3, 4)</shape></scan><sensor><type>EMPAD2</type><shape>(128,128)</shape>
 </sensor><rawfile><datatype>float32</datatype><filename>scan_x4_y3.raw</filename><framecount>15</framecount></rawfile>
-<iom_measurements><source.get_voltage>300000.0</source.get_voltage></iom_measurements></root>"""
+<iom_measurements><source.get_voltage>300000.0</source.get_voltage></iom_measurements></root>"""  # noqa: E501
 
 
 def test_empad_g2_is_128_rows_and_its_words_are_refused(tmp_path):
     data = patterns("f4", detector=(128, 128), largest=5000) - 3
-    raw, xml = tmp_path / "scan_x4_y3.raw", tmp_path / "acquisition.xml"
+    raw = tmp_path / "scan_x4_y3.raw"
+    xml = tmp_path / "acquisition.xml"
     raw.write_bytes(data.astype("<f4").tobytes())
     assert_reads(raw, data)  # by its name and size
     xml.write_text(G2)
@@ -187,7 +228,7 @@ def test_empad_g2_is_128_rows_and_its_words_are_refused(tmp_path):
     assert_refused("the words that EMPAD-G2 records", xml)
 
 
-# ---- One file per frame ---------------------------------------------------------------------------------------------
+# ---- One file per frame
 
 
 @pytest.mark.parametrize("suffix", ["mib", "dm4"])
@@ -202,19 +243,31 @@ def test_frames_in_files_of_their_own(tmp_path, suffix):
             write_dm(path, frame, [(0.1, 4.0, "mrad"), (0.2, 2.0, "mrad")])
     for path in (folder, folder / f"frame*.{suffix}"):
         assert_refused("holds 12 frames and does not state the scan's shape", path)
-        assert_reads(path, DATA, {"pixel_mrad": None if suffix == "mib" else (0.2, 0.1)}, scan_shape=(3, 4))
+        assert_reads(
+            path, DATA, {"pixel_mrad": None if suffix == "mib" else (0.2, 0.1)}, scan_shape=(3, 4)
+        )
     (folder / f"frame3.{suffix}").write_bytes(b"x")
-    with namsa.read(folder, scan_shape=(3, 4)) as recording, pytest.raises(WorkError, match="frame3"):
+    with (
+        namsa.read(folder, scan_shape=(3, 4)) as recording,
+        pytest.raises(WorkError, match="frame3"),
+    ):
         recording.read(slice(0, 3), slice(0, 4))
 
 
-@pytest.mark.parametrize("shape", [{}, {"scan_shape": (3, 4)}])
-def test_a_whole_scan_in_a_folder_is_to_be_named_itself(tmp_path, shape):
-    write_mib(tmp_path / "scan.mib", DATA)
-    assert_refused("scan.mib has more than one frame.* name the file itself", tmp_path, **shape)
+@pytest.mark.parametrize("counts", [(12,), (6, 6), (5, 5, 2), (1, 7, 4)])
+def test_frames_are_joined_from_files_of_many(tmp_path, counts):
+    frames = DATA.reshape(1, 12, 6, 8)
+    first = 0
+    for number, count in enumerate(counts, start=9):  # 10 comes after 9
+        write_mib(tmp_path / f"scan_{number}.mib", frames[:, first : first + count])
+        first += count
+    assert_refused("12 frames and does not state", tmp_path)
+    assert_reads(tmp_path, DATA, scan_shape=(3, 4))
+    write_hdr(tmp_path / "scan.hdr", ScanX=4, ScanY=3)
+    assert_reads(tmp_path / "scan_*.mib", DATA)
 
 
-# ---- What else files may say ----------------------------------------------------------------------------------------
+# ---- What else files may say
 
 
 def test_descriptions_of_merlin_and_empad_in_capitals_count(tmp_path):
@@ -223,14 +276,20 @@ def test_descriptions_of_merlin_and_empad_in_capitals_count(tmp_path):
     for name in ("SCAN.MIB", "SCAN.HDR"):
         np.testing.assert_array_equal(scan_of(tmp_path / name), DATA)
     write_empad(tmp_path / "A.RAW", patterns("f4", detector=(128, 128)))
-    (tmp_path / "A.XML").write_text('<r><raw_file filename="A.RAW"/><pix_x>4</pix_x><pix_y>3</pix_y></r>')
+    (tmp_path / "A.XML").write_text(
+        '<r><raw_file filename="A.RAW"/><pix_x>4</pix_x><pix_y>3</pix_y></r>'
+    )
     assert namsa.read(tmp_path / "A.RAW").shape[:2] == (3, 4)
 
 
 def test_rows_of_a_pixel_trigger_show_in_the_times_of_its_frames(tmp_path):
     write_mib(tmp_path / "a.mib", DATA)
-    write_hdr(tmp_path / "a.hdr", **{"Frames in Acquisition (Number)": 12, "Frames per Trigger (Number)": 1})
-    whole, ends = (tmp_path / "a.mib").read_bytes(), 0
+    write_hdr(
+        tmp_path / "a.hdr",
+        **{"Frames in Acquisition (Number)": 12, "Frames per Trigger (Number)": 1},
+    )
+    whole = (tmp_path / "a.mib").read_bytes()
+    ends = 0
     for number in range(12):  # 1 ms a frame, 5 ms between rows
         at = whole.index(b"2021-05-07T", ends)
         ends = whole.index(b"Z", at)
@@ -243,7 +302,9 @@ def test_rows_of_a_pixel_trigger_show_in_the_times_of_its_frames(tmp_path):
 
 @pytest.mark.parametrize("kind", ["hspy", "dm4"])
 def test_each_axis_has_its_own_units_and_units_say_which_is_the_scans(tmp_path, kind):
-    """A transposed signal of HyperSpy, and a scan of DigitalMicrograph that says nothing of its order."""
+    """A transposed signal of HyperSpy, and a scan of DigitalMicrograph that says nothing of its
+    order.
+    """
     stored = np.ascontiguousarray(DATA.transpose(2, 3, 0, 1))
     path = tmp_path / f"a.{kind}"
     if kind == "hspy":
@@ -256,7 +317,10 @@ def test_each_axis_has_its_own_units_and_units_say_which_is_the_scans(tmp_path, 
                 axis.attrs.update({"name": name, "scale": scale, "offset": 0.0, "units": units})
     else:
         write_dm(
-            path, stored, [(0.05, 0.0, "nm"), (4e-5, 0.0, "µm"), (3.0, 0.0, "1/nm"), (2.0, 0.0, "1/nm")], swapped=True
+            path,
+            stored,
+            [(0.05, 0.0, "nm"), (4e-5, 0.0, "µm"), (3.0, 0.0, "1/nm"), (2.0, 0.0, "1/nm")],
+            swapped=True,
         )
     known = {"scan_step_angstrom": (0.4, 0.5), "pixel_mrad": (2 * INVERSE_NM, 3 * INVERSE_NM)}
     assert_reads(path, DATA, known, energy_ev=200e3)
@@ -288,9 +352,63 @@ def test_a_calibration_without_a_rotation_states_none(tmp_path):
         assert (recording.rotation_deg, recording.flip) == (pytest.approx(180.0), False)
 
 
-@pytest.mark.parametrize("units", ["$A^{-1}$", "k_A^-1", "Å⁻¹", "1/angstroms", "A**-1", "[A_^_-_1]", r"$\AA^{-1}$"])
+@pytest.mark.parametrize(
+    "units", ["$A^{-1}$", "k_A^-1", "Å⁻¹", "1/angstroms", "A**-1", "[A_^_-_1]", r"$\AA^{-1}$"]
+)
 def test_spellings_of_a_reciprocal_length(units):
     from namsa.io.units import angstrom_per_unit, inverse_angstrom_per_unit
 
     assert inverse_angstrom_per_unit(units) == 1.0
     assert angstrom_per_unit(units) is None
+
+
+# ---- EMPAD of either generation, and what PtychoShelves reads
+
+
+def shifted_disks(count):
+    """Returns frames of a disk that stays in its place, and a specimen that changes."""
+    y, x = np.mgrid[:128, :128]
+    disk = np.float32(100 * (np.hypot(y - 60, x - 66) < 25) + 1)
+    return disk * np.random.default_rng(0).uniform(0.8, 1.2, (count, 1, 1)).astype("f4")
+
+
+@pytest.mark.parametrize("generation", ["EMPAD", "EMPAD-G2"])
+def test_the_generation_of_empad_is_told_where_the_length_fits_both(tmp_path, generation):
+    count = 65 if generation == "EMPAD-G2" else 128
+    frames = shifted_disks(count)
+    stored = frames
+    if generation == "EMPAD":
+        stored = np.zeros((count, 130, 128), "f4")
+        stored[:, :128] = frames
+    assert stored.nbytes % (130 * 128 * 4) == stored.nbytes % (128 * 128 * 4) == 0
+    stored.tofile(tmp_path / "a.raw")
+    shape = (5, 13) if count == 65 else (8, 16)
+    data = frames.reshape(*shape, 128, 128)
+    assert_reads(tmp_path / "a.raw", data, {"format": generation}, scan_shape=shape)
+    assert_refused(f"holds {count} frames", tmp_path / "a.raw")
+
+
+def test_a_length_that_fits_both_generations_needs_a_word_where_patterns_do_not_tell(tmp_path):
+    np.zeros((65, 128, 128), "f4").tofile(tmp_path / "a.raw")
+    assert_refused("64 frames of EMPAD or 65 of EMPAD-G2", tmp_path / "a.raw")
+
+
+@pytest.mark.parametrize(("search", "acquire"), [("2x3", "4x4"), ("2x3", "3x2")])
+def test_a_scan_of_the_searching_mode_is_noted(tmp_path, search, acquire):
+    modes = "".join(
+        f'<scan_parameters mode="{mode}"><scan_resolution_y>{shape[0]}</scan_resolution_y>'
+        f"<scan_resolution_x>{shape[2]}</scan_resolution_x></scan_parameters>"
+        for mode, shape in (("search", search), ("acquire", acquire))
+    )
+    (tmp_path / "a.xml").write_text(f'<root><raw_file filename="a.raw"/>{modes}</root>')
+    np.zeros((6, 130, 128), "<f4").tofile(tmp_path / "a.raw")
+    with namsa.read(tmp_path / "a.xml") as recording:
+        expected = (2, 3) if acquire == "4x4" else (3, 2)
+        assert recording.shape[:2] == expected
+        assert "mode search" in recording.notes[0]
+
+
+def test_patterns_of_ptychoshelves_are_turned_back(tmp_path):
+    with h5py.File(tmp_path / "data.hdf5", "w") as file:
+        file["dp"] = DATA.reshape(12, 6, 8).swapaxes(1, 2)
+    assert_reads(tmp_path / "data.hdf5", DATA, scan_shape=(3, 4))

@@ -1,4 +1,6 @@
-"""Zarr 2 and 3 and HyperSpy's zspy: what they hold, and what of their metadata is refused before Zarr sees it."""
+"""Zarr 2 and 3 and HyperSpy's zspy: what they hold, and what of their metadata is refused before
+Zarr sees it.
+"""
 
 import bz2
 import json
@@ -14,7 +16,7 @@ from measured_files import assert_reads, assert_refused, patterns, scan_of
 
 import namsa
 from namsa import InputError, WorkError
-from namsa.pixels import UNITS
+from namsa.base.pixels import UNITS
 
 WHOLE = (slice(0, 3), slice(0, 4))
 
@@ -22,7 +24,9 @@ WHOLE = (slice(0, 3), slice(0, 4))
 def write(store, version, name="a/data", data=None, **options):
     data = patterns() if data is None else data
     group = zarr.open_group(store, mode="w", zarr_format=version)
-    array = group.create_array(name, shape=data.shape, chunks=(1, 2, *data.shape[2:]), dtype=data.dtype, **options)
+    array = group.create_array(
+        name, shape=data.shape, chunks=(1, 2, *data.shape[2:]), dtype=data.dtype, **options
+    )
     array[...] = data
     return group
 
@@ -33,7 +37,13 @@ def write(store, version, name="a/data", data=None, **options):
         (2, {}),  # Blosc
         (3, {}),  # Zstandard
         (3, {"compressors": zarr.codecs.BloscCodec()}),
-        (3, {"compressors": zarr.codecs.BloscCodec(), "chunk_key_encoding": {"name": "v2", "separator": "."}}),
+        (
+            3,
+            {
+                "compressors": zarr.codecs.BloscCodec(),
+                "chunk_key_encoding": {"name": "v2", "separator": "."},
+            },
+        ),
         (3, {"shards": (3, 4, 6, 8)}),
         (2, {"compressors": None}),
         (3, {"compressors": None}),
@@ -45,7 +55,11 @@ def test_folders_and_archives_of_both_versions(tmp_path, version, options):
     archive = zarr.storage.ZipStore(tmp_path / "a.zip", mode="w")
     write(archive, version, **options)
     archive.close()
-    known = {"format": "Zarr", "dtype": np.uint16, "chunk": (3, 4) if "shards" in options else (1, 2)}
+    known = {
+        "format": "Zarr",
+        "dtype": np.uint16,
+        "chunk": (3, 4) if "shards" in options else (1, 2),
+    }
     for name in ("a.zarr", "a.zip"):
         assert_reads(tmp_path / name, data, known)
 
@@ -55,12 +69,23 @@ def test_zspy_has_axes_and_a_beam(tmp_path, version):
     group = write(str(tmp_path / "a.zspy"), version, "Experiments/scan/data")["Experiments/scan"]
     axes = [("nm", 0.5, 0.0), ("nm", 0.4, 0.7), ("mrad", 0.3, -0.9), ("mrad", 0.2, -0.8)]
     for number, (units, scale, offset) in enumerate(axes):
-        group.create_group(f"axis-{number}").attrs.update({"units": units, "scale": scale, "offset": offset})
+        group.create_group(f"axis-{number}").attrs.update(
+            {"units": units, "scale": scale, "offset": offset}
+        )
     group.create_group("metadata/Signal").attrs["quantity"] = UNITS["cbed"]
     microscope = group.create_group("metadata/Acquisition_instrument/TEM")
     microscope.attrs.update({"beam_energy": 200.0, "convergence_angle": 21.0})
-    known = {"scan_step_angstrom": (5.0, 4.0), "scan_origin_angstrom": (0.0, 7.0), "normalised": True}
-    known |= {"pixel_mrad": (0.3, 0.2), "centre_pixels": (3.0, 4.0), "energy_ev": 200e3, "semiangle_mrad": 21.0}
+    known = {
+        "scan_step_angstrom": (5.0, 4.0),
+        "scan_origin_angstrom": (0.0, 7.0),
+        "normalised": True,
+    }
+    known |= {
+        "pixel_mrad": (0.3, 0.2),
+        "centre_pixels": (3.0, 4.0),
+        "energy_ev": 200e3,
+        "semiangle_mrad": 21.0,
+    }
     assert_reads(tmp_path / "a.zspy", patterns(), known)
 
 
@@ -70,14 +95,18 @@ def test_the_array_is_the_only_one_of_four_axes_or_the_one_that_is_named(tmp_pat
     with namsa.read(tmp_path / "a.zarr") as recording:
         assert recording.metadata["dataset"] == "a/data"
     group.create_array("b", data=patterns() + 1)
-    assert_refused("several arrays of 4 axes: choose one with --dataset: a/data, b", tmp_path / "a.zarr")
+    assert_refused(
+        "several arrays of 4 axes: choose one with --dataset: a/data, b", tmp_path / "a.zarr"
+    )
     np.testing.assert_array_equal(scan_of(tmp_path / "a.zarr", dataset="b"), patterns() + 1)
     for name in ("none", "../a.zarr/b", "a"):
         assert_refused("has no array", tmp_path / "a.zarr", dataset=name)
 
 
 def test_a_stack_of_frames_needs_its_scan(tmp_path):
-    zarr.open_group(str(tmp_path / "a.zarr"), mode="w").create_array("x", data=patterns().reshape(12, 6, 8))
+    zarr.open_group(str(tmp_path / "a.zarr"), mode="w").create_array(
+        "x", data=patterns().reshape(12, 6, 8)
+    )
     assert_refused("give --scan-shape", tmp_path / "a.zarr")
     np.testing.assert_array_equal(scan_of(tmp_path / "a.zarr", scan_shape="3x4"), patterns())
 
@@ -124,16 +153,27 @@ def test_damaged_chunks_are_one_line(tmp_path):
     write(str(tmp_path / "a.zarr"), 2)
     chunk = tmp_path / "a.zarr" / "a" / "data" / "1.0.0.0"
     whole = chunk.read_bytes()
-    for damaged in (whole[:-3], whole[:10], whole + b"x", whole[:4] + b"\xff\xff\xff\x7f" + whole[8:], b""):
+    for damaged in (
+        whole[:-3],
+        whole[:10],
+        whole + b"x",
+        whole[:4] + b"\xff\xff\xff\x7f" + whole[8:],
+        b"",
+    ):
         chunk.write_bytes(damaged)
         with namsa.read(tmp_path / "a.zarr") as recording:
             np.testing.assert_array_equal(recording.read(slice(0, 1), slice(0, 4)), patterns()[:1])
-            with pytest.raises(WorkError, match=r"cannot read .*a\.zarr, it is damaged: .*1\.0\.0\.0 has"):
+            with pytest.raises(
+                WorkError, match=r"cannot read .*a\.zarr, it is damaged: .*1\.0\.0\.0 has"
+            ):
                 recording.read(slice(1, 2), slice(0, 4))
     write(str(tmp_path / "c.zarr"), 3)  # of Zstandard
     chunk = tmp_path / "c.zarr" / "a" / "data" / "c" / "1" / "0" / "0" / "0"
     chunk.write_bytes(chunk.read_bytes()[:-3])
-    with namsa.read(tmp_path / "c.zarr") as recording, pytest.raises(WorkError, match="it is damaged"):
+    with (
+        namsa.read(tmp_path / "c.zarr") as recording,
+        pytest.raises(WorkError, match="it is damaged"),
+    ):
         recording.read(slice(1, 2), slice(0, 4))
     shutil.make_archive(str(tmp_path / "b"), "zip", tmp_path / "a.zarr")
     data = (tmp_path / "b.zip").read_bytes()
@@ -147,7 +187,8 @@ def test_without_the_package_the_line_names_what_brings_it(tmp_path, monkeypatch
     assert_refused(r"needs the package zarr: pip install namsa\[formats\]", tmp_path / "a.zarr")
 
 
-# ---- Hostile stores -------------------------------------------------------------------------------------------------
+# ---- Hostile stores
+# -------------------------------------------------------------------------------------------------
 
 
 def array_folder(tmp_path, version=2, **options):

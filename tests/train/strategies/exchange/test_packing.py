@@ -4,7 +4,9 @@ import tensorflow as tf
 
 from train.strategies.exchange.packing import byte_count, pack, truncated, unpack
 
-VALUES = np.array([[0.0, -0.0, 1.0, -0.3, 1e-40], [3e38, np.inf, -np.inf, np.pi, 65504.0]], np.float32)
+VALUES = np.array(
+    [[0.0, -0.0, 1.0, -0.3, 1e-40], [3e38, np.inf, -np.inf, np.pi, 65504.0]], np.float32
+)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -15,13 +17,17 @@ def test_the_highest_bytes_travel_and_the_others_are_zero(size):
         packed = pack(tf.constant(VALUES), given)
         assert (packed.dtype, tuple(packed.shape)) == (tf.uint8, (VALUES.size * size,))
         np.testing.assert_array_equal(unpack(packed, given).numpy().view(np.uint32), wanted.ravel())
-        np.testing.assert_array_equal(truncated(tf.constant(VALUES), given).numpy().view(np.uint32), wanted)
+        np.testing.assert_array_equal(
+            truncated(tf.constant(VALUES), given).numpy().view(np.uint32), wanted
+        )
 
 
 def test_one_byte_has_powers_of_four_and_two_are_bfloat16_cut_off():
     values = tf.constant([1.0, 0.3, -0.3, 5.0])
     np.testing.assert_array_equal(truncated(values, 1), [0.5, 0.125, -0.125, 2.0])
-    np.testing.assert_array_equal(truncated(tf.constant([1 + 2**-7 + 2**-8, np.nan]), 2), [1 + 2**-7, np.nan])
+    np.testing.assert_array_equal(
+        truncated(tf.constant([1 + 2**-7 + 2**-8, np.nan]), 2), [1 + 2**-7, np.nan]
+    )
 
 
 def test_bits_are_rounded_up_to_bytes():

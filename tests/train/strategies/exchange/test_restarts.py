@@ -1,4 +1,6 @@
-"""Two ranks with state of their own (late gradients, weights of local SGD): stops and restarts change no bit."""
+"""Two ranks with state of their own (late gradients, weights of local SGD): stops and restarts
+change no bit.
+"""
 
 import json
 import math
@@ -17,9 +19,12 @@ from train.experiment.registry import kinds
 
 pytestmark = pytest.mark.slow
 WAYS = {
-    "lag": ["training.exchange={kind: lag}", "training.precision.initial_loss_scale=2e3"],  # it grows, then is halved
-    # Ranks average weights after steps 4, 8 and 12, and keep their own moments. A signal after 5 has to wait. They keep
-    # their own samples in memory (Yoginath et al. 2019).
+    "lag": [
+        "training.exchange={kind: lag}",
+        "training.precision.initial_loss_scale=2e3",
+    ],  # it grows, then is halved
+    # Ranks average weights after steps 4, 8 and 12, and keep their own moments. A signal after 5
+    # has to wait. They keep their own samples in memory (Yoginath et al. 2019).
     "local": [
         "training.exchange={kind: local_sgd, synchronise: epoch}",
         "training.precision.compute=float32",
@@ -31,7 +36,8 @@ WAYS = {
     ],
     # Every step counts, so that layers switch to two, three and four bytes after steps 3, 6 and 9.
     "sharded": [
-        "training.exchange={kind: sharded, transfer: {precision: adaptive, threshold: 1.0, interval: 3}}",
+        "training.exchange={kind: sharded, transfer: {precision: adaptive, threshold: 1.0, "
+        "interval: 3}}",
         "training.validation.every_epochs=1",
         "training.precision.compute=float32",
     ],
@@ -41,11 +47,17 @@ TRANSFERS = "transfer.jsonl"
 
 
 def stopped_and_left_alone(out: Path, name: str, overrides: list[str]) -> dict:
-    """Of the job left alone and of the other's two starts; "stood" are the steps after each of the latter."""
-    undisturbed, run_dir = out / f"{name}-undisturbed", out / f"{name}-stopped"
-    started, stood = [job(out, undisturbed.name, *overrides)], []
+    """Of the job left alone and of the other's two starts; "stood" are the steps after each of the
+    latter.
+    """
+    undisturbed = out / f"{name}-undisturbed"
+    run_dir = out / f"{name}-stopped"
+    started = [job(out, undisturbed.name, *overrides)]
+    stood = []
     shutil.copytree(undisturbed, run_dir)
-    for later in sorted(run_dir.glob("checkpoints/step-*.npz"))[1:]:  # as if killed after the first epoch
+    for later in sorted(run_dir.glob("checkpoints/step-*.npz"))[
+        1:
+    ]:  # as if killed after the first epoch
         later.unlink()
     for prepare in ({"prepare": signal_rank_1}, {}):
         started.append(job(out, run_dir.name, *overrides, **prepare))
@@ -56,12 +68,18 @@ def stopped_and_left_alone(out: Path, name: str, overrides: list[str]) -> dict:
         "stood": stood,
         "rows": numbers(undisturbed),
         "differ": differences(run_dir, undisturbed),
-        "transfers": [path.read_text() for path in (undisturbed / TRANSFERS, run_dir / TRANSFERS) if path.exists()],
+        "transfers": [
+            path.read_text()
+            for path in (undisturbed / TRANSFERS, run_dir / TRANSFERS)
+            if path.exists()
+        ],
     }
 
 
 def main(out: Path) -> None:
-    write_config(out, training=CHANGES["training"] | {"checkpoints": {}})  # after each epoch, and where it is stopped
+    write_config(
+        out, training=CHANGES["training"] | {"checkpoints": {}}
+    )  # after each epoch, and where it is stopped
     ways = {name: overrides for name, overrides in WAYS.items() if KINDS[name] in kinds("exchange")}
     found = {name: stopped_and_left_alone(out, name, overrides) for name, overrides in ways.items()}
     (out / "restarts.json").write_text(json.dumps(found))
@@ -84,13 +102,18 @@ def found(tmp_path_factory):
 def test_stopped_after_an_epoch_and_within_one_two_ranks_give_the_same_bits(found, way, stood):
     assert found[way]["codes"] == [[0, 0], [130, 130], [0, 0]], found[way]["out"]
     assert "resumed after step 4, 1 whole epochs" in found[way]["out"][1]
-    assert found[way]["stood"] == [stood, 12]  # the signal comes after the first of the second epoch's four steps
+    assert found[way]["stood"] == [
+        stood,
+        12,
+    ]  # the signal comes after the first of the second epoch's four steps
     assert found[way]["differ"] == []
 
 
 @needs("lag")
 def test_gradients_that_waited_over_a_stop_had_another_loss_scale(found):
-    """Or the test above would not see that it is kept, too: step 4 is where the job was stopped first."""
+    """Or the test above would not see that it is kept, too: step 4 is where the job was stopped
+    first.
+    """
     scales = [row["loss_scale"] for row in found["lag"]["rows"]]
     assert scales[4] == 2 * scales[3]
     assert sum(math.isfinite(row["grad_norm"] or math.inf) for row in found["lag"]["rows"]) >= 9

@@ -1,4 +1,6 @@
-"""The job of the task classify on small crystals, with validation, its end at a threshold, and its resumption."""
+"""The job of the task classify on small crystals, with validation, its end at a threshold, and its
+resumption.
+"""
 
 import json
 import re
@@ -13,26 +15,40 @@ import yaml
 from packed import pack_run
 from tiny import rows
 
+from namsa.base.errors import InputError
+from namsa.base.markup import to_html
+from namsa.base.pixels import PixelGrid
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
-from namsa.errors import InputError
+from namsa.figures.document import Document, blocks_html
+from namsa.figures.document_markdown import to_markdown
 from namsa.io.calibration import CalibrationOverrides
-from namsa.pixels import PixelGrid
 from train.__main__ import main as command
 from train.experiment.experiment import load
 from train.input import batches, windows
 from train.main import train
 from train.optimization import checkpoint
-from train.ranks import reduction
+from train.ranks import connection
 from train.scaling import forecast
 from train.tasks import task_of
 from train.tasks.classify.application import classify
 from train.tasks.classify.card import CARD
 from train.tasks.classify.figure import class_figure
-from train.tasks.classify.potential_clusters import WIDTHS_ANGSTROM, Clusters, find_clusters, surroundings
+from train.tasks.classify.potential_clusters import (
+    WIDTHS_ANGSTROM,
+    Clusters,
+    find_clusters,
+    surroundings,
+)
 from train.tasks.classify.report import REPORT
 
-NETWORK = {"kind": "resnet50", "input_shape": [1, 32, 48], "classes": 2, "units": [1, 1], "width": 4}
+NETWORK = {
+    "kind": "resnet50",
+    "input_shape": [1, 32, 48],
+    "classes": 2,
+    "units": [1, 1],
+    "width": 4,
+}
 INPUTS = {"layout": "pattern", "window": [1, 1], "held_out_positions": 0.25, "augment": False}
 TRAINING = {
     "task": "classify",
@@ -57,21 +73,31 @@ JOB = {
 }
 
 
-def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(run_dir, evaluation, page):
+def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(
+    run_dir, evaluation, page
+):
     assert (evaluation["task"], evaluation["classes"]) == ("classify", ["4", "8"])
     assert list(evaluation["by_split"]) == ["images", "dev"]
     for split, scores in evaluation["by_split"].items():
         samples = [row for row in evaluation["samples"] if row["split"] == split]
         assert scores["chance"] == 0.5
         assert scores["patterns"] == sum(row["patterns"] for row in samples)
-        assert {row["patterns"] for row in samples} == ({2} if split == "images" else {8})  # a quarter, or all
+        assert {row["patterns"] for row in samples} == (
+            {2} if split == "images" else {8}
+        )  # a quarter, or all
         right = {name: [row for row in samples if row["class"] == name] for name in (0, 1)}
-        correct = {c: sum(n for r in of for true, given, n in r["counts"] if true == given) for c, of in right.items()}
+        correct = {
+            c: sum(n for r in of for true, given, n in r["counts"] if true == given)
+            for c, of in right.items()
+        }
         recalls = [correct[c] / sum(r["patterns"] for r in of) for c, of in right.items()]
         assert scores["balanced_accuracy"] == pytest.approx(np.mean(recalls))
         assert 0 <= scores["baseline_balanced_accuracy"] <= 1
     trained = yaml.safe_load((run_dir / "config.yaml").read_text())["training"]
-    assert trained["classify"]["classes"] == ["4", "8"]  # a later job has the same, whatever is simulated until then
+    assert trained["classify"]["classes"] == [
+        "4",
+        "8",
+    ]  # a later job has the same, whatever is simulated until then
     assert "finds the thickness with a balanced accuracy of" in page
     assert "Validation, dev split" in page
 
@@ -92,7 +118,9 @@ def test_the_weights_of_the_lowest_error_are_kept(run_dir, validations):
 
 
 @pytest.mark.slow
-def test_a_resumed_job_validates_to_the_same_bits_and_stops_where_the_other_does(run_dir, config, assert_resumed):
+def test_a_resumed_job_validates_to_the_same_bits_and_stops_where_the_other_does(
+    run_dir, config, assert_resumed
+):
     assert not (assert_resumed(3) / "validation.jsonl").exists()
     stopped = config.parent / "stopped"
     for _ in range(2):  # a job that is started again has nothing left to train
@@ -110,13 +138,19 @@ def test_held_out_positions_are_never_trained_on(run_dir, config):
             (y, x), taken = windows.draw_training_window(mask, window, (0, 0), 7, epoch)
             places = np.argwhere(np.ones(window)) + np.array([y, x])
             kept = ~mask[tuple(places.T)]
-            np.testing.assert_array_equal(taken[kept], np.flatnonzero(kept))  # the others' places stay their own
+            np.testing.assert_array_equal(
+                taken[kept], np.flatnonzero(kept)
+            )  # the others' places stay their own
             drawn |= set(map(tuple, places[taken].tolist()))
         assert drawn == {(y, x) for y in range(2) for x in range(4)} - held_out
     experiment = load(run_dir / "config.yaml")
     task = task_of(experiment)
     with Dataset(experiment.data.directory) as dataset:
-        entries = [e for e in manifest.present(experiment.data.directory, dataset.ids) if e.split == "train"]
+        entries = [
+            e
+            for e in manifest.present(experiment.data.directory, dataset.ids)
+            if e.split == "train"
+        ]
         pattern = keras.Input((None, None, 1))
         score = task.scorer(keras.Model(pattern, pattern[:, 0, :2, 0]), dataset)
         assert [row["patterns"] for row in score(entries)] == [2] * 8
@@ -125,9 +159,18 @@ def test_held_out_positions_are_never_trained_on(run_dir, config):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["network.classes=3"], r"2 classes of thickness \(4, 8\), and network.classes is 3: set it to 2"),
-        (["training.classify.label=material", "network.classes=6"], "no sample of the train split has material"),
-        (["training.classify.label=crystal_system", "network.classes=1"], "all samples have crystal_system cubic"),
+        (
+            ["network.classes=3"],
+            r"2 classes of thickness \(4, 8\), and network.classes is 3: set it to 2",
+        ),
+        (
+            ["training.classify.label=material", "network.classes=6"],
+            "no sample of the train split has material",
+        ),
+        (
+            ["training.classify.label=crystal_system", "network.classes=1"],
+            "all samples have crystal_system cubic",
+        ),
     ],
 )
 @pytest.mark.usefixtures("run_dir")
@@ -138,16 +181,18 @@ def test_classes_that_do_not_fit_the_samples_are_named(config, tmp_path, overrid
 
 def test_classes_that_do_not_fit_are_named_before_anything_is_simulated(config, tmp_path):
     overrides = [f"data.directory={tmp_path / 'new'}", "training.classify.classes=['4', '9']"]
-    with pytest.raises(InputError, match="has 9, and no sample has that thickness: did you mean .*4, 8"):
+    with pytest.raises(
+        InputError, match="has 9, and no sample has that thickness: did you mean .*4, 8"
+    ):
         train(config, overrides, tmp_path / "run")
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["manifest.jsonl"]
+    assert not list((tmp_path / "new").iterdir())
     with pytest.raises(InputError, match="has 9, and no sample has that thickness"):
         forecast.forecast(load(config, overrides))
 
 
 @pytest.mark.usefixtures("run_dir")
 def test_a_job_of_classes_is_told_before_it_begins(config):
-    reduction.start(load(config).training)
+    connection.start(load(config).training)
     found = forecast.forecast(load(config))
     assert (found["steps"], found["train_samples"]) == (8, 8)
 
@@ -155,7 +200,16 @@ def test_a_job_of_classes_is_told_before_it_begins(config):
 @pytest.fixture(scope="module")
 def clustered(config, run_dir):
     path = config.parent / "clustered"
-    train(config, ["training.classify.label=potential_clusters", "network.classes=3", "training.epochs=1"], path)
+    train(
+        config,
+        [
+            "training.classify.label=potential_clusters",
+            "network.classes=3",
+            "training.epochs=1",
+            "training.validation.every_epochs=1",
+        ],
+        path,
+    )
     return path
 
 
@@ -164,11 +218,20 @@ def test_each_position_has_the_cluster_of_the_potential_around_it(clustered):
     experiment = load(clustered / "config.yaml")
     assert list(experiment.training.classify.classes) == evaluation["classes"] == ["1", "2", "3"]
     assert {row["class"] for row in evaluation["samples"]} == {None}
-    assert all(scores["vote_balanced_accuracy"] is None for scores in evaluation["by_split"].values())
-    task, clusters = task_of(experiment), Clusters.of(experiment.training.classify)
+    assert all(
+        scores["vote_balanced_accuracy"] is None for scores in evaluation["by_split"].values()
+    )
+    task = task_of(experiment)
+    clusters = Clusters.of(experiment.training.classify)
     with Dataset(experiment.data.directory) as dataset:
-        entries = [e for e in manifest.present(experiment.data.directory, dataset.ids) if e.split == "train"][:4]
-        with closing(batches.batches(task.readable(dataset), entries, experiment, 3, target=task.target)) as read:
+        entries = [
+            e
+            for e in manifest.present(experiment.data.directory, dataset.ids)
+            if e.split == "train"
+        ][:4]
+        with closing(
+            batches.batches(task.readable(dataset), entries, experiment, 3, target=task.target)
+        ) as read:
             ((_, y),) = read
         for entry, cluster in zip(entries, y.numpy(), strict=True):
             held_out = windows.held_out_positions((2, 4), 0.25, entry.seed)
@@ -193,9 +256,14 @@ def test_a_file_is_classified_as_its_sample_is(evaluation, applied, capsys, weig
     assert code == 0
     printed = capsys.readouterr().out
     with h5py.File(out) as file:
-        probabilities, found = file["classes/probability/data"][:], file["classes/class/data"][:]
+        probabilities = file["classes/probability/data"][:]
+        found = file["classes/class/data"][:]
         facts = json.loads(file["classes"].attrs["provenance"])
-        assert [file[f"classes/probability/dim{axis}"].attrs["name"] for axis in range(3)] == ["index", "y", "x"]
+        assert [file[f"classes/probability/dim{axis}"].attrs["name"] for axis in range(3)] == [
+            "index",
+            "y",
+            "x",
+        ]
     assert probabilities.shape == (2, 2, 4)
     np.testing.assert_allclose(probabilities.sum(axis=0), 1, rtol=1e-5)
     np.testing.assert_array_equal(found, probabilities.argmax(axis=0))
@@ -204,29 +272,42 @@ def test_a_file_is_classified_as_its_sample_is(evaluation, applied, capsys, weig
     assert f"thickness in Å by vote: {facts['vote']}" in printed
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     if not weights:  # the newest checkpoint, of which the evaluation is
-        np.testing.assert_allclose(probabilities.mean(axis=(1, 2)), sample["probability"], rtol=1e-3)
+        np.testing.assert_allclose(
+            probabilities.mean(axis=(1, 2)), sample["probability"], rtol=1e-3
+        )
 
 
 def test_many_classes_are_drawn_and_reported(tmp_path, evaluation):
     rng = np.random.default_rng(0)
     names = [f"P{n}/m" for n in range(40)]
-    figure = class_figure(rng.dirichlet(np.ones(40), (4, 6)).transpose(2, 0, 1), names, "space_group", PIXELS, "$x")
+    figure = class_figure(
+        rng.dirichlet(np.ones(40), (4, 6)).transpose(2, 0, 1), names, "space_group", PIXELS, "$x"
+    )
     assert {text.get_text() for text in figure.axes[2].get_yticklabels()} < set(names)
-    confusion = {split: np.pad(counts, (0, 38)).tolist() for split, counts in evaluation["confusion"].items()}
+    confusion = {
+        split: np.pad(counts, (0, 38)).tolist() for split, counts in evaluation["confusion"].items()
+    }
     text = json.dumps(evaluation | {"classes": names, "confusion": confusion})
     (tmp_path / "evaluation.json").write_text(text, encoding="utf-8")
-    assert "The most frequent errors, dev" in REPORT.part(tmp_path).results
+    page = to_html(*blocks_html(REPORT.part(tmp_path).results))
+    assert "The most frequent errors, dev" in page
 
 
 def test_a_network_of_classes_reconstructs_nothing(run_dir, config, capsys):
     assert command(["calibrate", str(run_dir)]) == 2
-    assert "is a network for training.task classify, and a density is asked for" in capsys.readouterr().err
+    assert (
+        "is a network for training.task classify, and a density is asked for"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_packed_run_classifies_without_its_dataset(run_dir, evaluation, tmp_path):
     model, card, weights = pack_run(run_dir, tmp_path / "net", "error")
     assert model.experiment.training.classify.classes == ("4", "8")
-    assert "to the thickness in Å at each position, and of the scan by their vote: one of 4, 8." in card
+    assert (
+        "to the thickness in Å at each position, and of the scan by their vote: one of 4, 8."
+        in card
+    )
     assert "    python -m train classify DATA.h5 --checkpoint net --out CLASSES.h5" in card
     assert " Å | any |" in card
     patterns = np.random.default_rng(0).exponential(1 / 1536, (2, 3, 32, 48)).astype(np.float32)
@@ -247,25 +328,34 @@ def test_a_packed_run_classifies_without_its_dataset(run_dir, evaluation, tmp_pa
 
 def test_names_of_classes_are_neither_markdown_nor_html(run_dir, evaluation):
     facts = SimpleNamespace(
-        evaluation=evaluation | {"classes": ["<b>|x", "`y`"]}, experiment=load(run_dir / "config.yaml")
+        evaluation=evaluation | {"classes": ["<b>|x", "`y`"]},
+        experiment=load(run_dir / "config.yaml"),
     )
-    lines = "\n".join(CARD.scores(facts))
+    lines = to_markdown(Document("name", (CARD.scores(facts),)))
     assert "&lt;b&gt;\\|x" in lines
     assert "<" not in lines
     assert "that training draws" not in lines  # neither noise nor imperfections
 
 
-# ---- Clusters of the potential around the probe ----------------------------------------------------------------------
+# ---- Clusters of the potential around the probe
+# ----------------------------------------------------------------------
 
-EXTENT, SHAPE = (6.0, 8.0), (40, 64)
+EXTENT = (6.0, 8.0)
+SHAPE = (40, 64)
 PIXEL = np.divide(EXTENT, SHAPE)
 
 
 def record(potential, positions):
-    provenance = {"extent_angstrom": list(EXTENT), "grid_shape": list(SHAPE), "scan_shape": [1, len(positions)]}
+    provenance = {
+        "extent_angstrom": list(EXTENT),
+        "grid_shape": list(SHAPE),
+        "scan_shape": [1, len(positions)],
+    }
     positions = np.array(positions, float)
     header = {"provenance": provenance}
-    return SimpleNamespace(header=header, projected_potential=potential, positions_angstrom=positions)
+    return SimpleNamespace(
+        header=header, projected_potential=potential, positions_angstrom=positions
+    )
 
 
 def gaussian(centre, width):
@@ -273,7 +363,9 @@ def gaussian(centre, width):
     axes = []
     for n, pixel, extent, at in zip(SHAPE, PIXEL, EXTENT, centre, strict=True):
         distance = np.arange(n)[:, None] * pixel - at + extent * np.arange(-8, 9)
-        axes.append(np.exp(-(distance**2) / (2 * width**2)).sum(axis=1) / (width * np.sqrt(2 * np.pi)))
+        axes.append(
+            np.exp(-(distance**2) / (2 * width**2)).sum(axis=1) / (width * np.sqrt(2 * np.pi))
+        )
     return (100 * np.outer(*axes)).astype(np.float32)
 
 
@@ -291,7 +383,9 @@ def test_a_mirrored_specimen_has_the_same_surroundings():
     mirrored = np.roll(potential[::-1], 1, axis=0)  # y becomes −y
     positions = np.array([(1.2, 2.25), (4.5, 0.5)])
     expected = surroundings(record(potential, positions))
-    np.testing.assert_allclose(surroundings(record(mirrored, positions * (-1, 1))), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        surroundings(record(mirrored, positions * (-1, 1))), expected, atol=1e-6
+    )
 
 
 class Samples:
@@ -299,7 +393,9 @@ class Samples:
 
     def __init__(self, strengths):
         positions = [(3.0, 4.0), (3.0, 4.05), (0.0, 0.0), (0.1, 0.0)]
-        self.records = {str(n): record(s * gaussian((3, 4), 0.3), positions) for n, s in enumerate(strengths)}
+        self.records = {
+            str(n): record(s * gaussian((3, 4), 0.3), positions) for n, s in enumerate(strengths)
+        }
         self.entries = [SimpleNamespace(id=name) for name in self.records]
 
     @contextmanager
@@ -313,7 +409,9 @@ def test_clusters_are_in_the_order_of_the_potential_at_the_probe():
     classes = np.array([found.nearest(each) for each in samples.records.values()])
     assert classes[:, 0].tolist() == classes[:, 1].tolist() == [3, 4, 5]
     assert sorted(classes[:, 2].tolist()) == sorted(classes[:, 3].tolist()) == [0, 1, 2]
-    np.testing.assert_array_equal(find_clusters(samples, samples.entries, 6, seed=1).centres, found.centres)
+    np.testing.assert_array_equal(
+        find_clusters(samples, samples.entries, 6, seed=1).centres, found.centres
+    )
 
 
 @pytest.mark.parametrize(("strengths", "clusters"), [([1, 2], 9), ([0, 0, 0], 2), ([], 2)])

@@ -1,4 +1,6 @@
-"""STEMDL's task: the class of three patterns together, from files that are written here with h5py, and the macro F1."""
+"""STEMDL's task: the class of three patterns together, from files that are written here with h5py,
+and the macro F1.
+"""
 
 import json
 import re
@@ -16,13 +18,15 @@ from train.__main__ import main as command
 from train.experiment.experiment import load
 from train.main import train
 from train.tasks.classify.report import REPORT
-from train.tasks.classify.scores import macro_f1
+from train.tasks.classify.scores import in_top, macro_f1, scores
 
 GROUPS = ["225", 194, 62]  # as text or number
 
 
 def stacks(count, seed):
-    """Patterns whose spot says the class together: of the second pattern for one, of the third for another."""
+    """Patterns whose spot says the class together: of the second pattern for one, of the third for
+    another.
+    """
     rng = np.random.default_rng(seed)
     found = rng.exponential(1e-4, (count, 3, 32, 48)).astype(np.float32)
     for number in range(count):
@@ -33,15 +37,32 @@ def stacks(count, seed):
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stemdl")
-    for mode, count in (("train", 24), ("dev", 6), ("test", 4)):  # the test split lacks no class, but is uneven
-        write_stacks(folder / f"batch_{mode}_0.h5", stacks(count, count), [GROUPS[n % 3] for n in range(count)])
+    for mode, count in (
+        ("train", 24),
+        ("dev", 6),
+        ("test", 4),
+    ):  # the test split lacks no class, but is uneven
+        write_stacks(
+            folder / f"batch_{mode}_0.h5",
+            stacks(count, count),
+            [GROUPS[n % 3] for n in range(count)],
+        )
     kept = {key: CONFIG[key] for key in ("seed", "microscope", "simulation")}
     job = kept | {
         "name": "stemdl",
         "scan": {"shape": [1, 3], "step_angstrom": [1, 1]},
         "target": {"at": "scan"},
-        "data": {"directory": str(folder / "data"), "source": {"kind": "stemdl", "folder": str(folder)}},
-        "network": {"kind": "resnet50", "input_shape": [3, 32, 48], "classes": 3, "units": [1, 1], "width": 8},
+        "data": {
+            "directory": str(folder / "data"),
+            "source": {"kind": "stemdl", "folder": str(folder)},
+        },
+        "network": {
+            "kind": "resnet50",
+            "input_shape": [3, 32, 48],
+            "classes": 3,
+            "units": [1, 1],
+            "width": 8,
+        },
         "training": {
             "task": "classify",
             "epochs": 8,
@@ -63,7 +84,9 @@ def test_the_space_group_of_three_patterns_is_learnt_and_scored_by_f1(run_dir):
     test = evaluation["by_split"]["test"]
     assert (test["samples"], test["patterns"]) == (4, 4)  # one answer for three patterns
     assert test["macro_f1"] == 1
-    assert test["baseline_balanced_accuracy"] == 1  # profiles of the three patterns differ, and their sum does not
+    assert (
+        test["baseline_balanced_accuracy"] == 1
+    )  # profiles of the three patterns differ, and their sum does not
     counts = np.zeros((3, 3))
     for row in evaluation["samples"]:
         assert row["class"] == ["Fm-3m", "P6_3/mmc", "Pnma"].index(row["space_group"])
@@ -82,16 +105,36 @@ def test_the_scores_fit_a_terminal_of_80_columns(run_dir):
     assert re.search(r"macro F1 .*1\.000", shown)
 
 
+def test_the_top_5_error_counts_patterns_whose_class_is_not_among_five():
+    """Zhuang et al. (2020) compare by it. Of up to five classes it is 0 and left out."""
+    logits = np.array([[7, 6, 5, 4, 3, 2, 1], [1, 2, 3, 4, 5, 6, 7], [0, 0, 0, 0, 0, 0, 1.0]])
+    true = np.array([4, 1, 6])
+    assert in_top(true, logits) == 2
+    row = {"class": 4, "counts": [[4, 0, 2], [1, 6, 1]], "cross_entropy": 1.0, "top5": 2}
+    row["probability"] = [1 / 7] * 7
+    assert scores([row], 7)["top5_error"] == pytest.approx(1 / 3)
+    row["counts"] = [[4, 0, 3]]
+    assert "top5_error" not in scores([row | {"probability": [0.2] * 5}], 5)
+
+
 def test_the_macro_f1_is_the_mean_of_that_of_each_class_that_occurs():
     table = np.array([[3, 1, 0, 0], [2, 2, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
-    precision, recall = np.array([3 / 5, 2 / 4]), np.array([3 / 4, 2 / 4])
+    precision = np.array([3 / 5, 2 / 4])
+    recall = np.array([3 / 4, 2 / 4])
     each = [*(2 * precision * recall / (precision + recall)), 0]  # the last class does not occur
     assert macro_f1(table) == pytest.approx(np.mean(each))
 
 
 def test_a_network_of_stacks_is_not_applied_to_a_scan(run_dir, tmp_path, capsys):
     np.save(tmp_path / "scan.npy", np.zeros((2, 2, 8, 8)))
-    line = ["classify", str(tmp_path / "scan.npy"), "--checkpoint", str(run_dir), "--out", str(tmp_path / "out.h5")]
+    line = [
+        "classify",
+        str(tmp_path / "scan.npy"),
+        "--checkpoint",
+        str(run_dir),
+        "--out",
+        str(tmp_path / "out.h5"),
+    ]
     assert command(line) == 2
     assert "network of 3 patterns of a specimen at once" in capsys.readouterr().err
 

@@ -10,25 +10,27 @@ import thread_ranks
 from synthetic import DETECTOR, sample
 from synthetic import TARGET as SHAPE
 
+from namsa.base.pixels import PixelGrid
 from namsa.config.instrument import Target
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import decode, encode
-from namsa.pixels import PixelGrid
 from train.experiment.inputs import Inputs
 from train.experiment.sections import Loss
 from train.measure import atomic_columns
 from train.measure.metrics import NAMES, image_metrics
-from train.ranks.protocol import Alone
+from train.ranks.single import SingleProcess
 from train.tasks.density.evaluate import HeldOut, evaluate, predictor
-from train.tasks.density.pictures import read_predictions
-from train.tasks.density.summary import PICTURES, by_condition, choose, summarise
+from train.tasks.density.report.pictures import read_predictions
+from train.tasks.density.report.summary import PICTURES, by_condition, choose, summarise
 
 TRAINING = SimpleNamespace(
     batch_size=2,
     inputs=Inputs(density_scale_e_per_angstrom2=4.0),
     loss=Loss(huber_delta=0.5),
 )
-EXPERIMENT = SimpleNamespace(training=TRAINING, target=Target(), window_shapes=lambda: ((2, 2, *DETECTOR), SHAPE))
+EXPERIMENT = SimpleNamespace(
+    training=TRAINING, target=Target(), window_shapes=lambda: ((2, 2, *DETECTOR), SHAPE)
+)
 MEAN_IMAGE = np.full(SHAPE, 2.0)
 
 
@@ -37,14 +39,20 @@ def entry(material, thickness, split):
     return Entry(name, material, material, "Fm-3m", (0, 0, 1), thickness, seed=0, split=split)
 
 
-ENTRIES = [entry(m, t, s) for m, s in (("MgO", "test"), ("Si", "dev"), ("Cu", "test")) for t in (20.0, 40.0)]
+ENTRIES = [
+    entry(m, t, s)
+    for m, s in (("MgO", "test"), ("Si", "dev"), ("Cu", "test"))
+    for t in (20.0, 40.0)
+]
 
 
 def record(of):
     """Of four probes; its split is that of the manifest at the time of simulation."""
     seed = len(of.id) + int(of.thickness_angstrom) + ord(of.material[0])
     beam = {"energy_ev": 200e3, "semiangle_mrad": 3.0}
-    made = sample(seed, (2, 2), SHAPE, split="train", thickness_angstrom=of.thickness_angstrom + 0.5, **beam)
+    made = sample(
+        seed, (2, 2), SHAPE, split="train", thickness_angstrom=of.thickness_angstrom + 0.5, **beam
+    )
     return decode(encode(made, "float32"))
 
 
@@ -62,7 +70,9 @@ def predict(records):
 def run(entries, run_dir, ranks=None, atoms_of=None):
     run_dir.mkdir(exist_ok=True)
     held_out = HeldOut(Dataset(), entries, MEAN_IMAGE, atoms_of)
-    return evaluate(predict, EXPERIMENT, held_out, run_dir, ranks=ranks or Alone(), run={"ranks": 1})
+    return evaluate(
+        predict, EXPERIMENT, held_out, run_dir, ranks=ranks or SingleProcess(), run={"ranks": 1}
+    )
 
 
 def test_numbers_are_those_of_the_prediction_and_of_the_mean_image(tmp_path):
@@ -76,7 +86,11 @@ def test_numbers_are_those_of_the_prediction_and_of_the_mean_image(tmp_path):
         assert row["mean_predictor"] == image_metrics(MEAN_IMAGE, truth, **measure)
         assert row["r_factor"] == pytest.approx(0.5)
         assert row["thickness_angstrom"] == row["wanted_thickness_angstrom"] + 0.5
-    assert {row["material"]: row["split"] for row in result["samples"]} == {"MgO": "test", "Si": "dev", "Cu": "test"}
+    assert {row["material"]: row["split"] for row in result["samples"]} == {
+        "MgO": "test",
+        "Si": "dev",
+        "Cu": "test",
+    }
 
 
 def test_means_are_over_the_test_split_and_the_tables_over_their_groups(tmp_path):
@@ -84,13 +98,17 @@ def test_means_are_over_the_test_split_and_the_tables_over_their_groups(tmp_path
     test = [row for row in result["samples"] if row["split"] == "test"]
     assert result["split"] == "test"
     assert result["mean"]["mae"] == pytest.approx(np.mean([row["mae"] for row in test]))
-    assert result["mean_predictor"]["mae"] == pytest.approx(np.mean([row["mean_predictor"]["mae"] for row in test]))
+    assert result["mean_predictor"]["mae"] == pytest.approx(
+        np.mean([row["mean_predictor"]["mae"] for row in test])
+    )
     assert [(row["material"], row["split"], row["samples"]) for row in result["by_material"]] == [
         ("Cu", "test", 2),
         ("MgO", "test", 2),
         ("Si", "dev", 2),
     ]
-    assert [(row["wanted_thickness_angstrom"], row["samples"]) for row in result["by_thickness"]] == [(20, 2), (40, 2)]
+    assert [
+        (row["wanted_thickness_angstrom"], row["samples"]) for row in result["by_thickness"]
+    ] == [(20, 2), (40, 2)]
     thin = [row["ssim"] for row in test if row["wanted_thickness_angstrom"] == 20]
     assert result["by_thickness"][0]["ssim"] == pytest.approx(np.mean(thin))
     assert [row["split"] for row in result["by_split"]] == ["dev", "test"]
@@ -109,7 +127,9 @@ def test_dev_speaks_where_there_is_no_test_sample_and_null_where_there_is_none(t
 def test_two_ranks_find_what_one_finds_and_only_the_first_writes(tmp_path):
     alone = run(ENTRIES, tmp_path / "alone")
     folders = tmp_path / "first", tmp_path / "second"
-    together = thread_ranks.run([[0, 1]], lambda rank: run(ENTRIES[rank.rank() :: 2], folders[rank.rank()], rank))
+    together = thread_ranks.run(
+        [[0, 1]], lambda rank: run(ENTRIES[rank.rank() :: 2], folders[rank.rank()], rank)
+    )
     assert together == [alone, alone]
     assert not list((tmp_path / "second").iterdir())
     ours, _ = read_predictions(tmp_path / "first" / "predictions.npz")
@@ -121,7 +141,9 @@ def test_predictions_hold_arrays_and_facts_without_pickles(tmp_path):
     run(ENTRIES, tmp_path)
     pictures, mean_image = read_predictions(tmp_path / "predictions.npz")
     assert np.array_equal(mean_image, MEAN_IMAGE)
-    assert {picture.facts["id"] for picture in pictures} == {e.id for e in ENTRIES if e.split == "test"}
+    assert {picture.facts["id"] for picture in pictures} == {
+        e.id for e in ENTRIES if e.split == "test"
+    }
     for picture in pictures:
         stored = Dataset().read(picture.facts["id"])
         assert np.array_equal(picture.truth, stored.density)
@@ -142,7 +164,9 @@ def test_predictor_undoes_the_normalisation_and_drops_nothing_out(data_format):
     stored = record(ENTRIES[0])
     axis = 3 if data_format == "channels_last" else 1
     x = keras.Input((*DETECTOR, 4) if axis == 3 else (4, *DETECTOR))
-    y = keras.layers.Lambda(lambda x: keras.ops.mean(x, axis=axis, keepdims=True))(keras.layers.Dropout(0.9)(x))
+    y = keras.layers.Lambda(lambda x: keras.ops.mean(x, axis=axis, keepdims=True))(
+        keras.layers.Dropout(0.9)(x)
+    )
     inputs = Inputs(layout="detector", power=1.0, density_scale_e_per_angstrom2=3.0)
     densities = predictor(keras.Model(x, y), inputs, data_format)([stored, stored])
     assert densities.shape == (2, *DETECTOR)
@@ -154,7 +178,9 @@ def test_columns_are_measured_where_the_atoms_are_known(tmp_path):
         """One column at a maximum of the density, for all materials but one."""
         if of.material == "Si":
             return None
-        places, _ = atomic_columns.local_maxima(record(of).density, PixelGrid((0.75, 0.75), (0.0, 0.0)))
+        places, _ = atomic_columns.local_maxima(
+            record(of).density, PixelGrid((0.75, 0.75), (0.0, 0.0))
+        )
         y, x = min(places, key=lambda place: np.hypot(*(place - (3, 4.5))))
         return ase.Atoms("Cu", positions=[(x, y, 0)], cell=(9, 6, 5), pbc=True)
 
@@ -163,7 +189,9 @@ def test_columns_are_measured_where_the_atoms_are_known(tmp_path):
         known = row["material"] != "Si"
         names = set(atomic_columns.NAMES)
         assert (names <= row.keys(), names <= row["mean_predictor"].keys()) == (known, known)
-        assert not known or row["columns_found"] == 1  # half the truth has its maximum where the truth has
+        assert (
+            not known or row["columns_found"] == 1
+        )  # half the truth has its maximum where the truth has
         assert not known or row["mean_predictor"]["columns_found"] == 0
     assert result["mean"]["columns_found"] == 1
     assert result["mean_predictor"]["columns_found"] == 0
@@ -171,11 +199,18 @@ def test_columns_are_measured_where_the_atoms_are_known(tmp_path):
     assert set(run(ENTRIES, tmp_path)["mean"]) == set(NAMES)
 
 
-# ---- Means over groups, and the samples that are shown --------------------------------------------------------------
+# ---- Means over groups, and the samples that are shown
+# --------------------------------------------------------------
 
 
 def scored(number, material, ssim, split="test", kind="crystal"):
-    return {"id": f"{number:03}", "material": material, "ssim": ssim, "split": split, "conditions": {"kind": kind}}
+    return {
+        "id": f"{number:03}",
+        "material": material,
+        "ssim": ssim,
+        "split": split,
+        "conditions": {"kind": kind},
+    }
 
 
 def test_pictures_are_the_worst_the_median_the_best_and_of_many_kinds_and_materials():
@@ -211,9 +246,18 @@ def test_few_samples_are_all_chosen_once():
 def test_scores_are_told_by_kind_and_by_ranges_of_thickness_and_defocus():
     rows = []
     for n in range(30):
-        conditions = {"kind": "twin" if n % 3 else "crystal", "thickness_angstrom": 20.0, "defocus_angstrom": n - 10.0}
+        conditions = {
+            "kind": "twin" if n % 3 else "crystal",
+            "thickness_angstrom": 20.0,
+            "defocus_angstrom": n - 10.0,
+        }
         scores = dict.fromkeys(NAMES, n / 30)
-        facts = {"id": f"{n}", "split": "test", "wanted_thickness_angstrom": 20.0 + n, "conditions": conditions}
+        facts = {
+            "id": f"{n}",
+            "split": "test",
+            "wanted_thickness_angstrom": 20.0 + n,
+            "conditions": conditions,
+        }
         rows.append(facts | scores | {"mean_predictor": dict.fromkeys(NAMES, 0.0)})
     ignored = rows[0] | {"split": "dev"}
     found = by_condition({"split": "test", "samples": [ignored, *rows]})
@@ -236,7 +280,13 @@ def test_scores_are_told_by_kind_and_by_ranges_of_thickness_and_defocus():
 
 def test_means_leave_undefined_numbers_out():
     rows = [
-        {"material": "A", "formula": "A", "space_group": "P1", "split": "test", "wanted_thickness_angstrom": 20.0}
+        {
+            "material": "A",
+            "formula": "A",
+            "space_group": "P1",
+            "split": "test",
+            "wanted_thickness_angstrom": 20.0,
+        }
         | dict.fromkeys(NAMES, value)
         | {"mean_predictor": dict.fromkeys(NAMES, 1.0)}
         for value in (2.0, None)

@@ -17,18 +17,25 @@ from train.networks.cvae import decoder
 from train.tasks.embed import application as module
 from train.tasks.embed.application import embed
 
-SCAN, DETECTOR = (5, 7), (4, 6)
+SCAN = (5, 7)
+DETECTOR = (4, 6)
 BEAM = replace(small_network.BEAM, scan_step_angstrom=(0.7, 1.3), centre_pixels=(1.5, 2.5))
 OPTIONS = (
-    "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.7 1.3 --pixel-mrad 8 --centre-pixels 1.5 2.5 "
-    "--beam-intensity 1"
+    "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.7 1.3 --pixel-mrad 8 "
+    "--centre-pixels 1.5 2.5 --beam-intensity 1"
 )
 
 
 def experiment():
     tree = small_network.experiment().model_dump(mode="json", exclude_unset=True)
     tree["detector"]["shape"] = DETECTOR
-    tree["network"] = {"kind": "cvae", "input_shape": (1, *DETECTOR), "filters": (3,), "hidden": 8, "latent": 3}
+    tree["network"] = {
+        "kind": "cvae",
+        "input_shape": (1, *DETECTOR),
+        "filters": (3,),
+        "hidden": 8,
+        "latent": 3,
+    }
     tree["training"] = {"task": "embed", "epochs": 1, "inputs": {"layout": "pattern"}}
     return Experiment.model_validate(tree)
 
@@ -48,10 +55,22 @@ def scan(tmp_path_factory, patterns):
     return stored(tmp_path_factory.mktemp("scan") / "scan.h5", patterns)
 
 
-def test_the_file_has_maps_clusters_and_decoded_patterns(tmp_path, run, scan, patterns, monkeypatch):
+def test_the_file_has_maps_clusters_and_decoded_patterns(
+    tmp_path, run, scan, patterns, monkeypatch
+):
     monkeypatch.setattr(module, "BAND_BYTES", 4 * 7 * 24 * 2)  # two rows at once, of five
     out = tmp_path / "new" / "out.h5"
-    words = ["embed", str(scan), "--checkpoint", str(run), "--out", str(out), "--clusters", "3", *OPTIONS.split()]
+    words = [
+        "embed",
+        str(scan),
+        "--checkpoint",
+        str(run),
+        "--out",
+        str(out),
+        "--clusters",
+        "3",
+        *OPTIONS.split(),
+    ]
     assert main(words) == 0
     assert out.with_suffix(".png").stat().st_size > 10_000
     model = build_loaded(load_model(run), experiment().network)
@@ -63,7 +82,10 @@ def test_the_file_has_maps_clusters_and_decoded_patterns(tmp_path, run, scan, pa
         provenance = json.loads(group.attrs["provenance"])
         for number in range(3):
             np.testing.assert_allclose(
-                group[f"latent_{number + 1}/data"][()].ravel(), latents[:, number], rtol=1e-4, atol=1e-5
+                group[f"latent_{number + 1}/data"][()].ravel(),
+                latents[:, number],
+                rtol=1e-4,
+                atol=1e-5,
             )
         np.testing.assert_allclose(group["latent_1/dim0"][()], 0.7 * np.arange(5))
         np.testing.assert_allclose(group["latent_1/dim1"][()], 1.3 * np.arange(7))
@@ -84,7 +106,9 @@ def test_the_file_has_maps_clusters_and_decoded_patterns(tmp_path, run, scan, pa
 
 
 def test_patterns_that_are_all_the_same_have_one_cluster(run, tmp_path):
-    result = embed(np.full((3, 4, *DETECTOR), 1 / 24, np.float32), run, BEAM, clusters=3, beam_intensity=1.0)
+    result = embed(
+        np.full((3, 4, *DETECTOR), 1 / 24, np.float32), run, BEAM, clusters=3, beam_intensity=1.0
+    )
     assert len(result.centres) == 1
     assert not result.clusters.any()
     assert any("1 cluster instead of 3" in line for line in result.notes)
@@ -103,7 +127,15 @@ def test_patterns_that_are_all_the_same_have_one_cluster(run, tmp_path):
     ],
 )
 def test_what_does_not_fit_is_one_line(run, scan, tmp_path, capsys, options, message):
-    words = ["embed", str(scan), "--checkpoint", str(run), "--out", str(tmp_path / "out.h5"), *OPTIONS.split()]
+    words = [
+        "embed",
+        str(scan),
+        "--checkpoint",
+        str(run),
+        "--out",
+        str(tmp_path / "out.h5"),
+        *OPTIONS.split(),
+    ]
     assert main([*words, *(option.format(data=scan) for option in options)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")

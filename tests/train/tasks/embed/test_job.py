@@ -1,4 +1,6 @@
-"""The job of the task embed on small crystals: training, scores beside the baseline, the report, and its resumption."""
+"""The job of the task embed on small crystals: training, scores beside the baseline, the report,
+and its resumption.
+"""
 
 import base64
 from types import SimpleNamespace
@@ -10,10 +12,11 @@ from tiny import rows
 
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
+from namsa.figures.document_markdown import text_markdown
 from namsa.io.calibration import CalibrationOverrides
 from train.__main__ import main as command
 from train.experiment.experiment import load
-from train.ranks import reduction
+from train.ranks import connection
 from train.scaling import forecast
 from train.tasks.embed.application import embed
 from train.tasks.embed.card import CARD
@@ -61,9 +64,15 @@ def test_rows_have_the_loss_of_an_autoencoder_which_falls(run_dir):
     assert found[-1]["rmse"] < found[0]["rmse"]
 
 
-def test_held_out_patterns_are_scored_beside_as_many_components_and_the_mean_pattern(run_dir, evaluation):
+def test_held_out_patterns_are_scored_beside_as_many_components_and_the_mean_pattern(
+    run_dir, evaluation
+):
     experiment = load(run_dir / "config.yaml")
-    assert (evaluation["task"], evaluation["latent"], list(evaluation["by_split"])) == ("embed", 2, ["dev"])
+    assert (evaluation["task"], evaluation["latent"], list(evaluation["by_split"])) == (
+        "embed",
+        2,
+        ["dev"],
+    )
     trained = np.concatenate(list(stored(experiment, training=True).values()))
     flat = trained.reshape(len(trained), -1).astype(float)
     _, _, components = np.linalg.svd(flat - flat.mean(axis=0), full_matrices=False)
@@ -72,7 +81,9 @@ def test_held_out_patterns_are_scored_beside_as_many_components_and_the_mean_pat
     for row in evaluation["samples"]:
         x = held_out[row["id"]].reshape(row["patterns"], -1) - flat.mean(axis=0)
         left = x - x @ components[:2].T @ components[:2]
-        assert row["baseline_rmse"] == pytest.approx(rmse_of_each(left, np.zeros(1)).mean(), rel=0.02)
+        assert row["baseline_rmse"] == pytest.approx(
+            rmse_of_each(left, np.zeros(1)).mean(), rel=0.02
+        )
         assert row["mean_rmse"] == pytest.approx(rmse_of_each(x, np.zeros(1)).mean(), rel=1e-5)
         assert row["baseline_rmse"] < row["mean_rmse"]
     means = evaluation["by_split"]["dev"]
@@ -89,7 +100,11 @@ def test_composites_have_one_sample_of_each_material(evaluation):
     assert 0 <= composite["nmi"] <= 1
     assert 0 <= composite["baseline_nmi"] <= 1
     row = evaluation["by_split"]["dev"]
-    assert (row["composites"], row["nmi"], row["baseline_nmi"]) == (1, composite["nmi"], composite["baseline_nmi"])
+    assert (row["composites"], row["nmi"], row["baseline_nmi"]) == (
+        1,
+        composite["nmi"],
+        composite["baseline_nmi"],
+    )
 
 
 def test_report_has_the_numbers_and_the_picture(run_dir, evaluation, page):
@@ -111,13 +126,15 @@ def test_a_resumed_job_ends_with_the_same_bits(assert_resumed):
 
 @pytest.mark.usefixtures("run_dir")
 def test_a_job_of_embeddings_is_told_before_it_begins(config):
-    reduction.start(load(config).training)
+    connection.start(load(config).training)
     found = forecast.forecast(load(config))
     assert (found["steps"], found["train_samples"]) == (8, 8)
 
 
 def test_images_stand_for_fractions_of_the_beam(run_dir):
-    experiment = load(run_dir / "config.yaml", ["training.inputs.power=0.3", "training.inputs.gain=2"])
+    experiment = load(
+        run_dir / "config.yaml", ["training.inputs.power=0.3", "training.inputs.gain=2"]
+    )
     with Dataset(experiment.data.directory) as dataset:
         entry = manifest.present(experiment.data.directory, dataset.ids)[0]
         record = dataset.read(entry.id)
@@ -138,19 +155,27 @@ def test_a_packed_run_embeds_without_its_dataset(run_dir, evaluation, tmp_path):
     assert "to 2 latent numbers, learnt without labels" in card
     assert f"| {row['baseline_rmse']:.4g} | {row['mean_rmse']:.4g} |" in card
     beam = CalibrationOverrides(
-        energy_ev=100e3, semiangle_mrad=15.0, scan_step_angstrom=(1.0, 1.0), pixel_mrad=model.conditions.pixel_mrad
+        energy_ev=100e3,
+        semiangle_mrad=15.0,
+        scan_step_angstrom=(1.0, 1.0),
+        pixel_mrad=model.conditions.pixel_mrad,
     )
     scan = np.random.default_rng(0).exponential(1 / 1536, (2, 3, 32, 48)).astype(np.float32)
-    before, after = (embed(scan, path, beam, clusters=2, beam_intensity=1.0) for path in (weights, tmp_path / "net"))
+    before, after = (
+        embed(scan, path, beam, clusters=2, beam_intensity=1.0)
+        for path in (weights, tmp_path / "net")
+    )
     np.testing.assert_allclose(after.latents, before.latents, atol=1e-2)
 
 
 def test_a_card_says_where_principal_components_are_better(evaluation):
     row = evaluation["by_split"]["dev"]
     worse = evaluation | {
-        "by_split": {"dev": row | {"rmse": 2.0, "baseline_rmse": 1.0, "nmi": 0.5, "baseline_nmi": 0.4}}
+        "by_split": {
+            "dev": row | {"rmse": 2.0, "baseline_rmse": 1.0, "nmi": 0.5, "baseline_nmi": 0.4}
+        }
     }
-    limits = list(CARD.limits(SimpleNamespace(evaluation=worse)))
+    limits = [text_markdown(limit) for limit in CARD.limits(SimpleNamespace(evaluation=worse))]
     assert limits[0].endswith("rms error 1, the network's 2.")
     assert not any("NMI" in line for line in limits)
     rounding = CARD.rounding(np.zeros((2, 4)), np.full((2, 4), 0.5), worse)

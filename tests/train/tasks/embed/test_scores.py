@@ -5,7 +5,12 @@ import pytest
 
 from train.tasks.embed import principal_components, scores
 from train.tasks.embed.principal_components import fit, moments, vectors
-from train.tasks.embed.scores import choose_composites, cluster, normalised_mutual_information, score_composites
+from train.tasks.embed.scores import (
+    choose_composites,
+    cluster,
+    normalised_mutual_information,
+    score_composites,
+)
 
 
 def rows(split="test", **samples):
@@ -24,15 +29,24 @@ def material(id):
 def test_each_composite_has_as_many_materials_and_no_sample_is_in_two():
     found = choose_composites(rows(a=2, b=2, c=1, d=1, e=1), 2)
     used = [id for composite in found for id in composite]
-    assert [len(composite) for composite in found] == [2, 2, 2]  # of five first samples one is left, then two
+    assert [len(composite) for composite in found] == [
+        2,
+        2,
+        2,
+    ]  # of five first samples one is left, then two
     assert len(set(used)) == len(used)
     assert all(material(one) != material(other) for one, other in found)
     assert {material(id) for id in found[-1]} == {"a", "b"}
 
 
 def test_composites_are_of_one_split_and_few_materials_make_smaller_ones():
-    found = choose_composites([*rows(a=1, b=1, c=1), *rows("dev", d=1, e=1), *rows("images", f=3)], 3)
-    assert [sorted(map(material, composite)) for composite in found] == [["d", "e"], ["a", "b", "c"]]
+    found = choose_composites(
+        [*rows(a=1, b=1, c=1), *rows("dev", d=1, e=1), *rows("images", f=3)], 3
+    )
+    assert [sorted(map(material, composite)) for composite in found] == [
+        ["d", "e"],
+        ["a", "b", "c"],
+    ]
 
 
 def test_choice_does_not_depend_on_the_order_of_the_samples():
@@ -41,9 +55,13 @@ def test_choice_does_not_depend_on_the_order_of_the_samples():
 
 
 def test_clusters_that_are_the_materials_agree_and_those_of_noise_do_not():
-    samples, rng = rows(a=1, b=1), np.random.default_rng(0)
+    samples = rows(a=1, b=1)
+    rng = np.random.default_rng(0)
     coordinates = {
-        row["id"]: {"network": [[10.0 * index, 0.0]] * 50, "baseline": rng.normal(size=(50, 2)).tolist()}
+        row["id"]: {
+            "network": [[10.0 * index, 0.0]] * 50,
+            "baseline": rng.normal(size=(50, 2)).tolist(),
+        }
         for index, row in enumerate(samples)
     }
     (scored,) = score_composites(samples, choose_composites(samples, 2), coordinates)
@@ -57,7 +75,11 @@ def patterns(spectrum, shape=(5, 6), count=400):
     rng = np.random.default_rng(0)
     pixels = shape[0] * shape[1]
     directions = np.linalg.qr(rng.normal(size=(pixels, pixels)))[0][:, : len(spectrum)]
-    flat = 3 + rng.random(pixels) + rng.normal(size=(count, len(spectrum))) * np.sqrt(spectrum) @ directions.T
+    flat = (
+        3
+        + rng.random(pixels)
+        + rng.normal(size=(count, len(spectrum))) * np.sqrt(spectrum) @ directions.T
+    )
     return flat.reshape(count, *shape, 1).astype(np.float32)
 
 
@@ -69,7 +91,8 @@ def projector(columns):
 def test_components_are_those_of_the_singular_value_decomposition(monkeypatch, exact):
     monkeypatch.setattr(principal_components, "EXACT_PIXELS", exact)
     monkeypatch.setattr(principal_components, "RANDOM_VECTORS", 12)
-    x, probes = patterns([9.0, 4.0, 1.0, *[1e-8] * 20]), vectors(30)
+    x = patterns([9.0, 4.0, 1.0, *[1e-8] * 20])
+    probes = vectors(30)
     assert probes.shape == (30, 30 if exact == 30 else 12)
     halves = [moments(x[:200], probes), moments(x[200:], probes)]  # as of two samples
     found = fit(np.mean(halves, axis=0), probes, 3)
@@ -90,7 +113,12 @@ def test_patterns_that_are_all_the_same_have_no_error():
 def blobs(sizes, spread=0.1):
     rng = np.random.default_rng(0)
     centres = 10 * np.arange(len(sizes))[:, None] + np.zeros(2)
-    return np.concatenate([centre + spread * rng.normal(size=(n, 2)) for centre, n in zip(centres, sizes, strict=True)])
+    return np.concatenate(
+        [
+            centre + spread * rng.normal(size=(n, 2))
+            for centre, n in zip(centres, sizes, strict=True)
+        ]
+    )
 
 
 def test_groups_that_lie_apart_are_found_the_largest_first():
@@ -98,7 +126,9 @@ def test_groups_that_lie_apart_are_found_the_largest_first():
     centres, labels = cluster(points, 3)
     np.testing.assert_array_equal(labels, np.repeat([2, 0, 1], [20, 50, 30]))
     for number in range(3):
-        np.testing.assert_allclose(centres[number], points[labels == number].mean(axis=0), atol=1e-6)
+        np.testing.assert_allclose(
+            centres[number], points[labels == number].mean(axis=0), atol=1e-6
+        )
 
 
 def test_clusters_follow_from_the_seed():
@@ -129,14 +159,19 @@ def test_many_points_have_the_centres_of_a_part_of_them(monkeypatch):
     ],
 )
 def test_groups_agree_or_are_independent(one, other, agreement):
-    assert normalised_mutual_information(one, np.array(other)) == pytest.approx(agreement, abs=1e-12)
+    assert normalised_mutual_information(one, np.array(other)) == pytest.approx(
+        agreement, abs=1e-12
+    )
 
 
 def test_agreement_is_the_mutual_information_over_the_mean_entropy():
-    one, other = [0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2]
+    one = [0, 0, 0, 1, 1, 1]
+    other = [0, 0, 1, 1, 2, 2]
     table = np.array([[2, 1, 0], [0, 1, 2]]) / 6
     expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0)
     filled = table > 0
     information = np.sum(table[filled] * np.log(table[filled] / expected[filled]))
     entropies = [-np.sum(p * np.log(p)) for p in (table.sum(axis=0), table.sum(axis=1))]
-    assert normalised_mutual_information(one, other) == pytest.approx(2 * information / sum(entropies))
+    assert normalised_mutual_information(one, other) == pytest.approx(
+        2 * information / sum(entropies)
+    )

@@ -1,4 +1,6 @@
-"""The job of the task estimate on small crystals: targets under symmetries, scores, calibration and a file."""
+"""The job of the task estimate on small crystals: targets under symmetries, scores, calibration and
+a file.
+"""
 
 import json
 import re
@@ -19,7 +21,7 @@ from train.__main__ import main as command
 from train.apply.models import load_model
 from train.experiment.experiment import load
 from train.input import batches
-from train.ranks import reduction
+from train.ranks import connection
 from train.reports.results import write_json
 from train.scaling import forecast
 from train.tasks import task_of
@@ -34,7 +36,12 @@ NETWORK = {
     "dense": [8],
     "outputs": 8,
 }
-VARIATION = {"rule": "random", "configurations": 2, "thickness_angstrom": [4, 8], "defocus_angstrom": [-40, 40]}
+VARIATION = {
+    "rule": "random",
+    "configurations": 2,
+    "thickness_angstrom": [4, 8],
+    "defocus_angstrom": [-40, 40],
+}
 TRAINING = {
     "task": "estimate",
     "epochs": 4,
@@ -82,12 +89,15 @@ def test_rows_have_the_squared_error_and_the_likelihood(run_dir):
 
 def test_the_target_is_that_of_the_mirrored_sample(run_dir):
     experiment = load(run_dir / "config.yaml")
-    task, limits = task_of(experiment), np.array([[4, 8], [-40, 40], [-10, 10], [-10, 10]])
+    task = task_of(experiment)
+    limits = np.array([[4, 8], [-40, 40], [-10, 10], [-10, 10]])
     entries, records = stored(experiment, "train")
     mirrored = set()
     with Dataset(experiment.data.directory) as dataset:
         for epoch in range(3):
-            read = batches.batches(task.readable(dataset), entries[:4], experiment, epoch, target=task.target)
+            read = batches.batches(
+                task.readable(dataset), entries[:4], experiment, epoch, target=task.target
+            )
             with closing(read):
                 ((x, y),) = read
             assert x.shape == (4, 2, 8, 12, 3)
@@ -104,9 +114,17 @@ def test_the_target_is_that_of_the_mirrored_sample(run_dir):
 
 def test_a_mirrored_specimen_with_a_mirrored_tilt_gives_mirrored_patterns():
     """A tilt is a vector in the plane: this is why the target is mirrored as a gradient is."""
-    cell, z = np.array([9.0, 6.0, 8.0]), np.array([1.0, 5.0, 7.0])  # x, y, z
-    x, y = np.array([1.0, 3.5, 6.0]), np.array([0.7, 2.9, 3.6])
-    grid = {"grid_shape": (24, 36), "slice_thickness_angstrom": 1.0, "energy_ev": 200e3, "semiangle_mrad": 20.0}
+    # x, y, z
+    cell = np.array([9.0, 6.0, 8.0])
+    z = np.array([1.0, 5.0, 7.0])
+    x = np.array([1.0, 3.5, 6.0])
+    y = np.array([0.7, 2.9, 3.6])
+    grid = {
+        "grid_shape": (24, 36),
+        "slice_thickness_angstrom": 1.0,
+        "energy_ev": 200e3,
+        "semiangle_mrad": 20.0,
+    }
     at = np.array([[2.0, 4.0]])
     patterns = [
         namsa.simulate(
@@ -117,7 +135,9 @@ def test_a_mirrored_specimen_with_a_mirrored_tilt_gives_mirrored_patterns():
         ).cbed[0]
         for sign in (1, -1)
     ]
-    flipped = np.roll(patterns[1][::-1], 1, axis=0)  # about the zero frequency, in the middle of an even grid
+    flipped = np.roll(
+        patterns[1][::-1], 1, axis=0
+    )  # about the zero frequency, in the middle of an even grid
     inner = np.s_[1:]  # the first row has no mirror image
     np.testing.assert_allclose(flipped[inner], patterns[0][inner], atol=1e-5 * patterns[0].max())
     assert np.abs(patterns[1] - patterns[0]).max() > 1e-2 * patterns[0].max()
@@ -133,7 +153,9 @@ def test_held_out_samples_are_scored_beside_the_median(run_dir, evaluation, vali
         ["dev", "test"],
     )
     assert [row["id"] for row in evaluation["samples"]] == sorted(records)
-    assert evaluation["ranges"] == dict(zip(NAMES, ([4, 8], [-40, 40], [-10, 10], [-10, 10]), strict=True))
+    assert evaluation["ranges"] == dict(
+        zip(NAMES, ([4, 8], [-40, 40], [-10, 10], [-10, 10]), strict=True)
+    )
     tilts = [entry.varied["specimen_tilt_mrad"][1] for entry in training]
     low, high = np.sort(tilts)[[(len(tilts) - 1) // 2, len(tilts) // 2]]
     assert low - 0.01 <= evaluation["medians"]["specimen_tilt_x_mrad"] <= high + 0.01
@@ -146,21 +168,30 @@ def test_held_out_samples_are_scored_beside_the_median(run_dir, evaluation, vali
                 [r["deviation"][name] for r in of_split]
             )
             assert found["mae"] == pytest.approx(error.mean())
-            assert found["baseline_mae"] == pytest.approx(np.abs(true - evaluation["medians"][name]).mean())
+            assert found["baseline_mae"] == pytest.approx(
+                np.abs(true - evaluation["medians"][name]).mean()
+            )
             spread = np.sum((true - true.mean()) ** 2)  # samples of one specimen have one tilt
             assert found["r2"] == (pytest.approx(1 - np.sum(error**2) / spread) if spread else None)
             assert found["coverage_68"] == pytest.approx(np.mean(error <= sigma))
             assert found["coverage_95"] == pytest.approx(np.mean(error <= 2 * sigma))
             assert split != "dev" or found["coverage_68"] >= 0.6827
-    assert f"defocus <strong>{evaluation['by_split']['test']['defocus_angstrom']['mae']:.3g}</strong>" in page
+    assert (
+        f"defocus <strong>{evaluation['by_split']['test']['defocus_angstrom']['mae']:.3g}</strong>"
+        in page
+    )
     assert "Validation, dev split" in page
     dev = evaluation["by_split"]["dev"]
     assert validations[-1]["mae_defocus_angstrom"] == pytest.approx(dev["defocus_angstrom"]["mae"])
     halves = dict(zip(NAMES, (2, 40, 10, 10), strict=True))
-    assert validations[-1]["error"] == pytest.approx(np.mean([dev[name]["mae"] / halves[name] for name in NAMES]))
+    assert validations[-1]["error"] == pytest.approx(
+        np.mean([dev[name]["mae"] / halves[name] for name in NAMES])
+    )
 
 
-def test_an_evaluation_whose_quantities_do_not_fit_together_is_refused(evaluation, tmp_path, capsys):
+def test_an_evaluation_whose_quantities_do_not_fit_together_is_refused(
+    evaluation, tmp_path, capsys
+):
     write_json(tmp_path / "evaluation.json", evaluation | {"medians": {"dose": 1.0}})
     (tmp_path / "config.yaml").write_text("training: {task: estimate}")
     assert command(["report", str(tmp_path)]) == 2
@@ -169,16 +200,23 @@ def test_an_evaluation_whose_quantities_do_not_fit_together_is_refused(evaluatio
 
 @pytest.mark.usefixtures("run_dir")
 def test_a_job_of_estimates_is_told_before_it_begins(config):
-    reduction.start(load(config).training)
+    connection.start(load(config).training)
     assert forecast.forecast(load(config))["train_samples"] > 0
 
 
 def test_a_packed_run_has_errors_that_are_calibrated_for_its_weights(run_dir, evaluation, tmp_path):
     model, card, _ = pack_run(run_dir, tmp_path / "net", "error")
-    assert "From a 4D-STEM scan to its thickness, defocus, specimen tilt y and specimen tilt x" in card
+    assert (
+        "From a 4D-STEM scan to its thickness, defocus, specimen tilt y and specimen tilt x" in card
+    )
     assert "    python -m train estimate DATA.h5 --checkpoint net --out ESTIMATES.h5" in card
-    for split, scores in evaluation["by_split"].items():  # the baseline does not depend on the weights
-        assert f"| {split} | {sum(row['split'] == split for row in evaluation['samples'])} | defocus, Å |" in card
+    for split, scores in evaluation[
+        "by_split"
+    ].items():  # the baseline does not depend on the weights
+        assert (
+            f"| {split} | {sum(row['split'] == split for row in evaluation['samples'])} | defocus, "
+            "Å |" in card
+        )
         assert f"| {scores['defocus_angstrom']['baseline_mae']:.3g} |" in card
     assert "| 2×3 positions | any scan, in windows side by side |" in card
     calibration = read_estimate_calibration(model)
@@ -187,11 +225,15 @@ def test_a_packed_run_has_errors_that_are_calibrated_for_its_weights(run_dir, ev
         of_run = replace(load_model(run_dir), folder=tmp_path, weights=model.weights)
         assert calibrate_estimates(of_run, dataset, lambda done, total: None) == calibration
     for factors in calibration["quantities"].values():
-        assert f"| {factors['uncertainty_factor']:.3g} | {factors['two_sigma_factor']:.3g} |" in card
+        assert (
+            f"| {factors['uncertainty_factor']:.3g} | {factors['two_sigma_factor']:.3g} |" in card
+        )
     assert all(covered["coverage_68"] >= 0.6827 for covered in calibration["dev"].values())
 
 
-def test_a_file_is_estimated_as_its_sample_is_with_calibrated_errors(run_dir, evaluation, applied, capsys):
+def test_a_file_is_estimated_as_its_sample_is_with_calibrated_errors(
+    run_dir, evaluation, applied, capsys
+):
     assert command(["calibrate", str(run_dir)]) == 0
     assert "defocus: " in capsys.readouterr().out
     calibration = json.loads((run_dir / "calibration.json").read_text(encoding="utf-8"))
@@ -215,7 +257,9 @@ def test_a_file_is_estimated_as_its_sample_is_with_calibrated_errors(run_dir, ev
             factor = calibration["quantities"][name]["uncertainty_factor"]
             assert error[0, 0] == pytest.approx(factor * row["deviation"][name], rel=1e-2)
             assert facts["quantities"][name]["value"] == pytest.approx(value[0, 0])
-        assert file["estimates/defocus_angstrom/dim1"][0] == pytest.approx(0.6 * 2)  # the middle of positions 1 to 3
+        assert file["estimates/defocus_angstrom/dim1"][0] == pytest.approx(
+            0.6 * 2
+        )  # the middle of positions 1 to 3
     assert facts["calibrated"]
     (run_dir / "calibration.json").write_text(json.dumps(calibration | {"quantities": {}}))
     assert applied("estimate", row["id"])[0] == 2

@@ -1,4 +1,6 @@
-"""`python -m train segment`: maps of classes of scans of any size, with small networks of random weights."""
+"""`python -m train segment`: maps of classes of scans of any size, with small networks of random
+weights.
+"""
 
 import json
 
@@ -38,13 +40,18 @@ def run(tmp_path_factory):
 
 
 def test_labels_and_probabilities_are_written_with_axes_and_a_picture(tmp_path, run):
-    data, out = stored(tmp_path / "scan.h5", patterns((28, 36))), tmp_path / "labels.h5"
-    assert main(["segment", str(data), "--checkpoint", run, "--out", str(out), *OPTIONS.split()]) == 0
+    data = stored(tmp_path / "scan.h5", patterns((28, 36)))
+    out = tmp_path / "labels.h5"
+    assert (
+        main(["segment", str(data), "--checkpoint", run, "--out", str(out), *OPTIONS.split()]) == 0
+    )
     assert out.with_suffix(".png").stat().st_size > 10_000
     with h5py.File(out) as file:
         group = file["segmentation"]
         labels = group["labels/data"][()]
-        probabilities = np.stack([group[f"probability_{name}/data"][()] for name in ("matrix", "grain", "phase")])
+        probabilities = np.stack(
+            [group[f"probability_{name}/data"][()] for name in ("matrix", "grain", "phase")]
+        )
         np.testing.assert_allclose(group["labels/dim1"], 0.4 * np.arange(36))
         assert json.loads(group.attrs["provenance"])["classes"] == ["matrix", "grain", "phase"]
     assert (labels.dtype, labels.shape) == (np.uint8, (28, 36))
@@ -59,11 +66,18 @@ def test_a_window_gives_what_the_network_itself_gives(tmp_path):
     found = segment(stored(tmp_path / "scan.h5", values), run, BEAM, beam_intensity=1.0)
     model = load_model(run)
     network = load_network(model, WINDOW, model.experiment.network)
-    logits = np.asarray(network(np.sqrt(16 * values.reshape(1, *WINDOW, 16)), training=False))[0].astype(float)
+    logits = np.asarray(network(np.sqrt(16 * values.reshape(1, *WINDOW, 16)), training=False))[
+        0
+    ].astype(float)
     expected = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(np.stack(list(found.probabilities.values()), axis=-1), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        np.stack(list(found.probabilities.values()), axis=-1), expected, atol=1e-5
+    )
     share = (found.labels == 1).mean()
-    assert f" positions, matrix {(found.labels == 0).mean():.0%}, grain {share:.0%}, phase " in repr(found)
+    assert (
+        f" positions, matrix {(found.labels == 0).mean():.0%}, grain {share:.0%}, phase "
+        in repr(found)
+    )
     page = found._repr_html_()
     assert f"<b>SegmentedScan</b> {repr(found).partition(': ')[2][:-1]}</p>" in page
     assert ">probability_grain</th>" in page
@@ -71,6 +85,10 @@ def test_a_window_gives_what_the_network_itself_gives(tmp_path):
 
 
 def test_scans_that_do_not_fit_are_named(tmp_path, run, capsys):
-    small, out = stored(tmp_path / "small.h5", patterns((1, 9))), str(tmp_path / "o.h5")
+    small = stored(tmp_path / "small.h5", patterns((1, 9)))
+    out = str(tmp_path / "o.h5")
     assert main(["segment", str(small), "--checkpoint", run, "--out", out, *OPTIONS.split()]) == 2
-    assert "the scan has 1 position along one side, the network needs 2 or more" in capsys.readouterr().err
+    assert (
+        "the scan has 1 position along one side, the network needs 2 or more"
+        in capsys.readouterr().err
+    )

@@ -1,22 +1,38 @@
-"""The job of the task segment on small crystals: composites, scores of all classes, and the report."""
+"""The job of the task segment on small crystals: composites, scores of all classes, and the
+report.
+"""
 
 import numpy as np
 import pytest
 from packed import pack_run
 from tiny import CONFIG, rows
 
-from namsa.errors import InputError
+from namsa.base.errors import InputError
 from train.experiment.experiment import load
 from train.input import batches, views
 from train.tasks import task_of
-from train.tasks.segment.composer import LARGEST_DIAMETER, SHAPES, composite, draw_labels, ellipse, mean_area, polygon
+from train.tasks.segment.composer import (
+    LARGEST_DIAMETER,
+    SHAPES,
+    composite,
+    draw_labels,
+    ellipse,
+    mean_area,
+    polygon,
+)
 from train.tasks.segment.scores import confusion, intersections_over_unions, mean_iou
 from train.tasks.segment.section import Inclusion
 from train.tasks.segment.task import class_weights, weighted_cross_entropy
 
 GRAIN = {"fraction": 0.2, "diameter_positions": [2, 4]}
 PHASE = {"fraction": 0.1, "diameter_positions": [2, 3]}
-NETWORK = {"input_shape": [16, 8, 8], "output_channels": 3, "layers": [1, 1, 1], "growth": 4, "kernel": 3}
+NETWORK = {
+    "input_shape": [16, 8, 8],
+    "output_channels": 3,
+    "layers": [1, 1, 1],
+    "growth": 4,
+    "kernel": 3,
+}
 TRAINING = {
     "task": "segment",
     "epochs": 2,
@@ -92,7 +108,8 @@ def test_composites_follow_from_seed_and_epoch_and_their_parts_from_one_split(op
     assert len({labels.tobytes() for labels in again}) > 20
     cache = views.ReadCache()
     read = [
-        list(batches.batches(dataset, entries, experiment, epoch, cache, task.target, composer)) for epoch in (0, 1, 0)
+        list(batches.batches(dataset, entries, experiment, epoch, cache, task.target, composer))
+        for epoch in (0, 1, 0)
     ]
     for (x, y), (x2, _), (x3, y3) in zip(*read, strict=True):
         np.testing.assert_array_equal(x, x3)
@@ -108,20 +125,34 @@ def test_samples_that_make_no_composites_are_named(config, opened):
     with pytest.raises(InputError, match="go beyond 4.8, 0.6 of the scan's shorter side"):
         task_of(large).resolve(present, dataset)
     alike = [entry for entry in present if entry.zone_axis == (0, 0, 1)]
-    with pytest.raises(InputError, match="goes with another as class grain .*: give specimen.zone_axes another dir"):
+    with pytest.raises(
+        InputError, match="goes with another as class grain .*: give specimen.zone_axes another dir"
+    ):
         task_of(experiment).resolve(alike, dataset)
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("network.output_channels=2", r"training.segment has 3 classes \(matrix, grain, phase\): set it to 3"),
+        (
+            "network.output_channels=2",
+            r"training.segment has 3 classes \(matrix, grain, phase\): set it to 3",
+        ),
         ("training.segment.phase.fraction=0", r"has 2 classes \(matrix, grain\): set it to 2"),
         ("training.segment.grain.fraction=0.9", "must have a sum between 0 and 1"),
-        ("training.segment.grain.diameter_positions=[4, 2]", r"give \[least, most\], not \[4.0, 2.0\]"),
-        ("training.segment.weights=sqrt", "Input should be 'inverse_sqrt', 'inverse' or 'none'"),
-        ("training.inputs.layout=detector", "labels scan positions, and training.inputs.layout is detector"),
-        ("network={kind: resnet50, input_shape: [1, 4, 4], classes: 3}", "kind resnet50 gives no image of classes"),
+        (
+            "training.segment.grain.diameter_positions=[4, 2]",
+            r"give \[least, most\], not \[4.0, 2.0\]",
+        ),
+        ("training.segment.weights=sqrt", "must be 'inverse_sqrt', 'inverse' or 'none'"),
+        (
+            "training.inputs.layout=detector",
+            "labels scan positions, and training.inputs.layout is detector",
+        ),
+        (
+            "network={kind: resnet50, input_shape: [1, 4, 4], classes: 3}",
+            "kind resnet50 gives no image of classes",
+        ),
     ],
 )
 def test_what_does_not_fit_the_task_is_named(config, override, message):
@@ -141,18 +172,22 @@ def test_weights_are_those_of_the_paper_and_one_on_average():
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_the_loss_is_the_weighted_cross_entropy(channels_first):
     rng = np.random.default_rng(0)
-    logits, labels = rng.normal(size=(2, 3, 4, 3)), rng.integers(0, 3, (2, 3, 4))
+    logits = rng.normal(size=(2, 3, 4, 3))
+    labels = rng.integers(0, 3, (2, 3, 4))
     weights = np.array([0.5, 2.0, 7.0])
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     right = np.take_along_axis(probabilities, labels[..., None], axis=-1)[..., 0]
     expected = -(weights[labels] * np.log(right)).mean()
     output = logits.transpose(0, 3, 1, 2) if channels_first else logits
-    (loss,) = weighted_cross_entropy(tuple(weights), channels_first)(output, labels.astype(np.float32), 0.0)
+    (loss,) = weighted_cross_entropy(tuple(weights), channels_first)(
+        output, labels.astype(np.float32), 0.0
+    )
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
 def test_intersections_over_unions_of_a_matrix_by_hand():
-    truth, labels = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 0])
+    truth = np.array([0, 0, 0, 0, 1, 1])
+    labels = np.array([0, 0, 0, 1, 1, 0])
     table = confusion(truth, labels, 3)
     np.testing.assert_array_equal(table, [[3, 1, 0], [1, 1, 0], [0, 0, 0]])
     np.testing.assert_allclose(intersections_over_unions(table), [3 / 5, 1 / 3, np.nan])
@@ -174,7 +209,8 @@ def test_a_packed_run_has_the_scores_of_its_classes(run_dir, evaluation, tmp_pat
     assert "get another class" in card
 
 
-# ---- Composites: fractions of classes, and patterns of their samples ------------------------------------------------
+# ---- Composites: fractions of classes, and patterns of their samples
+# ------------------------------------------------
 
 SCAN = (24, 30)
 
@@ -186,7 +222,8 @@ def inclusion(fraction, least, most):
 @pytest.mark.parametrize("shape", [polygon, ellipse])
 def test_a_shape_has_the_area_of_its_circle_and_lies_within_the_scan(shape):
     rng = np.random.default_rng(0)
-    y, x = np.linspace(-1.2, 1.2, 401)[:, None], np.linspace(-1, 1, 301)[None]
+    y = np.linspace(-1.2, 1.2, 401)[:, None]
+    x = np.linspace(-1, 1, 301)[None]
     pixel = (y[1, 0] - y[0, 0]) * (x[0, 1] - x[0, 0])
     for _ in range(20):
         inside = shape(y, x, 2 * LARGEST_DIAMETER, rng)  # on a scan of sides 2.4 and 2
@@ -198,8 +235,11 @@ def test_a_shape_has_the_area_of_its_circle_and_lies_within_the_scan(shape):
 def test_classes_have_the_fractions_that_were_asked_for():
     asked = {"grain": inclusion(0.2, 4, 9), "phase": inclusion(0.1, 2, 5)}
     shaped = [(each, SHAPES[name]) for name, each in asked.items()]
-    rng, draws = np.random.default_rng(1), 3000
-    found = np.array([np.bincount(draw_labels(SCAN, shaped, rng).ravel(), minlength=3) for _ in range(draws)])
+    rng = np.random.default_rng(1)
+    draws = 3000
+    found = np.array(
+        [np.bincount(draw_labels(SCAN, shaped, rng).ravel(), minlength=3) for _ in range(draws)]
+    )
     fractions = found / np.prod(SCAN)
     error = fractions.std(axis=0) / np.sqrt(draws)
     np.testing.assert_array_less(abs(fractions.mean(axis=0) - [0.7, 0.2, 0.1]), 4 * error)
@@ -208,7 +248,9 @@ def test_classes_have_the_fractions_that_were_asked_for():
 
 def test_the_mean_area_is_that_of_evenly_drawn_diameters():
     diameters = np.random.default_rng(2).uniform(2, 5, 200_000)
-    assert mean_area(inclusion(0.1, 2, 5)) == pytest.approx((np.pi / 4 * diameters**2).mean(), rel=0.01)
+    assert mean_area(inclusion(0.1, 2, 5)) == pytest.approx(
+        (np.pi / 4 * diameters**2).mean(), rel=0.01
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -12,7 +12,9 @@ _WITHIN = "which leaves gradients of a rank waiting within an epoch"
 
 
 class Lag(ExchangeSection):
-    """A step updates with the gradients of the step before, whose reduction overlaps with the whole step."""
+    """A step updates with the gradients of the step before, whose reduction overlaps with the whole
+    step.
+    """
 
     excludes: ClassVar[Mapping[str, str]] = {
         "checkpoints.every_steps": _WITHIN,
@@ -22,7 +24,9 @@ class Lag(ExchangeSection):
 
     kind: Literal["lag"] = "lag"
     of: Annotated[ExchangeSection, OfKind("exchange", Allreduce, ("hybrid",))] = Field(
-        Allreduce(), description="how the gradients are averaged meanwhile: a section of kind allreduce or hybrid"
+        Allreduce(),
+        description="how the gradients are averaged meanwhile: a section of kind allreduce or "
+        "hybrid",
     )
 
     @property

@@ -1,15 +1,19 @@
-"""Local SGD: ranks update by their own gradients, and average their weights after some steps (Lin et al. 2020).
+"""Local SGD: ranks update by their own gradients, and average their weights after some steps (Lin
+et al. 2020).
 
-Yoginath et al. (2019) average the weights alone, once an epoch, as one contiguous block. So does this module: what the
-ranks average travels as one buffer, with one request and one message, at the cost of a copy into the buffer and one out
-of it. The moments of the optimizer are averaged with the weights (Yu et al. 2019) if `average_moments` says so.
-Otherwise each rank keeps its own. Only rank 0 writes checkpoints: it collects those of the others, and a checkpoint
-holds the whole state of rank 0 and, behind it, one array of moments for each further rank. The same number of ranks
-continues with them, to the same bits as without a stop. Another number of ranks starts with rank 0's moments on all.
+Yoginath et al. (2019) average the weights alone, once an epoch, as one contiguous block. So does
+this module: what the ranks average travels as one buffer, with one request and one message, at the
+cost of a copy into the buffer and one out of it. The moments of the optimizer are averaged with the
+weights (Yu et al. 2019) if `average_moments` says so. Otherwise each rank keeps its own. Only rank
+0 writes checkpoints: it collects those of the others, and a checkpoint holds the whole state of
+rank 0 and, behind it, one array of moments for each further rank. The same number of ranks
+continues with them, to the same bits as without a stop. Another number of ranks starts with rank
+0's moments on all.
 
-With `precision` below 32 the highest bits of changes travel in place of weights: of the change since the last average,
-which is the same on all ranks. Changes are small, and so is what is lost of them. Each rank averages an equal part of
-the values, and sends its mean, cut off as the changes, to all. What is cut off is lost.
+With `precision` below 32 the highest bits of changes travel in place of weights: of the change
+since the last average, which is the same on all ranks. Changes are small, and so is what is lost of
+them. Each rank averages an equal part of the values, and sends its mean, cut off as the changes, to
+all. What is cut off is lost.
 """
 
 from collections.abc import Sequence
@@ -21,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from namsa.arrays import Tensor
+from namsa.base.arrays import Tensor
 
-from ....ranks import reduction
+from ....ranks.connection import engine
 from ....ranks.exchange import Exchange
 from .. import packing
 from ..packing import deliver
@@ -33,14 +37,16 @@ Moments = npt.NDArray[np.float32]
 
 
 class LocalSGDExchange(Exchange):
-    """Averages weights and moving averages of normalisations after some steps, and moments if configured.
+    """Averages weights and moving averages of normalisations after some steps, and moments if
+    configured.
 
     Counters and the seeds of dropout are not among them.
 
     Attributes:
         own: Variables that each rank keeps for itself: the moments, if they are not averaged.
         whole: Variables that travel in float32.
-        changed: Weights of which changes travel. Vectors (biases, normalisations) are few values and travel whole.
+        changed: Weights of which changes travel. Vectors (biases, normalisations) are few values
+            and travel whole.
         last: The last average of each of `changed`, the same on all ranks.
     """
 
@@ -49,13 +55,22 @@ class LocalSGDExchange(Exchange):
 
     def begin(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
         super().begin(model, optimizer)
-        averaged = self.config.average_moments
-        self.own = [] if averaged else list(optimizer.moments)
-        weights = [variable for variable in model.variables if "float" in variable.dtype]
-        in_parts = self.config.precision < 32
-        self.changed = [variable for variable in weights if in_parts and len(variable.shape) > 1]
-        self.whole = [variable for variable in weights if not in_parts or len(variable.shape) <= 1]
-        self.whole += list(optimizer.moments) if averaged else []
+        moments = list(optimizer.moments)
+        sends_changes = self.config.precision < 32
+        self.own = []
+        self.whole = []
+        self.changed = []
+        for variable in model.variables:
+            if "float" not in variable.dtype:
+                continue
+            if sends_changes and len(variable.shape) > 1:
+                self.changed.append(variable)
+            else:
+                self.whole.append(variable)
+        if self.config.average_moments:
+            self.whole.extend(moments)
+        else:
+            self.own = moments
         self.last = [tf.Variable(variable.value, trainable=False) for variable in self.changed]
 
     def mean(self, gradients: Sequence[Tensor], scale: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -63,7 +78,9 @@ class LocalSGDExchange(Exchange):
         return list(gradients), tf.linalg.global_norm(gradients)
 
     def mean_numbers(self, numbers: Sequence[Tensor]) -> list[Tensor]:
-        """See `train.ranks.exchange.Exchange`. Numbers stay those of the rank until the next average."""
+        """See `train.ranks.exchange.Exchange`. Numbers stay those of the rank until the next
+        average.
+        """
         return list(numbers)
 
     def restore(self, state: Sequence[Any], of_ranks: Sequence[Moments], resumed: bool) -> str:
@@ -72,7 +89,12 @@ class LocalSGDExchange(Exchange):
             last.assign(variable.value)
         taken = distribute(self.own, of_ranks)
         new = resumed and self.own and not taken
-        return "every rank starts with the moments of rank 0, for the checkpoint has none of its own" if new else ""
+        if new:
+            return (
+                "every rank starts with the moments of rank 0, for the checkpoint has none of its "
+                "own"
+            )
+        return ""
 
     def after_step(self, step: int, last: bool, numbers: Sequence[float]) -> list[float] | None:
         every = self.config.synchronise
@@ -81,12 +103,18 @@ class LocalSGDExchange(Exchange):
         return self.synchronise(numbers)
 
     def synchronise(self, numbers: Sequence[float]) -> list[float]:
-        """Sets every rank's variables to their mean over the ranks; returns that of a step's numbers. Collective."""
-        if reduction.size() == 1:
+        """Sets every rank's variables to their mean over the ranks. Collective.
+
+        Returns the means of a step's numbers.
+        """
+        if engine().size() == 1:
             return list(numbers)
         if self.changed:
-            _average_changes([variable.value for variable in self.changed], self.last, self.config.value_bytes)
-        return _average([variable.value for variable in self.whole], tf.constant(numbers, tf.float32)).numpy().tolist()
+            changed = [variable.value for variable in self.changed]
+            _average_changes(changed, self.last, self.config.value_bytes)
+        whole = [variable.value for variable in self.whole]
+        means: list[float] = _average(whole, tf.constant(numbers, tf.float32)).numpy().tolist()
+        return means
 
     def state_of_ranks(self) -> list[Moments]:
         return gather(self.own)
@@ -97,31 +125,42 @@ def _average(variables: Sequence[tf.Variable], numbers: Tensor) -> Tensor:
     """Averages `variables` in place and returns the mean of `numbers`. All are float32."""
     with tf.name_scope("synchronise"):  # tells these operations from a step's in a profile
         tensors = [tf.convert_to_tensor(variable) for variable in variables]
-        *means, numbers = reduction.average_in_one_message([*tensors, numbers], "average")
+        *means, numbers = engine().average_in_one_message([*tensors, numbers], "average")
         for variable, mean in zip(variables, means, strict=True):
             variable.assign(mean)
     return numbers
 
 
 @tf.function(autograph=False)
-def _average_changes(variables: Sequence[tf.Variable], last: Sequence[tf.Variable], size: int) -> None:
-    """Adds to `last` the mean change of `variables` since then, and sets them to it. A value travels in `size` bytes.
+def _average_changes(
+    variables: Sequence[tf.Variable], last: Sequence[tf.Variable], size: int
+) -> None:
+    """Adds to `last` the mean change of `variables` since then, and sets them to it.
 
-    Bytes that a rank sends are those of a ring: 2 (N − 1) / N of the packed values.
+    A value travels in `size` bytes. Bytes that a rank sends are those of a ring: 2 (N − 1) / N of
+    the packed values.
     """
-    ranks = reduction.size()
+    ranks = engine().size()
     with tf.name_scope("synchronise"):
-        changes = [tf.reshape(now - before, [-1]) for now, before in zip(variables, last, strict=True)]
+        changes = []
+        for variable, previous in zip(variables, last, strict=True):
+            changes.append(tf.reshape(variable - previous, [-1]))
         counts = [change.shape.num_elements() for change in changes]
-        part = -(-sum(counts) // ranks)  # values that a rank averages; the last rank's are padded
-        parts = tf.reshape(tf.pad(tf.concat(changes, 0), [[0, ranks * part - sum(counts)]]), [ranks, part])
-        packed = tf.map_fn(partial(packing.pack, size=size), parts, fn_output_signature=tf.uint8)
-        received = reduction.all_to_all(tf.reshape(packed, [-1]), tf.fill([ranks], part * size), "changes")
+        total = sum(counts)
+        share = -(-total // ranks)  # values that a rank averages; the last rank's are padded
+        padded = tf.pad(tf.concat(changes, 0), [[0, ranks * share - total]])
+        packed = tf.map_fn(
+            partial(packing.pack, size=size),
+            tf.reshape(padded, [ranks, share]),
+            fn_output_signature=tf.uint8,
+        )
+        splits = tf.fill([ranks], share * size)
+        received = engine().all_to_all(tf.reshape(packed, [-1]), splits, "changes")
         mean = tf.reduce_mean(_unpacked(received, ranks, size), axis=0)
-        means = _unpacked(reduction.to_all(packing.pack(mean, size), "mean_changes"), ranks, size)
-        flat = tf.reshape(means, [-1])[: sum(counts)]
-        for variable, before, change in zip(variables, last, tf.split(flat, counts), strict=True):
-            variable.assign(before.assign_add(tf.reshape(change, before.shape)))
+        means = _unpacked(engine().to_all(packing.pack(mean, size), "mean_changes"), ranks, size)
+        flat = tf.reshape(means, [-1])[:total]
+        for variable, previous, change in zip(variables, last, tf.split(flat, counts), strict=True):
+            variable.assign(previous.assign_add(tf.reshape(change, previous.shape)))
 
 
 def _unpacked(messages: Tensor, ranks: int, size: int) -> Tensor:
@@ -131,15 +170,20 @@ def _unpacked(messages: Tensor, ranks: int, size: int) -> Tensor:
 
 
 def gather(moments: Sequence[Any]) -> list[Moments]:
-    """Returns the moments of each rank but the first on rank 0, flat; an empty list on the others. Collective."""
+    """Returns the moments of each rank but the first on rank 0, flat. Collective.
+
+    On the other ranks, the list is empty.
+    """
     if not moments:
         return []
-    flat, others = _flat(moments), []
-    for rank in range(1, reduction.size()):
-        data = np.empty_like(flat) if reduction.rank() == 0 else flat
+    flat = _flat(moments)
+    is_first = engine().rank() == 0
+    of_others = []
+    for rank in range(1, engine().size()):
+        data = np.empty_like(flat) if is_first else flat
         deliver(data, rank, 0)
-        others.append(data)
-    return others if reduction.rank() == 0 else []
+        of_others.append(data)
+    return of_others if is_first else []
 
 
 def distribute(moments: Sequence[Any], stored: Sequence[Moments]) -> bool:
@@ -154,16 +198,19 @@ def distribute(moments: Sequence[Any], stored: Sequence[Moments]) -> bool:
     """
     if not moments:
         return False
+    ranks = engine().size()
+    is_first = engine().rank() == 0
     flat = _flat(moments)
-    sizes = reduction.gather_json([each.size for each in stored])[0]
-    if sizes != [flat.size] * (reduction.size() - 1):
+    sizes = engine().gather_json([array.size for array in stored])[0]
+    if sizes != [flat.size] * (ranks - 1):
         return False
-    for rank in range(1, reduction.size()):
-        deliver(np.ascontiguousarray(stored[rank - 1]) if reduction.rank() == 0 else flat, 0, rank)
-    if reduction.rank():
+    for rank in range(1, ranks):
+        data = np.ascontiguousarray(stored[rank - 1]) if is_first else flat
+        deliver(data, 0, rank)
+    if not is_first:
         ends = np.cumsum([variable.value.shape.num_elements() for variable in moments])
-        for variable, part in zip(moments, np.split(flat, ends[:-1]), strict=True):
-            variable.assign(part.reshape(variable.shape))
+        for variable, values in zip(moments, np.split(flat, ends[:-1]), strict=True):
+            variable.assign(values.reshape(variable.shape))
     return True
 
 

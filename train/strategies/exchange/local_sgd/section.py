@@ -14,29 +14,37 @@ _WITHIN = "with which ranks differ between their averages"
 
 
 class LocalSGD(ExchangeSection):
-    """Ranks update by their own gradients, and average their weights after some steps and at the end of each epoch."""
+    """Ranks update by their own gradients, and average their weights after some steps and at the
+    end of each epoch.
+    """
 
     excludes: ClassVar[Mapping[str, str]] = {
         "checkpoints.every_steps": _WITHIN,
         "checkpoints.every_seconds": _WITHIN,
         "split.ways": "with which the parts of a sample would have different weights",
+        "optimizer.kind function": "which averages moments that it must know",
         "accumulate": "which averages no gradients",
-        "precision.compute mixed_float16": "with which each rank would skip steps by itself, so that their loss scales "
+        "precision.compute mixed_float16": "with which each rank would skip steps by itself, so "
+        "that their loss scales "
         "and moments part (mixed_bfloat16 needs no loss scale)",
     }
 
     kind: Literal["local_sgd"] = "local_sgd"
     synchronise: Literal["epoch"] | Count = Field(
-        description="number of steps after which ranks average their weights, or 'epoch': only at the end of each epoch"
+        description="number of steps after which ranks average their weights, or 'epoch': only at "
+        "the end of each epoch"
     )
     average_moments: bool = Field(
         False,
-        description="average the optimizer's moments with the weights, in a message two (momentum) or three times "
-        "(Adam) as large; false: each rank keeps its own (Yoginath et al. 2019), and checkpoints hold them",
+        description="average the optimizer's moments with the weights, in a message two "
+        "(momentum) or three times "
+        "(Adam) as large; false: each rank keeps its own (Yoginath et al. 2019), and checkpoints "
+        "hold them",
     )
     precision: Literal[8, 16, 24, 32] = Field(
         32,
-        description="bits of each weight that travel, of float32's the highest; below 32 they are those of its change "
+        description="bits of each weight that travel, of float32's the highest; below 32 they are "
+        "those of its change "
         "since the last average. Biases and normalisations travel whole",
     )
 
@@ -44,8 +52,8 @@ class LocalSGD(ExchangeSection):
     def _moments_travel_whole(self) -> "LocalSGD":
         if self.average_moments and self.precision != 32:
             raise ValueError(
-                f"average_moments sends moments in 32 bits, and precision is {self.precision}: set average_moments to "
-                "false, or precision to 32"
+                f"average_moments sends moments in 32 bits, and precision is {self.precision}: set "
+                "average_moments to false, or precision to 32"
             )
         return self
 
@@ -57,8 +65,8 @@ class LocalSGD(ExchangeSection):
     def synchronisations(self, network: NetworkCount, moments: int) -> Synchronisations:
         averaged = moments if self.average_moments else 0
         changed = sum(prod(layer.kernel_shape) for layer in network.layers if layer.kernel_shape)
-        whole = network.parameters - changed + averaged * network.trainable_parameters
-        return Synchronisations(self.synchronise, self.value_bytes * changed + 4 * whole)
+        full_values = network.parameters - changed + averaged * network.trainable_parameters
+        return Synchronisations(self.synchronise, self.value_bytes * changed + 4 * full_values)
 
     def within(self, steps: int) -> "LocalSGD":
         if isinstance(self.synchronise, int) and self.synchronise <= steps:

@@ -1,8 +1,8 @@
 """Which rank owns which variable, and the messages between owners and the others.
 
-Whole variables are assigned, so that the norms of layers, which LARS takes, need no message. Horovod's alltoall sends
-a gradient to its owner alone, which takes the sum in the order of ranks: as a reduce-scatter, and unlike Horovod's own,
-with an entry in the response cache.
+Whole variables are assigned, so that the norms of layers, which LARS takes, need no message.
+Horovod's alltoall sends a gradient to its owner alone, which takes the sum in the order of ranks:
+as a reduce-scatter, and unlike Horovod's own, with an entry in the response cache.
 """
 
 from collections.abc import Sequence
@@ -10,28 +10,32 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from namsa.arrays import Tensor
+from namsa.base.arrays import Tensor
 
-from ....ranks import reduction
+from ....ranks.connection import engine
 
 
 def balanced_owners(sizes: Sequence[int], ranks: int) -> tuple[int, ...]:
     """Returns the rank that owns each variable: the largest first, each to the rank that has least.
 
-    A rank has at most 1/`ranks` of the sum, plus one variable. Each has one at least if there are as many as ranks.
+    A rank has at most 1/`ranks` of the sum, plus one variable. Each has one at least if there are
+    as many as ranks.
     """
-    loads, owners = [0] * ranks, [0] * len(sizes)
+    loads = [0] * ranks
+    owners = [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
         owners[index] = min(range(ranks), key=loads.__getitem__)
         loads[owners[index]] += sizes[index]
     return tuple(owners)
 
 
-def joined_groups(groups: Sequence[Sequence[int]], owners: Sequence[int], ranks: int) -> list[list[int]]:
+def joined_groups(
+    groups: Sequence[Sequence[int]], owners: Sequence[int], ranks: int
+) -> list[list[int]]:
     """Joins groups that follow each other until every rank owns a variable of each.
 
-    Horovod's alltoall fails where a rank sends or receives nothing, and TensorFlow drops, on one rank alone, a message
-    of which that rank uses nothing.
+    Horovod's alltoall fails where a rank sends or receives nothing, and TensorFlow drops, on one
+    rank alone, a message of which that rank uses nothing.
     """
     joined: list[list[int]] = []
     waiting: list[int] = []
@@ -45,11 +49,15 @@ def joined_groups(groups: Sequence[Sequence[int]], owners: Sequence[int], ranks:
     return joined
 
 
-def wire_bytes(sizes: Sequence[int], weight_bytes: Sequence[int], ranks: int, gradient_bytes: int = 4) -> int:
-    """Returns the bytes that all ranks together send in a step: gradients to their owners, and weights back.
+def wire_bytes(
+    sizes: Sequence[int], weight_bytes: Sequence[int], ranks: int, gradient_bytes: int = 4
+) -> int:
+    """Returns the bytes that all ranks together send in a step: gradients to their owners, and
+    weights back.
 
-    Each value travels `ranks` − 1 times as a gradient and as often as a weight. The numbers of a step and the norms
-    of layers (four bytes for each and rank) are not counted. `sizes` are numbers of values.
+    Each value travels `ranks` − 1 times as a gradient and as often as a weight. The numbers of a
+    step and the norms of layers (four bytes for each and rank) are not counted. `sizes` are numbers
+    of values.
     """
     values = zip(sizes, weight_bytes, strict=True)
     return (ranks - 1) * sum(size * (gradient_bytes + weight) for size, weight in values)
@@ -73,35 +81,53 @@ class Ownership:
         return self.of(self.rank)
 
     def mean_of_own(
-        self, gradients: Sequence[Tensor], groups: Sequence[Sequence[int]], dtype: tf.DType = tf.float32
+        self,
+        gradients: Sequence[Tensor],
+        groups: Sequence[Sequence[int]],
+        dtype: tf.DType = tf.float32,
     ) -> list[Tensor]:
-        """Returns the mean over the ranks of the gradients of this rank's variables. Call it inside a tf.function.
+        """Returns the mean over the ranks of the gradients of this rank's variables.
+
+        Call it inside a tf.function.
 
         Args:
-            groups: Indices of `gradients`, see `train.ranks.grouping`; they travel in `joined_groups`.
+            groups: Indices of `gradients`, see `train.ranks.grouping`; they travel in
+                `joined_groups`.
             dtype: Type of a message. The mean is taken in float32.
         """
         if self.ranks == 1:
             return list(gradients)
         means: dict[int, Tensor] = {}
         for number, group in enumerate(joined_groups(groups, self.owners, self.ranks)):
-            shares = [[index for index in group if self.owners[index] == rank] for rank in range(self.ranks)]
-            counts = [sum(gradients[index].shape.num_elements() for index in share) for share in shares]
-            values = [tf.reshape(gradients[index], [-1]) for share in shares for index in share]
-            message = tf.cast(tf.concat(values, 0), dtype)
-            received = reduction.all_to_all(message, tf.constant(counts, tf.int32), f"owned_g{number}")
-            parts = tf.split(received, [counts[self.rank]] * self.ranks)
-            mean = tf.add_n([tf.cast(part, tf.float32) for part in parts]) / self.ranks
-            own = [gradients[index].shape for index in shares[self.rank]]
-            sizes = [shape.num_elements() for shape in own]
-            for index, shape, part in zip(shares[self.rank], own, tf.split(mean, sizes), strict=True):
-                means[index] = tf.reshape(part, shape)
+            means |= self._means_of_group(gradients, group, dtype, f"owned_g{number}")
         return [means[index] for index in self.own]
+
+    def _means_of_group(
+        self, gradients: Sequence[Tensor], group: Sequence[int], dtype: tf.DType, name: str
+    ) -> dict[int, Tensor]:
+        """Returns the means of this rank's gradients of a group, by index, from one message."""
+        by_owner = sorted(group, key=self.owners.__getitem__)  # keeps the order of each rank
+        message = tf.concat([tf.reshape(gradients[index], [-1]) for index in by_owner], 0)
+        counts = [0] * self.ranks
+        for index in by_owner:
+            counts[self.owners[index]] += gradients[index].shape.num_elements()
+        splits = tf.constant(counts, tf.int32)
+        received = engine().all_to_all(tf.cast(message, dtype), splits, name)
+        of_ranks = tf.split(received, [counts[self.rank]] * self.ranks)
+        mean = tf.add_n([tf.cast(values, tf.float32) for values in of_ranks]) / self.ranks
+        own = [index for index in by_owner if self.owners[index] == self.rank]
+        sizes = [gradients[index].shape.num_elements() for index in own]
+        means = {}
+        for index, values in zip(own, tf.split(mean, sizes), strict=True):
+            means[index] = tf.reshape(values, gradients[index].shape)
+        return means
 
     def total(self, number: Tensor, name: str) -> Tensor:
         """Returns the sum over the ranks of a float32 scalar. Call it inside a tf.function."""
-        return self.ranks * reduction.average_in_one_message([number], name)[0]
+        return self.ranks * engine().average_in_one_message([number], name)[0]
 
     def to_all(self, message: Tensor, name: str) -> Tensor:
         """Returns the messages of all ranks, in their order. Call it inside a tf.function."""
-        return message if self.ranks == 1 else reduction.to_all(message, name)
+        if self.ranks == 1:
+            return message
+        return engine().to_all(message, name)

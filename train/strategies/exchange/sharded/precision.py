@@ -1,28 +1,71 @@
-"""Adaptive weight precision (AWP): in how many bits each layer's weights travel (Zhuang, Malossi & Casas 2020).
+"""Adaptive weight precision (AWP): in how many bits each layer's weights travel (Zhuang, Malossi &
+Casas 2020).
 
-For a layer with weights W, step i changes the norm by the rate (‖Wᵢ‖ − ‖Wᵢ₋₁‖) / ‖Wᵢ₋₁‖. A step with a rate below the
-threshold counts. After `interval` such steps, which need not follow each other, the layer gets `step_bits` more, and
-counts from zero. The rate has a sign, as in the paper: a norm that falls counts, too, if the threshold is positive.
+For a layer with weights W, step i changes the norm by the rate (‖Wᵢ‖ − ‖Wᵢ₋₁‖) / ‖Wᵢ₋₁‖. A step
+with a rate below the threshold counts. After `interval` such steps, which need not follow each
+other, the layer gets `step_bits` more, and counts from zero. The rate has a sign, as in the paper:
+a norm that falls counts, too, if the threshold is positive.
 
-The threshold is calibrated as in the paper: the mean rate, over all layers and steps, up to the first epoch with a
-validation error that is lower than the one before.
+With `units` block, the layers of a residual block are one layer to all of this: their norm is that
+of all their weights.
+
+The threshold is calibrated as in the paper: the mean rate, over all layers and steps, up to the
+first epoch with a validation error that is lower than the one before.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from namsa.arrays import Tensor
+from namsa.base.arrays import Tensor
+from namsa.base.errors import InputError
 
 from .section import Transfer
 
 FLOAT_BITS = 32
+_BLOCK = re.compile(r"conv\d+_block\d+_")  # first part of the names of a residual block's layers
+
+
+def units_of(paths: Sequence[str], config: Transfer) -> list[int]:
+    """Returns the number of the unit of each layer, from 0 in the order of the layers.
+
+    Args:
+        paths: Paths of the layers' variables.
+
+    Raises:
+        InputError: If units are residual blocks, and the network has none.
+    """
+    names = list(paths)
+    if config.units == "block":
+        found = [_BLOCK.match(path) for path in paths]
+        if not any(found):
+            raise InputError(
+                "training.exchange.transfer.units is block, and the network has no residual "
+                "blocks: set it to layer, or network.kind to resnet50"
+            )
+        names = [match[0] if match else path for match, path in zip(found, paths, strict=True)]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return [numbers[name] for name in names]
+
+
+def norms_of_units(norms: Tensor, units: Sequence[int]) -> Tensor:
+    """Returns the norm of all weights of each unit.
+
+    Args:
+        norms: Norms of the layers, `(layers,)`.
+        units: The unit of each layer, as of `units_of`.
+    """
+    count = max(units) + 1
+    if count == len(units):
+        return norms
+    return tf.sqrt(tf.math.unsorted_segment_sum(tf.square(norms), list(units), count))
 
 
 class LayerStates(NamedTuple):
-    """What is known of the layers after a step, one value per layer; tensors."""
+    """The states of the layers after a step, one value per layer; tensors."""
 
     bits: Tensor  # bits of a weight, int32
     counted: Tensor  # steps that counted since the last change of `bits`, int32
@@ -33,25 +76,35 @@ class LayerStates(NamedTuple):
 
 def initial_states(layers: int, config: Transfer) -> LayerStates:
     """Returns the states before the first step."""
-    integers, numbers = tf.zeros(layers, tf.int32), tf.zeros(layers, tf.float32)
+    integers = tf.zeros(layers, tf.int32)
+    numbers = tf.zeros(layers, tf.float32)
     return LayerStates(tf.fill([layers], config.first_bits), integers, numbers, numbers, integers)
 
 
-def next_states(states: LayerStates, norms: Tensor, config: Transfer, updated: Any = True) -> LayerStates:
-    """Returns the states after a step with these norms, float32, unless a loss scale has skipped it."""
+def next_states(
+    states: LayerStates, norms: Tensor, config: Transfer, updated: Any = True
+) -> LayerStates:
+    """Returns the states after a step with these norms, float32, unless a loss scale has skipped
+    it.
+    """
     known = (states.norms > 0) & updated
     rates = tf.where(known, (norms - states.norms) / tf.where(known, states.norms, 1.0), 0.0)
-    bits, counted = states.bits, states.counted
+    bits = states.bits
+    counted = states.counted
     if config.precision == "adaptive":
         assert config.threshold is not None
         counted += tf.cast(known & (rates < config.threshold) & (bits < FLOAT_BITS), tf.int32)
         due = counted >= config.interval
         bits = tf.where(due, tf.minimum(bits + config.step_bits, FLOAT_BITS), bits)
         counted = tf.where(due, 0, counted)
-    return LayerStates(bits, counted, norms, states.rates + rates, states.steps + tf.cast(known, tf.int32))
+    return LayerStates(
+        bits, counted, norms, states.rates + rates, states.steps + tf.cast(known, tf.int32)
+    )
 
 
-def threshold(transfers: Sequence[Mapping[str, Any]], validations: Sequence[Mapping[str, Any]], error: str) -> float:
+def threshold(
+    transfers: Sequence[Mapping[str, Any]], validations: Sequence[Mapping[str, Any]], error: str
+) -> float:
     """Returns the threshold that the rows of a run give.
 
     Args:
@@ -61,14 +114,29 @@ def threshold(transfers: Sequence[Mapping[str, Any]], validations: Sequence[Mapp
     Raises:
         ValueError: If the error never drops, or the rows do not reach so far.
     """
-    known = [row for row in validations if row.get(error) is not None]
-    drop = next((late["epoch"] for early, late in pairwise(known) if late[error] < early[error]), None)
-    if drop is None:
-        raise ValueError(f"the validation error ({error}) drops in none of {len(known)} validations: train on")
-    rows = [row for row in transfers if row["epoch"] < drop and row["norm_rate"] is not None]
+    drop = _epoch_of_first_drop(validations, error)
+    rows = []
+    for row in transfers:
+        if row["epoch"] < drop and row["norm_rate"] is not None:
+            rows.append(row)
     if len({row["epoch"] for row in rows}) < drop:
         raise ValueError(
-            f"transfer.jsonl has {len(rows)} of the {drop} epochs up to the first drop of the validation error"
+            f"transfer.jsonl has {len(rows)} of the {drop} epochs up to the first drop of the "
+            "validation error"
         )
     steps = sum(row["steps"] for row in rows)
     return float(sum(row["norm_rate"] * row["steps"] for row in rows) / steps)
+
+
+def _epoch_of_first_drop(validations: Sequence[Mapping[str, Any]], error: str) -> int:
+    """Returns the first epoch whose error is lower than that of the validation before.
+
+    Raises ValueError if there is none.
+    """
+    known = [row for row in validations if row.get(error) is not None]
+    for earlier, later in pairwise(known):
+        if later[error] < earlier[error]:
+            return int(later["epoch"])
+    raise ValueError(
+        f"the validation error ({error}) drops in none of {len(known)} validations: train on"
+    )

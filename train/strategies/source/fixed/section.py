@@ -1,6 +1,6 @@
 """Section data.source of kind fixed."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -9,9 +9,14 @@ from ....experiment.registry import OfKind
 
 
 class Fixed(LayeredSection):
-    """Each rank learns from its own share of the samples throughout, in another order in each epoch."""
+    """Each rank learns from its own share of the samples throughout, in another order in each
+    epoch.
+    """
 
     kind: Literal["fixed"] = "fixed"
     of: Annotated[SourceSection, OfKind("source", Simulated, ("drawn", "staged"))] = Field(
         Simulated(), description="the source of the samples"
     )
+
+    def decides(self) -> dict[str, Any]:
+        return {"kind": self.kind, "of": self.of.decides()}

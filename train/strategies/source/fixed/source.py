@@ -1,7 +1,8 @@
 """Shares of the samples that the ranks keep for the whole training.
 
-Yoginath et al. (2019) divide the files of samples almost equally among the ranks. A rank learns from its own files
-alone and shuffles their order in each epoch. By default all samples are dealt anew in each epoch.
+Yoginath et al. (2019) divide the files of samples almost equally among the ranks. A rank learns
+from its own files alone and shuffles their order in each epoch. By default all samples are dealt
+anew in each epoch.
 """
 
 import numpy as np
@@ -10,14 +11,17 @@ import numpy.typing as npt
 from ....input.source import LayeredSource, TrainingSet
 
 
-class Source(LayeredSource):
+class FixedShareSource(LayeredSource):
     """Samples of which share s of N always takes number s, s + N, s + 2N ... of the list."""
 
     def open(self, training: TrainingSet) -> str:
         super().open(training)
-        shares = training.ranks.size() // (training.division.ways if training.division else 1)
+        shares = training.ranks.size() // (training.division.ranks if training.division else 1)
         before = training.ranks_before or shares
-        changed = "" if before == shares else f", other ones than those of the {before} ranks before"
+        if before == shares:
+            changed = ""
+        else:
+            changed = f", other ones than those of the {before} ranks before"
         return f"every rank has its own samples in all epochs{changed}"
 
     def epoch_order(self, samples: int, epoch: int, shares: int) -> npt.NDArray[np.int64]:
@@ -27,3 +31,6 @@ class Source(LayeredSource):
         order = np.empty(samples, np.int64)
         order[np.argsort(share, kind="stable")] = np.lexsort((numbers, share))
         return order
+
+
+SOURCE = FixedShareSource

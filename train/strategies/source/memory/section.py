@@ -9,9 +9,11 @@ from ....experiment.registry import OfKind
 
 
 class Memory(LayeredSection):
-    """Samples that the ranks keep in memory: each reads a part of them once, and sends them to those that need them."""
+    """Samples that the ranks keep in memory: each reads a part of them once, and sends them to
+    those that need them.
+    """
 
     kind: Literal["memory"] = "memory"
-    of: Annotated[SourceSection, OfKind("source", Simulated, ("drawn", "fixed", "slabs", "staged"))] = Field(
-        Simulated(), description="the source from which samples are read, once"
-    )
+    of: Annotated[
+        SourceSection, OfKind("source", Simulated, ("drawn", "fixed", "slabs", "staged"))
+    ] = Field(Simulated(), description="the source from which samples are read, once")

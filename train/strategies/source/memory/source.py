@@ -1,11 +1,13 @@
 """The training samples in the memory of the ranks.
 
-Every sample has one owner, which reads it from the disk once, in the background and in the order of the first epoch,
-and keeps it. The order of every epoch is known to all ranks (`SampleSource.epoch_order`), and so are owners. A
-rank that reads ahead asks the owner for what it does not own itself. What was received is dropped after its batch.
+Every sample has one owner, which reads it from the disk once, in the background and in the order of
+the first epoch, and keeps it. The order of every epoch is known to all ranks
+(`SampleSource.epoch_order`), and so are owners. A rank that reads ahead asks the owner for what it
+does not own itself. What was received is dropped after its batch.
 
-With samples that are divided over ranks, a rank keeps its parts of its group's samples, and parts travel between ranks
-that have the same part. Where such samples must be read whole, the ranks of a group own them in turns.
+With samples that are divided over ranks, a rank keeps its parts of its group's samples, and parts
+travel between ranks that have the same part. Where such samples must be read whole, the ranks of a
+group own them in turns.
 """
 
 import json
@@ -19,16 +21,16 @@ from typing import Any
 
 import numpy as np
 
-from namsa.arrays import Buffer
+from namsa.base.arrays import Buffer
+from namsa.base.errors import InputError, WorkError
+from namsa.base.memory import check_memory_for
 from namsa.dataset import records
 from namsa.dataset.slabs import SampleSlab
 from namsa.dataset.tiles import Slab
-from namsa.errors import InputError, WorkError
-from namsa.memory import check_memory_for
 
 from ....input.source import LayeredSource, TrainingSet
+from ....ranks.interface import Ranks
 from ....ranks.peers import Peers
-from ....ranks.protocol import Ranks
 
 _FAILURES = (InputError, WorkError, MemoryError, OSError)
 
@@ -43,23 +45,32 @@ class MemoryStore:
         load: Returns the bytes of a name that this rank owns.
     """
 
-    def __init__(self, ranks: Ranks, owners: Mapping[str, int], load: Callable[[str], Buffer]) -> None:
-        self._rank, self.owners, self._load = ranks.rank(), owners, load
+    def __init__(
+        self, ranks: Ranks, owners: Mapping[str, int], load: Callable[[str], Buffer]
+    ) -> None:
+        self._rank = ranks.rank()
+        self.owners = owners
+        self._load = load
         self._own: dict[str, Future[Buffer]] = {}
-        self._lock, self._closed = threading.Lock(), False
+        self._lock = threading.Lock()
+        self._closed = False
         self.peers = Peers(ranks, self._own_content)
         self._loader = threading.Thread(target=self._load_all, name="memory-store", daemon=True)
         self._loader.start()
 
     def close(self) -> None:
-        """Ends loading and connections, and frees the memory. What was returned must not be used afterwards."""
+        """Ends loading and connections, and frees the memory. What was returned must not be used
+        afterwards.
+        """
         self._closed = True
         self.peers.close()
         self._loader.join()
         self._own.clear()
 
     def finish_loading(self) -> None:
-        """Waits until all that this rank owns is in its memory. Raises WorkError if something cannot be loaded."""
+        """Waits until all that this rank owns is in its memory. Raises WorkError if something
+        cannot be loaded.
+        """
         self._loader.join()
         for future in list(self._own.values()):
             future.result()
@@ -67,10 +78,14 @@ class MemoryStore:
     def content(self, name: str) -> Buffer:
         """Returns the bytes of a name, from this rank's memory or from its owner."""
         owner = self.owners[name]
-        return self._own_content(name) if owner == self._rank else self.peers.fetch(owner, name)
+        if owner == self._rank:
+            return self._own_content(name)
+        return self.peers.fetch(owner, name)
 
     def _own_content(self, name: str) -> Buffer:
-        """Returns the bytes of a name that this rank owns. The first thread that asks for it loads it, others wait."""
+        """Returns the bytes of a name that this rank owns. The first thread that asks for it loads
+        it, others wait.
+        """
         if self.owners.get(name) != self._rank:
             raise WorkError(f"rank {self._rank} does not own {name!r}")
         with self._lock:
@@ -98,7 +113,7 @@ _HEADER_BYTES = 4096  # of a record, with its entry in the store
 _LENGTH = struct.Struct("<Q")
 
 
-class Source(LayeredSource):
+class MemorySource(LayeredSource):
     """Samples that another source reads once."""
 
     keeps_views = False  # of what other ranks have sent
@@ -110,39 +125,51 @@ class Source(LayeredSource):
         numbers = math.prod(patterns) * np.dtype(self.experiment.data.dtype).itemsize
         division = self.experiment.training.split
         if division.reads_parts(self.experiment):
-            own = numbers // division.ways + 4 * math.prod(image) + _HEADER_BYTES
-            return math.ceil(samples / (ranks // division.ways)) * own
+            sample_bytes = numbers // division.ranks + 4 * math.prod(image) + _HEADER_BYTES
+            return math.ceil(samples / (ranks // division.ranks)) * sample_bytes
         potential = math.prod(self.experiment.simulation.grid_shape or patterns[2:])
         positions = 16 * math.prod(patterns[:2])
-        return math.ceil(samples / ranks) * (numbers + 4 * (math.prod(image) + potential) + positions + _HEADER_BYTES)
+        return math.ceil(samples / ranks) * (
+            numbers + 4 * (math.prod(image) + potential) + positions + _HEADER_BYTES
+        )
 
     def open(self, training: TrainingSet) -> str:
-        """Begins to read the samples that this rank owns. Raises InputError if this node lacks the memory."""
+        """Begins to read the samples that this rank owns. Raises InputError if this node lacks the
+        memory.
+        """
         lines = [self._origin.open(training)]
         super().open(training)
-        ranks, division, entries = training.ranks, training.division, training.entries
+        ranks = training.ranks
+        division = training.division
+        entries = training.entries
         node = next(node for node in ranks.nodes() if ranks.rank() in node)
         members = node if self.section.per_node else range(ranks.size())  # that share samples
         needed = self.kept_bytes(len(entries), len(members))
-        with ranks.together():
+        with ranks.local_work():
             check_memory_for(
                 needed * len(node),
-                f"data.source memory of {len(entries)} samples on {len(members)} ranks, {len(node)} of them on this "
-                "node",
+                f"data.source memory of {len(entries)} samples on {len(members)} ranks, "
+                f"{len(node)} of them on this node",
                 "leave data.source memory out, or use more nodes or fewer training.samples",
             )
-        with ranks.together():
-            own_part = division.own_part(self._origin, self.experiment, entries)[0] if division else None
-        self._part = own_part.slab if own_part else None
-        ways = division.ways if division else 1
-        groups = [members[at : at + ways] for at in range(0, len(members), ways)]
-        place = division.part if division and own_part else None
+        self._part = None
+        place = None  # of this rank in its group
+        ways = 1
+        with ranks.local_work():
+            if division:
+                ways = division.ranks
+                part_of_rank = division.own_part(self._origin, self.experiment, entries)[0]
+                if part_of_rank:
+                    self._part = part_of_rank.slab
+                    place = division.part
+        groups = [members[start : start + ways] for start in range(0, len(members), ways)]
         epoch, taken = training.first
         order = np.roll(self.epoch_order(len(entries), epoch, len(groups)), -taken)
         owners = assign_owners([entries[index].id for index in order], groups, place)
         self._ranks = ranks
         self.store = MemoryStore(ranks, owners, self._load)
-        return "; ".join(filter(None, [*lines, f"every rank keeps its samples in memory, {needed / 1e6:,.1f} MB"]))
+        lines.append(f"every rank keeps its samples in memory, {needed / 1e6:,.1f} MB")
+        return "; ".join(filter(None, lines))
 
     @contextmanager
     def view(self, sample_id: str, check: bool = False) -> Iterator[records.Record]:
@@ -170,7 +197,7 @@ class Source(LayeredSource):
     def end_epoch(self) -> None:
         """Waits until all samples to be kept are in memory."""
         assert self.store
-        with self._ranks.together():
+        with self._ranks.local_work():
             self.store.finish_loading()
 
     def close(self) -> None:
@@ -181,11 +208,15 @@ class Source(LayeredSource):
         self._origin.close()
 
 
-def assign_owners(ids: Sequence[str], groups: Sequence[Sequence[int]], part: int | None) -> dict[str, int]:
-    """Returns the rank that owns each sample, in the order in which they are needed: one of the group that is first.
+def assign_owners(
+    ids: Sequence[str], groups: Sequence[Sequence[int]], part: int | None
+) -> dict[str, int]:
+    """Returns the rank that owns each sample, in the order in which they are needed: one of the
+    group that is first.
 
     Args:
-        part: This rank's place in its group, for owners of its part; `None` for owners of whole samples.
+        part: This rank's place in its group, for owners of its part; `None` for owners of whole
+            samples.
     """
     owners = {}
     for place, sample_id in enumerate(ids):
@@ -197,7 +228,8 @@ def assign_owners(ids: Sequence[str], groups: Sequence[Sequence[int]], part: int
 
 def _packed(slab: SampleSlab) -> bytes:
     """Returns a slab as bytes that travel."""
-    patterns, density = np.ascontiguousarray(slab.patterns), np.ascontiguousarray(slab.density)
+    patterns = np.ascontiguousarray(slab.patterns)
+    density = np.ascontiguousarray(slab.density)
     described = [slab.raster, slab.scale, patterns.dtype.str, patterns.shape, density.shape]
     header = json.dumps(described).encode()
     header += b" " * (-(len(header) + _LENGTH.size) % 64)
@@ -207,7 +239,14 @@ def _packed(slab: SampleSlab) -> bytes:
 def _unpacked(content: Buffer) -> SampleSlab:
     """Returns a slab whose arrays are views of `content`."""
     start = _LENGTH.size + _LENGTH.unpack_from(content)[0]
-    raster, scale, dtype, shape, image = json.loads(bytes(memoryview(content)[_LENGTH.size : start]))
+    raster, scale, dtype, shape, image = json.loads(
+        bytes(memoryview(content)[_LENGTH.size : start])
+    )
     density: Any = np.frombuffer(content, np.float32, math.prod(image), start).reshape(image)
-    patterns = np.frombuffer(content, dtype, math.prod(shape), start + density.nbytes).reshape(shape)
+    patterns = np.frombuffer(content, dtype, math.prod(shape), start + density.nbytes).reshape(
+        shape
+    )
     return SampleSlab(tuple(raster), scale, patterns, density)
+
+
+SOURCE = MemorySource

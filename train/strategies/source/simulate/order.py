@@ -1,8 +1,10 @@
-"""The order in which a rank draws and uses samples. It does not depend on the speed of the simulator.
+"""The order in which a rank draws and uses samples. It does not depend on the speed of the
+simulator.
 
-An epoch's samples of a rank are numbered in the order of their draws. `window` of them after each other form a block,
-the last block of an epoch being shorter. A block is used `reuse` times, each time in another random order, then the
-next one. A job that is resumed leaves out the uses that are done.
+An epoch's samples of a rank are numbered in the order of their draws. `window` of them after each
+other form a block, the last block of an epoch being shorter. A block is used `reuse` times, each
+time in another random order, then the next one. A job that is resumed leaves out the uses that are
+done.
 """
 
 from collections.abc import Iterator
@@ -23,11 +25,15 @@ class Order:
     share: int  # number of this rank
     shares: int  # number of ranks
     epochs: int  # epochs of the job
-    specimens: int  # that all ranks draw in an epoch; each rank draws as many of them, and some are left over
+    # that all ranks draw in an epoch; each rank draws as many of them, and some are left over
+    specimens: int
     per_specimen: int  # samples of a specimen
     window: int  # samples of a block
     reuse: int  # uses of a sample
-    first: tuple[int, int] = (0, 0)  # the first epoch that is trained, and the uses of it that are done
+    first: tuple[int, int] = (
+        0,
+        0,
+    )  # the first epoch that is trained, and the uses of it that are done
 
     @property
     def samples(self) -> int:
@@ -44,15 +50,25 @@ class Order:
         block, within = divmod(place, self.window * self.reuse)
         size = self._size(block)
         turn, index = divmod(within, size)
-        return (epoch, block * self.window + int(self._permutation(epoch, block, turn)[index])), turn
+        return (
+            epoch,
+            block * self.window + int(self._permutation(epoch, block, turn)[index]),
+        ), turn
 
     def draws(self) -> Iterator[tuple[int, Key]]:
-        """Yields the numbers of this rank's draws that are still used, each with its first sample, in their order."""
+        """Yields the numbers of this rank's draws that are still used, each with its first sample,
+        in their order.
+        """
         for epoch in range(self.first[0], self.epochs):
             for specimen in range(self.specimens // self.shares):
                 start = specimen * self.per_specimen
-                if any(self.uses_left((epoch, start + index)) for index in range(self.per_specimen)):
-                    yield epoch * self.specimens + specimen * self.shares + self.share, (epoch, start)
+                if any(
+                    self.uses_left((epoch, start + index)) for index in range(self.per_specimen)
+                ):
+                    yield (
+                        epoch * self.specimens + specimen * self.shares + self.share,
+                        (epoch, start),
+                    )
 
     def uses_left(self, key: Key) -> int:
         """Returns how often this job uses a sample."""
@@ -81,7 +97,9 @@ class Order:
         return min(self.window, self.samples - block * self.window)
 
     def _done(self, epoch: int, block: int) -> tuple[int, int]:
-        """Returns how often a block was used as a whole before this job, and the uses of it since."""
+        """Returns how often a block was used as a whole before this job, and the uses of it
+        since.
+        """
         if epoch != self.first[0]:
             return 0, 0
         size = self._size(block)

@@ -1,4 +1,6 @@
-"""Simulated samples between the simulator and training: bounded bytes, and a bounded number of uses of each sample."""
+"""Simulated samples between the simulator and training: bounded bytes, and a bounded number of uses
+of each sample.
+"""
 
 import threading
 import time
@@ -7,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from namsa.base.errors import WorkError
 from namsa.dataset import records
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
-from namsa.errors import WorkError
 
 from ....input.source import NoMoreSamples
 from .order import Key, Order
@@ -19,7 +21,7 @@ POLL_S = 0.2  # time after which a reader that waits asks whether it still shoul
 
 
 @dataclass
-class _Stored:
+class _RingEntry:
     """A sample in the ring, and how often it is still used."""
 
     entry: Entry
@@ -31,18 +33,23 @@ class _Stored:
 class Ring:
     """The samples of a rank that are simulated and not yet used up. Several threads call it.
 
-    A sample has a place before its record is read (`admit`), and leaves the ring with its last use. A sample of a later
-    block is admitted only if those that are missing before it still find room.
+    A sample has a place before its record is read (`admit`), and leaves the ring with its last use.
+    A sample of a later block is admitted only if those that are missing before it still find room.
 
     Args:
         stopping: Returns whether samples that are not there are no longer waited for.
     """
 
-    def __init__(self, order: Order, capacity: int, stopping: Callable[[], bool] = lambda: False) -> None:
-        self.order, self.capacity, self.bytes, self.most_bytes = order, capacity, 0, 0
+    def __init__(
+        self, order: Order, capacity: int, stopping: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.order = order
+        self.capacity = capacity
+        self.bytes = 0
+        self.most_bytes = 0
         self._stopping = stopping
         self._condition = threading.Condition()
-        self._stored: dict[Key, _Stored] = {}
+        self._stored: dict[Key, _RingEntry] = {}
         self._taken: defaultdict[str, list[Record]] = defaultdict(list)
         self._admitted: Counter[int] = Counter()  # by block
         self._present: Counter[int] = Counter()  # by block, those with a place
@@ -50,11 +57,13 @@ class Ring:
         self._largest = 0
         self.failure: BaseException | None = None  # what has ended the ring
         self._released = False
-        self._waiting, self._waiting_since, self._waited_s = 0, 0.0, 0.0
+        self._waiting = 0
+        self._waiting_since = 0.0
+        self._waited_s = 0.0
         self._advance()
         self._first = self._incomplete
 
-    # ---- The simulator's side ---------------------------------------------------------------------------------------
+    # ---- The simulator's side
 
     def admit(self, key: Key, size: int) -> bool:
         """Waits until there is room for a sample; returns whether it is used at all.
@@ -63,7 +72,8 @@ class Ring:
             WorkError: If it never fits.
             NoMoreSamples: If the ring has failed or is closed.
         """
-        block, uses = self.order.block(key), self.order.uses_left(key)
+        block = self.order.block(key)
+        uses = self.order.uses_left(key)
         with self._condition:
             self._largest = max(self._largest, size)
             while uses and block >= self._used_before and not self._has_room(block, size):
@@ -89,7 +99,9 @@ class Ring:
             if self.order.block(key) < self._used_before:
                 self.bytes -= len(content)
             else:
-                self._stored[key] = _Stored(entry, record, len(content), self.order.uses_left(key))
+                self._stored[key] = _RingEntry(
+                    entry, record, len(content), self.order.uses_left(key)
+                )
             self._condition.notify_all()
 
     def clear(self) -> None:
@@ -105,13 +117,14 @@ class Ring:
             self.failure = self.failure or error
             self._condition.notify_all()
 
-    # ---- Training's side --------------------------------------------------------------------------------------------
+    # ---- Training's side
 
     def take(self, key: Key) -> Entry:
         """Uses a sample, which is waited for; `view` then yields its record, once.
 
         Raises:
-            NoMoreSamples: If it is not there, and this rank is asked to stop, or its readers to end.
+            NoMoreSamples: If it is not there, and this rank is asked to stop, or its readers to
+                end.
         """
         with self._condition, self._counted_wait():
             while not (key in self._stored or self.failure or self._released):
@@ -130,7 +143,9 @@ class Ring:
             return stored.entry
 
     def wait_for_block(self) -> None:
-        """Waits until all samples of the first block are in the ring. Raises what the simulator has failed with."""
+        """Waits until all samples of the first block are in the ring. Raises what the simulator has
+        failed with.
+        """
         with self._condition:
             while self._incomplete == self._first and not self.failure:
                 self._condition.wait()
@@ -168,24 +183,28 @@ class Ring:
         with self._condition:
             now = time.perf_counter()
             waited = self._waited_s + (now - self._waiting_since if self._waiting else 0.0)
-            self._waited_s, self._waiting_since = 0.0, now
+            self._waited_s = 0.0
+            self._waiting_since = now
             return waited
 
-    # ---- Under the lock ---------------------------------------------------------------------------------------------
+    # ---- Under the lock
 
     def _has_room(self, block: int, size: int) -> bool:
         missing = sum(
-            self.order.used_samples(earlier) - self._admitted[earlier] for earlier in range(self._incomplete, block)
+            self.order.used_samples(earlier) - self._admitted[earlier]
+            for earlier in range(self._incomplete, block)
         )
         return self.bytes + size + missing * self._largest <= self.capacity
 
     def _check_that_it_fits(self, block: int, size: int) -> None:
         """Raises WorkError if nothing can leave the ring before a sample comes in."""
-        if block == self._incomplete and not any(self._present[earlier] for earlier in range(self._used_before, block)):
+        if block == self._incomplete and not any(
+            self._present[earlier] for earlier in range(self._used_before, block)
+        ):
             raise WorkError(
-                f"data.source.memory_gib is {self.capacity / 2**30:.3g}, which {len(self._stored)} samples of a window "
-                f"of {self.order.window} fill, the next taking {size / 1e6:.3g} MB: raise it, or lower "
-                "data.source.window"
+                f"data.source.memory_gib is {self.capacity / 2**30:.3g}, which {len(self._stored)} "
+                f"samples of a window of {self.order.window} fill, the next taking "
+                f"{size / 1e6:.3g} MB: raise it, or lower data.source.window"
             )
 
     def _advance(self) -> None:

@@ -1,11 +1,13 @@
-"""The simulator of a rank: threads that have draws simulated, by processes or by themselves, and fill the ring."""
+"""The simulator of a rank: threads that have draws simulated, by processes or by themselves, and
+fill the ring.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
+from namsa.base.errors import InputError, WorkError, stored_warnings
 from namsa.dataset.drawn import DrawFailure
 from namsa.dataset.sample_process import Abandoned, InProcess, InThread
-from namsa.errors import InputError, WorkError, stored_warnings
 
 from ....input.source import NoMoreSamples
 from .order import Key
@@ -13,7 +15,9 @@ from .ring import Ring
 
 
 class Simulator:
-    """Simulates draws, each with its first sample, in their order, until it is closed or there are none left."""
+    """Simulates draws, each with its first sample, in their order, until it is closed or there are
+    none left.
+    """
 
     def __init__(
         self,
@@ -22,20 +26,30 @@ class Simulator:
         ring: Ring,
         on_failure: Callable[[DrawFailure], None],
     ) -> None:
-        self.makers, self._draws, self._ring, self._on_failure = makers, iter(draws), ring, on_failure
-        self._lock, self._made, self._seconds = threading.Lock(), 0, 0.0
+        self.makers = makers
+        self._draws = iter(draws)
+        self._ring = ring
+        self._on_failure = on_failure
+        self._lock = threading.Lock()
+        self._made = 0
+        self._seconds = 0.0
         self._threads = [
-            threading.Thread(target=self._work, args=(maker,), name="simulate", daemon=True) for maker in makers
+            threading.Thread(target=self._work, args=(maker,), name="simulate", daemon=True)
+            for maker in makers
         ]
         for thread in self._threads:
             thread.start()
 
     def numbers(self, reset: bool = True) -> tuple[int, float]:
-        """Returns the samples that were made since the last reset, and the time of all workers together, s."""
+        """Returns the samples that were made since the last reset, and the time of all workers
+        together, s.
+        """
         with self._lock:
-            made, seconds = self._made, self._seconds
+            made = self._made
+            seconds = self._seconds
             if reset:
-                self._made, self._seconds = 0, 0.0
+                self._made = 0
+                self._seconds = 0.0
         return made, seconds / len(self.makers)
 
     def close(self) -> None:
@@ -58,7 +72,9 @@ class Simulator:
         except (NoMoreSamples, Abandoned):
             pass
         except MemoryError as error:
-            self._ring.fail(WorkError(f"draw {number} of data.source: {error}: lower data.source.workers"))
+            self._ring.fail(
+                WorkError(f"draw {number} of data.source: {error}: lower data.source.workers")
+            )
         except (InputError, WorkError) as error:
             self._ring.fail(WorkError(f"draw {number} of data.source: {error}"))
         except BaseException as error:  # training must not wait for a thread that has ended

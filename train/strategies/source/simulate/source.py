@@ -1,4 +1,6 @@
-"""Samples that are drawn and simulated while the network trains. See `order`, `ring` and `simulator` beside this."""
+"""Samples that are drawn and simulated while the network trains. See `order`, `ring` and
+`simulator` beside this.
+"""
 
 import threading
 from collections import Counter
@@ -9,6 +11,11 @@ from typing import overload
 
 import numpy as np
 
+from namsa.base.errors import InputError
+from namsa.base.files import make_folder
+from namsa.base.launcher import usable_cores
+from namsa.base.memory import check_memory_for
+from namsa.base.text import plural
 from namsa.dataset.disk_space import expected_bytes
 from namsa.dataset.drawn import DrawFailure, SpecimenDraws, further_materials, train_entries
 from namsa.dataset.entry import Entry, seed_of
@@ -17,12 +24,7 @@ from namsa.dataset.listing import list_samples
 from namsa.dataset.records import Record
 from namsa.dataset.sample_process import InProcess, InThread
 from namsa.dataset.sharing import by_specimen
-from namsa.errors import InputError
-from namsa.files import make_folder
-from namsa.launcher import usable_cores
-from namsa.memory import check_memory_for
 from namsa.physics.backend import resolve_backend
-from namsa.text import plural
 
 from ....experiment.experiment import Experiment
 from ....input.source import Preparation, SimulatedSource, TrainingSet
@@ -34,19 +36,22 @@ from .simulator import Simulator
 FAILURES = "drawn"  # folder in data.directory
 
 
-class Source(SimulatedSource):
+class OnlineSimulationSource(SimulatedSource):
     """Samples that are simulated beside the training."""
 
-    keeps_views, waits = False, True
+    keeps_views = False
+    waits = True
     section: Simulate
     _simulator: Simulator | None = None
+    _draws: SpecimenDraws
 
     def __init__(self, section: Simulate, experiment: Experiment) -> None:
         super().__init__(section, experiment)
-        self._folder, self._lock = experiment.data.directory / FAILURES, threading.Lock()
+        self._folder = experiment.data.directory / FAILURES
+        self._lock = threading.Lock()
         self._failed: Counter[bool] = Counter()  # by whether a supercell could not be built
 
-    # ---- Before training --------------------------------------------------------------------------------------------
+    # ---- Before training
 
     def selected(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Returns the baseline's samples and the held-out ones."""
@@ -61,8 +66,10 @@ class Source(SimulatedSource):
         return chosen
 
     def prepare(self, job: Preparation) -> Collection[str] | None:
-        self._rank, self._log_line = job.ranks.rank(), job.log_line
-        if job.simulate:  # training.simulate_seconds may leave out held-out samples, not the baseline
+        self._rank = job.ranks.rank()
+        self._log_line = job.log_line
+        # training.simulate_seconds may leave out held-out samples, not the baseline
+        if job.simulate:
             self.simulate_missing(job, self._baseline)
         return super().prepare(job)
 
@@ -70,15 +77,17 @@ class Source(SimulatedSource):
         order = self._order(0, shares)
         if training < shares:
             raise InputError(
-                f"data.directory has {plural(training, 'sample')} of the training split, whose mean is the "
-                f"baseline, fewer than the {plural(shares, 'rank')}: raise data.source.baseline_samples"
+                f"data.directory has {plural(training, 'sample')} of the training split, whose "
+                f"mean is the baseline, fewer than the {plural(shares, 'rank')}: raise "
+                "data.source.baseline_samples"
             )
         if not order.uses:
-            section, needed = self.section, shares * order.per_specimen * order.reuse
+            section = self.section
+            needed = shares * order.per_specimen * order.reuse
             raise InputError(
-                f"data.source.samples_per_epoch is {section.samples_per_epoch}; {plural(shares, 'rank')} with one "
-                f"specimen each, of {order.per_specimen} samples used {plural(order.reuse, 'time')}, need {needed}: "
-                "raise it"
+                f"data.source.samples_per_epoch is {section.samples_per_epoch}; "
+                f"{plural(shares, 'rank')} with one specimen each, of {order.per_specimen} samples "
+                f"used {plural(order.reuse, 'time')}, need {needed}: raise it"
             )
         return shares * order.uses
 
@@ -89,68 +98,94 @@ class Source(SimulatedSource):
         return round(self.section.memory_gib * 2**30)
 
     def _order(self, share: int, shares: int, first: tuple[int, int] = (0, 0)) -> Order:
-        section, per_specimen = self.section, SpecimenDraws(self.experiment, {}, ()).samples_per_specimen
+        section = self.section
+        per_specimen = SpecimenDraws(self.experiment, {}, ()).samples_per_specimen
         specimens = section.samples_per_epoch // section.reuse // per_specimen
-        seed, epochs = self.experiment.seed, self.experiment.training.epochs
-        return Order(seed, share, shares, epochs, specimens, per_specimen, section.window, section.reuse, first)
+        seed = self.experiment.seed
+        epochs = self.experiment.training.epochs
+        return Order(
+            seed,
+            share,
+            shares,
+            epochs,
+            specimens,
+            per_specimen,
+            section.window,
+            section.reuse,
+            first,
+        )
 
-    # ---- Training ---------------------------------------------------------------------------------------------------
+    # ---- Training
 
     def open(self, training: TrainingSet) -> str:
         """Begins to simulate, and waits until the first window is there.
 
         Raises:
-            InputError: If the memory does not suffice, or the job stopped within an epoch with other ranks.
+            InputError: If the memory does not suffice, or the job stopped within an epoch with
+                other ranks.
             WorkError: As of `Ring.take`.
         """
         super().open(training)
         ranks, (epoch, taken) = training.ranks, training.first
-        self._ranks, shares = ranks, ranks.size()
-        with ranks.together():
+        self._ranks = ranks
+        shares = ranks.size()
+        with ranks.local_work():
             if taken and training.ranks_before != shares:
                 raise InputError(
                     f"data.source of kind simulate: the job stopped within epoch {epoch + 1} on "
-                    f"{plural(training.ranks_before, 'rank')}, each of which has draws of its own, and continues with "
-                    f"as many, not {shares}; after a whole epoch any number can continue"
+                    f"{plural(training.ranks_before, 'rank')}, each of which has draws of its own, "
+                    f"and continues with as many, not {shares}; after a whole epoch any number can "
+                    "continue"
                 )
             order = self._order(ranks.rank(), shares, (epoch, taken // shares))
-            draws = self._specimen_draws()
-            needed = self._check_memory(draws, len(next(node for node in ranks.nodes() if ranks.rank() in node)))
+            self._draws = draws = self._specimen_draws()
+            needed = self._check_memory(
+                draws, len(next(node for node in ranks.nodes() if ranks.rank() in node))
+            )
             make_folder(self._folder)
             self._known = read_failures(self._folder, self.experiment.samples_hash())
-        with ranks.together():
+        with ranks.local_work():
             self._ring = Ring(order, self.kept_bytes(0, shares), training.stopping)
             makers, line = self._makers(draws)
             self._simulator = Simulator(makers, order.draws(), self._ring, self._write_failure)
         self._log_line(
-            f"samples are simulated by {line}, each trained on {plural(self.section.reuse, 'time')}, in windows of "
-            f"{self.section.window}; {needed}; an epoch has {shares * order.uses} of "
-            f"samples_per_epoch {self.section.samples_per_epoch}"
+            f"samples are simulated by {line}, each trained on "
+            f"{plural(self.section.reuse, 'time')}, in windows of {self.section.window}; {needed}; "
+            f"an epoch has {shares * order.uses} of samples_per_epoch "
+            f"{self.section.samples_per_epoch}"
         )
-        with ranks.together():
+        with ranks.local_work():
             self._ring.wait_for_block()
-        made, seconds = self._simulator.numbers(reset=False)  # the first step's row has these samples, too
+        made, seconds = self._simulator.numbers(
+            reset=False
+        )  # the first step's row has these samples, too
         return f"the first window is simulated, {made / max(seconds, 1e-9):.3g} samples/s"
 
     def _specimen_draws(self) -> SpecimenDraws:
         """Returns the draws, from the list in data.directory."""
-        directory, experiment = self.experiment.data.directory, self.experiment
+        directory = self.experiment.data.directory
+        experiment = self.experiment
         listed, _, materials = list_samples(directory, experiment, train_entries)
         count = self.section.new_materials
         more = further_materials(experiment, listed, count) if count else ()
         return SpecimenDraws.of_list(experiment, listed, materials, more)
 
     def _check_memory(self, draws: SpecimenDraws, local_ranks: int) -> str:
-        """Returns a line about the memory. Raises InputError if it does not suffice for a window."""
-        section, most = self.section, self.kept_bytes(0, 1)
-        feasible = (entry for number in range(8) for entry in draws.entries(number) if not entry.skipped)
+        """Returns a line about the memory. Raises InputError if it does not suffice for a
+        window.
+        """
+        section = self.section
+        most = self.kept_bytes(0, 1)
+        feasible = (
+            entry for number in range(8) for entry in draws.entries(number) if not entry.skipped
+        )
         if first := next(feasible, None):
             size = expected_bytes(self.experiment, draws.materials, [first])
             if size * section.window > most:
                 raise InputError(
-                    f"data.source.memory_gib is {section.memory_gib:g}, and a window of {section.window} samples takes "
-                    f"about {size * section.window / 2**30:.3g} GiB: raise it, or lower data.source.window to "
-                    f"{most // size}"
+                    f"data.source.memory_gib is {section.memory_gib:g}, and a window of "
+                    f"{section.window} samples takes about {size * section.window / 2**30:.3g} "
+                    f"GiB: raise it, or lower data.source.window to {most // size}"
                 )
         check_memory_for(
             local_ranks * most,
@@ -160,8 +195,9 @@ class Source(SimulatedSource):
         return f"they take at most {section.memory_gib:g} GiB"
 
     def _makers(self, draws: SpecimenDraws) -> tuple[Sequence[InProcess | InThread], str]:
-        """Returns what simulates, and a text about it."""
-        section, cores = self.section, sorted(usable_cores())
+        """Returns the processes or the thread that simulate, and a text about them."""
+        section = self.section
+        cores = sorted(usable_cores())
         on_host = resolve_backend(self.experiment.simulation.backend) is np
         workers = section.workers
         if workers is None:
@@ -169,9 +205,16 @@ class Source(SimulatedSource):
         where = "processor" if on_host else "GPU"
         if not workers:
             return [InThread(draws)], f"a thread of this process on the {where}"
-        bound = [cores[-1 - number % len(cores)] for number in range(workers)] if on_host else [None] * workers
-        text = f"{workers} process{'es' * (workers > 1)} of a rank on the {where}"
-        text += f"{', each on one core' * on_host} at niceness {section.nice}"
+        bound: list[int | None]
+        if on_host:
+            bound = [cores[-1 - number % len(cores)] for number in range(workers)]
+        else:
+            bound = [None] * workers
+        processes = "1 process" if workers == 1 else f"{workers} processes"
+        text = f"{processes} of a rank on the {where}"
+        if on_host:
+            text += ", each on one core"
+        text += f" at niceness {section.nice}"
         return [InProcess(draws, core, section.nice) for core in bound], text
 
     def epoch_entries(
@@ -189,22 +232,35 @@ class Source(SimulatedSource):
     def release(self) -> None:
         self._ring.release()
 
+    def formulas_learnt(self, training: Sequence[Entry]) -> dict[str, str]:
+        return {name: material.formula for name, material in self._draws.materials.items()}
+
     def numbers(self) -> Mapping[str, float]:
-        """Returns the samples that were simulated since the last call, their time, and the wait for them, s."""
+        """Returns the samples that were simulated since the last call, their time, and the wait for
+        them, s.
+        """
         assert self._simulator
         made, seconds = self._simulator.numbers()
-        return {"simulated": made, "simulator_s": seconds, "simulator_wait_s": self._ring.waited_s()}
+        return {
+            "simulated": made,
+            "simulator_s": seconds,
+            "simulator_wait_s": self._ring.waited_s(),
+        }
 
     def end_epoch(self) -> None:
         """Says how many samples could not be made since the last epoch."""
         with self._lock:
-            own, self._failed = self._failed, Counter()
-        failed, skipped = (sum(each) for each in zip(*self._ranks.gather_json([own[False], own[True]]), strict=True))
+            own = self._failed
+            self._failed = Counter()
+        failed, skipped = (
+            sum(each)
+            for each in zip(*self._ranks.gather_json([own[False], own[True]]), strict=True)
+        )
         if failed or skipped:
             reasons = f" (reasons: {self._folder}/failed-*.jsonl)" * bool(failed)
             self._log_line(
-                f"data.source: {plural(failed, 'sample')} failed{reasons}, {skipped} had no supercell; further "
-                "specimens were drawn in their place"
+                f"data.source: {plural(failed, 'sample')} failed{reasons}, {skipped} had no "
+                "supercell; further specimens were drawn in their place"
             )
 
     def _write_failure(self, failure: DrawFailure) -> None:
@@ -214,7 +270,9 @@ class Source(SimulatedSource):
             if not failure.skipped and failure.id not in self._known:
                 self._known[failure.id] = failure.reason
                 samples_hash = self.experiment.samples_hash()
-                append_failure(self._folder, self._rank, samples_hash, failure.id, InputError(failure.reason))
+                append_failure(
+                    self._folder, self._rank, samples_hash, failure.id, InputError(failure.reason)
+                )
 
     def close(self) -> None:
         if self._simulator:
@@ -224,13 +282,17 @@ class Source(SimulatedSource):
 
 
 class _Uses(Sequence[Entry]):
-    """What a rank trains on in an epoch. An entry is waited for until its sample is simulated.
+    """The samples that a rank trains on in an epoch.
+
+    An entry is waited for until its sample is simulated.
 
     Each use of a sample has a seed of its own, so that its window, symmetry and noise are others.
     """
 
     def __init__(self, ring: Ring, epoch: int, places: range) -> None:
-        self._ring, self._epoch, self._places = ring, epoch, places
+        self._ring = ring
+        self._epoch = epoch
+        self._places = places
 
     def __len__(self) -> int:
         return len(self._places)
@@ -247,4 +309,9 @@ class _Uses(Sequence[Entry]):
     def _entry(self, place: int) -> Entry:
         key, turn = self._ring.order.use(self._epoch, place)
         entry = self._ring.take(key)
-        return replace(entry, seed=seed_of(entry.seed, f"use {turn}")) if turn else entry
+        if turn:
+            return replace(entry, seed=seed_of(entry.seed, f"use {turn}"))
+        return entry
+
+
+SOURCE = OnlineSimulationSource

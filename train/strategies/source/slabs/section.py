@@ -17,7 +17,8 @@ class Slabs(LayeredSection):
 
     kind: Literal["slabs"] = "slabs"
     file: Path = Field(
-        description="an HDF5 file that `namsa export --tiles` has written, from which ranks of training.split read "
+        description="an HDF5 file that `namsa export --tiles` has written, from which ranks of "
+        "training.split read "
         "their parts of training samples"
     )
     of: Annotated[SourceSection, OfKind("source", Simulated, ("staged",))] = Field(
@@ -28,6 +29,6 @@ class Slabs(LayeredSection):
         super().check(experiment)
         if experiment.training.split.ways == 1:
             raise ValueError(
-                "data.source of kind slabs is read by ranks that divide samples, and training.split.ways is 1: raise "
-                "it to 2 or more, or leave the source out"
+                "data.source of kind slabs is read by ranks that divide samples, and "
+                "training.split.ways is 1: raise it to 2 or more, or leave the source out"
             )

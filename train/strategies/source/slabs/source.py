@@ -1,19 +1,26 @@
 """This rank's part of each sample from an HDF5 file. Whole samples are those of another source."""
 
+from collections.abc import Sequence
+
+from namsa.base.errors import InputError
+from namsa.base.identity import Difference, digest_of, refusal
+from namsa.base.text import plural, shorten
+from namsa.dataset.entry import Entry
+from namsa.dataset.record_header import tiling_of
+from namsa.dataset.shards import Dataset
 from namsa.dataset.slab_file_reader import SlabFile
 from namsa.dataset.slabs import SampleSlab
-from namsa.dataset.tiles import Slab
-from namsa.errors import InputError
-from namsa.text import shorten
+from namsa.dataset.tiles import Slab, digests
 
 from ....experiment.experiment import Experiment
 from ....input.source import LayeredSource, TrainingSet, fault_of_sample
 from .section import Slabs
 
 EXPORT = "write it with namsa export DATASET --tiles"
+MOST_SHOWN = 8  # samples in a message
 
 
-class Source(LayeredSource):
+class SlabSource(LayeredSource):
     """Samples of which ranks read their parts from a file."""
 
     _file: SlabFile | None = None
@@ -23,32 +30,69 @@ class Source(LayeredSource):
         self._path = section.file
 
     def open(self, training: TrainingSet) -> str:
-        """Opens the file; refuses one that does not hold the parts of all samples that are trained on."""
+        """Opens the file; refuses one that does not hold the parts of all samples that are trained
+        on.
+        """
         super().open(training)
-        ranks, division = training.ranks, training.division
+        ranks = training.ranks
+        division = training.division
         assert division
-        with ranks.together():
+        with ranks.local_work():
             self._file = SlabFile(self._path, ranks.size())
             self._check(training, self._file)
+            rank_entries = training.entries[ranks.rank() :: ranks.size()]
+            self._check_contents(training.dataset, rank_entries, self._file)
             part, line = division.own_part(self, self.experiment, training.entries)
             if part is None or not self.has_part(training.entries[0].id, part.slab):
                 tiles = f" has tiles {list(self._file.layout.tiling.counts)}," if part else ""
-                raise InputError(f"data.source.file {self._path}{tiles} is for ranks that read parts alone, and {line}")
+                raise InputError(
+                    f"data.source.file {self._path}{tiles} is for ranks that read parts alone, and "
+                    f"{line}"
+                )
         return f"parts of samples are read from {self._path}"
 
     def _check(self, training: TrainingSet, file: SlabFile) -> None:
-        """Raises InputError if a sample is missing, or the samples are not those that the configuration describes."""
-        named, layout = f"data.source.file {file.path}", file.layout
+        """Raises InputError if a sample is missing, or the samples are not those that the
+        configuration describes.
+        """
+        named = f"data.source.file {file.path}"
+        layout = file.layout
         if file.config_hash != training.dataset.config_hash:
             raise InputError(
-                f"{named} holds samples of another configuration than data.directory: {EXPORT} of that one"
+                f"{named} holds samples of another configuration than data.directory: {EXPORT} of "
+                "that one"
             )
         missing = [entry.id for entry in training.entries if entry.id not in file.scales]
         if missing:
             count = f"{len(missing)} of {len(training.entries)} training samples"
             raise InputError(f"{named} lacks {count}, as {shorten(missing[0])}: {EXPORT} again")
-        if fault := fault_of_sample(layout.tiling.patterns, layout.image, layout.dtype, self.experiment):
-            raise InputError(f"{named} {fault}")
+        if problem := fault_of_sample(
+            layout.tiling.patterns, layout.image, layout.dtype, self.experiment
+        ):
+            raise InputError(f"{named} {problem}")
+
+    def _check_contents(self, dataset: Dataset, entries: Sequence[Entry], file: SlabFile) -> None:
+        """Raises DifferentError if the file holds other values than data.directory has."""
+        differences = []
+        for entry in entries:
+            with dataset.view(entry.id, check=False) as record:
+                arrays = record.header["arrays"]
+                digests_now = [*arrays["cbed"].get("digests", []), *digests(record.density)]
+            exported = file.digests(entry.id)
+            if tiling_of(record.header) != file.layout.tiling:  # other tiles, or none
+                exported = exported[-1:]
+                digests_now = digests_now[-1:]
+            if exported != digests_now:
+                differences.append(
+                    Difference(entry.id, digest_of(exported), digest_of(digests_now))
+                )
+        if differences:
+            raise refusal(
+                f"data.source.file {file.path}, with {plural(len(differences), 'other sample')} "
+                f"than data.directory,",
+                differences[:MOST_SHOWN],
+                f"{EXPORT} again",
+            )
 
     def has_part(self, sample_id: str, part: Slab) -> bool:
         assert self._file
@@ -62,3 +106,6 @@ class Source(LayeredSource):
         super().close()
         if self._file:
             self._file.close()
+
+
+SOURCE = SlabSource

@@ -9,7 +9,9 @@ from ....experiment.data import FolderSection
 
 
 class Staged(FolderSection):
-    """A dataset that is copied to each node's data.directory before training; nothing is simulated."""
+    """A dataset that is copied to each node's data.directory before training; nothing is
+    simulated.
+    """
 
     kind: Literal["staged"] = "staged"
     folder: Path = Field(description="the dataset, on a file system that all nodes share")

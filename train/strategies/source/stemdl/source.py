@@ -1,44 +1,52 @@
-"""Takes samples from the files of the authors' programs (`namsa.exchange.stemdl`) into data.directory, once.
+"""Takes samples from the files of the authors' programs (`namsa.exchange.stemdl`) into
+data.directory, once.
 
-The mode in a file's name is the split of its samples. Without files of dev, eval or test, samples are held out by a
-hash of their material, or of their own name where a file names no material.
+The mode in a file's name is the split of its samples. Without files of dev, eval or test, samples
+are held out by a hash of their material, or of their own name where a file names no material.
 
-The files say no units and no geometry. What a sample of namsa has beside them is the configuration's: energy,
-semiangle, thickness, pixels. Its density is zero, and no network can have it as the target. Patterns are averaged over
-squares to the detector's pixels, and potentials resized to the grid's, if the files have others.
+The files say no units and no geometry. What a sample of namsa has beside them is the
+configuration's: energy, semiangle, thickness, pixels. Its density is zero, and no network can have
+it as the target. Patterns are averaged over squares to the detector's pixels, and potentials
+resized to the grid's, if the files have others.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from namsa.base.errors import InputError, WorkError
+from namsa.base.files import make_folder
+from namsa.base.pixels import binned
+from namsa.base.text import plural, shorten
 from namsa.dataset import manifest, records
 from namsa.dataset.entry import UNKNOWN, Entry, SplitName, seed_of, split_of
 from namsa.dataset.failures import append_failure, read_failures
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, shard_path
 from namsa.dataset.strata import space_group_numbers
-from namsa.errors import InputError, WorkError
 from namsa.exchange.stemdl import StemdlSample, open_stemdl
 from namsa.exchange.stemdl_export import NAME, SPLITS, resized
-from namsa.files import make_folder
-from namsa.pixels import binned
-from namsa.sample import Sample
-from namsa.text import plural, shorten
+from namsa.io.units import positive
+from namsa.samples.sample import Sample
 
 from ....experiment.experiment import Experiment
+from ....experiment.inputs import BY_PATTERN
 from ....input.source import OnProgress, Preparation, SampleSource
-from ....reports.markdown import times
+from ....ranks.interface import Ranks
+from ....reports.words import times
+from .file_digests import FileDigest, check_unchanged, file_digests
 
 PER_COMMIT = 16  # samples
+PER_MESSAGE = 20_000  # entries of a few hundred bytes that a rank sends at once
+SAME = 1e-6  # relative difference of two numbers that count as one
 
 
-class StoredSample(NamedTuple):
+class ListedSample(NamedTuple):
     """Where a sample is, and its entry in the manifest."""
 
     file: Path
@@ -46,84 +54,173 @@ class StoredSample(NamedTuple):
     entry: Entry
 
 
-class Source(SampleSource):
+EntriesOfFiles = dict[str, list[Entry]]  # by the names of files
+
+
+class StemdlSource(SampleSource):
     """Samples of the authors' files."""
+
+    def listed(self) -> Sequence[Entry]:
+        samples = list_samples(batch_files(self.section.folder), self.experiment)
+        return [sample.entry for sample in samples]
 
     def prepare(self, job: Preparation) -> Collection[str] | None:
         if not job.simulate:
             return None
-        experiment, directory, layout = self.experiment, self.experiment.data.directory, job.layout
-        with job.ranks.together():
+        experiment = self.experiment
+        directory = self.experiment.data.directory
+        layout = job.layout
+        with job.ranks.local_work():
             files = batch_files(self.section.folder)
-            listed = list_samples(files, experiment) if layout.rank == 0 else []
+            own_files = files[layout.rank :: layout.size]
+            digests = file_digests(directory, own_files)
+            own_samples = list_samples(own_files, experiment, files)
+        digests_of_ranks = job.ranks.gather_json(digests)
+        lists = _lists_on_rank_0(own_samples, job.ranks)
+        with job.ranks.local_work():
             if layout.rank == 0:
-                job.check_listed([each.entry for each in listed])
-                make_folder(directory)
-                entries = tuple(each.entry for each in listed)
-                manifest.ensure_entries(directory, experiment, _digest(files, entries, experiment), lambda: entries)
-        with job.ranks.together(), job.progress("rank 0 takes samples") as on_sample:
-            own = files[layout.rank :: layout.size]
-            changes = take(list_samples(own, experiment, files), experiment, layout.rank, on_sample)
-        parts = job.ranks.gather_json([changes, len(own)])
-        taken, failed = (sum(part[0][key] for part in parts) for key in ("taken", "failed"))
-        what = sorted({text for part in parts for text in part[0]["changes"]})
-        lost = f", {failed} failed and left out (reasons: {directory}/failed-*.jsonl)" if failed else ""
-        job.log_line("; ".join([f"samples: {taken} taken from {plural(len(files), 'file')}{lost}", *what]))
+                entries = _in_order_of_files(files, lists)
+                self._prepare_manifest(job, files, entries, digests_of_ranks)
+        with job.ranks.local_work(), job.progress("rank 0 takes samples") as on_sample:
+            own_changes = take(own_samples, experiment, layout.rank, on_sample)
+        changes = job.ranks.gather_json(own_changes)
+        taken = sum(of_rank["taken"] for of_rank in changes)
+        failed = sum(of_rank["failed"] for of_rank in changes)
+        what = sorted(set().union(*(of_rank["changes"] for of_rank in changes)))
+        if failed:
+            lost = f", {failed} failed and left out (reasons: {directory}/failed-*.jsonl)"
+        else:
+            lost = ""
+        job.log_line(
+            "; ".join([f"samples: {taken} taken from {plural(len(files), 'file')}{lost}", *what])
+        )
         return None
+
+    def _prepare_manifest(
+        self,
+        job: Preparation,
+        files: Sequence[Path],
+        entries: tuple[Entry, ...],
+        digests_of_ranks: Sequence[dict[str, FileDigest]],
+    ) -> None:
+        """Compares the files with those of the samples that are there, and lists all samples."""
+        directory = self.experiment.data.directory
+        job.check_listed(list(entries))
+        make_folder(directory)
+        digests: dict[str, FileDigest] = {}
+        for of_rank in digests_of_ranks:
+            digests |= of_rank
+        check_unchanged(directory, digests)
+        list_digest = _digest(files, entries, self.experiment)
+        manifest.ensure_entries(directory, self.experiment, list_digest, lambda: entries)
 
 
 def batch_files(folder: Path) -> list[Path]:
-    """Returns the files in a folder and its folders, sorted. Raises InputError for none, or two of one name."""
-    found = sorted(path for pattern in ("*", "*/*") for path in folder.glob(pattern) if NAME.fullmatch(path.name))
-    if not found:
+    """Returns the files in a folder and its folders, sorted. Raises InputError for none, or two of
+    one name.
+    """
+    paths = sorted(
+        path
+        for pattern in ("*", "*/*")
+        for path in folder.glob(pattern)
+        if NAME.fullmatch(path.name)
+    )
+    if not paths:
         raise InputError(
-            f"data.source.folder {folder} has no batch_<mode>_<rank>.db or .h5 with mode train, dev or test"
+            f"data.source.folder {folder} has no batch_<mode>_<rank>.db or .h5 with mode train, "
+            "dev or test"
         )
-    if len(names := {path.stem for path in found}) < len(found):
-        raise InputError(f"data.source.folder {folder} has {len(found)} files of {len(names)} names: rename some")
-    return found
+    if len(names := {path.stem for path in paths}) < len(paths):
+        raise InputError(
+            f"data.source.folder {folder} has {len(paths)} files of {len(names)} names: rename some"
+        )
+    return paths
 
 
-def list_samples(files: Sequence[Path], experiment: Experiment, beside: Sequence[Path] = ()) -> list[StoredSample]:
+def list_samples(
+    files: Sequence[Path], experiment: Experiment, beside: Sequence[Path] = ()
+) -> list[ListedSample]:
     """Returns the samples of some files among all of the job, of which arrays are not read."""
     modes = {NAME.fullmatch(path.name)[1] for path in beside or files}  # type: ignore[index]
     symbols = {str(number): symbol for symbol, number in reversed(space_group_numbers().items())}
     thickness = experiment.specimen.thickness_angstrom[0]
-    found = []
+    samples = []
     for path in files:
         mode = NAME.fullmatch(path.name)[1]  # type: ignore[index]
         with open_stemdl(path) as file:
             for name in file.names:
                 attributes = file.attributes(name)
                 sample_id = f"{path.stem}-{_plain(name)}"
-                material = _plain(str(attributes.get("material") or name.rpartition("/")[0]))  # the outer group
+                outer_group = name.rpartition("/")[0]
+                material = _plain(str(attributes.get("material") or outer_group))
                 split = cast(SplitName, SPLITS.get(mode, mode))
                 if modes == {"train"}:
                     split = split_of(material or sample_id, experiment.split)
                 group = str(attributes.get("space_group", UNKNOWN)).removesuffix(".0")
-                found.append(
-                    StoredSample(
-                        path,
-                        name,
-                        Entry(
-                            id=sample_id,
-                            material=material or UNKNOWN,
-                            formula=shorten(str(attributes.get("formula", UNKNOWN))),
-                            space_group=symbols.get(group, shorten(group)),
-                            zone_axis=(0, 0, 0),
-                            thickness_angstrom=thickness,
-                            seed=seed_of(experiment.seed, sample_id),
-                            split=split,
-                            source="stemdl",
-                        ),
-                    )
+                entry = Entry(
+                    id=sample_id,
+                    material=material or UNKNOWN,
+                    formula=shorten(str(attributes.get("formula", UNKNOWN))),
+                    space_group=symbols.get(group, shorten(group)),
+                    zone_axis=(0, 0, 0),
+                    thickness_angstrom=stated_number(attributes, "slab_t") or thickness,
+                    seed=seed_of(experiment.seed, sample_id),
+                    split=split,
+                    source="stemdl",
                 )
-    if len(ids := {each.entry.id for each in found}) < len(found):
-        raise InputError(f"the files of data.source.folder have {len(found)} samples of {len(ids)} names: rename some")
-    return found
+                samples.append(ListedSample(path, name, entry))
+    _check_names([sample.entry for sample in samples])
+    return samples
 
 
-def take(samples: Sequence[StoredSample], experiment: Experiment, rank: int, on_sample: OnProgress) -> dict[str, Any]:
+def _check_names(entries: Sequence[Entry]) -> None:
+    """Raises InputError if two samples have one name."""
+    names = {entry.id for entry in entries}
+    if len(names) < len(entries):
+        raise InputError(
+            f"the files of data.source.folder have {len(entries)} samples of {len(names)} names: "
+            "rename some"
+        )
+
+
+def _lists_on_rank_0(samples: Sequence[ListedSample], ranks: Ranks) -> list[EntriesOfFiles]:
+    """Sends the entries of each rank's samples to rank 0. Collective.
+
+    Returns:
+        The entries by file, for each rank; without any on the other ranks.
+    """
+    lists: list[EntriesOfFiles] = [{} for _ in range(ranks.size())]
+    counts = ranks.gather_json(len(samples))
+    for first in range(0, max(counts), PER_MESSAGE):
+        lines = []
+        for sample in samples[first : first + PER_MESSAGE]:
+            lines.append([sample.file.name, sample.entry.to_json()])
+        message = np.frombuffer(json.dumps(lines).encode(), np.uint8)
+        outgoing = [message] + [message[:0]] * (ranks.size() - 1)
+        received = ranks.exchange_bytes(outgoing)
+        if ranks.rank():
+            continue
+        for of_rank, data in zip(lists, received, strict=True):
+            for name, line in json.loads(data.tobytes()):
+                of_rank.setdefault(name, []).append(Entry.from_json(line, f"a sample of {name}"))
+    return lists
+
+
+def _in_order_of_files(files: Sequence[Path], lists: Sequence[EntriesOfFiles]) -> tuple[Entry, ...]:
+    """Returns the entries of all files in their order. Raises InputError if two have one name."""
+    by_file: EntriesOfFiles = {}
+    for of_rank in lists:
+        by_file |= of_rank
+    entries: list[Entry] = []
+    for path in files:
+        entries += by_file.get(path.name, [])
+    _check_names(entries)
+    return tuple(entries)
+
+
+def take(
+    samples: Sequence[ListedSample], experiment: Experiment, rank: int, on_sample: OnProgress
+) -> dict[str, Any]:
     """Writes the samples that are not there into the shard of a rank.
 
     Returns:
@@ -132,7 +229,8 @@ def take(samples: Sequence[StoredSample], experiment: Experiment, rank: int, on_
     Raises:
         InputError: If a file cannot be read, or holds what the configuration does not take.
     """
-    directory, samples_hash = experiment.data.directory, experiment.samples_hash()
+    directory = experiment.data.directory
+    samples_hash = experiment.samples_hash()
     with Dataset(directory) as dataset:
         done = frozenset(dataset.ids) | read_failures(directory, samples_hash).keys()
     missing = [sample for sample in samples if sample.entry.id not in done]
@@ -143,7 +241,10 @@ def take(samples: Sequence[StoredSample], experiment: Experiment, rank: int, on_
             for number, (stored, entry) in enumerate(_read(missing), 1):
                 try:
                     sample = as_sample(stored, entry, experiment, changes)
-                    writer.put(entry.id, records.encode(sample, experiment.data.dtype, experiment.data.tiles))
+                    writer.put(
+                        entry.id,
+                        records.encode(sample, experiment.data.dtype, experiment.data.tiles),
+                    )
                 except WorkError as error:  # of numbers that are not finite
                     append_failure(directory, rank, samples_hash, entry.id, error)
                     failed += 1
@@ -151,7 +252,9 @@ def take(samples: Sequence[StoredSample], experiment: Experiment, rank: int, on_
     return {"taken": len(missing) - failed, "failed": failed, "changes": sorted(changes)}
 
 
-def as_sample(stored: StemdlSample, entry: Entry, experiment: Experiment, changes: set[str]) -> Sample:
+def as_sample(
+    stored: StemdlSample, entry: Entry, experiment: Experiment, changes: set[str]
+) -> Sample:
     """Returns a sample of namsa; adds to `changes` what was averaged or resized.
 
     Raises:
@@ -161,19 +264,20 @@ def as_sample(stored: StemdlSample, entry: Entry, experiment: Experiment, change
     patterns = stored.patterns.reshape(-1, *stored.patterns.shape[-2:])
     if len(patterns) != sy * sx:
         raise InputError(
-            f"{entry.id} has {len(patterns)} patterns, and scan.shape {[sy, sx]} has {sy * sx}: set it to their rows "
-            "and columns"
+            f"{entry.id} has {len(patterns)} patterns, and scan.shape {[sy, sx]} has {sy * sx}: "
+            "set it to their rows and columns"
         )
     side = patterns.shape[1] // dy
     if patterns.shape[1:] != (side * dy, side * dx):
         raise InputError(
-            f"{entry.id} has patterns of {times(patterns.shape[1:])} pixels, which are no squares of the detector's "
-            f"{times((dy, dx))}: set detector.shape, or simulation.grid_shape without a detector, to theirs"
+            f"{entry.id} has patterns of {times(patterns.shape[1:])} pixels, which are no squares "
+            f"of the detector's {times((dy, dx))}: set detector.shape, or simulation.grid_shape "
+            "without a detector, to theirs"
         )
-    if patterns.min() < 0 and experiment.training.inputs.normalisation != "standardised":
+    if patterns.min() < 0 and experiment.training.inputs.normalisation not in BY_PATTERN:
         raise InputError(
             f"{entry.id} has negative numbers, as patterns have that are standardised already: set "
-            "training.inputs.normalisation=standardised"
+            "training.inputs.normalisation=standardised, or root_of_stored"
         )
     if side > 1:
         patterns = binned(patterns, side) / side**2
@@ -189,9 +293,28 @@ def as_sample(stored: StemdlSample, entry: Entry, experiment: Experiment, change
             potential = resized(potential, image)
     elif experiment.training.task == "density":
         raise InputError(f"{entry.id} has no potential: training.task density cannot learn from it")
-    trained, extent = experiment.conditions(), experiment.specimen.lateral_angstrom
+    trained = experiment.conditions()
+    energy_ev = trained.energy_ev
+    semiangle_mrad = trained.semiangle_mrad
+    energy_kev = stated_number(stored.attributes, "energy_keV", "energy")
+    if energy_kev is not None and abs(1e3 * energy_kev / energy_ev - 1) > SAME:
+        changes.add(
+            f"energy of {energy_kev:g} keV as the file states it, the configuration's is "
+            f"{energy_ev / 1e3:g}"
+        )
+        energy_ev = 1e3 * energy_kev
+    semiangle_rad = stated_number(stored.attributes, "semi_angles_rad")
+    if semiangle_rad is not None and abs(1e3 * semiangle_rad / semiangle_mrad - 1) > SAME:
+        changes.add(
+            f"semiangle of {1e3 * semiangle_rad:g} mrad as the file states it, the configuration's "
+            f"is {semiangle_mrad:g}"
+        )
+        semiangle_mrad = 1e3 * semiangle_rad
+    extent = experiment.specimen.lateral_angstrom
     step = np.array(trained.scan_step_angstrom)
-    positions = np.stack(np.meshgrid(np.arange(sy), np.arange(sx), indexing="ij"), -1).reshape(-1, 2) * step
+    positions = (
+        np.stack(np.meshgrid(np.arange(sy), np.arange(sx), indexing="ij"), -1).reshape(-1, 2) * step
+    )
     provenance = {
         "id": entry.id,
         "material": entry.material,
@@ -201,8 +324,8 @@ def as_sample(stored: StemdlSample, entry: Entry, experiment: Experiment, change
         "split": entry.split,
         "config_hash": experiment.samples_hash(),
         "attributes": stored.attributes,
-        "energy_ev": trained.energy_ev,
-        "semiangle_mrad": trained.semiangle_mrad,
+        "energy_ev": energy_ev,
+        "semiangle_mrad": semiangle_mrad,
         "thickness_angstrom": entry.thickness_angstrom,
         "extent_angstrom": list(extent),
         "grid_shape": list(potential.shape),
@@ -216,7 +339,7 @@ def as_sample(stored: StemdlSample, entry: Entry, experiment: Experiment, change
     return Sample(patterns, np.zeros(image, np.float32), potential, provenance)
 
 
-def _read(samples: Sequence[StoredSample]) -> Iterator[tuple[StemdlSample, Entry]]:
+def _read(samples: Sequence[ListedSample]) -> Iterator[tuple[StemdlSample, Entry]]:
     """Yields samples, which are in the order of their files."""
     for path in dict.fromkeys(sample.file for sample in samples):
         with open_stemdl(path) as file:
@@ -226,12 +349,28 @@ def _read(samples: Sequence[StoredSample]) -> Iterator[tuple[StemdlSample, Entry
 
 
 def _digest(files: Sequence[Path], entries: Sequence[Entry], experiment: Experiment) -> str:
-    """Returns 16 hex digits that change with the sizes of the files, the list, or what decides a sample."""
+    """Returns 16 hex digits that change with the sizes of the files, the list, or what decides a
+    sample.
+    """
     sizes = [(path / "data.mdb" if path.is_dir() else path).stat().st_size for path in files]
     decisive = [experiment.samples_hash(), sizes, [entry.to_json() for entry in entries]]
     return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
 
 
+def stated_number(attributes: Mapping[str, Any], *names: str) -> float | None:
+    """Returns the first of some attributes that is a positive number, or a list of equal ones."""
+    for name in names:
+        stored = attributes.get(name)
+        numbers = stored if isinstance(stored, list) else [stored]
+        values = [positive(number) for number in numbers]
+        if values and values[0] is not None and len(set(values)) == 1:
+            return values[0]
+    return None
+
+
 def _plain(name: str) -> str:
     """Returns a name as samples and materials may have it."""
     return re.sub(r"[^\w.+-]+", "-", name).lstrip(".")[:150]
+
+
+SOURCE = StemdlSource

@@ -13,7 +13,7 @@ from namsa.dataset.shards import Dataset, shard_path
 from train.input.batches import batches
 from train.input.source import SampleSource, TrainingSet
 from train.input.views import ReadCache
-from train.ranks.protocol import Alone
+from train.ranks.single import SingleProcess
 from train.strategies.division.parts.division import slab_of
 
 CASES = [
@@ -28,7 +28,7 @@ CASES = [
 @contextmanager
 def opened(dataset, job, division, entries):
     source = SampleSource(job.data.source, job)
-    source.open(TrainingSet(dataset, entries, (0, 0), Alone(), division))
+    source.open(TrainingSet(dataset, entries, (0, 0), SingleProcess(), division))
     with closing(source):
         yield source
 
@@ -41,14 +41,20 @@ def test_the_part_of_a_batch_has_the_bits_of_the_whole_one(tmp_path, layout, axi
         for part in range(2):
             divided = split(axis, part)
             own, line = divided.own_part(source, job, entries)
-            assert line.endswith("data.tiles=[1, 1, 1, 2]" if tiles is None else "1/2 of the patterns of a sample")
+            assert line.endswith(
+                "data.tiles=[1, 1, 1, 2]" if tiles is None else "1/2 of the patterns of a sample"
+            )
             for epoch in range(2):
-                whole = batches(dataset, entries, job, epoch, ReadCache(), take_part=divided.take_part)
+                whole = batches(
+                    dataset, entries, job, epoch, ReadCache(), take_part=divided.take_part
+                )
                 alone = batches(dataset, entries, job, epoch, ReadCache(), own_part=own)
                 for expected, found in zip(whole, alone, strict=True):
                     for a, b in zip(expected, found, strict=True):
                         assert a.shape == b.shape
-                        np.testing.assert_allclose(a, b, rtol=1e-6 if "channels" in options else 0, atol=0)
+                        np.testing.assert_allclose(
+                            a, b, rtol=1e-6 if "channels" in options else 0, atol=0
+                        )
             assert len(own.checked) == len(entries)
 
 
@@ -89,7 +95,9 @@ def test_a_sample_of_another_shape_is_refused(tmp_path):
     other = job.model_copy(update={"scan": job.scan.model_copy(update={"shape": (8, 4)})})
     with Dataset(tmp_path) as dataset, opened(dataset, job, split("y", 0), entries) as source:
         own, _ = split("y", 0).own_part(source, other, entries)
-        with pytest.raises(WorkError, match=r"sample-0 holds patterns \(4, 8, 8, 12\) .*give its samples another"):
+        with pytest.raises(
+            WorkError, match=r"sample-0 holds patterns \(4, 8, 8, 12\) .*give its samples another"
+        ):
             list(batches(dataset, entries, other, 0, own_part=own))
 
 

@@ -1,4 +1,6 @@
-"""The reduction by nodes and leaders: plans, what they send, and numbers, with pretended ranks and with Horovod's."""
+"""The reduction by nodes and leaders: plans, what they send, and numbers, with emulated ranks and
+with Horovod's.
+"""
 
 import exchange_ranks
 import numpy as np
@@ -7,7 +9,7 @@ import tensorflow as tf
 import thread_ranks
 from exchange_ranks import assert_close
 
-from namsa.errors import InputError
+from namsa.base.errors import InputError
 from train.strategies.exchange.hybrid.exchange import Collectives, reduce_sum
 from train.strategies.exchange.hybrid.section import Hybrid, HybridPlan
 
@@ -33,12 +35,13 @@ def test_leaders_share_a_buffer_of_any_length_evenly(case, length):
     shares = plan.shares(length)
     assert len(shares) == case[1]
     assert sum(shares) == length
-    led, rest = shares[: case[2]], shares[case[2] :]
+    led = shares[: case[2]]
+    rest = shares[case[2] :]
     assert max(led) - min(led) <= 1
     assert not any(rest)
 
 
-# ---- Numbers --------------------------------------------------------------------------------------------------------
+# ---- Numbers
 
 
 def reduced(plan, buffers):
@@ -52,11 +55,17 @@ def reduced(plan, buffers):
             return groups[members].gather(members.index(rank), value)
 
         def all_to_all(members, flat, splits, name):
-            received = [parts[members.index(rank)] for parts in gather(members, tf.split(flat, splits))]
-            assert sum(part.shape[0] for part in received), "Horovod fails where a rank receives nothing"
+            received = [
+                parts[members.index(rank)] for parts in gather(members, tf.split(flat, splits))
+            ]
+            assert sum(part.shape[0] for part in received), (
+                "Horovod fails where a rank receives nothing"
+            )
             return tf.concat(received, 0)
 
-        collectives = Collectives(all_to_all, lambda members, flat, name: tf.add_n(gather(members, flat)))
+        collectives = Collectives(
+            all_to_all, lambda members, flat, name: tf.add_n(gather(members, flat))
+        )
         return reduce_sum(tf.constant(buffers[rank]), plan, rank, "g", collectives).numpy()
 
     return thread_ranks.run(plan.nodes, on_rank)
@@ -72,15 +81,19 @@ def test_every_rank_has_the_sum_of_all_in_the_same_bits(case, length):
         np.testing.assert_array_equal(result, results[0])
 
 
-# ---- Refused --------------------------------------------------------------------------------------------------------
+# ---- Refused
 
 
 def test_nodes_with_different_numbers_of_ranks_are_refused():
     config = Hybrid(node_ranks=4, leaders=2)
-    with pytest.raises(InputError, match=r"node_ranks is 4, and 6 ranks would leave 2 on the last node"):
+    with pytest.raises(
+        InputError, match=r"node_ranks is 4, and 6 ranks would leave 2 on the last node"
+    ):
         config.check_hosts([[0, 1, 2, 3], [4, 5]])
     assert config.process_sets(6) == []  # so that all ranks start, and report it
-    with pytest.raises(InputError, match=r"ranks 0 to 3 are on more than one host \(hosts have 3, 5 ranks\)"):
+    with pytest.raises(
+        InputError, match=r"ranks 0 to 3 are on more than one host \(hosts have 3, 5 ranks\)"
+    ):
         config.check_hosts([[0, 1, 2], [3, 4, 5, 6, 7]])
     with pytest.raises(InputError, match="on more than one host"):  # ranks that go round the hosts
         config.check_hosts([[0, 2, 4, 6], [1, 3, 5, 7]])
@@ -89,7 +102,7 @@ def test_nodes_with_different_numbers_of_ranks_are_refused():
     config.check_hosts([[0]])
 
 
-# ---- Horovod's ranks ------------------------------------------------------------------------------------------------
+# ---- Horovod's ranks
 
 
 @pytest.mark.slow
@@ -104,9 +117,11 @@ def test_by_nodes_and_leaders_the_sums_are_those_of_all_ranks(together):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["flat", *exchange_ranks.HYBRID])
 def test_between_nodes_travel_the_bytes_of_the_plan(together, name):
-    """By the sockets' own counts: a ring of n passes on each nth of its values twice, less the two that a rank keeps.
+    """By the sockets' own counts: a ring of n passes on each nth of its values twice, less the two
+    that a rank keeps.
 
-    The flat ring has all ranks, and those of the leaders have the nodes. Horovod's agreements come on top.
+    The flat ring has all ranks, and those of the leaders have the nodes. Horovod's agreements come
+    on top.
     """
     ring = 4 if name == "flat" else 2
     planned = 2 * (ring - 1) * exchange_ranks.COUNTED // ring

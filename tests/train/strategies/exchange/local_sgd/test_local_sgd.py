@@ -1,4 +1,6 @@
-"""Weights that are averaged after some steps: among ranks, in fewer bits, and what each rank keeps for itself."""
+"""Weights that are averaged after some steps: among ranks, in fewer bits, and what each rank keeps
+for itself.
+"""
 
 import time
 
@@ -13,20 +15,26 @@ from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from train.experiment.sections import Training
 from train.optimization.optimizers import LarsAdam
-from train.ranks import reduction
+from train.ranks import connection
 from train.ranks.exchange import make_exchange
 from train.strategies.exchange.local_sgd.exchange import LocalSGDExchange
 
 LOCAL = {"kind": "local_sgd", "synchronise": 2}
-NETWORK = NetworkConfig(input_shape=(2, 8, 12), layers=(1, 1, 1), growth=4, kernel=3, first_kernel=3, first_filters=4)
+NETWORK = NetworkConfig(
+    input_shape=(2, 8, 12), layers=(1, 1, 1), growth=4, kernel=3, first_kernel=3, first_filters=4
+)
 
 
 def averaged_by(average):
-    """The weights of ranks that train alone, and on which `average` acts after every second step and the last."""
+    """The weights of ranks that train alone, and on which `average` acts after every second step
+    and the last.
+    """
     ranks = [Alone() for _ in range(exchange_ranks.RANKS)]
     for number, (x, y) in enumerate(exchange_ranks.batches(), start=1):
         for rank, alone in enumerate(ranks):
-            alone.optimizer.apply(alone.gradients(x[rank : rank + 1], y[rank : rank + 1]), alone.weights)
+            alone.optimizer.apply(
+                alone.gradients(x[rank : rank + 1], y[rank : rank + 1]), alone.weights
+            )
         if number in (2, 4, exchange_ranks.STEPS):
             average(ranks)
     return [weight.numpy() for weight in ranks[0].weights]
@@ -35,19 +43,26 @@ def averaged_by(average):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["local", "local_moments"])
 def test_local_steps_then_the_mean_of_weights_and_of_moments_if_wanted(together, name):
-    moments, found = name == "local_moments", together[1]
+    moments = name == "local_moments"
+    found = together[1]
 
     def average(ranks):
-        averaged = ([*alone.weights, *(alone.optimizer.moments if moments else [])] for alone in ranks)
+        averaged = (
+            [*alone.weights, *(alone.optimizer.moments if moments else [])] for alone in ranks
+        )
         for same in zip(*averaged, strict=True):
             mean = np.mean([variable.numpy() for variable in same], axis=0)
             for variable in same:
                 variable.assign(mean)
 
     assert_close(together[0], name, averaged_by(average))
-    assert len({rank["moments"][name] for rank in found}) == (1 if moments else exchange_ranks.RANKS)
+    assert len({rank["moments"][name] for rank in found}) == (
+        1 if moments else exchange_ranks.RANKS
+    )
     losses_of_ranks = [rank["huber"][name] for rank in found]
-    assert len({row[0] for row in losses_of_ranks}) == exchange_ranks.RANKS  # between, each rank's own
+    assert (
+        len({row[0] for row in losses_of_ranks}) == exchange_ranks.RANKS
+    )  # between, each rank's own
     assert len({row[1] for row in losses_of_ranks}) == 1
 
 
@@ -60,14 +75,19 @@ def cut(values, size):
 @pytest.mark.slow
 @pytest.mark.parametrize("bits", [8, 16, 24])
 def test_changes_since_the_last_average_travel_in_fewer_bits(together, bits):
-    """By the rule: the mean of changes that are cut off, itself cut off, is added to the last average."""
+    """By the rule: the mean of changes that are cut off, itself cut off, is added to the last
+    average.
+    """
     last = [weight.numpy() for weight in Alone().weights]
 
     def average(ranks):
         for index, same in enumerate(zip(*(alone.weights for alone in ranks), strict=True)):
             values = np.stack([variable.numpy() for variable in same])
             if values.ndim > 2:  # kernels
-                mean = cut(np.mean([cut(each - last[index], bits // 8) for each in values], axis=0), bits // 8)
+                mean = cut(
+                    np.mean([cut(each - last[index], bits // 8) for each in values], axis=0),
+                    bits // 8,
+                )
                 last[index] = last[index] + mean
             else:
                 last[index] = values.mean(axis=0)
@@ -76,8 +96,12 @@ def test_changes_since_the_last_average_travel_in_fewer_bits(together, bits):
 
     wanted = averaged_by(average)
     with np.load(together[0] / f"local_{bits}.npz") as file:
-        differences = np.concatenate([np.abs(file[key] - b).ravel() for key, b in zip(file, wanted, strict=True)])
-    assert np.mean(differences > 2e-6) < 0.02  # rounding may bring a change over the edge where it is cut off
+        differences = np.concatenate(
+            [np.abs(file[key] - b).ravel() for key, b in zip(file, wanted, strict=True)]
+        )
+    assert (
+        np.mean(differences > 2e-6) < 0.02
+    )  # rounding may bring a change over the edge where it is cut off
 
 
 @pytest.mark.slow
@@ -91,13 +115,15 @@ def test_local_sgd_sends_one_block_when_it_synchronises_and_nothing_else(togethe
     assert operations == [{"average_1of1"}] * 3  # after steps 2, 4 and the epoch's last, 5
 
 
-# ---- One process ----------------------------------------------------------------------------------------------------
+# ---- One process
 
 
 def begun(**choice):
     """(the network, its optimizer, its exchange)."""
     training = Training.model_validate({"epochs": 1, "exchange": LOCAL | choice})
-    model, optimizer, exchange = build(NETWORK, seed=0), LarsAdam(training.optimizer), make_exchange(training.exchange)
+    model = build(NETWORK, seed=0)
+    optimizer = LarsAdam(training.optimizer)
+    exchange = make_exchange(training.exchange)
     exchange.begin(model, optimizer)
     return model, optimizer, exchange
 
@@ -107,12 +133,16 @@ def test_with_local_sgd_the_time_of_a_synchronisation_is_not_in_the_rest(monkeyp
         time.sleep(0.2)
         return numbers
 
-    reduction.start()
+    connection.start()
     monkeypatch.setattr(LocalSGDExchange, "synchronise", slow)
-    _, rows, *_ = exchange_ranks.train(LOCAL, exchange_ranks.small_model(), exchange_ranks.batches())
+    _, rows, *_ = exchange_ranks.train(
+        LOCAL, exchange_ranks.small_model(), exchange_ranks.batches()
+    )
     keys = list(rows[0])
     assert keys[keys.index("compute_s") :] == ["compute_s", "sync_s", "misc_s", "samples_per_s"]
-    for row, due in zip(rows, (False, True, False, True, True), strict=True):  # every second, and the epoch's last
+    for row, due in zip(
+        rows, (False, True, False, True, True), strict=True
+    ):  # every second, and the epoch's last
         assert (row["sync_s"] >= 0.2) if due else row["sync_s"] == 0
         parts = row["compute_s"] + row["comm_s"] + row["sync_s"] + row["misc_s"]
         assert parts == pytest.approx(row["step_s"], rel=1e-3)
@@ -124,14 +154,21 @@ def test_what_is_averaged_is_weights_statistics_and_moments_if_configured():
         weights = [variable for variable in model.variables if "float" in variable.dtype]
         moments = [*optimizer.m, *optimizer.v]
         averaged, own = ([*weights, *moments], []) if moments_too else (weights, moments)
-        assert [id(variable) for variable in exchange.whole] == [id(variable) for variable in averaged]
+        assert [id(variable) for variable in exchange.whole] == [
+            id(variable) for variable in averaged
+        ]
         assert [id(variable) for variable in exchange.own] == [id(variable) for variable in own]
         assert exchange.changed == exchange.last == []
 
 
-@pytest.mark.parametrize("choice", [{"precision": 8}, {"precision": 24}, {}, {"average_moments": True}])
+@pytest.mark.parametrize(
+    "choice", [{"precision": 8}, {"precision": 24}, {}, {"average_moments": True}]
+)
 def test_the_counted_bytes_are_those_of_the_built_network(choice):
     _, _, exchange = begun(**choice)
-    values = [sum(variable.numpy().size for variable in part) for part in (exchange.whole, exchange.changed)]
+    values = [
+        sum(variable.numpy().size for variable in part)
+        for part in (exchange.whole, exchange.changed)
+    ]
     told = exchange.config.synchronisations(count(NETWORK), moments=2)
     assert told == (2, 4 * values[0] + exchange.config.value_bytes * values[1])

@@ -1,4 +1,6 @@
-"""Sharded masters on two ranks, which run this file (OUT/RANK.json), against resident weights and each other."""
+"""Sharded masters on two ranks, which run this file (OUT/RANK.json), against resident weights and
+each other.
+"""
 
 import json
 import sys
@@ -14,12 +16,13 @@ from exchange_ranks import batches, digest
 from timelines import metered
 
 from fcdensenet.config import NetworkConfig
-from namsa.errors import InputError
+from namsa.base.errors import InputError
 from train.experiment.sections import Training
 from train.optimization import checkpoint, precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import make_optimizer
-from train.ranks import reduction
+from train.ranks import connection
+from train.ranks.connection import engine
 from train.ranks.exchange import make_exchange
 
 STOP = 3
@@ -35,7 +38,8 @@ CASES = {
     "float16": (
         {"kind": "momentum"},
         {
-            "exchange": SHARDED | {"groups": 2, "compression": "fp16", "transfer": {"precision": 16}},
+            "exchange": SHARDED
+            | {"groups": 2, "compression": "fp16", "transfer": {"precision": 16}},
             "precision": {"compute": "mixed_float16", "initial_loss_scale": 1024.0},
         },
     ),
@@ -47,7 +51,9 @@ def plain_model():
     keras.utils.set_random_seed(1)
     layers = keras.layers
     inner = [layers.Conv2D(filters, 3, padding="same", activation="relu") for filters in (5, 4, 3)]
-    return keras.Sequential([keras.Input((6, 8, 2)), *inner, layers.BatchNormalization(), layers.Conv2D(1, 1)])
+    return keras.Sequential(
+        [keras.Input((6, 8, 2)), *inner, layers.BatchNormalization(), layers.Conv2D(1, 1)]
+    )
 
 
 class Job:
@@ -56,33 +62,44 @@ class Job:
     def __init__(self, name):
         optimizer, sections = CASES[name]
         rate = {"learning_rate": 1e-2}
-        self.training = Training.model_validate({"epochs": 1, "optimizer": rate | optimizer} | sections)
+        self.training = Training.model_validate(
+            {"epochs": 1, "optimizer": rate | optimizer} | sections
+        )
         with precision.policy(self.training.precision.compute):
             self.model = plain_model()
-            self.optimizer = precision.with_loss_scale(make_optimizer(self.training.optimizer), self.training)
-            self.exchange = make_exchange(self.training.exchange, reduction.rank(), reduction.size())
+            self.optimizer = precision.with_loss_scale(
+                make_optimizer(self.training.optimizer), self.training
+            )
+            self.exchange = make_exchange(self.training.exchange, engine().rank(), engine().size())
             self.exchange.begin(self.model, self.optimizer)
         self.step = make_step(self.model, self.optimizer, self.training, self.exchange)
 
     def start(self, folder=None):
-        """Begins, or goes on from the checkpoint in `folder`; returns the steps that were taken before."""
+        """Begins, or goes on from the checkpoint in `folder`; returns the steps that were taken
+        before.
+        """
         state = self.exchange.blank_state()
-        done = checkpoint.restore([folder], state, NETWORK).step if folder else 0
+        done = checkpoint.restore([folder], state, NETWORK).position.step if folder else 0
         self.exchange.restore(state, [], resumed=done > 0)
         return done
 
     def save(self, folder, step):
         whole = self.exchange.state()
-        if reduction.rank() == 0:
+        if engine().rank() == 0:
             checkpoint.save(folder, checkpoint.TrainingPosition(step=step), whole, NETWORK, keep=9)
 
     def arrays(self):
-        return [np.asarray(variable) for variable in self.model.variables if "float" in variable.dtype]
+        return [
+            np.asarray(variable) for variable in self.model.variables if "float" in variable.dtype
+        ]
 
 
 def train(name, sent, poison=None, folder=None):
     """(the job, its rows of numbers, [bits before the step, bytes sent in it]) after all steps."""
-    job, rank, rows, moved = Job(name), reduction.rank(), [], []
+    job = Job(name)
+    rank = engine().rank()
+    rows = []
+    moved = []
     done = job.start(folder)
     for index, (x, y) in islice(enumerate(batches(slice(rank, rank + 1), 2)), done, None):
         factor = np.inf if (index, rank) == (poison, 1) else 1
@@ -96,9 +113,11 @@ def train(name, sent, poison=None, folder=None):
 
 
 def main(out):
-    reduction.start()
-    rank, sent, found = reduction.rank(), [], {}
-    reduction.all_to_all = metered(sent, rank, [])
+    connection.start()
+    rank = engine().rank()
+    sent = []
+    found = {}
+    engine().all_to_all = metered(sent, rank, [])
     for name, folder, poison in (
         ("adam", None, None),
         ("adam, sharded", None, None),
@@ -107,18 +126,30 @@ def main(out):
         ("float16", None, 2),
     ):
         job, rows, moved = train(name, sent, poison, folder)
-        held = sum(each.value.shape.num_elements() for each in job.optimizer.variables if len(each.shape))
-        held += sum(each.value.shape.num_elements() for each in getattr(job.exchange, "masters", ()))
+        held = sum(
+            each.value.shape.num_elements() for each in job.optimizer.variables if len(each.shape)
+        )
+        held += sum(
+            each.value.shape.num_elements() for each in getattr(job.exchange, "masters", ())
+        )
         row = job.exchange.end_epoch(5, 0, whole=True)
-        said = {"digest": digest(job.arrays()), "rows": rows, "moved": moved, "held": held, "epoch": row}
+        said = {
+            "digest": digest(job.arrays()),
+            "rows": rows,
+            "moved": moved,
+            "held": held,
+            "epoch": row,
+        }
         found[name + ", again" * (name in found)] = said
         if rank == 0:
             np.savez(out / f"{name}.npz", *job.arrays())
     (out / f"{rank}.json").write_text(json.dumps(found))
-    reduction.stop()
+    connection.stop()
 
 
-KERNELS, VECTORS = [3 * 3 * 2 * 5, 3 * 3 * 5 * 4, 3 * 3 * 4 * 3, 3], [5, 4, 3, 3, 3, 1]  # 3 + 3 of the normalisation
+# 3 + 3 of the normalisation
+KERNELS = [3 * 3 * 2 * 5, 3 * 3 * 5 * 4, 3 * 3 * 4 * 3, 3]
+VECTORS = [5, 4, 3, 3, 3, 1]
 VALUES = sum(KERNELS) + sum(VECTORS)
 
 
@@ -131,7 +162,9 @@ def together(tmp_path_factory):
 
 def bytes_sent(bits, gradient_bytes=4):
     """By both ranks in a step; the norm of each layer takes four."""
-    weights = sum(size * each // 8 for size, each in zip(KERNELS, bits, strict=True)) + 4 * sum(VECTORS)
+    weights = sum(size * each // 8 for size, each in zip(KERNELS, bits, strict=True)) + 4 * sum(
+        VECTORS
+    )
     return gradient_bytes * VALUES + weights + 4 * len(KERNELS)
 
 
@@ -143,10 +176,14 @@ def test_sharded_masters_train_as_resident_weights(together):
         for name in resident.files:
             np.testing.assert_allclose(sharded[name], resident[name], atol=2e-6, rtol=0)
     for rank in found:
-        same = [[row[:5] + row[7:] for row in rank[name]["rows"]] for name in ("adam", "adam, sharded")]
+        same = [
+            [row[:5] + row[7:] for row in rank[name]["rows"]] for name in ("adam", "adam, sharded")
+        ]
         columns = [0, 1, 2, 3]  # the loss, the penalty, the scale, the gradients' norm
         for resident_row, row in zip(*same, strict=True):
-            np.testing.assert_allclose([row[i] for i in columns], [resident_row[i] for i in columns], rtol=1e-5)
+            np.testing.assert_allclose(
+                [row[i] for i in columns], [resident_row[i] for i in columns], rtol=1e-5
+            )
 
 
 @pytest.mark.slow
@@ -161,7 +198,9 @@ def test_a_rank_holds_its_part_of_masters_and_moments(together):
     held = [rank["adam, sharded"]["held"] for rank in together[1]]
     assert sum(held) == 3 * VALUES  # a master and Adam's two moments
     assert max(held) <= 1.01 * 3 * VALUES / 2
-    assert [rank["adam"]["held"] for rank in together[1]] == [2 * VALUES] * 2  # the weights are the masters
+    assert [rank["adam"]["held"] for rank in together[1]] == [
+        2 * VALUES
+    ] * 2  # the weights are the masters
 
 
 @pytest.mark.slow
@@ -177,9 +216,12 @@ def test_the_bytes_of_a_step_are_those_of_the_formula(together, name):
 
 
 @pytest.mark.slow
-def test_bits_switch_where_the_interval_says_and_a_restart_between_two_switches_changes_none(together):
+def test_bits_switch_where_the_interval_says_and_a_restart_between_two_switches_changes_none(
+    together,
+):
     for rank in together[1]:
-        whole, again = rank["adaptive"], rank["adaptive, again"]
+        whole = rank["adaptive"]
+        again = rank["adaptive, again"]
         assert [bits for bits, _ in whole["moved"]] == [[8] * 4] * 3 + [[16] * 4] * 2
         assert set(whole["epoch"]["bits"].values()) == {24}
         assert again["digest"] == whole["digest"]
@@ -191,18 +233,23 @@ def test_bits_switch_where_the_interval_says_and_a_restart_between_two_switches_
 def test_a_loss_scale_skips_a_step_on_all_ranks(together):
     for rank in together[1]:
         assert [row[2] for row in rank["float16"]["rows"]] == [1024, 1024, 1024, 512, 512]
-        assert rank["float16"]["epoch"]["steps"] == 3  # of five, the first has no rate, and one is skipped
+        assert (
+            rank["float16"]["epoch"]["steps"] == 3
+        )  # of five, the first has no rate, and one is skipped
 
 
 @pytest.mark.slow
 def test_a_checkpoint_of_two_ranks_is_one_of_one_rank(together, tmp_path):
-    reduction.start()
+    connection.start()
     folder = together[0] / "checkpoints"
     job = Job("adaptive")
     assert job.start(folder) == STOP
     job.save(tmp_path, STOP)
     (name,) = (path.name for path in folder.iterdir())
-    (header, arrays), (own_header, own_arrays) = checkpoint.read(folder / name), checkpoint.read(tmp_path / name)
+    (header, arrays), (own_header, own_arrays) = (
+        checkpoint.read(folder / name),
+        checkpoint.read(tmp_path / name),
+    )
     assert own_header == header
     assert any(path.endswith("/kernel/v") for path in header["variables"])
     for array, own in zip(arrays, own_arrays, strict=True):
@@ -211,8 +258,12 @@ def test_a_checkpoint_of_two_ranks_is_one_of_one_rank(together, tmp_path):
 
 def test_more_ranks_than_variables_are_refused():
     training = Training.model_validate({"epochs": 1, "exchange": SHARDED})
-    with pytest.raises(InputError, match=r"11 ranks are more than the network's 10: start fewer ranks"):
-        make_exchange(training.exchange, 0, 11).begin(plain_model(), make_optimizer(training.optimizer))
+    with pytest.raises(
+        InputError, match=r"11 ranks are more than the network's 10: start fewer ranks"
+    ):
+        make_exchange(training.exchange, 0, 11).begin(
+            plain_model(), make_optimizer(training.optimizer)
+        )
 
 
 if __name__ == "__main__":

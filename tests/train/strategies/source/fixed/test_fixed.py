@@ -4,18 +4,25 @@ import synthetic
 from divided_samples import experiment
 
 from train.input.source import TrainingSet
-from train.ranks.protocol import Alone
+from train.ranks.single import SingleProcess
 from train.strategies.source.fixed.section import Fixed
-from train.strategies.source.fixed.source import Source
+from train.strategies.source.fixed.source import FixedShareSource
 
-EPOCHS, SHARES, SAMPLES = 4, 3, 25
+EPOCHS = 4
+SHARES = 3
+SAMPLES = 25
 
 
 def ids(epoch, share, count=SAMPLES, taken=0, seed=5):
     """What a share takes of an epoch."""
     job = experiment("detector", "y").model_copy(update={"seed": seed})
     entries = synthetic.dataset(SAMPLES)[1]
-    return [entry.id for entry in Source(Fixed(), job).epoch_entries(entries, epoch, share, SHARES, count, taken)]
+    return [
+        entry.id
+        for entry in FixedShareSource(Fixed(), job).epoch_entries(
+            entries, epoch, share, SHARES, count, taken
+        )
+    ]
 
 
 def test_a_share_is_the_same_in_all_epochs_and_its_order_is_not():
@@ -35,7 +42,10 @@ def test_what_is_left_of_an_epoch_is_the_rest_of_its_order():
 
 
 def test_a_job_that_goes_on_with_another_number_of_ranks_says_that_shares_are_new():
-    source = Source(Fixed(), experiment("scan", "y").model_copy(update={"seed": 5}))
-    lines = [source.open(TrainingSet(None, [], (1, 0), Alone(), None, before)) for before in (0, 1, 4)]
+    source = FixedShareSource(Fixed(), experiment("scan", "y").model_copy(update={"seed": 5}))
+    lines = [
+        source.open(TrainingSet(None, [], (1, 0), SingleProcess(), None, before))
+        for before in (0, 1, 4)
+    ]
     same = "every rank has its own samples in all epochs"
     assert lines == [same, same, f"{same}, other ones than those of the 4 ranks before"]

@@ -1,4 +1,6 @@
-"""Samples in the memory of the ranks: read once, by their owners, and with the bits of those on the disk."""
+"""Samples in the memory of the ranks: read once, by their owners, and with the bits of those on the
+disk.
+"""
 
 import threading
 
@@ -9,10 +11,10 @@ import thread_ranks
 from divided_samples import experiment, split, write
 from needs_kind import needs
 
+from namsa.base.errors import InputError, WorkError
 from namsa.dataset.lmdb_structure import locations
 from namsa.dataset.shards import Dataset
 from namsa.dataset.slab_file import write_slab_file
-from namsa.errors import InputError, WorkError
 from train.experiment.data import Simulated
 from train.experiment.registry import OfKind
 from train.input.batches import batches
@@ -21,7 +23,7 @@ from train.input.source import TrainingSet, source_of
 from train.phases.plan import TrainingSamples
 from train.strategies.division.parts.section import SampleSplit
 from train.strategies.source.memory.section import Memory
-from train.strategies.source.memory.source import Source, assign_owners
+from train.strategies.source.memory.source import MemorySource, assign_owners
 from train.strategies.source.slabs.section import Slabs
 
 EPOCHS = 4
@@ -36,7 +38,9 @@ def kept(job, **of):
 
 
 def one_by_one(job, **training):
-    return job.model_copy(update={"training": job.training.model_copy(update={"batch_size": 1, **training})})
+    return job.model_copy(
+        update={"training": job.training.model_copy(update={"batch_size": 1, **training})}
+    )
 
 
 def undivided(layout, **inputs):
@@ -44,20 +48,35 @@ def undivided(layout, **inputs):
 
 
 def trained(folder, job, entries, ranks, ways=1, axis="y", first=(0, 0)):
-    """Of each rank, the batches of all epochs, the samples that it has read, and the bytes that it has received."""
-    load = Source._load
-    reads, done, lines = [[] for _ in range(ranks)], threading.Barrier(ranks, timeout=60), []
+    """Of each rank, the batches of all epochs, the samples that it has read, and the bytes that it
+    has received.
+    """
+    load = MemorySource._load
+    reads = [[] for _ in range(ranks)]
+    done = threading.Barrier(ranks, timeout=60)
+    lines = []
 
     def on_rank(rank):
-        number, divided = rank.rank(), split(axis, rank.rank() % ways) if ways > 1 else None
+        number = rank.rank()
+        divided = split(axis, rank.rank() % ways) if ways > 1 else None
         source = source_of(job)
-        samples = TrainingSamples(source, job, TrainingSet(dataset, entries, first, rank, divided), lines.append)
-        group, groups = number // ways, ranks // ways
-        count, taken, epoch_batches, after_first = len(entries) // groups, first[1], [], 0
+        samples = TrainingSamples(
+            source, job, TrainingSet(dataset, entries, first, rank, divided), lines.append
+        )
+        group = number // ways
+        groups = ranks // ways
+        count = len(entries) // groups
+        taken = first[1]
+        epoch_batches = []
+        after_first = 0
         for epoch in range(first[0], EPOCHS):
-            own = source.epoch_entries(entries, epoch, group, groups, count - taken // groups, taken)
+            own = source.epoch_entries(
+                entries, epoch, group, groups, count - taken // groups, taken
+            )
             part = None if samples.own_part or not divided else divided.take_part
-            read = batches(source, own, job, epoch, samples.cache, take_part=part, own_part=samples.own_part)
+            read = batches(
+                source, own, job, epoch, samples.cache, take_part=part, own_part=samples.own_part
+            )
             epoch_batches += [(x.numpy(), y.numpy()) for x, y in read]
             source.end_epoch()
             after_first = len(reads[number]) if epoch == first[0] else after_first
@@ -83,7 +102,7 @@ def trained(folder, job, entries, ranks, ways=1, axis="y", first=(0, 0)):
         return load(source, sample_id)
 
     with Dataset(folder) as dataset, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Source, "_load", counted)
+        patch.setattr(MemorySource, "_load", counted)
         found = thread_ranks.run([list(range(ranks))], guarded)
     for each in found:
         if isinstance(each, Exception) and not isinstance(each, threading.BrokenBarrierError):
@@ -110,8 +129,13 @@ CASES = [  # ranks, ways, tiles, inputs
 
 
 @pytest.mark.parametrize(("ranks", "ways", "tiles", "inputs"), CASES)
-def test_every_sample_is_read_once_and_batches_have_the_bits_of_the_disk(tmp_path, ranks, ways, tiles, inputs):
-    job = one_by_one(experiment("detector", "y", tiles, **inputs)) if ways > 1 else undivided("detector", **inputs)
+def test_every_sample_is_read_once_and_batches_have_the_bits_of_the_disk(
+    tmp_path, ranks, ways, tiles, inputs
+):
+    if ways > 1:
+        job = one_by_one(experiment("detector", "y", tiles, **inputs))
+    else:
+        job = undivided("detector", **inputs)
     entries = write(tmp_path, job, tiles, count=9)  # one is left over in most epochs
     expected = trained(tmp_path, job, entries, ranks, ways)
     for first in ((0, 0), (1, 4)):  # from the start, and from within an epoch
@@ -152,7 +176,9 @@ def test_owners_are_those_that_take_a_sample_first():
             for group, members in enumerate(groups):
                 share = epoch_share(entries, 5, 2, group, 2, (11 - taken) // 2, taken)
                 assert {owners[entry.id] for entry in share} == {members[part]}
-            assert list(owners)[:2] == [epoch_share(entries, 5, 2, group, 2, 1, taken)[0].id for group in range(2)]
+            assert list(owners)[:2] == [
+                epoch_share(entries, 5, 2, group, 2, 1, taken)[0].id for group in range(2)
+            ]
         whole = list(assign_owners(ids, groups, None).values())
         assert whole[:8] == [0, 2, 1, 3, 0, 2, 1, 3]
 
@@ -188,7 +214,7 @@ def test_memory_that_does_not_suffice_is_refused_with_the_figures(tmp_path, monk
     job = undivided("detector")
     entries = write(tmp_path, job, None, count=2)
     needed = source_of(kept(job)).kept_bytes(2, 2) * 2  # both ranks are on one node
-    monkeypatch.setattr("namsa.memory.available_memory_bytes", lambda: needed - 1)
+    monkeypatch.setattr("namsa.base.memory.available_memory_bytes", lambda: needed - 1)
 
     def opened(rank):
         return source_of(kept(job)).open(TrainingSet(dataset, entries, (0, 0), rank, None))
@@ -196,7 +222,10 @@ def test_memory_that_does_not_suffice_is_refused_with_the_figures(tmp_path, monk
     with Dataset(tmp_path) as dataset:
         error, _ = thread_ranks.run([[0, 1]], opened)
     assert isinstance(error, InputError)
-    assert "data.source memory of 2 samples on 2 ranks, 2 of them on this node: 0.0 GB of memory, and 0.0" in str(error)
+    assert (
+        "data.source memory of 2 samples on 2 ranks, 2 of them on this node: 0.0 GB of memory, "
+        "and 0.0" in str(error)
+    )
 
 
 def test_a_damaged_sample_ends_the_epoch_with_its_name(tmp_path):

@@ -1,4 +1,6 @@
-"""Draws in an order that is the same whatever happens, and the ring that holds them: bounded bytes, no endless wait."""
+"""Draws in an order that is the same whatever happens, and the ring that holds them: bounded bytes,
+no endless wait.
+"""
 
 import threading
 import time
@@ -10,8 +12,8 @@ import numpy as np
 import pytest
 from synthetic import dataset
 
+from namsa.base.errors import WorkError
 from namsa.dataset import records
-from namsa.errors import WorkError
 from train.input.source import NoMoreSamples
 from train.strategies.source.simulate.order import Order
 from train.strategies.source.simulate.ring import Ring
@@ -34,10 +36,13 @@ def fill(ring, stored, keys):
 
 
 def test_samples_in_any_order_stay_within_the_bytes_and_are_used_as_often_as_stated(stored):
-    size, used = len(stored[0][1]), Counter()
+    size = len(stored[0][1])
+    used = Counter()
     ring = Ring(ORDER, 8 * size)
     keys = [(epoch, sample) for epoch in range(2) for sample in range(24)]
-    workers = [keys[worker::4] for worker in range(4)]  # each in order, as a simulator's, and all at different speeds
+    workers = [
+        keys[worker::4] for worker in range(4)
+    ]  # each in order, as a simulator's, and all at different speeds
 
     def work(number):
         for at, key in enumerate(workers[number]):
@@ -66,7 +71,8 @@ def test_samples_in_any_order_stay_within_the_bytes_and_are_used_as_often_as_sta
 def test_a_window_that_does_not_fit_is_an_error_and_not_a_wait(stored):
     ring = Ring(ORDER, 4 * len(stored[0][1]))
     with pytest.raises(
-        WorkError, match=r"memory_gib is .*, which 4 samples of a window of 6 fill, .* raise it, or lowe"
+        WorkError,
+        match=r"memory_gib is .*, which 4 samples of a window of 6 fill, .* raise it, or lowe",
     ):
         fill(ring, stored, [(0, sample) for sample in range(6)])
 
@@ -97,7 +103,9 @@ def test_readers_are_released_and_learn_of_a_failure(stored):
     assert ring.waited_s() > 0
 
 
-BLOCKS = Order(7, share=0, shares=1, epochs=3, specimens=5, per_specimen=3, window=6, reuse=4)  # blocks of 6, 6 and 3
+BLOCKS = Order(
+    7, share=0, shares=1, epochs=3, specimens=5, per_specimen=3, window=6, reuse=4
+)  # blocks of 6, 6 and 3
 
 
 def uses(order, epoch, start=0):
@@ -108,8 +116,12 @@ def test_a_block_is_used_so_often_each_time_in_another_order_before_the_next_one
     taken = uses(BLOCKS, 1)
     assert Counter(taken) == {((1, sample), turn): 1 for sample in range(15) for turn in range(4)}
     for start, size, turns in ((0, 6, 4), (24, 6, 4), (48, 3, 4)):
-        orders = [tuple(key[1] for key, _ in taken[start + size * turn :][:size]) for turn in range(turns)]
-        assert {frozenset(each) for each in orders} == {frozenset(range(start // 4, start // 4 + size))}
+        orders = [
+            tuple(key[1] for key, _ in taken[start + size * turn :][:size]) for turn in range(turns)
+        ]
+        assert {frozenset(each) for each in orders} == {
+            frozenset(range(start // 4, start // 4 + size))
+        }
         assert len(set(orders)) > 1
     assert uses(BLOCKS, 2) != [((2, key[1]), turn) for key, turn in taken]
 
@@ -135,7 +147,9 @@ def test_a_resumed_job_takes_the_rest_and_knows_what_it_still_needs(done):
 @pytest.mark.parametrize("shares", [1, 2, 5])
 def test_ranks_and_epochs_share_no_draw(shares):
     drawn = Counter(
-        number for share in range(shares) for number, _ in replace(BLOCKS, share=share, shares=shares).draws()
+        number
+        for share in range(shares)
+        for number, _ in replace(BLOCKS, share=share, shares=shares).draws()
     )
     assert set(drawn.values()) == {1}
     assert len(drawn) == 3 * (5 // shares) * shares

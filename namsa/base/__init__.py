@@ -1,0 +1,1 @@
+"""What every other package uses: errors, text, arrays, files, locks and names."""

@@ -1,0 +1,1 @@
+"""Pixels, slices and thermal configurations: chosen here for simulations and datasets alike."""

@@ -1,3 +1,0 @@
-"""The version of the distribution, here so that a tree that is not installed knows it, too; pyproject.toml reads it."""
-
-__version__ = "0.2.0"

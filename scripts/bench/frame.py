@@ -1,0 +1,131 @@
+"""What all benchmarks share: arguments, the line of JSON, the line of the machine, tables, and
+programs that take turns.
+
+It imports Rich where it prints a table: the machines of `scripts/gpu` need not have it.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+BENCH = Path(__file__).resolve().parent
+ROOT = BENCH.parents[1]
+WORKERS = BENCH / "workers"
+WIDTH = 148  # of a table that no terminal limits, characters
+
+
+def parser(documentation: str | None) -> argparse.ArgumentParser:
+    """Returns the parser of a benchmark: its documentation as the help, and `--json`."""
+    arguments = argparse.ArgumentParser(
+        description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument(
+        "--json", action="store_true", help="print one JSON object as the last line"
+    )
+    return arguments
+
+
+def add_overrides(arguments: argparse.ArgumentParser) -> None:
+    """Adds `--set KEY=VALUE`, whose values are `overrides`."""
+    arguments.add_argument(
+        "--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE"
+    )
+
+
+def finish(options: argparse.Namespace, result: Mapping[str, Any]) -> None:
+    """Prints the machine and, with `--json`, the result as the last line.
+
+    Args:
+        options: Arguments of `parser`.
+        result: JSON types; its key "ratio" is the figure of merit.
+    """
+    print(machine())
+    if options.json:
+        print(json.dumps({**result, "machine": machine()}))
+
+
+def machine() -> str:
+    """Returns the line of the machine: processor, cores, load, Python and version of namsa."""
+    from namsa.base.version import __version__
+
+    cores = len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
+    return (
+        f"machine: {processor()}, {cores} cores, load {load:.1f}; Python "
+        f"{platform.python_version()}, namsa {__version__}"
+    )
+
+
+def processor() -> str:
+    """Returns the model of the processor, as Linux names it."""
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+# ---- Tables
+
+
+def table(*columns: str, title: str | None = None) -> "Table":
+    """Returns an empty table without lines."""
+    from rich.table import Table
+
+    return Table(*columns, title=title, title_justify="left", box=None)
+
+
+def show(*tables: "Table") -> None:
+    """Prints tables, an empty line after each but the last."""
+    from rich.console import Console
+
+    console = Console(width=WIDTH, markup=False)
+    for number, each in enumerate(tables):
+        if number:
+            console.print()
+        console.print(each)
+
+
+# ---- Programs that take turns
+
+
+def isolated(packages: Sequence[str]) -> list[str]:
+    """Returns the command of a Python with `packages` alone, in an environment that uv creates."""
+    uv = str(BENCH.parent / "uv")
+    command = [uv, "run", "--no-project", "--isolated", "--python", "3.11"]
+    for package in packages:
+        command += ["--with", package]
+    return [*command, "python"]
+
+
+def start(command: Sequence[object]) -> "subprocess.Popen[str]":
+    """Starts a program for `ask`; the threads of its libraries are its own matter."""
+    environment = dict(os.environ)
+    environment.pop("VIRTUAL_ENV", None)
+    environment |= {"MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [str(word) for word in command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def ask(process: "subprocess.Popen[str]", request: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the answer of a program to a JSON object on a line; ends this one if it has ended."""
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(json.dumps(request) + "\n")
+    process.stdin.flush()
+    answer = process.stdout.readline()
+    if not answer:
+        raise SystemExit(f"{process.args!r} ended: {process.wait()}")
+    return dict(json.loads(answer))

@@ -1,1 +1,0 @@
-"""Rivals of the network in reconstruct_vs_rivals.py: stacks, methods, search for settings, report."""

@@ -1,0 +1,30 @@
+"""What is said before a long simulation."""
+
+import warnings
+
+import ase
+
+import namsa
+from namsa.engines import expected_time
+
+ATOMS = ase.Atoms("Si", positions=[[2, 2, 1]], cell=[4, 5, 2], pbc=True)
+
+
+def warnings_of_time():
+    """The warnings of a small simulation that are about its time, and its sample."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        sample = namsa.simulate(
+            ATOMS, energy_ev=200e3, semiangle_mrad=20, scan=(2, 2), grid_shape=(32, 32)
+        )
+    return [each for each in caught if "on this machine" in str(each.message)], sample
+
+
+def test_a_long_simulation_says_its_time_before_it_begins_and_a_short_one_nothing(monkeypatch):
+    assert not warnings_of_time()[0]
+    monkeypatch.setattr(expected_time, "LONG_SECONDS", 0.0)
+    told, sample = warnings_of_time()
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    assert "this simulation takes about" in str(told[0].message)
+    assert not any("on this machine" in text for text in sample.provenance["warnings"])

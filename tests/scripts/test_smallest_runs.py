@@ -1,0 +1,59 @@
+"""Every benchmark takes its arguments, and those that need no other program and no GPU run in their
+smallest form.
+"""
+
+import importlib
+import json
+import sys
+
+import pytest
+import reality_specimens
+from ase.formula import Formula
+from paths import ROOT
+
+BENCH = ROOT / "scripts/bench"
+SCRIPTS = sorted(path.stem for path in BENCH.glob("*.py") if "main()" in path.read_text())
+SMALL_SPECIMEN = (
+    "--set=specimen.lateral_angstrom=[9,9]",
+    "--set=specimen.thickness_angstrom=[40]",
+    "--set=variation.thickness_angstrom=[15,40]",
+    "--set=materials.limit=12",
+)
+SMALLEST = {
+    "convergence": [str(ROOT / "configs/quickstart.yaml"), "--samples", "1"],
+    "factory": ["--samples", "1", "--rounds", "1", "--no-source"],
+    "random_specimens": ["--count", "1", "--seed", "3"],
+    "exchange": ["--work", "{folder}"],  # the files of the programs' data, and no program
+    "simulate_source": ["--workers", "0", "--seconds", "1", *SMALL_SPECIMEN],
+    "step_memory": [str(ROOT / "configs/quickstart.yaml"), "--batch-sizes", "1"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_benchmark_explains_its_arguments(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(name).main()
+    assert ended.value.code == 0
+    help_text = capsys.readouterr().out
+    assert name == "gpu_page" or f"scripts/bench/{name}.py" in help_text or name == "gpu_evidence"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALLEST)
+def test_a_benchmark_runs_in_its_smallest_form(name, monkeypatch, capsys, tmp_path):
+    words = [word.format(folder=tmp_path) for word in SMALLEST[name]]
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *words, "--json"])
+    importlib.import_module(name).main()
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert "ratio" in result
+    assert result["machine"].startswith("machine: ")
+
+
+def test_the_crystals_of_a_specimen_are_those_of_its_name():
+    formulas = {name: reality_specimens.formulas_of(name) for name in reality_specimens.SPECIMENS}
+    assert formulas["SrTiO3/BaTiO3"] == ["SrTiO3", "BaTiO3"]
+    assert formulas["amorphous carbon on Si"] == ["C", "Si"]
+    assert formulas["Au, Σ5 boundary"] == ["Au"]
+    assert all(Formula(formula) for names in formulas.values() for formula in names)

@@ -1,0 +1,1 @@
+raise ImportError("a job under JAX imports horovod")

@@ -1,0 +1,415 @@
+"""Reconstruction of files with a small network of random weights, which responds to every change of
+its input.
+"""
+
+import io
+import json
+import tracemalloc
+from dataclasses import replace
+from types import SimpleNamespace
+
+import h5py
+import numpy as np
+import pytest
+from rich.console import Console
+from small_network import BEAM, DETECTOR, OPTIONS, WINDOW, experiment, patterns, stored, write_run
+
+from namsa import InputError
+from namsa.inverse.amount import Amount
+from train.__main__ import main
+from train.apply import reading, tiles, weights
+from train.apply.models import load_model
+from train.experiment.conditions import conditions
+from train.optimization import checkpoint
+from train.tasks.density.scan import application as reconstruct
+from train.tasks.density.scan import ensemble, pacbed, preparation, refine
+from train.tasks.density.scan.ensemble import Views
+from train.tasks.density.trust.consistency import KnownSpecimen
+
+SCAN = (28, 36)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("small"), experiment())
+
+
+def density(folder, values, run, calibration=BEAM, name="out", beam=1.0, **options):
+    out = folder / f"{name}.h5"
+    data = stored(folder / f"{name}-in.h5", values, **options)
+    reconstruct.reconstruct(data, run, calibration, beam_intensity=beam).save(out)
+    with h5py.File(out) as file:
+        return file["reconstruction/density/data"][()]
+
+
+def test_the_file_has_axes_units_and_provenance(tmp_path, run):
+    data = stored(tmp_path / "scan.h5", patterns(SCAN))
+    options = (
+        "--energy-ev 200e3 --semiangle-mrad 20.5 --scan-step-angstrom 0.4 0.405 --pixel-mrad 8 "
+        "--beam-intensity 1"
+    )
+    out = tmp_path / "new" / "out.h5"
+    assert (
+        main(["reconstruct", str(data), "--checkpoint", run, "--out", str(out), *options.split()])
+        == 0
+    )
+    assert out.with_suffix(".png").stat().st_size > 10_000
+    with h5py.File(out) as file:
+        group = file["reconstruction"]
+        for name in ("density", "uncertainty"):
+            assert group[name]["data"].shape == SCAN
+            assert group[name]["data"].attrs["units"] == "e/Å²"
+            assert np.isfinite(group[name]["data"][()]).all()
+            np.testing.assert_allclose(group[name]["dim1"], 0.405 * np.arange(36))
+            assert dict(group[name]["dim0"].attrs) == {"name": "y", "units": "Å"}
+        assert group["uncertainty"]["data"][()].min() > 0
+        assert "trust" not in group  # there is no specimen
+        provenance = json.loads(group.attrs["provenance"])
+    weights = load_model(run).weights
+    assert provenance["weights"] == weights.name
+    assert provenance["weights_digest"] == checkpoint.read(weights)[0]["digest"]
+    assert str(tmp_path) not in json.dumps(provenance)
+    assert any("not compared: trained for thickness 20 Å" in line for line in provenance["notes"])
+
+
+def test_one_window_gives_the_prediction_of_the_network_itself(tmp_path, run):
+    values = patterns(WINDOW)
+    model = load_model(run)
+    network = weights.load_network(model, WINDOW)
+    x = np.sqrt(
+        16 * values.reshape(1, *WINDOW, 16)
+    )  # the configuration's power and the number of pixels
+    direct = 10 * np.asarray(network(x, training=False))[0, ..., 0]
+    predicted = ensemble.ensemble_predictor(network, model, Views([0], passes=0))(
+        values[None]
+    ).density[0, 0]
+    np.testing.assert_allclose(predicted, direct, rtol=1e-4)
+
+
+def test_a_mirrored_scan_has_the_mirrored_density(tmp_path, run):
+    values = patterns((36, 36))
+    straight = density(tmp_path, values, run)
+    mirrored = density(tmp_path, values[::-1, :, ::-1], run, name="mirrored")
+    exchanged = density(tmp_path, values.transpose(1, 0, 3, 2), run, name="exchanged")
+    assert np.abs(straight - straight[::-1]).max() > 0.1 * np.ptp(
+        straight
+    )  # the density itself is not symmetric
+    np.testing.assert_allclose(mirrored, straight[::-1], rtol=1e-4)
+    np.testing.assert_allclose(exchanged, straight.T, rtol=1e-4)
+
+
+def test_a_lens_that_is_not_round_makes_no_mirrors(tmp_path):
+    assert conditions(experiment()).symmetric
+    assert conditions(experiment(aberrations={"C10": -50.0, "C30": 1e4})).symmetric
+    assert not conditions(experiment(aberrations={"C12": 10.0, "phi12": 0.1})).symmetric
+    assert not conditions(experiment(specimen_tilt_mrad=(0, 5))).symmetric
+    assert ensemble.valid_symmetries(True, (16, 16), (4, 6), (0.4, 0.4)) == [0, 1, 2, 3]
+    assert ensemble.valid_symmetries(False, (16, 16), (4, 4), (0.4, 0.4)) == [0]
+
+
+def test_pieces_of_a_scan_make_the_whole(tmp_path, run, monkeypatch):
+    values = patterns(SCAN)
+    at_once = density(tmp_path, values, run)
+    monkeypatch.setattr(reading, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(tiles, "BATCH_BYTES", 1)
+    monkeypatch.setattr(ensemble, "IMAGES", 1)
+    in_pieces = density(
+        tmp_path, values, run, name="pieces", chunks=(3, 5, 4, 4), compression="gzip"
+    )
+    np.testing.assert_allclose(in_pieces, at_once, rtol=1e-5)
+
+
+def test_progress_counts_the_windows(run):
+    log = io.StringIO()
+    reconstruct.reconstruct(
+        patterns(SCAN), run, BEAM, beam_intensity=1.0, console=Console(file=log)
+    )
+    assert "windows: 4 of 4" in log.getvalue()
+
+
+def test_a_scan_in_windows_is_the_scan_in_one(tmp_path, run, monkeypatch):
+    """With a margin as wide as the network's receptive field, six positions here, no window's edge
+    has an influence.
+    """
+    values = patterns((48, 60))
+    monkeypatch.setattr(tiles, "MARGIN", 1 / 4)
+    model = load_model(run)
+    network = weights.load_network(model, (48, 60))
+    predict = ensemble.ensemble_predictor(network, model, Views(range(4), passes=0))
+    in_one = predict(values[None]).density[:, 0].mean(axis=0)
+    # Exchanging y and x is no symmetry of the whole scan, so windows get the other four symmetries
+    # only.
+    monkeypatch.setattr(ensemble, "valid_symmetries", lambda *_: list(range(4)))
+    in_windows = density(tmp_path, values, run)
+    np.testing.assert_allclose(in_windows, in_one, atol=1e-4 * np.ptp(in_one))
+    monkeypatch.setattr(tiles, "MARGIN", 0)
+    assert np.abs(density(tmp_path, values, run) - in_one).max() > 1e-3 * np.ptp(in_one)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_scan(tmp_path, run, monkeypatch):
+    monkeypatch.setattr(reading, "PIECE_BYTES", 2**20)
+    scan = (320, 32)  # 168 MB of patterns
+    with h5py.File(tmp_path / "long.h5", "w") as file:
+        file.create_dataset(
+            "scan", (*scan, 64, 64), "f4", chunks=(8, 8, 64, 64), compression="gzip", fillvalue=1.0
+        )
+    calibration = replace(BEAM, pixel_mrad=(0.5, 0.5), centre_pixels=(31.5, 31.5))
+
+    def run_once():
+        result = reconstruct.reconstruct(tmp_path / "long.h5", run, calibration)
+        result.save(tmp_path / "out.h5")
+        result.show(tmp_path / "out.png")
+
+    run_once()  # TensorFlow and Matplotlib keep what they allocate first
+    tracemalloc.start()
+    run_once()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 40e6  # a quarter of the patterns
+
+
+def test_finer_pixels_other_counts_and_a_turned_detector_change_nothing(tmp_path, run):
+    values = patterns(SCAN)
+    expected = density(tmp_path, values, run)
+    finer = values.repeat(2, axis=2).repeat(2, axis=3) / 4
+    np.testing.assert_allclose(
+        density(
+            tmp_path, finer, run, replace(BEAM, pixel_mrad=(4, 4), centre_pixels=(3.5, 3.5)), "fine"
+        ),
+        expected,
+        rtol=1e-4,
+    )
+    counts = np.round(values * 1e6).astype(np.uint32)
+    np.testing.assert_allclose(
+        density(tmp_path, counts, run, name="counts", beam=1e6), expected, rtol=1e-3
+    )
+    turned = values[..., ::-1, :].swapaxes(-1, -2)  # its y is the scan's x, its x the scan's −y
+    calibration = replace(BEAM, rotation_deg=90.0)
+    np.testing.assert_allclose(
+        density(tmp_path, turned, run, calibration, "turned"), expected, rtol=1e-4
+    )
+
+
+def test_without_the_beams_intensity_the_mean_pattern_stands_for_it(tmp_path, run):
+    values = patterns((16, 24))  # sixteen rows: the survey sees them all
+    expected = density(tmp_path, values, run, beam=float(values.sum(dtype=np.float64) / (16 * 24)))
+    np.testing.assert_allclose(
+        density(tmp_path, 7 * values, run, name="assumed", beam=None), expected, rtol=1e-4
+    )
+
+
+def test_trust_is_measured_once_at_every_position(tmp_path, run, monkeypatch):
+    calls = []
+
+    def trust(density, patterns):
+        calls.append((density.copy(), patterns.copy()))
+        return 0.1 * len(calls)
+
+    monkeypatch.setattr(preparation, "window_simulation", lambda *_: SimpleNamespace(trust=trust))
+    values = patterns((28, 60))  # windows at 0 and 4, and at 0, 12, 24 and 36
+    data = stored(tmp_path / "scan.h5", values)
+    specimen = KnownSpecimen(20.0, "Au")
+    reconstruct.reconstruct(data, run, BEAM, beam_intensity=1, specimen=specimen).save(
+        tmp_path / "out.h5"
+    )
+    np.testing.assert_allclose(
+        [patterns for _, patterns in calls[:2]], [values[:24, :24], values[:24, 24:48]], rtol=1e-5
+    )
+    assert len(calls) == 6
+    with h5py.File(tmp_path / "out.h5") as file:
+        trust_map, density_map = (
+            file[f"reconstruction/{name}/data"][()] for name in ("trust", "density")
+        )
+    assert trust_map[0, 0] == pytest.approx(0.1)
+    assert trust_map[0, 30] == pytest.approx(0.2)
+    assert trust_map[27, 59] == pytest.approx(0.6)
+    np.testing.assert_allclose(
+        calls[0][0][:4, :8], density_map[:4, :8], rtol=1e-4
+    )  # no other window has weight there
+
+
+def test_dropout_makes_an_ensemble_where_symmetries_do_not(tmp_path):
+    run = write_run(tmp_path / "astigmatic", experiment(aberrations={"C12": 10.0}))
+    data = stored(tmp_path / "scan.h5", patterns(SCAN))
+    reconstruct.reconstruct(data, run, BEAM).save(tmp_path / "out.h5")
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert (
+            "8 predictions of each: 1 by symmetry, times 8 with dropout"
+            in file["reconstruction"].attrs["provenance"]
+        )
+        assert file["reconstruction/uncertainty/data"][()].min() > 0
+
+
+def test_a_network_of_layout_detector_takes_its_own_scan_only(tmp_path):
+    run = write_run(tmp_path / "paper", experiment("detector"))
+    calibration = replace(BEAM, scan_step_angstrom=(4.0, 4.0))
+    assert density(tmp_path, patterns((4, 4)), run, calibration).shape == DETECTOR
+    with pytest.raises(InputError, match="takes exactly 4×4 positions at once .* not 4×5"):
+        density(tmp_path, patterns((4, 5)), run, calibration)
+
+
+def test_a_calibrated_model_scales_its_uncertainty_and_knows_the_beam(tmp_path, run):
+    folder = tmp_path / "calibrated"
+    write_run(folder, experiment())
+    (folder / "calibration.json").write_text(
+        '{"uncertainty_factor": 2.5, "transmitted_fraction": 0.9}'
+    )
+    data = stored(tmp_path / "scan.h5", patterns(SCAN))
+    reconstruct.reconstruct(data, folder, BEAM).save(tmp_path / "out.h5")
+    with h5py.File(tmp_path / "out.h5") as file:
+        said = file["reconstruction"].attrs["provenance"]
+    assert "times 2.5, as calibrated" in said
+    assert "is 0.9 of the beam" in said
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.full((16, 16, 4, 4), np.nan), "not finite"),
+        (
+            np.where(np.arange(4) == 0, -0.1, np.ones((16, 16, 4, 4))),
+            "more than 1 % of the intensity is negative",
+        ),
+    ],
+)
+def test_patterns_that_cannot_be_intensities_are_refused(tmp_path, run, values, message):
+    with pytest.raises(InputError, match=message):
+        density(tmp_path, values, run)
+    assert not (tmp_path / "out.h5").exists()
+
+
+# ---- What was not recorded
+# ------------------------------------------------------------------------------------------
+
+
+def test_a_lost_pattern_is_masked_in_the_density_and_harms_no_other_place(run):
+    values = patterns(SCAN)
+    values[15, 20] = 0
+    found = reconstruct.reconstruct(values, run, BEAM)
+    whole = reconstruct.reconstruct(patterns(SCAN), run, BEAM)
+    for name in ("density", "uncertainty", "bright_field"):
+        assert np.argwhere(np.isnan(getattr(found, name))).tolist() == [[15, 20]]
+    assert found.provenance["lost_patterns"] == [[15, 20]]
+    assert (
+        "1 pattern not recorded (empty), at scan row and column (15, 20): masked in the result"
+        in found.notes
+    )
+    known = np.isfinite(found.density)
+    spread = np.abs(found.density - whole.density)[known]
+    assert spread.max() < whole.density.std()
+    assert (
+        np.median(spread) < 1e-3 * whole.density.std()
+    )  # the scale of the intensities is the same
+
+
+def test_values_that_are_not_finite_are_replaced_and_counted(run):
+    values = patterns(SCAN)
+    values[15, 20, 1, 1], values[2, 3, 0, 2] = np.nan, np.inf
+    found = reconstruct.reconstruct(values, run, BEAM, beam_intensity=1.0)
+    assert np.isfinite(found.density).all()
+    assert (
+        "2 values not finite, in 2 patterns: replaced by the mean of their neighbours"
+        in found.notes
+    )
+
+
+def test_a_lost_pattern_is_masked_where_the_scan_is_resampled(run):
+    coarse = replace(BEAM, scan_step_angstrom=(0.3, 0.3))
+    values = patterns((40, 48))
+    values[21, 17] = 0
+    found = reconstruct.reconstruct(values, run, coarse, beam_intensity=1.0)
+    hidden = np.argwhere(np.isnan(found.density)) * 0.4
+    assert 0 < len(hidden) <= 4
+    assert np.abs(hidden - np.array([21, 17]) * 0.3).max() < 0.4
+
+
+@pytest.mark.parametrize(("told", "factor"), [(True, 1.5), (False, 1.0)])
+def test_the_density_is_scaled_by_an_amount_that_the_rings_tell(
+    tmp_path, run, monkeypatch, told, factor
+):
+    """The fit is tested with `namsa.inverse.amount`."""
+    seen = []
+    thicknesses = []
+
+    def simulation(specimen, *_):
+        thicknesses.append(specimen.thickness_angstrom)
+        return SimpleNamespace(trust=lambda density, patterns: 0.25)
+
+    def fit(density, rings, pixels, measurement, known):
+        seen.append((rings, known.composition))
+        return Amount(1.5, 0.05, 40.0, 0.1, 0.07, 0.02, 0.1, told)
+
+    def refined(density, uncertainty, measured, known, *, steps, on_step):
+        seen.append((known.thickness_angstrom, known.thickness_error, steps))
+
+    monkeypatch.setattr(refine, "refine", refined)
+    monkeypatch.setattr(refine, "is_unresolved", lambda ratio: False)
+    monkeypatch.setattr(pacbed, "ring_masks", lambda model: np.eye(16)[:, 2:4])
+    monkeypatch.setattr(pacbed, "fit_amount", fit)
+    monkeypatch.setattr(pacbed, "window_simulation", simulation)
+    values = patterns(SCAN)
+    how = reconstruct.ReconstructionOptions(pacbed=True, refine_steps=3)
+    specimen = KnownSpecimen(formula="Au")
+    data = stored(tmp_path / "scan.h5", values)
+    plain = reconstruct.reconstruct(data, run, BEAM, beam_intensity=1)
+    found = reconstruct.reconstruct(
+        data, run, BEAM, beam_intensity=1, specimen=specimen, options=how
+    )
+    np.testing.assert_allclose(found.density, factor * plain.density, rtol=1e-5)
+    np.testing.assert_allclose(found.uncertainty, factor * plain.uncertainty, rtol=1e-5)
+    assert found.provenance["pacbed"]["thickness_angstrom"] == 40.0
+    assert any("1.50 times the network's" in line for line in found.notes)
+    np.testing.assert_array_equal(found.trust, 0.25)  # for the thickness that was fitted
+    assert thicknesses == [40.0]
+    assert any("for 40 Å of Au, the thickness as pacbed fits it" in line for line in found.notes)
+    (rings, composition), of_refinement = seen
+    np.testing.assert_allclose(rings, values.reshape(*SCAN, 16)[..., 2:4], rtol=1e-5)
+    assert composition == {79: 1}
+    assert of_refinement == (40.0, 0.1, 3)
+    assert any(
+        "refined: begins with 40 Å, the thickness as pacbed fits it" in line for line in found.notes
+    )
+
+
+def test_options_of_the_amount_that_do_not_fit_are_one_line(tmp_path, run, capsys):
+    data = stored(tmp_path / "scan.h5", patterns(SCAN))
+    base = [
+        "reconstruct",
+        str(data),
+        "--checkpoint",
+        run,
+        "--out",
+        str(tmp_path / "out.h5"),
+        *OPTIONS.split(),
+    ]
+    for more, message in (
+        (["--pacbed", "--formula", "Au"], "the rings outside of the bright disk begin at"),
+        (["--vibration-angstrom", "0.1"], "--vibration-angstrom is for --pacbed"),
+        (
+            ["--pacbed", "--vibration-angstrom", "0"],
+            "vibration_angstrom is 0.0: give a number from 0.001 to 1",
+        ),
+    ):
+        assert main([*base, *more]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_each_half_of_a_scan_has_a_density_of_its_own(tmp_path, run):
+    data = stored(tmp_path / "scan.h5", patterns(SCAN))
+    how = reconstruct.ReconstructionOptions(halves=True)
+    plain = reconstruct.reconstruct(data, run, BEAM, beam_intensity=1)
+    found = reconstruct.reconstruct(data, run, BEAM, beam_intensity=1, options=how)
+    np.testing.assert_array_equal(found.density, plain.density)
+    facts = found.provenance["halves"]
+    assert (
+        len(facts["q_per_angstrom"])
+        == len(facts["ring_correlation"])
+        == len(facts["signal_to_noise"])
+        > 3
+    )
+    assert max(facts["ring_correlation"]) < 1  # they are not the same density
+    assert any("halves: their densities agree to" in line for line in found.notes)
+    coarse = replace(BEAM, scan_step_angstrom=(0.3, 0.3))
+    with pytest.raises(InputError, match="halves need a network of layout scan and the scan step"):
+        reconstruct.reconstruct(data, run, coarse, beam_intensity=1, options=how)

@@ -1,0 +1,435 @@
+"""Reconstruction while a scan is recorded: the same result as of the whole scan, from streams and
+growing files.
+"""
+
+import json
+import shutil
+import threading
+import time
+import tracemalloc
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+from small_network import BEAM, WINDOW, experiment, write_run
+
+from namsa import InputError, WorkError
+from namsa.io.calibration import CalibrationOverrides
+from namsa.view.page_overlay import read_images
+from train.__main__ import main
+from train.apply.models import load_model
+from train.optimization import checkpoint
+from train.tasks.density.scan import application as reconstruct
+from train.tasks.density.scan import live, row_sources
+from train.tasks.density.scan.application import ReconstructionOptions
+from train.tasks.density.scan.ensemble import Prediction
+from train.tasks.density.scan.live import next_row, reconstruct_live
+from train.tasks.density.scan.row_sources import ArrayStream, GrowingFile
+from train.tasks.density.trust.consistency import KnownSpecimen
+
+SCAN = (52, 36)
+KNOWN = {"beam_intensity": 900.0, "specimen": KnownSpecimen(20.0, "SrTiO3")}
+RAW = {"dtype": "u2", "detector_shape": (4, 4)}
+IMAGES = ("density", "uncertainty", "trust", "bright_field", "mean_pattern")
+
+
+def counts(scan=SCAN):
+    rng = np.random.default_rng(0)
+    return rng.poisson(60 * (1 + rng.random((*scan, 4, 4)))).astype(np.uint16)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return load_model(write_run(tmp_path_factory.mktemp("live"), experiment()))
+
+
+@pytest.fixture(scope="module")
+def whole(model):
+    return reconstruct.reconstruct(counts(), model, BEAM, **KNOWN)
+
+
+def assert_equal(result, expected, rtol=0.0):
+    for name in IMAGES:
+        np.testing.assert_allclose(
+            getattr(result, name), getattr(expected, name), rtol=rtol, err_msg=name
+        )
+    assert result.pixels == expected.pixels
+
+
+# ---- Streams
+# --------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_gives_what_the_whole_scan_gives_whatever_its_arrays(model, whole):
+    frames = counts().reshape(-1, 4, 4)
+    arrays = [frames[:1], *(frames[first : first + 7] for first in range(1, 500, 7)), frames[505:]]
+    assert sum(map(len, arrays)) == len(frames)
+    updates = list(reconstruct_live(iter(arrays), model, BEAM, scan_shape=SCAN, **KNOWN))
+    assert_equal(updates[-1].result, whole)
+    assert [update.is_last for update in updates] == [False, False, False, True]
+    assert [update.rows_read for update in updates] == [
+        24,
+        36,
+        48,
+        52,
+    ]  # windows of 24 that begin at 0, 12, 24, 28
+    assert [update.rows_done for update in updates] == [
+        15,
+        27,
+        31,
+        52,
+    ]  # where the next one begins, and 3 of margin
+    for update in updates[:-1]:
+        done = update.rows_done
+        np.testing.assert_array_equal(update.result.density[:done], whole.density[:done])
+        np.testing.assert_array_equal(update.result.uncertainty[:done], whole.uncertainty[:done])
+        known = np.isfinite(update.result.density).all(axis=1)
+        assert known.sum() == update.rows_read - 3
+        assert np.isnan(update.result.bright_field[update.rows_read :]).all()
+
+
+def test_the_weights_are_read_once_whatever_the_number_of_strips(model, monkeypatch):
+    read = checkpoint.read
+    opened = []
+    monkeypatch.setattr(checkpoint, "read", lambda path: opened.append(path) or read(path))
+    updates = list(
+        reconstruct_live(iter(counts()), model, BEAM, scan_shape=SCAN, beam_intensity=900.0)
+    )
+    assert len(updates) == 4
+    assert opened == [model.weights]
+    digest = read(model.weights)[0]["digest"]
+    assert all(update.result.provenance["weights_digest"] == digest for update in updates)
+
+
+def test_an_unknown_axis_and_beam_come_from_the_first_rows_and_it_is_said(model):
+    scan = counts()
+    scan[:8, :, :, 2:] += 30
+    unknown = replace(BEAM, centre_pixels=None)
+    *_, last = reconstruct_live(iter(scan), model, unknown, scan_shape=SCAN)
+    first = scan[:8].mean(axis=(0, 1))
+    centre = [float(first.sum(axis=1 - axis) @ np.arange(4) / first.sum()) for axis in (0, 1)]
+    known = replace(BEAM, centre_pixels=tuple(centre))
+    expected = reconstruct.reconstruct(scan, model, known, beam_intensity=float(first.sum()))
+    np.testing.assert_allclose(last.result.density, expected.density, rtol=1e-5)
+    assert "the mean pattern of the above is that of the first 8 rows" in last.result.notes
+
+
+def test_corrections_that_depend_on_the_place_and_lost_patterns_are_those_of_the_whole_scan(
+    model, whole
+):
+    scan = counts()
+    scan[30, 11] = 0
+    corrections = replace(BEAM, bad_pixels=((1, 2),), centre_slope=((0.01, 0.0), (0.0, -0.005)))
+    expected = reconstruct.reconstruct(scan, model, corrections, beam_intensity=900.0)
+    *_, last = reconstruct_live(
+        iter(scan), model, corrections, scan_shape=SCAN, beam_intensity=900.0
+    )
+    np.testing.assert_array_equal(last.result.density, expected.density)
+    assert np.argwhere(np.isnan(last.result.density)).tolist() == [[30, 11]]
+    assert last.result.provenance["lost_patterns"] == [[30, 11]]
+    assert (
+        np.nanmedian(np.abs(expected.density - whole.density)) > 0
+    )  # the corrections have an effect
+
+
+def test_a_stream_that_ends_early_or_is_no_stream_of_patterns_is_an_error(model):
+    with pytest.raises(
+        WorkError, match="the stream ended within row 30 of 52: continue with row 30"
+    ):
+        list(reconstruct_live(iter(counts()[:30]), model, BEAM, scan_shape=SCAN))
+    with pytest.raises(WorkError, match="ended before its first pattern"):
+        list(reconstruct_live(iter([]), model, BEAM, scan_shape=SCAN))
+    with pytest.raises(
+        InputError,
+        match=r"an array of shape \(36, 4, 5\) and type uint16: give numbers \(..., 4, 4\)",
+    ):
+        list(
+            reconstruct_live(
+                iter([counts()[0], np.zeros((36, 4, 5), "u2")]), model, BEAM, scan_shape=SCAN
+            )
+        )
+    options = ReconstructionOptions(refine_steps=2, halves=True)
+    with pytest.raises(InputError, match="the whole scan is needed for refine_steps and halves"):
+        list(reconstruct_live(iter(counts()), model, BEAM, scan_shape=SCAN, options=options))
+    with pytest.raises(InputError, match="does not state the beam's energy|energy_ev"):
+        list(reconstruct_live(iter(counts()), model, CalibrationOverrides(), scan_shape=SCAN))
+
+
+# ---- Interruption
+# --------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_stream_continues_to_the_same_result(model, whole, tmp_path):
+    state = tmp_path / "state.npz"
+    for stop in (1, 2):
+        row = next_row(state) if state.exists() else 0
+        updates = reconstruct_live(
+            iter(counts()[row:]), model, BEAM, scan_shape=SCAN, first_row=row, state=state, **KNOWN
+        )
+        for _ in range(stop):
+            next(updates)
+        updates.close()
+    row = next_row(state)
+    assert row == 28  # the fourth of four strips is left
+    stream = iter(counts()[row:])
+    *_, last = reconstruct_live(
+        stream, model, BEAM, scan_shape=SCAN, first_row=row, state=state, **KNOWN
+    )
+    assert_equal(last.result, whole)
+    assert not state.exists()
+
+
+def test_a_state_of_other_data_or_arguments_is_refused(model, tmp_path):
+    state = tmp_path / "state.npz"
+    next(reconstruct_live(iter(counts()), model, BEAM, scan_shape=SCAN, state=state, **KNOWN))
+    with pytest.raises(
+        InputError,
+        match=r"made differently:\n(.*\n)*"
+        r"  specimen.thickness_angstrom: was 20.0, .*\n(.*\n)*remove",
+    ):
+        next(reconstruct_live(iter(counts()), model, BEAM, scan_shape=SCAN, state=state))
+    with pytest.raises(InputError, match="the stream begins with row 20: begin with row 12"):
+        next(
+            reconstruct_live(
+                iter(counts()), model, BEAM, scan_shape=SCAN, state=state, first_row=20, **KNOWN
+            )
+        )
+    state.write_bytes(state.read_bytes()[:300])
+    with pytest.raises(InputError, match="is no archive of arrays"):
+        next(reconstruct_live(iter(counts()), model, BEAM, scan_shape=SCAN, state=state, **KNOWN))
+
+
+def test_another_scan_in_the_place_of_an_interrupted_one_is_refused(model, tmp_path):
+    state = tmp_path / "state.npz"
+    path = tmp_path / "scan.raw"
+    given = {"scan_shape": SCAN, "state": state, "layout": RAW, "wait_s": 0.0, **KNOWN}
+    path.write_bytes(counts().tobytes())
+    next(reconstruct_live(path, model, BEAM, **given))
+    for row in (0, 5, 14):  # two that are final, and one of those that the next strip takes
+        other = counts()
+        other[row] += 1
+        path.write_bytes(other.tobytes())
+        with pytest.raises(
+            InputError, match=f"row {row} of .* is another one than when this reconstruction began"
+        ):
+            next(reconstruct_live(path, model, BEAM, **given))
+    path.write_bytes(counts().tobytes())
+    *_, last = reconstruct_live(path, model, BEAM, **given)
+    assert last.is_last
+
+
+def other_network(folder, seed):
+    """Writes the network of `model` with other weights into a folder; returns the folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return write_run(folder, experiment(), seed=seed)
+
+
+def test_a_reconstruction_that_was_begun_with_other_weights_is_refused(tmp_path):
+    state = tmp_path / "state.npz"
+    given = {"scan_shape": SCAN, "state": state, **KNOWN}
+    run = other_network(tmp_path / "run", 0)
+    next(reconstruct_live(iter(counts()), run, BEAM, **given))
+    run = other_network(tmp_path / "run", 1)
+    with pytest.raises(InputError, match=r"made differently:\n  network.weights: was .*, is "):
+        next(reconstruct_live(iter(counts()[12:]), run, BEAM, first_row=12, **given))
+    other_network(tmp_path / "run", 0)
+    (tmp_path / "run/calibration.json").write_text('{"scale": 1.0}')
+    with pytest.raises(InputError, match=r"  network.calibration.json: was \(none\), is "):
+        next(reconstruct_live(iter(counts()[12:]), run, BEAM, first_row=12, **given))
+
+
+def test_a_moved_network_and_a_moved_file_continue(model, whole, tmp_path):
+    path = tmp_path / "scan.raw"
+    path.write_bytes(counts().tobytes())
+    given = {"scan_shape": SCAN, "layout": RAW, "state": tmp_path / "state.npz", **KNOWN}
+    next(reconstruct_live(path, model, BEAM, **given))
+    shutil.copytree(model.folder, tmp_path / "moved")
+    path = path.rename(tmp_path / "renamed.raw")
+    *_, last = reconstruct_live(path, tmp_path / "moved", BEAM, **given)
+    assert_equal(last.result, whole)
+
+
+def test_weights_that_are_replaced_while_they_are_loaded_are_not_used(tmp_path, monkeypatch):
+    run = other_network(tmp_path / "run", 0)
+    read = checkpoint.read
+
+    def replaced(path):
+        other_network(tmp_path / "run", 1)
+        return read(path)
+
+    monkeypatch.setattr(checkpoint, "read", replaced)
+    with pytest.raises(InputError, match="was replaced while it was in use"):
+        next(reconstruct_live(iter(counts()), run, BEAM, scan_shape=SCAN, **KNOWN))
+
+
+def test_the_state_of_an_earlier_version_is_refused(model, tmp_path):
+    state = tmp_path / "state.npz"
+    given = {"scan_shape": SCAN, "state": state, **KNOWN}
+    next(reconstruct_live(iter(counts()), model, BEAM, **given))
+    with np.load(state) as file:
+        arrays = dict(file)
+    header = json.loads(arrays.pop("header").tobytes())
+    header["identity"] = {"data": "stream", "weights": str(model.weights)}
+    np.savez(state, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+    with pytest.raises(InputError, match="written by an earlier version"):
+        next(reconstruct_live(iter(counts()), model, BEAM, **given))
+
+
+@pytest.mark.parametrize("value", [1e30, 1e38])
+def test_a_row_of_enormous_values_is_refused_by_its_place(model, value):
+    scan = counts().astype(np.float32)
+    scan[30] = value * np.random.default_rng(1).random(scan.shape[1:])
+    with pytest.raises(InputError, match="scan row 30 and column 0 holds .* times the beam"):
+        reconstruct.reconstruct(scan, model, BEAM, **KNOWN)
+    with pytest.raises(InputError, match="scan row 30 and column 0 holds .* times the beam"):
+        list(reconstruct_live(iter(scan), model, BEAM, scan_shape=SCAN, **KNOWN))
+
+
+# ---- Files that grow
+# ------------------------------------------------------------------------------------------------
+
+
+def test_a_growing_raw_file_gives_what_the_whole_scan_gives(model, whole, tmp_path):
+    path = tmp_path / "scan.raw"
+    data = counts().tobytes()
+
+    def write():
+        with path.open("ab", buffering=0) as file:
+            for first in range(0, len(data), 5000):  # parts of frames
+                file.write(data[first : first + 5000])
+                time.sleep(0.02)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    updates = list(
+        reconstruct_live(path, model, BEAM, scan_shape=SCAN, wait_s=20.0, layout=RAW, **KNOWN)
+    )
+    writer.join()
+    assert_equal(updates[-1].result, whole)
+
+
+def test_a_growing_hdf5_file_is_read_while_it_is_written(tmp_path):
+    rows = counts()[:6]
+    with h5py.File(tmp_path / "scan.h5", "w", libver="latest") as file:
+        data = file.create_dataset(
+            "data", (2, *rows.shape[1:]), "u2", maxshape=rows.shape, chunks=(1, *rows.shape[1:])
+        )
+        data[:] = rows[:2]
+        file.swmr_mode = True
+
+        def grow(_):
+            data.resize(min(6, len(data) + 3), axis=0)
+            data[2:] = rows[2 : len(data)]
+            data.flush()
+
+        source = GrowingFile(tmp_path / "scan.h5", (6, 36), BEAM, sleep=grow)
+        assert source.describe().shape == (6, 36, 4, 4)
+        np.testing.assert_array_equal(np.concatenate(list(source.rows(1))), rows[1:])
+
+
+def test_a_file_that_stops_growing_is_an_error_that_says_what_to_do(tmp_path):
+    counts()[:3].tofile(tmp_path / "scan.raw")
+    source = GrowingFile(tmp_path / "scan.raw", SCAN, BEAM, RAW, wait_s=1.0, sleep=lambda _: None)
+    blocks = source.rows(0)
+    assert next(blocks).shape == (3, 36, 4, 4)
+    with pytest.raises(
+        WorkError,
+        match="holds 3 of 52 rows, and none was added for 1 s: run the same command again",
+    ):
+        next(blocks)
+    missing = GrowingFile(tmp_path / "none.raw", SCAN, BEAM, RAW, wait_s=1.0, sleep=lambda _: None)
+    with pytest.raises(InputError, match="there is no file"):
+        missing.describe()
+
+
+def test_rows_before_the_one_that_is_asked_for_are_left_out():
+    stream = ArrayStream((row for row in counts()[10:]), SCAN, BEAM, first_row=10)
+    assert stream.describe().shape == (*SCAN, 4, 4)
+    np.testing.assert_array_equal(np.concatenate(list(stream.rows(13))), counts()[13:])
+
+
+# ---- Command and memory
+# ---------------------------------------------------------------------------------------------
+
+
+def test_command_writes_the_density_after_each_strip_and_continues(
+    model, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(row_sources, "POLL_S", 0.01)
+    scan = counts()
+    path = tmp_path / "scan.raw"
+    out = tmp_path / "density.h5"
+    scan[:40].tofile(path)
+    command = [
+        "live",
+        str(path),
+        "--checkpoint",
+        str(model.folder),
+        "--out",
+        str(out),
+        "--scan-shape",
+        "52x36",
+    ]
+    command += [
+        "--dtype",
+        "u2",
+        "--detector-shape",
+        "4x4",
+        "--wait",
+        "0.05",
+        "--beam-intensity",
+        "900",
+    ]
+    command += [
+        "--energy-ev",
+        "200e3",
+        "--semiangle-mrad",
+        "20",
+        "--scan-step-angstrom",
+        "0.4",
+        "--pixel-mrad",
+        "8",
+    ]
+    command += ["--centre-pixels", "1.5", "1.5"]
+    assert main(command) == 1
+    assert "holds 40 of 52 rows" in capsys.readouterr().err
+    density = read_images(out)[0].image
+    assert np.isfinite(density).all(axis=1).sum() == 33
+    scan.tofile(path)
+    assert main(command) == 0
+    assert "continued after 2 of 4 strips" in capsys.readouterr().out
+    expected = reconstruct.reconstruct(scan, model, BEAM, beam_intensity=900.0)
+    np.testing.assert_array_equal(read_images(out)[0].image, expected.density)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "density.h5",
+        "density.png",
+        "scan.raw",
+    ]
+
+
+def test_memory_does_not_grow_with_the_rows(model, monkeypatch):
+    def one(members):
+        return lambda windows: Prediction(np.zeros((members, len(windows), *WINDOW), np.float32))
+
+    monkeypatch.setattr(
+        "train.tasks.density.scan.ensemble.ensemble_predictor",
+        lambda network, model, views, with_maps: one(views.members),
+    )
+
+    def peak(rows):
+        stream = (np.ones((24, 4, 4), np.uint16) for _ in range(rows))
+        tracemalloc.start()
+        for update in reconstruct_live(
+            stream, model, BEAM, scan_shape=(rows, 24), options=ReconstructionOptions()
+        ):
+            del update
+        size = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return size
+
+    peak(96)  # imports
+    image = 24 * 8 * 12  # bytes of a row of images: sums of two blends, and what is made of them
+    assert peak(288) - peak(96) < 2 * (288 - 96) * image
+    assert live.FIRST_ROWS == 8

@@ -1,0 +1,42 @@
+"""The numbers that a step measures. They leave the device as one array, which is one copy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class StepNumbers:
+    """The measurements of a step, on one rank or as a mean over the ranks.
+
+    In a step they are scalar tensors, outside of it floats.
+    """
+
+    terms: Sequence[Any]  # of the objective, in the order of its names
+    l2: Any  # L2 penalty of the convolutions' kernels
+    loss_scale: Any  # as used in the step
+    grad_norm: Any  # norm of the averaged gradient, without the loss scale
+    comm_s: Any  # communication that computation does not hide, s
+    compute_s: Any  # forward and backward pass, s
+    stop: Any  # above 0 if a rank has been asked to stop
+
+    def to_list(self) -> list[Any]:
+        """Returns the numbers in the order of the array."""
+        first_term, *other_terms = self.terms
+        return [
+            first_term,
+            self.l2,
+            self.loss_scale,
+            self.grad_norm,
+            self.comm_s,
+            self.compute_s,
+            self.stop,
+            *other_terms,
+        ]
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> "StepNumbers":
+        """Returns the numbers of `to_list`."""
+        first_term, l2, loss_scale, grad_norm, comm_s, compute_s, stop, *other_terms = values
+        terms = (first_term, *other_terms)
+        return cls(terms, l2, loss_scale, grad_norm, comm_s, compute_s, stop)

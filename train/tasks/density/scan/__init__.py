@@ -1,0 +1,1 @@
+"""A density from a scan: windows, their predictions, and what may follow the density."""

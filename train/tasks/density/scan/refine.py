@@ -1,0 +1,211 @@
+"""Refines the density of a scan against its patterns (`namsa.inverse.refinement`), in blocks that
+overlap by half. A block whose columns gain nothing clear keeps the network's density.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from namsa.base.arrays import Array
+from namsa.base.errors import InputError
+from namsa.inverse.refinement import refine
+from namsa.inverse.scan_fit import KnownScan
+from namsa.io.lost import filled
+from namsa.physics.optics import BeamSettings
+
+from ....apply.models import Model
+from ....apply.scans import FittedScan
+from ....apply.tiles import MARGIN, Blend, strips, window_slices
+from ....measure import telemetry
+from ..trust.consistency import KnownSpecimen, is_unresolved
+from .pacbed import AmountByPatterns, known_amount
+from .preparation import GIVE_THICKNESS, Findings, Measure, Prepared
+from .scan_images import BlendedImages
+from .scan_network import ScanNetwork
+
+SIDE = 64  # positions of a block, at most
+
+
+class Refinement(Measure):
+    """Refines the density and its uncertainty; trust stays that of the network's own. The scan is
+    read again.
+    """
+
+    option = "refine_steps"
+    takes_thickness = True
+
+    @staticmethod
+    def check(model: Model) -> None:
+        if model.experiment.bins_shape():
+            raise InputError(
+                f"refine_steps refines a projected density, and {model.name} predicts it by depth: "
+                "set it to 0"
+            )
+
+    def __init__(self, prepared: Prepared) -> None:
+        """Raises InputError if there is no density at the scan's positions, or no thickness."""
+        super().__init__(prepared)
+        model = prepared.scan.model
+        steps = self.setting
+        if prepared.network.whole_scan:
+            raise InputError(
+                f"{model.name} has no density at the scan's positions (layout detector), which "
+                "--refine needs"
+            )
+        if prepared.specimen.thickness_angstrom is None and not prepared.finds_thickness:
+            raise InputError(
+                f"refine_steps is {steps}, and no thickness of the specimen is known: "
+                f"{GIVE_THICKNESS}"
+            )
+        self.note(
+            "refined: experimental, can make a density worse although the patterns agree better: "
+            "compare it with the one without --refine"
+        )
+        self.note("refined: trust is that of the network's own density")
+        if AmountByPatterns not in prepared.measures:
+            self.note(
+                "refined: begins with the network's own amount of the density, which --pacbed "
+                "would measure"
+            )
+
+    def after(self, findings: Findings) -> Findings:
+        scan = self.scan
+        network = self.prepared.network
+        images = findings.images
+        known = findings.specimen
+        steps = self.setting
+        if is_unresolved(images.error_over_contrast or 0.0):
+            self.note(
+                "refinement changed nothing: the stated error is too large beside the contrast"
+            )
+            return findings
+        self.note(
+            f"refined: begins with {known.thickness_angstrom:.4g} Å, the thickness {known.source}"
+        )
+        lost = np.isnan(images.density)
+        shape = images.density.shape
+        density = _whole(images.density, lost)
+        uncertainty = images.uncertainty
+        errors = None
+        if uncertainty is not None:
+            errors = _whole(uncertainty, lost)
+        experiment = _experiment(images, density, scan, network, known)
+        rows, columns = (window_slices(n, min(n, SIDE), 1) for n in shape)
+        margin = 0
+        if max(shape) > SIDE:
+            margin = int(MARGIN * min(*shape, SIDE))
+        blend = Blend((shape[0], shape[1]), margin)
+        blended_errors = Blend((shape[0], shape[1]), margin)
+        blocks = list[dict[str, Any]]()
+        with (
+            scan.bands_again() as bands,
+            telemetry.counter(self.note.console, "steps of refinement") as count,
+        ):
+            for y, strip in zip(rows, strips(bands, scan.plan.along_y, rows), strict=True):
+                for x in columns:
+                    patterns = strip[:, x].reshape(
+                        *density[y, x].shape, *network.conditions.detector_shape
+                    )
+                    block_density = density[y, x]
+                    block_errors = None if errors is None else errors[y, x]
+                    block = {"rows": [y.start, y.stop], "columns": [x.start, x.stop]}
+                    refined = refine(
+                        block_density,
+                        block_errors,
+                        patterns,
+                        experiment,
+                        steps=steps,
+                        on_step=count,
+                    )
+                    if refined is not None:
+                        block_density = refined.density
+                        block_errors = refined.uncertainty
+                        block |= refined.facts
+                    blend.add((y, x), block_density[None])
+                    if block_errors is not None:
+                        blended_errors.add((y, x), block_errors[None])
+                    blocks.append(block)
+        for block in blocks:
+            self.note(_line(block))
+        if not any(block.get("steps") for block in blocks):
+            self.note("refinement changed nothing: the density is the network's own")
+            return findings._replace(facts={**findings.facts, "refined": {"blocks": blocks}})
+        density = np.where(lost, np.nan, blend.mean()).astype(images.density.dtype)
+        if uncertainty is not None:
+            uncertainty = np.where(lost, np.nan, blended_errors.mean()).astype(uncertainty.dtype)
+        return Findings(
+            replace(images, density=density, uncertainty=uncertainty),
+            known,
+            {**findings.facts, "refined": {"blocks": blocks}},
+        )
+
+
+def _whole(image: Array, lost: Array) -> Array:
+    """Returns an image, `(ny, nx)`, with the mean of the nearest pixels at lost positions."""
+    return np.asarray(filled(image[..., None].astype(np.float64), lost)[..., 0])
+
+
+def _experiment(
+    images: BlendedImages,
+    density: Array,
+    scan: FittedScan,
+    network: ScanNetwork,
+    specimen: KnownSpecimen,
+) -> KnownScan:
+    """Returns what is known of a scan.
+
+    C10 and C12 are those that its patterns show, or the middle of what was learnt. Coma is not: a
+    tilt looks like it.
+    """
+    conditions = network.conditions
+    thickness = specimen.thickness_angstrom
+    assert thickness is not None
+    measured: Mapping[str, float] = images.aberrations or {"C10": sum(network.learnt.limits[0]) / 2}
+    lens = {name: measured[name] for name in ("C10", "C12", "phi12") if name in measured}
+    lens["C10"] -= thickness / 2  # of the entrance
+    beam = BeamSettings(
+        conditions.energy_ev, conditions.semiangle_mrad, network.learnt.known | lens
+    )
+    return KnownScan(
+        beam,
+        conditions.detector_pixels,
+        scan.plan.step_angstrom,
+        thickness,
+        known_amount(specimen).elements(float(density.mean()) / thickness),
+        scan.model.max_q,
+        scan.model.experiment.simulation.form_factors,
+        max(KnownScan.thickness_error, specimen.thickness_error),
+    )
+
+
+def _line(block: Mapping[str, Any]) -> str:
+    """Returns the line about a block."""
+    place = (
+        f"rows {block['rows'][0]} to {block['rows'][1] - 1}, columns {block['columns'][0]} to "
+        f"{block['columns'][1] - 1}"
+    )
+    if "steps" not in block:
+        return f"refined: {place}: not at all, for the density does not consist of columns of atoms"
+    gain = block["gain_of_columns"]
+    if not block["steps"]:
+        return (
+            f"refined: {place}: the density stays, for columns explain the patterns kept out by "
+            f"{100 * gain:.0f} % better than lens, source, thickness and tilt alone, which is not "
+            "enough"
+        ).replace("-", "−")
+    before = block["kept_out_divergence_before"]
+    after = block["kept_out_divergence"]
+    tilt = float(np.hypot(*block["tilt_mrad"]))
+    text = (
+        f"refined: {place}: {block['steps']} steps; the divergence of patterns kept out is "
+        f"{before:.3g} by lens, source, thickness and tilt, and {after:.3g} with the columns, of "
+        f"whose change {100 * block['taken']:.0f} % is taken in the mean; C10 "
+        f"{block['C10']:.0f} Å, C12 {block['C12']:.0f} Å, C21 {block['C21']:.0f} Å, source "
+        f"{block['source_size_angstrom']:.2f} Å, thickness {block['thickness_angstrom']:.0f} Å, "
+        f"tilt {tilt:.1f} mrad, {block['amount']:.2f} times the electrons"
+    )
+    if block["pairs"]:
+        text += f"; {block['pairs']} maxima of the density are taken for two columns each"
+    return text.replace("-", "−")
