@@ -290,7 +290,7 @@ def append_line(path: Path, line: str) -> None:
         WorkError: If the file cannot be written, or is a link.
     """
     is_new = not os.path.lexists(path)
-    with open_append(path) as file, system_errors(f"cannot write {path}"):
+    with system_errors(f"cannot write {path}"), open_append(path) as file:  # closing writes, too
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - 1))
         is_cut_off = end > 0 and file.read(1) != b"\n"
