@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 from rich import box
 from rich.table import Table
 
-from fcdensenet.count import BYTES_PER_VALUE, LayerCount, NetworkCount
+from fcdensenet.layer_counts import BYTES_PER_VALUE, LayerCount, NetworkCount
 
 
 class LayerDescription(TypedDict):

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import NamedTuple
 
-from fcdensenet.count import BYTES_PER_VALUE, LayerCount, NetworkCount
+from fcdensenet.layer_counts import BYTES_PER_VALUE, LayerCount, NetworkCount
 
 # Layers that write over their input, if no other layer needs it; and those whose gradient is
 # written over the output's.

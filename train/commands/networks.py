@@ -8,8 +8,8 @@ from math import prod
 from typing import Any
 
 from fcdensenet.config import NetworkConfig
-from fcdensenet.count import BYTES_PER_VALUE, NetworkCount
 from fcdensenet.describe import describe as described
+from fcdensenet.layer_counts import BYTES_PER_VALUE, NetworkCount
 from namsa.base.console import output_console
 from namsa.cli.commands.schema import print_schema
 from namsa.config.loading import read_yaml

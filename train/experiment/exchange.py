@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from fcdensenet.count import NetworkCount
+from fcdensenet.layer_counts import NetworkCount
 from namsa.base.errors import InputError
 from namsa.config.loading import Section
 

@@ -14,7 +14,8 @@ from math import prod
 from typing import Literal, Protocol
 
 from fcdensenet.blocks import Layers, Tensor
-from fcdensenet.count import BYTES_PER_VALUE, LayerCount, ShapeLayers
+from fcdensenet.layer_counts import BYTES_PER_VALUE, LayerCount
+from fcdensenet.shape_layers import ShapeLayers
 from fcdensenet.split import joined_parts, reach
 
 Padding = Literal["same", "valid"]

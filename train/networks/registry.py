@@ -9,7 +9,8 @@ from pydantic import Discriminator, Tag
 
 import fcdensenet
 from fcdensenet import NetworkConfig
-from fcdensenet.count import NetworkCount, counted_part
+from fcdensenet.count import counted_part
+from fcdensenet.layer_counts import NetworkCount
 from fcdensenet.split import FurtherAxes, PartSplit, further_axes, part_shape, shape_of_part
 from namsa.base.errors import InputError
 from namsa.base.text import shorten

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from fcdensenet.count import NetworkCount
+from fcdensenet.layer_counts import NetworkCount
 from namsa.base.errors import WorkError
 from namsa.dataset import manifest
 from namsa.dataset.entry import Entry

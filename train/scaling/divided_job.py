@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fcdensenet.count import NetworkCount
+from fcdensenet.layer_counts import NetworkCount
 from namsa.base.errors import InputError
 
 from ..experiment.sections import Training

@@ -22,7 +22,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from fcdensenet.count import BYTES_PER_VALUE, LayerCount
+from fcdensenet.layer_counts import BYTES_PER_VALUE, LayerCount
 
 from ..networks import Network, count
 from .model import allreduce_s, coordination_s

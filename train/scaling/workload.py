@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal, NamedTuple
 
-from fcdensenet.count import BYTES_PER_VALUE, LayerCount
+from fcdensenet.layer_counts import BYTES_PER_VALUE, LayerCount
 
 from ..networks import Network, count
 

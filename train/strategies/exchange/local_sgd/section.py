@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from fcdensenet.count import NetworkCount
+from fcdensenet.layer_counts import NetworkCount
 
 from ....experiment.exchange import Count, ExchangeSection, Synchronisations
 
