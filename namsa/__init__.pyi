@@ -5,14 +5,14 @@ from .base.errors import SimulationWarning as SimulationWarning
 from .base.errors import WorkError as WorkError
 from .base.pixels import PixelGrid as PixelGrid
 from .config.instrument import Detector as Detector
-from .config.instrument import FrozenPhonons as FrozenPhonons
 from .config.instrument import Microscope as Microscope
 from .config.instrument import Scan as Scan
-from .config.instrument import Specimen as Specimen
 from .config.response import Plasmons as Plasmons
 from .config.response import Response as Response
 from .config.simulation import SimulationConfig as SimulationConfig
 from .config.simulation import load_config as load_config
+from .config.specimen import FrozenPhonons as FrozenPhonons
+from .config.specimen import Specimen as Specimen
 from .convergence import Convergence as Convergence
 from .convergence import check_convergence as check_convergence
 from .crystals.builtin import builtin_materials as builtin_materials

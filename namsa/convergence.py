@@ -23,7 +23,8 @@ from namsa.base.errors import issue_warnings
 from namsa.base.pixels import pattern_grid
 from namsa.base.text import plural
 from namsa.config.bounds import DEFAULT_ACCURACY
-from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.instrument import Detector
+from namsa.config.specimen import FrozenPhonons
 from namsa.crystals.crystal_source import SpecimenSource
 from namsa.crystals.sites import check_atoms
 from namsa.crystals.specimen_source import specimen_of

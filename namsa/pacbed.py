@@ -15,7 +15,8 @@ from threadpoolctl import threadpool_limits
 
 from namsa.base.errors import InputError, issue_warnings
 from namsa.config.bounds import DEFAULT_ACCURACY
-from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.instrument import Detector
+from namsa.config.specimen import FrozenPhonons
 from namsa.engines import dispatch, prism
 from namsa.engines.interface import ProgressCallback, waves_per_batch
 from namsa.physics import optics

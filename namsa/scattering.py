@@ -26,7 +26,8 @@ from threadpoolctl import threadpool_limits
 from namsa.base.errors import issue_warnings
 from namsa.base.memory import check_memory_for
 from namsa.config.bounds import DEFAULT_ACCURACY
-from namsa.config.instrument import FrozenPhonons, PropagatorName
+from namsa.config.numerics import PropagatorName
+from namsa.config.specimen import FrozenPhonons
 from namsa.crystals.crystal_source import SpecimenSource
 from namsa.crystals.specimen_source import specimen_of
 from namsa.engines import dispatch, prism

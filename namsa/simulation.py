@@ -14,8 +14,10 @@ from threadpoolctl import threadpool_limits
 
 from namsa.base.errors import issue_warnings
 from namsa.config.bounds import DEFAULT_ACCURACY
-from namsa.config.instrument import Detector, FrozenPhonons, PropagatorName, Scan
+from namsa.config.instrument import Detector, Scan
+from namsa.config.numerics import PropagatorName
 from namsa.config.response import Plasmons
+from namsa.config.specimen import FrozenPhonons
 from namsa.crystals.crystal_source import SpecimenSource
 from namsa.engines import dispatch, prism
 from namsa.engines.dispatch import EngineName

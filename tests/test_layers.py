@@ -37,9 +37,9 @@ LAYERS = {
         ("__init__", "__main__"),
     ),
     "fcdensenet": (
-        ("config", "split"),
+        ("config", "layer_counts", "split"),
         ("blocks", "fused", "philox"),
-        ("divided_convolution", "keras_layers"),
+        ("divided_convolution", "keras_layers", "shape_layers"),
         ("divided_layers",),
         ("build",),
         ("count",),

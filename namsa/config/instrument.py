@@ -1,163 +1,27 @@
-"""Sections of a configuration that describe a measurement: specimen, microscope, scan, simulation,
-detector, target.
-"""
+"""Sections of a configuration that describe a measurement: microscope, scan, detector, target."""
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from namsa.config.aberrations import aberration_problem
 from namsa.config.bounds import (
-    DEFAULT_ACCURACY,
-    MOST_THERMAL_CONFIGURATIONS,
-    RANGES,
     DepthBins,
     Dose,
     Energy,
     Extent,
     FocalSpread,
-    Index,
-    Laterals,
     Position,
     Semiangle,
     Shape,
-    SliceThickness,
     SourceSize,
     Steps,
-    Thickness,
     Tilt,
 )
 from namsa.config.loading import Section
 from namsa.config.presets import detector_values, microscope_values
-from namsa.config.response import Plasmons, Response
-
-Displacement = Annotated[float, Field(ge=0, le=10)]  # Å
-BFactor = Annotated[float, Field(ge=0, le=8000)]  # Å²; 8π²u² of 10 Å
-
-
-class FrozenPhonons(Section):
-    """Thermal displacements in Einstein's model, drawn anew for each configuration of the atoms."""
-
-    rms_angstrom: Displacement | dict[str, Displacement] | Literal["cif"] | None = Field(
-        None,
-        description="root mean square displacement u = √U_iso along one axis, Å: one number, or "
-        "one for each element; 'cif' takes each site's own from the U or B in the "
-        "crystal's CIF",
-    )
-    b_factor_angstrom2: BFactor | dict[str, BFactor] | None = Field(
-        None, description="Debye–Waller factor B = 8π²u², Å², in place of rms_angstrom"
-    )
-    configurations: (
-        Annotated[int, Field(ge=1, le=MOST_THERMAL_CONFIGURATIONS)] | Literal["auto"]
-    ) = Field(
-        1,
-        description="number of configurations of the atoms whose patterns are averaged, or 'auto': "
-        "as many as accuracy needs",
-    )
-
-    @model_validator(mode="after")
-    def _has_one_displacement(self) -> "FrozenPhonons":
-        if (self.rms_angstrom is None) == (self.b_factor_angstrom2 is None):
-            raise ValueError("give exactly one of rms_angstrom and b_factor_angstrom2")
-        return self
-
-    def displacement_angstrom(self) -> float | dict[str, float] | Literal["cif"]:
-        """Returns the root mean square displacement along one axis, Å, from either of the two
-        settings.
-
-        "cif" stands for that of each site in the crystal's CIF.
-        """
-        if self.rms_angstrom is not None:
-            return self.rms_angstrom
-        b = self.b_factor_angstrom2
-        if isinstance(b, dict):
-            return {symbol: float(np.sqrt(value / 8) / np.pi) for symbol, value in b.items()}
-        return float(np.sqrt((b or 0.0) / 8) / np.pi)
-
-
-Kind = Literal[
-    "crystal",
-    "vacancies",
-    "substitution",
-    "interface",
-    "twin",
-    "boundary",
-    "grain",
-    "precipitate",
-    "surface",
-    "step",
-    "amorphous_layer",
-    "amorphous",
-    "stack",
-    "cap",
-    "buried_layer",
-    "doped_layer",
-    "vacuum",
-]
-KINDS: tuple[Kind, ...] = get_args(Kind)  # of specimens: what is made of a crystal
-
-
-class Specimen(Section):
-    """The orthogonal supercells that are made from each crystal: one for every zone axis and every
-    thickness.
-    """
-
-    zone_axes: tuple[tuple[Index, Index, Index], ...] = Field(
-        ((0, 0, 1),),
-        min_length=1,
-        max_length=1000,
-        description="directions [uvw] of the crystal that lie along the beam",
-    )
-    simplest_zone_axes: int | None = Field(
-        None,
-        ge=1,
-        le=20,
-        description="number of zone axes per crystal, in place of zone_axes: those with the "
-        "smallest indices that no symmetry of the crystal relates",
-    )
-    thickness_angstrom: tuple[Thickness, ...] = Field(
-        (20.0,),
-        min_length=1,
-        max_length=1000,
-        description="thicknesses along the beam, Å, rounded to whole periods of the crystal",
-    )
-    lateral_angstrom: Laterals = Field((16.0, 16.0), description="smallest extent (y, x), Å")
-    max_strain: float = Field(
-        0.02, ge=0, le=0.2, description="largest strain that making the cell orthogonal may cause"
-    )
-    per_zone_axis: int = Field(
-        1, ge=1, le=1000, description="number of specimens per material and zone axis"
-    )
-    kinds: dict[Kind, Annotated[float, Field(gt=0, le=1e6)]] | None = Field(
-        None,
-        min_length=1,
-        description="shares by which each specimen draws what is made of the crystal: "
-        + ", ".join(KINDS)
-        + "; none: "
-        "crystals only",
-    )
-    max_atoms: int = Field(
-        200_000,
-        ge=1,
-        le=10**9,
-        description="largest number of atoms; a larger supercell is an error",
-    )
-    frozen_phonons: FrozenPhonons | None = Field(
-        None, description="thermal displacements of the atoms"
-    )
-    plasmons: Plasmons | None = Field(
-        None, description="inelastic scattering by plasmons; none: elastic patterns"
-    )
-    random_occupations: int | None = Field(
-        None,
-        ge=1,
-        le=10_000,
-        description="number of snapshots in which each mixed or partly occupied site holds one "
-        "atom or none, drawn by the occupancies; their patterns are averaged; none: "
-        "the virtual crystal, whose sites scatter as the mean of their atoms",
-    )
+from namsa.config.response import Response
 
 
 class Microscope(Section):
@@ -310,95 +174,6 @@ class Scan(Section):
         if self.file and (self.shape or self.step_angstrom or self.origin_angstrom != (0.0, 0.0)):
             raise ValueError("give a file, or shape, step_angstrom and origin_angstrom, not both")
         return self
-
-
-PropagatorName = Literal["paraxial", "exact"]
-
-
-class Simulation(Section):
-    """The numerical settings of the multislice simulation."""
-
-    accuracy: float = Field(
-        DEFAULT_ACCURACY,
-        ge=RANGES["accuracy"][0],
-        le=RANGES["accuracy"][1],
-        description="relative error of all patterns within the detector, or within 100 mrad "
-        "without one, that 'auto' chooses pixels, slices and thermal configurations "
-        "for, and by which given ones are judged; of any ring ten times as much",
-    )
-    grid_shape: Shape | None = Field(
-        None, description="number of pixels (y, x); or give sampling_angstrom"
-    )
-    sampling_angstrom: Annotated[float, Field(ge=1e-3, le=10)] | Literal["auto"] | None = Field(
-        None,
-        description="largest pixel, Å, or 'auto': for each specimen as accuracy needs, which is "
-        "meant without grid_shape, too; the number of pixels is rounded up to a fast "
-        "transform size",
-    )
-    slice_thickness_angstrom: SliceThickness | Literal["auto"] = Field(
-        2.0,
-        description="largest slice thickness, Å, or 'auto': slices begin at the layers of atoms, "
-        "which is meant with sampling_angstrom 'auto', too",
-    )
-    projection: Literal["infinite", "finite"] = Field(
-        "infinite",
-        description="'infinite' puts an atom's whole potential into one slice; 'finite' divides it "
-        "among the slices that it extends over (slower)",
-    )
-    propagator: PropagatorName = Field(
-        "paraxial",
-        description="propagation between slices: 'paraxial' is Fresnel's, as other programs have "
-        "it; 'exact' holds at any angle, at the same cost",
-    )
-    form_factors: Literal["lobato", "kirkland"] = Field(
-        "lobato", description="table of form factors: Lobato and Van Dyck (2014) or Kirkland (2010)"
-    )
-    precision: Literal["float32", "float64"] = Field(
-        "float32", description="precision of real numbers; 'float64' is for validation"
-    )
-    backend: Literal["auto", "cpu", "cupy"] = Field("auto", description="where the simulation runs")
-    engine: Literal["auto", "plain", "fused"] = Field(
-        "auto",
-        description="implementation of multislice: array operations ('plain') or compiled "
-        "('fused')",
-    )
-    method: Literal["auto", "multislice", "prism", "scatter"] = Field(
-        "auto",
-        description="multislice for every probe, or the exact PRISM scattering matrix; 'auto': the "
-        "faster one; 'scatter': one scattering matrix per specimen, from which all its "
-        "thicknesses and microscopes are made",
-    )
-
-    interpolation: int = Field(
-        1,
-        ge=1,
-        le=32,
-        description="PRISM with every n-th plane wave along each axis, whose exit waves are cut to "
-        "1/n of the cell's sides about the probe: n² times fewer waves, and "
-        "approximate; 1 is exact",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_are_automatic(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("grid_shape") is None:
-            if values.get("sampling_angstrom") is None:
-                values = values | {"sampling_angstrom": "auto"}
-            # the default is that of data that were made before
-            if values["sampling_angstrom"] == "auto":
-                values = {"slice_thickness_angstrom": "auto"} | values
-        return values
-
-    @model_validator(mode="after")
-    def _has_one_grid(self) -> "Simulation":
-        if self.grid_shape is not None and self.sampling_angstrom is not None:
-            raise ValueError("give at most one of grid_shape and sampling_angstrom")
-        return self
-
-    @property
-    def follows_layers(self) -> bool:
-        """Whether slices begin at the layers of atoms."""
-        return self.slice_thickness_angstrom == "auto"
 
 
 class Detector(Section):

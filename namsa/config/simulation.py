@@ -15,9 +15,11 @@ from pydantic import Field, model_validator
 from namsa.base.files import read_bytes
 from namsa.base.pixels import tiles_problem
 from namsa.config.bounds import DEFAULT_ACCURACY, LARGEST_SEED, Extent
-from namsa.config.instrument import Detector, Microscope, Scan, Simulation, Specimen, Target
+from namsa.config.instrument import Detector, Microscope, Scan, Target
 from namsa.config.loading import Section, config_hash, read_yaml, validate
 from namsa.config.materials import Materials, Split
+from namsa.config.numerics import Simulation
+from namsa.config.specimen import Specimen
 from namsa.config.variation import OF_SPECIMEN, GridVariation, RandomVariation, has_direction
 
 LARGEST_SCAN_FILE_BYTES = 2**26  # a million positions as text take half of it

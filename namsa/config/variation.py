@@ -28,8 +28,8 @@ from namsa.config.bounds import (
     Tilt,
     TiltMagnitude,
 )
-from namsa.config.instrument import Displacement
 from namsa.config.loading import Section
+from namsa.config.specimen import Displacement
 
 VariedValues = dict[str, Any]  # the value of each varied quantity, by its name
 

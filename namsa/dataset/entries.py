@@ -11,8 +11,8 @@ from threadpoolctl import threadpool_limits
 
 from namsa.base.errors import InputError
 from namsa.base.names import check_name, is_name
-from namsa.config.instrument import Specimen
 from namsa.config.simulation import SimulationConfig
+from namsa.config.specimen import Specimen
 from namsa.config.variation import OF_SPECIMEN, RandomVariation, VariedValues, draw_values
 from namsa.crystals.material import Material
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells

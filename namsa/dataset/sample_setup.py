@@ -18,8 +18,9 @@ from namsa.base.errors import InputError
 from namsa.base.memory import check_memory_for
 from namsa.base.provenance_values import DOSES
 from namsa.base.text import plural
-from namsa.config.instrument import Microscope, Specimen
+from namsa.config.instrument import Microscope
 from namsa.config.simulation import SimulationConfig
+from namsa.config.specimen import Specimen
 from namsa.config.variation import VariedValues
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.specimen import cells_of_kind, fill_specimen

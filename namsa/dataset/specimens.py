@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from namsa.base.errors import InputError
-from namsa.config.instrument import Kind, Specimen
+from namsa.config.specimen import Kind, Specimen
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.interface import AXES, MOST_MISFIT, MOST_MULTIPLE, PartnerFit, fit_partner
 from namsa.crystals.kinds.layers import WITH_LAYER, fit_layer

@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from namsa.config.instrument import Detector, PropagatorName
+from namsa.config.instrument import Detector
+from namsa.config.numerics import PropagatorName
 from namsa.engines import fused, fused_gpu, kernel_plan, multislice, prism
 from namsa.engines.interface import (
     Engine,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from namsa.config.instrument import PropagatorName
+from namsa.config.numerics import PropagatorName
 from namsa.engines.interface import BatchedProbes, waves_per_batch
 from namsa.physics import optics
 from namsa.physics.backend import array_module, fft_module

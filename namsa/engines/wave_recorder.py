@@ -15,7 +15,7 @@ import numpy.typing as npt
 from namsa.base.errors import InputError
 from namsa.base.memory import check_memory_for
 from namsa.base.text import plural
-from namsa.config.instrument import Simulation
+from namsa.config.numerics import Simulation
 from namsa.engines import multislice
 from namsa.engines.dispatch import Implementation
 from namsa.physics.backend import fft_module, run_in_batches, to_host

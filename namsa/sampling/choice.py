@@ -13,7 +13,9 @@ import numpy as np
 from namsa.base.arrays import Floats
 from namsa.base.errors import InputError
 from namsa.config.bounds import DEFAULT_ACCURACY, LARGEST_EXTENT
-from namsa.config.instrument import Detector, FrozenPhonons, Simulation
+from namsa.config.instrument import Detector
+from namsa.config.numerics import Simulation
+from namsa.config.specimen import FrozenPhonons
 from namsa.crystals.displacements import amplitudes
 from namsa.physics import detector as detectors
 from namsa.physics import slice_plan, specimen

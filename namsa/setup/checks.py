@@ -15,7 +15,8 @@ from namsa.base.errors import InputError
 from namsa.base.memory import available_memory_bytes, check_memory_for
 from namsa.base.text import plural
 from namsa.config.bounds import RANGES
-from namsa.config.instrument import Detector, Simulation
+from namsa.config.instrument import Detector
+from namsa.config.numerics import Simulation
 from namsa.physics import optics
 from namsa.physics.detector import sampling_and_origin
 from namsa.physics.grid import Grid

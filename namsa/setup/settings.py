@@ -12,8 +12,10 @@ from typing import Any
 import numpy.typing as npt
 
 from namsa.base.errors import InputError
-from namsa.config.instrument import Detector, FrozenPhonons, Microscope, Scan, Simulation
+from namsa.config.instrument import Detector, Microscope, Scan
+from namsa.config.numerics import Simulation
 from namsa.config.response import Plasmons
+from namsa.config.specimen import FrozenPhonons
 from namsa.io.charge_density import ChargeDensity
 from namsa.setup import checks
 

@@ -19,7 +19,8 @@ from ase.formula import Formula
 from ase.spacegroup import crystal
 
 import namsa
-from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.instrument import Detector
+from namsa.config.specimen import FrozenPhonons
 from namsa.physics import density_target
 from namsa.physics.grid import Grid
 

@@ -14,7 +14,8 @@ import numpy as np
 from reality_specimens import SPECIMENS
 
 import namsa
-from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.instrument import Detector
+from namsa.config.specimen import FrozenPhonons
 from namsa.physics import density_target
 from namsa.physics.grid import Grid
 

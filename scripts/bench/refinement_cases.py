@@ -18,7 +18,8 @@ from reality_cases import DETECTOR, MAX_Q, ORIGIN, STEP, Condition
 from reality_specimens import _random_packing, _without_overlaps, perovskite, repeated
 
 import namsa
-from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.instrument import Detector
+from namsa.config.specimen import FrozenPhonons
 from namsa.inverse.source_blur import blurred
 from namsa.physics import density_target
 from namsa.physics.coherence import FWHM

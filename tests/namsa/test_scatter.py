@@ -9,7 +9,8 @@ import pytest
 
 import namsa
 from namsa.base.errors import InputError
-from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.instrument import Detector
+from namsa.config.specimen import FrozenPhonons
 from namsa.pacbed import position_averaged
 
 SHARED = {

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from namsa.base.text import duration, plural
-from namsa.config.instrument import KINDS, Simulation
+from namsa.config.numerics import Simulation
+from namsa.config.specimen import KINDS
 from namsa.dataset.strata import Strata
 from namsa.figures.document import Block, Paragraph, Preformatted, Section, Table, Text, code
 

@@ -12,7 +12,7 @@ import ase
 import numpy as np
 
 from namsa.base.errors import InputError
-from namsa.config.instrument import KINDS
+from namsa.config.specimen import KINDS
 from namsa.crystals.crystal_source import CrystalSource, crystal_of
 from namsa.crystals.displacements import isotropic
 from namsa.crystals.kinds import amorphous, halves, inclusions, layers, points

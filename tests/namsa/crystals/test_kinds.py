@@ -10,7 +10,7 @@ from scipy.spatial import KDTree
 
 import namsa
 from namsa.base.errors import InputError
-from namsa.config.instrument import KINDS
+from namsa.config.specimen import KINDS
 from namsa.crystals.kinds.inclusions import PART
 from namsa.crystals.kinds.overlaps import CLOSEST, pair_distances
 from namsa.crystals.kinds.specimen import WITH_PARTNER

@@ -13,8 +13,8 @@ from fake_samples import MATERIALS, config
 
 import namsa
 from namsa.base.errors import InputError
-from namsa.config.instrument import KINDS
 from namsa.config.simulation import SimulationConfig
+from namsa.config.specimen import KINDS
 from namsa.crystals.material import Material
 from namsa.dataset import manifest
 from namsa.dataset.entries import build_entries

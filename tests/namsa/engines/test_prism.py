@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import namsa
-from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.instrument import Detector
+from namsa.config.specimen import FrozenPhonons
 from namsa.engines import fused, interface, multislice, prism
 from namsa.physics import detector, optics, specimen
 from namsa.physics.grid import Grid

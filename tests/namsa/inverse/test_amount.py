@@ -8,7 +8,8 @@ from scipy.spatial import KDTree
 
 from namsa.base.errors import InputError
 from namsa.base.pixels import PixelGrid
-from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.instrument import Detector
+from namsa.config.specimen import FrozenPhonons
 from namsa.inverse import rings as ring_sums
 from namsa.inverse.amount import fit_amount
 from namsa.inverse.cell_patterns import AMOUNTS, simulate

@@ -13,8 +13,9 @@ import pytest
 
 import namsa
 from namsa import InputError, StackFile
-from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.instrument import Detector
 from namsa.config.response import Response
+from namsa.config.specimen import FrozenPhonons
 
 SCAN = (5, 6)
 PATTERN_BYTES = 24 * 28 * 4

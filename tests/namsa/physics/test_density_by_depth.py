@@ -12,7 +12,7 @@ from ase.build import bulk
 from fake_samples import config
 
 import namsa
-from namsa.config.instrument import FrozenPhonons
+from namsa.config.specimen import FrozenPhonons
 from namsa.crystals.material import Material
 from namsa.dataset.entries import build_entries
 from namsa.dataset.records import encode

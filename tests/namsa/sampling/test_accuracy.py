@@ -16,7 +16,9 @@ from ase.build import bulk
 import namsa
 from namsa.base.pixels import pattern_grid
 from namsa.cli.parser import main
-from namsa.config.instrument import Detector, FrozenPhonons, Simulation
+from namsa.config.instrument import Detector
+from namsa.config.numerics import Simulation
+from namsa.config.specimen import FrozenPhonons
 from namsa.physics import specimen
 from namsa.physics.grid import Grid
 from namsa.sampling import resolution

@@ -15,8 +15,9 @@ import namsa
 from namsa import InputError
 from namsa.base.errors import stored_warnings
 from namsa.base.memory import available_memory_bytes, check_memory_for
-from namsa.config.instrument import FrozenPhonons, Microscope
+from namsa.config.instrument import Microscope
 from namsa.config.simulation import load_config
+from namsa.config.specimen import FrozenPhonons
 from namsa.crystals.displacements import displace_atoms
 from namsa.physics import optics, potential, specimen
 from namsa.physics.grid import Grid

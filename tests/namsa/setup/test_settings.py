@@ -7,8 +7,10 @@ import pytest
 from ase.build import bulk
 
 import namsa
-from namsa.config.instrument import Detector, FrozenPhonons, Microscope, Simulation
+from namsa.config.instrument import Detector, Microscope
+from namsa.config.numerics import Simulation
 from namsa.config.simulation import SimulationConfig
+from namsa.config.specimen import FrozenPhonons
 from namsa.crystals.builtin import builtin_materials
 from namsa.dataset import simulate_entry
 from namsa.dataset.entries import build_entries
