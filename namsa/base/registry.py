@@ -66,7 +66,8 @@ class Registry:
         """Returns the full name of a module; one of this package comes before an entry point."""
         for length in range(1, len(path) + 1):
             *places, name = path[:length]
-            if self.folder.joinpath(*path[:length]).exists():
+            place = self.folder.joinpath(*path[:length])
+            if place.exists() or place.with_suffix(".py").exists():
                 continue
             packages = self._entry_points(*places)
             if name in packages:

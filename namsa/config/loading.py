@@ -263,7 +263,10 @@ def _take_away(model: type[BaseModel], tree: dict[str, Any]) -> None:
     """Removes the keys of a tree that overrides have taken away; null stays where it is a value."""
     for name, value in [*tree.items()]:
         if value is _TAKEN_AWAY:
-            if name in model.model_fields and not _types(model, name) & {type(None), Any}:
+            field = model.model_fields.get(name)
+            # that of a section whose class the kind decides
+            is_kind = name == "kind" and field is None
+            if is_kind or (field and not _types(model, name) & {type(None), Any}):
                 del tree[name]
             else:
                 tree[name] = None

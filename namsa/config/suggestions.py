@@ -41,12 +41,18 @@ OTHER_NAMES: Mapping[str, str] = {
     "grad_clip": "clip_norm",
     "max_grad_norm": "clip_norm",
     "gradient_clip_val": "clip_norm",
+    "gradient_clipping": "clip_norm",
     "grad_accumulation": "accumulate",
     "gradient_accumulation_steps": "accumulate",
     "accumulation_steps": "accumulate",
     "amp": "precision",
+    "fp16": "precision",
+    "bf16": "precision",
     "mixed_precision": "precision",
     "dtype_policy": "precision",
+    "early_stopping": "stop_at",
+    "path": "directory",
+    "folder": "directory",
     "pretrained": "start_from",
     "init_from": "start_from",
     "weights": "start_from",
@@ -55,15 +61,19 @@ OTHER_NAMES: Mapping[str, str] = {
     "voltage": "energy_ev",
     "kv": "energy_ev",
     "energy": "energy_ev",
+    "convergence": "semiangle_mrad",
     "convergence_angle": "semiangle_mrad",
     "convergence_semiangle": "semiangle_mrad",
+    "semiangle": "semiangle_mrad",
     "alpha": "semiangle_mrad",
     "thickness": "thickness_angstrom",
     "crystals": "materials",
     "dropout_rate": "dropout",
     "growth_rate": "growth",
 }
-_LIKE = 0.6  # of difflib, from which words are alike
+# of difflib, from which words are alike
+_LIKE = 0.65
+_VERY_LIKE = 0.75
 _MOST_KEYS = 12  # of a section that a message lists
 _DEEPEST = 6  # sections within sections
 
@@ -73,8 +83,9 @@ def suggestion(
 ) -> str:
     """Returns what to write in place of a key, as a question; or the keys of the section.
 
-    A key of the same section comes first, then one of the same name or meaning of another section,
-    the nearest to this one.
+    A key of the same section of the same meaning, nearly the same spelling or the same beginning
+    comes first, then one of the same name or meaning of another section, the nearest to this one,
+    then a similar spelling in the same section.
 
     Args:
         key: The key that the section does not have.
@@ -87,12 +98,18 @@ def suggestion(
     here = list(section.model_fields)
     if meant in here:
         return f"did you mean {meant}?"
-    alike = difflib.get_close_matches(plain, here, n=1, cutoff=_LIKE)
-    if alike:
-        return f"did you mean {alike[0]}?"
+    very_alike = difflib.get_close_matches(plain, here, n=1, cutoff=_VERY_LIKE)
+    if very_alike:
+        return f"did you mean {very_alike[0]}?"
+    longer = [name for name in here if name.startswith(f"{plain}_")]
+    if longer:
+        return f"did you mean {longer[0]}?"
     elsewhere = _nearest(meant, place, root)
     if elsewhere:
         return f"did you mean {elsewhere}?"
+    alike = difflib.get_close_matches(plain, here, n=1, cutoff=_LIKE)
+    if alike:
+        return f"did you mean {alike[0]}?"
     begins = [name for name in here if name.startswith(plain) or plain.startswith(name)]
     if begins:
         return f"did you mean {begins[0]}?"

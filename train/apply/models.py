@@ -101,11 +101,14 @@ class Model:
     def wrong_task(self, asked: str) -> InputError:
         """Returns the error that the network is for another task than the one asked for."""
         task = self.experiment.training.task
-        return InputError(
+        message = (
             f"{self.folder} is a network for training.task {task}, and "
-            f"{commands_of(asked)[0].asked} asked for: give another --checkpoint, or use {PROGRAM} "
-            f"{commands_of(task)[0].name}"
+            f"{commands_of(asked)[0].asked} asked for: give another --checkpoint"
         )
+        commands = commands_of(task)
+        if commands:
+            message += f", or use {PROGRAM} {commands[0].name}"
+        return InputError(message)
 
     @property
     def unchecked(self) -> bool:

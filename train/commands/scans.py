@@ -8,13 +8,13 @@ from namsa.cli.calibration_options import add_calibration, add_layout_options
 from namsa.cli.command_parser import CommandParser
 
 from ..execution import backend
-from ..tasks.registry import TASKS
+from ..tasks import registry
 from ..tasks.scan_command import commands_of, function_of
 
 
 def add_scan_commands(parser: CommandParser) -> None:
     """Adds the commands of all tasks."""
-    for task in TASKS:
+    for task in registry.names():
         for number, spec in enumerate(commands_of(task)):
             command = parser.add_command(
                 spec.name,

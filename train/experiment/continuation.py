@@ -68,6 +68,7 @@ EFFECTS: Mapping[str, Effect] = {
     "training.segment": Effect.REFUSED,
     "training.embed": Effect.REFUSED,
     "training.estimate": Effect.REFUSED,
+    "training.arguments": Effect.REFUSED,
     "training.backend": Effect.REPORTED,
     "training.validation.every_epochs": Effect.REPORTED,
     "training.validation.samples": Effect.REFUSED,  # errors of different samples do not compare

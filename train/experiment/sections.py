@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from namsa.base.text import plural
 from namsa.config.loading import Section
 
 from ..tasks.sections import TaskSections
@@ -364,8 +365,9 @@ class Training(TaskSections):
         every = self.validation.every_epochs
         if every is not None and every > self.epochs:
             raise ValueError(
-                f"validation.every_epochs {every} has no effect in {self.epochs} epochs: set it to "
-                f"{self.epochs} or less, or leave it out"
+                f"validation.every_epochs {every} has no effect in "
+                f"{plural(self.epochs, 'epoch')}: set it to {self.epochs} or less, or leave it out "
+                "(--set training.validation.every_epochs=null)"
             )
         return self
 

@@ -1,7 +1,7 @@
 """The tasks that there are.
 
-This module and `train.tasks.sections` alone name tasks. Everything else asks here for a part of a
-task's folder, which is imported then:
+This module and `train.tasks.sections` alone name tasks of this package. Everything else asks here
+for a part of a task's folder, which is imported then:
 
     train/tasks/<task>/
       section.py      its section of the configuration, if it has one
@@ -20,20 +20,54 @@ A task whose modules are in folders of its own says in `MODULES` of its `__init_
 these is.
 
 A task is removed by deleting its folder and its lines in these two modules.
+
+Another package adds a task by an entry point of the group namsa.tasks: its name is the task's, and
+its value the package with these modules. Those of `REQUIRED` must be there. What such a task is
+told is in training.arguments, which its `rules` check.
 """
 
 from pathlib import Path
 from typing import Any
 
+from namsa.base.errors import InputError
 from namsa.base.registry import Registry
+from namsa.base.text import shorten
 
 TASKS = ("density", "classify", "segment", "embed", "estimate")
-_FOLDERS = Registry(__package__, Path(__file__).parent)
+REQUIRED = ("rules", "task", "report", "card")  # modules of a task
+_FOLDERS = Registry(__package__, Path(__file__).parent, "namsa.tasks")
+
+
+def names() -> list[str]:
+    """Returns the tasks that there are: those of this package, then those of others."""
+    found = _FOLDERS.names(having="task.py")
+    return [*TASKS, *(name for name in found if name not in TASKS)]
+
+
+def is_known(task: str) -> bool:
+    """Returns whether there is a task of a name."""
+    return task in TASKS or task in names()
 
 
 def part(task: str, name: str) -> Any:
     """Imports a module of a task's folder; returns the module; `None` if the task has no such
     module.
+
+    Raises:
+        InputError: If the package of a task cannot be imported, or lacks a module of `REQUIRED`.
     """
-    places: dict[str, str] = getattr(_FOLDERS.module(task), "MODULES", {})
-    return _FOLDERS.find(task, *places.get(name, name).split("."))
+    try:
+        places: dict[str, str] = getattr(_FOLDERS.module(task), "MODULES", {})
+        module = _FOLDERS.find(task, *places.get(name, name).split("."))
+    except ImportError as error:
+        if task in TASKS:
+            raise
+        raise InputError(
+            f"the package of the task {task} cannot be imported: {shorten(error, 300)}"
+        ) from None
+    if module is None and name in REQUIRED:
+        raise InputError(
+            f"the package of the task {task} has no module {name}: a task needs "
+            f"{', '.join(REQUIRED)}"
+        )
+    return module

@@ -172,7 +172,7 @@ def with_places(table: TerminalTable, run_dir: Path, page: Path | None) -> Termi
 
 def report_of(task: str) -> RunReport:
     """Returns what a task shows of a run; that of a density for a name that is no task's."""
-    name = task if task in registry.TASKS else "density"
+    name = task if registry.is_known(task) else "density"
     shown: RunReport = registry.part(name, "report").REPORT
     return shown
 

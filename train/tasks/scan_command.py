@@ -34,8 +34,11 @@ class ScanCommand:
 
 
 def commands_of(task: str) -> Sequence[ScanCommand]:
-    """Returns the commands that apply the networks of a task, the usual one first."""
-    commands: Sequence[ScanCommand] = registry.part(task, "command").COMMANDS
+    """Returns the commands that apply the networks of a task, the usual one first; none if the task
+    has no module of them.
+    """
+    module = registry.part(task, "command")
+    commands: Sequence[ScanCommand] = module.COMMANDS if module else ()
     return commands
 
 

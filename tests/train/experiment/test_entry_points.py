@@ -1,4 +1,4 @@
-"""Strategies of other packages, which are found by entry points."""
+"""Strategies and tasks of other packages, which are found by entry points."""
 
 import sys
 
@@ -10,6 +10,9 @@ from namsa import InputError
 from train.experiment.data import SourceSection
 from train.experiment.experiment import load
 from train.input.source import SampleSource, source_of
+from train.tasks import registry, task_of
+from train.tasks.reporting import report_of
+from train.tasks.scan_command import commands_of
 
 QUICKSTART = CONFIGS / "quickstart.yaml"
 SECTION = """
@@ -63,3 +66,62 @@ def test_a_source_of_another_package_is_chosen_by_its_name():
 def test_without_the_package_the_kind_is_unknown():
     with pytest.raises(InputError, match="kind 'own_of_test' is none of simulated"):
         load(QUICKSTART, ["data.source.kind=own_of_test"])
+
+
+TASK = """
+from dataclasses import dataclass
+
+from train.tasks.density.task import Density
+
+
+@dataclass(frozen=True)
+class Doubled(Density):
+    @property
+    def factor(self):
+        return self.experiment.training.arguments["factor"]
+
+
+TASK = Doubled
+"""
+RULES = """
+from train.tasks.density import rules
+
+
+def check(experiment):
+    rules.check(experiment)
+    if experiment.training.arguments.keys() != {"factor"}:
+        raise ValueError("training.arguments must be factor alone")
+"""
+
+
+@pytest.fixture
+def package_of_task(tmp_path, monkeypatch):
+    modules = {
+        "own_task_of_test/__init__.py": "",
+        "own_task_of_test/rules.py": RULES,
+        "own_task_of_test/task.py": TASK,
+        "own_task_of_test/report.py": "from train.tasks.density.report.report import REPORT",
+    }
+    install(tmp_path, monkeypatch, modules, "namsa.tasks", {"doubled": "own_task_of_test"})
+    yield
+    for name in [name for name in sys.modules if name.startswith("own_task_of_test")]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("package_of_task")
+def test_a_task_of_another_package_is_chosen_by_its_name():
+    experiment = load(QUICKSTART, ["training.task=doubled", "training.arguments={factor: 2}"])
+    assert task_of(experiment).factor == 2
+    assert report_of("doubled") is report_of("density")
+    with pytest.raises(InputError, match="training.arguments must be factor alone"):
+        load(QUICKSTART, ["training.task=doubled"])
+    with pytest.raises(InputError, match="the task doubled has no module card: a task needs rul"):
+        registry.part("doubled", "card")
+    assert commands_of("doubled") == ()
+
+
+def test_without_the_package_the_task_is_unknown_and_those_known_are_listed():
+    with pytest.raises(InputError, match="must be 'density', .*'estimate'; a task of another"):
+        load(QUICKSTART, ["training.task=doubled"])
+    with pytest.raises(InputError, match="arguments are for tasks of other packages, and task is"):
+        load(QUICKSTART, ["training.arguments={factor: 2}"])

@@ -32,6 +32,10 @@ QUICKSTART = CONFIGS / "quickstart.yaml"
         ("network.dropout_rate=0.1", "did you mean dropout?"),
         ("training.epoch=3", "did you mean epochs?"),
         ("training.weights=x", "did you mean start_from?"),
+        ("training.gradient_clipping=1", "did you mean training.optimizer.clip_norm?"),
+        ("data.path=x", "did you mean directory?"),
+        ("training.inputs.imperfections={source: 3}", "mean source_size_angstrom?"),
+        ("training.dropout=0.1", "unknown key training.dropout; did you mean network.dropout?"),
         ("network.qqqq=3", "the keys here are kind, input_shape, "),
     ],
 )
@@ -93,6 +97,7 @@ def test_null_takes_a_key_of_the_file_away():
     with pytest.raises(InputError, match="unknown key training.nothing"):
         load(QUICKSTART, ["training.nothing=null"])
     assert load(QUICKSTART, ["network.dropout=null"]).network.dropout == 0.5
+    assert load(QUICKSTART, ["data.source.kind=null"]).data.source.kind == "simulated"
     assert load(QUICKSTART, ["training.validation.every_epochs=null"]).training.epochs == (
         file.training.epochs
     )
@@ -163,7 +168,8 @@ def test_a_kind_whose_keys_are_those_of_the_others_keeps_them():
         ),
         (
             ["training.validation.every_epochs=100", "training.epochs=30"],
-            "validation.every_epochs 100 has no effect in 30 epochs: set it to 30 or less",
+            "validation.every_epochs 100 has no effect in 30 epochs: set it to 30 or less, or "
+            "leave it out (--set training.validation.every_epochs=null)",
         ),
     ],
 )
