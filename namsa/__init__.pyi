@@ -43,6 +43,8 @@ from .io.reading import open_patterns as open_patterns
 from .io.reading import read as read
 from .io.recording import Recording as Recording
 from .io.stack_file import StackFile as StackFile
+from .parallax.parallax import Parallax as Parallax
+from .parallax.parallax import parallax_image as parallax_image
 from .physics.coherence import focal_spread_angstrom as focal_spread_angstrom
 from .physics.detector_shapes import detect as detect
 from .physics.detector_shapes import polygon as polygon

@@ -31,7 +31,7 @@ LAYERS = {
         ("convergence",),
         ("dataset",),
         ("inverse", "inspection"),
-        ("view", "exchange"),
+        ("view", "exchange", "parallax"),
         ("cli",),
         ("__init__", "__main__"),
     ),

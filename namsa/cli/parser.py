@@ -8,7 +8,7 @@ from namsa.base.version import __version__
 from namsa.cli.command_line import run_command
 from namsa.cli.command_parser import COMPLETION, CommandParser
 from namsa.cli.dataset_parsers import add_datasets, add_integrity, add_simulation
-from namsa.cli.scan_parsers import add_inspect, add_views
+from namsa.cli.scan_parsers import add_inspect, add_parallax, add_views
 
 OF_NETWORKS = (
     "reconstruct",
@@ -53,6 +53,7 @@ def build_parser() -> CommandParser:
     add_integrity(parser)
     add_views(parser)
     add_inspect(parser)
+    add_parallax(parser)
     _add_crystals(parser)
     command = parser.add_command(
         "init",

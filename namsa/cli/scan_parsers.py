@@ -137,3 +137,42 @@ def add_inspect(parser: CommandParser) -> None:
     )
     add_mirrored(group)
     add_layout_options(command)
+
+
+def add_parallax(parser: CommandParser) -> None:
+    """Adds the command `parallax`."""
+    command = parser.add_command(
+        "parallax",
+        "namsa.cli.commands.parallax:parallax",
+        summary="align the bright-field images of a defocused scan on finer pixels",
+        description="Tilt-corrected bright field (tcBF), and the same with reversals of contrast "
+        "undone. Without --calibration the scan is inspected first. See docs/parallax.md.",
+        examples=(
+            "namsa parallax scan.h5 --upsampling 4 --out parallax.tif",
+            "namsa parallax scan.mib --calibration scan.json --out parallax.png",
+        ),
+        notes="Calibration of the same file: `namsa inspect`.",
+    )
+    command.add_argument("data", type=Path, metavar="DATA", help="any file of patterns")
+    command.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE.tif",
+        help="both images as a stack with their pixels' size; or .npy, .png, .pdf, .svg",
+    )
+    command.add_argument(
+        "--upsampling",
+        type=int,
+        default=2,
+        metavar="N",
+        help="pixels of the image per step of the scan, default 2",
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    group = add_calibration(command)
+    group.add_argument(
+        "--defocus-angstrom",
+        type=float,
+        help="of the specimen's middle, underfocus positive, in place of all measured aberrations",
+    )
+    add_layout_options(command)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from namsa.base.arrays import Array, Booleans, Floats, Integers
 from namsa.io.lost import Losses, mend
-from namsa.io.recording import Recording
+from namsa.io.recording import PatternScan, Recording
 
 Piece = tuple[slice, slice, npt.NDArray[np.float32]]  # rows, columns, patterns
 OnRows = Callable[[int], object]  # takes the number of scan rows done
@@ -56,7 +56,7 @@ class Survey:
         return float(self.extremes[1].max())
 
 
-def pieces(recording: Recording) -> Iterator[tuple[slice, slice]]:
+def pieces(recording: PatternScan) -> Iterator[tuple[slice, slice]]:
     """Yields rows and columns of the pieces in which a scan is read: whole chunks of the file, in
     the order of rows.
     """
