@@ -2,8 +2,9 @@
 virtual detector.
 
 The page loads nothing. Its images are PNGs in its text, and its patterns are numbers
-(`namsa.view.page_tiles`), from which its script (`viewer.js`) computes the image of a virtual
-detector that the reader draws on a pattern.
+(`namsa.view.page_tiles`), from which its scripts (`viewer.js`, `by_hand.js`) compute the image of a
+virtual detector that the reader draws on a pattern, and the deflection for a rotation that is set
+by hand.
 """
 
 import base64
@@ -25,11 +26,13 @@ from namsa.base.pixels import PixelGrid
 from namsa.figures.page_images import PageImage, colour_bar, image_url, limits, palette, view_box
 from namsa.figures.panels import PATTERN, PATTERN_POWER, VIRTUAL
 from namsa.figures.sample_figure import Signal
+from namsa.view.page_by_hand import ByHand, as_json
 from namsa.view.page_overlay import Overlay
 from namsa.view.page_tiles import Tiles
 
 IFRAME_HEIGHT = 820  # CSS pixels
 
+SCRIPTS = ("viewer.js", "by_hand.js")
 ROUNDING = 1e-6  # of an image's values, float32
 
 
@@ -64,6 +67,7 @@ class PageContent:
     maps: Sequence[PageImage]  # images of the specimen
     signals: Sequence[Signal]  # values per position, `(m,)` each
     overlays: Sequence[Overlay] = ()  # images to show over the maps
+    by_hand: ByHand | None = None  # what the reader may set; `None` for a simulated sample
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def render(content: PageContent) -> Page:
     """Returns the page of a scan."""
     resources = files("namsa.view")
     template = resources.joinpath("viewer.html").read_text(encoding="utf-8")
-    script = resources.joinpath("viewer.js").read_text(encoding="utf-8")
+    scripts = [resources.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS]
     data = json.dumps(_page_data(content), ensure_ascii=False, allow_nan=False)
     values: dict[str, Node | Sequence[Node]] = {
         "title": content.title,
@@ -127,7 +131,8 @@ def render(content: PageContent) -> Page:
         "power": f"{PATTERN_POWER:g}",
         "patterns": content.tiles.packed(),
         "data": Verbatim(data.replace("<", "\\u003c")),  # so that no text ends its element
-        "script": Verbatim(script),
+        "script": Verbatim("".join(scripts)),
+        "no_hand": "hidden" if content.by_hand is None else "",
         **_pattern_values(content),
         **_map_values(content),
         **_circle_values(content),
@@ -204,6 +209,7 @@ def _page_data(content: PageContent) -> dict[str, Any]:
         "detector": {"y": 0, "x": 0, "inner": 0, "outer": float(f"{content.disk:.3g}")},
         "colours": _colour_maps(content),
         "values": _signal_values(content),
+        "hand": as_json(content.by_hand),
     }
 
 

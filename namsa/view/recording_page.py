@@ -19,6 +19,7 @@ from namsa.io.recording import Recording
 from namsa.physics import virtual_detectors
 from namsa.samples.sample import Sample
 from namsa.view.page import Page, PageContent, PageUnits, render
+from namsa.view.page_by_hand import by_hand_of
 from namsa.view.page_overlay import read_images, read_overlays
 from namsa.view.page_tiles import (
     MAX_PAGE_BYTES,
@@ -106,6 +107,7 @@ def _content(recording: Recording, name: str, overlay: Path | None, plan: TilePl
 
     tiles = Tiles(sums.halves, sums.exponents, binned_grid(angles, plan.binning))
     semiangle = recording.semiangle_mrad if recording.pixel_mrad else None
+    disk = semiangle or disk_radius(sums.mean, angles)
     signals = _signals(recording, tiles, sums, angles, units, semiangle)
     mean_binning = -(-max(detector) // MAX_MEAN_PIXELS)
     mean = pattern_image(
@@ -135,10 +137,11 @@ def _content(recording: Recording, name: str, overlay: Path | None, plan: TilePl
         period=None,
         mean=mean,
         semiangle=semiangle,
-        disk=semiangle or disk_radius(sums.mean, angles),
+        disk=disk,
         maps=signal_maps(signals, raster_shape, shown, units.angle),
         signals=signals,
         overlays=[] if overlay is None else read_overlays(overlay, positions),
+        by_hand=by_hand_of(recording, angles, disk),
     )
 
 
@@ -157,10 +160,6 @@ def _scan_grid(recording: Recording) -> PixelGrid:
     if not step:
         return PixelGrid((1.0, 1.0), (0.0, 0.0))
     return PixelGrid(step, recording.scan_origin_angstrom)
-
-
-# ---- Reading
-# ------------------------------------------------------------------------------------------------
 
 
 def read_sums(recording: Recording, plan: TilePlan) -> ScanSums:
@@ -257,10 +256,6 @@ def _pieces(recording: Recording, every: int) -> list[tuple[slice, slice]]:
             columns = slice(column, min(column + width, sx))
             pieces.append((rows, columns))
     return pieces
-
-
-# ---- Numbers
-# ------------------------------------------------------------------------------------------------
 
 
 def _centre(recording: Recording, mean: Array) -> tuple[tuple[float, float], str]:
