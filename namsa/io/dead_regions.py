@@ -4,7 +4,8 @@ A pixel whose value is the same in all patterns is dead if the pixels on both si
 row or its column, are lit up to the edge of the dead ones, and if its region has straight ends or
 is enclosed in both directions. The end of a disk, of a field of view or of a simulation's band
 limit falls off instead, and is lit on one side alone; what is between two disks has curved ends. A
-rectangle in a corner of the detector, as a dead chip is, is dead if its own edges are lit.
+rectangle in a corner of the detector, as a dead chip is, is dead if its own edges are lit. What is
+between copies of an aperture, or beside a rectangular one, is dark (`namsa.io.apertures`).
 """
 
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from scipy import ndimage
 
 from namsa.base.arrays import Array, Booleans, Floats
 from namsa.base.errors import InputError, WorkError
+from namsa.io.apertures import copies_and_rectangles
 from namsa.io.recording import Recording
 
 FEWEST = 8  # patterns, from which a constant pixel means something
@@ -88,17 +90,19 @@ def dead_regions(pixels: PixelRange) -> Booleans:
     stuck = constant & (pixels.mean != 0)
     if stuck.mean() <= MOST_STUCK:
         dead |= stuck & (ndimage.uniform_filter(total, 3, mode="nearest") * 9 / 8 >= least)
-    along_rows = _between_lit(total, constant, least)
-    along_columns = _between_lit(total.T, constant.T, least).T
+    copies, rectangles = copies_and_rectangles(total >= least)
+    along_rows = _between_lit(total, constant, copies, least)
+    along_columns = _between_lit(total.T, constant.T, copies.T, least).T
     between = _shaped(along_rows, along_columns) | _shaped(along_columns.T, along_rows.T).T
     dead |= between
     for axis in (0, 1):
         whole_lines = constant.all(axis=1 - axis) & (between.sum(axis=1 - axis) >= FEWEST)
         dead[whole_lines if axis == 0 else (slice(None), whole_lines)] = True
+    beside_chips = np.where(copies | rectangles, 0.0, total)
     for turns in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
         view = (slice(None, None, turns[0]), slice(None, None, turns[1]))
         height, width = _corner(constant[view])
-        if _has_lit_edge(total[view], height, width, least):
+        if _has_lit_edge(beside_chips[view], height, width, least):
             dead[view][:height, :width] = True
     return _of_regions(dead)
 
@@ -124,9 +128,12 @@ def _clipped(pixels: PixelRange) -> Booleans:
     return constant & (pixels.mean == top) & is_close
 
 
-def _between_lit(total: Floats, constant: Booleans, least: float) -> Booleans:
+def _between_lit(total: Floats, constant: Booleans, copies: Booleans, least: float) -> Booleans:
     """Returns which constant pixels lie between lit ones of their row, whose level reaches their
     edge.
+
+    Args:
+        copies: Pixels of apertures that are copies of each other; what is between them is dark.
     """
     length = constant.shape[1]
     columns = np.arange(length)
@@ -138,12 +145,15 @@ def _between_lit(total: Floats, constant: Booleans, least: float) -> Booleans:
     beyond = np.zeros(constant.shape)
     lit = np.zeros(constant.shape, bool)
     lit[rows, places] = True
+    is_copy = np.ones(len(rows), bool)
     for ends, step in ((left, -1), (right, 1)):
         at = ends[rows, places]
+        is_copy &= copies[rows, at]
         next_two = (total[rows, at + step] + total[rows, at + 2 * step]) / 2
         first[rows, places] += total[rows, at]
         beyond[rows, places] += next_two
         lit[rows, places] &= next_two >= least
+    lit[rows, places] &= ~is_copy
     labels, count = ndimage.label(lit)
     if not count:
         return lit

@@ -94,3 +94,37 @@ def test_disks_with_hard_edges_in_darkness_leave_what_is_between_them(radius):
     scan = np.random.default_rng(0).poisson(mean, (5, 6, *SIDES)).astype("u2")
     with namsa.read(scan) as recording:
         assert recording.bad_pixels == ()
+
+
+def lattice(aperture):
+    """Apertures in exact zeros, 23 pixels apart."""
+    mean = np.zeros(SIDES)
+    for y in (15, 38, 61):
+        for x in (20, 43, 66):
+            mean[aperture(Y - y, X - x)] = 40.0
+    return mean
+
+
+SQUARES = {
+    "small": lattice(lambda y, x: np.maximum(abs(y), abs(x)) <= 3),
+    "large": lattice(lambda y, x: np.maximum(abs(y), abs(x)) <= 9),
+    "turned": lattice(lambda y, x: np.maximum(abs(y - 0.2 * x), abs(x + 0.2 * y)) < 8),
+    "on their corners": lattice(lambda y, x: abs(y) + abs(x) < 11),
+    "one": 40.0 * ((abs(Y - 40) < 20) & (abs(X - 44) < 20)),
+    "a slit": 40.0 * ((abs(Y - 40) < 15) & (abs(X - 50) < 30)),
+}
+
+
+@pytest.mark.parametrize("kind", SQUARES)
+def test_square_apertures_in_exact_zeros_leave_what_is_between_and_around_them(kind):
+    scan = np.random.default_rng(0).poisson(SQUARES[kind], (5, 6, *SIDES)).astype("u2")
+    with namsa.read(scan) as recording:
+        assert recording.bad_pixels == ()
+
+
+def test_dead_lines_in_a_square_aperture_are_found():
+    dead = np.isin(Y, (30, 31)) | np.isin(X, (52, 53))
+    scan = np.random.default_rng(0).poisson(SQUARES["one"], (5, 6, *SIDES)).astype("u2")
+    scan[..., dead] = 0
+    with namsa.read(scan) as recording:
+        assert set(recording.bad_pixels) == set(map(tuple, np.argwhere(dead).tolist()))
