@@ -4,6 +4,9 @@ from .apply.models import Model as Model
 from .apply.models import load_model as load_model
 from .apply.scans import CalibrationOverrides as CalibrationOverrides
 from .evaluation import evaluate as evaluate
+from .optimization.optimizers import LarsAdam as LarsAdam
+from .optimization.optimizers import LarsMomentum as LarsMomentum
+from .optimization.precision import LogMaxOptimizer as LogMaxOptimizer
 from .tasks.classify.application import ClassifiedScan as ClassifiedScan
 from .tasks.classify.application import classify as classify
 from .tasks.density.scan.application import reconstruct as reconstruct

@@ -1,9 +1,9 @@
-"""A training step of JAX at the sample's size: time, FLOP/s, their share of the device's peak, and
-memory.
+"""A training step of JAX at the sample's size: time, FLOP/s, their share of the device's peak,
+memory, and the bytes of its messages.
 
     python scripts/bench/step_jax.py [configs/paper.yaml] [--compute mixed_float16 mixed_bfloat16]
         [--format both] [--image 512] [--set KEY=VALUE] [--steps 10] [--seconds 240]
-        [--out step_jax.json]
+        [--parts] [--out step_jax.json]
 
 The step is that of `python -m train` under JAX (forward, Huber and L2, backward, LARS and Adam), on
 random patterns. Each case runs in a process of its own, which is ended when its share of --seconds
@@ -11,6 +11,10 @@ is over; a case that failed says why. FLOP are those of the convolutions (`fcden
 beside them XLA's own count of the whole step. The peak is measured in the same process: that of
 products of square matrices in the same number format. On processors use a smaller image, as --image
 32: the network is the same.
+
+--parts gives the share of the time that each part takes (`step_parts`). With
+XLA_FLAGS=--xla_force_host_platform_device_count=2 two devices share the step, whose messages are
+those of two processes.
 """
 
 import argparse
@@ -26,6 +30,7 @@ from statistics import median
 from typing import Any
 
 import frame
+import step_parts
 
 ROOT = frame.ROOT
 MATRIX = {"gpu": 8192, "cpu": 512}  # rows of the matrices whose product is the peak
@@ -45,6 +50,7 @@ def main() -> None:
     frame.add_overrides(parser)
     parser.add_argument("--steps", type=int, default=10, help="steps that are timed")
     parser.add_argument("--seconds", type=float, default=240.0, help="for all cases together")
+    parser.add_argument("--parts", action="store_true", help="the share of each part in the time")
     parser.add_argument("--out", type=Path, help="a file for the results, JSON")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -103,6 +109,7 @@ def _in_process(compute: str, order: str, seconds: float) -> dict[str, Any]:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     import jax
+    import numpy as np
 
     from train.experiment.experiment import load
     from train.input.batches import random_batch
@@ -150,6 +157,10 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     flop = training.batch_size * count(network).step_flop
     peak = _peak_flop_per_s(compute.removeprefix("mixed_"))
     step_s = median(times)
+    text = executable.as_text()
+    parts = {}
+    if options.parts:
+        parts = {"parts": step_parts.shares(text, lambda: step(*batch, *numbers), options.steps)}
     return {
         "device": device.device_kind,
         "devices": len(jax.local_devices()),
@@ -157,6 +168,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "input_shape": list(network.input_shape),
         "batch_size": training.batch_size,
         "parameters": model.count_params(),
+        "weight_bytes": sum(4 * int(np.prod(v.shape)) for v in model.trainable_variables),
+        "message_bytes": step_parts.message_bytes(text),
+        **parts,
         "lower_s": round(lowered_s, 2),
         "compile_s": round(compiled_s, 2),
         "first_step_s": round(first_s, 3),

@@ -15,6 +15,7 @@ import os
 import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from fcdensenet.config import NetworkConfig
 from namsa.base.errors import InputError
@@ -97,6 +98,29 @@ class Model:
                 "evaluated: this command is for networks of a density"
             )
         return network
+
+    def keras(self) -> Any:
+        """Builds the network in Keras, with its weights, for code that knows Keras alone.
+
+        The inputs are the channels that training.inputs makes of patterns. Outputs are in the units
+        of the targets: a density is in units of training.inputs.density_scale_e_per_angstrom2.
+        Keras' session is cleared, so that variables have the names of the file.
+
+        Returns:
+            A `keras.Model`, which has not been compiled.
+
+        Raises:
+            InputError: If the weights cannot be read or do not fit the model's configuration.
+
+        Example:
+            >>> import namsa_train
+            >>> network = namsa_train.load_model("200kv-20mrad-fast").keras()
+            >>> network.name
+            'fcdensenet'
+        """
+        from .weights import build_loaded
+
+        return build_loaded(self, self.experiment.network)
 
     def wrong_task(self, asked: str) -> InputError:
         """Returns the error that the network is for another task than the one asked for."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -10,11 +11,24 @@ from namsa.base.errors import InputError
 
 from ..networks import Network, build
 from ..optimization import checkpoint
-from .models import Model
+
+
+class StoredNetwork(Protocol):
+    """What this module needs of a `train.apply.models.Model`."""
+
+    @property
+    def weights(self) -> Path:
+        """File with the network's variables."""
+        ...
+
+    @property
+    def network(self) -> Network:
+        """The network of a density."""
+        ...
 
 
 def load_network(
-    model: Model,
+    model: StoredNetwork,
     image_shape: tuple[int, int],
     config: Network | None = None,
     digest: str | None = None,
@@ -34,7 +48,7 @@ def load_network(
     return build_loaded(model, config.model_copy(update={"input_shape": input_shape}), digest)
 
 
-def build_loaded(model: Model, config: Network, digest: str | None = None) -> Any:
+def build_loaded(model: StoredNetwork, config: Network, digest: str | None = None) -> Any:
     """Builds a configuration's Keras network with a model's weights.
 
     Args:
@@ -74,7 +88,7 @@ def build_loaded(model: Model, config: Network, digest: str | None = None) -> An
     return network
 
 
-def weights_digest(model: Model) -> str:
+def weights_digest(model: StoredNetwork) -> str:
     """Returns the digest of a model's weights as their file states it, without reading them.
 
     `build_loaded` compares it with the weights.
@@ -86,7 +100,7 @@ def weights_digest(model: Model) -> str:
         return str(checkpoint.read_header(model.weights)["digest"])
 
 
-def check_unchanged(model: Model, before: str, now: str) -> None:
+def check_unchanged(model: StoredNetwork, before: str, now: str) -> None:
     """Raises InputError if the digest of a model's weights is not what it was before."""
     if now != before:
         raise InputError(
@@ -96,7 +110,7 @@ def check_unchanged(model: Model, before: str, now: str) -> None:
 
 
 @contextmanager
-def _readable(model: Model) -> Iterator[None]:
+def _readable(model: StoredNetwork) -> Iterator[None]:
     """Raises InputError if the file of the weights is broken."""
     try:
         yield

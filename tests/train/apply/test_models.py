@@ -128,3 +128,13 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, monkeypatch):
         InputError, match=f"2 of {arrays[number].size} values of .*kernel are not finite"
     ):
         load_network(model, (24, 24))
+
+
+def test_a_model_gives_its_network_in_keras_with_its_weights():
+    model = load_model("200kv-5mrad-classify")
+    network = model.keras()
+    header, arrays = checkpoint.read(model.weights)
+    stored = dict(zip(header["variables"], arrays, strict=True))
+    assert {variable.path for variable in network.variables} <= stored.keys()
+    for variable in network.trainable_variables:
+        np.testing.assert_array_equal(variable, stored[variable.path].astype("float32"))
