@@ -96,7 +96,7 @@ function drawDisk() {
   const size = radius * Math.sqrt(hand.page_step[0] * hand.page_step[1]);
   document.querySelectorAll(".detector svg").forEach(svg => {
     const circle = svg.querySelector("circle:not(.limit)")
-      || svg.appendChild(document.createElementNS("http://www.w3.org/2000/svg", "circle"));
+      || svg.appendChild(document.createElementNS(svg.namespaceURI, "circle"));
     for (const [name, value] of [["cx", angleAt(x, 1)], ["cy", angleAt(y, 0)], ["r", size]]) circle.setAttribute(name, value);
   });
 }
