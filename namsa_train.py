@@ -4,7 +4,7 @@
 
     result = namsa_train.reconstruct("scan.h5", "200kv-20mrad-reality")
 
-`python -m namsa_train` is `python -m train`, and `namsa_train.networks` is `train.networks`. A
+`python -m namsa_train` is `namsa-train`, and `namsa_train.networks` is `train.networks`. A
 wheel has the package itself by this name (see hatch_build.py).
 """
 

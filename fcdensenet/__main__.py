@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`python -m fcdensenet describe CONFIG`: `python -m train describe`, for networks of any kind.
+"""`python -m fcdensenet describe CONFIG`: `namsa-train describe`, for networks of any kind.
 
 The command line is a program of the whole distribution. The package itself needs neither `namsa`
 nor `train`.

@@ -23,7 +23,7 @@ from namsa.cli.command_parser import CommandParser
 from train.__main__ import main as train
 from train.commands import parser as train_parser
 
-PARSERS = {"namsa": parser.build_parser, "python -m train": train_parser.build_parser}
+PARSERS = {"namsa": parser.build_parser, "namsa-train": train_parser.build_parser}
 COMMANDS = [(program, name) for program, build in PARSERS.items() for name in build().commands]
 
 
@@ -80,7 +80,7 @@ def test_help_fits_a_terminal_of_80_columns(program, monkeypatch):
 
 
 def test_an_example_that_is_broken_is_the_same_command():
-    command = "  python -m train own.yaml --supervise --ranks 8 -- horovodrun -np {ranks} --verbose"
+    command = "  namsa-train own.yaml --supervise --ranks 8 -- horovodrun -np {ranks} --verbose"
     lines = command_parser.wrapped_command(command, 40)
     assert len(lines) > 2
     assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(command)
@@ -127,6 +127,16 @@ def test_help_lists_all_commands_with_examples_and_is_what_a_program_alone_print
             ["reconstuct", "a.h5"],
             "no file and no command reconstuct; did you mean reconstruct?",
         ),
+        (
+            parser.main,
+            ["reconstruct", "a.h5"],
+            "no command reconstruct; did you mean `namsa-train reconstruct`?",
+        ),
+        (
+            train,
+            ["inspect", "a.h5"],
+            "no file and no command inspect; did you mean `namsa inspect`?",
+        ),
     ],
 )
 def test_a_fault_of_usage_is_one_line_and_exit_code_2(main, words, fault, capsys):
@@ -140,6 +150,7 @@ def test_a_fault_of_usage_is_one_line_and_exit_code_2(main, words, fault, capsys
 
 def test_commands_of_networks_that_namsa_names_exist():
     assert {*parser.OF_NETWORKS} < {*train_parser.build_parser().commands}
+    assert {*train_parser.OF_PATTERNS} < {*parser.build_parser().commands}
 
 
 @pytest.mark.parametrize("main", [parser.main, train])
@@ -319,9 +330,9 @@ def completions(program, line):
     [
         ("namsa", "namsa sim", ["simulate"]),
         ("namsa", "namsa show --h", ["--help", "--html"]),
-        ("python -m train", "python -m train eval", ["evaluate"]),
-        ("python -m train", "python -m train README", ["README.md"]),
-        ("python -m train", "python -m train own.yaml --run", ["--run-dir"]),
+        ("namsa-train", "namsa-train eval", ["evaluate"]),
+        ("namsa-train", "namsa-train README", ["README.md"]),
+        ("namsa-train", "namsa-train own.yaml --run", ["--run-dir"]),
     ],
 )
 def test_the_shell_completes_commands_options_and_files(program, line, expected):

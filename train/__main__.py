@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""`python -m train`: the training job, and what is done with a run directory.
+"""`namsa-train`: the training job, and what is done with a run directory.
 
 Exit codes: 0 done, 1 the work failed, 2 bad input or configuration, 130 interrupted.
 """

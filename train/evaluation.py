@@ -1,4 +1,4 @@
-"""Evaluates a run again, as `python -m train evaluate RUN_DIR` does."""
+"""Evaluates a run again, as `namsa-train evaluate RUN_DIR` does."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ def evaluate(run_dir: str | Path) -> Mapping[str, Any]:
     """Evaluates the newest checkpoint of a run on held-out materials.
 
     Writes `evaluation.json`, `report.html` and, of densities, `predictions.npz` in the run
-    directory, as `python -m train evaluate RUN_DIR` does.
+    directory, as `namsa-train evaluate RUN_DIR` does.
 
     Args:
         run_dir: Run directory, with its dataset at hand.

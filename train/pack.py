@@ -1,4 +1,4 @@
-"""`python -m train pack RUN_DIR --out DIR`: writes a finished run of any task as a model folder to
+"""`namsa-train pack RUN_DIR --out DIR`: writes a finished run of any task as a model folder to
 be shipped.
 
 config.yaml         The run's configuration, with the names of classes, without the place of its
@@ -13,7 +13,7 @@ CARD.md             The network's purpose, training, scores and limits (`train.t
 learnt.json         The crystals of all trainings that led to the weights (`train.apply.learnt`).
 digests.json        Digests of these files, and what they follow from (`train.apply.digests`).
 
-A task may add files that `python -m train calibrate` has written (`TaskCard.copied`). A folder of
+A task may add files that `namsa-train calibrate` has written (`TaskCard.copied`). A folder of
 this kind in train/models/ comes with the package and is found by its name.
 """
 

@@ -12,7 +12,7 @@ from ase.build import bulk
 import namsa
 
 cell = namsa.make_supercell(
-    bulk("Au", cubic=True), zone_axis=(0, 0, 1), lateral_angstrom=(16, 16), thickness_angstrom=30
+    bulk("Au", cubic=True), zone_axis=(0, 0, 1), lateral_angstrom=(12, 12), thickness_angstrom=20
 )
 cases = {
     "chosen": {},

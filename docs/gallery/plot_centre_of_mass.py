@@ -20,17 +20,17 @@ crystal = spacegroup.crystal(
     cellpar=[3.905, 3.905, 3.905, 90, 90, 90],
 )
 cell = namsa.make_supercell(
-    crystal, zone_axis=(0, 0, 1), lateral_angstrom=(16, 16), thickness_angstrom=12
+    crystal, zone_axis=(0, 0, 1), lateral_angstrom=(12, 12), thickness_angstrom=12
 )
 sample = namsa.simulate(
     cell.atoms,
     energy_ev=200e3,
     semiangle_mrad=25,
-    scan=(48, 48),
+    scan=(36, 36),
     detector=namsa.Detector(max_angle_mrad=60),
 )
 deflection = sample.centre_of_mass()
-step = cell.atoms.cell.lengths()[:2] / 48
+step = cell.atoms.cell.lengths()[:2] / 36
 phase = namsa.integrated_centre_of_mass(deflection, tuple(step), wavelength_angstrom(200e3))
 
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.2), layout="constrained")
@@ -41,7 +41,7 @@ images = {
     "integral (rad)": phase,
 }
 for axis, (title, image) in zip(axes, images.items(), strict=True):
-    shown = axis.imshow(image, extent=(0, 15.6, 15.6, 0), cmap="gray")
+    shown = axis.imshow(image, extent=(0, 11.7, 11.7, 0), cmap="gray")
     axis.set(title=title, xlabel="x (Å)")
     figure.colorbar(shown, ax=axis)
 axes[0].set_ylabel("y (Å)")

@@ -18,9 +18,9 @@ crystal = spacegroup.crystal(
     spacegroup=221,
     cellpar=[3.905, 3.905, 3.905, 90, 90, 90],
 )
-thicknesses_angstrom = [20, 40, 60, 80]
+thicknesses_angstrom = [15, 30, 45, 60]
 cell = namsa.make_supercell(
-    crystal, zone_axis=(0, 0, 1), lateral_angstrom=(15, 15), thickness_angstrom=80
+    crystal, zone_axis=(0, 0, 1), lateral_angstrom=(12, 12), thickness_angstrom=60
 )
 patterns = position_averaged(
     cell.atoms,
@@ -28,7 +28,7 @@ patterns = position_averaged(
     semiangle_mrad=20,
     detector=namsa.Detector(max_angle_mrad=40),
     thicknesses_angstrom=[min(t, cell.atoms.cell.lengths()[2]) for t in thicknesses_angstrom],
-    frozen_phonons=namsa.FrozenPhonons(rms_angstrom=0.08),
+    frozen_phonons=namsa.FrozenPhonons(rms_angstrom=0.08, configurations=4),
 )
 
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.4), layout="constrained")

@@ -12,11 +12,11 @@ from ase.build import bulk
 import namsa
 
 cell = namsa.make_supercell(
-    bulk("Si", cubic=True), zone_axis=(0, 0, 1), lateral_angstrom=(32, 32), thickness_angstrom=300
+    bulk("Si", cubic=True), zone_axis=(0, 0, 1), lateral_angstrom=(22, 22), thickness_angstrom=150
 )
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
-cases = {"elastic": None, "with plasmons": namsa.Plasmons(mean_free_path_angstrom=100)}
+cases = {"elastic": None, "with plasmons": namsa.Plasmons(mean_free_path_angstrom=50)}
 for axis, (title, plasmons) in zip(axes, cases.items(), strict=True):
     sample = namsa.simulate(
         cell.atoms,

@@ -17,14 +17,14 @@ import namsa_train
 cell = namsa.make_supercell(
     bulk("GaN", "wurtzite", a=3.19, c=5.19),
     zone_axis=(0, 0, 1),
-    lateral_angstrom=(15, 15),
+    lateral_angstrom=(12, 12),
     thickness_angstrom=40,
 )
 sample = namsa.simulate(
     cell.atoms,
     energy_ev=200e3,
     semiangle_mrad=20,
-    scan=namsa.Scan(shape=(32, 32), step_angstrom=(0.4, 0.4)),
+    scan=namsa.Scan(shape=(28, 28), step_angstrom=(0.4, 0.4)),
     detector=namsa.Detector(shape=(49, 49), pixel_mrad=2),
 )
 with tempfile.TemporaryDirectory() as folder:

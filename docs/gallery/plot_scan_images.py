@@ -19,13 +19,13 @@ crystal = spacegroup.crystal(
     cellpar=[3.905, 3.905, 3.905, 90, 90, 90],
 )
 cell = namsa.make_supercell(
-    crystal, zone_axis=(0, 0, 1), lateral_angstrom=(16, 16), thickness_angstrom=50
+    crystal, zone_axis=(0, 0, 1), lateral_angstrom=(12, 12), thickness_angstrom=50
 )
 sample = namsa.simulate(
     cell.atoms,
     energy_ev=200e3,
     semiangle_mrad=20,
-    scan=namsa.Scan(shape=(18, 24), step_angstrom=(0.33, 0.33)),
+    scan=namsa.Scan(shape=(14, 18), step_angstrom=(0.43, 0.43)),
     detector=namsa.Detector(max_angle_mrad=90),
 )
 images = {
@@ -37,7 +37,7 @@ images = {
 
 figure, axes = plt.subplots(2, 2, figsize=(9, 6.5), layout="constrained")
 for axis, (title, image) in zip(axes.flat, images.items(), strict=True):
-    shown = axis.imshow(image, extent=(0, 7.9, 5.9, 0), cmap="gray")
+    shown = axis.imshow(image, extent=(0, 7.74, 6.02, 0), cmap="gray")
     axis.set(title=title, xlabel="x (Å)", ylabel="y (Å)")
     figure.colorbar(shown, ax=axis, label="fraction of the beam")
 plt.show()

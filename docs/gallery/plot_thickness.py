@@ -20,7 +20,7 @@ for axis, thickness_angstrom in zip(axes, (20, 60, 120, 240), strict=True):
     cell = namsa.make_supercell(
         crystal,
         zone_axis=(0, 0, 1),
-        lateral_angstrom=(20, 20),
+        lateral_angstrom=(16, 16),
         thickness_angstrom=thickness_angstrom,
     )
     sample = namsa.simulate(

@@ -17,13 +17,13 @@ sample = namsa.simulate(
     bilayer.atoms,
     energy_ev=80e3,
     semiangle_mrad=25,
-    scan=namsa.Scan(shape=(48, 64), step_angstrom=(0.4, 0.4)),
-    detector=namsa.Detector(max_angle_mrad=90),
+    scan=namsa.Scan(shape=(36, 48), step_angstrom=(0.5, 0.5)),
+    detector=namsa.Detector(max_angle_mrad=80),
 )
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 axes[0].imshow(sample.projected_potential, cmap="magma")
 axes[0].set(title="projected potential of the cell (V·Å)", xticks=[], yticks=[])
-axes[1].imshow(sample.annular(40, 90), extent=(0, 25.6, 19.2, 0), cmap="gray")
-axes[1].set(title="dark field, 40 to 90 mrad", xlabel="x (Å)", ylabel="y (Å)")
+axes[1].imshow(sample.annular(40, 80), extent=(0, 24, 18, 0), cmap="gray")
+axes[1].set(title="dark field, 40 to 80 mrad", xlabel="x (Å)", ylabel="y (Å)")
 plt.show()

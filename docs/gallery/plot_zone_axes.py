@@ -21,7 +21,7 @@ crystal = spacegroup.crystal(
 figure, axes = plt.subplots(2, 3, figsize=(9, 6), layout="constrained")
 for (above, below), zone_axis in zip(axes.T, [(0, 0, 1), (0, 1, 1), (1, 1, 1)], strict=True):
     cell = namsa.make_supercell(
-        crystal, zone_axis=zone_axis, lateral_angstrom=(20, 20), thickness_angstrom=100
+        crystal, zone_axis=zone_axis, lateral_angstrom=(16, 16), thickness_angstrom=50
     )
     sample = namsa.simulate(
         cell.atoms,

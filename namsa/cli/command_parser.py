@@ -20,8 +20,7 @@ from namsa.base.text import printable, shorten
 
 COMPLETION = (
     'Bash and zsh complete commands and options after `eval "$(register-python-argcomplete '
-    'namsa)"`; for\n'
-    "`python -m ...` too after `activate-global-python-argcomplete`."
+    'namsa namsa-train)"`.'
 )
 
 

@@ -20,6 +20,10 @@ OF_NETWORKS = (
     "models",
     "evaluate",
     "report",
+    "calibrate",
+    "pack",
+    "stage",
+    "profile",
 )
 INTERRUPTED = "interrupted; no file is left half written: run the same command again"
 

@@ -5,7 +5,7 @@ images. What cannot be determined is noted. Conventions are those of `namsa.io.c
 `namsa.physics.optics`: defocus = −C10, positive for underfocus.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -100,16 +100,27 @@ def inspect(
         )
     lattice = Lattice(crystal, zone_axis, lattice_angstrom)
     with read(data, **options) as recording:
-        return _inspect(recording, lattice, focus, on_progress)
+        return _inspect(recording, lattice, focus, _given_names(options), on_progress)
+
+
+def _given_names(options: Mapping[str, Any]) -> set[str]:
+    """Returns the names of the numbers that the options of `namsa.read` give."""
+    calibration = options.get("calibration")
+    values = dict(options) if calibration is None else {**vars(calibration), **options}
+    return {name for name, value in values.items() if value is not None}
 
 
 def _inspect(
-    recording: Recording, lattice: Lattice, focus: str | None, on_progress: OnProgress
+    recording: Recording,
+    lattice: Lattice,
+    focus: str | None,
+    given: Collection[str],
+    on_progress: OnProgress,
 ) -> Inspection:
     """Measures the calibration of a scan that is open."""
     sy, sx, *detector = recording.shape
     notes: list[str] = list(recording.notes)
-    known = stated_quantities(recording)
+    known = stated_quantities(recording, given)
 
     # First pass: statistics of the pixels, bad pixels, the bright disk.
     pieces = read_pieces(recording, lambda row: on_progress("statistics", row, sy))

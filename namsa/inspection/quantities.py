@@ -1,5 +1,6 @@
 """Numbers of a calibration, each with its error and its method, from what was fitted to a scan."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -20,16 +21,23 @@ SAME = 2.0  # standard errors within which a stated rotation stands
 DISAGREE = 0.02  # of the semiangle, between the disk and the stated one
 
 
-def stated_quantities(recording: Recording) -> dict[str, CalibratedQuantity]:
-    """Returns what the file or the caller says. Raises InputError if a number is out of range."""
+def stated_quantities(
+    recording: Recording, given: Collection[str]
+) -> dict[str, CalibratedQuantity]:
+    """Returns what the file or the caller states. Raises InputError if a number is out of range.
+
+    Args:
+        given: Names of the numbers that the caller gave.
+    """
     check_limits(recording, "" if recording.format == "array" else f"{recording.name}: ")
     names = ("energy_ev", "semiangle_mrad", "scan_step_angstrom", "pixel_mrad")
     values = {name: getattr(recording, name) for name in names}
-    return {
-        name: CalibratedQuantity(value, None, "given, or from the file")
-        for name, value in values.items()
-        if value is not None
-    }
+    stated = {}
+    for name, value in values.items():
+        if value is not None:
+            method = "given" if name in given else "from the file"
+            stated[name] = CalibratedQuantity(value, None, method)
+    return stated
 
 
 def value_of(known: dict[str, CalibratedQuantity], name: str) -> Any:

@@ -37,6 +37,13 @@ REQUIRED = {
     "scan_step_angstrom": "the scan's step",
     "pixel_mrad": "the detector's pixel",
 }
+UNITS = {
+    "energy_ev": "eV",
+    "semiangle_mrad": "mrad",
+    "scan_step_angstrom": "Å",
+    "pixel_mrad": "mrad",
+}
+FAR_FACTOR = 1.5  # a given number this far from the file's is a likely slip
 PAIRS = ("scan_step_angstrom", "pixel_mrad", "centre_pixels")
 NOT_OF_RECORDINGS = ("dataset", "centre_slope", "bad_pixels", "serpentine", "flip_scan")
 # ratio of the semiaxes; movement of the disk, pixels per step
@@ -147,7 +154,8 @@ def override(recording: Recording, overrides: CalibrationOverrides) -> Recording
     for name, value in vars(overrides).items():
         if name not in NOT_OF_RECORDINGS and value is not None:
             given[name] = _as_pair(value) if name in PAIRS else value
-    known = _corrected(replace(recording, **given), overrides)
+    notes = (*recording.notes, *_differences(recording, given))
+    known = _corrected(replace(recording, **given, notes=notes), overrides)
     if (
         known.pixel_mrad is None
         and known.pixel_inverse_angstrom is not None
@@ -158,6 +166,32 @@ def override(recording: Recording, overrides: CalibrationOverrides) -> Recording
         y, x = known.pixel_inverse_angstrom
         known = replace(known, pixel_mrad=(mrad * y, mrad * x))
     return known
+
+
+def _differences(recording: Recording, given: dict[str, Any]) -> list[str]:
+    """Returns a line for each given number that is far from what the file states."""
+    lines = []
+    for name, title in REQUIRED.items():
+        stated = getattr(recording, name)
+        value = given.get(name)
+        if stated is None or value is None:
+            continue
+        ratio = np.max(np.asarray(value, float) / np.asarray(stated, float))
+        if not 1 / FAR_FACTOR < ratio < FAR_FACTOR:
+            unit = UNITS[name]
+            lines.append(
+                f"{title} is {_numbers(value)} {unit} as given with {LIMITS[name][2]}, and "
+                f"{_numbers(stated)} {unit} in the file: check which is right"
+            )
+    return lines
+
+
+def _numbers(value: Any) -> str:
+    """Returns a number or a pair (y, x) in words, a pair of equal numbers as one."""
+    numbers = np.atleast_1d(np.asarray(value, float))
+    if np.all(numbers == numbers[0]):
+        return f"{numbers[0]:g}"
+    return " and ".join(f"{number:g}" for number in numbers)
 
 
 def _corrected(recording: Recording, overrides: CalibrationOverrides) -> Recording:

@@ -25,9 +25,9 @@ from namsa.base.json_files import parse_typed, read_json
 from namsa.base.text import shorten
 from namsa.io.calibration import LIMITS, MOST_ELLIPTIC, STEEPEST, CalibrationOverrides
 
-# Title and unit of each quantity; "Å" becomes nm and µm, and "eV" keV, where numbers are large.
+# Title and unit of each quantity.
 TITLES = {
-    "energy_ev": ("beam energy", "eV"),
+    "energy_ev": ("beam energy", "keV"),
     "semiangle_mrad": ("semiangle", "mrad"),
     "scan_step_angstrom": ("scan step (y, x)", "Å"),
     "pixel_mrad": ("detector pixel (y, x)", "mrad"),
@@ -45,10 +45,9 @@ TITLES = {
     "coma_axis_deg": ("coma, direction", "°"),
     "beam_intensity": ("beam's intensity", "per pattern"),
 }
-_LARGER = {
-    "Å": ((1e4, 1e-4, "µm"), (1e3, 0.1, "nm")),
-    "eV": ((1e3, 1e-3, "keV"),),
-}  # from, times, unit
+FACTORS = {"energy_ev": 1e-3}  # from the stored number to the unit of TITLES
+# Error from which a direction is not determined; those of an ellipse repeat after 180°.
+UNDETERMINED_DEG = 45.0
 FORMAT = "namsa calibration 1"
 LARGEST_FILE_BYTES = 2**25
 MOST_BAD_PIXELS = 2_000_000
@@ -240,14 +239,11 @@ def readable(calibration: CalibrationFile) -> list[tuple[str, str]]:
     rows = []
     for name, quantity in calibration.quantities.items():
         title, unit = TITLES[name]
-        size = float(np.abs(np.asarray(quantity.value, float)).max())
-        factor = 1.0
-        for least, times, larger in _LARGER.get(unit, ()):
-            if size >= least:
-                factor = times
-                unit = larger
-                break
-        text = _with_error(quantity.value, quantity.error, factor)
+        if name.endswith("_axis_deg") and (quantity.error or 0.0) >= UNDETERMINED_DEG:
+            rows.append((title, "undetermined"))
+            continue
+        text = _with_error(quantity.value, quantity.error, FACTORS.get(name, 1.0))
+        text = text.replace("-", "\N{MINUS SIGN}")
         rows.append((title, f"{text}{'' if unit in ('', '°') else ' '}{unit}"))
     return rows
 

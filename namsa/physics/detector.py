@@ -21,6 +21,8 @@ from namsa.physics.grid import Array, Grid
 _NOISE = 2  # index of the noise's random stream among those of a sample's seed
 # electrons: above this mean, the search for a count is faster from the mean than from 0
 _BRIGHT = 16.0
+# Pixels may be finer than the reciprocal grid by 2 %: neighbours then share a little intensity.
+FINEST_OF_RECIPROCAL = 0.98
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[Pi
         overhang = detector.binning * max(pitch_y, pitch_x)
     else:
         size = detector.pixel_mrad
-        if size < 0.999 * max(pitch_y, pitch_x):
+        if size < FINEST_OF_RECIPROCAL * max(pitch_y, pitch_x):
             raise InputError(
                 f"detector.pixel_mrad {size:g} is finer than the reciprocal grid's "
                 f"{max(pitch_y, pitch_x):.3f} mrad: use a cell of "

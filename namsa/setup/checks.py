@@ -29,6 +29,7 @@ PARAXIAL_PHASE_RAD = 0.5
 STRONG_PARAXIAL_PHASE_RAD = 0.15
 STRONG_FREQUENCY_PER_ANGSTROM = 2.0
 THICK_SLICE_ANGSTROM = 4.0  # two layers of atoms in most crystals
+FINEST_STEP_FACTOR = 5  # steps finer than the probe needs by this factor are a likely slip
 
 
 def check_positions(
@@ -145,6 +146,7 @@ def warning_texts(
         texts += _slice_thickness(
             beam.wavelength, slice_thickness_angstrom, beam.semiangle_mrad, recorded_mrad
         )
+    texts += _fine_pixels(grid, beam.wavelength, detector)
     texts += _negative_positions(positions)
     return texts
 
@@ -192,6 +194,42 @@ def _plane_wave(grid: Grid, beam: optics.BeamSettings) -> Iterator[str]:
             f"the plane wave is tilted by ({made[0]:.3g}, {made[1]:.3g}) mrad in place of "
             f"beam_tilt_mrad ({beam.beam_tilt_mrad[0]:g}, {beam.beam_tilt_mrad[1]:g}): the cell "
             f"holds multiples of ({pitch[0]:.3g}, {pitch[1]:.3g}) mrad"
+        )
+
+
+def _fine_pixels(grid: Grid, wavelength: float, detector: Detector | None) -> Iterator[str]:
+    """Yields a warning if the detector's pixels are a little finer than the reciprocal grid's."""
+    if detector is None or detector.pixel_mrad is None:
+        return
+    pitch_mrad = 1e3 * wavelength / min(grid.extent_angstrom)
+    if detector.pixel_mrad < 0.999 * pitch_mrad:
+        yield (
+            f"detector.pixel_mrad {detector.pixel_mrad:g} is "
+            f"{100 * (1 - detector.pixel_mrad / pitch_mrad):.1f} % finer than the reciprocal "
+            f"grid's {pitch_mrad:.3f} mrad: neighbouring pixels share intensity; a cell of "
+            f"{1e3 * wavelength / detector.pixel_mrad:.1f} Å resolves them "
+            f"(now {min(grid.extent_angstrom):.1f} Å)"
+        )
+
+
+def fine_steps(
+    step_angstrom: tuple[float, float] | None, semiangle_mrad: float, wavelength: float
+) -> Iterator[str]:
+    """Yields a warning if a scan's steps are far finer than the probe needs, as 0.04 Å for 0.4 Å.
+
+    Args:
+        step_angstrom: Distances (y, x) between positions, Å; `None` if they follow from the cell.
+        semiangle_mrad: Convergence semiangle, mrad.
+        wavelength: Electron wavelength, Å.
+    """
+    if step_angstrom is None or semiangle_mrad <= 0:
+        return
+    needed = wavelength / (4e-3 * semiangle_mrad)
+    finest = min(step_angstrom)
+    if finest < needed / FINEST_STEP_FACTOR:
+        yield (
+            f"scan.step_angstrom is {finest:g} Å, and steps of {needed:.2g} Å sample the probe of "
+            f"{semiangle_mrad:g} mrad: is {10 * finest:g} Å meant?"
         )
 
 

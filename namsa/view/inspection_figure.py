@@ -42,6 +42,7 @@ from namsa.io.calibration_file import readable
 
 # share of the pixels that are darker than the first colour, and brighter than the last
 CLIPPED = 0.005
+REVERSED = -0.3  # correlation of bright and dark field, below which a line explains the contrast
 
 
 @styled
@@ -80,11 +81,14 @@ def write_inspection_page(inspection: Inspection, path: Path) -> None:
     quantities = calibration.quantities.values()
     for (title, text), quantity in zip(readable(calibration), quantities, strict=True):
         rows.append((title, text, quantity.method))
+    line = contrast_line(inspection)
+    contrast = (Paragraph(f"{line[0].upper()}{line[1:]}."),) if line else ()
     document = Document(
         title=inspection.recording.name,
         blocks=(
             Paragraph(caption(inspection)),
             Picture(source, alt="pictures of the scan"),
+            *contrast,
             Section("Calibration", (Table(("quantity", "value", "method"), rows, text_columns=3),)),
             Section("Notes", (Listing(calibration.notes),)),
         ),
@@ -119,6 +123,22 @@ def caption(inspection: Inspection) -> str:
     return (
         f"{facts['format']}, {facts['dtype']}: {sy} × {sx} patterns of {dy} × {dx} pixels; "
         f"mean sum {facts['sum_per_pattern']:.4g}{shown}"
+    )
+
+
+def contrast_line(inspection: Inspection) -> str:
+    """Returns a line about a bright field whose contrast is reversed; nothing where it is not."""
+    images = inspection.images
+    if images is None or inspection.corrected is None:
+        return ""
+    if np.ptp(inspection.corrected) == 0 or np.ptp(images.dark) == 0:
+        return ""
+    correlation = float(np.corrcoef(inspection.corrected.ravel(), images.dark.ravel())[0, 1])
+    if correlation > REVERSED:
+        return ""
+    return (
+        "the bright field with shifts corrected has reversed contrast: it is dark where the dark "
+        f"field is bright, as at atoms (correlation \N{MINUS SIGN}{-correlation:.2f})"
     )
 
 
@@ -195,6 +215,9 @@ def _figure(inspection: Inspection) -> Figure:
         mean.set_xlabel("pixels")
     lines = [f"{title}: {text}" for title, text in readable(inspection.calibration)]
     lines.append(f"hot or dead pixels: {len(inspection.bad_pixels)}")
+    contrast = contrast_line(inspection)
+    if contrast:
+        lines.append(contrast)
     text = "  ·  ".join(lines)
     figure.supxlabel(text, fontsize=10, x=0.008, ha="left", wrap=True, parse_math=False)
     return figure

@@ -81,7 +81,7 @@ def test_each_window_is_predicted_once_and_an_interrupted_calibration_changes_no
 def test_what_is_not_measured_cannot_be_packed(run, tmp_path):
     bare = tmp_path / "bare"
     shutil.copytree(run, bare, ignore=shutil.ignore_patterns("calibration.json", "transfer.json"))
-    with pytest.raises(InputError, match="has no calibration.json: run python -m train calibrate"):
+    with pytest.raises(InputError, match="has no calibration.json: run namsa-train calibrate"):
         pack(bare, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -99,7 +99,7 @@ def test_a_calibration_of_other_weights_is_not_packed_and_said(calibrated, tmp_p
     with (
         pytest.warns(UserWarning, match="of step"),
         pytest.raises(
-            InputError, match=r"calibration.json is of step .* run python -m train calibrate"
+            InputError, match=r"calibration.json is of step .* run namsa-train calibrate"
         ),
     ):
         pack(earlier, tmp_path / "out")

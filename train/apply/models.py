@@ -45,7 +45,7 @@ OTHER_CONFIGURATION = (
 
 @dataclass(frozen=True)
 class ModelCalibration:
-    """Measurements of `python -m train calibrate` that reconstruction uses."""
+    """Measurements of `namsa-train calibrate` that reconstruction uses."""
 
     # Factor from the standard deviation of the network's predictions to their error. `None` if it
     # was not measured.

@@ -66,7 +66,7 @@ def check_fit(data: FourDData, conditions: Conditions, name: str) -> None:
         ("detector pixel", "mrad", data.pixel_mrad, conditions.pixel_mrad),
     ):
         limits = [COARSEST * trained for trained in trained_pair]
-        if any(value > limit for value, limit in zip(pair, limits, strict=True)):
+        if any(value > (1 + SAME) * limit for value, limit in zip(pair, limits, strict=True)):
             faults.append(f"{quantity} {_pair(pair)} {unit}, at most {_pair(limits)}")
     if faults:
         raise InputError(

@@ -1,3 +1,3 @@
-"""The commands of `python -m train`. None of these modules imports TensorFlow before it is
+"""The commands of `namsa-train`. None of these modules imports TensorFlow before it is
 needed.
 """

@@ -1,4 +1,4 @@
-"""`python -m train describe` and `schema`: the size of a network, and the keys of a
+"""`namsa-train describe` and `schema`: the size of a network, and the keys of a
 configuration.
 """
 

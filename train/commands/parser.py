@@ -1,4 +1,4 @@
-"""The arguments of `python -m train`. What the commands do is in the other modules of this
+"""The arguments of `namsa-train`. What the commands do is in the other modules of this
 package.
 """
 
@@ -12,7 +12,24 @@ from namsa.cli.parser import add_schema
 from ..program import PROGRAM
 from .scans import add_scan_commands
 
-JOB = "run"  # the command that is meant if none is named: `python -m train CONFIG`
+JOB = "run"  # the command that is meant if none is named: `namsa-train CONFIG`
+# commands of `namsa` that people expect here
+OF_PATTERNS = (
+    "simulate",
+    "dataset",
+    "inspect",
+    "show",
+    "info",
+    "init",
+    "crystals",
+    "fetch",
+    "examples",
+    "doctor",
+    "verify",
+    "repair",
+    "merge",
+    "export",
+)
 
 
 def build_parser() -> CommandParser:
@@ -30,6 +47,7 @@ def build_parser() -> CommandParser:
         ),
         notes=COMPLETION,
         default_command=JOB,
+        elsewhere=("namsa", OF_PATTERNS),
     )
     parser.add_argument("--version", action="version", version=f"namsa {__version__}")
     _add_job(parser)

@@ -1,4 +1,4 @@
-"""`python -m train preflight`: whether every rank of a job has what the job needs, found out before
+"""`namsa-train preflight`: whether every rank of a job has what the job needs, found out before
 it computes.
 
 It needs neither MPI nor a Horovod that works. The ranks meet in a folder that all of them share.

@@ -1,4 +1,4 @@
-"""Types of a profile: what `python -m train profile` prints and writes to `profile.json`."""
+"""Types of a profile: what `namsa-train profile` prints and writes to `profile.json`."""
 
 from pathlib import Path
 from typing import NotRequired

@@ -1,4 +1,4 @@
-"""Profiles some steps of a training job: `python -m train profile CONFIG`.
+"""Profiles some steps of a training job: `namsa-train profile CONFIG`.
 
 The steps are those of the job, taken by `train.optimization.loop.train_epoch` with a learning rate
 near zero; nothing is saved. They are timed first without TensorFlow's profiler, which costs time of

@@ -1,4 +1,4 @@
-"""Forecast of a training job, before it begins: `python -m train CONFIG --dry-run`.
+"""Forecast of a training job, before it begins: `namsa-train CONFIG --dry-run`.
 
 Numbers of samples and steps follow from the configuration; FLOP and activations follow from the
 network. Times are measured in a few steps on random samples in memory, with the same step function

@@ -1,7 +1,7 @@
 """How far a job scales, how many ranks to ask for, and how the model compares with published
 results.
 
-`python -m train scaling CONFIG` prints this report; see `train.scaling.tables`.
+`namsa-train scaling CONFIG` prints this report; see `train.scaling.tables`.
 """
 
 import statistics

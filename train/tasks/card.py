@@ -81,7 +81,7 @@ class CardFacts:
 class TaskCard(ABC):
     """The part of a model card that depends on the task."""
 
-    # Files that `python -m train calibrate` has written into the run and that go with the network.
+    # Files that `namsa-train calibrate` has written into the run and that go with the network.
     copied: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod

@@ -13,7 +13,7 @@ for a part of a task's folder, which is imported then:
       command.py      the commands that apply its networks: `COMMANDS`, of
                       `train.tasks.scan_command.ScanCommand`
       application.py  a network of the task on a scan
-      calibrate.py    the measurements of `python -m train calibrate`, if there are some:
+      calibrate.py    the measurements of `namsa-train calibrate`, if there are some:
                       `calibrate_run`
 
 A task whose modules are in folders of its own says in `MODULES` of its `__init__.py` where each of

@@ -1,4 +1,4 @@
-"""The commands of `python -m train` that apply a network to a scan, as a task describes them."""
+"""The commands of `namsa-train` that apply a network to a scan, as a task describes them."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence

@@ -16,6 +16,7 @@ from namsa.inspection.inspection import Inspection
 from namsa.io.calibration_file import readable
 from namsa.view.inspection_figure import (
     caption,
+    contrast_line,
     draw_inspection,
     write_inspection_page,
     write_scan_images,
@@ -130,6 +131,9 @@ def _print(inspection: Inspection, written: Sequence[Path]) -> None:
             for row, method in zip(readable(inspection.calibration), methods, strict=True)
         ]
     )
+    contrast = contrast_line(inspection)
+    if contrast:
+        print_line(contrast)
     for note in inspection.calibration.notes:
         print_line(f"note: {note}")
     for path in written:

@@ -1,6 +1,7 @@
 """`namsa.inspect` on simulated scans whose faults are known, and on a measured one."""
 
 import json
+from types import SimpleNamespace
 
 import amorphous_scan as scan
 import numpy as np
@@ -10,7 +11,13 @@ from PIL import Image
 
 import namsa
 from namsa.cli.parser import main
-from namsa.io.calibration_file import read_calibration
+from namsa.io.calibration_file import (
+    CalibratedQuantity,
+    CalibrationFile,
+    read_calibration,
+    readable,
+)
+from namsa.view.inspection_figure import contrast_line
 
 # atoms of an amorphous film
 pytestmark = [
@@ -181,6 +188,7 @@ def test_the_command_writes_calibration_picture_and_page(tmp_path, overfocused, 
     file = read_calibration(outputs[0])
     assert file.value("semiangle_mrad") == pytest.approx(printed["semiangle_mrad"])
     assert file.overrides().rotation_deg == printed["rotation_deg"]
+    assert file.quantities["pixel_mrad"].method == "given"
     assert outputs[1].read_bytes().startswith(b"\x89PNG")
     assert "defocus, underfocus positive" in outputs[2].read_text()
     assert "http" not in outputs[2].read_text()
@@ -194,6 +202,31 @@ def test_the_command_writes_calibration_picture_and_page(tmp_path, overfocused, 
     } <= images.keys()
     assert images["bright_field"].shape == np.load(data).shape[:2]
     assert images["bright_field"].dtype == np.float32
+
+
+def test_numbers_are_written_with_minus_signs_fixed_units_and_no_direction_that_is_not_known():
+    quantities = {
+        "energy_ev": CalibratedQuantity(200e3, None, "from the file"),
+        "rotation_deg": CalibratedQuantity(-12.5, 0.25, "curl"),
+        "coma_angstrom": CalibratedQuantity(12000.0, 300.0, "fit"),
+        "coma_axis_deg": CalibratedQuantity(31.0, 180.0, "fit"),
+        "astigmatism_axis_deg": CalibratedQuantity(-31.0, 2.0, "fit"),
+    }
+    assert readable(CalibrationFile(quantities)) == [
+        ("beam energy", "200 keV"),
+        ("rotation to the scan", "−12.50 ± 0.25°"),
+        ("coma C21", "12000 ± 300 Å"),
+        ("coma, direction", "undetermined"),
+        ("astigmatism, direction", "−31.0 ± 2.0°"),
+    ]
+
+
+def test_a_line_says_where_the_bright_field_is_dark_at_atoms():
+    dark = np.arange(12.0).reshape(3, 4)
+    inspection = SimpleNamespace(images=SimpleNamespace(dark=dark), corrected=1 - dark)
+    line = "reversed contrast: it is dark where the dark field is bright, as at atoms (correlation"
+    assert line in contrast_line(inspection)
+    assert contrast_line(SimpleNamespace(images=inspection.images, corrected=dark)) == ""
 
 
 @pytest.mark.parametrize(

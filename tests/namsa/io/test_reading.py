@@ -6,6 +6,7 @@ import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -23,7 +24,7 @@ from measured_files import (
 
 import namsa
 from namsa import CalibrationOverrides, InputError
-from namsa.io.calibration import calibrate
+from namsa.io.calibration import calibrate, override
 from namsa.io.calibration_file import (
     CalibratedQuantity,
     CalibrationFile,
@@ -61,6 +62,20 @@ def test_an_array_is_a_recording_that_knows_nothing():
     np.testing.assert_array_equal(scan_of(data.tolist()), data)
     for wrong in (data.reshape(12, 6, 8), data.astype(complex), data[:0], 3):
         assert_refused("the array", wrong)
+
+
+def test_a_given_number_far_from_the_files_is_noted_beside_it():
+    stated = CalibrationOverrides(energy_ev=2e5, semiangle_mrad=20, pixel_mrad=2)
+    with namsa.read(patterns()) as array:
+        recording = override(array, replace(stated, scan_step_angstrom=(0.4, 0.4)))
+        close = override(recording, CalibrationOverrides(scan_step_angstrom=0.42))
+        far = override(recording, CalibrationOverrides(scan_step_angstrom=0.04, energy_ev=2e5))
+    assert close.notes == recording.notes
+    assert far.notes == (
+        *recording.notes,
+        "the scan's step is 0.04 Å as given with --scan-step-angstrom, and 0.4 Å in the file: "
+        "check which is right",
+    )
 
 
 def test_an_object_that_is_sliced_as_an_array_is_not_loaded():

@@ -64,8 +64,31 @@ def warned(atoms, **changes):
             {"positions_angstrom": [[1, 2], [-0.5, 2]]},
             ("1 of 2 positions are negative, down to -0.50 Å",),
         ),
+        (
+            2.0,
+            {"detector": namsa.Detector(shape=(8, 8), pixel_mrad=2.75)},
+            ("pixel_mrad 2.75 is 1.3 % finer", "2.787 mrad", "a cell of 9.1 Å", "(now 9.0 Å)"),
+        ),
+        (
+            2.0,
+            {
+                "positions_angstrom": None,
+                "scan": namsa.Scan(shape=(1, 2), step_angstrom=(0.04, 0.04)),
+            },
+            ("scan.step_angstrom is 0.04 Å", "steps of 0.31 Å", "is 0.4 Å meant?"),
+        ),
     ],
-    ids=["well chosen", "probe", "depth", "angles", "slices", "Laue zone", "positions"],
+    ids=[
+        "well chosen",
+        "probe",
+        "depth",
+        "angles",
+        "slices",
+        "Laue zone",
+        "positions",
+        "pixels",
+        "steps",
+    ],
 )
 def test_what_is_not_well_chosen_draws_one_warning(depth, changes, texts):
     said = warned(atom(depth), **changes)

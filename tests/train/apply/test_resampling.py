@@ -58,6 +58,12 @@ def test_every_misfit_is_named_at_once():
     resampling.check_fit(replace(DATA, energy_ev=203e3, semiangle_mrad=19.2), TRAINED, NAME)
 
 
+def test_a_step_one_percent_too_long_is_resampled_as_others_are():
+    long = replace(DATA, scan_step_angstrom=(0.808, 0.5))
+    notes = resampling.plan_resampling(long, CENTRE, TRAINED, NAME).notes
+    assert "scan resampled from steps of 0.808 and 0.5 Å to 0.4 and 0.5 Å: 39×30 positions" in notes
+
+
 @pytest.mark.parametrize(
     ("known", "line"),
     [

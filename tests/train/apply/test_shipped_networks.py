@@ -48,7 +48,7 @@ def test_a_card_is_of_the_weights_beside_it(name):
     card = (model.folder / "CARD.md").read_text(encoding="utf-8")
     assert hashlib.sha256(model.weights.read_bytes()).hexdigest() in card
     command, *_ = commands_of(model.experiment.training.task)
-    assert f"python -m train {command.name} DATA.h5 --checkpoint {name} --out " in card
+    assert f"namsa-train {command.name} DATA.h5 --checkpoint {name} --out " in card
 
 
 def section_text(section):

@@ -64,7 +64,7 @@ def test_an_evaluation_is_one(tmp_path, capsys, content):
 def test_the_facts_for_a_card_are_complete(tmp_path):
     with pytest.raises(
         InputError,
-        match=r"e\.json: run: device is .*a value is needed.*run python -m train evaluate",
+        match=r"e\.json: run: device is .*a value is needed.*run namsa-train evaluate",
     ):
         check_facts(tmp_path / "e.json", evaluation())
 
@@ -72,7 +72,7 @@ def test_the_facts_for_a_card_are_complete(tmp_path):
 @pytest.mark.parametrize("content", ["[]", "{}", '{"scale": "x"}', "{"])
 def test_a_calibration_is_one(tmp_path, content):
     (tmp_path / "calibration.json").write_text(content)
-    with pytest.raises(InputError, match=r"calibration\.json.*run python -m train calibrate again"):
+    with pytest.raises(InputError, match=r"calibration\.json.*run namsa-train calibrate again"):
         read_calibration(tmp_path / "calibration.json")
 
 
@@ -131,7 +131,7 @@ def test_pictures_that_are_whole_are_read(predictions):
 def test_facts_of_a_picture_have_their_types(predictions, facts):
     with pytest.raises(InputError, match=r"predictions\.npz") as caught:
         write_report(predictions(**facts))
-    assert "run python -m train evaluate again" in str(caught.value)
+    assert "run namsa-train evaluate again" in str(caught.value)
 
 
 ID = FACTS["id"]

@@ -26,17 +26,17 @@ def test_networks_of_every_task_are_reported_packed_and_applied(task):
         (
             "reconstruct",
             "5mrad-segment",
-            "segment, and a density is asked for: .*, or use python -m train segment",
+            "segment, and a density is asked for: .*, or use namsa-train segment",
         ),
         (
             "classify",
             "20mrad-fast",
-            "density, and classes are asked for: .*, or use python -m train reconstruct",
+            "density, and classes are asked for: .*, or use namsa-train reconstruct",
         ),
         (
             "segment",
             "5mrad-classify",
-            "classify, and classes of positions are asked for: .* python -m train classify",
+            "classify, and classes of positions are asked for: .* namsa-train classify",
         ),
         ("embed", "20mrad-fast", "density, and latent numbers are asked for"),
         ("estimate", "8mrad-embed", "embed, and estimates are asked for"),

@@ -1,4 +1,4 @@
-"""`python -m train classify`."""
+"""`namsa-train classify`."""
 
 from ..scan_command import ScanCommand
 

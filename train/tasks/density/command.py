@@ -1,4 +1,4 @@
-"""`python -m train reconstruct` and `python -m train live`."""
+"""`namsa-train reconstruct` and `namsa-train live`."""
 
 import argparse
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""`python -m train embed`."""
+"""`namsa-train embed`."""
 
 from namsa.cli.command_parser import CommandParser, positive
 

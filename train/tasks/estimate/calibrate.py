@@ -1,4 +1,4 @@
-"""`python -m train calibrate RUN_DIR` of the task estimate: from the errors that a network says to
+"""`namsa-train calibrate RUN_DIR` of the task estimate: from the errors that a network says to
 those that it makes.
 
 Windows of the dev split, as they are stored and as training would see them
@@ -115,7 +115,7 @@ def ensure_calibrated(run_dir: Path, simulated: int, outside: int, on_sample: On
 
 
 def calibrate_run(run_dir: Path, options: Namespace, on_sample: OnSample) -> Callable[[], str]:
-    """Measures a run for `python -m train calibrate`, and returns what says the result."""
+    """Measures a run for `namsa-train calibrate`, and returns what says the result."""
     if options.data:
         raise InputError("--data is for networks of the density: leave it out")
     model = load_model(run_dir)

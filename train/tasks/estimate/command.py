@@ -1,4 +1,4 @@
-"""`python -m train estimate`."""
+"""`namsa-train estimate`."""
 
 from ..scan_command import ScanCommand
 

@@ -1,4 +1,4 @@
-"""`python -m train segment`."""
+"""`namsa-train segment`."""
 
 from ..scan_command import ScanCommand
 

@@ -308,7 +308,7 @@ def test_a_packed_run_classifies_without_its_dataset(run_dir, evaluation, tmp_pa
         "to the thickness in Å at each position, and of the scan by their vote: one of 4, 8."
         in card
     )
-    assert "    python -m train classify DATA.h5 --checkpoint net --out CLASSES.h5" in card
+    assert "    namsa-train classify DATA.h5 --checkpoint net --out CLASSES.h5" in card
     assert " Å | any |" in card
     patterns = np.random.default_rng(0).exponential(1 / 1536, (2, 3, 32, 48)).astype(np.float32)
     conditions = model.conditions

@@ -209,7 +209,7 @@ def test_a_packed_run_has_errors_that_are_calibrated_for_its_weights(run_dir, ev
     assert (
         "From a 4D-STEM scan to its thickness, defocus, specimen tilt y and specimen tilt x" in card
     )
-    assert "    python -m train estimate DATA.h5 --checkpoint net --out ESTIMATES.h5" in card
+    assert "    namsa-train estimate DATA.h5 --checkpoint net --out ESTIMATES.h5" in card
     for split, scores in evaluation[
         "by_split"
     ].items():  # the baseline does not depend on the weights

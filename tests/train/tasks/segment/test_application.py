@@ -1,4 +1,4 @@
-"""`python -m train segment`: maps of classes of scans of any size, with small networks of random
+"""`namsa-train segment`: maps of classes of scans of any size, with small networks of random
 weights.
 """
 

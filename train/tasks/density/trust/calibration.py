@@ -1,4 +1,4 @@
-"""`python -m train calibrate RUN_DIR`: measures once how far a trained network can be trusted, and
+"""`namsa-train calibrate RUN_DIR`: measures once how far a trained network can be trusted, and
 stores it.
 
 transfer.json       Conversion from density to potential, fitted to the training samples
@@ -304,7 +304,7 @@ def _identity(
 
 
 def calibrate_run(run_dir: Path, options: Namespace, on_sample: OnSample) -> Callable[[], str]:
-    """Measures a run for `python -m train calibrate`. Returns what writes its report and says the
+    """Measures a run for `namsa-train calibrate`. Returns what writes its report and says the
     result.
     """
     passes = options.passes
