@@ -16,6 +16,7 @@ from namsa.figures.panels import (
     VIRTUAL,
     image_panel,
     large_and_small,
+    letter_panels,
     pattern_panel,
     styled,
 )
@@ -30,6 +31,14 @@ MAPS = {
     "trust": (ERROR, False),
     "estimate": (REAL_SPACE, True),
     "bright field": (VIRTUAL, True),
+}
+
+
+# Marks on the colour bars of maps without a unit: where bad values end, and usual or good ones
+# begin (docs/glossary.md).
+SCALE_MARKS = {
+    "Familiarity": ((0.05, "bad < 0.05"), (0.5, "usual 0.5"), (1.0, "1")),
+    "Trust": ((0.12, "bad < 0.12"), (0.47, "good > 0.47"), (1.0, "1")),
 }
 
 
@@ -82,7 +91,7 @@ def density_figure(
         figure.supxlabel(caption, fontsize=7, x=0.008, ha="left", parse_math=False)
     shared = _shared_scale([panel for panel in panels if panel.title in one_scale])
     for ax, panel in zip([large, *beside], panels, strict=False):
-        image_panel(
+        bar = image_panel(
             ax,
             panel.image,
             panel.pixels,
@@ -92,6 +101,9 @@ def density_figure(
             norm=shared if panel.title in one_scale else _own_scale(panel),
             smooth=panel.smooth,
         )
+        if panel.title in SCALE_MARKS:
+            values, words = zip(*SCALE_MARKS[panel.title], strict=True)
+            bar.set_ticks(values, labels=words)
         if hatched is not None and hatched[0].any():
             _hatch(ax, *hatched)
     if pattern:
@@ -102,6 +114,7 @@ def density_figure(
             "Mean pattern",
             semiangle_mrad=pattern.semiangle_mrad,
         )
+    letter_panels([large, *beside])
     return figure
 
 

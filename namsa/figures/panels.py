@@ -8,6 +8,7 @@ downwards as in the arrays.
 import io
 import itertools
 import math
+import string
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
@@ -20,7 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle
+from matplotlib.patches import Circle, Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogFormatterSciNotation
 from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
@@ -164,22 +165,22 @@ def image_panel(
     norm: Normalize | None = None,
     smooth: bool = False,  # draw it with band-limited interpolation, and with a scale bar
     length_unit: str = "Å",
-) -> None:
-    """Draws an image on axes in units of length, with a colour bar."""
+) -> Colorbar:
+    """Draws an image on axes in units of length, and returns its colour bar."""
     # of the pixels, not of what lies between them
     norm = norm or Normalize(np.nanmin(image), np.nanmax(image))
     units = (length_unit, unit)
     if not smooth:
-        _draw(ax, image, grid, title, units, cmap=cmap, norm=norm)
-        return
+        return _draw(ax, image, grid, title, units, cmap=cmap, norm=norm)
     drawn = image
     pixels = grid
     if max(image.shape) <= FINE:
         drawn = interpolated(image)
         pixels = grid.finer(FINER)
-    _draw(ax, drawn, pixels, title, units, cmap=cmap, norm=norm, interpolation="bilinear")
+    bar = _draw(ax, drawn, pixels, title, units, cmap=cmap, norm=norm, interpolation="bilinear")
     left, right, _, _ = grid.extent(image.shape)
     scale_bar(ax, right - left, length_unit)
+    return bar
 
 
 def scale_bar(ax: Axes, width: float, unit: str) -> None:
@@ -202,6 +203,41 @@ def scale_bar(ax: Axes, width: float, unit: str) -> None:
     for artist in (bar.txt_label.get_children()[0], bar.size_bar.get_children()[0]):
         artist.set_path_effects(outline)
     ax.add_artist(bar)
+
+
+def letter_panels(axes: Sequence[Axes]) -> None:
+    """Writes a letter at the upper left of each panel that is drawn."""
+    drawn = [ax for ax in axes if ax.axison]
+    for letter, ax in zip(string.ascii_lowercase, drawn, strict=False):
+        ax.text(
+            -0.03,
+            1.02,
+            f"({letter})",
+            transform=ax.transAxes,
+            ha="right",
+            va="bottom",
+            weight="bold",
+        )
+
+
+def frame_scan(
+    ax: Axes, positions_angstrom: npt.NDArray[np.floating], period_angstrom: Sequence[float]
+) -> None:
+    """Draws the scan's field as a dotted rectangle on an image of the cell, if it is smaller.
+
+    Args:
+        positions_angstrom: `(n, 2)`, Å. Nothing is drawn if some lie outside of the cell.
+        period_angstrom: Sides of the cell, (y, x).
+    """
+    first = positions_angstrom.min(axis=0)
+    last = positions_angstrom.max(axis=0)
+    outside = (first < 0).any() or (last > period_angstrom).any()
+    if outside or ((last - first) > 0.9 * np.asarray(period_angstrom)).all():
+        return
+    height, width = last - first
+    outline = [withStroke(linewidth=2.5, foreground="black")]
+    style: dict[str, Any] = {"fill": False, "ec": "white", "lw": 1, "path_effects": outline}
+    ax.add_patch(Rectangle((first[1], first[0]), width, height, ls=":", **style))
 
 
 def mark_probes(
@@ -263,6 +299,7 @@ def _draw(
     )
     ax.set_title(title)
     ax.set_xlabel(units[0])
+    ax.set_ylabel(units[0])
     ax.locator_params(nbins=5)
     bar = ax.figure.colorbar(drawn, cax=ax.inset_axes((1.03, 0, 0.05, 1)))
     bar.set_label(units[1])

@@ -29,14 +29,17 @@ from namsa.base.text import plural, shorten
 from namsa.figures.panels import (
     MARKS,
     VIRTUAL,
+    frame_scan,
     image_panel,
+    letter_panels,
     mark_probes,
     panels,
     pattern_panel,
     styled,
     write_figure,
 )
-from namsa.physics import virtual_detectors
+from namsa.physics import density_target, virtual_detectors
+from namsa.physics.grid import Grid
 
 
 @styled
@@ -82,31 +85,78 @@ def sample_figure(sample: SampleArrays) -> Figure:
     positions = np.asarray(provenance["positions_angstrom"], float)
     probes = list(example_probes(cbed, angles, semiangle, positions))
 
-    title = f"Mean of {plural(len(cbed), 'pattern')}"
-    pattern_panel(above[0], cbed.mean(axis=0), angles, title, semiangle_mrad=semiangle)
-    for ax, mark, probe in zip(above[1:], MARKS, probes, strict=False):
+    if len(cbed) > 1:
+        title = f"Mean of {plural(len(cbed), 'pattern')}"
+        pattern_panel(above[0], cbed.mean(axis=0), angles, title, semiangle_mrad=semiangle)
+        places = above[1:]
+    else:
+        places = above  # the mean of one pattern is the pattern
+    for ax, mark, probe in zip(places, MARKS, probes, strict=False):
         y, x = positions[probe]
         pattern_panel(ax, cbed[probe], angles, f"{mark}: y {y:.2f} Å, x {x:.2f} Å")
 
     # Heavy columns are so sharp that light ones would be invisible beside them on a linear scale.
     root = PowerNorm(0.5, vmin=0, vmax=float(sample.projected_potential.max()) or 1.0)
-    image_panel(below[0], sample.projected_potential, cell, "Projected potential", "V·Å", norm=root)
     image_panel(
-        below[1], sample.density, density_grid(provenance), "Projected electron density", "e/Å²"
+        below[0],
+        sample.projected_potential,
+        cell,
+        "Projected potential",
+        "V·Å, square-root scale",
+        norm=root,
     )
+    density = drawn_density(sample)
+    image_panel(
+        below[1], density.image, density_grid(provenance), "Projected electron density", "e/Å²"
+    )
+    below[1].set_xlabel(f"Å; {density.resolution}")
     for ax in below[:2]:
         mark_probes(ax, positions[probes], provenance["extent_angstrom"])
+        if provenance["scan_shape"]:
+            frame_scan(ax, positions, provenance["extent_angstrom"])
     if scan := scan_grid(provenance):
         bright = virtual_detectors.bright_field(cbed, angles, semiangle)
         dark = dark_field(cbed, angles, semiangle)
+        outer = min(float(angles.distance(cbed.shape[1:]).max()), angles.limit)
+        ring = f"{DARK_FIELD_FROM * semiangle:g}–{outer:.0f} mrad"
         for ax, title, values in (
             (below[2], f"Bright field < {semiangle:g} mrad", bright),
-            (below[3], f"Annular dark field > {DARK_FIELD_FROM * semiangle:g} mrad", dark),
+            (below[3], f"Annular dark field {ring}", dark),
         ):
             if values is not None:
                 image = values.reshape(provenance["scan_shape"])
                 image_panel(ax, image, scan, title, "fraction of the beam", cmap=VIRTUAL)
+    letter_panels([*above, *below])
     return figure
+
+
+class DrawnDensity(NamedTuple):
+    """A density as pictures show it."""
+
+    image: npt.NDArray[np.floating]  # (ny, nx), e/Å²
+    resolution: str  # in words
+
+
+def drawn_density(sample: SampleArrays) -> DrawnDensity:
+    """Returns the density with the resolution of the package's networks, so that pictures of one
+    crystal have the same numbers.
+
+    One that has a resolution of its own, or that does not cover the cell, is returned as it is.
+    """
+    provenance = sample.provenance
+    density = sample.density
+    max_q = provenance.get("density_max_q_per_angstrom")
+    if max_q:
+        return DrawnDensity(density, f"details of {1 / max_q:.2g} Å")
+    extent_y, extent_x = provenance["extent_angstrom"]
+    step_y, step_x = density_grid(provenance).step
+    rows, columns = density.shape
+    covers_cell = np.allclose((rows * step_y, columns * step_x), (extent_y, extent_x))
+    if not covers_cell or 2 * max(step_y, step_x) * DRAWN_MAX_Q > 1:
+        return DrawnDensity(density, f"pixels of {max(step_y, step_x):.2g} Å")
+    grid = Grid((rows, columns), (extent_y, extent_x))
+    coefficients = density_target.band_limited(density.astype(np.float64), grid, DRAWN_MAX_Q)
+    return DrawnDensity(density_target.on_grid(coefficients), f"details of {1 / DRAWN_MAX_Q:.2g} Å")
 
 
 def caption(provenance: Mapping[str, Any]) -> str:
@@ -120,9 +170,34 @@ def caption(provenance: Mapping[str, Any]) -> str:
     parts.append(
         f"{provenance['energy_ev'] / 1e3:g} keV, semiangle {provenance['semiangle_mrad']:g} mrad"
     )
+    dose = dose_text(provenance)
+    if dose:
+        parts.append(dose)
     return "  ·  ".join(parts)
 
 
+def dose_text(provenance: Mapping[str, Any]) -> str:
+    """Returns the dose of a sample's patterns in words; nothing where it is not known."""
+    if "detector" not in provenance:
+        return ""
+    detector = provenance["detector"]
+    if not isinstance(detector, Mapping):
+        return "no noise"
+    for key, words in DOSES.items():
+        electrons = detector.get(key)
+        if isinstance(electrons, int | float):
+            return f"{electrons:.3g} {words}"
+    return "no noise"
+
+
+DOSES = {
+    "electrons_per_pattern": "electrons per pattern",
+    "dose_electrons_per_angstrom2": "electrons per Å²",
+}
+DRAWN_MAX_Q = 1.25  # 1/Å, of the densities of the package's networks
+
+
+APART = 0.15  # of the scan's longer side, between positions whose patterns are drawn
 DARK_FIELD_FROM = 1.25  # semiangles; beyond the soft edge of the aperture
 
 
@@ -204,7 +279,7 @@ def example_probes(
     column and off it.
 
     A crystal has many probes that are equal to a percent. Of those, the one nearest to the middle
-    of the scan is taken.
+    of the scan is taken that is `APART` of the scan's longer side away from the others, if any is.
 
     Args:
         cbed: Patterns `(n, dy, dx)`.
@@ -222,9 +297,14 @@ def example_probes(
     off_middle = np.linalg.norm(
         positions - (positions.min(axis=0) + positions.max(axis=0)) / 2, axis=1
     )
-    chosen = np.sort(level)[[-1, len(level) // 2, 0]]
-    return tuple(
-        dict.fromkeys(
-            int(np.argmin(np.where(level == value, off_middle, np.inf))) for value in chosen
-        )
-    )
+    apart = APART * float(np.ptp(positions, axis=0).max())
+    probes: list[int] = []
+    for value in dict.fromkeys(np.sort(level)[[-1, len(level) // 2, 0]].tolist()):
+        equal = np.flatnonzero(level == value)
+        if probes:
+            between = positions[equal, None] - positions[probes]
+            nearest = np.linalg.norm(between, axis=-1).min(axis=1)
+            far = equal[nearest >= apart]
+            equal = far if len(far) else equal[[np.argmax(nearest)]]
+        probes.append(int(equal[np.argmin(off_middle[equal])]))
+    return tuple(probes)

@@ -21,7 +21,7 @@ from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.pixels import PixelGrid, binned
 
-MAX_TILE_PIXELS = 128  # of a pattern, along an axis
+MAX_TILE_PIXELS = 256  # of a pattern, along an axis
 MIN_TILE_PIXELS = 24  # below this, positions are left out in place of finer pixels
 MAX_PAGE_BYTES = 40_000_000
 LEAST_PAGE_BYTES = 2_000_000

@@ -107,7 +107,7 @@ def _content(recording: Recording, name: str, overlay: Path | None, plan: TilePl
 
     tiles = Tiles(sums.halves, sums.exponents, binned_grid(angles, plan.binning))
     semiangle = recording.semiangle_mrad if recording.pixel_mrad else None
-    disk = semiangle or disk_radius(sums.mean, angles)
+    disk = semiangle or min(disk_radius(sums.mean, angles), _reach(angles, tuple(detector)) / 3)
     signals = _signals(recording, tiles, sums, angles, units, semiangle)
     mean_binning = -(-max(detector) // MAX_MEAN_PIXELS)
     mean = pattern_image(
@@ -281,6 +281,13 @@ def disk_radius(mean: Array, angles: PixelGrid) -> float:
     if not weights.sum() > 0:
         return float(angles.distance(mean.shape).max() / 2)
     return float(np.sqrt(2 * np.average(angles.distance(mean.shape) ** 2, weights=weights)))
+
+
+def _reach(angles: PixelGrid, shape: tuple[int, ...]) -> float:
+    """Returns the distance from the axis to the detector's nearest edge, at least a pixel."""
+    left, right, bottom, top = angles.extent(shape)
+    nearest = min(abs(left), abs(right), abs(bottom), abs(top))
+    return float(max(nearest, *angles.step))
 
 
 def _signals(

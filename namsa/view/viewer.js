@@ -263,7 +263,7 @@ function placeOverlay() {
   byId("overlay-bar").innerHTML = option.value && option.dataset.bar;
   if (image.hidden) return;
   byId("overlay-bar").querySelector("i").style.opacity = byId("opacity").value;
-  byId("map-title").textContent = `${option.textContent.trim()} over ${button.querySelector("b").textContent}`;
+  byId("map-title").textContent = `${option.textContent.trim()}, over map: ${button.querySelector("b").textContent}`;
   byId("map-bar").replaceChildren(byId("overlay-bar").firstChild.cloneNode(true));
   const [left, top, w, h] = view, [x, y, wide, tall] = viewOf(option);
   // In a periodic cell, the copy that lies over the map.

@@ -16,11 +16,19 @@ from matplotlib.image import imread
 
 from namsa import Sample
 from namsa.base.pixels import PixelGrid, pattern_grid
+from namsa.figures.density_figure import density_figure, map_panel
 from namsa.figures.interpolation import FINER, interpolated
 from namsa.figures.notebook import sample_html
 from namsa.figures.page_images import PageImage, image_url
 from namsa.figures.panels import image_panel, mark_probes, panels
-from namsa.figures.sample_figure import dark_field, example_probes, sample_figure, show
+from namsa.figures.sample_figure import (
+    caption,
+    dark_field,
+    drawn_density,
+    example_probes,
+    sample_figure,
+    show,
+)
 
 
 def sample(scan=(3, 4), detector=(16, 20), grid=(24, 40), extent=(6.0, 10.0)):
@@ -98,8 +106,9 @@ def test_figure_has_a_panel_for_everything_that_is_there():
         "Projected potential",
         "Projected electron density",
         "Bright field < 10 mrad",
-        "Annular dark field > 12.5 mrad",
+        "Annular dark field 12.5–26 mrad",
     ]
+    assert [ax.texts[-1].get_text() for ax in drawn] == [f"({letter})" for letter in "abcdefgh"]
     assert "[0 1 1]" in figure.get_suptitle()
     dark = drawn[-1].images[0].get_array()
     assert dark.shape == (3, 4)
@@ -134,7 +143,50 @@ def test_single_pattern_of_no_scan_is_shown():
     s = sample()
     p = s.provenance | {"scan_shape": None, "positions_angstrom": [[1.0, 2.0]]}
     figure = sample_figure(replace(s, cbed=s.cbed[:1], provenance=p))
-    assert sum(bool(ax.images) for ax in figure.axes) == 4
+    titles = [ax.get_title(loc="left") for ax in figure.axes if ax.images]
+    assert titles == ["A: y 1.00 Å, x 2.00 Å", "Projected potential", "Projected electron density"]
+
+
+def test_a_density_is_drawn_with_the_networks_resolution_and_its_sum_stays():
+    s = sample()
+    density = drawn_density(s)
+    assert density.resolution == "details of 0.8 Å"
+    assert density.image.sum() == pytest.approx(s.density.sum())
+    assert density.image.max() < 0.5 * s.density.max()
+    own = replace(s, provenance=s.provenance | {"density_max_q_per_angstrom": 2.0})
+    assert drawn_density(own).resolution == "details of 0.5 Å"
+    np.testing.assert_array_equal(drawn_density(own).image, s.density)
+
+
+def test_examples_of_a_crystal_do_not_stand_on_top_of_each_other():
+    s = sample(scan=(9, 9))
+    level = np.where(np.arange(81) % 3 == 0, 0.0, np.where(np.arange(81) % 3 == 1, 0.5, 1.0))
+    cbed = np.repeat(s.cbed[-1:], 81, axis=0)
+    cbed[:, 8, 19] = 0.1 * level
+    positions = np.asarray(s.provenance["positions_angstrom"])
+    probes = list(example_probes(cbed, pattern_grid(s.provenance), 10.0, positions))
+    assert level[probes].tolist() == [1.0, 0.5, 0.0]
+    between = np.linalg.norm(positions[probes] - positions[np.roll(probes, 1)], axis=1)
+    assert between.min() >= 0.15 * np.ptp(positions, axis=0).max()
+
+
+def test_maps_of_fractions_have_on_their_scale_where_bad_ends():
+    pixels = PixelGrid((1, 1), (0, 0))
+    image = np.linspace(0, 1, 6).reshape(2, 3)
+    maps = [("density", "e/Å²"), ("trust", ""), ("familiarity", "")]
+    drawn = density_figure([map_panel(name, image, pixels, unit) for name, unit in maps], "")
+    labels = []
+    for bar in drawn.axes[-2:]:
+        labels.append([text.get_text() for text in bar.get_yticklabels()])
+    assert labels == [["bad < 0.12", "good > 0.47", "1"], ["bad < 0.05", "usual 0.5", "1"]]
+
+
+def test_the_caption_has_the_dose_where_it_is_known():
+    known = sample().provenance
+    assert "electrons" not in caption(known)
+    noisy = known | {"detector": {"electrons_per_pattern": 2e4}}
+    assert caption(noisy).endswith("·  2e+04 electrons per pattern")
+    assert caption(known | {"detector": None}).endswith("·  no noise")
 
 
 def test_show_writes_the_picture_and_leaves_settings_alone(tmp_path):

@@ -15,6 +15,7 @@ from ...reports.figures import BLUE, category_panel, entitle
 
 NAMED = 12  # classes at most that the figure tells apart by name and colour
 CLASSES = "tab20"
+NUMBERS = "viridis"  # of classes that are numbers, in their order
 PROBABILITY = "cividis"
 OTHERS = "#bbbbbb"
 UNIT = Normalize(0, 1)
@@ -33,6 +34,9 @@ def class_figure(
     means = probabilities.mean(axis=(1, 2))
     best = probabilities.argmax(axis=0)
     named = np.argsort(-means, kind="stable")[:NAMED]
+    are_numbers = all(_is_number(name) for name in classes)
+    if are_numbers:
+        named = named[np.argsort([float(classes[index]) for index in named])]
     names = [classes[index] for index in named] + (["others"] if len(classes) > NAMED else [])
     rank = np.full(len(classes), len(named))
     rank[named] = np.arange(len(named))
@@ -42,7 +46,10 @@ def class_figure(
     )
     entitle(figure, title)
     left, middle, right = figure.subplots(1, 3)
-    colours = [*colormaps[CLASSES](range(len(named))), OTHERS][: len(names)]
+    if are_numbers:
+        colours = [*colormaps[NUMBERS](np.linspace(0, 1, len(named))), OTHERS][: len(names)]
+    else:
+        colours = [*colormaps[CLASSES](range(len(named))), OTHERS][: len(names)]
     bar = category_panel(left, rank[best], colours, pixels, label[:1].upper() + label[1:])
     bar.set_yticks(range(len(names)), names, parse_math=False)
     image_panel(
@@ -59,3 +66,12 @@ def class_figure(
     right.set(title="Mean over the scan", xlabel="probability", xlim=(0, 1))
     right.set_yticks(rows, names[: len(named)], parse_math=False)
     return figure
+
+
+def _is_number(name: str) -> bool:
+    """Returns whether a class is a number, as a thickness is."""
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True

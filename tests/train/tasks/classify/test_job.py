@@ -284,6 +284,11 @@ def test_many_classes_are_drawn_and_reported(tmp_path, evaluation):
         rng.dirichlet(np.ones(40), (4, 6)).transpose(2, 0, 1), names, "space_group", PIXELS, "$x"
     )
     assert {text.get_text() for text in figure.axes[2].get_yticklabels()} < set(names)
+    thicknesses = class_figure(
+        rng.dirichlet([1, 9, 4], (4, 6)).transpose(2, 0, 1), ["40", "60", "20"], "t", PIXELS, ""
+    )
+    shown = [text.get_text() for text in thicknesses.axes[2].get_yticklabels()]
+    assert shown == ["20", "40", "60"]  # ordered as numbers, in a sequential colour map
     confusion = {
         split: np.pad(counts, (0, 38)).tolist() for split, counts in evaluation["confusion"].items()
     }

@@ -204,6 +204,8 @@ def _provenance(prepared: Prepared, images: BlendedImages) -> dict[str, Any]:
         "intensities": images.intensities,
         "estimated": prepared.compared.facts if prepared.compared else None,
         "max_q_per_angstrom": scan.model.max_q,
+        "thickness_angstrom": prepared.specimen.thickness_angstrom or scan.data.thickness_angstrom,
+        "counts_per_pattern": None if scan.data.normalised else float(1 / scan.scale),
         "two_sigma_factor": scan.model.calibration.two_sigma_factor,
         "formula_learnt": _kinship(prepared),
         "thickness_outside": thickness_warning(prepared.specimen, scan.model) or None,

@@ -179,6 +179,7 @@ class Reconstruction(ScanResult):
             lines.append(
                 f"Density: frequencies up to {max_q:.3g} 1/Å, details of {1 / max_q:.2g} Å."
             )
+        lines.append(self._conditions())
         if self.familiarity is not None:
             lines.append(
                 f"Familiarity: half of unseen crystals have more than 0.5; below {UNFAMILIAR} a "
@@ -187,6 +188,14 @@ class Reconstruction(ScanResult):
         if self.trust is not None:
             lines.append(f"Trust: true densities had {USUAL_TRUST}.")
         return " ".join(lines)
+
+    def _conditions(self) -> str:
+        """Returns the specimen's thickness and the dose in words."""
+        thickness = self.provenance.get("thickness_angstrom")
+        specimen = f"{thickness:.3g} Å" if thickness else "not known"
+        counts = self.provenance.get("counts_per_pattern")
+        dose = f"{counts:.3g} counts per pattern" if counts else "not known"
+        return f"Thickness: {specimen}. Dose: {dose}."
 
     def _headline(self) -> str:
         """Returns what the picture says of a scan that the network cannot be relied on for; empty
