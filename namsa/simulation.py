@@ -13,6 +13,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from namsa.base.errors import issue_warnings
+from namsa.base.notebook_progress import notebook_bar
 from namsa.config.bounds import DEFAULT_ACCURACY
 from namsa.config.instrument import Detector, Scan
 from namsa.config.numerics import PropagatorName
@@ -87,7 +88,7 @@ def simulate(
     waves: bool = False,
     scan_shape: tuple[int, int] | None = None,
     sink: PatternSink | None = None,
-    on_progress: ProgressCallback = lambda stage, done, total: None,
+    on_progress: ProgressCallback | None = None,
 ) -> Sample:
     """Simulates 4D-STEM patterns, with the specimen's projected density and potential.
 
@@ -172,7 +173,8 @@ def simulate(
         sink: Takes the patterns batch by batch, so that they need not fit into memory: a
             `namsa.StackFile`. A source that is averaged over the whole scan makes one batch of it.
             `None` returns the patterns.
-        on_progress: Called as `on_progress(stage, done, total)`.
+        on_progress: Called as `on_progress(stage, done, total)`. Default: a bar in a notebook,
+            if the call takes long, and else nothing.
 
     Returns:
         A `Sample` of patterns (n, dy, dx) as fractions of the beam, none if a sink has taken them,
@@ -207,7 +209,8 @@ def simulate(
     issue_warnings((), plan.time_notes(), stacklevel=2)  # it points at the caller
     plan = plan.measured()
     issue_warnings(plan.warnings, plan.notes, stacklevel=2)
-    sample = plan.run(sink, on_progress)
+    with notebook_bar(on_progress) as report:
+        sample = plan.run(sink, report)
     sample.provenance.update(specimen.described)
     return sample
 

@@ -24,7 +24,7 @@ sample = namsa.simulate(
     cell.atoms,
     energy_ev=200e3,
     semiangle_mrad=20,
-    scan=namsa.Scan(shape=(28, 28), step_angstrom=(0.4, 0.4)),
+    scan=namsa.Scan(shape=(24, 24), step_angstrom=(0.4, 0.4)),
     detector=namsa.Detector(shape=(49, 49), pixel_mrad=2),
 )
 with tempfile.TemporaryDirectory() as folder:

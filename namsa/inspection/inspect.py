@@ -17,6 +17,7 @@ import numpy.typing as npt
 from namsa.base.arrays import Floats
 from namsa.base.errors import InputError
 from namsa.base.names import portable_path
+from namsa.base.notebook_progress import notebook_bar
 from namsa.base.text import plural
 from namsa.crystals.symmetry import ZoneAxis
 from namsa.inspection.bad_pixels import (
@@ -69,7 +70,7 @@ def inspect(
     zone_axis: ZoneAxis | None = None,
     lattice_angstrom: float | None = None,
     focus: Literal["under", "over"] | None = None,
-    on_progress: OnProgress = lambda stage, done, total: None,
+    on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Inspection:
     """Measures the calibration of a scan from its own patterns.
@@ -81,7 +82,8 @@ def inspect(
         lattice_angstrom: In place of a crystal, one spacing of the lattice, Å.
         focus: "under" or "over", if the probe is known to be underfocused or overfocused: it tells
             a rotation from the same rotation plus 180°.
-        on_progress: Called as `on_progress(stage, rows done, rows)`.
+        on_progress: Called as `on_progress(stage, rows done, rows)`. Default: a bar in a notebook,
+            if the call takes long, and else nothing.
         options: What the caller knows better than the file, and how the patterns lie in it; see
             `namsa.read`.
 
@@ -99,8 +101,8 @@ def inspect(
             f"lattice_angstrom is {lattice_angstrom:g}: give a spacing from 0.1 to 1e6 Å"
         )
     lattice = Lattice(crystal, zone_axis, lattice_angstrom)
-    with read(data, **options) as recording:
-        return _inspect(recording, lattice, focus, _given_names(options), on_progress)
+    with read(data, **options) as recording, notebook_bar(on_progress) as report:
+        return _inspect(recording, lattice, focus, _given_names(options), report)
 
 
 def _given_names(options: Mapping[str, Any]) -> set[str]:
