@@ -425,10 +425,7 @@ def _plan_of(slicing: Slicing) -> SimulationPlan:
         settings.detector,
         probes.positions,
     )
-    if isinstance(settings.scan, Scan):
-        texts += checks.fine_steps(
-            settings.scan.step_angstrom, setup.beam.semiangle_mrad, setup.beam.wavelength
-        )
+    texts += checks.fine_steps(probes.step_angstrom, setup.beam)
     if interpolation > 1:
         doubt = window_doubt(slicing.grid, setup.beam, slicing.thickness_angstrom, interpolation)
         texts += [doubt] if doubt else []

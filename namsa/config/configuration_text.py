@@ -27,5 +27,5 @@ def configuration_text(path: Path, largest_bytes: int) -> str:
         elif there:
             remedy = f"{path.parent} has {', '.join(there[:_MOST_FILES])}"
         else:
-            remedy = "give the path of a .yaml file; `namsa examples` writes some to begin with"
+            remedy = "give the path of a .yaml file; `namsa init DIR` writes some to begin with"
         raise InputError(f"{error}: {remedy}") from None

@@ -29,7 +29,9 @@ PARAXIAL_PHASE_RAD = 0.5
 STRONG_PARAXIAL_PHASE_RAD = 0.15
 STRONG_FREQUENCY_PER_ANGSTROM = 2.0
 THICK_SLICE_ANGSTROM = 4.0  # two layers of atoms in most crystals
-FINEST_STEP_FACTOR = 5  # steps finer than the probe needs by this factor are a likely slip
+# Steps finer than the probe needs by this factor, and than this length, are a likely slip.
+FINEST_STEP_FACTOR = 5
+SLIP_ANGSTROM = 0.1
 
 
 def check_positions(
@@ -212,24 +214,20 @@ def _fine_pixels(grid: Grid, wavelength: float, detector: Detector | None) -> It
         )
 
 
-def fine_steps(
-    step_angstrom: tuple[float, float] | None, semiangle_mrad: float, wavelength: float
-) -> Iterator[str]:
+def fine_steps(step_angstrom: float | None, beam: optics.BeamSettings) -> Iterator[str]:
     """Yields a warning if a scan's steps are far finer than the probe needs, as 0.04 Å for 0.4 Å.
 
     Args:
-        step_angstrom: Distances (y, x) between positions, Å; `None` if they follow from the cell.
-        semiangle_mrad: Convergence semiangle, mrad.
-        wavelength: Electron wavelength, Å.
+        step_angstrom: Smallest distance between the rows or columns of a raster, Å; `None` for
+            other positions.
     """
-    if step_angstrom is None or semiangle_mrad <= 0:
+    if step_angstrom is None or beam.semiangle_mrad <= 0:
         return
-    needed = wavelength / (4e-3 * semiangle_mrad)
-    finest = min(step_angstrom)
-    if finest < needed / FINEST_STEP_FACTOR:
+    needed = beam.wavelength / (4e-3 * beam.semiangle_mrad)
+    if step_angstrom < min(needed / FINEST_STEP_FACTOR, SLIP_ANGSTROM):
         yield (
-            f"scan.step_angstrom is {finest:g} Å, and steps of {needed:.2g} Å sample the probe of "
-            f"{semiangle_mrad:g} mrad: is {10 * finest:g} Å meant?"
+            f"scan.step_angstrom is {step_angstrom:g} Å, and steps of {needed:.2g} Å sample the "
+            f"probe of {beam.semiangle_mrad:g} mrad: is {10 * step_angstrom:g} Å meant?"
         )
 
 

@@ -58,6 +58,21 @@ class ProbePositions(NamedTuple):
     positions: Floats  # (n, 2) as (y, x), Å
     scan_shape: tuple[int, int] | None  # rows and columns of their raster, if they are one
 
+    @property
+    def step_angstrom(self) -> float | None:
+        """Smallest distance between rows or columns of the raster, Å; `None` without neighbours."""
+        if self.scan_shape is None:
+            return None
+        rows, columns = self.scan_shape
+        raster = self.positions.reshape(rows, columns, 2)
+        steps = []
+        if rows > 1:
+            steps.append(np.linalg.norm(raster[1, 0] - raster[0, 0]))
+        if columns > 1:
+            steps.append(np.linalg.norm(raster[0, 1] - raster[0, 0]))
+        smallest = float(min(steps, default=0.0))
+        return round(smallest, 6) if smallest > 0 else None
+
 
 def probe_positions(
     settings: SimulationSettings, extent_angstrom: tuple[float, float]
