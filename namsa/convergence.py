@@ -182,6 +182,18 @@ def check_convergence(
     Raises:
         InputError: As `namsa.simulate`.
         OutOfMemoryError: If the reference does not fit into memory.
+
+    Example:
+        >>> found = namsa.check_convergence(
+        ...     cell.atoms,
+        ...     energy_ev=200e3,
+        ...     semiangle_mrad=20,
+        ...     positions_angstrom=[(0.0, 0.0)],
+        ...     detector=namsa.Detector(max_angle_mrad=40),
+        ...     accuracy=0.1,
+        ... )
+        >>> bool(found.error < 0.1)
+        True
     """
     arguments = dict(locals()) | settings  # by name, of which these two are no settings
     del arguments["atoms"], arguments["settings"]

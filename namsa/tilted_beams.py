@@ -63,6 +63,20 @@ def precession(
 
     Raises:
         InputError: As `namsa.simulate`, or if the tilted patterns do not fit the grid.
+
+    Example:
+        >>> precessed = namsa.precession(
+        ...     cell.atoms,
+        ...     angle_mrad=5,
+        ...     azimuths=4,
+        ...     energy_ev=200e3,
+        ...     semiangle_mrad=5,
+        ...     scan=(1, 1),
+        ...     accuracy=0.1,
+        ...     detector=namsa.Detector(max_angle_mrad=25),
+        ... )
+        >>> precessed.provenance["precession"]
+        {'angle_mrad': 5.0, 'azimuths': 4}
     """
     if not 1 <= azimuths <= MOST_AZIMUTHS:
         raise InputError(f"azimuths is {azimuths}; give 1 to {MOST_AZIMUTHS}")
@@ -98,6 +112,19 @@ def rocking(
 
     Raises:
         InputError: As `namsa.simulate`, or if the tilted patterns do not fit the grid.
+
+    Example:
+        >>> samples = namsa.rocking(
+        ...     cell.atoms,
+        ...     tilts_mrad=[(0, 0), (0, 4)],
+        ...     energy_ev=200e3,
+        ...     semiangle_mrad=5,
+        ...     scan=(1, 1),
+        ...     accuracy=0.1,
+        ...     detector=namsa.Detector(max_angle_mrad=25),
+        ... )
+        >>> [sample.provenance["descanned_tilt_mrad"][0] for sample in samples]
+        [0.0, 0.0]
     """
     tilts = np.asarray(tilts_mrad, dtype=np.float64)
     if tilts.ndim != 2 or tilts.shape[1] != 2 or not len(tilts) or not np.isfinite(tilts).all():

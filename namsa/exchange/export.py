@@ -90,6 +90,10 @@ def export_ptychography(
 
     Warns:
         SimulationWarning: If patterns have pixels beyond the band limit of their simulation.
+
+    Example:
+        >>> sample.save("scan.h5")
+        >>> command, *files = namsa.export_ptychography("scan.h5", "ptyrad", "for_ptyrad")
     """
     data = Path(data)
     folder = Path(folder)

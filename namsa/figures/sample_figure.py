@@ -58,6 +58,9 @@ def show(sample: SampleArrays, path: Path | str | None = None) -> Figure:
         InputError: If the provenance does not describe the arrays, or if they hold numbers that are
             not finite, or if Matplotlib does not know the picture's format.
         WorkError: If the file cannot be written.
+
+    Example:
+        >>> figure = namsa.show(sample)
     """
     figure = sample_figure(sample)
     if path is not None:

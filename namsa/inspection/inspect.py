@@ -93,6 +93,12 @@ def inspect(
     Raises:
         InputError: If the data are no scan of patterns, or an argument is not valid.
         WorkError: If the file is damaged.
+
+    Example:
+        >>> found = namsa.inspect(sample.stack, energy_ev=200e3, semiangle_mrad=20)
+        >>> pitch, _ = sample.provenance["detector_sampling_mrad"]
+        >>> bool(abs(found.calibration.value("pixel_mrad")[0] / pitch - 1) < 0.05)
+        True
     """
     if focus is not None and focus not in FOCUS:
         raise InputError(f"focus is {focus!r}: give under or over")

@@ -86,6 +86,19 @@ def find_excess(
 
     Raises:
         InputError: If the image is not finite, or if nothing repeats it.
+
+    Example:
+        >>> from namsa.base.pixels import PixelGrid
+        >>> y, x = np.indices((40, 40)) * 0.4  # Å; the lattice repeats every 4 Å
+        >>> image = 5 + np.cos(2 * np.pi * y / 4) + np.cos(2 * np.pi * x / 4)
+        >>> image += np.random.default_rng(0).normal(0, 0.01, image.shape)
+        >>> image[18:23, 18:23] -= 1  # e/Å², about y = x = 8 Å
+        >>> found = namsa.find_excess(
+        ...     image, PixelGrid((0.4, 0.4), (0.0, 0.0)), number=14, basis=[(4, 0), (0, 4)]
+        ... )
+        >>> y, x, electrons, spreads = found.places()[0]
+        >>> round(float(y)), round(float(x)), bool(electrons < 0)
+        (8, 8, True)
     """
     values = np.asarray(image, np.float64)
     if values.ndim != 2 or not np.isfinite(values).all():

@@ -141,6 +141,14 @@ def read_charge_density(path: Path | str, *others: Path | str) -> ChargeDensity:
     Raises:
         InputError: If a file cannot be read, is no density, or has a cell that is not right-angled
             along x, y, z.
+
+    Example:
+        >>> from ase.io.cube import write_cube
+        >>> with open("silicon.cube", "w") as file:
+        ...     write_cube(file, bulk("Si", cubic=True), data=np.full((6, 6, 6), 0.1))
+        >>> density = namsa.read_charge_density("silicon.cube")
+        >>> density.density.shape, len(density.atoms)
+        ((6, 6, 6), 8)
     """
     first, *rest = [_read(Path(each)) for each in (path, *others)]
     density = first.density

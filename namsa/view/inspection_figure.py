@@ -60,6 +60,10 @@ def draw_inspection(inspection: Inspection, path: Path | str | None = None) -> F
     Raises:
         InputError: If Matplotlib does not know the format.
         WorkError: If the file cannot be written.
+
+    Example:
+        >>> found = namsa.inspect(sample.stack, energy_ev=200e3, semiangle_mrad=20)
+        >>> figure = namsa.draw_inspection(found)
     """
     figure = _figure(inspection)
     if path is not None:

@@ -1,0 +1,123 @@
+"""Pictures at the head of guides: `scripts/uv run python scripts/docs_pictures.py [NAME ...]`.
+
+They are written to docs/images. `training` needs the run of the quickstart, in runs/quickstart.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import yaml
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from namsa.config.loading import read_yaml
+from namsa.physics.grid import Grid
+from namsa.physics.optics import BeamSettings, lens, probes
+from train.networks import count, read_network
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs/images"
+ENERGY_TOLERANCE = 0.02
+SEMIANGLE_TOLERANCE = 0.05
+
+
+def which_network() -> Figure:
+    """Draws the energies and semiangles that the networks of the package accept."""
+    figure = Figure(figsize=(7, 3.2), layout="constrained")
+    axes = figure.subplots()
+    names: dict[tuple[float, float], list[str]] = {}
+    for folder in sorted((ROOT / "train/models").iterdir()):
+        config = folder / "config.yaml"
+        if not config.exists():
+            continue
+        microscope = yaml.safe_load(config.read_text(encoding="utf-8"))["microscope"]
+        place = (microscope["energy_ev"] / 1e3, microscope["semiangle_mrad"])
+        names.setdefault(place, []).append(folder.name)
+    for (energy_kev, semiangle_mrad), here in names.items():
+        width = 2 * ENERGY_TOLERANCE * energy_kev
+        height = 2 * SEMIANGLE_TOLERANCE * semiangle_mrad
+        corner = (energy_kev - width / 2, semiangle_mrad - height / 2)
+        axes.add_patch(Rectangle(corner, width, height, alpha=0.5))
+        axes.text(energy_kev + width, semiangle_mrad, "\n".join(here), va="center", fontsize=8)
+    axes.set(xlim=(60, 400), ylim=(0, 30))
+    axes.set(xlabel="energy (keV)", ylabel="convergence semiangle (mrad)")
+    return figure
+
+
+def networks() -> Figure:
+    """Draws the number of trained parameters of the neighbouring papers' networks."""
+    parameters = {}
+    for path in sorted((ROOT / "configs/neighbours").glob("*.yaml")):
+        config = read_network(read_yaml(path, []), str(path))
+        parameters[path.stem] = count(config).trainable_parameters
+    order = sorted(parameters, key=parameters.__getitem__)
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    axes = figure.subplots()
+    axes.barh(order, [parameters[name] for name in order])
+    axes.set(xscale="log", xlabel="trained parameters")
+    return figure
+
+
+def microscope() -> Figure:
+    """Draws the probes at the ends of the ranges of configs/microscope.yaml."""
+    grid = Grid(shape=(320, 320), extent_angstrom=(32.0, 32.0))
+    cases = {
+        "in focus": {},
+        "C10 = 100 Å": {"C10": 100.0},
+        "C12 = 30 Å": {"C12": 30.0},
+        "C21 = 500 Å": {"C21": 500.0},
+        "C30 = 2 µm": {"C30": 2e4},
+    }
+    figure = Figure(figsize=(10, 2.4), layout="constrained")
+    for axes, (title, aberrations) in zip(figure.subplots(1, 5), cases.items(), strict=True):
+        beam = BeamSettings(energy_ev=300e3, semiangle_mrad=21.4, aberrations=aberrations)
+        (wave,) = np.fft.ifft2(probes(lens(grid, beam), grid, np.array([[16.0, 16.0]])))
+        axes.imshow(np.abs(wave), extent=(-16, 16, 16, -16), cmap="magma")
+        axes.set(title=title, xlabel="x (Å)", xlim=(-5, 5), ylim=(5, -5))
+    return figure
+
+
+def training() -> Figure:
+    """Draws the loss of the quickstart, and a held-out density beside its prediction."""
+    run = ROOT / "runs/quickstart"
+    rows = []
+    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if "huber" in row:
+            rows.append(row)
+    with np.load(run / "predictions.npz") as stored:
+        sample = json.loads(str(stored["metadata"]))[0]
+        truth = stored[f"{sample['id']}/truth"]
+        prediction = stored[f"{sample['id']}/prediction"]
+    figure = Figure(figsize=(10, 2.8), layout="constrained")
+    loss, left, right = figure.subplots(1, 3)
+    loss.semilogy([row["step"] for row in rows], [row["huber"] for row in rows])
+    loss.set(xlabel="step", ylabel="Huber loss", title="training")
+    titles = (f"{sample['formula']}, not seen: density", "prediction")
+    for axes, image, title in zip((left, right), (truth, prediction), titles, strict=True):
+        drawn = axes.imshow(image, vmin=truth.min(), vmax=truth.max())
+        axes.set(title=title, xticks=[], yticks=[])
+        figure.colorbar(drawn, ax=axes, label="e/Å²")
+    return figure
+
+
+PICTURES = {
+    "which_network": which_network,
+    "networks": networks,
+    "microscope": microscope,
+    "training": training,
+}
+
+
+def main(names: list[str]) -> None:
+    """Draws the pictures of some names; all without a name."""
+    matplotlib.rcParams["font.size"] = 9
+    for name in names or PICTURES:
+        PICTURES[name]().savefig(IMAGES / f"{name}.png", dpi=90)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
