@@ -38,6 +38,7 @@ from namsa.view.viewer import SCALE_NOTE, sample_page, signal_maps
 PIECE_BYTES = 16 * 2**20
 SAMPLE_BYTES = 4 * 2**20  # per row of patterns that are compressed to choose the binning
 MAX_MEAN_PIXELS = 512  # of the mean pattern, along an axis
+WIDEST_RING = 0.6  # of the way from the axis to the detector's nearest edge
 CLIPPED = 1e-4  # fraction of the pixels that may exceed the last colour: hot pixels
 SAMPLED = 2**22  # pixels that the last colour is chosen from
 # of a pixel that is shown: sums of pixels stay far below the limit of float32
@@ -107,7 +108,7 @@ def _content(recording: Recording, name: str, overlay: Path | None, plan: TilePl
 
     tiles = Tiles(sums.halves, sums.exponents, binned_grid(angles, plan.binning))
     semiangle = recording.semiangle_mrad if recording.pixel_mrad else None
-    disk = semiangle or min(disk_radius(sums.mean, angles), _reach(angles, tuple(detector)) / 3)
+    disk = semiangle or _first_ring(sums.mean, angles)
     signals = _signals(recording, tiles, sums, angles, units, semiangle)
     mean_binning = -(-max(detector) // MAX_MEAN_PIXELS)
     mean = pattern_image(
@@ -283,11 +284,13 @@ def disk_radius(mean: Array, angles: PixelGrid) -> float:
     return float(np.sqrt(2 * np.average(angles.distance(mean.shape) ** 2, weights=weights)))
 
 
-def _reach(angles: PixelGrid, shape: tuple[int, ...]) -> float:
-    """Returns the distance from the axis to the detector's nearest edge, at least a pixel."""
-    left, right, bottom, top = angles.extent(shape)
+def _first_ring(mean: Array, angles: PixelGrid) -> float:
+    """Returns the radius of the virtual detector at first where the semiangle is not known: that
+    of the disk, or a part of the way to the detector's nearest edge where all of it is bright.
+    """
+    left, right, bottom, top = angles.extent(mean.shape)
     nearest = min(abs(left), abs(right), abs(bottom), abs(top))
-    return float(max(nearest, *angles.step))
+    return min(disk_radius(mean, angles), max(WIDEST_RING * nearest, *angles.step))
 
 
 def _signals(

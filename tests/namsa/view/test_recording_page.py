@@ -150,9 +150,9 @@ def test_deflection_is_that_of_the_disk_in_the_scans_frame():
     assert "Deflection y on the detector" in namsa.browse(patterns).text
 
 
-def test_the_first_ring_of_an_unknown_microscope_is_a_third_of_the_detector():
+def test_the_first_ring_of_an_unknown_microscope_does_not_cover_the_detector():
     page = namsa.browse(np.ones((2, 3, 12, 16), np.uint16))
-    assert data_of(page)["detector"]["outer"] == pytest.approx(2.0)
+    assert data_of(page)["detector"]["outer"] == pytest.approx(3.6)
 
 
 def test_disk_is_found_within_its_pixels():
