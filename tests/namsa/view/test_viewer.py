@@ -104,12 +104,12 @@ def test_positions_of_no_raster_have_the_specimen_for_a_map():
 
 
 def test_large_patterns_are_binned_and_keep_their_angles_and_their_beam():
-    s = sample(detector=(260, 300))
+    s = sample(detector=(520, 600))
     angles = pattern_grid(s.provenance)
-    plan = page_tiles.plan_tiles(SCAN, (260, 300), page_tiles.MAX_PAGE_BYTES)
+    plan = page_tiles.plan_tiles(SCAN, (520, 600), page_tiles.MAX_PAGE_BYTES)
     tiles = viewer.sample_tiles(s.cbed, np.arange(24), angles, plan)
     shown = tiles.values()
-    assert shown.shape == (24, 260 // 3, 100)
+    assert shown.shape == (24, 520 // 3, 200)
     assert shown[23].sum() == pytest.approx(s.cbed[23, :258].sum(), rel=1e-3)
     # The bright pixel, number 23 of the first row, is where it was within the three that were
     # binned.
@@ -117,7 +117,7 @@ def test_large_patterns_are_binned_and_keep_their_angles_and_their_beam():
     assert tiles.grid.origin[1] + tiles.grid.step[1] * column == pytest.approx(
         angles.origin[1] + angles.step[1] * 22
     )
-    note = page_tiles.reduction_note(plan, SCAN, (260, 300))
+    note = page_tiles.reduction_note(plan, SCAN, (520, 600))
     assert note == "3 × 3 of their 260 × 300 pixels are shown as one."
 
 
