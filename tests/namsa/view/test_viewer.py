@@ -110,7 +110,7 @@ def test_large_patterns_are_binned_and_keep_their_angles_and_their_beam():
     tiles = viewer.sample_tiles(s.cbed, np.arange(24), angles, plan)
     shown = tiles.values()
     assert shown.shape == (24, 520 // 3, 200)
-    assert shown[23].sum() == pytest.approx(s.cbed[23, :258].sum(), rel=1e-3)
+    assert shown[23].sum() == pytest.approx(s.cbed[23, :519].sum(), rel=1e-3)
     # The bright pixel, number 23 of the first row, is where it was within the three that were
     # binned.
     column = int(np.argmax(shown[23][0]))
@@ -118,7 +118,7 @@ def test_large_patterns_are_binned_and_keep_their_angles_and_their_beam():
         angles.origin[1] + angles.step[1] * 22
     )
     note = page_tiles.reduction_note(plan, SCAN, (520, 600))
-    assert note == "3 × 3 of their 260 × 300 pixels are shown as one."
+    assert note == "3 × 3 of their 520 × 600 pixels are shown as one."
 
 
 def test_too_many_patterns_are_thinned_along_the_raster_and_it_is_said(monkeypatch):
