@@ -28,7 +28,7 @@ patterns = position_averaged(
     semiangle_mrad=20,
     detector=namsa.Detector(max_angle_mrad=40),
     thicknesses_angstrom=[min(t, cell.atoms.cell.lengths()[2]) for t in thicknesses_angstrom],
-    frozen_phonons=namsa.FrozenPhonons(rms_angstrom=0.08, configurations=4),
+    frozen_phonons=namsa.FrozenPhonons(rms_angstrom=0.08),
 )
 
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.4), layout="constrained")

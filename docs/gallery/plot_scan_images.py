@@ -37,7 +37,7 @@ images = {
 
 figure, axes = plt.subplots(2, 2, figsize=(9, 6.5), layout="constrained")
 for axis, (title, image) in zip(axes.flat, images.items(), strict=True):
-    shown = axis.imshow(image, extent=(0, 7.74, 6.02, 0), cmap="gray")
+    shown = axis.imshow(image, extent=(0, 7.74, 6.02, 0), cmap="gray", interpolation="bicubic")
     axis.set(title=title, xlabel="x (Å)", ylabel="y (Å)")
     figure.colorbar(shown, ax=axis, label="fraction of the beam")
 plt.show()
