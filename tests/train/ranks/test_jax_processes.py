@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -235,75 +236,80 @@ def test_four_processes_learn_as_one_and_end_when_one_is_killed(config, alone):
     np.testing.assert_allclose(losses(run), losses(alone), rtol=1e-5)
 
 
-unfinished = pytest.mark.skipif(
-    os.environ.get("JAX_KILLS") != "1", reason="has not run to its end yet: JAX_KILLS=1 runs it"
+long = pytest.mark.skipif(
+    os.environ.get("JAX_KILLS") != "1", reason="takes two minutes: JAX_KILLS=1 runs it"
 )
 
 
+class Supervised(NamedTuple):
+    """A job of two processes that lost rank 0, was started again, and ended by a signal."""
+
+    run: Path
+    code: int
+    output: str
+    errors: str
+    seconds: float  # from the kill to the end of the first start
+    left: list[int]  # its ranks that were there then
+
+
 @pytest.fixture(scope="module")
-def after_kill(config):
-    """A job of two processes of which rank 0 was killed, and that then went on to its end."""
-    two = ("--processes", "2")
-    half = ["training.batch_size=2"]
-    run = config.parent / "killed"
-    process = start(config, "killed", *two, sets=[*half, "training.checkpoints={every_steps: 2}"])
+def supervised(config):
+    run = config.parent / "supervised"
+    sets = ["training.batch_size=2", "training.checkpoints={every_steps: 2}"]
+    process = start(config, run.name, "--supervise", "--processes", "2", sets=sets)
     wait_for_steps(process, run, STEPS + 1)
-    lost = killed(process, 0)
-    steps = f"training.steps={len(rows(run)) + 3}"
-    done(start(config, "killed", *two, sets=[*half, steps]))
-    return run, lost, steps
+    (launcher,) = launchers(process.pid)
+    ranks = children(launcher)
+    os.kill(ranks[0], signal.SIGKILL)
+    began = time.monotonic()
+    while launchers(process.pid) == [launcher]:
+        time.sleep(0.05)
+    seconds = time.monotonic() - began
+    left = [rank for rank, pid in ranks.items() if os.path.exists(f"/proc/{pid}")]
+    while not launchers(process.pid):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    wait_for_steps(process, run, len(lines(run)) + 2)
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=LIMIT_S)
+    return Supervised(run, process.returncode, output, errors, seconds, left)
+
+
+def launchers(supervisor):
+    """The launchers that a supervisor has started, and that have not ended."""
+    with open(f"/proc/{supervisor}/task/{supervisor}/children") as file:
+        return [int(pid) for pid in file.read().split()]
 
 
 @pytest.mark.slow
-@unfinished
-def test_the_loss_of_rank_0_is_one_line(after_kill):
-    assert_names_alone(after_kill[1], 0)
+@long
+def test_the_loss_of_rank_0_is_one_line_and_its_job_starts_again_and_ends_by_a_signal(supervised):
+    died = [line for line in supervised.errors.splitlines() if line.startswith("error:")]
+    assert died == [f"error: died: rank 0 on {platform.node()}, by SIGKILL"]
+    assert "starting it again with 2 ranks" in supervised.errors
+    assert "Traceback" not in supervised.errors
+    assert supervised.seconds < 20
+    assert supervised.left == []
+    assert supervised.code == 130
+    assert "its checkpoint is written" in supervised.output + supervised.errors
+    newest = max(supervised.run.glob("checkpoints/step-*.npz"))
+    assert int(newest.stem.partition("-")[2]) == len(rows(supervised.run))
 
 
 @pytest.mark.slow
-@unfinished
+@long
 def test_two_processes_learn_as_one_and_go_on_after_a_kill_to_the_same_bits(
-    config, alone, after_kill
+    config, alone, supervised
 ):
-    run, _, steps = after_kill
-    sets = ["training.batch_size=2", steps]
+    sets = ["training.batch_size=2", f"training.steps={len(rows(supervised.run))}"]
     out = done(start(config, "two", "--processes", "2", sets=sets))
     assert "2 ranks" in out
     assert "Gloo" not in out
     two = config.parent / "two"
     np.testing.assert_allclose(losses(two), losses(alone), rtol=1e-5)
-    assert differences(run, two) == []
-    evaluation = json.loads((run / "evaluation.json").read_text())
+    assert differences(supervised.run, two) == []
+    evaluation = json.loads((two / "evaluation.json").read_text())
     assert evaluation["run"]["ranks"] == 2
-
-
-@pytest.mark.slow
-@unfinished
-def test_a_supervised_job_starts_again_after_a_kill_and_ends_by_a_signal(config):
-    run = config.parent / "supervised"
-    sets = ["training.checkpoints={every_steps: 2}"]
-    process = start(config, "supervised", "--supervise", "--processes", "2", sets=sets)
-    wait_for_steps(process, run, 4)
-    (launcher,) = supervised(process.pid)
-    os.kill(children(launcher)[1], signal.SIGKILL)
-    while supervised(process.pid) in ([], [launcher]):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    wait_for_steps(process, run, len(lines(run)) + 2)
-    process.send_signal(signal.SIGTERM)
-    out, errors = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 130
-    assert "starting it again with 2 ranks" in errors
-    assert "its checkpoint is written" in out + errors
-    assert "Traceback" not in errors
-    newest = max(run.glob("checkpoints/step-*.npz"))
-    assert int(newest.stem.partition("-")[2]) == len(rows(run))
-
-
-def supervised(supervisor):
-    """The launchers that a supervisor has started."""
-    with open(f"/proc/{supervisor}/task/{supervisor}/children") as file:
-        return [int(pid) for pid in file.read().split()]
 
 
 def test_the_launcher_names_a_process_that_is_killed(monkeypatch, capsys):
