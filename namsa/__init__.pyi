@@ -13,8 +13,6 @@ from .config.simulation import SimulationConfig as SimulationConfig
 from .config.simulation import load_config as load_config
 from .config.specimen import FrozenPhonons as FrozenPhonons
 from .config.specimen import Specimen as Specimen
-from .convergence import Convergence as Convergence
-from .convergence import check_convergence as check_convergence
 from .crystals.builtin import builtin_materials as builtin_materials
 from .crystals.cif import read_cif as read_cif
 from .crystals.kinds.specimen import make_specimen as make_specimen
@@ -57,6 +55,8 @@ from .samples.image import Image as Image
 from .samples.sample import Sample as Sample
 from .samples.sample_file import read_sample as read_sample
 from .samples.sample_file import read_samples as read_samples
+from .sampling.convergence import Convergence as Convergence
+from .sampling.convergence import check_convergence as check_convergence
 from .scattered_samples import Scattering as Scattering
 from .scattering import scatter as scatter
 from .simulation import simulate as simulate

@@ -32,6 +32,7 @@ from namsa.crystals.crystal_source import SpecimenSource
 from namsa.crystals.specimen_source import specimen_of
 from namsa.engines import dispatch, prism
 from namsa.engines.dispatch import EngineName
+from namsa.engines.expected_time import time_note
 from namsa.engines.interface import ProgressCallback
 from namsa.io.charge_density import ChargeDensity
 from namsa.physics import optics
@@ -114,7 +115,8 @@ def scatter(
         max_detected_mrad=max_detected_mrad,
         thicknesses_angstrom=thicknesses_angstrom,
     )
-    issue_warnings(plan.slicing.warnings, stacklevel=2)  # they point at the caller
+    # They point at the caller.
+    issue_warnings(plan.slicing.warnings, plan.time_notes(), stacklevel=2)
     return plan.run(on_progress)
 
 
@@ -128,6 +130,19 @@ class ScatteringPlan:
     depths: tuple[tuple[int, ...], ...]  # numbers of slices of each snapshot up to each depth
     setup: dispatch.OpticalSetup  # the propagators and the engine
     reuse: prism.PlaneWaveReuse  # the plane waves, and the pixels of the waves that are kept
+
+    @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `namsa.simulate`
+    def time_notes(self) -> tuple[str, ...]:
+        """Returns how long the scattering will take, in a line; nothing of a short one."""
+        slicing = self.slicing
+        no_positions = np.zeros((1, 2))
+        work = prism.count_work(
+            slicing.slices, no_positions, 1, self.reuse.beams, self.reuse.pixels
+        )
+        counts = slicing.counts(work, slicing.grid.shape)
+        engine = slicing.settings.simulation.engine
+        note = time_note(counts, "scatter", engine, slicing.xp is np)
+        return (note,) if note else ()
 
     @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `namsa.simulate`
     def run(self, on_progress: ProgressCallback = no_progress) -> Scattering:

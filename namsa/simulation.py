@@ -22,7 +22,7 @@ from namsa.config.specimen import FrozenPhonons
 from namsa.crystals.crystal_source import SpecimenSource
 from namsa.engines import dispatch, prism
 from namsa.engines.dispatch import EngineName
-from namsa.engines.expected_time import time_note
+from namsa.engines.expected_time import interpolated_work, time_note
 from namsa.engines.exposure import Exposure, expose
 from namsa.engines.interface import MemorySink, PatternSink, ProgressCallback
 from namsa.engines.interpolated_prism import (
@@ -232,8 +232,8 @@ class SimulationPlan:
         return (self.exposure.note,) if self.exposure.note else ()
 
     @property
-    def operations(self) -> float:
-        """Weighted floating-point operations of all probes (`prism.operations`)."""
+    def work(self) -> prism.Work:
+        """Counts of slices, probes and plane waves."""
         exposure = self.exposure
         setup = exposure.setup
         work = prism.work_of(
@@ -244,16 +244,22 @@ class SimulationPlan:
             setup.fresnel,
             setup.binning,
         )
-        return prism.operations(work, self.reuse is not None) * self.slicing.configurations
+        interpolation = self.settings.simulation.interpolation
+        return interpolated_work(work, interpolation) if interpolation > 1 else work
+
+    @property
+    def operations(self) -> float:
+        """Weighted floating-point operations of all probes (`prism.operations`)."""
+        reuses = self.settings.simulation.method == "prism"
+        return prism.operations(self.work, reuses) * self.slicing.configurations
 
     @threadpool_limits.wrap(limits=1, user_api="blas")
     def time_notes(self) -> tuple[str, ...]:
-        """Returns how long the simulation will take, in a line; nothing of a short one, or of
-        PRISM with interpolation, of whose work there is no count.
-        """
-        if self.settings.simulation.interpolation > 1:
-            return ()
-        note = time_note(self.operations, self.exposure.setup)
+        """Returns how long the simulation will take, in a line; nothing of a short one."""
+        simulation = self.settings.simulation
+        counts = self.slicing.counts(self.work, self.exposure.pattern_shape)
+        on_host = self.slicing.xp is np
+        note = time_note(counts, simulation.method, simulation.engine, on_host)
         return (note,) if note else ()
 
     @threadpool_limits.wrap(limits=1, user_api="blas")

@@ -28,7 +28,6 @@ LAYERS = {
         ("sampling",),
         ("simulation", "scattered_samples", "pacbed"),
         ("scattering", "tilted_beams"),
-        ("convergence",),
         ("dataset",),
         ("inverse", "inspection"),
         ("view", "exchange", "parallax"),

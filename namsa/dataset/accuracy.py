@@ -17,11 +17,11 @@ from namsa.base.json_files import read_json
 from namsa.base.text import shorten
 from namsa.config.instrument import Microscope
 from namsa.config.simulation import SimulationConfig
-from namsa.convergence import Convergence, compare_with_reference
 from namsa.crystals.material import Material
 from namsa.dataset.entry import Entry, material_of, seed_of
 from namsa.dataset.sample_setup import make_sample_setup, settings_of_sample
 from namsa.io.charge_density import ChargeDensity
+from namsa.sampling.convergence import Convergence, compare_with_reference
 
 FILE = "convergence.json"
 # samples of a dataset that is checked: of fewer, the check would cost as much as they do
@@ -52,6 +52,7 @@ def check_entry(
     microscope = Microscope.model_construct(
         energy_ev=settings.microscope.energy_ev,
         semiangle_mrad=settings.microscope.semiangle_mrad,
+        beam_tilt_mrad=settings.microscope.beam_tilt_mrad,
         specimen_tilt_mrad=settings.microscope.specimen_tilt_mrad,
     )
     compared = replace(

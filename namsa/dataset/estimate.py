@@ -19,7 +19,6 @@ from namsa.crystals.material import Material
 from namsa.dataset import manifest, strata
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry, material_of
-from namsa.dataset.rates import Rates, measure_rates
 from namsa.dataset.sharing import shuffled
 from namsa.dataset.simulate_entry import check_entry
 from namsa.dataset.strata import Strata
@@ -33,6 +32,8 @@ from namsa.dataset.workload import (
     record_bytes,
 )
 from namsa.engines import prism
+from namsa.engines.expected_time import stage_seconds
+from namsa.engines.rates import Rates, measure_rates
 from namsa.io.charge_density import ChargeDensity
 
 # of these whose atoms are placed, and whose arguments are checked as the simulation checks them
@@ -89,26 +90,15 @@ class DatasetEstimate:
 def estimate_sample(workload: Workload, rates: Rates) -> SampleEstimate:
     """Returns time, memory and disk of one sample of a dataset; disk is the size of its record."""
     work = workload.work
-    pixels = workload.grid.shape[0] * workload.grid.shape[1]
-    patterns = work.probes * work.coherent
-    build = workload.distinct_slices * pixels * rates.potential
-    collect = patterns * pixels * rates.pixel
-    products = prism.product_operations(work) * rates.product
-    propagate: dict[Method, float] = {
-        "multislice": prism.propagation_operations(work, patterns) * rates.propagation,
-        "prism": prism.propagation_operations(work, work.beams) * rates.plane_waves + products,
-    }
+    stages = stage_seconds(workload, rates)
+    by_method: dict[Method, float] = {"multislice": stages.multislice, "prism": stages.prism}
     if workload.method == "scatter":
-        waves = prism.propagation_operations(work, work.beams) * rates.plane_waves
-        build /= workload.samples
-        propagate = {
-            "scatter": waves / workload.samples + products,
-            "multislice": propagate["multislice"],
-        }
-    seconds = {
-        method: workload.configurations * (build + collect + part)
-        for method, part in propagate.items()
-    }
+        shared = stages._replace(
+            build=stages.build / workload.samples,
+            plane_waves=stages.plane_waves / workload.samples,
+        )
+        by_method = {"scatter": shared.prism, "multislice": shared.multislice}
+    seconds = {method: workload.configurations * time for method, time in by_method.items()}
     return SampleEstimate(
         id=workload.id,
         method=workload.method,

@@ -7,7 +7,7 @@ last digits are the same on every machine.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +29,10 @@ from namsa.dataset.sample_setup import (
     snapshots_per_frame,
 )
 from namsa.engines import prism, raster
+from namsa.engines.counts import SimulationCounts
 from namsa.physics import detector as detectors
 from namsa.physics import optics, potential, slice_plan
 from namsa.physics.backend import available_cores
-from namsa.physics.grid import Grid
 from namsa.physics.specimen import atom_list, building_bytes, building_threads
 from namsa.sampling.choice import number_of_configurations
 
@@ -45,20 +45,10 @@ _HDF5_POSITION_BYTES = 50  # of a position, which is stored twice, once as text
 
 
 @dataclass(frozen=True)
-class Workload:
+class Workload(SimulationCounts):
     """The counts of one sample's simulation."""
 
     id: str  # the sample's id
-    grid: Grid  # the grid across the beam
-    work: prism.Work  # counts of slices, probes and plane waves
-    configurations: int  # thermal configurations
-    distinct_slices: int  # slices whose transmission is computed
-    atoms: int  # atoms in the supercell
-    elements: int  # elements in the crystal
-    heaviest: int  # the crystal's largest atomic number
-    precision: Literal["float32", "float64"]  # precision of waves and patterns
-    backend: Literal["auto", "cpu", "cupy"]  # the requested array module
-    pattern_shape: tuple[int, int]  # pixels (dy, dx) of a pattern
     density_shape: tuple[int, int]  # pixels (ty, tx) of the density target
     depth_bins: int  # bins of the density by depth, which is not stored if there is one
     stored_dtype: Literal["float16", "float32"]  # type of the patterns in a record
@@ -71,11 +61,6 @@ class Workload:
     samples: int = 1
     # thicknesses of these samples, at most; the scattering matrices of all are in memory
     depths: int = 1
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The waves' complex type."""
-        return np.result_type(self.precision, np.complex64)
 
     @property
     def method(self) -> Method:

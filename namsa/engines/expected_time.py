@@ -1,66 +1,105 @@
-"""The time that a simulation will take on this machine, for what is said before a long one.
+"""The time that a simulation will take on this machine: what is said before a long one, what
+`--dry-run` prints, and what is refused.
 
-It is the number of operations (`namsa.engines.prism.operations`) divided by the rate at which the
-engine propagates a batch of waves through a few empty slices, at the machine's current load. The
-transmissions of the slices, the detector's noise and writing are not in it.
+It is the counts of the work times the rates that this machine reaches now (`namsa.engines.rates`).
+The detector's noise, writing and the trial of the choices are not in it.
 """
 
-import time
+from typing import NamedTuple
 
-import numpy as np
-
+from namsa.base.errors import OutOfMemoryError
 from namsa.base.text import duration
 from namsa.engines import prism
-from namsa.engines.dispatch import OpticalSetup
-from namsa.engines.interface import DEVICE_BATCH_BYTES, HOST_BATCH_BYTES
-from namsa.physics.backend import available_cores, run_in_batches, to_host
-from namsa.physics.potential import Slices
+from namsa.engines.counts import SimulationCounts
+from namsa.engines.dispatch import EngineName
+from namsa.engines.rates import Rates, measure_rates
+from namsa.physics.backend import available_cores
 
 LONG_SECONDS = 60.0
-# Operations per second of a core, or of a GPU, that are fast: what takes less than a part of
+# Rates of a fast core, and how many times as fast a fast GPU is: what takes less than
 # `LONG_SECONDS` at these rates is not measured.
-_FAST_CORE = 5e9
-_FAST_GPU = 2e12
-_MEASURED_SLICES = 4
+_FAST_CORE = Rates(propagation=2e-10, plane_waves=2e-10, product=5e-11, pixel=1e-9, potential=5e-9)
+_GPU_CORES = 400
 
 
-def time_note(operations: float, setup: OpticalSetup) -> str | None:
+class StageSeconds(NamedTuple):
+    """The time of the stages of one thermal configuration, s."""
+
+    build: float  # transmissions of its slices
+    collect: float  # everything of the patterns but propagation
+    probes: float  # propagation of every probe
+    plane_waves: float  # propagation of the plane waves of the lens
+    products: float  # sums of the plane waves
+
+    @property
+    def multislice(self) -> float:
+        """Time if every probe is propagated, s."""
+        return self.build + self.collect + self.probes
+
+    @property
+    def prism(self) -> float:
+        """Time if probes are added up from plane waves, s."""
+        return self.build + self.collect + self.plane_waves + self.products
+
+    @property
+    def scatter(self) -> float:
+        """Time of the plane waves alone, s."""
+        return self.build + self.plane_waves
+
+
+def stage_seconds(counts: SimulationCounts, rates: Rates) -> StageSeconds:
+    """Returns the time of each stage, of which a method takes some."""
+    work = counts.work
+    pixels = work.shape[0] * work.shape[1]
+    patterns = work.probes * work.coherent
+    return StageSeconds(
+        build=counts.distinct_slices * pixels * rates.potential,
+        collect=patterns * pixels * rates.pixel,
+        probes=prism.propagation_operations(work, patterns) * rates.propagation,
+        plane_waves=prism.propagation_operations(work, work.beams) * rates.plane_waves,
+        products=prism.product_operations(work) * rates.product,
+    )
+
+
+def interpolated_work(work: prism.Work, interpolation: int) -> prism.Work:
+    """Returns the counts of PRISM with interpolation, whose products of a probe are one of every
+    f-th plane wave and the pixels of its window.
+    """
+    fewer = interpolation**2
+    beams = -(-work.beams // fewer)
+    pixels = work.shape[0] * work.shape[1] // fewer
+    return work._replace(beams=beams, rows=1, columns=beams, pixels=pixels)
+
+
+def time_note(
+    counts: SimulationCounts, method: str, engine: EngineName, on_host: bool
+) -> str | None:
     """Returns what is said before a long simulation; `None` if it takes less than `LONG_SECONDS`.
 
     Args:
-        operations: Of the whole simulation.
+        method: "multislice", "prism", or "scatter" for plane waves alone.
+        on_host: Whether it is simulated on a CPU.
     """
-    fastest = _FAST_CORE * available_cores() if setup.xp is np else _FAST_GPU
-    if operations < LONG_SECONDS * fastest:
+    cores = available_cores() if on_host else _GPU_CORES
+    fastest = Rates(*(rate / cores for rate in _FAST_CORE))
+    if _seconds(counts, fastest, method) < LONG_SECONDS:
         return None
-    seconds = operations * seconds_per_operation(setup)
+    try:
+        rates = measure_rates(counts, engine)
+    except OutOfMemoryError:  # which the simulation says, with the remedy
+        return None
+    seconds = _seconds(counts, rates, method)
     if seconds < LONG_SECONDS:
         return None
+    fewer = "fewer thermal configurations" if method == "scatter" else "fewer positions"
     return (
         f"this simulation takes about {duration(seconds)} on this machine, at its current load: "
-        "fewer positions, a smaller detector, a larger accuracy or a smaller cell take less; "
+        f"{fewer}, a smaller detector, a larger accuracy or a smaller cell take less; "
         "on_progress says how far it is"
     )
 
 
-def seconds_per_operation(setup: OpticalSetup) -> float:
-    """Returns the measured time per operation of a simulation's engine, s."""
-    on_host = setup.xp is np
-    batch_bytes = HOST_BATCH_BYTES if on_host else DEVICE_BATCH_BYTES
-    batch = max(1, batch_bytes // setup.fresnel.nbytes)
-    count = batch * (available_cores() if on_host else 1)
-    slices = Slices.equally_thick([setup.fresnel], np.zeros(_MEASURED_SLICES, dtype=np.int64), 1.0)
-    engine = setup.implementation.engine(setup.grid, slices, setup.fresnel)
-    probes = engine.prepare(setup.fresnel)
-    positions = np.zeros((count, 2))
-    work = prism.Work(setup.grid.shape, _MEASURED_SLICES, count, 1, 1, 1, 1, 1)
-    seconds = np.inf
-
-    def propagate(part: slice) -> None:
-        to_host(probes.patterns(positions[part])[:1, :1])
-
-    for _ in range(2):  # the first run compiles and plans
-        begin = time.perf_counter()
-        run_in_batches(propagate, count, batch, on_host, lambda done, total: None)
-        seconds = min(seconds, time.perf_counter() - begin)
-    return seconds / prism.propagation_operations(work, count)
+def _seconds(counts: SimulationCounts, rates: Rates, method: str) -> float:
+    """Returns the time of all thermal configurations, s."""
+    seconds = getattr(stage_seconds(counts, rates), method)
+    return float(counts.configurations * seconds)

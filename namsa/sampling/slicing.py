@@ -20,10 +20,11 @@ from namsa.base.text import plural
 from namsa.crystals.displacements import amplitudes, displace_atoms
 from namsa.crystals.mixed_sites import with_occupancies
 from namsa.crystals.sites import check_atoms, wrap_along_beam
-from namsa.engines import dispatch
+from namsa.engines import dispatch, prism
+from namsa.engines.counts import SimulationCounts
 from namsa.engines.interface import ProgressCallback
 from namsa.io.charge_density import bonding_of
-from namsa.physics import optics, specimen
+from namsa.physics import optics, potential, specimen
 from namsa.physics.backend import resolve_backend, to_host
 from namsa.physics.bonding import Bonding
 from namsa.physics.grid import Grid
@@ -167,6 +168,41 @@ class Slicing:
         if simulation.slice_thickness_angstrom != "auto":
             return self.plans[snapshot]
         return choice.choose_slices(self.required, simulation, z, self.thickness_angstrom, times)
+
+    def counts(self, work: prism.Work, pattern_shape: tuple[int, int]) -> SimulationCounts:
+        """Returns what the time of a simulation follows from.
+
+        Args:
+            work: Counts of probes and plane waves.
+            pattern_shape: Pixels (dy, dx) of a pattern.
+        """
+        simulation = self.settings.simulation
+        numbers = set(self.snapshots[0].numbers.tolist())
+        return SimulationCounts(
+            grid=self.grid,
+            work=work,
+            configurations=self.configurations,
+            distinct_slices=self._distinct_slices(),
+            atoms=len(self.snapshots[0]),
+            elements=len(numbers),
+            heaviest=max(numbers, default=0),
+            precision=simulation.precision,
+            backend="cpu" if self.xp is np else "cupy",
+            pattern_shape=pattern_shape,
+        )
+
+    def _distinct_slices(self) -> int:
+        """Returns the number of slices whose transmission is computed."""
+        if self.settings.frozen_phonons or len(self.snapshots) > 1:
+            return self.slices
+        listed = specimen.atom_list(self.snapshots[0])
+        return len(potential.distinct_slices(listed, self.plan)[0])
+
+    def following_layers(self) -> "Slicing":
+        """Returns the specimen with slices that follow its layers, whatever slices are given."""
+        chosen = {"slice_thickness_angstrom": "auto"}
+        simulation = self.settings.simulation.model_copy(update=chosen)
+        return replace(self, settings=replace(self.settings, simulation=simulation))
 
     def accuracy_evidence(self) -> dict[str, Any] | None:
         """Returns what the provenance says of the error of chosen pixels; `None` of given ones."""

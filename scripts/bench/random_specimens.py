@@ -22,7 +22,7 @@ import numpy as np
 from ase.build import bulk
 
 from namsa.sampling.evidence import errors_of
-from namsa.sampling.measurement import Trial, finer_grid, probes_of
+from namsa.sampling.trial import Trial, finer_grid, probes_of
 from namsa.setup.settings import settings_of
 from namsa.simulation import plan_simulation
 

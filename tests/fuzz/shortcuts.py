@@ -13,8 +13,9 @@ import namsa.cli.parser
 import train.__main__
 from namsa.cli.commands import view
 from namsa.crystals import select
-from namsa.dataset import estimate, rates
+from namsa.dataset import estimate
 from namsa.dataset.workload import Workload
+from namsa.engines import rates
 from namsa.samples.sample import Sample
 
 

@@ -19,7 +19,6 @@ from namsa.cli.commands.output import (
     stage_bars,
 )
 from namsa.config.simulation import SimulationConfig, load_config
-from namsa.convergence import Convergence
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
 from namsa.crystals.structure_files import read_crystal
@@ -33,6 +32,7 @@ from namsa.figures.sample_figure import show
 from namsa.io.charge_density import ChargeDensity, read_charge_density
 from namsa.io.stack_file import BATCH_BYTES, StackFile
 from namsa.samples import sample_file
+from namsa.sampling.convergence import Convergence
 
 _MORE_ROOM = (
     "make room, name another folder with --out, or use fewer positions or a smaller detector"

@@ -20,9 +20,9 @@ from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, records, sample_setup
 from namsa.dataset.entries import build_entries
 from namsa.dataset.estimate import estimate_sample
-from namsa.dataset.rates import Rates, measure_rates
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.dataset.workload import count_workload, hdf5_bytes, memory_bytes, record_bytes
+from namsa.engines.rates import Rates, measure_rates
 from namsa.io import hdf5
 
 CONFIG = {

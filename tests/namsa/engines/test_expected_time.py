@@ -3,9 +3,10 @@
 import warnings
 
 import ase
+import pytest
 
 import namsa
-from namsa.engines import expected_time
+from namsa.engines import expected_time, prism
 
 ATOMS = ase.Atoms("Si", positions=[[2, 2, 1]], cell=[4, 5, 2], pbc=True)
 
@@ -28,3 +29,20 @@ def test_a_long_simulation_says_its_time_before_it_begins_and_a_short_one_nothin
     assert told[0].filename == __file__
     assert "this simulation takes about" in str(told[0].message)
     assert not any("on this machine" in text for text in sample.provenance["warnings"])
+
+
+def test_scatter_and_interpolation_say_their_time_too(monkeypatch):
+    monkeypatch.setattr(expected_time, "LONG_SECONDS", 0.0)
+    beam = {"energy_ev": 200e3, "grid_shape": (32, 32), "accuracy": None}
+    with pytest.warns(namsa.SimulationWarning, match="fewer thermal configurations") as caught:
+        namsa.scatter(ATOMS, max_angle_mrad=20, **beam)
+    assert caught[0].filename == __file__
+    with pytest.warns(namsa.SimulationWarning, match="this simulation takes about"):
+        namsa.simulate(ATOMS, semiangle_mrad=20, scan=(2, 2), interpolation=2, **beam)
+
+
+def test_interpolation_counts_fewer_plane_waves_and_pixels():
+    work = prism.Work((64, 32), 10, 100, 10, 1, 81, 9, 1500)
+    fewer = expected_time.interpolated_work(work, 2)
+    assert (fewer.beams, fewer.pixels) == (21, 512)
+    assert prism.product_operations(fewer) == 8 * 512 * 101 * 21

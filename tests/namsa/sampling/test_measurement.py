@@ -7,7 +7,7 @@ import pytest
 from ase.build import bulk
 
 import namsa
-from namsa.sampling import measurement, resolution
+from namsa.sampling import measurement, resolution, trial
 from namsa.sampling.evidence import errors_of
 from namsa.setup.settings import settings_of
 from namsa.simulation import plan_simulation
@@ -23,10 +23,10 @@ def planned(atoms, **changed):
 
 def true_errors(slicing, probes):
     """Against pixels a fifth as large and every layer in a slice of its own."""
-    trial = measurement.Trial(slicing, probes, slicing.required.reach_mrad)
-    found = trial.patterns(slicing.grid, slicing.plan)
-    finest = measurement.finer_grid(slicing.grid, 5)
-    return errors_of(found, trial.patterns(finest, slicing.finer_plan(50)))
+    tried = trial.Trial(slicing, probes, slicing.required.reach_mrad)
+    found = tried.patterns(slicing.grid, slicing.plan)
+    finest = trial.finer_grid(slicing.grid, 5)
+    return errors_of(found, tried.patterns(finest, slicing.finer_plan(50)))
 
 
 def test_a_choice_that_does_not_hold_is_made_smaller_until_it_does(monkeypatch):
@@ -89,7 +89,7 @@ def test_what_does_not_hold_in_the_end_is_said(monkeypatch):
 
 def test_the_operations_of_the_measurement_are_a_small_part():
     plan = planned(GOLD)
-    references = measurement._References.of(plan.slicing, (2, 3))
+    references = trial.References.of(plan.slicing, (2, 3))
     fewer = planned(GOLD, scan=(20, 20))
     assert references.operations_per_probe(plan.slicing) > 0
     assert fewer.measured().slicing.measurement is None

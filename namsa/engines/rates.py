@@ -1,6 +1,7 @@
 """How fast this machine simulates: short runs of the loops that do the work.
 
-The rates hold for this machine at its current load. Nothing but printed estimates depends on them.
+The rates hold for this machine at its current load. Nothing depends on them but estimates that are
+printed, as those of `namsa.engines.expected_time`.
 """
 
 import time
@@ -12,8 +13,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from namsa.base.memory import check_memory_for
-from namsa.dataset.workload import Workload
 from namsa.engines import dispatch, prism
+from namsa.engines.counts import SimulationCounts
 from namsa.physics import detector as detectors
 from namsa.physics import potential
 from namsa.physics.backend import available_cores, resolve_backend, to_host
@@ -38,16 +39,22 @@ class Rates(NamedTuple):
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `simulate`
-def measure_rates(workload: Workload) -> Rates:
+def measure_rates(workload: SimulationCounts, engine: dispatch.EngineName = "auto") -> Rates:
     """Measures the rates at the sizes of `workload`, in about 0.3 s, longer for grids far beyond
     512×512.
+
+    Args:
+        engine: The requested engine.
+
+    Raises:
+        OutOfMemoryError: If the short runs do not fit into memory.
     """
     xp = resolve_backend(workload.backend)
     shape = workload.grid.shape
     real = np.dtype(workload.precision)
     _check_memory(workload)
     on_host = xp is np
-    implementation = dispatch.choose_implementation("auto", xp, shape, workload.dtype)
+    implementation = dispatch.choose_implementation(engine, xp, shape, workload.dtype)
     fresnel = xp.asarray(workload.grid.antialias().astype(workload.dtype))
     matrices = None
     if workload.pattern_shape != shape:
@@ -100,7 +107,7 @@ def measure_rates(workload: Workload) -> Rates:
     return Rates(propagation, plane_waves, product, without_slices / (waves * fresnel.size), build)
 
 
-def _check_memory(workload: Workload) -> None:
+def _check_memory(workload: SimulationCounts) -> None:
     """Raises OutOfMemoryError if the short runs do not fit into memory."""
     ny, nx = workload.grid.shape
     fine = workload.grid.refined(workload.heaviest).shape
@@ -108,13 +115,13 @@ def _check_memory(workload: Workload) -> None:
     building = available_cores() * building_bytes(fine, workload.elements, item)
     check_memory_for(
         ny * nx * (64 + available_cores() * 3 * item) + building,
-        f"the estimate of {workload.id} on a grid of {ny}×{nx} pixels",
+        f"the estimate of the time on a grid of {ny}×{nx} pixels",
         "use larger pixels or a smaller cell",
     )
 
 
 def _product_rate(
-    workload: Workload, xp: Any, workers: int, seconds: Callable[..., float]
+    workload: SimulationCounts, xp: Any, workers: int, seconds: Callable[..., float]
 ) -> float:
     """Measures PRISM's products on a small grid that stands for a part of the pixels, with as many
     beams as fit it.
@@ -135,7 +142,7 @@ def _product_rate(
     return seconds(probes.patterns, positions, size) / operations
 
 
-def _slice_builder(workload: Workload, xp: Any) -> Callable[[Any], Array]:
+def _slice_builder(workload: SimulationCounts, xp: Any) -> Callable[[Any], Array]:
     """Returns a function that builds the transmission of a slice with an average slice's atoms and
     elements.
     """

@@ -1,12 +1,13 @@
 """The error of a simulation's pixels and slices: a few probes, compared with finer ones.
 
-There are two references, with pixels half and a third as large, with the whole Nyquist frequency as
-their band (`namsa.physics.grid.Grid`), and slices that follow the layers of atoms, of which at most
-those half and a third as far apart share one; with the finite projection, slices half and a third
-as thick. Errors are those against the finer one, and how much the two differ says how good it is.
-Thermal displacements are the same in all. Of several snapshots, the first and the one with the
-fewest slices are compared. How much the patterns of a few thermal configurations (or snapshots)
-differ says what statistical error the mean over all of them has.
+There are two references (`namsa.sampling.trial`), with pixels half and a third as large, with the
+whole Nyquist frequency as their band (`namsa.physics.grid.Grid`), and slices that follow the layers
+of atoms, of which at most those half and a third as far apart share one; with the finite
+projection, slices half and a third as thick. Errors are those against the finer one, and how much
+the two differ says how good it is. Probes are coherent, with the lens and the tilts of the
+simulation. Thermal displacements are the same in all. Of several snapshots, the first and the one
+with the fewest slices are compared. How much the patterns of a few thermal configurations (or
+snapshots) differ says what statistical error the mean over all of them has.
 """
 
 import itertools
@@ -15,32 +16,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import ase
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
+from namsa.base.arrays import Floats
 from namsa.base.errors import issue_warnings
-from namsa.base.pixels import pattern_grid
 from namsa.base.text import plural
 from namsa.config.bounds import DEFAULT_ACCURACY
 from namsa.config.instrument import Detector
 from namsa.config.specimen import FrozenPhonons
 from namsa.crystals.crystal_source import SpecimenSource
-from namsa.crystals.sites import check_atoms
 from namsa.crystals.specimen_source import specimen_of
 from namsa.physics import specimen
-from namsa.physics.grid import Grid
-from namsa.samples.sample import Sample
 from namsa.sampling.evidence import errors_of
-from namsa.sampling.measurement import probes_of
 from namsa.sampling.slicing import Slicing, Snapshots, plan_slices
-from namsa.setup import checks
+from namsa.sampling.trial import FINER, References, Trial, probes_of
+from namsa.setup.scan import probe_positions
 from namsa.setup.settings import SimulationSettings, settings_of
-from namsa.simulation import plan_simulation
 
 RINGS = 5  # between the axis and the largest angle of interest
 PROBES = 4
-_FINER = (2, 3)  # times, of the references
 _CONFIGURATIONS = 4  # from which the statistical error follows, within about a fifth
 
 
@@ -200,42 +196,33 @@ def check_convergence(
     return compare_with_reference(specimen_of(atoms).atoms, settings_of(arguments))
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # as `namsa.simulate`
 def compare_with_reference(atoms: Snapshots, settings: SimulationSettings) -> Convergence:
     """Compares a few probes of a simulation with finer ones; see `check_convergence`."""
-    snapshots = (atoms,) if isinstance(atoms, ase.Atoms) else tuple(atoms)
-    at_rest = snapshots[0]
-    checks.check_ranges(accuracy=settings.simulation.accuracy)
-    for snapshot in snapshots:
-        check_atoms(snapshot)
     slicing = plan_slices(atoms, settings)
-    required = slicing.required
-    columns = required.columns(specimen.atom_list(slicing.snapshots[0]), slicing.extent_angstrom)
-    compared = _settings_of_comparison(settings, at_rest, slicing.grid, required.reach_mrad)
-    made = []
-    references: list[list[Sample]] = [[] for _ in _FINER]
-    for index in _snapshots_to_compare(slicing):
-        made.append(_simulate(snapshots[index], compared))
-        for samples, times in zip(references, _FINER, strict=True):
-            finer = _finer_settings(compared, made[-1], times)
-            samples.append(_simulate(snapshots[index], finer))
-
-    drawn = made[:1]
-    if settings.frozen_phonons or len(snapshots) > 1:
-        for draw in range(1, min(_CONFIGURATIONS, max(2, slicing.configurations))):
-            snapshot = snapshots[draw * len(snapshots) // _CONFIGURATIONS]
-            drawn.append(_simulate(snapshot, replace(compared, seed=settings.seed + draw)))
-    return _compare(
-        made,
-        references,
-        drawn,
-        required.reach_mrad,
-        required.accuracy,
-        required.pixel_angstrom(columns),
-        slicing.configurations,
-    )
+    issue_warnings(slicing.warnings, stacklevel=4)  # the caller of `check_convergence`
+    extent = slicing.extent_angstrom
+    if settings.positions_angstrom is None:
+        positions = probes_of(slicing.snapshots[0], extent, PROBES)
+    else:
+        positions = probe_positions(settings, extent).positions
+    trial = Trial(slicing, positions, slicing.required.reach_mrad)
+    compared = [_compare(replace(trial, snapshot=number)) for number in _of_interest(slicing)]
+    by_draw = [trial.compared(compared[0].patterns)]
+    by_draw += _other_draws(trial)
+    return _result(trial, compared, _deviation(by_draw))
 
 
-def _snapshots_to_compare(slicing: Slicing) -> list[int]:
+class _Compared(NamedTuple):
+    """The patterns of a snapshot and those of its references."""
+
+    patterns: Floats  # whole ones, (n, ny, nx)
+    references: tuple[Floats, ...]  # whole ones, (n, my, mx); the finest last
+    reference_pixel_angstrom: float  # of the finest, Å
+    reference_slices: int  # of the finest
+
+
+def _of_interest(slicing: Slicing) -> list[int]:
     """Returns the numbers of the snapshots that are compared: the first, and that with the fewest
     slices.
     """
@@ -243,108 +230,71 @@ def _snapshots_to_compare(slicing: Slicing) -> list[int]:
     return sorted({0, fewest})
 
 
-def _simulate(atoms: ase.Atoms, settings: SimulationSettings) -> Sample:
-    """Returns the sample of a simulation, with its warnings issued."""
-    plan = plan_simulation(atoms, settings)
-    issue_warnings(plan.warnings, plan.notes, stacklevel=4)  # the caller of `check_convergence`
-    return plan.run()
+def _compare(trial: Trial) -> _Compared:
+    """Simulates the probes of a trial as they are, and with both references."""
+    slicing = trial.slicing
+    references = References.of(slicing)
+    references.check_memory()
+    finer = replace(trial, slicing=slicing.following_layers())
+    patterns = trial.whole_patterns(slicing.grid, slicing.plans[trial.snapshot])
+    plans = [finer.slicing.finer_plan(times, trial.snapshot) for times in FINER]
+    found = []
+    for grid, plan in zip(references.grids, plans, strict=True):
+        found.append(finer.whole_patterns(grid, plan))
+    pixel = max(references.grids[-1].sampling_angstrom)
+    return _Compared(patterns, tuple(found), pixel, plans[-1].count)
 
 
-def _settings_of_comparison(
-    settings: SimulationSettings, atoms: ase.Atoms, grid: Grid, reach_mrad: float
-) -> SimulationSettings:
-    """Returns the simulation of a few probes on the reciprocal grid, with one configuration.
-
-    Its pixels and slices are those of `settings`, which are not judged.
-    """
-    positions = settings.positions_angstrom
-    if positions is None:
-        positions = probes_of(atoms, grid.extent_angstrom, PROBES)
-    phonons = settings.frozen_phonons
-    if phonons:
-        phonons = phonons.model_copy(update={"configurations": 1})
-    pixels = {"grid_shape": grid.shape, "sampling_angstrom": None}
-    return replace(
-        settings,
-        simulation=settings.simulation.model_copy(update=pixels),
-        judged=False,
-        band_fraction=grid.band,
-        reach_mrad=reach_mrad,
-        frozen_phonons=phonons,
-        detector=None,
-        positions_angstrom=positions,
-    )
+def _other_draws(trial: Trial) -> list[Floats]:
+    """Returns the patterns that are compared, of other snapshots and random displacements."""
+    slicing = trial.slicing
+    snapshots = len(slicing.snapshots)
+    if not slicing.settings.frozen_phonons and snapshots == 1:
+        return []
+    patterns = []
+    for draw in range(1, min(_CONFIGURATIONS, max(2, slicing.configurations))):
+        snapshot = draw * snapshots // _CONFIGURATIONS
+        drawn = replace(trial, snapshot=snapshot, draw=draw)
+        patterns.append(drawn.patterns(slicing.grid, slicing.plans[snapshot]))
+    return patterns
 
 
-def _finer_settings(settings: SimulationSettings, made: Sample, times: int) -> SimulationSettings:
-    """Returns a simulation with pixels and slices smaller by a factor than those of a sample."""
-    ny, nx = made.provenance["grid_shape"]
-    resolved = {
-        "grid_shape": (times * ny, times * nx),
-        "slice_thickness_angstrom": "auto",
-    }
-    assert settings.reach_mrad
-    return replace(
-        settings,
-        simulation=settings.simulation.model_copy(update=resolved),
-        band_fraction=1.0,
-        reach_mrad=settings.reach_mrad * times**0.5,
-    )
-
-
-def _compare(
-    made: Sequence[Sample],  # of one configuration of each snapshot that is compared
-    references: Sequence[Sequence[Sample]],  # of the same configurations, the finest last
-    drawn: Sequence[Sample],  # of configurations that differ
-    reach_mrad: float,
-    accuracy: float,
-    advice: float,
-    configurations: int,
-) -> Convergence:
-    """Returns the errors of patterns on the reciprocal grid within an angle."""
-    shape = made[0].cbed.shape[1:]
-    angle = pattern_grid(made[0].provenance).distance(shape)
-    inside = angle < reach_mrad
-    patterns = np.concatenate([sample.cbed for sample in made]).astype(np.float64)
+def _result(trial: Trial, compared: Sequence[_Compared], deviation: float) -> Convergence:
+    """Returns the errors of the patterns that were compared."""
+    slicing = trial.slicing
+    required = slicing.required
+    first = compared[0]
+    patterns = np.concatenate([trial.compared(each.patterns) for each in compared])
     finer = []
-    for samples in references:
-        central = [_centre(sample.cbed, shape) for sample in samples]
-        finer.append(np.concatenate(central).astype(np.float64))
+    for number in range(len(FINER)):
+        of_snapshots = [trial.compared(each.references[number]) for each in compared]
+        finer.append(np.concatenate(of_snapshots))
     expected = finer[-1]
-    errors = errors_of(patterns[:, inside], expected[:, inside])
-    deviation = _deviation([sample.cbed[:, inside] for sample in drawn])
-    finest = references[-1][0]
+    errors = errors_of(patterns, expected)
+    columns = required.columns(specimen.atom_list(slicing.snapshots[0]), slicing.extent_angstrom)
     return Convergence(
-        accuracy=accuracy,
+        accuracy=required.accuracy,
         error=errors.error,
         worst_pattern=errors.worst_pattern,
-        reference_error=errors_of(finer[0][:, inside], expected[:, inside]).error,
-        rings=tuple(_ring_errors(patterns, expected, angle, reach_mrad)),
-        lost=_lost(made[0]),
-        lost_in_reference=_lost(finest),
-        reach_mrad=reach_mrad,
-        pixel_angstrom=max(made[0].provenance["density_sampling_angstrom"]),
-        slices=made[0].provenance["slices"],
-        reference_pixel_angstrom=max(finest.provenance["density_sampling_angstrom"]),
-        reference_slices=finest.provenance["slices"],
-        advice=advice,
-        configurations=configurations,
-        statistical_error=deviation / configurations**0.5,
+        reference_error=errors_of(finer[0], expected).error,
+        rings=tuple(_ring_errors(patterns, expected, trial.angles_mrad(), trial.reach_mrad)),
+        lost=_lost(first.patterns),
+        lost_in_reference=_lost(first.references[-1]),
+        reach_mrad=trial.reach_mrad,
+        pixel_angstrom=max(slicing.grid.sampling_angstrom),
+        slices=slicing.slices,
+        reference_pixel_angstrom=first.reference_pixel_angstrom,
+        reference_slices=first.reference_slices,
+        advice=required.pixel_angstrom(columns),
+        configurations=slicing.configurations,
+        statistical_error=deviation / slicing.configurations**0.5,
     )
-
-
-def _centre(patterns: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Returns the central pixels (n, ny, nx) of larger patterns."""
-    top, left = (
-        (large - small) // 2 for large, small in zip(patterns.shape[1:], shape, strict=True)
-    )
-    return patterns[:, top : top + shape[0], left : left + shape[1]]
 
 
 def _ring_errors(
-    patterns: npt.NDArray[np.float64],  # (n, ny, nx)
-    expected: npt.NDArray[np.float64],  # (n, ny, nx)
-    angle: npt.NDArray[np.float64],  # of each pixel with the axis, (ny, nx), mrad
+    patterns: Floats,  # (n, pixels)
+    expected: Floats,  # (n, pixels)
+    angle: Floats,  # of each pixel with the axis, (pixels,), mrad
     reach_mrad: float,
 ) -> Iterator[RingError]:
     """Yields the error of each ring that has pixels, and intensity in the reference.
@@ -362,18 +312,18 @@ def _ring_errors(
             yield RingError(inner, outer, error, expected_intensity)
 
 
-def _lost(sample: Sample) -> float:
+def _lost(patterns: Floats) -> float:
     """Returns the fraction of the beam that scatters beyond the band limit."""
-    return float(1 - sample.cbed.sum(dtype=np.float64) / len(sample.cbed))
+    return float(1 - patterns.sum() / len(patterns))
 
 
-def _deviation(patterns: Sequence[npt.NDArray[Any]]) -> float:
+def _deviation(patterns: Sequence[Floats]) -> float:
     """Returns the relative rms deviation of one configuration's patterns from the mean of very
     many; 0 of one alone.
     """
     if len(patterns) == 1:
         return 0.0
-    drawn = np.array(patterns, np.float64)
+    drawn = np.array(patterns)
     variance = drawn.var(axis=0, ddof=1).sum()
     mean_square = (drawn.mean(axis=0) ** 2).sum() - variance / len(drawn)
     return float(np.sqrt(variance / mean_square))
