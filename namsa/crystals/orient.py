@@ -9,8 +9,9 @@ cosines. With unit vectors e_i along the sides, the map is F⁻¹ = [e_x; e_y; e
 G_ij = e_i·e_j, and its principal stretches are the eigenvalues of G to the power −1/2.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import ase
 import numpy as np
@@ -141,16 +142,25 @@ def fit_cell(
     return fit_to_size(cells, lateral_angstrom, thickness_angstrom, max_atoms)
 
 
+def _check_zone_axis(zone_axis: Any) -> None:
+    """Raises InputError if a zone axis is not three integers that are not all 0."""
+    indices = list(zone_axis) if isinstance(zone_axis, (Sequence, np.ndarray)) else []
+    integers = all(isinstance(index, (int, np.integer)) for index in indices)
+    if len(indices) != 3 or not integers:
+        raise InputError(f"zone axis is {zone_axis!r}: give three integers, as (1, 1, 0)")
+    if not any(indices):
+        raise InputError(
+            "zone axis [0 0 0] is no direction; give three integers, one of them not 0"
+        )
+
+
 def find_rectangular_cells(
     atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: float
 ) -> RectangularCells:
     """Does the first half of `fit_cell`, without width and thickness. Raises InputError if it finds
     no rectangle.
     """
-    if not any(zone_axis):
-        raise InputError(
-            "zone axis [0 0 0] is no direction; give three integers, one of them not 0"
-        )
+    _check_zone_axis(zone_axis)
     if not 0 <= max_strain <= LOOSER_STRAINS[-1]:
         raise InputError(f"max_strain is {max_strain}; it must be in 0 to {LOOSER_STRAINS[-1]}")
     cell = np.asarray(atoms.cell, dtype=np.float64)

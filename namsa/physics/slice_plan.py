@@ -257,11 +257,13 @@ class _Grouping(NamedTuple):
 def _first_layers(levels: Floats, period: int, extent: float) -> Booleans:
     """Returns which of the layers are the first of a slice, alike in each period.
 
-    Of the ways to group the layers of a period, the one with the fewest slices is repeated.
+    Of the ways to group the layers of a period, the one with the fewest slices is repeated. Of
+    periods that are shorter than a slice, several are grouped as one.
 
     Args:
         period: Number of layers after which their distances repeat.
     """
+    period = _periods_of_slice(levels, period, extent)
     layers = np.append(levels[:period], levels[:period] + levels[period] - levels[0])
     groupings = []
     for start in range(period):
@@ -275,6 +277,16 @@ def _first_layers(levels: Floats, period: int, extent: float) -> Booleans:
     is_first = best.begins[(np.arange(len(levels)) - best.start) % period]
     is_first[:1] = True
     return is_first
+
+
+def _periods_of_slice(levels: Floats, period: int, extent: float) -> int:
+    """Returns the number of layers of as many periods as share a slice, or of one period.
+
+    As most of their layers then share a slice, it is as thick as one without a period.
+    """
+    height = float(levels[period] - levels[0])
+    periods = int(_WITHOUT_PERIOD * extent / height)
+    return period * max(1, min(periods, (len(levels) - 1) // period))
 
 
 def _group(heights: Floats, extent: float) -> Booleans:

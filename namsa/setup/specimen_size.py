@@ -52,6 +52,8 @@ def specimen_of_settings(
             f"zone_axis is {zone_axis}, without thickness_angstrom: give the thickness of the "
             "supercell in Å"
         )
+    if not isinstance(thickness_angstrom, (int, float, np.integer, np.floating)):
+        raise InputError(f"thickness_angstrom is {thickness_angstrom!r}: give a number, in Å")
     if lateral_angstrom is None:
         side = needed_lateral_angstrom(settings, thickness_angstrom)
         lateral_angstrom = (side, side)

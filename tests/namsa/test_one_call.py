@@ -137,3 +137,18 @@ def test_what_is_no_specimen_is_refused(source, message):
     if source != ["a"]:
         with pytest.raises(InputError):
             namsa.make_supercell(source, **SIZE)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"zone_axis": "110"}, "give three integers, as"),
+        ({"zone_axis": (1, 1)}, "give three integers, as"),
+        ({"zone_axis": (1, 0.5, 0)}, "give three integers, as"),
+        ({"zone_axis": (0, 0, 0)}, "is no direction"),
+        ({"thickness_angstrom": "20"}, "thickness_angstrom is '20': give a number"),
+    ],
+)
+def test_a_size_or_axis_of_another_kind_is_named(path, changed, message):
+    with pytest.raises(InputError, match=message):
+        namsa.simulate(path, **SIZE | changed, **MICROSCOPE, **GRID)
