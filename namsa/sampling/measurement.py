@@ -10,14 +10,16 @@ smaller until they do not.
 
 The reference is the finer of the two; how much the two differ says how good it is.
 
-The measurement may take `SHARE` of the operations of the simulation, or those of a moment. Of
-simulations of few patterns it is smaller, down to two probes, or is left out; then the model stands
-for it.
+The measurement may take `SHARE` of the operations of the simulation, or those of half a second.
+Where that is little it has fewer probes, down to two (one of a parallel beam), one reference, or is
+left out; then the model stands for it.
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from namsa.base.arrays import Floats
+from namsa.physics import optics
 from namsa.physics.grid import Grid, fast_shape
 from namsa.sampling.evidence import WORST, Measurement, PatternErrors, errors_of
 from namsa.sampling.slicing import Slicing
@@ -26,11 +28,9 @@ from namsa.sampling.trial import FINER, References, Trial, finer_grid, probes_of
 # Of the operations of the simulation that the measurement may take. Those of its large waves are
 # slower: it takes up to 15 % of the time.
 SHARE = 0.07
-# Operations that it may take of scans of many patterns: about half a second of a core.
+# Operations that it may always take: about half a second of a core.
 _FREE_OPERATIONS = 1e10
-_MANY_PATTERNS = 500
 MOST_PROBES = 6
-FEWEST_PROBES = 2
 _FINER = (FINER, FINER[:1])  # times, of the references; the second if the first take too long
 _LEAST_FINER = 1.9  # times, of the last reference than pixels that were made smaller
 _ROUNDS = 4  # in which pixels or slices are made smaller
@@ -51,18 +51,33 @@ def measure(
     if not slicing.chooses_pixels or not len(slicing.snapshots[0]):
         return slicing
     extent = slicing.grid.extent_angstrom
+    allowed = max(SHARE * operations, _FREE_OPERATIONS)
+    fewest, most = _probes_wanted(slicing)
     for times in _FINER:
         references = References.of(slicing, times)
-        allowed = SHARE * operations
-        if len(positions) >= _MANY_PATTERNS:
-            allowed = max(allowed, _FREE_OPERATIONS)
         limit = allowed - references.slice_operations(slicing)
-        count = min(MOST_PROBES, int(limit // references.operations_per_probe(slicing)))
-        if count >= FEWEST_PROBES and references.fit_into_memory():
+        count = min(most, int(limit // references.operations_per_probe(slicing)))
+        if count >= fewest and references.fit_into_memory():
             probes = probes_of(slicing.snapshots[0], extent, count, positions)
             trial = Trial(slicing, probes, slicing.required.reach_mrad)
             return _Search(trial, references).result()
     return slicing
+
+
+class _ProbeCounts(NamedTuple):
+    """How many probes a measurement may have."""
+
+    fewest: int
+    most: int
+
+
+def _probes_wanted(slicing: Slicing) -> _ProbeCounts:
+    """Returns how many probes are tried: one of a parallel beam, whose patterns are all alike."""
+    microscope = slicing.settings.microscope
+    beam = optics.BeamSettings(microscope.energy_ev, microscope.semiangle_mrad, {})
+    if optics.is_parallel(slicing.grid, beam):
+        return _ProbeCounts(1, 1)
+    return _ProbeCounts(2, MOST_PROBES)
 
 
 class _Search:

@@ -62,7 +62,7 @@ _LAYER_LIMITS_ANGSTROM = (0.01, 1.0)
 # at most.
 _NARROW_MRAD = 16.0
 _THICK_ANGSTROM = 150.0
-_NARROW_SHARE = 0.36
+_NARROW_SHARE = 0.45
 
 
 class ColumnStrength(NamedTuple):
