@@ -26,6 +26,7 @@ from namsa.engines.expected_time import interpolated_work, time_note
 from namsa.engines.exposure import Exposure, expose
 from namsa.engines.interface import MemorySink, PatternSink, ProgressCallback
 from namsa.engines.interpolated_prism import (
+    approximation,
     check_interpolation,
     interpolated,
     window_doubt,
@@ -435,6 +436,10 @@ def _plan_of(slicing: Slicing) -> SimulationPlan:
     if interpolation > 1:
         doubt = window_doubt(slicing.grid, setup.beam, slicing.thickness_angstrom, interpolation)
         texts += [doubt] if doubt else []
+        if settings.judged:
+            accuracy = settings.simulation.accuracy
+            doubt = approximation(slicing.grid, setup.beam, interpolation, accuracy)
+            texts += [doubt] if doubt else []
     if settings.simulation.propagator == "paraxial":
         texts += checks.paraxial_doubts(
             setup.beam.wavelength,

@@ -78,8 +78,10 @@ def precession(
         >>> precessed.provenance["precession"]
         {'angle_mrad': 5.0, 'azimuths': 4}
     """
-    if not 1 <= azimuths <= MOST_AZIMUTHS:
-        raise InputError(f"azimuths is {azimuths}; give 1 to {MOST_AZIMUTHS}")
+    if not isinstance(azimuths, (int, np.integer)) or not 1 <= azimuths <= MOST_AZIMUTHS:
+        raise InputError(f"azimuths is {azimuths!r}; give a whole number of 1 to {MOST_AZIMUTHS}")
+    if not isinstance(angle_mrad, (int, float, np.integer, np.floating)):
+        raise InputError(f"angle_mrad is {angle_mrad!r}; give a number, in mrad")
     turns = 2 * np.pi * np.arange(azimuths) / azimuths
     tilts = angle_mrad * np.stack([np.sin(turns), np.cos(turns)], axis=1)
     series = _plan_series(atoms, tilts, settings)
@@ -126,7 +128,12 @@ def rocking(
         >>> [sample.provenance["descanned_tilt_mrad"][0] for sample in samples]
         [0.0, 0.0]
     """
-    tilts = np.asarray(tilts_mrad, dtype=np.float64)
+    try:
+        tilts = np.asarray(tilts_mrad, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"tilts_mrad is {tilts_mrad!r}; give finite tilts (y, x) of shape (m, 2)"
+        ) from None
     if tilts.ndim != 2 or tilts.shape[1] != 2 or not len(tilts) or not np.isfinite(tilts).all():
         raise InputError(
             f"tilts_mrad has shape {tilts.shape}; give finite tilts (y, x) of shape (m, 2)"

@@ -29,6 +29,7 @@ RANGES = {
     "depth_bins": (1, 256),
 }
 MOST_THERMAL_CONFIGURATIONS = 10_000
+LARGEST_INTERPOLATION = 32  # of PRISM
 DEFAULT_ACCURACY = 0.01  # relative error of patterns
 DEFAULT_REACH_MRAD = 100.0  # of patterns without a detector, that the accuracy is for
 LARGEST_SEED = 2**63 - 1

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from namsa.config.bounds import (
     DEFAULT_ACCURACY,
+    LARGEST_INTERPOLATION,
     RANGES,
     Shape,
     SliceThickness,
@@ -72,7 +73,7 @@ class Simulation(Section):
     interpolation: int = Field(
         1,
         ge=1,
-        le=32,
+        le=LARGEST_INTERPOLATION,
         description="PRISM with every n-th plane wave along each axis, whose exit waves are cut to "
         "1/n of the cell's sides about the probe: n² times fewer waves, and "
         "approximate; 1 is exact",

@@ -22,18 +22,12 @@ from namsa.engines.interface import BatchedProbes, PlaneWaves, waves_per_batch
 from namsa.engines.multislice import intensity
 from namsa.physics.backend import array_module, fft_module, run_in_batches
 from namsa.physics.grid import Array, Grid
-from namsa.physics.optics import BeamSettings, is_parallel, probe_diameter_angstrom
+from namsa.physics.optics import BeamSettings, is_parallel, lens, probe_diameter_angstrom
 from namsa.physics.potential import Slices
-
-LARGEST_INTERPOLATION = 32
 
 
 def check_interpolation(interpolation: int, shape: tuple[int, int], method: str) -> None:
     """Raises InputError if a grid of (ny, nx) pixels, or a method, has no such interpolation."""
-    if not isinstance(interpolation, int) or not 1 <= interpolation <= LARGEST_INTERPOLATION:
-        raise InputError(
-            f"interpolation is {interpolation}; give a whole number of 1 to {LARGEST_INTERPOLATION}"
-        )
     if interpolation > 1 and method == "multislice":
         raise InputError(
             f"interpolation {interpolation} is one of PRISM, and method is 'multislice': use "
@@ -192,3 +186,33 @@ def window_doubt(grid: Grid, beam: BeamSettings, thickness_angstrom: float, fact
         f"the probe spreads to {diameter:.1f} Å, and interpolation {factor} cuts its exit wave to "
         f"{width:.1f} Å: use a smaller interpolation or a larger cell"
     )
+
+
+def approximation(grid: Grid, beam: BeamSettings, factor: int, accuracy: float) -> str:
+    """Returns how far interpolation misses an accuracy, which does not count it; else nothing.
+
+    What the probe has beyond the window at the entrance is cut off, and what its repetitions have
+    there is added. Patterns of silicon were wrong by the root of twice that intensity, those of GaP
+    and gold by 0.8 to 1.7 times this.
+    """
+    if is_parallel(grid, beam):
+        return ""
+    share = share_beyond_window(grid, beam, factor)
+    error = float(np.sqrt(2 * share))
+    if error <= accuracy:
+        return ""
+    return (
+        f"interpolation {factor} leaves out the {share:.2%} of the probe that is beyond its window:"
+        f" patterns are wrong by about {error:.0%}, which the accuracy of {accuracy:.1%} does not "
+        "count: use a smaller interpolation or a larger cell"
+    )
+
+
+def share_beyond_window(grid: Grid, beam: BeamSettings, factor: int) -> float:
+    """Returns the part of the probe's intensity, at the entrance, beyond the window about it."""
+    probe = np.fft.fftshift(np.abs(np.fft.ifft2(lens(grid, beam))) ** 2)
+    inside = []
+    for count in grid.shape:
+        start = count // 2 - count // factor // 2
+        inside.append(slice(start, start + count // factor))
+    return float(1 - probe[inside[0], inside[1]].sum() / probe.sum())

@@ -57,8 +57,10 @@ def segments(
         >>> namsa.detect(sample.cbed, sample.angles, weights).shape
         (20, 4)
     """
-    if not 1 <= count <= MOST_SEGMENTS:
-        raise InputError(f"count is {count}; give 1 to {MOST_SEGMENTS} segments")
+    if not isinstance(count, (int, np.integer)) or not 1 <= count <= MOST_SEGMENTS:
+        raise InputError(
+            f"count is {count!r}; give a whole number of 1 to {MOST_SEGMENTS} segments"
+        )
     if not math.isfinite(rotation_deg):
         raise InputError(f"rotation_deg is {rotation_deg}; give a finite angle in degrees")
     ring = ring_pixels(angles, shape, inner_mrad, outer_mrad)
@@ -136,7 +138,7 @@ def detect(patterns: Array, angles: PixelGrid, weights: npt.ArrayLike | WeightFu
     shape = patterns.shape[1:]
     if callable(weights):
         y, x = angles.coordinates(shape)
-        weights = weights(y[:, None], x[None, :])
+        weights = _of_all_pixels(weights(y[:, None], x[None, :]), shape)
     shapes = np.asarray(weights)
     if shapes.dtype.kind not in "biuf" or shapes.ndim not in (2, 3) or shapes.shape[-2:] != shape:
         raise InputError(
@@ -151,3 +153,15 @@ def detect(patterns: Array, angles: PixelGrid, weights: npt.ArrayLike | WeightFu
         # One pattern at a time: no copy of the stack.
         sums[index] = np.tensordot(shapes, np.asarray(pattern, np.float64), 2)
     return sums
+
+
+def _of_all_pixels(weights: npt.ArrayLike, shape: tuple[int, ...]) -> npt.ArrayLike:
+    """Returns weights for each pixel of a pattern (dy, dx), of those that depend on y or x alone;
+    others as they are.
+    """
+    values = np.asarray(weights)
+    if values.ndim != 2 or any(
+        count not in (1, pixels) for count, pixels in zip(values.shape, shape, strict=True)
+    ):
+        return weights
+    return np.broadcast_to(values, shape)

@@ -90,7 +90,9 @@ class Grid:
         return 0.5 * (1 + np.cos(np.pi * ramp))
 
 
-def fast_shape(extent_angstrom: tuple[float, float], sampling_angstrom: float) -> tuple[int, int]:
+def fast_shape(
+    extent_angstrom: tuple[float, float], sampling_angstrom: float, multiple: int = 1
+) -> tuple[int, int]:
     """Returns the smallest even grid without prime factors beyond 7 whose pixels are not larger
     than requested.
 
@@ -99,11 +101,15 @@ def fast_shape(extent_angstrom: tuple[float, float], sampling_angstrom: float) -
 
     Args:
         extent_angstrom: Sides (Ly, Lx), Å.
+        multiple: What the numbers of pixels are multiples of.
 
     Returns:
         Pixels (ny, nx).
     """
-    ny, nx = (_even_smooth(math.ceil(extent / sampling_angstrom)) for extent in extent_angstrom)
+    ny, nx = (
+        multiple * _even_smooth(math.ceil(extent / sampling_angstrom / multiple))
+        for extent in extent_angstrom
+    )
     return ny, nx
 
 

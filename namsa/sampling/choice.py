@@ -122,7 +122,7 @@ def choose_grid(
         assert simulation.sampling_angstrom is not None
         pixel = simulation.sampling_angstrom
         band = CONVENTIONAL_BAND
-    shape = fast_shape(extent_angstrom, pixel)
+    shape = fast_shape(extent_angstrom, pixel, simulation.interpolation)
     if max(shape) > LARGEST_EXTENT:
         ly, lx = extent_angstrom
         needs = ""

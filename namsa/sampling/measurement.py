@@ -156,7 +156,9 @@ class _Search:
     def _make_pixels_smaller(self) -> None:
         part = (_AIM / self._excess(self._errors())) ** 0.4
         pixel = max(self._grid.sampling_angstrom) * min(max(part, 0.6), 0.93)
-        self._grid = replace(self._grid, shape=fast_shape(self._grid.extent_angstrom, pixel))
+        multiple = self._chosen.settings.simulation.interpolation
+        shape = fast_shape(self._grid.extent_angstrom, pixel, multiple)
+        self._grid = replace(self._grid, shape=shape)
         finest = max(self._finer_grids[-1].sampling_angstrom)
         if max(self._grid.sampling_angstrom) < _LEAST_FINER * finest:
             times = _FINER[-2 if len(self._finer_grids) > 1 else -1]

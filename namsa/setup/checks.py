@@ -14,7 +14,7 @@ from namsa.base.arrays import Floats
 from namsa.base.errors import InputError
 from namsa.base.memory import available_memory_bytes, check_memory_for
 from namsa.base.text import plural
-from namsa.config.bounds import RANGES
+from namsa.config.bounds import LARGEST_INTERPOLATION, RANGES
 from namsa.config.instrument import Detector
 from namsa.config.numerics import Simulation
 from namsa.physics import optics
@@ -91,6 +91,12 @@ def check_choices(simulation: Simulation) -> None:
         )
     if simulation.engine not in ("auto", "plain", "fused"):
         raise InputError(f"engine is {simulation.engine!r}; it must be 'auto', 'plain' or 'fused'")
+    interpolation = simulation.interpolation
+    if not isinstance(interpolation, int) or not 1 <= interpolation <= LARGEST_INTERPOLATION:
+        raise InputError(
+            f"interpolation is {interpolation!r}; give a whole number of 1 to "
+            f"{LARGEST_INTERPOLATION}"
+        )
     if simulation.method not in ("auto", "multislice", "prism"):
         raise InputError(
             f"method is {simulation.method!r}; it must be 'auto', 'multislice' or 'prism'"

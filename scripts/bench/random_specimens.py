@@ -3,11 +3,11 @@
     scripts/uv run python scripts/bench/random_specimens.py [--count 30] [--seed 1] [--run] [--json]
 
 Films, particles, columns and glasses, 30 kV to 1 MV, semi-angles of 0 to 40 mrad, detectors to 20
-to 200 mrad, with and without tilts of beam and specimen, scans of 1,024 patterns. What is chosen by
-the model alone, and what is after `SimulationPlan.measured`, is compared with pixels a fourth as large and layers of which at
-most those a tenth as far apart share a slice, for six probes that the measurement has not used, two
-of them on and beside the strongest column. With `--run` the scan is simulated too, and the
-processor time of the measurement is given in parts of that.
+to 200 mrad, with and without tilts of beam and specimen, scans of 1,024 patterns. What the model
+chooses, and what there is after `SimulationPlan.measured`, is compared with pixels a fourth as
+large and layers of which at most those a tenth as far apart share a slice, for six probes that the
+measurement has not used, two of them on and beside the strongest column. With `--run` the scan is
+simulated too, and the processor time of the measurement is given in parts of that.
 
 "ratio" is the largest error of all patterns of a specimen, divided by the accuracy.
 """

@@ -81,5 +81,11 @@ def test_tilts_are_rounded_with_a_warning_and_must_fit_the_grid():
         namsa.rocking(molecule(), tilts_mrad=[1.0, 2.0], **SHARED)
     with pytest.raises(InputError, match="azimuths is 0"):
         namsa.precession(molecule(), angle_mrad=1.0, azimuths=0, **SHARED)
+    with pytest.raises(InputError, match="azimuths is 2.5; give a whole number"):
+        namsa.precession(molecule(), angle_mrad=1.0, azimuths=2.5, **SHARED)
+    with pytest.raises(InputError, match="angle_mrad is '1'; give a number"):
+        namsa.precession(molecule(), angle_mrad="1", **SHARED)
+    with pytest.raises(InputError, match="tilts_mrad is 'x'; give finite tilts"):
+        namsa.rocking(molecule(), tilts_mrad="x", **SHARED)
     with pytest.raises(InputError, match="beam_tilt_mrad is no argument"):
         namsa.precession(molecule(), angle_mrad=1.0, beam_tilt_mrad=(0, 1), **SHARED)

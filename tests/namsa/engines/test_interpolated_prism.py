@@ -8,7 +8,7 @@ from ase.build import bulk
 import namsa
 from namsa import Detector, InputError, SimulationWarning
 from namsa.engines import multislice
-from namsa.engines.interpolated_prism import InterpolatedEngine
+from namsa.engines.interpolated_prism import InterpolatedEngine, share_beyond_window
 from namsa.physics import optics, specimen
 from namsa.physics.grid import Grid
 
@@ -93,3 +93,21 @@ def test_what_cannot_be_interpolated_is_refused_and_a_wide_probe_warns():
     empty = ase.Atoms(cell=(27.0, 21.0, 2.0), pbc=True)
     with pytest.warns(SimulationWarning, match="interpolation 4 cuts its exit wave to 5.2 Å"):
         namsa.simulate(empty, interpolation=4, aberrations={"C10": -150.0}, **SHARED)
+
+
+def test_chosen_pixels_are_multiples_and_the_error_of_the_window_is_stated():
+    with pytest.warns(SimulationWarning, match="patterns are wrong by about 21%, which the acc"):
+        sample = namsa.simulate(
+            ATOMS,
+            energy_ev=ENERGY,
+            semiangle_mrad=20.0,
+            positions_angstrom=POSITIONS[:1],
+            accuracy=0.1,
+            reach_mrad=30,
+            interpolation=3,
+        )
+    assert all(count % 3 == 0 for count in sample.cbed.shape[1:])
+    expected = share_beyond_the_window(3)
+    grid = Grid(SHAPE, tuple(ATOMS.cell.lengths()[[1, 0]]))
+    beam = optics.BeamSettings(ENERGY, 20.0, {})
+    assert share_beyond_window(grid, beam, 3) == pytest.approx(expected, rel=1e-6)

@@ -91,6 +91,13 @@ def test_weights_by_a_function_of_the_angles_give_the_first_moment():
     np.testing.assert_allclose(moments / totals[:, None], deflection)
 
 
+def test_a_function_of_one_angle_alone_holds_for_all_pixels():
+    patterns = np.random.default_rng(0).random((3, *SHAPE))
+    right = namsa.detect(patterns, ANGLES, lambda y, x: x > 0)
+    whole = namsa.detect(patterns, ANGLES, lambda y, x: (x > 0) | (y > np.inf))
+    np.testing.assert_array_equal(right, whole)
+
+
 @pytest.mark.parametrize(
     "weights", [np.ones((30, 40)), np.ones(5), np.full(SHAPE, np.nan), np.ones(SHAPE, complex)]
 )
