@@ -203,8 +203,9 @@ def approximation(grid: Grid, beam: BeamSettings, factor: int, accuracy: float) 
         return ""
     return (
         f"interpolation {factor} leaves out the {share:.2%} of the probe that is beyond its window:"
-        f" patterns are wrong by about {error:.0%}, which the accuracy of {accuracy:.1%} does not "
-        "count: use a smaller interpolation or a larger cell"
+        f" patterns on the reciprocal grid are wrong by about {error:.0%}, those on larger pixels "
+        f"by less, which the accuracy of {accuracy:.1%} does not count: use a smaller interpolation"
+        " or a larger cell"
     )
 
 

@@ -10,9 +10,9 @@ smaller until they do not.
 
 The reference is the finer of the two; how much the two differ says how good it is.
 
-The measurement may take `SHARE` of the operations of the simulation, or those of half a second.
-Where that is little it has fewer probes, down to two (one of a parallel beam), one reference, or is
-left out; then the model stands for it.
+The measurement may take `SHARE` of the operations of the simulation; three probes may take those of
+half a second. Where that is little it has fewer probes, down to two (one of a parallel beam), one
+reference, or is left out; then the model stands for it.
 """
 
 from dataclasses import replace
@@ -28,8 +28,9 @@ from namsa.sampling.trial import FINER, References, Trial, finer_grid, probes_of
 # Of the operations of the simulation that the measurement may take. Those of its large waves are
 # slower: it takes up to 15 % of the time.
 SHARE = 0.07
-# Operations that it may always take: about half a second of a core.
+# Operations that a few probes may always take: about half a second of a core.
 _FREE_OPERATIONS = 1e10
+PROBES_IN_MOMENT = 3
 MOST_PROBES = 6
 _FINER = (FINER, FINER[:1])  # times, of the references; the second if the first take too long
 _LEAST_FINER = 1.9  # times, of the last reference than pixels that were made smaller
@@ -51,13 +52,15 @@ def measure(
     if not slicing.chooses_pixels or not len(slicing.snapshots[0]):
         return slicing
     extent = slicing.grid.extent_angstrom
-    allowed = max(SHARE * operations, _FREE_OPERATIONS)
-    fewest, most = _probes_wanted(slicing)
+    wanted = _probes_wanted(slicing)
     for times in _FINER:
         references = References.of(slicing, times)
-        limit = allowed - references.slice_operations(slicing)
-        count = min(most, int(limit // references.operations_per_probe(slicing)))
-        if count >= fewest and references.fit_into_memory():
+        of_slices = references.slice_operations(slicing)
+        per_probe = references.operations_per_probe(slicing)
+        in_share = min(wanted.most, int((SHARE * operations - of_slices) // per_probe))
+        in_moment = min(wanted.in_moment, int((_FREE_OPERATIONS - of_slices) // per_probe))
+        count = max(in_share, in_moment)
+        if count >= wanted.fewest and references.fit_into_memory():
             probes = probes_of(slicing.snapshots[0], extent, count, positions)
             trial = Trial(slicing, probes, slicing.required.reach_mrad)
             return _Search(trial, references).result()
@@ -68,6 +71,7 @@ class _ProbeCounts(NamedTuple):
     """How many probes a measurement may have."""
 
     fewest: int
+    in_moment: int  # at most, beyond the share of the simulation
     most: int
 
 
@@ -76,8 +80,8 @@ def _probes_wanted(slicing: Slicing) -> _ProbeCounts:
     microscope = slicing.settings.microscope
     beam = optics.BeamSettings(microscope.energy_ev, microscope.semiangle_mrad, {})
     if optics.is_parallel(slicing.grid, beam):
-        return _ProbeCounts(1, 1)
-    return _ProbeCounts(2, MOST_PROBES)
+        return _ProbeCounts(1, 1, 1)
+    return _ProbeCounts(2, PROBES_IN_MOMENT, MOST_PROBES)
 
 
 class _Search:

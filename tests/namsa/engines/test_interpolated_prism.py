@@ -96,7 +96,7 @@ def test_what_cannot_be_interpolated_is_refused_and_a_wide_probe_warns():
 
 
 def test_chosen_pixels_are_multiples_and_the_error_of_the_window_is_stated():
-    with pytest.warns(SimulationWarning, match="patterns are wrong by about 21%, which the acc"):
+    with pytest.warns(SimulationWarning, match="are wrong by about 21%, those on larger"):
         sample = namsa.simulate(
             ATOMS,
             energy_ev=ENERGY,
