@@ -37,6 +37,9 @@ NEXUS_ENERGIES = (
     "measurement/instrument/ebeam_column/electron_source/voltage",
     "measurement/em_lab/ebeam_column/electron_source/voltage",
 )
+NXEM_EVENTS = ("measurement", "measurement/events", "measurement/event_data_em_set")
+NXEM_VOLTAGE = "instrument/ebeam_column/electron_source/voltage"  # of an event
+MOST_EVENTS = 32  # that are searched
 PY4DSTEM_CALIBRATIONS = ("calibration", "metadatabundle/calibration", "metadata/calibration")
 
 
@@ -192,7 +195,7 @@ def _nsid_beam(group: Hdf5Group) -> FileBeam | None:
 
 def _nexus_beam(group: Hdf5Group) -> FileBeam | None:
     """Returns the beam of NeXus."""
-    for name in NEXUS_ENERGIES:
+    for name in (*NEXUS_ENERGIES, *_voltages_of_events(group)):
         energy = group.get(name)
         if not isinstance(energy, Hdf5Dataset):
             continue
@@ -201,6 +204,17 @@ def _nexus_beam(group: Hdf5Group) -> FileBeam | None:
             value = positive(energy.value())
             return FileBeam(None if value is None else ev_per_unit * value)
     return None
+
+
+def _voltages_of_events(group: Hdf5Group) -> list[str]:
+    """Returns where NXem may have the voltage of the events of a measurement."""
+    names = []
+    for events in NXEM_EVENTS:
+        parent = group.get(events)
+        if isinstance(parent, Hdf5Group):
+            children = parent.children()[:MOST_EVENTS]
+            names += [f"{events}/{child}/{NXEM_VOLTAGE}" for child in children]
+    return names
 
 
 def calibration_of_axes(axes: Sequence[FileAxis], shape: Sequence[int]) -> StoredCalibration:

@@ -59,8 +59,13 @@ def describe(file: Hdf5File, path: Path, options: ReadOptions) -> Recording:
     if len(frames[0].shape) == THRESHOLDS:
         order = ("n", "t", "dy", "dx")
     stated = _scan_shape(file)
-    if stated is not None and options.scan_shape is None and not options.growing:
-        options, stopped_notes = _complete_rows(options, stack.shape[0], stated)
+    wanted = options.scan_shape
+    if wanted is None:
+        wanted = stated
+    elif not notes and _due_frames(file) <= stack.shape[0]:
+        wanted = None  # the acquisition was not stopped
+    if wanted is not None and not options.growing:
+        options, stopped_notes = _complete_rows(options, stack.shape[0], wanted)
         notes = (*notes, *stopped_notes)
     try:
         layout = arrange(
@@ -129,6 +134,13 @@ def _scan_shape(file: Hdf5File) -> tuple[int, int] | None:
     if triggers and images and min(triggers, images) > 1:
         return int(triggers), int(images)
     return None
+
+
+def _due_frames(file: Hdf5File) -> float:
+    """Returns how many frames the acquisition was to have; 0 if that is not known."""
+    triggers = _number(file, f"{SPECIFIC}/ntrigger")
+    images = _number(file, f"{SPECIFIC}/nimages")
+    return (triggers or 0) * (images or 0)
 
 
 def _pixel_mrad(file: Hdf5File) -> Pair | None:

@@ -212,6 +212,23 @@ def test_a_row_that_was_not_completed_is_left_out_of_a_stopped_acquisition(tmp_p
         assert "2 frames after the scan left out" in recording.notes
 
 
+@pytest.mark.parametrize("missing", [True, False])
+def test_the_whole_rows_of_a_stopped_acquisition_are_read_where_the_caller_gives_the_shape(
+    tmp_path, missing
+):
+    path = write_master(tmp_path, patterns("u4"), images=12, files=(5, 4, 3), masked=0)
+    if missing:
+        (tmp_path / "scan_data_000003.h5").unlink()
+    else:  # the last file was cut short
+        with h5py.File(tmp_path / "scan_data_000003.h5", "w") as file:
+            file["entry/data/data"] = patterns("u4").reshape(12, 6, 8)[9:10]
+    assert_reads(path, patterns("u4")[:2], scan_shape=(3, 4))
+    with namsa.read(path, scan_shape=(3, 4)) as recording:
+        assert "2 of 3 rows of 4 positions are complete and read" in recording.notes
+    whole = write_master(tmp_path, patterns("u4"), images=12, files=(12,), masked=0)
+    assert_refused("12 frames, and --scan-shape says 4x4", whole, scan_shape=(4, 4))
+
+
 @pytest.mark.parametrize("index", [None, 0, 1])
 def test_of_two_thresholds_one_is_read_from_all_files(tmp_path, index):
     data = np.stack([patterns("u2"), patterns("u2")[::-1]], axis=2)  # (sy, sx, threshold, dy, dx)

@@ -109,8 +109,9 @@ def test_scales_of_ome_zarr_are_the_axes_of_its_finest_image(tmp_path, version):
     assert_reads(tmp_path / "a.zarr", DATA[:, ::2], coarse, dataset="1")
 
 
+@pytest.mark.parametrize("event", ["", "event1/", "events/1/"])
 @pytest.mark.parametrize(("voltage", "units"), [(200e3, "V"), (200, "kV")])
-def test_the_voltage_of_nxem_is_the_energy(tmp_path, voltage, units):
+def test_the_voltage_of_nxem_is_the_energy(tmp_path, voltage, units, event):
     with h5py.File(tmp_path / "scan.nxs", "w") as file:
         data = file.create_group("entry1/measurement/event_data_em_set/event_data_em1/stack")
         data.attrs.update({"signal": "data", "axes": ["y", "x", "v", "u"]})
@@ -118,7 +119,7 @@ def test_the_voltage_of_nxem_is_the_energy(tmp_path, voltage, units):
         for name, unit, values in AXES:
             data[name] = values
             data[name].attrs["units"] = unit
-        source = "entry1/measurement/instrument/ebeam_column/electron_source/voltage"
+        source = f"entry1/measurement/{event}instrument/ebeam_column/electron_source/voltage"
         file[source] = voltage
         file[source].attrs["units"] = units
     assert_reads(tmp_path / "scan.nxs", DATA, KNOWN | {"energy_ev": 200e3})
