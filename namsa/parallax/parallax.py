@@ -49,7 +49,7 @@ class Parallax:
     Attributes:
         bright_field: Sum of the shifted images over that of a specimen without contrast; 1 where
             too few rays cross.
-        phase_flipped: The same about its mean, with reversals of contrast undone: bright where the
+        phase_flipped: The same with reversals of contrast undone, about 1: bright where the
             potential of a thin specimen is high.
         coverage: Share of the disk's intensity that reaches each pixel, 1 in the middle.
         lens: The aberrations that shift the images, Å and rad.
@@ -191,7 +191,7 @@ def _parallax(
     step = np.asarray(scan.scan_step_angstrom) / upsampling
     wavelength = wavelength_angstrom(scan.energy_ev)
     about_mean = relative - relative[is_covered].mean()
-    flipped = phase_flipped(about_mean, step, wavelength, lens)
+    flipped = 1 + phase_flipped(about_mean, step, wavelength, lens)
     pixels = PixelGrid(tuple(step.tolist()), scan.scan_origin_angstrom)
     notes = list(scan.notes)
     if not scan.rotation_stated:
