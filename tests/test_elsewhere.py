@@ -135,6 +135,7 @@ def done(tmp_path_factory):
     return run(PROGRAM, tmp_path_factory.mktemp("elsewhere"))
 
 
+@pytest.mark.slow
 def test_a_crystal_is_simulated_written_and_read(done):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

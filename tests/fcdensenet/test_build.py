@@ -88,6 +88,7 @@ def test_recomputing_normalised_blocks_is_refused() -> None:
         build(config(block_norm=True), 0, recompute=True)
 
 
+@pytest.mark.slow
 def test_overfits_one_sample() -> None:
     model = build(config(input_shape=(6, 8, 12), growth=16, dropout=0.0), seed=0)
     x = patterns(1)[:, :8, :12]

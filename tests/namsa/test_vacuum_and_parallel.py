@@ -131,6 +131,7 @@ detector: {shape: [16, 18], pixel_mrad: 3}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("semiangle", ["20", "0"])
 @pytest.mark.parametrize("vacuum", [True, False])
 def test_both_are_simulated_from_the_command_line(tmp_path, monkeypatch, vacuum, semiangle):

@@ -71,6 +71,7 @@ def test_other_inputs_are_refused_before_anything_is_written(old, run, config, c
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_what_may_change_is_one_line_each_and_the_run_goes_on(run, config, capsys):
     changes = ["training.epochs=4", "training.batch_size=2", "training.checkpoints.keep=2"]
     train(config, changes, run)

@@ -176,6 +176,7 @@ def test_two_ranks_do_the_whole_job_and_one_rank_goes_on_with_it(config, monkeyp
     assert [row["step"] for row in rows(run_dir)] == list(range(1, 21))
 
 
+@pytest.mark.slow
 def test_a_run_is_calibrated_with_some_samples_or_all_that_are_simulated(undisturbed, capsys):
     assert command(["calibrate", str(undisturbed), "--simulated", "2"]) == 0
     rows = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["samples"]
@@ -194,6 +195,7 @@ def test_a_run_is_calibrated_with_some_samples_or_all_that_are_simulated(undistu
     )
 
 
+@pytest.mark.slow
 def test_a_run_is_told_before_it_begins(config, undisturbed):
     ended = launch.run(
         launch.forked_python(), "-m", "train", config, "--dry-run", "--json", timeout=120

@@ -33,6 +33,7 @@ def run(name, folder, monkeypatch):
     return left
 
 
+@pytest.mark.slow
 def test_the_script_for_keras_trains_and_saves(folder, monkeypatch):
     left = run("Keras", folder, monkeypatch)
     try:
@@ -48,6 +49,7 @@ def test_the_script_for_keras_trains_and_saves(folder, monkeypatch):
         left["held_out"].samples.close()
 
 
+@pytest.mark.slow
 def test_the_script_for_jax_trains_and_exports(folder, monkeypatch):
     jax = pytest.importorskip("jax")
     left = run("JAX", folder, monkeypatch)
@@ -63,6 +65,7 @@ def test_the_script_for_jax_trains_and_exports(folder, monkeypatch):
         left["samples"].close()
 
 
+@pytest.mark.slow
 def test_every_script_is_short():
     assert set(SCRIPTS) == {"Keras", "PyTorch", "JAX"} | set(SCRIPTS)
     for name in ("Keras", "PyTorch", "JAX"):

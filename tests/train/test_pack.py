@@ -36,6 +36,7 @@ def calibrated(run):
     return run
 
 
+@pytest.mark.slow
 def test_each_window_is_predicted_once_and_an_interrupted_calibration_changes_nothing(
     calibrated, monkeypatch, capsys
 ):

@@ -32,6 +32,7 @@ def config(tmp_path):
     return write_config(tmp_path, stages=STAGES)
 
 
+@pytest.mark.slow
 def test_a_stage_keeps_what_those_before_it_have_set_and_the_command_line_goes_before(config):
     first, second, third = (load(config, [f"stage={number}"]).training for number in (1, 2, 3))
     assert load(config).training == first
@@ -47,6 +48,7 @@ def test_a_stage_keeps_what_those_before_it_have_set_and_the_command_line_goes_b
         read_yaml(config, ["stage=2"])
 
 
+@pytest.mark.slow
 def test_stages_start_from_the_one_before_each_in_a_folder_of_its_own():
     path = CONFIGS / "reality.yaml"
     run = Path("runs/200kv-20mrad-reality")
@@ -74,6 +76,7 @@ def stages_of(path, overrides, run_dir=None):
     return recipe.stages_of(path, overrides, load(path, overrides), run_dir)
 
 
+@pytest.mark.slow
 def test_weights_to_start_from_that_are_missing_are_said_before_samples_are_simulated(
     config, capsys, tmp_path
 ):
@@ -167,10 +170,12 @@ def run_again(trained, tmp_path, *overrides):
     return again
 
 
+@pytest.mark.slow
 def test_a_recipe_that_is_done_is_not_trained_again(trained, tmp_path):
     assert run_again(trained, tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_stage_whose_earlier_one_is_trained_further_is_not_kept(trained, tmp_path):
     """Stage 1 has more epochs now: the old model would be the result."""
     _, run, again = trained
@@ -186,6 +191,7 @@ def test_a_stage_whose_earlier_one_is_trained_further_is_not_kept(trained, tmp_p
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_stage_that_started_from_other_weights_is_refused(trained, tmp_path):
     _, run, _ = trained
     path = max((run / "stages/1/checkpoints").glob("*.npz"))
@@ -197,11 +203,13 @@ def test_a_stage_that_started_from_other_weights_is_refused(trained, tmp_path):
         run_again(trained, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_stage_of_another_configuration_is_refused(trained, tmp_path):
     with pytest.raises(InputError, match=r"the run in run/stages/1 was made differently:\n.*l2"):
         run_again(trained, tmp_path, "training.loss.l2=0")
 
 
+@pytest.mark.slow
 def test_an_earlier_stage_that_is_lost_is_not_trained_again(trained, tmp_path, capsys):
     _, run, _ = trained
     shutil.rmtree(run / "stages")
@@ -209,6 +217,7 @@ def test_an_earlier_stage_that_is_lost_is_not_trained_again(trained, tmp_path, c
     assert "stage 1, run/stages/1: no weights there, and none needed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["null", "cut", "gone"])
 def test_a_damaged_evaluation_is_made_again(damage, trained, tmp_path):
     _, run, _ = trained
@@ -224,6 +233,7 @@ def test_a_damaged_evaluation_is_made_again(damage, trained, tmp_path):
     assert read_results(run)["run"]["epochs"] == 1
 
 
+@pytest.mark.slow
 def test_a_last_stage_without_checkpoints_is_trained_again(trained, tmp_path):
     """Other arrays of the run are not taken for its weights."""
     _, run, _ = trained
@@ -255,6 +265,7 @@ def packs(monkeypatch):
     return packed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["empty folder", "cut", "other weights"])
 def test_a_model_without_usable_weights_is_packed_again(damage, trained, tmp_path, packs):
     _, run, again = trained
@@ -280,6 +291,7 @@ def test_a_model_without_usable_weights_is_packed_again(damage, trained, tmp_pat
     assert (len(packs), again) == (2, [])
 
 
+@pytest.mark.slow
 def test_a_stage_that_a_validation_ended_is_done(trained, tmp_path):
     _, run, _ = trained
     row = {"step": 8, "epoch": 1, "samples": 1, "huber": 0.1}

@@ -29,6 +29,7 @@ def run(scans, out, *options):
     return main(["inspect", *map(str, scans), "--out", str(out), *options])
 
 
+@pytest.mark.slow
 def test_a_failing_scan_does_not_stop_the_others_and_the_rest_is_skipped_then(
     tmp_path, scans, capsys
 ):

@@ -18,6 +18,7 @@ with other physics; then write the numbers anew:
 SAMPLES = [(group, name) for group, cases in CASES.items() for name in cases]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::namsa.SimulationWarning")  # small cells, few configurations
 @pytest.mark.parametrize(("group", "name"), SAMPLES)
 def test_reference_patterns_are_those_of_the_revision(group, name):

@@ -82,6 +82,7 @@ def draws():
     return draws_of()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each_alone", [False, True])
 def test_samples_have_the_bits_of_the_factory(tmp_path, monkeypatch, each_alone):
     tree = TREE
@@ -237,6 +238,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, None])
 def test_a_process_ends_when_its_parent_does(tmp_path, number):
     script = tmp_path / "parent.py"

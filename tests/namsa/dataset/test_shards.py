@@ -104,6 +104,7 @@ def write_many(path: Path, started) -> None:
                 started.set()
 
 
+@pytest.mark.slow
 def test_a_shard_can_be_read_while_another_process_writes_it(tmp_path):
     path = shard_path(tmp_path, 0)
     started = fork.Event()

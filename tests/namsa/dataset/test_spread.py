@@ -76,6 +76,7 @@ def test_any_beginning_of_a_share_is_a_fair_mix():
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [1, 2, 5, 46])
 def test_every_node_has_a_batch_for_each_of_its_ranks_and_held_out_samples(nodes):
     """As 400,000 entries on 1 to 4,600 nodes of six ranks: 14.5 entries per rank, here of 46

@@ -109,6 +109,7 @@ def test_the_kernels_agree_with_the_plain_engine(case, tmp_path):
     )  # else a barrier is missing
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("missing", [0, 1])
 @pytest.mark.parametrize(
@@ -157,6 +158,7 @@ def on_stand_in(tmp_path, monkeypatch):
     return build
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binned", [False, True])
 def test_batches_reach_their_rows_and_the_detector(binned, on_stand_in):
     """13 probes in batches of 2 on two streams by graphs; the last batch has one."""
@@ -183,6 +185,7 @@ def test_batches_reach_their_rows_and_the_detector(binned, on_stand_in):
     ]  # 3 slices: 5 launches
 
 
+@pytest.mark.slow
 def test_patterns_do_not_depend_on_batches_or_graphs(on_stand_in, monkeypatch):
     *inputs, positions = problem((32, 18), (9, 5), probes=7)
 

@@ -227,6 +227,7 @@ def test_waves_at_depths_are_those_behind_the_first_slices(strong, module):
         assert np.linalg.norm(patterns - expected) < 2 * TOLERANCE[dtype] * np.linalg.norm(expected)
 
 
+@pytest.mark.slow
 def test_a_part_of_the_plane_waves_has_the_bits_of_a_matrix_of_them_alone(strong):
     grid, _, fresnel = strong
     dtype = fresnel.dtype.type

@@ -430,6 +430,7 @@ class Killed(BaseException):
     """The process is killed."""
 
 
+@pytest.mark.slow
 def test_an_export_that_is_killed_over_an_earlier_one_mixes_nothing(tmp_path, monkeypatch):
     """The parameter file, from which the program starts, is there with its own patterns alone."""
     old, new = (

@@ -166,6 +166,7 @@ def test_counting_noise_of_vacuum_tells_no_rotation(shape, electrons):
     )
 
 
+@pytest.mark.slow
 def test_the_command_writes_calibration_picture_and_page(tmp_path, overfocused, capsys):
     data = tmp_path / "scan.npy"
     np.save(data, scan.record(overfocused))

@@ -300,6 +300,7 @@ detector: {shape: [10, 12], pixel_mrad: 5}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "scatter"])
 def test_the_command_line_simulates_files_of_a_density(tmp_path, monkeypatch, capsys, method):
     monkeypatch.chdir(tmp_path)

@@ -119,6 +119,7 @@ FEWER = "materials.builtin=[Al-225-cF4, Si-227-cF8, Cu-225-cF4, NaCl-225-cF8]"
 ONE_FOLDER = ("data.directory={tmp}/shared", "data.source.node_local=true")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gpus", "overrides", "message"),
     [

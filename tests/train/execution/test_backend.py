@@ -114,6 +114,7 @@ def test_channels_first_in_float16_is_channels_last_in_another_order() -> None:
         np.testing.assert_allclose(first, last, atol=0.02 * np.abs(last).max())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     bool(tf.config.list_physical_devices("GPU")), reason="a GPU computes every order"
 )

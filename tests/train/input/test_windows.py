@@ -72,6 +72,7 @@ def stored(count=1):
     ), entries
 
 
+@pytest.mark.slow
 def test_windows_are_drawn_anew_each_epoch_with_their_density():
     data, entries = stored()
     corners = set()

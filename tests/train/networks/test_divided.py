@@ -103,6 +103,7 @@ CASES = {  # network, (axis, ways) of each divided axis, recompute
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_statistics_and_gradients_are_those_of_the_whole_sample(name, float64):
     config, axes, recompute = CASES[name]

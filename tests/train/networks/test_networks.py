@@ -110,6 +110,7 @@ def test_the_count_is_the_built_model(built):
             assert layer.kernel.shape == expected.kernel_shape, layer.name
 
 
+@pytest.mark.slow
 def test_gradients_reach_every_weight_and_lower_the_loss(built):
     section, model = built
     x = inputs(section, n=4)

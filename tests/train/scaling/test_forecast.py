@@ -176,6 +176,7 @@ UNET = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "settings", "splits"),
     [
@@ -198,6 +199,7 @@ def test_a_divided_step_of_classes_and_of_depths_is_measured(config, settings, s
         assert measured["step_s"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ways", [2, 3, 4, 6, 12])
 def test_the_memory_of_a_part_that_is_measured_is_that_of_the_part(ways, monkeypatch):
     """The network that is measured is of a part already, and is not divided again."""

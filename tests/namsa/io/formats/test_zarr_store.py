@@ -197,6 +197,7 @@ def array_folder(tmp_path, version=2, **options):
     return tmp_path / "a.zarr" / "a" / "data"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("codec", "bomb"),
     [

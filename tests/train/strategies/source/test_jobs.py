@@ -17,6 +17,7 @@ from train.ranks import connection
 from train.scaling import forecast
 
 
+@pytest.mark.slow
 @needs("staged", "source")
 @pytest.mark.usefixtures("no_report")
 def test_a_staged_dataset_whose_node_is_lost_gives_the_same_bits(undisturbed, config):
@@ -35,6 +36,7 @@ def test_a_staged_dataset_whose_node_is_lost_gives_the_same_bits(undisturbed, co
     assert differences(home, undisturbed) == []
 
 
+@pytest.mark.slow
 @needs("drawn", "source")
 @pytest.mark.usefixtures("no_report", "undisturbed")
 def test_a_node_that_draws_its_samples_draws_them_again_after_it_is_lost(config):

@@ -73,6 +73,7 @@ JOB = {
 }
 
 
+@pytest.mark.slow
 def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(
     run_dir, evaluation, page
 ):
@@ -102,6 +103,7 @@ def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(
     assert "Validation, dev split" in page
 
 
+@pytest.mark.slow
 def test_rows_have_the_loss_of_classes(run_dir):
     found = rows(run_dir)
     assert len(found) == 4 * 2  # 8 training samples
@@ -110,6 +112,7 @@ def test_rows_have_the_loss_of_classes(run_dir):
     assert {row["lr"] for row in found} == {1e-2}
 
 
+@pytest.mark.slow
 def test_the_weights_of_the_lowest_error_are_kept(run_dir, validations):
     assert [(row["epoch"], row["step"]) for row in validations] == [(2, 4), (4, 8)]
     best = min(validations, key=lambda row: row["error"])
@@ -128,6 +131,7 @@ def test_a_resumed_job_validates_to_the_same_bits_and_stops_where_the_other_does
         assert [row["step"] for row in rows(stopped)] == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_held_out_positions_are_never_trained_on(run_dir, config):
     mask = windows.held_out_positions((2, 4), 0.25, 7)
     held_out = set(map(tuple, np.argwhere(mask).tolist()))
@@ -156,6 +160,7 @@ def test_held_out_positions_are_never_trained_on(run_dir, config):
         assert [row["patterns"] for row in score(entries)] == [2] * 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -179,6 +184,7 @@ def test_classes_that_do_not_fit_the_samples_are_named(config, tmp_path, overrid
         train(config, overrides, tmp_path)
 
 
+@pytest.mark.slow
 def test_classes_that_do_not_fit_are_named_before_anything_is_simulated(config, tmp_path):
     overrides = [f"data.directory={tmp_path / 'new'}", "training.classify.classes=['4', '9']"]
     with pytest.raises(
@@ -190,6 +196,7 @@ def test_classes_that_do_not_fit_are_named_before_anything_is_simulated(config, 
         forecast.forecast(load(config, overrides))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("run_dir")
 def test_a_job_of_classes_is_told_before_it_begins(config):
     connection.start(load(config).training)
@@ -213,6 +220,7 @@ def clustered(config, run_dir):
     return path
 
 
+@pytest.mark.slow
 def test_each_position_has_the_cluster_of_the_potential_around_it(clustered):
     evaluation = json.loads((clustered / "evaluation.json").read_text(encoding="utf-8"))
     experiment = load(clustered / "config.yaml")
@@ -242,6 +250,7 @@ def test_each_position_has_the_cluster_of_the_potential_around_it(clustered):
     assert "By the vote" not in page
 
 
+@pytest.mark.slow
 def test_clusters_are_those_of_the_run_when_it_is_evaluated_again(clustered):
     before = json.loads((clustered / "evaluation.json").read_text(encoding="utf-8"))
     train(clustered / "config.yaml", run_dir=clustered, evaluate_only=True)
@@ -249,6 +258,7 @@ def test_clusters_are_those_of_the_run_when_it_is_evaluated_again(clustered):
     assert after["samples"] == before["samples"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["", "best.npz"])
 def test_a_file_is_classified_as_its_sample_is(evaluation, applied, capsys, weights):
     sample = next(row for row in evaluation["samples"] if row["split"] == "dev")
@@ -277,6 +287,7 @@ def test_a_file_is_classified_as_its_sample_is(evaluation, applied, capsys, weig
         )
 
 
+@pytest.mark.slow
 def test_many_classes_are_drawn_and_reported(tmp_path, evaluation):
     rng = np.random.default_rng(0)
     names = [f"P{n}/m" for n in range(40)]
@@ -298,6 +309,7 @@ def test_many_classes_are_drawn_and_reported(tmp_path, evaluation):
     assert "The most frequent errors, dev" in page
 
 
+@pytest.mark.slow
 def test_a_network_of_classes_reconstructs_nothing(run_dir, config, capsys):
     assert command(["calibrate", str(run_dir)]) == 2
     assert (
@@ -306,6 +318,7 @@ def test_a_network_of_classes_reconstructs_nothing(run_dir, config, capsys):
     )
 
 
+@pytest.mark.slow
 def test_a_packed_run_classifies_without_its_dataset(run_dir, evaluation, tmp_path):
     model, card, weights = pack_run(run_dir, tmp_path / "net", "error")
     assert model.experiment.training.classify.classes == ("4", "8")
@@ -331,6 +344,7 @@ def test_a_packed_run_classifies_without_its_dataset(run_dir, evaluation, tmp_pa
         assert f"| {row['baseline_balanced_accuracy']:.3f} |" in card
 
 
+@pytest.mark.slow
 def test_names_of_classes_are_neither_markdown_nor_html(run_dir, evaluation):
     facts = SimpleNamespace(
         evaluation=evaluation | {"classes": ["<b>|x", "`y`"]},
@@ -374,6 +388,7 @@ def gaussian(centre, width):
     return (100 * np.outer(*axes)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_a_blurred_gaussian_is_a_wider_one_across_the_cells_borders():
     probes = np.array([(0.0, 0.0), (5.7, 0.25), (3.0, 4.0)])  # on pixels
     found = surroundings(record(gaussian((0.3, 0.5), 0.4), probes))
@@ -383,6 +398,7 @@ def test_a_blurred_gaussian_is_a_wider_one_across_the_cells_borders():
         np.testing.assert_allclose(found[:, index], expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_mirrored_specimen_has_the_same_surroundings():
     potential = gaussian((1.5, 2.0), 0.3) + 2 * gaussian((3.0, 5.0), 0.3)
     mirrored = np.roll(potential[::-1], 1, axis=0)  # y becomes −y
@@ -408,6 +424,7 @@ class Samples:
         yield self.records[sample_id]
 
 
+@pytest.mark.slow
 def test_clusters_are_in_the_order_of_the_potential_at_the_probe():
     samples = Samples([1, 2, 4])
     found = find_clusters(samples, samples.entries, 6, seed=1)
@@ -419,6 +436,7 @@ def test_clusters_are_in_the_order_of_the_potential_at_the_probe():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("strengths", "clusters"), [([1, 2], 9), ([0, 0, 0], 2), ([], 2)])
 def test_surroundings_that_do_not_form_the_clusters_are_refused(strengths, clusters):
     samples = Samples(strengths)

@@ -78,6 +78,7 @@ def run_dir(tmp_path_factory):
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_the_space_group_of_three_patterns_is_learnt_and_scored_by_f1(run_dir):
     evaluation = json.loads((run_dir / "evaluation.json").read_text())
     assert evaluation["classes"] == ["Fm-3m", "P6_3/mmc", "Pnma"]
@@ -97,6 +98,7 @@ def test_the_space_group_of_three_patterns_is_learnt_and_scored_by_f1(run_dir):
     assert json.loads((run_dir / "validation.jsonl").read_text().splitlines()[0])["macro_f1"] <= 1
 
 
+@pytest.mark.slow
 def test_the_scores_fit_a_terminal_of_80_columns(run_dir):
     console = Console(width=80, record=True, file=StringIO())
     console.print(REPORT.table(REPORT.read(run_dir / "evaluation.json"), run_dir, None))
@@ -105,6 +107,7 @@ def test_the_scores_fit_a_terminal_of_80_columns(run_dir):
     assert re.search(r"macro F1 .*1\.000", shown)
 
 
+@pytest.mark.slow
 def test_the_top_5_error_counts_patterns_whose_class_is_not_among_five():
     """Zhuang et al. (2020) compare by it. Of up to five classes it is 0 and left out."""
     logits = np.array([[7, 6, 5, 4, 3, 2, 1], [1, 2, 3, 4, 5, 6, 7], [0, 0, 0, 0, 0, 0, 1.0]])
@@ -117,6 +120,7 @@ def test_the_top_5_error_counts_patterns_whose_class_is_not_among_five():
     assert "top5_error" not in scores([row | {"probability": [0.2] * 5}], 5)
 
 
+@pytest.mark.slow
 def test_the_macro_f1_is_the_mean_of_that_of_each_class_that_occurs():
     table = np.array([[3, 1, 0, 0], [2, 2, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
     precision = np.array([3 / 5, 2 / 4])
@@ -125,6 +129,7 @@ def test_the_macro_f1_is_the_mean_of_that_of_each_class_that_occurs():
     assert macro_f1(table) == pytest.approx(np.mean(each))
 
 
+@pytest.mark.slow
 def test_a_network_of_stacks_is_not_applied_to_a_scan(run_dir, tmp_path, capsys):
     np.save(tmp_path / "scan.npy", np.zeros((2, 2, 8, 8)))
     line = [
@@ -139,6 +144,7 @@ def test_a_network_of_stacks_is_not_applied_to_a_scan(run_dir, tmp_path, capsys)
     assert "network of 3 patterns of a specimen at once" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "said"),
     [

@@ -69,6 +69,7 @@ SIMULATION = {
 JOB = SIMULATION | {"network": NETWORK, "training": TRAINING}
 
 
+@pytest.mark.slow
 def test_bins_are_scored_beside_projections(run_dir, evaluation, page):
     by_depth = evaluation["by_depth"]
     samples = evaluation["samples"]
@@ -94,6 +95,7 @@ def test_bins_are_scored_beside_projections(run_dir, evaluation, page):
     assert truth.shape == prediction.shape == (BINS, 8, 12)
 
 
+@pytest.mark.slow
 def test_the_card_tells_the_bins(run_dir):
     evaluation = read_evaluation(run_dir / "evaluation.json")
     lines = list(limits(load(run_dir / "config.yaml"), evaluation, {}))
@@ -101,6 +103,7 @@ def test_the_card_tells_the_bins(run_dir):
     assert f"R of {evaluation['by_depth']['network']['r_factor']:.3f} where equal parts" in line
 
 
+@pytest.mark.slow
 def test_batches_hold_the_bins_of_windows_under_their_symmetries(opened):
     experiment, dataset, present = opened
     task = task_of(experiment)
@@ -134,6 +137,7 @@ def test_batches_hold_the_bins_of_windows_under_their_symmetries(opened):
     assert float(huber(y, y, 1.0, (0.0, 0.01))) == 0
 
 
+@pytest.mark.slow
 def test_samples_without_bins_are_refused(opened):
     experiment, dataset, present = opened
 
@@ -146,6 +150,7 @@ def test_samples_without_bins_are_refused(opened):
         task_of(experiment).statistic(Projected(), [entry])
 
 
+@pytest.mark.slow
 def test_reconstruct_writes_the_bins_with_an_axis(opened, run_dir, tmp_path):
     _, dataset, present = opened
     record = dataset.read(next(entry.id for entry in present if entry.split == "dev"))
@@ -171,6 +176,7 @@ def test_reconstruct_writes_the_bins_with_an_axis(opened, run_dir, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_scores_of_known_estimates():
     truth = np.zeros((2, 3, 5))
     truth[1] = 4.0  # all of it in the second bin
@@ -193,6 +199,7 @@ UNET = [
 ]
 
 
+@pytest.mark.slow
 def test_a_volume_is_the_same_for_training_and_evaluation(opened, config):
     _, dataset, present = opened
     record = middle(
@@ -247,6 +254,7 @@ def test_the_unet_trains_and_reconstructs(config, run_dir, tmp_path):  # on the 
         reconstruct(patterns[:8, :8], str(run), BEAM, beam_intensity=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "setting", "message"),
     [

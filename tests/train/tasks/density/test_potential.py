@@ -33,6 +33,7 @@ def wave(max_q, kind):
     return target_image(records.decode(records.encode(found)), kind)
 
 
+@pytest.mark.slow
 def test_the_target_is_the_potential_at_the_pixels_and_in_the_band_of_the_density():
     # pixels of the density, Å
     y = 1.0 + 0.5 * np.arange(2)
@@ -49,6 +50,7 @@ def test_the_target_is_the_potential_at_the_pixels_and_in_the_band_of_the_densit
     )  # the band ends before the wave
 
 
+@pytest.mark.slow
 def test_a_job_learns_the_potential_of_samples_that_serve_a_density_too(
     run_dir, evaluation, page, opened
 ):
@@ -72,6 +74,7 @@ def test_a_job_learns_the_potential_of_samples_that_serve_a_density_too(
     assert "e/Å²" not in page
 
 
+@pytest.mark.slow
 def test_a_network_of_a_potential_is_not_taken_for_one_of_a_density(run_dir, capsys):
     assert command(["calibrate", str(run_dir)]) == 2
     assert "network for target.kind potential" in capsys.readouterr().err
@@ -80,6 +83,7 @@ def test_a_network_of_a_potential_is_not_taken_for_one_of_a_density(run_dir, cap
         _ = load_model(run_dir).network
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "said"),
     [

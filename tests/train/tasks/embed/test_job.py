@@ -55,6 +55,7 @@ def stored(experiment, training):
         }
 
 
+@pytest.mark.slow
 def test_rows_have_the_loss_of_an_autoencoder_which_falls(run_dir):
     found = rows(run_dir)
     assert len(found) == 4 * 2  # 8 training samples
@@ -64,6 +65,7 @@ def test_rows_have_the_loss_of_an_autoencoder_which_falls(run_dir):
     assert found[-1]["rmse"] < found[0]["rmse"]
 
 
+@pytest.mark.slow
 def test_held_out_patterns_are_scored_beside_as_many_components_and_the_mean_pattern(
     run_dir, evaluation
 ):
@@ -91,6 +93,7 @@ def test_held_out_patterns_are_scored_beside_as_many_components_and_the_mean_pat
         assert means[key] == pytest.approx(np.mean([row[key] for row in evaluation["samples"]]))
 
 
+@pytest.mark.slow
 def test_composites_have_one_sample_of_each_material(evaluation):
     material = {row["id"]: row["material"] for row in evaluation["samples"]}
     assert len(material) == 3  # of two materials
@@ -107,6 +110,7 @@ def test_composites_have_one_sample_of_each_material(evaluation):
     )
 
 
+@pytest.mark.slow
 def test_report_has_the_numbers_and_the_picture(run_dir, evaluation, page):
     row = evaluation["by_split"]["dev"]
     assert f"<strong>{row['rmse']:.4g}</strong>; as many principal components have" in page
@@ -119,11 +123,13 @@ def test_report_has_the_numbers_and_the_picture(run_dir, evaluation, page):
     assert "latent_space.png is missing" in (run_dir / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_resumed_job_ends_with_the_same_bits(assert_resumed):
     """The draws of the latent numbers go on where they stopped."""
     assert_resumed(3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("run_dir")
 def test_a_job_of_embeddings_is_told_before_it_begins(config):
     connection.start(load(config).training)
@@ -131,6 +137,7 @@ def test_a_job_of_embeddings_is_told_before_it_begins(config):
     assert (found["steps"], found["train_samples"]) == (8, 8)
 
 
+@pytest.mark.slow
 def test_images_stand_for_fractions_of_the_beam(run_dir):
     experiment = load(
         run_dir / "config.yaml", ["training.inputs.power=0.3", "training.inputs.gain=2"]
@@ -143,12 +150,14 @@ def test_images_stand_for_fractions_of_the_beam(run_dir):
     np.testing.assert_allclose(images(experiment, record.patterns()), x, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_baseline_of_a_part_of_each_scan_leaves_out_what_is_held_out(run_dir):
     overrides = ["training.inputs.window=[1, 1]", "training.inputs.held_out_positions=0.25"]
     experiment = load(run_dir / "config.yaml", overrides)
     assert {len(x) for x in stored(experiment, training=True).values()} == {6}  # of 8 positions
 
 
+@pytest.mark.slow
 def test_a_packed_run_embeds_without_its_dataset(run_dir, evaluation, tmp_path):
     model, card, weights = pack_run(run_dir, tmp_path / "net", "rmse")
     row = evaluation["by_split"]["dev"]
@@ -168,6 +177,7 @@ def test_a_packed_run_embeds_without_its_dataset(run_dir, evaluation, tmp_path):
     np.testing.assert_allclose(after.latents, before.latents, atol=1e-2)
 
 
+@pytest.mark.slow
 def test_a_card_says_where_principal_components_are_better(evaluation):
     row = evaluation["by_split"]["dev"]
     worse = evaluation | {

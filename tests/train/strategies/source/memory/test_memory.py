@@ -128,6 +128,7 @@ CASES = [  # ranks, ways, tiles, inputs
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "ways", "tiles", "inputs"), CASES)
 def test_every_sample_is_read_once_and_batches_have_the_bits_of_the_disk(
     tmp_path, ranks, ways, tiles, inputs

@@ -96,6 +96,7 @@ def test_a_stopped_job_goes_on_with_the_same_draws_whatever_simulates(
     assert evaluation["run"]["training_samples"] == 24
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_a_signal_ends_the_wait_for_a_sample_with_a_checkpoint(
     config, directory, tmp_path, monkeypatch, taken
@@ -126,6 +127,7 @@ def test_a_signal_ends_the_wait_for_a_sample_with_a_checkpoint(
     assert taken == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_a_simulating_process_that_is_killed_ends_the_job(config, directory, tmp_path, monkeypatch):
     simulate = Simulator._simulate
@@ -142,6 +144,7 @@ def test_a_simulating_process_that_is_killed_ends_the_job(config, directory, tmp
         train(config, [*settings(1), *directory], tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_samples_that_fail_are_written_down_once(config, directory, tmp_path, monkeypatch, capsys):
     prepare = drawn.prepare_samples
@@ -178,6 +181,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("setting", "fault"), WRONG.items())
 def test_a_configuration_that_does_not_fit_is_refused_in_one_line(config, setting, fault):
     with pytest.raises(InputError) as caught:
@@ -208,6 +212,7 @@ def opened(config, overrides, nodes, **training):
     return thread_ranks.run(nodes, on_rank)
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_begin_says_why(config, directory):
     overrides = [*settings(), *directory]
     (error,) = opened(config, overrides, [[0]], first=(1, 6), ranks_before=2)

@@ -80,6 +80,7 @@ def run_dir(config):
     return config.parent / "run"
 
 
+@pytest.mark.slow
 def test_a_folder_of_lmdb_files_is_trained_and_evaluated_on_with_its_own_split(
     run_dir, config, capsys
 ):
