@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -151,16 +151,21 @@ def files_of(data: Path, results: Path) -> list[Path]:
         results: The folder of the results, whose record is none of them.
     """
     if not os.path.lexists(data) and any(mark in data.name for mark in "*?["):
-        return sorted(path for path in data.parent.glob(data.name) if path.is_file())
+        return _regular(data.parent.glob(data.name))
     if data.is_dir():
-        return sorted(path for path in data.rglob("*") if path.is_file())
+        return _regular(data.rglob("*"))
     base = data.stem.removesuffix("_movie").removesuffix("_master")
     beside = [data.with_suffix(suffix) for suffix in SIDECARS]
     beside += [path.with_suffix(path.suffix.upper()) for path in beside]
     beside.append(data.with_name(f"{base}_info.txt"))
     if data.stem.endswith("_master"):
         beside += data.parent.glob(f"{base}_data_*")
-    return [data, *sorted(path for path in {*beside} - {data} if path.is_file())]
+    return [data, *_regular({*beside} - {data})]
+
+
+def _regular(paths: Iterable[Path]) -> list[Path]:
+    """Returns the paths that are files, in the order of their names."""
+    return sorted(path for path in paths if path.is_file())
 
 
 def _contents(paths: Sequence[Path]) -> str:

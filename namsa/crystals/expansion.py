@@ -107,19 +107,17 @@ class Image(NamedTuple):
 
 def _atoms(images: Sequence[Image], symmetry: Symmetry, cell: Floats) -> ase.Atoms:
     """Returns the atoms of a cell, with occupancies and amplitudes if there are any."""
-    atoms = ase.Atoms(
-        numbers=[image.site.number for image in images],
-        positions=np.array([image.place for image in images]) @ cell,
-        cell=cell,
-        pbc=True,
-    )
-    shares = np.array([image.site.occupancy for image in images])
+    places = np.array([image.place for image in images])
+    sites = [image.site for image in images]
+    numbers = [site.number for site in sites]
+    atoms = ase.Atoms(numbers=numbers, positions=places @ cell, cell=cell, pbc=True)
+    shares = np.array([site.occupancy for site in sites])
     if shares.min() < 1:
         atoms.set_array("occupancy", shares)
-    mean_squares = np.array([image.site.u_angstrom2 for image in images])
+    mean_squares = np.array([site.u_angstrom2 for site in sites])
     if not np.isnan(mean_squares).all():
         atoms.set_array("rms_displacement_angstrom", np.sqrt(mean_squares))
-    if any(image.site.tensor_angstrom2 is not None for image in images):
+    if any(site.tensor_angstrom2 is not None for site in sites):
         tensors = [_tensor(image.site, image.place, symmetry, cell) for image in images]
         atoms.set_array(TENSOR, np.array(tensors))
     return atoms

@@ -5,6 +5,7 @@ material.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -71,10 +72,9 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
     for index, material in enumerate(materials):
         by_structure[material.prototype or material.name].append(index)
     splits = assign(materials, config.split)
-    of_split = {
-        name: [m for m, split in zip(materials, splits, strict=True) if split == name]
-        for name in SPLITS
-    }
+    of_split: dict[str, list[Material]] = {name: [] for name in SPLITS}
+    for material, split in zip(materials, splits, strict=True):
+        of_split[split].append(material)
     of_material: list[list[Entry]] = [[] for _ in materials]
     find_cells = CellFinder(config.specimen)
 
@@ -100,7 +100,7 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
                     of_material[index] += entries_of_specimen(
                         config, material, split, zone_axis, specimen
                     )
-    entries = [entry for group in of_material for entry in group]
+    entries = list(chain.from_iterable(of_material))
     for entry in entries:
         if not (is_name(entry.material) and is_name(entry.id)):
             check_name(entry.material, "a crystal", _RENAME)

@@ -227,17 +227,21 @@ def _builds_slowly(config: SimulationConfig) -> bool:
 
 def empty_splits(entries: Sequence[Entry], split: Split) -> str | None:
     """Returns a warning if a split with a fraction above 0 has none of `entries`, else `None`."""
-    empty = [
-        name
-        for name in SPLITS
-        if getattr(split, name) > 0 and not any(entry.split == name for entry in entries)
-    ]
-    if not empty:
+    present = {entry.split for entry in entries}
+    shares = []
+    settings = []
+    for name in SPLITS:
+        fraction = getattr(split, name)
+        if fraction > 0 and name not in present:
+            shares.append(f"{name} ({fraction:.0%})")
+            settings.append(f"split.{name}")
+    if not shares:
         return None
-    shares = " and ".join(f"{name} ({getattr(split, name):.0%})" for name in empty)
-    settings = " and ".join(f"split.{name}" for name in empty)
-    by = f"{split.by}, and there are {len({entry.formula for entry in entries})} formulas"
-    return f"no sample is in {shares}: splits are by {by}: add some, or raise {settings}"
+    formulas = {entry.formula for entry in entries}
+    return (
+        f"no sample is in {' and '.join(shares)}: splits are by {split.by}, and there are "
+        f"{len(formulas)} formulas: add some, or raise {' and '.join(settings)}"
+    )
 
 
 def text_of(

@@ -50,37 +50,54 @@ def count_strata(entries: Sequence[Entry]) -> Strata:
     """Counts by split what `entries` consist of. Entries that cannot be built are left out."""
     feasible = [entry for entry in entries if not entry.skipped]
     systems = crystal_systems()
-
-    def counts_by(values: Callable[[Entry], Iterable[str]]) -> dict[str, Counts]:
-        counts: dict[str, Counts] = defaultdict(lambda: dict.fromkeys(SPLITS, 0))
-        for entry in feasible:
-            for value in values(entry):
-                counts[value][entry.split] += 1
-        return dict(sorted(counts.items()))
-
-    elements = counts_by(lambda entry: set(re.findall("[A-Z][a-z]?", entry.formula)))
-    thicknesses = counts_by(lambda entry: [f"{entry.thickness_angstrom:g}"])
+    elements = _counts_by(feasible, _elements)
+    thicknesses = _counts_by(feasible, lambda entry: [f"{entry.thickness_angstrom:g}"])
     strata: Strata = {
-        "samples": {split: sum(entry.split == split for entry in feasible) for split in SPLITS},
-        "materials": {
-            split: len({e.material for e in feasible if e.split == split}) for split in SPLITS
-        },
-        "formulas": {
-            split: len({e.formula for e in feasible if e.split == split}) for split in SPLITS
-        },
-        "sources": counts_by(lambda entry: [entry.source or "unknown"]),
-        "crystal_systems": counts_by(lambda entry: [systems.get(entry.space_group, "unknown")]),
-        "space_groups": counts_by(lambda entry: [entry.space_group]),
+        "samples": _distinct_by_split(feasible, lambda entry: entry.id),
+        "materials": _distinct_by_split(feasible, lambda entry: entry.material),
+        "formulas": _distinct_by_split(feasible, lambda entry: entry.formula),
+        "sources": _counts_by(feasible, lambda entry: [entry.source or "unknown"]),
+        "crystal_systems": _counts_by(
+            feasible, lambda entry: [systems.get(entry.space_group, "unknown")]
+        ),
+        "space_groups": _counts_by(feasible, lambda entry: [entry.space_group]),
         "elements": elements,
-        "elements_not_in_train": [
-            element for element, counts in elements.items() if not counts["train"]
-        ],
+        "elements_not_in_train": [name for name in elements if not elements[name]["train"]],
         "thickness_angstrom": {key: thicknesses[key] for key in sorted(thicknesses, key=float)},
-        "zone_axes": counts_by(lambda entry: [f"[{' '.join(map(str, entry.zone_axis))}]"]),
+        "zone_axes": _counts_by(feasible, _zone_axis),
     }
     if any(entry.kind != "crystal" for entry in feasible):
-        strata["kinds"] = counts_by(lambda entry: [entry.kind])
+        strata["kinds"] = _counts_by(feasible, lambda entry: [entry.kind])
     return strata
+
+
+def _counts_by(
+    entries: Sequence[Entry], values: Callable[[Entry], Iterable[str]]
+) -> dict[str, Counts]:
+    """Returns the counts of entries by split for each value that an entry can have."""
+    counts: dict[str, Counts] = defaultdict(lambda: dict.fromkeys(SPLITS, 0))
+    for entry in entries:
+        for value in values(entry):
+            counts[value][entry.split] += 1
+    return dict(sorted(counts.items()))
+
+
+def _distinct_by_split(entries: Sequence[Entry], value: Callable[[Entry], str]) -> Counts:
+    """Returns the number of distinct values by split."""
+    distinct: dict[str, set[str]] = {split: set() for split in SPLITS}
+    for entry in entries:
+        distinct[entry.split].add(value(entry))
+    return {split: len(values) for split, values in distinct.items()}
+
+
+def _elements(entry: Entry) -> set[str]:
+    """Returns the elements of a formula."""
+    return set(re.findall("[A-Z][a-z]?", entry.formula))
+
+
+def _zone_axis(entry: Entry) -> list[str]:
+    """Returns the zone axis as "[u v w]"."""
+    return [f"[{' '.join(map(str, entry.zone_axis))}]"]
 
 
 def space_group_numbers() -> dict[str, int]:
@@ -93,11 +110,10 @@ def space_group_numbers() -> dict[str, int]:
 
 def crystal_systems() -> dict[str, str]:
     """Returns the crystal system by Hermann–Mauguin symbol, in all settings."""
-    systems = (
-        (symbol, bisect_left(LAST_SPACE_GROUPS, number))
-        for symbol, number in space_group_numbers().items()
-    )
-    return {symbol: CRYSTAL_SYSTEMS[system] for symbol, system in systems}
+    systems = {}
+    for symbol, number in space_group_numbers().items():
+        systems[symbol] = CRYSTAL_SYSTEMS[bisect_left(LAST_SPACE_GROUPS, number)]
+    return systems
 
 
 def table_rows(strata: Strata) -> list[tuple[str, str]]:

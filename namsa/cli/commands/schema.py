@@ -3,7 +3,7 @@
 import argparse
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -121,20 +121,28 @@ class _Tables:
             return " or ".join(dict.fromkeys(map(self._text, choices)))
         if "enum" in value or "const" in value:
             return ", ".join(f"`{choice}`" for choice in value.get("enum", [value.get("const")]))
-        if items := value.get("prefixItems"):
-            texts = [*map(self._text, items)]
-            return f"list of {len(texts)}: " + (
-                f"each {texts[0]}" if len({*texts}) == 1 else "; ".join(texts)
-            )
+        if value.get("prefixItems"):
+            return self._list_text(value["prefixItems"])
         inner = value.get("items") or value.get("additionalProperties")
-        of = self._text(inner) if isinstance(inner, Mapping) and inner else ""
+        of = ""
+        if isinstance(inner, Mapping) and inner:
+            of = self._text(inner)
         if value.get("type") == "object":
             return f"names, each with {of}" if of else "names and values"
-        kind = WORDS.get(value.get("type", ""), str(value.get("type", "any")))
-        bounds = "".join(
-            f", {sign} {value[bound]:g}" for bound, sign in BOUNDS.items() if bound in value
-        )
-        return kind + (f" of {of}" if of else "") + bounds
+        text = WORDS.get(value.get("type", ""), str(value.get("type", "any")))
+        if of:
+            text += f" of {of}"
+        for bound, sign in BOUNDS.items():
+            if bound in value:
+                text += f", {sign} {value[bound]:g}"
+        return text
+
+    def _list_text(self, items: Sequence[Schema]) -> str:
+        """Returns what a list of fixed length holds, in words."""
+        texts = [self._text(item) for item in items]
+        if len(set(texts)) == 1:
+            return f"list of {len(texts)}: each {texts[0]}"
+        return f"list of {len(texts)}: {'; '.join(texts)}"
 
 
 def _first_sentence(text: str) -> str:
