@@ -1,6 +1,6 @@
 """The figure of a reconstructed density: the density large, what belongs to it small beside it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +36,7 @@ MAPS = {
 
 # Marks on the colour bars of maps without a unit: where bad values end, and usual or good ones
 # begin (docs/glossary.md).
-SCALE_MARKS = {
+SCALE_MARKS: Mapping[str, tuple[tuple[float, str], ...]] = {
     "Familiarity": ((0.05, "bad < 0.05"), (0.5, "usual 0.5"), (1.0, "1")),
     "Trust": ((0.12, "bad < 0.12"), (0.47, "good > 0.47"), (1.0, "1")),
 }
@@ -101,9 +101,9 @@ def density_figure(
             norm=shared if panel.title in one_scale else _own_scale(panel),
             smooth=panel.smooth,
         )
-        if panel.title in SCALE_MARKS:
-            values, words = zip(*SCALE_MARKS[panel.title], strict=True)
-            bar.set_ticks(values, labels=words)
+        marks = SCALE_MARKS.get(panel.title)
+        if marks:
+            bar.set_ticks([value for value, _ in marks], labels=[words for _, words in marks])
         if hatched is not None and hatched[0].any():
             _hatch(ax, *hatched)
     if pattern:
