@@ -66,16 +66,28 @@ def map_panel(name: str, image: npt.NDArray[np.floating], pixels: PixelGrid, uni
     return MapPanel(name.capitalize(), image, pixels, unit, *MAPS[name])
 
 
+class Hatched(NamedTuple):
+    """Places that are hatched in every map."""
+
+    unfamiliar: npt.NDArray[np.bool_]  # `///`, (ny, nx)
+    edges: npt.NDArray[np.bool_]  # `...`, where the others are not, (ny, nx)
+    pixels: PixelGrid  # Å
+
+    @property
+    def kinds(self) -> npt.NDArray[np.int_]:
+        """0 where nothing is hatched, 1 on edges, 2 at unfamiliar places, (ny, nx)."""
+        return np.where(self.unfamiliar, 2, self.edges.astype(int))
+
+
 @styled
 def density_figure(
     panels: Sequence[MapPanel],
     title: str,
     *,
     pattern: MeanPattern | None = None,
-    # Which places (ny, nx) are hatched, and their pixels in Å. `None` hatches none.
-    hatched: tuple[npt.NDArray[np.bool_], PixelGrid] | None = None,
+    hatched: Hatched | None = None,  # `None` hatches none
     warning: str = "",  # words behind the title
-    one_scale: Sequence[str] = (),  # titles of panels that share one colour scale
+    one_scale: Sequence[Sequence[str]] = (),  # groups of titles that share one colour scale
     caption: str = "",  # words below: the resolution, and which values are usual
 ) -> Figure:
     """Draws the first panel large, the others and the mean pattern beside it."""
@@ -89,7 +101,7 @@ def density_figure(
         )
     if caption:
         figure.supxlabel(caption, fontsize=7, x=0.008, ha="left", parse_math=False)
-    shared = _shared_scale([panel for panel in panels if panel.title in one_scale])
+    scales = _shared_scales(panels, one_scale)
     for ax, panel in zip([large, *beside], panels, strict=False):
         bar = image_panel(
             ax,
@@ -98,14 +110,14 @@ def density_figure(
             panel.title,
             panel.unit,
             cmap=panel.colours,
-            norm=shared if panel.title in one_scale else _own_scale(panel),
+            norm=scales.get(panel.title) or _own_scale(panel),
             smooth=panel.smooth,
         )
         marks = SCALE_MARKS.get(panel.title)
         if marks:
             bar.set_ticks([value for value, _ in marks], labels=[words for _, words in marks])
-        if hatched is not None and hatched[0].any():
-            _hatch(ax, *hatched)
+        if hatched is not None and hatched.kinds.any():
+            _hatch(ax, hatched)
     if pattern:
         pattern_panel(
             beside[len(panels) - 1],
@@ -118,12 +130,18 @@ def density_figure(
     return figure
 
 
-def _shared_scale(panels: Sequence[MapPanel]) -> Normalize | None:
-    """Returns the colour scale of all values of some panels; `None` without panels."""
-    if not panels:
-        return None
-    images = [panel.image for panel in panels]
-    return Normalize(float(np.nanmin(images)), float(np.nanmax(images)))
+def _shared_scales(
+    panels: Sequence[MapPanel], groups: Sequence[Sequence[str]]
+) -> dict[str, Normalize]:
+    """Returns the colour scales of panels that share one with others, by title."""
+    scales: dict[str, Normalize] = {}
+    for titles in groups:
+        images = [panel.image for panel in panels if panel.title in titles]
+        if images:
+            low = min(float(np.nanmin(image)) for image in images)
+            high = max(float(np.nanmax(image)) for image in images)
+            scales |= dict.fromkeys(titles, Normalize(low, high))
+    return scales
 
 
 def _own_scale(panel: MapPanel) -> Normalize | None:
@@ -131,16 +149,16 @@ def _own_scale(panel: MapPanel) -> Normalize | None:
     return None if panel.unit else Normalize(0, 1)
 
 
-def _hatch(ax: Axes, places: npt.NDArray[np.bool_], pixels: PixelGrid) -> None:
-    """Hatches some places `(ny, nx)` of a map."""
-    step_y, step_x = pixels.step
-    origin_y, origin_x = pixels.origin
-    ny, nx = places.shape
+def _hatch(ax: Axes, hatched: Hatched) -> None:
+    """Hatches some places of a map."""
+    step_y, step_x = hatched.pixels.step
+    origin_y, origin_x = hatched.pixels.origin
+    ny, nx = hatched.unfamiliar.shape
     # one pixel more at each edge, so that marks reach the image's edges
-    around = PixelGrid(pixels.step, (origin_y - step_y, origin_x - step_x))
+    around = PixelGrid(hatched.pixels.step, (origin_y - step_y, origin_x - step_x))
     y, x = around.coordinates((ny + 2, nx + 2))
     shown = ax.axis()
-    padded = np.pad(places, 1, "edge")
-    marks = ax.contourf(x, y, padded, levels=(0.5, 1.5), colors="none", hatches=["///"])
+    padded = np.pad(hatched.kinds, 1, "edge")
+    marks = ax.contourf(x, y, padded, levels=(0.5, 1.5, 2.5), colors="none", hatches=["...", "///"])
     ax.axis(shown)
     marks.set(edgecolor="white", linewidth=0)

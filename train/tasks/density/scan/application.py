@@ -33,6 +33,7 @@ from .preparation import Findings, Measure, Prepared, prepare, thickness_warning
 from .refine import Refinement
 from .result import Reconstruction
 from .scan_images import BlendedImages, ScanImages
+from .truth import true_density
 
 # In the order in which they are taken.
 MEASURES: tuple[type[Measure], ...] = (AmountByPatterns, Refinement, Halves)
@@ -109,7 +110,8 @@ def reconstruct(
         findings = Findings(images, prepared.specimen, {})
         for measure in measures:
             findings = measure.after(findings)
-        result = assemble(prepared, findings.images, scan.pattern)
+        truth = _truth(data, calibration, scan)
+        result = assemble(prepared, findings.images, scan.pattern, truth)
         result.provenance.update(findings.facts)
         return result
 
@@ -167,13 +169,28 @@ def so_far(prepared: Prepared, images: ScanImages, pattern: Array) -> Reconstruc
     return assemble(prepared, blended, pattern)
 
 
-def assemble(prepared: Prepared, images: BlendedImages, pattern: Array) -> Reconstruction:
+def _truth(
+    data: str | Path | npt.ArrayLike, calibration: CalibrationOverrides, scan: FittedScan
+) -> Array | None:
+    """Returns the true density of a simulated scan; `None` if its file does not hold it, or if its
+    rows or columns were exchanged.
+    """
+    reordered = calibration.serpentine or calibration.flip_scan
+    if reordered or not isinstance(data, str | Path):
+        return None
+    return true_density(Path(data), scan)
+
+
+def assemble(
+    prepared: Prepared, images: BlendedImages, pattern: Array, truth: Array | None = None
+) -> Reconstruction:
     """Returns images with their pixels and provenance.
 
     Args:
         prepared: The scan and its network.
         images: The images.
         pattern: The mean pattern, `(dy, dx)`, in the data's units.
+        truth: The true density at the density's pixels; `None` if it is not known.
     """
     scan = prepared.scan
     return Reconstruction(
@@ -189,6 +206,7 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array) -> Recon
         familiarity=_float32(images.familiarity),
         density_by_depth=_float32(images.by_depth),
         depth_angstrom=None if images.by_depth is None else _known_thickness(prepared),
+        truth=truth,
     )
 
 

@@ -16,7 +16,7 @@ from namsa.physics.optics import BeamSettings
 
 from ....apply.models import Model
 from ..trust.consistency import KnownSpecimen, window_simulation
-from .preparation import Findings, Measure, Prepared, trust_line
+from .preparation import Findings, Measure, Prepared, thickness_line, trust_line
 from .scan_images import BlendedImages
 
 
@@ -78,6 +78,7 @@ class AmountByPatterns(Measure):
         )
         images = scaled(images, fitted)
         self.note(fitted.line())
+        facts = {**findings.facts, "pacbed": fitted.facts()}
         if known.thickness_angstrom is None:
             thickness = fitted.thickness_angstrom
             error = fitted.thickness_error
@@ -88,7 +89,11 @@ class AmountByPatterns(Measure):
                 source="as pacbed fits it",
             )
             images = self._with_trust(images, known)
-        return Findings(images, known, {**findings.facts, "pacbed": fitted.facts()})
+            thick = thickness_line(known, model)
+            if thick:
+                self.note(thick)
+                facts["thickness_outside"] = thick
+        return Findings(images, known, facts)
 
     def _with_trust(self, images: BlendedImages, specimen: KnownSpecimen) -> BlendedImages:
         """Returns the images with the trust in their density for a thickness that was found."""

@@ -21,7 +21,7 @@ from .options import ReconstructionOptions
 from .scan_images import BlendedImages, OnWindow, ScanImages
 from .scan_network import ScanNetwork, prepare_network
 
-TOO_THICK = 1.5  # times the largest thickness that was learnt
+TOO_THICK = 1.1  # times the largest thickness that was learnt, which whole cells round
 GIVE_THICKNESS = "give --thickness-angstrom, or --pacbed or --estimator to find it"
 
 
@@ -140,16 +140,23 @@ def prepare(
 
 
 def thickness_warning(specimen: KnownSpecimen, model: Model) -> str:
-    """Returns a line about a thickness that is far beyond what the network learnt; else empty.
+    """Returns a line about a given thickness that is beyond what the network learnt; else empty.
 
     One that was estimated is compared where it was estimated.
     """
+    return "" if specimen.thickness_error else thickness_line(specimen, model)
+
+
+def thickness_line(specimen: KnownSpecimen, model: Model) -> str:
+    """Returns a line about a thickness that is beyond what the network learnt by more than its
+    error; else empty.
+    """
     thickness = specimen.thickness_angstrom
     experiment = model.experiment
-    if thickness is None or specimen.thickness_error or has_films_alone(experiment):
+    if thickness is None or has_films_alone(experiment):
         return ""
     largest = max(thickness_angstrom(experiment))
-    if thickness <= TOO_THICK * largest:
+    if thickness * (1 - specimen.thickness_error) <= TOO_THICK * largest:
         return ""
     return (
         f"thickness: {thickness:.4g} Å, {specimen.source}, lies outside of what the network learnt "

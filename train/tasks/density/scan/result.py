@@ -16,14 +16,12 @@ from namsa.samples.image import image_or_array
 from ....apply.scan_result import Maps, ScanResult
 from ..trust.aberrations import is_beyond
 from ..trust.consistency import is_unresolved
-from ..trust.familiarity import UNFAMILIAR, is_outside
+from ..trust.familiarity import is_outside
 from ..trust.intensities import is_scaled_each
 from ..trust.orientation import is_contradicted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-USUAL_TRUST = "0.47 to 0.62, shifted ones 0 to 0.12"  # docs/reconstruct.md, "Trust"
 
 
 @dataclass(
@@ -36,8 +34,8 @@ class Reconstruction(ScanResult):
     A file has density, uncertainty, familiarity and trust, as far as they are known. A density by
     depth is written too, as `density_by_depth` with an axis `depth` in Å, or without units, from 0
     at the entrance to 1 at the exit, where the thickness is not known. In the picture, places that
-    are not familiar are hatched, and bins by depth share one colour scale. All images are NaN where
-    the pattern of the scan is lost.
+    are not familiar and the scan's edges are hatched, and bins by depth share one colour scale. All
+    images are NaN where the pattern of the scan is lost.
 
     Attributes:
         density: Projected electron density, `(ny, nx)`, e/Å², float32.
@@ -58,6 +56,8 @@ class Reconstruction(ScanResult):
             float32, the first where the beam enters. They add up to `density`. `None` if the
             network predicts projected densities.
         depth_angstrom: Thickness that the bins divide, Å. `None` if it is not known.
+        truth: True density at the pixels and in the band of `density`, `(ny, nx)`, e/Å², which the
+            picture shows beside it. `None` if the scan's file does not hold it.
     """
 
     group = "reconstruction"
@@ -74,6 +74,7 @@ class Reconstruction(ScanResult):
     familiarity: Array | None = None
     density_by_depth: Array | None = None
     depth_angstrom: float | None = None
+    truth: Array | None = None
 
     def __post_init__(self) -> None:
         """Gives the images their pixels."""
@@ -81,6 +82,7 @@ class Reconstruction(ScanResult):
         self._replace("uncertainty", self.pixels, "e/Å²")
         self._replace("trust", self.pixels, "")
         self._replace("familiarity", self.pixels, "")
+        self._replace("truth", self.pixels, "e/Å²")
         self._replace("bright_field", self.scan_pixels, "fraction of the beam")
         self._replace("mean_pattern", self.detector_pixels, "fraction of the beam", units="mrad")
         bins: tuple[str, ...] = ()
@@ -109,6 +111,12 @@ class Reconstruction(ScanResult):
         return lines
 
     @property
+    def lines(self) -> list[str]:
+        """A line about a scan that the network cannot be relied on for."""
+        reason = self._headline()
+        return [f"do not rely on this density: {reason}"] if reason else []
+
+    @property
     def step_angstrom(self) -> tuple[float, float]:
         """Distance between neighbouring pixels of the density, (y, x), Å."""
         y, x = self.pixels.step
@@ -128,6 +136,10 @@ class Reconstruction(ScanResult):
         image = image_or_array(np.asarray(values), pixels, name, units_of_values, **more)
         object.__setattr__(self, field, image)
 
+    def _facts(self) -> dict[str, Any]:
+        """Returns why the scan lies outside; empty of one that does not."""
+        return {"outside": self._headline()}
+
     def _large_arrays(self) -> Mapping[str, hdf5.Bands]:
         if (bins := self.density_by_depth) is None:
             return {}
@@ -139,63 +151,12 @@ class Reconstruction(ScanResult):
         return {"density_by_depth": hdf5.Bands("e/Å²", axes, iter([bins]))}
 
     def _figure(self, title: str) -> "Figure":
-        from namsa.figures.density_figure import MapPanel, MeanPattern, density_figure, map_panel
+        from .picture import draw
 
-        if self.density_by_depth is None:
-            bins = {}
-        else:
+        bins: dict[str, Array] = {}
+        if self.density_by_depth is not None:
             bins = dict(zip(self._bin_names(), self.density_by_depth, strict=True))
-        return density_figure(
-            [
-                *(
-                    map_panel(name, image, self.pixels, units)
-                    for name, (image, units) in self._maps().items()
-                ),
-                map_panel(
-                    "bright field", self.bright_field, self.scan_pixels, "fraction of the beam"
-                ),
-                *(
-                    MapPanel(name, image, self.pixels, "e/Å²", smooth=True)
-                    for name, image in bins.items()
-                ),
-            ],
-            title,
-            pattern=MeanPattern(
-                self.mean_pattern, self.detector_pixels, self.provenance["semiangle_mrad"]
-            ),
-            hatched=None
-            if self.familiarity is None
-            else (self.familiarity < UNFAMILIAR, self.pixels),
-            warning=self._headline(),
-            one_scale=tuple(bins),
-            caption=self._caption(),
-        )
-
-    def _caption(self) -> str:
-        """Returns what the picture says of its resolution, and of usual values of its maps."""
-        lines = []
-        max_q = self.provenance.get("max_q_per_angstrom")
-        if max_q:
-            lines.append(
-                f"Density: frequencies up to {max_q:.3g} 1/Å, details of {1 / max_q:.2g} Å."
-            )
-        lines.append(self._conditions())
-        if self.familiarity is not None:
-            lines.append(
-                f"Familiarity: half of unseen crystals have more than 0.5; below {UNFAMILIAR} a "
-                "place is hatched."
-            )
-        if self.trust is not None:
-            lines.append(f"Trust: true densities had {USUAL_TRUST}.")
-        return " ".join(lines)
-
-    def _conditions(self) -> str:
-        """Returns the specimen's thickness and the dose in words."""
-        thickness = self.provenance.get("thickness_angstrom")
-        specimen = f"{thickness:.3g} Å" if thickness else "not known"
-        counts = self.provenance.get("counts_per_pattern")
-        dose = f"{counts:.3g} counts per pattern" if counts else "not known"
-        return f"Thickness: {specimen}. Dose: {dose}."
+        return draw(self, self._maps(), bins, title, self._headline())
 
     def _headline(self) -> str:
         """Returns what the picture says of a scan that the network cannot be relied on for; empty

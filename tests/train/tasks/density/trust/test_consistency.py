@@ -253,10 +253,10 @@ def test_a_density_whose_error_is_large_is_not_refined(model_with, monkeypatch):
     assert any(line.startswith("refinement changed nothing") for line in found.notes)
 
 
-def test_a_thickness_far_beyond_the_training_is_outside(model_with):
+def test_a_thickness_beyond_the_training_is_outside(model_with):
     model = model_with(1e-6)
     largest = max(thickness_angstrom(model.experiment))
-    for factor, outside in ((1.4, False), (1.6, True)):
+    for factor, outside in ((1.05, False), (1.15, True), (1.6, True)):
         told = KnownSpecimen(factor * largest, "Si")
         found = reconstruct(
             patterns((24, 28)),

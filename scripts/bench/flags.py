@@ -1,0 +1,172 @@
+"""Scans that a network cannot be relied on for, and right ones: which of them `reconstruct` flags.
+
+    scripts/uv run python scripts/bench/flags.py [--checkpoint NAME ...] [--cases NAME ...]
+        [--work DIR] [--json]
+
+Each case is a file that `namsa-train reconstruct` is run on, as a user would: the command is told
+the beam, the step and the detector, and what the case says. Right ones are SrTiO3 of 50 Å and the
+specimens with defects of `refinement_cases.py`, draw 1. "flagged" is what the command says and
+writes (`outside` in the file); "SSIM" and "size" are against the true density, "covers" the share
+of pixels whose error is within the stated uncertainty.
+
+"ratio" is the share of cases that are flagged as they should be.
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import frame
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import ase
+import h5py
+import numpy as np
+from reality_cases import ENERGY_EV, SEMIANGLE_MRAD, STEP, VIBRATION, Condition
+from reality_specimens import perovskite, repeated
+from refinement_cases import KINDS, LATERAL, Drawn, draw, film, write
+
+from namsa.base.errors import InputError
+from train.__main__ import main as command
+from train.measure.metrics import image_metrics
+
+PIXEL_MRAD = 3.0
+DRAW = 1  # of the right specimens
+CONDITION = Condition(source=0.6, vibration=VIBRATION, dose=1e5)
+Row = dict[str, Any]
+
+
+class Case(NamedTuple):
+    """A file, what the command is told of it, and whether it is to be flagged."""
+
+    name: str
+    make: Callable[[], Drawn]
+    told: tuple[str, ...] = ()  # further options of the command
+    scaled_each: bool = False  # whether each pattern is divided by its maximum
+    wrong: bool = True
+
+
+def titanate(thickness: float) -> Drawn:
+    """Returns SrTiO3 along [001]."""
+    atoms = repeated(perovskite("Sr", "Ti", "O", 3.905), thickness, LATERAL)
+    return Drawn(f"titanate-{thickness:g}", "SrTiO3", atoms, atoms.cell.lengths()[2], CONDITION)
+
+
+def carbon(thickness: float) -> Drawn:
+    """Returns amorphous carbon."""
+    atoms: ase.Atoms
+    formula, atoms = film(np.random.default_rng(2), thickness)
+    return Drawn(f"carbon-{thickness:g}", formula, atoms, thickness, CONDITION)
+
+
+def cases() -> list[Case]:
+    """Returns all cases."""
+    pacbed = ("--pacbed", "--formula", "SrTiO3", "--no-trust")
+    listed = [
+        Case("carbon-50", lambda: carbon(50)),
+        Case("scaled-each", lambda: titanate(50), scaled_each=True),
+        Case("titanate-250", lambda: titanate(250)),
+        Case("titanate-250-told", lambda: titanate(250), ("--thickness-angstrom", "250")),
+        Case("titanate-250-pacbed", lambda: titanate(250), pacbed),
+        Case("titanate-50", lambda: titanate(50), wrong=False),
+        Case("titanate-50-pacbed", lambda: titanate(50), pacbed, wrong=False),
+    ]
+    for kind in KINDS:
+        listed.append(Case(f"{kind}", lambda kind=kind: draw(DRAW, kind), wrong=False))
+    return listed
+
+
+def main() -> int:
+    names = [case.name for case in cases()]
+    parser = frame.parser(__doc__)
+    parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad-fast"], metavar="NAME")
+    parser.add_argument("--cases", nargs="+", default=names, choices=names, metavar="NAME")
+    parser.add_argument("--work", type=Path, default=Path("data/flags"))
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for checkpoint in options.checkpoint:
+        for case in cases():
+            if case.name in options.cases:
+                row = evaluate(case, checkpoint, options.work)
+                print(line(row), flush=True)
+                rows.append(row)
+    right = [row["flagged"] == row["wrong"] for row in rows]
+    print(f"{sum(right)} of {len(rows)} are flagged as they should be")
+    frame.finish(options, {"ratio": sum(right) / len(rows), "rows": rows})
+    return 0
+
+
+def evaluate(case: Case, checkpoint: str, folder: Path) -> Row:
+    """Runs the command on a case and returns what it says."""
+    drawn = case.make()
+    path = folder / f"{drawn.name}.h5"
+    if not path.exists():
+        write(drawn, path)
+    with h5py.File(path) as file:
+        truth = file["truth"][()]
+        patterns = file["patterns"][()]
+    options = ["--beam-intensity", "1"]
+    data = folder / f"{case.name}-data.h5"
+    if case.scaled_each:
+        patterns = patterns / patterns.max(axis=(2, 3), keepdims=True)
+        options = []
+    with h5py.File(data, "w") as file:
+        file["patterns"] = patterns
+    out = folder / f"{case.name}-{Path(checkpoint).name}.h5"
+    options += ["--energy-ev", str(ENERGY_EV), "--semiangle-mrad", str(SEMIANGLE_MRAD)]
+    options += ["--scan-step-angstrom", str(STEP), "--pixel-mrad", str(PIXEL_MRAD), *case.told]
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        status = command(
+            ["reconstruct", str(data), "--checkpoint", checkpoint, "--out", str(out), *options]
+        )
+    if status:
+        raise InputError(f"{case.name}: {said.getvalue()}")
+    with h5py.File(out) as file:
+        group = file["reconstruction"]
+        density = group["density/data"][()]
+        error = np.abs(density - truth)
+        covers = float(np.mean(error <= group["uncertainty/data"][()]))
+        familiarity = float(np.median(group["familiarity/data"][()]))
+        provenance = json.loads(group.attrs["provenance"])
+    return {
+        "case": case.name,
+        "checkpoint": checkpoint,
+        "wrong": case.wrong,
+        "flagged": bool(provenance["outside"]),
+        "reason": provenance["outside"],
+        "ssim": image_metrics(density, truth, huber_delta=1.0)["ssim"],
+        "size": float((density * truth).sum() / (truth**2).sum()),
+        "covers": covers,
+        "familiarity": familiarity,
+        "contrast": provenance.get("error_over_contrast"),
+        "intensities": provenance.get("intensities"),
+    }
+
+
+def line(row: Row) -> str:
+    """Returns the line of a case."""
+    verdict = "flagged" if row["flagged"] else "not flagged"
+    expected = "" if row["flagged"] == row["wrong"] else ", WRONG"
+    varied = row["intensities"] or {}
+    return (
+        f"{row['checkpoint']:20s} {row['case']:20s} {verdict}{expected} ({row['reason']}); SSIM "
+        f"{row['ssim']:.3f} size {row['size']:.2f} covers {row['covers']:.2f}; familiarity "
+        f"{row['familiarity']:.2f}, error over contrast {row['contrast'] or np.nan:.2f}, sums vary "
+        f"by {varied.get('sum_variation', np.nan):.3f}, maxima by "
+        f"{varied.get('maximum_variation', np.nan):.3f}"
+    )
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except InputError as error:
+        sys.exit(f"error: {error}")
