@@ -11,23 +11,23 @@ of counting or of the model, is not known. n is the number of pixels of the brig
 positions, times the share of them that is independent (`namsa.inverse.model_error`).
 
 Every eighth position is kept out. A place takes the columns by what they gain there beyond the
-first fit, and otherwise keeps the density (`namsa.inverse.acceptance`).
+first fit, and otherwise keeps the density (`namsa.inverse.acceptance`). Without the fit of columns
+the density stays as it is.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.ndimage import gaussian_filter
 
 from namsa.base.arrays import Array, Floats
 from namsa.base.pixels import PixelGrid
-from namsa.inverse.acceptance import Acceptance, acceptance, on_the_scan, without_contradicted
-from namsa.inverse.column_model import ColumnDensity, ColumnValues
+from namsa.inverse.acceptance import acceptance, on_the_scan, without_contradicted
+from namsa.inverse.column_model import ColumnDensity
+from namsa.inverse.fitted_density import fitted_density
 from namsa.inverse.microscope import Microscope
 from namsa.inverse.refined_error import DISAGREEMENT, column_errors, refined_error
 from namsa.inverse.scan_fit import Compared, KnownScan, MeasuredPatterns, ScanFit, least_kept_out
-from namsa.inverse.scan_model import ScanModel
 from namsa.inverse.unknowns import SOURCE, State, Unknowns
 from namsa.physics.coherence import FWHM
 
@@ -38,7 +38,6 @@ CLOSE_PAIR_ANGSTROM = 0.25  # the same, if the patterns agree better
 PAIR_GAIN = 0.05  # by this part of the divergence after the shared fit
 MOST_THICKNESS_ERRORS = 3.0  # standard deviations of the thickness that a fit may change it by
 MOST_LEFT = 0.5  # of a density's standard deviation: what columns may leave of it
-_SMOOTH_ANGSTROM = 2.0  # over which what columns leave is compared with the uncertainty
 
 
 class Refined(NamedTuple):
@@ -49,12 +48,23 @@ class Refined(NamedTuple):
     facts: dict[str, Any]  # steps, residuals and the fitted microscope; JSON types
 
 
-class _Fit(NamedTuple):
+class _SharedFit(NamedTuple):
+    """The fit of what all positions share to a scan."""
+
+    fit: ScanFit
+    vector: Floats  # of the unknowns
+    compared: Compared
+
+    @property
+    def steps_tried(self) -> int:
+        return self.compared.state.steps
+
+
+class _ColumnFit(NamedTuple):
     """The fit of columns and microscope to a scan."""
 
     whole: ScanFit
-    shared: Compared  # after the fit of what all positions share
-    columns: Compared  # after the fit of the columns
+    compared: Compared
     steps_tried: int
 
 
@@ -70,6 +80,7 @@ def refine(
     known: KnownScan,
     *,
     steps: int,  # at most
+    fit_columns: bool = True,  # otherwise what all positions share is fitted alone
     on_step: Callable[[int, int], None] = _silent,  # called with the steps done and their bound
 ) -> Refined | None:
     """Refines a density.
@@ -90,40 +101,73 @@ def refine(
     if not has_columns or not measured.fitted.any():
         return None
     scan = _Scan(density, uncertainty, pixels, known, measured)
-    fit = scan.fit(columns, steps, on_step)
+    first_steps = steps // 2 if fit_columns else steps
+    shared = scan.fit_shared(columns, first_steps, lambda count: on_step(count, steps))
+    unknowns = shared.fit.unknowns
+    before = shared.compared.state
+    facts = {
+        "steps": 0,
+        "steps_tried": shared.steps_tried,
+        "left_out_at_edges": list(margins),
+        "kept_out_residual_before": before.residual,
+        "kept_out_divergence_before": before.kept_out,
+        "independent_share": shared.compared.share,
+        **_described(unknowns.columns, unknowns.state(before.vector), edges_angstrom),
+    }
+    if not fit_columns:
+        return Refined(np.asarray(density, np.float64), uncertainty, facts)
 
-    accepted = _accepted(fit, measured, known)
+    def on_later_step(count: int) -> None:
+        on_step(shared.steps_tried + count, steps)
+
+    fit = scan.fit_columns(shared, steps - first_steps, on_later_step)
+    return _with_columns(scan, shared, fit, margins, facts)
+
+
+def _with_columns(
+    scan: "_Scan",
+    shared: _SharedFit,
+    fit: _ColumnFit,
+    margins: tuple[int, int],  # positions (y, x) at the edges that no fit has used
+    facts: dict[str, Any],  # of the shared fit
+) -> Refined:
+    """Returns the density with the columns of a fit where they are accepted."""
+    known = scan.known
+    density = scan.density
+    uncertainty = scan.uncertainty
+    edges_angstrom = np.multiply(margins, known.step_angstrom)
+    kept_out = scan.measured.recorded & ~scan.measured.used
+    accepted = acceptance(
+        shared.compared.by_position, fit.compared.by_position, kept_out, known.step_angstrom
+    )
     weight = on_the_scan(accepted.weight, margins, known.step_angstrom)
     unknowns = fit.whole.unknowns
     columns = unknowns.columns
-    after = unknowns.state(fit.columns.state.vector)
+    after = unknowns.state(fit.compared.state.vector)
     model = fit.whole.coarse.scan
-    fitted = _fitted_density(density, uncertainty, columns, after, model, edges_angstrom)
-    allowed = _not_contradicted(fitted, density, uncertainty, columns, pixels)
+    fitted = fitted_density(density, uncertainty, columns, after, model, edges_angstrom)
+    allowed = _not_contradicted(fitted, density, uncertainty, columns, scan.pixels)
     if _contradicts_thickness(after.microscope.thickness, known):
         allowed = np.zeros(density.shape)
     taken = allowed * weight
-    best = fit.columns if taken.any() else fit.shared
-    facts = {
-        "steps": best.state.steps if taken.any() else 0,
+    any_taken = bool(taken.any())
+    best = fit.compared.state if any_taken else shared.compared.state
+    facts = facts | {
+        "steps": best.steps if any_taken else 0,
         "steps_tried": fit.steps_tried,
-        "left_out_at_edges": list(margins),
-        "kept_out_residual_before": fit.shared.state.residual,
-        "kept_out_residual": best.state.residual,
-        "kept_out_divergence_before": fit.shared.state.kept_out,
-        "kept_out_divergence": best.state.kept_out,
+        "kept_out_residual": best.residual,
+        "kept_out_divergence": best.kept_out,
         "gain_of_columns": accepted.gain,
         "taken": float(taken.mean()),
-        "independent_share": fit.shared.share,
-        **_described(columns, unknowns.state(best.state.vector), edges_angstrom),
+        **_described(columns, unknowns.state(best.vector), edges_angstrom),
     }
-    if not taken.any():
+    if not any_taken:
         return Refined(np.asarray(density, np.float64), uncertainty, facts)
     error = None
     if uncertainty is not None:
-        errors = column_errors(fit.whole, fit.columns)
+        errors = column_errors(fit.whole, fit.compared)
         error = refined_error(
-            density, uncertainty, fitted, taken, columns, after.columns, errors, pixels
+            density, uncertainty, fitted, taken, columns, after.columns, errors, scan.pixels
         )
         # also where the fit contradicts the density and nothing is taken
         error = np.hypot(error, DISAGREEMENT * (weight - taken) * (fitted - density))
@@ -151,14 +195,6 @@ def _contradicts_thickness(fitted_angstrom: float, known: KnownScan) -> bool:
     """Returns whether a fitted thickness is one that the known one hardly allows: a wrong model."""
     change = abs(fitted_angstrom / known.thickness_angstrom - 1)
     return change > MOST_THICKNESS_ERRORS * known.thickness_error
-
-
-def _accepted(fit: _Fit, measured: MeasuredPatterns, known: KnownScan) -> Acceptance:
-    """Returns how far the places that were used take the columns."""
-    kept_out = measured.recorded & ~measured.used
-    return acceptance(
-        fit.shared.by_position, fit.columns.by_position, kept_out, known.step_angstrom
-    )
 
 
 def _edge_margins(scan: tuple[int, ...], known: KnownScan) -> tuple[int, int]:
@@ -194,26 +230,28 @@ class _Scan(NamedTuple):
     known: KnownScan
     measured: MeasuredPatterns  # at the positions that are used
 
-    def fit(self, columns: ColumnDensity, steps: int, on_step: Callable[[int, int], None]) -> _Fit:
-        """Fits what all positions share, in the middle of the scan, and then the columns, too."""
+    def fit_shared(
+        self, columns: ColumnDensity, steps: int, on_step: Callable[[int], None]
+    ) -> _SharedFit:
+        """Fits what all positions share, in the middle of the scan."""
         middle = self._middle_fit(columns)
         begin = np.zeros(middle.unknowns.size)
-        states = middle.descend(
-            begin, steps // 2, lambda count: on_step(count, steps), shared_alone=True
-        )
+        states = middle.descend(begin, steps, on_step, shared_alone=True)
         tried = states[-1].steps
-        vector = least_kept_out(states).vector
+        columns, vector = self._with_pairs(middle, columns, least_kept_out(states).vector)
+        fit = ScanFit(self.known, self._unknowns(columns), self.measured, (0, 0))
+        return _SharedFit(fit, vector, fit.compared(vector, tried))
 
-        columns, vector = self._with_pairs(middle, columns, vector)
-        shared = ScanFit(self.known, self._unknowns(columns), self.measured, (0, 0))
-        compared = shared.compared(vector, tried)
-        whole = ScanFit(self.known, shared.unknowns, self.measured, (0, 0), compared.share)
-        more = whole.descend(
-            vector, steps - steps // 2, lambda count: on_step(tried + count, steps)
-        )
-        best = least_kept_out(more)
-        tried += more[-1].steps
-        return _Fit(whole, compared, whole.compared(best.vector, tried), tried)
+    def fit_columns(
+        self, shared: _SharedFit, steps: int, on_step: Callable[[int], None]
+    ) -> _ColumnFit:
+        """Fits the columns, too, to all of the scan."""
+        share = shared.compared.share
+        whole = ScanFit(self.known, shared.fit.unknowns, self.measured, (0, 0), share)
+        states = whole.descend(shared.vector, steps, on_step)
+        best = least_kept_out(states)
+        tried = shared.steps_tried + states[-1].steps
+        return _ColumnFit(whole, whole.compared(best.vector, tried), tried)
 
     def _with_pairs(
         self, single: ScanFit, columns: ColumnDensity, vector: Floats
@@ -331,37 +369,3 @@ def _described(columns: ColumnDensity, state: State, edges_angstrom: Floats) -> 
         "column_yx_angstrom": np.round(state.columns.yx + edges_angstrom, 4).tolist(),
         "column_electrons": np.round(state.columns.electrons, 3).tolist(),
     }
-
-
-def _fitted_density(
-    density: Floats,
-    uncertainty: Floats | None,
-    columns: ColumnDensity,  # as they were found
-    state: State,
-    scan: ScanModel,
-    edges_angstrom: Floats,  # distance of the scan's first position from the first that is used
-) -> Floats:
-    """Returns the density of the columns, and of what they left as much as is significant.
-
-    That is what exceeds the stated uncertainty.
-    """
-    rows, row_columns = np.indices(density.shape)
-    indices = np.stack([rows, row_columns], axis=-1).reshape(-1, 2)
-    stated = indices * np.array(scan.step_angstrom) - edges_angstrom
-    positions = scan.moved(stated + scan.first, state.microscope) - scan.first
-
-    still = np.zeros(len(columns.numbers))
-    before = columns.density(stated, ColumnValues(columns.yx, columns.electrons, still))
-    left = density - before.reshape(density.shape)
-    if uncertainty is not None:
-        left = left * _significance(left, uncertainty, scan.step_angstrom)
-    amount = state.columns.electrons.sum() / columns.electrons.sum()
-    return columns.density(positions, state.columns).reshape(density.shape) + amount * left
-
-
-def _significance(image: Floats, uncertainty: Floats, step_angstrom: tuple[float, float]) -> Floats:
-    """Returns the fraction of an image's power beyond that of its uncertainty, `(ny, nx)`."""
-    width = np.divide(_SMOOTH_ANGSTROM, step_angstrom)
-    power = gaussian_filter(image**2, width, mode="reflect")
-    noise = gaussian_filter(uncertainty**2, width, mode="reflect")
-    return np.clip(1 - noise / np.maximum(power, 1e-30), 0, 1)

@@ -105,7 +105,10 @@ def evaluate(case: Case, model: Model, options: argparse.Namespace) -> Row:
         beam_intensity=1.0,
         specimen=known,
         options=train.ReconstructionOptions(
-            refine_steps=options.refine_steps, pacbed=options.pacbed, trust=False
+            refine_steps=options.refine_steps,
+            refine_columns=options.refine_steps > 0,
+            pacbed=options.pacbed,
+            trust=False,
         ),
     )
     density = truth if options.truth else result.density

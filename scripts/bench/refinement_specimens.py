@@ -93,7 +93,10 @@ def evaluate(seed: int, kind: str, model: Model, folder: Path, pacbed: bool) -> 
             beam_intensity=1.0,
             specimen=train.KnownSpecimen(drawn.thickness, drawn.formula),
             options=train.ReconstructionOptions(
-                refine_steps=steps, pacbed=pacbed and steps > 0, trust=False
+                refine_steps=steps,
+                refine_columns=steps > 0,
+                pacbed=pacbed and steps > 0,
+                trust=False,
             ),
         )
         results.append(result)

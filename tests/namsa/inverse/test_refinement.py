@@ -161,6 +161,18 @@ def test_what_patterns_kept_out_contradict_is_not_taken(silicon):
     np.testing.assert_array_equal(found.density, truth)
 
 
+def test_without_the_fit_of_columns_the_density_stays(silicon):
+    truth, patterns = silicon
+    found = refinement.refine(
+        truth, None, patterns, experiment({"C10": -5.0}), steps=2, fit_columns=False
+    )
+    assert found is not None
+    np.testing.assert_array_equal(found.density, truth)
+    assert found.facts["steps_tried"] > 0
+    assert "gain_of_columns" not in found.facts
+    assert abs(found.facts["C10"] - LENS["C10"]) < 15
+
+
 def test_a_density_without_columns_is_not_refined(silicon):
     smooth = np.add.outer(np.linspace(1, 2, SCAN[0]), np.linspace(0, 9, SCAN[1]))
     assert refinement.refine(smooth, None, silicon[1], experiment(LENS), steps=3) is None

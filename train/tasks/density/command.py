@@ -79,9 +79,8 @@ def _add_reconstruct(parser: CommandParser) -> None:
         action="store_const",
         const=REFINE_STEPS,
         default=0,
-        help="experimental, can make a density worse: refine columns of atoms, lens, source, "
-        "thickness and tilt against the patterns; takes the thickness as trust does; give "
-        "--formula, and --pacbed for an amount to begin with",
+        help="fit lens, source, thickness and tilt to the patterns; the density stays; takes the "
+        "thickness as trust does; give --formula, and --pacbed for an amount to begin with",
     )
     measures.add_argument(
         "--refine-steps",
@@ -89,6 +88,11 @@ def _add_reconstruct(parser: CommandParser) -> None:
         default=0,
         metavar="N",
         help=f"the same in at most N steps; {REFINE_STEPS} by default",
+    )
+    measures.add_argument(
+        "--refine-columns",
+        action="store_true",
+        help="with --refine, experimental, can make a density worse: fit the columns of atoms, too",
     )
 
 
@@ -110,8 +114,15 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     if options.estimator:
         estimate = function_of("estimate", commands_of("estimate")[0])
         estimated = estimate(options.data, options.estimator, **scan_arguments(options))
+    if options.refine_columns and not options.refine_steps:
+        raise InputError("--refine-columns is for --refine")
     how = ReconstructionOptions(
-        options.passes, options.refine_steps, options.pacbed, options.halves, not options.no_trust
+        passes=options.passes,
+        refine_steps=options.refine_steps,
+        refine_columns=options.refine_columns,
+        pacbed=options.pacbed,
+        halves=options.halves,
+        trust=not options.no_trust,
     )
     return {"specimen": known_specimen(options), "options": how, "estimated": estimated}
 

@@ -25,8 +25,10 @@ class ReconstructionOptions:
     Attributes:
         passes: Predictions with dropout per symmetry. `None` takes none if there are several
             symmetries, otherwise eight if the network has dropout.
-        refine_steps: Steps of `train.tasks.density.scan.refine`, at most; 0 refines nothing. They
+        refine_steps: Steps of `train.tasks.density.scan.refine`, at most; 0 fits nothing. They
             take a thickness, as trust does.
+        refine_columns: Whether these steps also fit the columns of atoms, which changes the density
+            (experimental). `False` fits lens, source, thickness and tilt alone.
         pacbed: Whether the density is scaled by what the mean pattern says of its amount
             (`namsa.inverse.amount`).
         halves: Whether the halves of the scan are reconstructed, too, and compared
@@ -42,6 +44,7 @@ class ReconstructionOptions:
 
     passes: int | None = None
     refine_steps: int = 0
+    refine_columns: bool = False
     pacbed: bool = False
     halves: bool = False
     trust: bool = True

@@ -1,5 +1,6 @@
-"""Refines the density of a scan against its patterns (`namsa.inverse.refinement`), in blocks that
-overlap by half. A block whose columns gain nothing clear keeps the network's density.
+"""Fits lens, source, thickness and tilt of a scan to its patterns and, if columns are asked for,
+its density (`namsa.inverse.refinement`), in blocks that overlap by half. A block whose columns gain
+nothing clear keeps the network's density.
 """
 
 from collections.abc import Mapping
@@ -29,8 +30,8 @@ SIDE = 64  # positions of a block, at most
 
 
 class Refinement(Measure):
-    """Refines the density and its uncertainty; trust stays that of the network's own. The scan is
-    read again.
+    """Refines what is known of the scan and, if asked, the density and its uncertainty; trust stays
+    that of the network's own. The scan is read again.
     """
 
     option = "refine_steps"
@@ -59,11 +60,12 @@ class Refinement(Measure):
                 f"refine_steps is {steps}, and no thickness of the specimen is known: "
                 f"{GIVE_THICKNESS}"
             )
-        self.note(
-            "refined: experimental, can make a density worse although the patterns agree better: "
-            "compare it with the one without --refine"
-        )
-        self.note("refined: trust is that of the network's own density")
+        if prepared.options.refine_columns:
+            self.note(
+                "refined: columns are experimental, can make a density worse although the patterns "
+                "agree better: compare it with the one without --refine-columns"
+            )
+            self.note("refined: trust is that of the network's own density")
         if AmountByPatterns not in prepared.measures:
             self.note(
                 "refined: begins with the network's own amount of the density, which --pacbed "
@@ -117,6 +119,7 @@ class Refinement(Measure):
                         patterns,
                         experiment,
                         steps=steps,
+                        fit_columns=self.prepared.options.refine_columns,
                         on_step=count,
                     )
                     if refined is not None:
@@ -130,7 +133,10 @@ class Refinement(Measure):
         for block in blocks:
             self.note(_line(block))
         if not any(block.get("steps") for block in blocks):
-            self.note("refinement changed nothing: the density is the network's own")
+            if self.prepared.options.refine_columns:
+                self.note("refinement changed nothing: the density is the network's own")
+            else:
+                self.note("refined: the density stays the network's own without --refine-columns")
             return findings._replace(facts={**findings.facts, "refined": {"blocks": blocks}})
         density = np.where(lost, np.nan, blend.mean()).astype(images.density.dtype)
         if uncertainty is not None:
@@ -188,6 +194,12 @@ def _line(block: Mapping[str, Any]) -> str:
     )
     if "steps" not in block:
         return f"refined: {place}: not at all, for the density does not consist of columns of atoms"
+    fitted = _fitted_numbers(block)
+    if "gain_of_columns" not in block:
+        return (
+            f"refined: {place}: the divergence of patterns kept out is "
+            f"{block['kept_out_divergence_before']:.3g}; {fitted}"
+        ).replace("-", "−")
     gain = block["gain_of_columns"]
     if not block["steps"]:
         return (
@@ -197,15 +209,22 @@ def _line(block: Mapping[str, Any]) -> str:
         ).replace("-", "−")
     before = block["kept_out_divergence_before"]
     after = block["kept_out_divergence"]
-    tilt = float(np.hypot(*block["tilt_mrad"]))
     text = (
         f"refined: {place}: {block['steps']} steps; the divergence of patterns kept out is "
         f"{before:.3g} by lens, source, thickness and tilt, and {after:.3g} with the columns, of "
-        f"whose change {100 * block['taken']:.0f} % is taken in the mean; C10 "
-        f"{block['C10']:.0f} Å, C12 {block['C12']:.0f} Å, C21 {block['C21']:.0f} Å, source "
-        f"{block['source_size_angstrom']:.2f} Å, thickness {block['thickness_angstrom']:.0f} Å, "
-        f"tilt {tilt:.1f} mrad, {block['amount']:.2f} times the electrons"
+        f"whose change {100 * block['taken']:.0f} % is taken in the mean; {fitted}, "
+        f"{block['amount']:.2f} times the electrons"
     )
     if block["pairs"]:
         text += f"; {block['pairs']} maxima of the density are taken for two columns each"
     return text.replace("-", "−")
+
+
+def _fitted_numbers(block: Mapping[str, Any]) -> str:
+    """Returns the fitted lens, source, thickness and tilt of a block, in words."""
+    tilt = float(np.hypot(*block["tilt_mrad"]))
+    return (
+        f"C10 {block['C10']:.0f} Å, C12 {block['C12']:.0f} Å, C21 {block['C21']:.0f} Å, source "
+        f"{block['source_size_angstrom']:.2f} Å, thickness {block['thickness_angstrom']:.0f} Å, "
+        f"tilt {tilt:.1f} mrad"
+    )

@@ -340,7 +340,7 @@ def test_the_density_is_scaled_by_an_amount_that_the_rings_tell(
         seen.append((rings, known.composition))
         return Amount(1.5, 0.05, 40.0, 0.1, 0.07, 0.02, 0.1, told)
 
-    def refined(density, uncertainty, measured, known, *, steps, on_step):
+    def refined(density, uncertainty, measured, known, *, steps, fit_columns, on_step):
         seen.append((known.thickness_angstrom, known.thickness_error, steps))
 
     monkeypatch.setattr(refine, "refine", refined)

@@ -171,7 +171,7 @@ def test_a_live_reconstruction_says_it_once_at_the_end(model_with):
 
 
 SPECIMEN = KnownSpecimen(20.0, "Si")
-STEPS = ReconstructionOptions(refine_steps=2)
+STEPS = ReconstructionOptions(refine_steps=2, refine_columns=True)
 
 
 def test_blocks_are_blended_and_lost_patterns_stay_lost(model_with, monkeypatch):
@@ -180,7 +180,8 @@ def test_blocks_are_blended_and_lost_patterns_stay_lost(model_with, monkeypatch)
     calls = []
     values[5, 7] = np.nan
 
-    def twice(density, uncertainty, measured, known, *, steps, on_step):
+    def twice(density, uncertainty, measured, known, *, steps, fit_columns, on_step):
+        assert fit_columns
         calls.append(
             (density.shape, measured.shape[:2], bool(np.isfinite(density).all()), known, steps)
         )
@@ -236,6 +237,37 @@ def test_a_density_of_a_network_that_learnt_nothing_is_refined_or_stays(model_wi
     assert (
         sum(line.startswith("refined: rows 0 to 23, columns 0 to 27") for line in found.notes) == 1
     )
+
+
+def test_without_columns_the_density_stays_and_the_shared_numbers_are_noted(
+    model_with, monkeypatch
+):
+    facts = {
+        "steps": 0,
+        "kept_out_divergence_before": 0.2,
+        "C10": -3.0,
+        "C12": 1.0,
+        "C21": 5.0,
+        "source_size_angstrom": 0.5,
+        "thickness_angstrom": 21.0,
+        "tilt_mrad": [3.0, 4.0],
+    }
+
+    def shared(density, uncertainty, measured, known, *, steps, fit_columns, on_step):
+        assert not fit_columns
+        return Refined(density, uncertainty, facts)
+
+    values = patterns((24, 28))
+    model = model_with(1e-6)
+    plain = reconstruct(values, model, BEAM, beam_intensity=1.0)
+    monkeypatch.setattr(refine, "refine", shared)
+    asked = ReconstructionOptions(refine_steps=2)
+    found = reconstruct(values, model, BEAM, beam_intensity=1.0, specimen=SPECIMEN, options=asked)
+    np.testing.assert_array_equal(found.density, plain.density)
+    np.testing.assert_array_equal(found.uncertainty, plain.uncertainty)
+    assert found.provenance["refined"]["blocks"][0]["thickness_angstrom"] == 21.0
+    assert any("thickness 21 Å, tilt 5.0 mrad" in line for line in found.notes)
+    assert not any("experimental" in line for line in found.notes)
 
 
 def test_a_density_whose_error_is_large_is_not_refined(model_with, monkeypatch):
