@@ -24,7 +24,10 @@ WAVES = 5  # of the density along y
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return load_model(write_run(tmp_path_factory.mktemp("small"), experiment()))
+    folder = tmp_path_factory.mktemp("small")
+    write_run(folder, experiment())
+    (folder / "calibration.json").write_text(json.dumps({"uncertainty_factor": 1e-6}))
+    return load_model(folder)
 
 
 @pytest.fixture(scope="module")

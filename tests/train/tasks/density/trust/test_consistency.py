@@ -146,6 +146,10 @@ def test_a_scan_whose_error_is_as_large_as_its_contrast_is_flagged(model_with):
     assert below.provenance["error_over_contrast"] == pytest.approx(0.5 * UNRESOLVED)
     assert not below.outside
     assert not any("stated error" in line for line in below.notes)
+    assert below.lines == []
+    assert above.lines == [
+        "do not rely on this density: the stated error is large beside the contrast"
+    ]
     assert above.outside
     assert not above.warnings  # nothing was estimated
     assert above.notes[-1].startswith(
