@@ -3,11 +3,12 @@ resolution and which values are usual.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from namsa.base.arrays import Array
+from namsa.base.pixels import PixelGrid
 from namsa.figures.density_figure import (
     Hatched,
     MapPanel,
@@ -22,15 +23,41 @@ from ..trust.familiarity import UNFAMILIAR
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from .result import Reconstruction
 
 USUAL_TRUST = "0.47 to 0.62, shifted ones 0 to 0.12"  # docs/reconstruct.md, "Trust"
 # of a scan, where errors are larger (docs/benchmarks/reconstruction.md)
 EDGE_ANGSTROM = 0.8
 
 
+class Shown(Protocol):
+    """What is drawn of a reconstruction, as of `train.tasks.density.scan.result`."""
+
+    @property
+    def density(self) -> Array: ...
+    @property
+    def familiarity(self) -> Array | None: ...
+    @property
+    def trust(self) -> Array | None: ...
+    @property
+    def truth(self) -> Array | None: ...
+    @property
+    def bright_field(self) -> Array: ...
+    @property
+    def mean_pattern(self) -> Array: ...
+    @property
+    def pixels(self) -> PixelGrid: ...
+    @property
+    def scan_pixels(self) -> PixelGrid: ...
+    @property
+    def detector_pixels(self) -> PixelGrid: ...
+    @property
+    def step_angstrom(self) -> tuple[float, float]: ...
+    @property
+    def provenance(self) -> dict[str, Any]: ...
+
+
 def draw(
-    result: "Reconstruction", maps: Maps, bins: Mapping[str, Array], title: str, warning: str
+    result: Shown, maps: Maps, bins: Mapping[str, Array], title: str, warning: str
 ) -> "Figure":
     """Draws a reconstruction.
 
@@ -62,7 +89,7 @@ def draw(
     )
 
 
-def _hatched(result: "Reconstruction") -> Hatched:
+def _hatched(result: Shown) -> Hatched:
     """Returns the places that are not familiar, and the edges of the scan."""
     shape = result.density.shape
     unfamiliar = np.zeros(shape, bool)
@@ -80,7 +107,7 @@ def edges(shape: tuple[int, ...], step_angstrom: tuple[float, float]) -> Array:
     return found
 
 
-def _caption(result: "Reconstruction") -> str:
+def _caption(result: Shown) -> str:
     """Returns the resolution, and the usual values of the maps."""
     lines = []
     max_q = result.provenance.get("max_q_per_angstrom")
