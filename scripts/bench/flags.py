@@ -68,11 +68,12 @@ def carbon(thickness: float) -> Drawn:
 def cases() -> list[Case]:
     """Returns all cases."""
     pacbed = ("--pacbed", "--formula", "SrTiO3", "--no-trust")
+    told = ("--thickness-angstrom", "250", "--no-trust")
     listed = [
         Case("carbon-50", lambda: carbon(50)),
         Case("scaled-each", lambda: titanate(50), scaled_each=True),
         Case("titanate-250", lambda: titanate(250)),
-        Case("titanate-250-told", lambda: titanate(250), ("--thickness-angstrom", "250")),
+        Case("titanate-250-told", lambda: titanate(250), told),
         Case("titanate-250-pacbed", lambda: titanate(250), pacbed),
         Case("titanate-50", lambda: titanate(50), wrong=False),
         Case("titanate-50-pacbed", lambda: titanate(50), pacbed, wrong=False),
