@@ -18,6 +18,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,7 +80,7 @@ def cases() -> list[Case]:
         Case("titanate-50-pacbed", lambda: titanate(50), pacbed, wrong=False),
     ]
     for kind in KINDS:
-        listed.append(Case(f"{kind}", lambda kind=kind: draw(DRAW, kind), wrong=False))
+        listed.append(Case(kind, partial(draw, DRAW, kind), wrong=False))
     return listed
 
 
