@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -279,6 +280,22 @@ def open_append(path: Path) -> BinaryIO:
     with system_errors(f"cannot write {path}"):
         descriptor = open_in_place(path, os.O_APPEND)
     return os.fdopen(descriptor, "ab+")
+
+
+def write_whole(file: FileIO, path: Path, data: bytes) -> None:
+    """Writes all of the data to an open file without a buffer, which has nothing left to write when
+    it is closed.
+
+    Args:
+        path: The file's path, for the message.
+
+    Raises:
+        WorkError: If the file cannot be written, as on a full disk.
+    """
+    rest = memoryview(data)
+    with system_errors(f"cannot write {path}"):
+        while rest:
+            rest = rest[file.write(rest) :]
 
 
 def append_line(path: Path, line: str) -> None:

@@ -136,6 +136,7 @@ def export_ptychography(
         if density is not None and formula is not None:
             phase = _first_phase(task, Path(density), formula)
         with open_folder(folder, key_file=writer.KEY_FILE, obsolete=writer.FILES) as new:
+            _refuse_other_exports(folder, program)  # one that was just completed by another command
             _write_patterns(scan, new / PATTERNS)
             writer.write(task, new, phase)
             files = sorted(file.name for file in new.iterdir())

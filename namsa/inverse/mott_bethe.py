@@ -22,6 +22,7 @@ import numpy as np
 from ase.data import atomic_numbers
 
 from namsa.base.arrays import Array, Floats
+from namsa.base.digested_json import DIGEST, check_digest, with_digest
 from namsa.base.errors import InputError, WorkError
 from namsa.base.files import write_text_atomic
 from namsa.base.json_files import read_json
@@ -256,17 +257,20 @@ def of_phase(energy_ev: float) -> DensityToPotential:
 
 def write(transfer: DensityToPotential, path: Path) -> None:
     """Writes a conversion as JSON. Raises WorkError if the file cannot be written."""
-    write_text_atomic(path, json.dumps(asdict(transfer), indent=1))
+    write_text_atomic(path, json.dumps(with_digest(asdict(transfer)), indent=1))
 
 
 def read(path: Path) -> DensityToPotential:
     """Reads a conversion that `write` wrote.
 
     Raises:
-        InputError: If the file cannot be read.
+        InputError: If the file cannot be read, or is not as it was written.
         WorkError: If its content is not valid.
     """
     values = read_json(path)
+    if isinstance(values, dict):
+        check_digest(values, str(path), "fit the transfer again")
+        values.pop(DIGEST, None)
     try:
         transfer = DensityToPotential(**_numbers(values))
         valid = _is_valid(transfer)

@@ -18,9 +18,9 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
+from namsa.base.digested_json import DIGEST, check_digest, with_digest
 from namsa.base.errors import InputError
 from namsa.base.files import write_text_atomic
-from namsa.base.identity import digest_of
 from namsa.base.json_files import parse_typed, read_json
 from namsa.base.text import shorten
 from namsa.io.calibration import LIMITS, MOST_ELLIPTIC, STEEPEST, CalibrationOverrides
@@ -71,7 +71,6 @@ QUANTITIES: dict[str, tuple[tuple[int, ...], float, float]] = {
     "beam_intensity": ((), 1e-15, 1e18),
 }
 BOOLEANS = ("mirrored",)
-DIGEST = "digest"
 REMEDY = "correct it, or write it again with `namsa inspect`"
 
 
@@ -160,8 +159,7 @@ def write_calibration(calibration: CalibrationFile, path: Path) -> None:
     """Writes a calibration file, which appears only when it is complete. Raises WorkError if it
     cannot.
     """
-    values = calibration.as_json()
-    values[DIGEST] = digest_of(values)
+    values = with_digest(calibration.as_json())
     lines = [
         f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
         for key, value in values.items()
@@ -176,13 +174,9 @@ def read_calibration(path: Path) -> CalibrationFile:
     values = read_json(path, largest_bytes=LARGEST_FILE_BYTES)
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise InputError(f'{path} is no calibration file: it has no "format": "{FORMAT}"')
-    digest = values.pop(DIGEST, None)
     _check_keys(values, path)
-    if digest is not None and digest != digest_of(values):
-        raise InputError(
-            f'{path} is not as `namsa inspect` wrote it: write it again, or remove its "{DIGEST}" '
-            "if it was changed on purpose"
-        )
+    check_digest(values, str(path), "write it again with `namsa inspect`")
+    values.pop(DIGEST, None)
     schema = TypedDict("File", KEYS, total=False)  # type: ignore[misc]
     stated: Any = parse_typed(schema, json.dumps(values), str(path), REMEDY)
     quantities = {}
@@ -204,7 +198,7 @@ def read_calibration(path: Path) -> CalibrationFile:
 def _check_keys(values: Mapping[str, Any], path: Path) -> None:
     """Raises InputError for a key that is unknown, or that lacks one that goes with it."""
     for key in values:
-        if key not in KEYS:
+        if key not in KEYS and key != DIGEST:
             near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.0)[0]
             raise InputError(f"{path}: unknown key {shorten(key)}; did you mean {near}?")
     for name in (*QUANTITIES, *BOOLEANS):

@@ -260,6 +260,7 @@ class StackFile:
             del group["cbed"][name]
         create_group(self._hdf5, self._name, "root", "Root")
         write_sample(group, sample)
+        self._flush()  # a full disk ends the simulation here, where the journal is still there
         del self._hdf5[JOURNAL]
         self._flush()
         spans = seal.data_spans(self._hdf5)
@@ -333,7 +334,7 @@ class StackFile:
                 journal = file.find(f"/{JOURNAL}")
                 data = file.find(f"{sample.name}/cbed/data")
                 if not isinstance(journal, Hdf5Group) or not isinstance(data, Hdf5Dataset):
-                    if data is not None and sample.attribute("provenance"):
+                    if _has_digests(self.unfinished):
                         # of a simulation that was stopped between its last two steps
                         self._take_place()
                     return None
@@ -355,6 +356,18 @@ class StackFile:
                 return _verified(data, done, crc32, self._layout)
         except DamagedFileError:
             return None
+
+
+def _has_digests(path: Path) -> bool:
+    """Returns whether a file has its digests, which are written last."""
+    try:
+        digests = block_digests.BlockDigests.of(path)
+    except block_digests.ChangedBytesError:
+        return False
+    if digests is None:
+        return False
+    digests.close()
+    return True
 
 
 def _whole_multiple(wanted: int, multiple: int, row: int) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 from namsa import InputError
 from namsa.base import folders
+from namsa.base.digested_json import with_digest
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from train.__main__ import main as command
@@ -92,7 +93,8 @@ def test_a_calibration_of_other_weights_is_not_packed_and_said(calibrated, tmp_p
     shutil.copytree(calibrated, earlier)
     path = earlier / "calibration.json"
     calibration = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(calibration | {"step": calibration["step"] - 1}), encoding="utf-8")
+    changed = with_digest(calibration | {"step": calibration["step"] - 1})
+    path.write_text(json.dumps(changed), encoding="utf-8")
     with pytest.warns(
         UserWarning, match=r"calibration.json is of step \d+, and the weights are step-"
     ):
@@ -155,7 +157,8 @@ def test_a_run_that_is_packed_is_not_packed_again_and_another_state_is_named(
 
     path = run / "calibration.json"
     calibration = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(calibration | {"uncertainty_factor": 9.0}), encoding="utf-8")
+    changed = with_digest(calibration | {"uncertainty_factor": 9.0})
+    path.write_text(json.dumps(changed), encoding="utf-8")
     assert command(["pack", str(run), "--out", str(out)]) == 2
     error = capsys.readouterr().err
     assert "files.calibration.json: was " in error
@@ -185,7 +188,7 @@ def test_of_two_packs_at_once_the_second_is_a_success_unless_its_run_has_changed
 
     path = run / "calibration.json"
     calibration = json.loads(path.read_text(encoding="utf-8"))
-    changed = json.dumps(calibration | {"uncertainty_factor": 7.0})
+    changed = json.dumps(with_digest(calibration | {"uncertainty_factor": 7.0}))
     packed_twice(monkeypatch, between=lambda: path.write_text(changed, encoding="utf-8"))
     assert command(["pack", str(run), "--out", str(tmp_path / "two")]) == 2
     assert "files.calibration.json: was " in capsys.readouterr().err

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fcdensenet.config import NetworkConfig
+from namsa.base.digested_json import check_digest, has_digest
 from namsa.base.errors import InputError
 from namsa.base.folders import finish_switch
 from namsa.base.json_files import read_json
@@ -31,8 +32,9 @@ from ..networks.unet3d import UNet3DConfig
 from ..optimization import checkpoint
 from ..optimization.origin import origin_of
 from ..program import PROGRAM
+from ..reports.calibration_results import CALIBRATE_AGAIN
 from ..tasks.scan_command import commands_of
-from .digests import DIGESTS, check_digests
+from .digests import DIGESTS, MEASURED_FILES, check_digests
 
 MODELS = Path(__file__).parents[1] / "models"
 CALIBRATION = "calibration.json"
@@ -138,6 +140,18 @@ class Model:
     def unchecked(self) -> bool:
         """Whether it is the folder of an earlier version, whose files have no digests."""
         return not (self.folder / "checkpoints").is_dir() and not (self.folder / DIGESTS).is_file()
+
+    @property
+    def undigested(self) -> list[str]:
+        """The names of a run's measured files, of an earlier version, that have no digest."""
+        if self.unchecked or (self.folder / DIGESTS).is_file():
+            return []
+        names = []
+        for name in MEASURED_FILES:
+            path = self.folder / name
+            if path.suffix == ".json" and path.is_file() and not has_digest(read_json(path)):
+                names.append(name)
+        return names
 
     @property
     def max_q(self) -> float:
@@ -271,9 +285,8 @@ def _calibration(folder: Path, weights: Path) -> ModelCalibration:
     path = folder / CALIBRATION
     values = read_json(path) if path.is_file() else {}
     if not isinstance(values, dict):
-        raise InputError(
-            f"{path} holds {shorten(values)}, no JSON object: run {PROGRAM} calibrate again"
-        )
+        raise InputError(f"{path} holds {shorten(values)}, no JSON object: {CALIBRATE_AGAIN}")
+    check_digest(values, str(path), CALIBRATE_AGAIN)
     step = values.get("step")
     if (
         isinstance(step, int)
@@ -292,6 +305,6 @@ def _calibration(folder: Path, weights: Path) -> ModelCalibration:
         ):
             raise InputError(
                 f"{path}: {name} is {shorten(value)}, not a positive number up to "
-                f"{LARGEST_FACTOR:g}: run {PROGRAM} calibrate again"
+                f"{LARGEST_FACTOR:g}: {CALIBRATE_AGAIN}"
             )
     return ModelCalibration(**measured)

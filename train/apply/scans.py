@@ -26,6 +26,7 @@ from namsa.io.reading import open_patterns
 
 from ..experiment.conditions import Conditions, describe_edge, describe_unchecked
 from ..measure import telemetry
+from ..program import PROGRAM
 from . import reading, resampling
 from .digests import DIGESTS
 from .models import Model, load_model
@@ -282,6 +283,11 @@ def fit_scan(
     lines = plan.notes[:-1] if keeps_positions else plan.notes  # the last one is about the step
     if model.unchecked:
         note(f"{model.name}: its folder has no {DIGESTS}, so that its files are not checked")
+    for file in model.undigested:
+        note(
+            f"{model.name}: its {file} is of an earlier version and has no digest, so that it is "
+            f"not checked: run {PROGRAM} calibrate again"
+        )
     edge = describe_edge(scan.aperture_edge, model.experiment)
     for line in (
         *lines,

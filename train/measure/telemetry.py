@@ -16,8 +16,9 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
-from typing import TextIO, cast
+from typing import cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -29,6 +30,7 @@ from namsa.base.files import (
     read_text,
     system_errors,
     write_text_atomic,
+    write_whole,
 )
 from namsa.base.json_files import parse_json
 from namsa.base.text import duration
@@ -70,7 +72,8 @@ class EventFile(Closing):
         path = folder / f"events.out.tfevents.{seconds}.{nanoseconds:09d}.{platform.node()}"
         with system_errors(f"cannot write {path}"):
             folder.mkdir(exist_ok=True)
-            self._file = path.open("xb")
+            self._file = path.open("xb", buffering=0)
+        self._path = path
         self._write(_bytes(3, b"brain.Event:2"))
         self._write(_integer(2, first_step) + _bytes(7, _integer(1, _START)))
 
@@ -89,8 +92,8 @@ class EventFile(Closing):
     def _write(self, content: bytes) -> None:
         event = struct.pack("<Bd", 1 << 3 | 1, time.time()) + content
         length = struct.pack("<Q", len(event))
-        self._file.write(length + _checksum(length) + event + _checksum(event))
-        self._file.flush()
+        record = length + _checksum(length) + event + _checksum(event)
+        write_whole(self._file, self._path, record)
 
 
 def _integer(field: int, value: int) -> bytes:
@@ -132,10 +135,16 @@ COLUMNS = (
 
 
 class Recorder:
-    """Appends rows to metrics.jsonl and to TensorBoard's events."""
+    """Appends rows to metrics.jsonl and to TensorBoard's events.
 
-    def __init__(self, file: TextIO, events: EventFile) -> None:
+    Args:
+        file: metrics.jsonl, open for appending.
+        path: Its path, for messages.
+    """
+
+    def __init__(self, file: FileIO, path: Path, events: EventFile) -> None:
         self._file = file
+        self._path = path
         self._events = events
 
     def __call__(self, row: StepRow) -> None:
@@ -147,7 +156,8 @@ class Recorder:
             finite[key] = value if math.isfinite(value) else None
             if key not in PLACE:
                 drawn[f"{_group(key)}/{key}"] = finite[key]
-        self._file.write(json.dumps(finite, allow_nan=False) + "\n")
+        line = json.dumps(finite, allow_nan=False) + "\n"
+        write_whole(self._file, self._path, line.encode())
         self._events.add(row["step"], drawn)
 
     def validated(self, row: Row) -> None:
@@ -180,12 +190,12 @@ def recorder(run_dir: Path, steps_done: int) -> Iterator[Recorder]:
     path = run_dir / "metrics.jsonl"
     drop_rows_after(path, steps_done)
     with system_errors(f"cannot write {path}"):
-        descriptor = open_in_place(path)
+        descriptor = open_in_place(path, os.O_APPEND)
     with (
-        os.fdopen(descriptor, "a", buffering=1, encoding="utf-8") as file,
+        FileIO(descriptor, "a") as file,
         EventFile(run_dir / "tensorboard", steps_done + 1) as events,
     ):
-        yield Recorder(file, events)
+        yield Recorder(file, path, events)
 
 
 def sync_metrics(run_dir: Path) -> None:

@@ -7,10 +7,12 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from namsa.base.json_files import read_typed
+from namsa.base.digested_json import read_digested
 
 from ..measure.coverage import Coverage
 from ..program import PROGRAM
+
+CALIBRATE_AGAIN = f"remove it, and run {PROGRAM} calibrate again"
 
 
 class CoverageGroup(Coverage):
@@ -92,10 +94,12 @@ class UncertaintyCalibration(Coverage):
     made_of: NotRequired[dict[str, Any]]
     step: NotRequired[int]  # step of the weights; absent in shipped files of earlier versions
     transmitted_fraction: NotRequired[float]  # mean fraction of the beam that the patterns hold
+    # of all other keys (`namsa.base.digested_json`); absent in files of earlier versions
+    digest: NotRequired[str]
 
 
 def read_calibration(path: Path) -> UncertaintyCalibration:
     """Returns the contents of a `calibration.json`. Raises InputError if it holds something
-    else.
+    else, or is not as it was written.
     """
-    return read_typed(UncertaintyCalibration, path, f"run {PROGRAM} calibrate again")
+    return read_digested(UncertaintyCalibration, path, CALIBRATE_AGAIN)

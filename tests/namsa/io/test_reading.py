@@ -295,7 +295,8 @@ def test_no_flipped_bit_of_a_calibration_file_changes_a_number_in_silence(tmp_pa
     assert number in intact
     path.write_bytes(intact.replace(number, b'"rotation_deg": -127.0'))
     with pytest.raises(
-        InputError, match='is not as `namsa inspect` wrote it: .*remove its "digest"'
+        InputError,
+        match='is not as it was written: write it again .*; or remove its "digest"',
     ):
         read_calibration(path)
     values = json.loads(path.read_text())

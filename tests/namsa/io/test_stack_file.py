@@ -2,8 +2,10 @@
 interruptions.
 """
 
+import resource
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import ase
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 import namsa
-from namsa import InputError, StackFile
+from namsa import InputError, StackFile, WorkError
 from namsa.config.instrument import Detector
 from namsa.config.response import Response
 from namsa.config.specimen import FrozenPhonons
@@ -253,6 +255,42 @@ def test_a_stop_between_the_last_two_steps_keeps_the_complete_file(tmp_path, mon
         np.testing.assert_array_equal(
             file["cell/cbed/data"][()].reshape(30, 24, 28), namsa.simulate(**arguments()).cbed
         )
+
+
+def test_a_disk_that_is_full_at_the_end_loses_no_patterns(tmp_path):
+    path = tmp_path / "cell.h5"
+    with StackFile(path, "cell", batch_bytes=7 * PATTERN_BYTES) as stack:
+        sample = namsa.simulate(**arguments(), sink=stack)
+        with largest_file(stack.unfinished.stat().st_size), pytest.raises(WorkError, match="write"):
+            stack.complete(sample)
+    assert not path.exists()
+    assert to_file(path).continued == SCAN[0] * SCAN[1]
+    assert_whole(path)
+
+
+def test_a_file_without_its_digests_is_not_complete(tmp_path, monkeypatch):
+    path = tmp_path / "cell.h5"
+    with monkeypatch.context() as patch:
+        patch.setattr("namsa.io.block_digests.append", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            to_file(path)
+    with (
+        StackFile(path, "cell", batch_bytes=7 * PATTERN_BYTES) as stack,
+        pytest.raises(Interruption),
+    ):
+        namsa.simulate(**arguments(), sink=stack, on_progress=interrupt_after(0))
+    assert not path.exists()
+
+
+@contextmanager
+def largest_file(size):
+    """Lets no file become larger, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_batches_take_the_seconds_that_they_may_and_are_never_more_than_fit(tmp_path, monkeypatch):

@@ -1,26 +1,42 @@
 """Digests of packed networks: a changed bit is refused, a change on purpose renews them."""
 
+import json
 import shutil
 
 import numpy as np
 import pytest
 from small_network import BEAM, experiment, patterns, write_run
 
-from namsa import InputError
+from namsa import InputError, WorkError
+from namsa.base.digested_json import DIGEST, with_digest
 from namsa.base.folders import open_folder
+from namsa.base.json_files import read_json
+from namsa.inverse import mott_bethe
 from train.apply.digests import DIGESTS, check_digests, read_digests, renew_digests, write_digests
-from train.apply.models import MODELS, load_model, shipped
+from train.apply.models import CALIBRATION, MODELS, load_model, shipped
+from train.reports.calibration_results import read_calibration
+from train.reports.results import write_json
 from train.tasks.density.scan.application import reconstruct
 
 NAMES = [model.name for model in shipped()]
 FAST = MODELS / "200kv-20mrad-fast"
 FLIPS = 10  # bits of each file
+MOST_FLIPS = FLIPS / 2
 
 
 @pytest.fixture
 def packed(tmp_path):
     shutil.copytree(FAST, tmp_path / "fast")
     return tmp_path / "fast"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run directory whose checkpoint is read when the network is built."""
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    (tmp_path / "run/checkpoints/step-000000001.npz").touch()
+    shutil.copy(FAST / "config.yaml", tmp_path / "run")
+    return tmp_path / "run"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,14 +52,20 @@ def test_the_digests_of_a_shipped_network_are_those_of_all_of_its_files(name):
         pytest.fail(f"{error}\nafter a change on purpose: train.apply.digests.write_digests")
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in FAST.iterdir()))
-def test_a_flipped_bit_is_refused_whatever_it_changes(packed, name):
-    rng = np.random.default_rng(5)
-    path = packed / name
-    whole = path.read_bytes()
+def flipped(whole, seed):
+    """Yields the bytes of a file with one bit of each changed."""
+    rng = np.random.default_rng(seed)
     for _ in range(FLIPS):
         data = bytearray(whole)
         data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+        yield bytes(data)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FAST.iterdir()))
+def test_a_flipped_bit_is_refused_whatever_it_changes(packed, name):
+    path = packed / name
+    whole = path.read_bytes()
+    for data in flipped(whole, 5):
         path.write_bytes(data)
         with pytest.raises(InputError, match=name.replace(".", r"\.")):
             load_model(packed)
@@ -72,9 +94,17 @@ def test_a_folder_of_an_earlier_version_is_read_and_it_is_noted(tmp_path):
     old.mkdir()
     shutil.copy(model.weights, old / "weights.npz")
     shutil.copy(run / "config.yaml", old)
-    for folder, noted in ((old, True), (run, False)):
+    earlier = "its calibration.json is of an earlier version and has no digest"
+    for folder, noted in ((old, "has no digests.json"), (run, earlier)):
+        (folder / CALIBRATION).write_text('{"uncertainty_factor": 2.0}')
         result = reconstruct(patterns((24, 24)), folder, BEAM, beam_intensity=1.0)
-        assert any("has no digests.json" in line for line in result.notes) == noted
+        assert [line for line in result.notes if " has no digest" in line] == [
+            line for line in result.notes if noted in line
+        ]
+        assert any(noted in line for line in result.notes)
+    write_json(run / CALIBRATION, with_digest({"uncertainty_factor": 2.0}))
+    result = reconstruct(patterns((24, 24)), run, BEAM, beam_intensity=1.0)
+    assert not any(" has no digest" in line for line in result.notes)
 
 
 def test_what_replaces_files_of_a_packed_network_renews_its_digests(packed):
@@ -94,3 +124,47 @@ def test_a_switch_of_files_that_was_cut_is_completed_when_the_network_is_loaded(
     renew_digests(packed, new)
     assert load_model(packed).calibration.uncertainty_factor == 3.0
     assert not new.exists()
+
+
+@pytest.mark.parametrize(
+    "read", [load_model, lambda folder: read_calibration(folder / CALIBRATION)]
+)
+def test_a_flipped_bit_in_the_calibration_of_a_run_changes_no_number_in_silence(run, read):
+    values = read_json(FAST / CALIBRATION)
+    write_json(run / CALIBRATION, with_digest(values))
+    expected = load_model(run).calibration
+    refused = check_flips(
+        run / CALIBRATION, lambda: read(run), lambda: read_json(run / CALIBRATION)
+    )
+    assert refused > MOST_FLIPS
+    (run / CALIBRATION).write_text(json.dumps(values))
+    assert load_model(run).calibration == expected
+
+
+def test_a_flipped_bit_in_the_conversion_of_a_run_changes_no_number_in_silence(tmp_path):
+    path = tmp_path / "transfer.json"
+    expected = mott_bethe.read(FAST / "transfer.json")  # of an earlier version
+    mott_bethe.write(expected, path)
+    refused = check_flips(path, lambda: mott_bethe.read(path), lambda: read_json(path))
+    assert refused > MOST_FLIPS
+
+
+def check_flips(path, read, values):
+    """Flips bits of a file, each of which is refused or leaves all values as they were. Returns the
+    number that were refused.
+    """
+    whole = path.read_bytes()
+    expected = values()
+    refused = 0
+    for data in flipped(whole, 6):
+        path.write_bytes(data)
+        try:
+            read()
+        except (InputError, WorkError):
+            refused += 1
+        else:
+            found = values()
+            assert all(found.get(key) == expected[key] for key in expected if key != DIGEST)
+    path.write_bytes(whole)
+    read()
+    return refused

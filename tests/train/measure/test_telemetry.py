@@ -1,6 +1,7 @@
 import io
 import json
 import math
+import resource
 
 import pytest
 import tensorflow as tf
@@ -131,3 +132,21 @@ def test_a_planted_link_is_not_followed(name, exists, tmp_path):
     with pytest.raises(WorkError, match="link"), recorder(run_dir, 0) as record:
         record(row(1))
     assert not elsewhere.exists() or not any(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize(("largest_bytes", "name"), [(2_000, "tfevents"), (100, r"metrics\.jsonl")])
+def test_a_full_disk_is_one_error_that_names_the_file(largest_bytes, name, tmp_path):
+    """Nothing is left to be written when files are closed, which would be another error."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_bytes, hard))
+    try:
+        with pytest.raises(WorkError, match=f"cannot write .*{name}.*: File too large"):
+            record_steps(tmp_path, 10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def record_steps(run_dir, count):
+    with recorder(run_dir, 0) as record:
+        for step in range(count):
+            record(row(step))

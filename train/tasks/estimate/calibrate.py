@@ -14,9 +14,9 @@ from typing import Any, NotRequired
 import numpy as np
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
+from namsa.base.digested_json import read_digested, with_digest
 from namsa.base.errors import InputError
 from namsa.base.folders import open_folder
-from namsa.base.json_files import read_typed
 from namsa.dataset import manifest
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
@@ -28,14 +28,12 @@ from ...apply.models import CALIBRATION, LARGEST_FACTOR, Model, load_model
 from ...apply.weights import build_loaded
 from ...measure.coverage import Coverage
 from ...optimization import checkpoint
-from ...program import PROGRAM
+from ...reports.calibration_results import CALIBRATE_AGAIN
 from ...reports.results import write_json
 from ..card import OnSample
 from .quantities import QUANTITIES, sample_value
 from .scores import QuantityCalibration, calibrate, coverage
 from .task import Predict, predictor
-
-AGAIN = f"run {PROGRAM} calibrate again"
 
 
 class EstimateCalibration(TypedDict):
@@ -54,6 +52,8 @@ class EstimateCalibration(TypedDict):
         dict[str, Coverage]
     ]  # coverage on the test split; absent without test samples
     transmitted_fraction: float  # mean fraction of the beam that the patterns of dev samples hold
+    # of all other keys (`namsa.base.digested_json`); absent in files of earlier versions
+    digest: NotRequired[str]
 
 
 def calibrate_estimates(model: Model, dataset: Dataset, on_sample: OnSample) -> EstimateCalibration:
@@ -95,11 +95,12 @@ def calibrate_estimates(model: Model, dataset: Dataset, on_sample: OnSample) -> 
     }
     if test_rows:
         calibration["test"] = {name: coverage(test_rows, name, factors[name]) for name in names}
+    stated = with_digest(calibration)
     if read_digests(model.folder) is None:
-        write_json(model.folder / CALIBRATION, calibration)
+        write_json(model.folder / CALIBRATION, stated)
     else:  # a packed network
         with open_folder(model.folder, key_file=CALIBRATION) as new:
-            write_json(new / CALIBRATION, calibration)
+            write_json(new / CALIBRATION, stated)
             renew_digests(model.folder, new)
     return calibration
 
@@ -149,7 +150,7 @@ def read_estimate_calibration(model: Model) -> EstimateCalibration | None:
     path = model.folder / CALIBRATION
     if not path.is_file():
         return None
-    calibration = read_typed(EstimateCalibration, path, AGAIN)
+    calibration = read_digested(EstimateCalibration, path, CALIBRATE_AGAIN)
     factors = [
         each[key]
         for each in calibration["quantities"].values()
@@ -159,7 +160,7 @@ def read_estimate_calibration(model: Model) -> EstimateCalibration | None:
     if not (same and all(0 < factor <= LARGEST_FACTOR for factor in factors)):
         raise InputError(
             f"{path} holds other quantities than the network, or factors that are not positive: "
-            f"{AGAIN}"
+            f"{CALIBRATE_AGAIN}"
         )
     return calibration
 

@@ -15,6 +15,7 @@ from packed import pack_run
 from tiny import CONFIG, rows
 
 import namsa
+from namsa.base.digested_json import with_digest
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from train.__main__ import main as command
@@ -261,6 +262,10 @@ def test_a_file_is_estimated_as_its_sample_is_with_calibrated_errors(
             0.6 * 2
         )  # the middle of positions 1 to 3
     assert facts["calibrated"]
-    (run_dir / "calibration.json").write_text(json.dumps(calibration | {"quantities": {}}))
+    changed = with_digest(calibration | {"quantities": {}})
+    (run_dir / "calibration.json").write_text(json.dumps(changed))
     assert applied("estimate", row["id"])[0] == 2
     assert "holds other quantities than the network" in capsys.readouterr().err
+    (run_dir / "calibration.json").write_text(json.dumps(changed | {"windows": 1}))
+    assert applied("estimate", row["id"])[0] == 2
+    assert "calibration.json is not as it was written: remove it" in capsys.readouterr().err

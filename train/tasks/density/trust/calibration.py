@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from namsa.base.arrays import Array
+from namsa.base.digested_json import with_digest
 from namsa.base.errors import InputError
 from namsa.base.folders import open_folder
 from namsa.base.identity import compare
@@ -170,7 +171,7 @@ def calibrate(
     calibration["step"] = int(checkpoint.read_header(model.weights)["step"])
     with open_folder(run_dir, key_file=CALIBRATION) as new:
         familiarity.write_familiarity(new / familiarity.FILE, learnt)
-        write_json(new / CALIBRATION, calibration)
+        write_json(new / CALIBRATION, with_digest(calibration))
         mott_bethe.write(conversion, new / "transfer.json")
         _add_scores(run_dir / "evaluation.json", scores, new)
         renew_digests(run_dir, new)
