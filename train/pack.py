@@ -18,6 +18,7 @@ this kind in train/models/ comes with the package and is found by its name.
 """
 
 import hashlib
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ from namsa.base.files import open_atomic, write_text_atomic
 from namsa.base.folders import new_folder
 from namsa.base.identity import check_same, digest_of_file
 from namsa.base.json_files import read_json
-from namsa.base.text import shorten
+from namsa.base.text import shorten, without_folders
 from namsa.base.version import __version__
 from namsa.config.loading import dump_yaml
 from namsa.dataset import manifest, strata
@@ -189,13 +190,19 @@ def trainings_before(experiment: Experiment) -> Iterator[str]:
     """Yields the trainings whose weights a run has started from, newest first, and what is known of
     the first's start.
 
-    They are known as far as `training.start_from` is a run directory that is still there.
+    They are known as far as `training.start_from` is a run directory that is still there, and has
+    not been trained again since from one of those after it.
     """
+    seen: set[str] = set()
     while (start := experiment.training.start_from) and (Path(start) / "evaluation.json").is_file():
+        place = os.path.realpath(start)
+        if place in seen:
+            break
+        seen.add(place)
         run = read_results(Path(start))["run"]
         yield f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples"
         experiment = load(Path(start) / "config.yaml")
-    yield start or "random weights"
+    yield without_folders(start) if start else "random weights"
 
 
 def _read_run(
@@ -279,10 +286,12 @@ def _write_weights(
 
 
 def write_config(experiment: Experiment, folder: Path) -> None:
-    """Writes config.yaml, without the place of the samples and the limit of their simulation
-    time.
+    """Writes config.yaml, without the place of the samples, the folders of the weights that the
+    training started from, and the limit of the simulation time.
     """
-    training = experiment.training.model_copy(update={"simulate_seconds": None})
+    start = experiment.training.start_from
+    changes = {"simulate_seconds": None, "start_from": without_folders(start) if start else None}
+    training = experiment.training.model_copy(update=changes)
     shipped = experiment.model_copy(update={"data": TrainingData(), "training": training})
     write_text_atomic(folder / "config.yaml", dump_yaml(shipped))
 

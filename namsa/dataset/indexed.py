@@ -24,6 +24,7 @@ from namsa.base.pixels import UNITS, raster_shape
 from namsa.base.provenance_values import value
 from namsa.base.text import plural, shorten
 from namsa.dataset import manifest
+from namsa.dataset.empty import check_not_empty
 from namsa.dataset.entry import SPLITS
 from namsa.dataset.record_header import OPTIONAL_TYPES
 from namsa.dataset.shards import Dataset
@@ -135,6 +136,7 @@ class IndexedSamples(Closing):
         self._stored: dict[int, _StoredItem] = {}
         self._dataset: Dataset | None = _opened(self._directory)
         try:
+            check_not_empty(self._directory, self._dataset)
             self.entries = [
                 entry
                 for entry in manifest.present(self._directory, self._dataset.ids)

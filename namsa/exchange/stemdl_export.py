@@ -16,6 +16,7 @@ from namsa.base.folders import new_folder
 from namsa.base.pixels import pattern_grid, scan_positions
 from namsa.base.provenance_values import value
 from namsa.base.text import plural
+from namsa.dataset.empty import check_not_empty
 from namsa.dataset.shards import Dataset
 from namsa.exchange.stemdl import open_stemdl
 from namsa.exchange.stemdl_stacks import write_stacks
@@ -121,6 +122,7 @@ def write_stemdl(data: Path, out: Path) -> tuple[int, list[str]]:
     if out.suffix == ".h5":
         return write_stacks(data, out, split)
     with Dataset(data) as dataset:
+        check_not_empty(data, dataset)
         halves = _halves(dataset, split)
         if not halves:
             raise InputError(

@@ -27,6 +27,7 @@ from namsa.crystals.material import Material
 from namsa.crystals.orient import fit_cell
 from namsa.dataset import manifest
 from namsa.dataset.crystals_of import CrystalsOf
+from namsa.dataset.empty import check_not_empty
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.dataset.strata import space_group_numbers
@@ -42,6 +43,7 @@ def write_stacks(data: Path, out: Path, split: str) -> tuple[int, list[str]]:
     `namsa.exchange.stemdl_export.write_stemdl`.
     """
     with Dataset(data) as dataset:
+        check_not_empty(data, dataset)
         specimens = _specimens(manifest.present(data, dataset.ids), split)
         stacks = [entries[:STACKED] for entries in specimens if len(entries) >= STACKED]
         if not stacks:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny import CONFIG
 
 from namsa import InputError
 from namsa.base import folders
@@ -14,9 +15,10 @@ from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from train.__main__ import main as command
 from train.apply.models import load_model
+from train.experiment.experiment import Experiment
 from train.main import train
 from train.optimization import checkpoint
-from train.pack import NetworkVariables, pack
+from train.pack import NetworkVariables, pack, trainings_before, write_config
 from train.reports import report
 from train.tasks.density.trust import calibration as calibrate
 from train.tasks.density.trust.predictions import trained_ensemble
@@ -86,6 +88,29 @@ def test_what_is_not_measured_cannot_be_packed(run, tmp_path):
     with pytest.raises(InputError, match="has no calibration.json: run namsa-train calibrate"):
         pack(bare, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_runs_that_started_from_each_other_are_each_named_once(tmp_path, monkeypatch):
+    """As after training back and forth; a card names no folders of the machine."""
+    starts = {}
+    for name, start in (("a", "b"), ("b", "a")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "evaluation.json").touch()
+        starts[tmp_path / name / "config.yaml"] = starting_from(tmp_path / start)
+    facts = {"epochs": 2, "steps": 8, "training_samples": 4}
+    monkeypatch.setattr("train.pack.read_results", lambda folder: {"run": facts})
+    monkeypatch.setattr("train.pack.load", starts.get)
+    lines = list(trainings_before(starting_from(tmp_path / "a")))
+    assert lines == ["2 epochs, 8 steps, 4 samples"] * 2 + ["a"]
+    assert list(trainings_before(starting_from(tmp_path / "gone"))) == ["gone"]
+    write_config(starting_from(tmp_path / "a"), tmp_path)
+    assert str(tmp_path) not in (tmp_path / "config.yaml").read_text(encoding="utf-8")
+
+
+def starting_from(folder):
+    """An experiment that starts from the weights of a run."""
+    training = {**CONFIG["training"], "start_from": str(folder)}
+    return Experiment.model_validate({**CONFIG, "training": training})
 
 
 def test_a_calibration_of_other_weights_is_not_packed_and_said(calibrated, tmp_path):

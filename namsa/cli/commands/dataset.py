@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +26,8 @@ from namsa.cli.commands.output import (
 from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, factory, identity, manifest, shards, strata
-from namsa.dataset.failures import most_common_reasons, read_failures, unresolved_failures
+from namsa.dataset.empty import check_not_empty, failures_of
+from namsa.dataset.failures import most_common_reasons, read_failures
 from namsa.dataset.merge import merge as merge_datasets
 from namsa.dataset.records import Record
 from namsa.dataset.sharing import RankLayout
@@ -160,10 +161,10 @@ def _export_one(options: argparse.Namespace) -> None:
         )
     check_output(options.out, shards.shard_paths(options.data))
     with shards.Dataset(options.data) as data, progress_bars() as progress:
-        failures = _failures(options.data, data)
+        failures = failures_of(options.data, data)
         if not data.ids:
             print_failures(failures)
-            raise InputError(_emptiness(options.data, failures))
+        check_not_empty(options.data, data)
         beyond: list[str] = []
         task = progress.add_task("export", total=len(data.ids))
 
@@ -186,25 +187,3 @@ def _export_one(options: argparse.Namespace) -> None:
     print_failures(failures)
     if beyond:
         print_line(f"warning: of {plural(len(beyond), 'sample')}, as {beyond[0]}", sys.stderr)
-
-
-def _failures(directory: Path, data: shards.Dataset) -> dict[str, str]:
-    """Returns {id: reason} of the samples of a dataset whose simulation failed."""
-    samples_hash = data.config_hash
-    if samples_hash is None:  # there is no sample; the manifest has the hash, too
-        if not (directory / manifest.FILE_NAME).exists():
-            return {}
-        samples_hash = manifest.read_header(directory)["samples_hash"]
-    return unresolved_failures(directory, samples_hash, data.ids)
-
-
-def _emptiness(directory: Path, failures: Mapping[str, str]) -> str:
-    """Returns the message for a dataset without samples."""
-    if not failures:
-        return f"{directory} holds no samples: make some with namsa dataset"
-    count = plural(len(failures), "sample")
-    return (
-        f"{directory} holds no samples: {count} could not be simulated "
-        f"({most_common_reasons(failures)}): change the configuration; {directory}/failed-*.jsonl "
-        "says which"
-    )

@@ -13,6 +13,7 @@ from namsa.base.text import shorten
 from namsa.cli.calibration_options import calibration_overrides, layout, refuse_stated
 from namsa.cli.commands.output import print_json, print_line
 from namsa.dataset import shards
+from namsa.dataset.empty import check_not_empty
 from namsa.exchange import stemdl
 from namsa.figures.density_figure import MapPanel, density_figure
 from namsa.figures.panels import write_figure
@@ -255,9 +256,9 @@ def find_sample(path: Path) -> tuple[str, Sample]:
         return next(sample_file.read_samples(path))
     directory, requested = (path, None) if os.path.isdir(path) else (path.parent, path.name)
     with shards.Dataset(directory) as data:
-        if not data.ids:
-            missing = f"there is no file {path}, and " if requested else ""
-            raise InputError(f"{missing}{directory} holds no sample yet")
+        if not data.ids and requested:
+            raise InputError(f"there is no file {path}, and {directory} holds no sample yet")
+        check_not_empty(directory, data)
         name = requested or data.ids[0]
         if name not in data.ids:
             missing = f"no file {path}, and no sample {shorten(name)} in {directory}"

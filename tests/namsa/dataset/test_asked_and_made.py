@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import namsa
-from namsa.base.errors import SimulationWarning
+from namsa.base.errors import InputError, SimulationWarning
 from namsa.cli.parser import main
+from namsa.dataset.indexed import IndexedSamples
 
 CONFIG = """
 materials: {builtin: [Al-225-cF4]}
@@ -161,7 +162,19 @@ def test_an_export_of_a_dataset_whose_samples_all_failed_says_how_many_and_why(c
     assert main(["export", "data", "--out", "out.h5"]) == 2
     printed = capsys.readouterr()
     assert re.fullmatch(r"failed Cu-\S+: no displacement is given for Cu.*\n", printed.out)
-    assert (
+    empty = (
         "data holds no samples: 1 sample could not be simulated (1 sample: no displacement is "
-        "given for Cu" in printed.err
+        "given for Cu"
     )
+    assert empty in printed.err
+    to_stemdl = ["export", "data", "--to", "stemdl", "--out"]
+    commands = [
+        [*to_stemdl, "batch_train_0.db"],
+        [*to_stemdl, "batch_train_0.h5"],
+        ["show", "data", "--out", "out.png"],
+    ]
+    for arguments in commands:
+        assert main(arguments) == 2
+        assert empty in capsys.readouterr().err
+    with pytest.raises(InputError, match="1 sample could not be simulated"):
+        IndexedSamples("data", split="train")
