@@ -34,7 +34,8 @@ def packed(tmp_path):
 def run(tmp_path):
     """A run directory whose checkpoint is read when the network is built."""
     (tmp_path / "run/checkpoints").mkdir(parents=True)
-    (tmp_path / "run/checkpoints/step-000000001.npz").touch()
+    step = read_json(FAST / CALIBRATION)["step"]
+    (tmp_path / f"run/checkpoints/step-{step:09d}.npz").touch()
     shutil.copy(FAST / "config.yaml", tmp_path / "run")
     return tmp_path / "run"
 
