@@ -46,7 +46,8 @@ def check_digest(values: Mapping[str, Any], source: str, remedy: str) -> None:
 
 
 def read_digested(kind: type[T], path: Path, remedy: str) -> T:
-    """Returns the value of type `kind` in a JSON file, as `namsa.base.json_files.read_typed` does.
+    """Returns the value of type `kind` in a JSON file without its digest, as
+    `namsa.base.json_files.read_typed` does.
 
     Raises:
         InputError: If the file holds something else, or is not as it was written.

@@ -1,5 +1,5 @@
 """Types of `calibration.json`: how often errors are within the uncertainty. It holds exactly these
-keys.
+keys, and their digest (`namsa.base.digested_json`).
 """
 
 from pathlib import Path
@@ -94,8 +94,6 @@ class UncertaintyCalibration(Coverage):
     made_of: NotRequired[dict[str, Any]]
     step: NotRequired[int]  # step of the weights; absent in shipped files of earlier versions
     transmitted_fraction: NotRequired[float]  # mean fraction of the beam that the patterns hold
-    # of all other keys (`namsa.base.digested_json`); absent in files of earlier versions
-    digest: NotRequired[str]
 
 
 def read_calibration(path: Path) -> UncertaintyCalibration:

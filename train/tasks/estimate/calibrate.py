@@ -37,7 +37,7 @@ from .task import Predict, predictor
 
 
 class EstimateCalibration(TypedDict):
-    """Contents of `calibration.json`."""
+    """Contents of `calibration.json`, beside its digest (`namsa.base.digested_json`)."""
 
     step: int  # step of the weights
     # What it follows from (`train.apply.identity`). Absent in files of earlier versions.
@@ -52,8 +52,6 @@ class EstimateCalibration(TypedDict):
         dict[str, Coverage]
     ]  # coverage on the test split; absent without test samples
     transmitted_fraction: float  # mean fraction of the beam that the patterns of dev samples hold
-    # of all other keys (`namsa.base.digested_json`); absent in files of earlier versions
-    digest: NotRequired[str]
 
 
 def calibrate_estimates(model: Model, dataset: Dataset, on_sample: OnSample) -> EstimateCalibration:
