@@ -119,6 +119,42 @@ def learnt_materials(model: Model) -> LearntMaterials:
         raise InputError(f"cannot read the weights {model.weights}: {error}") from None
 
 
+class UnseenSamples(NamedTuple):
+    """Samples of materials that a network has not learnt."""
+
+    dev: list[Entry]
+    test: list[Entry]
+
+
+def unseen_held_out(model: Model, entries: Iterable[Entry], directory: Path) -> UnseenSamples:
+    """Returns the samples of the splits dev and test of materials that a network has not learnt.
+
+    A network that started from other weights may have learnt some of them before, as may any
+    network some of another dataset.
+
+    Args:
+        entries: The samples of a dataset.
+        directory: The dataset, for the message.
+
+    Raises:
+        InputError: If the dev split has no such sample, or the weights cannot be read.
+    """
+    in_split: dict[str, list[Entry]] = {"dev": [], "test": []}
+    for entry in entries:
+        if entry.split in in_split:
+            in_split[entry.split].append(entry)
+    if not in_split["dev"]:
+        raise InputError(f"{directory} has no sample of the dev split to calibrate with")
+    materials = learnt_materials(model)
+    unseen = UnseenSamples(materials.unseen(in_split["dev"]), materials.unseen(in_split["test"]))
+    if not unseen.dev:
+        raise InputError(
+            f"{model.name} has learnt all materials of the dev split of {directory}, in this "
+            "training or in one that it started from: give a dataset of other materials"
+        )
+    return unseen
+
+
 def _read(model: Model) -> LearntFile | None:
     """Returns the contents of a model's `learnt.json`; `None` without one."""
     path = model.folder / LEARNT

@@ -16,6 +16,7 @@ from train.apply.learnt import (
     learnt,
     learnt_materials,
     prototype_of,
+    unseen_held_out,
     write_learnt,
 )
 from train.apply.models import load_model, shipped
@@ -106,6 +107,21 @@ def test_a_list_that_is_written_joins_that_of_the_start(tmp_path):
     assert values["complete"]
     write_learnt(tmp_path, [sample], "runs/that-is-gone")
     assert not json.loads((tmp_path / LEARNT).read_text())["complete"]
+
+
+def test_a_calibration_takes_no_materials_that_were_learnt_before(tmp_path):
+    """The network has learnt CaF2, which another dataset or split may hold out."""
+    learnt_before = {
+        split: Entry(split, "CaF2-225-cF12", "CaF2", "Fm-3m", (0, 0, 1), 20.0, 0, split)
+        for split in ("train", "dev", "test")
+    }
+    other = Entry("b", "KTaO3-221-cP5", "KTaO3", "Pm-3m", (0, 0, 1), 20.0, 0, "dev")
+    entries = [*learnt_before.values(), other]
+    assert unseen_held_out(REALITY, entries, tmp_path) == ([other], [])
+    with pytest.raises(InputError, match="has learnt all materials of the dev split of"):
+        unseen_held_out(REALITY, entries[:-1], tmp_path)
+    with pytest.raises(InputError, match="has no sample of the dev split to calibrate with"):
+        unseen_held_out(REALITY, [learnt_before["train"]], tmp_path)
 
 
 def test_a_reconstruction_says_whether_the_formula_was_learnt(tmp_path):

@@ -24,6 +24,7 @@ from namsa.dataset.shards import Dataset
 from ...apply.digests import read_digests, renew_digests
 from ...apply.identity import calibration_identity
 from ...apply.known_windows import known_windows
+from ...apply.learnt import unseen_held_out
 from ...apply.models import CALIBRATION, LARGEST_FACTOR, Model, load_model
 from ...apply.weights import build_loaded
 from ...measure.coverage import Coverage
@@ -62,16 +63,12 @@ def calibrate_estimates(model: Model, dataset: Dataset, on_sample: OnSample) -> 
         on_sample: Called with the number of samples that are done and their total.
 
     Raises:
-        InputError: If the dataset has no dev sample.
+        InputError: If the dataset has no dev sample of a material that was not learnt.
     """
     names = model.experiment.training.estimate.quantities
     directory = model.experiment.data.directory
     predict = predictor(model.experiment, build_loaded(model, model.experiment.network))
-    present = manifest.present(directory, dataset.ids)
-    dev = [entry for entry in present if entry.split == "dev"]
-    test = [entry for entry in present if entry.split == "test"]
-    if not dev:
-        raise InputError(f"{directory} has no sample of the dev split to calibrate with")
+    dev, test = unseen_held_out(model, manifest.present(directory, dataset.ids), directory)
     split_rows: dict[str, list[dict[str, Any]]] = {"dev": [], "test": []}
     for done, entry in enumerate(dev + test, start=1):
         split_rows[entry.split] += _rows(dataset, entry, model, predict)

@@ -41,6 +41,7 @@ from namsa.inverse.consistency import Consistency, check, scan_simulation
 from ....apply.digests import renew_digests
 from ....apply.identity import calibration_identity
 from ....apply.known_windows import known_windows
+from ....apply.learnt import unseen_held_out
 from ....apply.models import CALIBRATION, Model, load_model
 from ....experiment.conditions import conditions
 from ....experiment.experiment import Experiment
@@ -140,7 +141,7 @@ def calibrate(
     experiment = model.experiment if data is None else on_dataset(model, data)
     statistics = PatternStatistics.of(model.conditions.scan_shape, model.conditions)
     with Dataset(experiment.data.directory) as dataset:
-        samples = choose_samples(experiment, dataset, simulated, outside)
+        samples = choose_samples(model, experiment, dataset, simulated, outside)
         counted = count(1)
 
         def done() -> None:
@@ -179,22 +180,18 @@ def calibrate(
 
 
 def choose_samples(
-    experiment: Experiment, dataset: Dataset, simulated: int | None, outside: int
+    model: Model, experiment: Experiment, dataset: Dataset, simulated: int | None, outside: int
 ) -> CalibrationSamples:
     """Returns the samples of a calibration; arguments as of `calibrate`.
 
     Raises:
-        InputError: If there is no sample of the dev split.
+        InputError: If there is no sample of the dev split whose material was not learnt.
     """
     directory = experiment.data.directory
-    in_split: dict[str, list[Entry]] = {"train": [], "dev": [], "test": []}
-    for entry in manifest.present(directory, dataset.ids):
-        in_split[entry.split].append(entry)
-    dev = in_split["dev"]
-    test = in_split["test"]
-    if not dev:
-        raise InputError(f"{directory} has no sample of the dev split to calibrate with")
-    training = limit(in_split["train"] or dev, TRAINING_SAMPLES)
+    entries = manifest.present(directory, dataset.ids)
+    dev, test = unseen_held_out(model, entries, directory)
+    trained_on = [entry for entry in entries if entry.split == "train"]
+    training = limit(trained_on or dev, TRAINING_SAMPLES)
     limited_test = limit(test, HELD_OUT_SAMPLES)
     scored = dev + test
     if simulated is not None:
