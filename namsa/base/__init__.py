@@ -1,1 +1,1 @@
-"""What every other package uses: errors, text, arrays, files, locks and names."""
+"""Utilities of every other package: errors, text, arrays, files, locks and names."""

@@ -25,7 +25,7 @@ class InputError(ValueError):
 
 
 class DifferentError(InputError):
-    """What would continue a thing is not what made it. Commands print a line per difference."""
+    """A continuation differs from what it would continue. Commands print a line per difference."""
 
 
 class OutOfMemoryError(InputError, MemoryError):

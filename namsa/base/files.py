@@ -42,7 +42,7 @@ _WRITE_IN_PLACE |= sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLO
 
 
 class Closing:
-    """What `close` closes, at the end of a `with` statement at the latest."""
+    """A resource that is closed by `close`, at the end of a `with` statement at the latest."""
 
     def close(self) -> None:
         """Closes it."""

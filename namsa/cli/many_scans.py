@@ -42,7 +42,7 @@ MOST_NAMED = 3  # scans in one line
 
 @dataclass(frozen=True)
 class ScanState:
-    """What became of one scan.
+    """The outcome of one scan.
 
     Attributes:
         scan: Name of its file.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class DetectorPreset(NamedTuple):
-    """What is published of a detector."""
+    """Published values of a detector."""
 
     shape: tuple[int, int]  # pixels (y, x)
     pixel_um: float  # side of a pixel, µm

@@ -27,7 +27,7 @@ class Plasmons(Section):
 
 
 class Preset(NamedTuple):
-    """What is published of a detector. `None` where no value is known here."""
+    """Published values of a detector. `None` where no value is known here."""
 
     saturation_counts: float | None  # electrons of one pattern that a pixel can count
     source: str  # where the value is from

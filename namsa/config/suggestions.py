@@ -1,4 +1,4 @@
-"""What to write in place of a key that a section lacks: the nearest by spelling or place."""
+"""Suggestions in place of a key that a section lacks: the nearest by spelling or place."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence

@@ -25,9 +25,9 @@ from namsa.crystals.material import Material
 from namsa.crystals.sites import (
     SAME_SITE,
     check_crystal,
-    doubts,
     occupancies,
     scale_occupancies,
+    structure_notes,
 )
 from namsa.crystals.space_groups import Symmetry, is_magnetic, stated_symmetry
 from namsa.crystals.stoichiometry import Stated, agreement, check_formula, density, read_stated
@@ -217,8 +217,8 @@ def _chosen(choices: list[Choice], stated: Stated, only: bool) -> tuple[Choice, 
         facts = agreement(stated, choices[0].expanded.atoms)
         return choices[0], [text for agrees, text in facts if not agrees]
     fitting = [choice for choice in choices if choice.agrees(stated)]
-    without_doubts = [choice for choice in fitting if not doubts(choice.expanded.atoms)]
-    fitting = without_doubts or fitting
+    unremarkable = [choice for choice in fitting if not structure_notes(choice.expanded.atoms)]
+    fitting = unremarkable or fitting
     candidates = fitting or choices
     listed = "; ".join(choice.text for choice in choices)
     if len(candidates) == 1:
@@ -246,7 +246,7 @@ def _check(expanded: Expanded, stated: Stated) -> list[str]:
     notes = scale_occupancies(expanded.atoms, expanded.rounding)
     check_crystal(expanded.atoms, expanded.labels)
     note = check_formula(stated, expanded.atoms, expanded.rounding.tolist())
-    notes += doubts(expanded.atoms)
+    notes += structure_notes(expanded.atoms)
     if note:
         notes.append(note)
     return notes

@@ -168,7 +168,7 @@ def check_crystal(atoms: ase.Atoms, labels: Sequence[str] = ()) -> None:
     _check_sites(atoms, pairs_within(atoms, TOO_CLOSE)[0], labels)
 
 
-def doubts(atoms: ase.Atoms) -> list[str]:
+def structure_notes(atoms: ase.Atoms) -> list[str]:
     """Returns warnings of atoms that are nearer than bonds, or that lie outside the cell."""
     sides = np.asarray(atoms.cell.lengths())
     return [

@@ -38,7 +38,7 @@ from namsa.crystals.simulator_files import (
     parse_mustem,
     parse_prismatic,
 )
-from namsa.crystals.sites import MOST_ATOMS, check_cell, check_crystal, doubts
+from namsa.crystals.sites import MOST_ATOMS, check_cell, check_crystal, structure_notes
 from namsa.crystals.space_groups import stated_symmetry
 from namsa.crystals.stoichiometry import Stated
 from namsa.crystals.trajectories import check_counts, is_trajectory, parser_problem, read_trajectory
@@ -303,7 +303,7 @@ def _parse_pdb(text: str) -> tuple[ase.Atoms, list[str], str]:
 
 
 def _checked(found: ase.Atoms) -> tuple[ase.Atoms, list[str]]:
-    """Returns cell, elements, positions and occupancies of atoms, and doubts about them.
+    """Returns cell, elements, positions and occupancies of atoms, and notes about them.
 
     Raises:
         InputError: If they are no crystal.
@@ -322,7 +322,7 @@ def _checked(found: ase.Atoms) -> tuple[ase.Atoms, list[str]]:
         if array in found.arrays:
             atoms.set_array(array, np.asarray(found.arrays[array], dtype=np.float64), shape=())
     check_crystal(atoms)
-    notes = doubts(atoms)
+    notes = structure_notes(atoms)
     if not found.pbc.all():
         notes.append(_periodic_note(found))
     atoms.wrap()

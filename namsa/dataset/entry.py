@@ -30,7 +30,7 @@ UNKNOWN = "unknown"  # material, formula or space group of a sample from a file 
 
 
 class Labelled(Protocol):
-    """What relates a crystal to others: a material, or an entry of a list."""
+    """Relations of a crystal to others: a material, or an entry of a list."""
 
     @property
     def formula(self) -> str:

@@ -1,4 +1,4 @@
-"""What a simulation will take, estimated before it begins: time by each method, memory, disk.
+"""Estimates of a simulation before it begins: time by each method, memory, disk.
 
 Seconds are the counts of a `Workload` times the `Rates` that this machine reaches now. They leave
 out reading crystals, the detector's noise, and writing, which happens while the next sample is

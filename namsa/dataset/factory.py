@@ -86,7 +86,7 @@ UNLIMITED = RunLimits()
 
 
 class ProductionSummary(TypedDict):
-    """What a run did; JSON types. `written` to `remaining` are counts of the rank's share and sum
+    """Summary of a run; JSON types. `written` to `remaining` are counts of the rank's share and sum
     to it.
     """
 

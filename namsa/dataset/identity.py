@@ -1,4 +1,4 @@
-"""What a dataset is made of, compared before it is continued.
+"""Identity of a dataset, compared before it is continued.
 
 The manifest's header has the hash of all that decides the list and the samples, files and atoms by
 their contents. `config.yaml` beside it has the settings, by which a message names what differs.

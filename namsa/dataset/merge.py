@@ -17,7 +17,7 @@ from namsa.dataset.shards import Dataset, shard_path, shard_paths
 
 
 class MergeSummary(TypedDict):
-    """What a merge did; JSON types."""
+    """Summary of a merge; JSON types."""
 
     samples: int  # number of samples that the merged dataset holds
     copied: int  # samples that this run copied

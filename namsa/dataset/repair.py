@@ -38,7 +38,7 @@ class RepairedShard(TypedDict):
 
 
 class Repair(TypedDict):
-    """What `repair` did; JSON types."""
+    """Summary of `repair`; JSON types."""
 
     quarantine: str | None  # the folder with the damaged shards; `None` if nothing was damaged
     shards: list[RepairedShard]  # one entry per damaged shard

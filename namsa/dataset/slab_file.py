@@ -48,7 +48,7 @@ Scale = Annotated[float, Field(ge=2.0**-LARGEST_EXPONENT, le=2.0**LARGEST_EXPONE
 
 @with_config(ConfigDict(extra="forbid"))
 class SlabHeader(TypedDict):
-    """What a file says about its samples."""
+    """Description of the samples of a file."""
 
     version: int  # of the format
     config_hash: str  # of the samples, as of `Dataset`

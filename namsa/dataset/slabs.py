@@ -37,7 +37,7 @@ class SampleSlab:
 
 
 class SlabLayout(NamedTuple):
-    """What samples that lie in one file of slabs have in common."""
+    """Shared properties of the samples in one file of slabs."""
 
     tiling: Tiling  # of the patterns
     dtype: str  # NumPy's name of their type

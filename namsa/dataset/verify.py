@@ -14,7 +14,7 @@ from namsa.dataset.shards import Shard, second_names, shard_paths
 
 
 class Verification(TypedDict):
-    """What `verify` found; JSON types."""
+    """Result of `verify`; JSON types."""
 
     samples: int  # number of samples in the shards
     # Ids of records that are damaged or that namsa did not write, and names of shards that cannot

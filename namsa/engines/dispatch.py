@@ -69,7 +69,7 @@ def choose_implementation(
 
 @dataclass(frozen=True)
 class OpticalSetup:
-    """What all thermal configurations of a specimen share. Arrays are on the host or the device."""
+    """Data of all thermal configurations of a specimen. Arrays are on the host or the device."""
 
     grid: Grid  # the sampling of the waves
     beam: optics.BeamSettings  # the electron beam and its lens

@@ -23,7 +23,7 @@ from namsa.setup.settings import SimulationSettings
 
 @dataclass(frozen=True)
 class Exposure:
-    """What prepares and finishes a stack of patterns."""
+    """Preparation and completion of a stack of patterns."""
 
     positions: Floats  # probe positions (n, 2) as (y, x), Å
     setup: dispatch.OpticalSetup  # lenses, propagator, detector and engine

@@ -69,7 +69,7 @@ def source(plan: KernelPlan) -> str:
 
 @dataclass(frozen=True)
 class Operands:
-    """What all probes share, in the kernels' layout on the device."""
+    """Data shared by all probes, in the kernels' layout on the device."""
 
     lens: Array  # the probe at the origin, (ny, pitch)
     # the propagators, (m, ny, pitch), with the normalisation of the inverse transforms

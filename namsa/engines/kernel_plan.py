@@ -77,7 +77,7 @@ class AxisPlan:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """What the kernels are compiled for."""
+    """Sizes and options that the kernels are compiled for."""
 
     y: AxisPlan  # the transforms along y
     x: AxisPlan  # the transforms along x

@@ -58,7 +58,7 @@ class Work(NamedTuple):
 
 
 class PlaneWaveReuse(NamedTuple):
-    """What PRISM needs to know of the lens and the detector."""
+    """Lens and detector, as PRISM needs them."""
 
     beams: Booleans  # where any of the lenses is not zero, (ny, nx), zero frequency first
     # The pixels to compute, (ny, nx), zero frequency first; the others stay zero (see

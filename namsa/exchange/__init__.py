@@ -1,1 +1,1 @@
-"""Into others' hands: stacks and densities in the form that other programs start from."""
+"""Exports: stacks and densities in the form that other programs start from."""

@@ -139,7 +139,7 @@ def write_stemdl(data: Path, out: Path) -> tuple[int, list[str]]:
 
 
 class WrittenSamples(NamedTuple):
-    """What is to be said of samples that were written."""
+    """Notes on the samples that were written."""
 
     beyond_limit: list[str]  # names of those with pixels beyond the band limit of their simulation
     covered_parts: list[float]  # `covered_part` of each

@@ -84,7 +84,7 @@ class DiskOverlaps:
 
 
 class OverlapModel(NamedTuple):
-    """What the patterns have in common with a weak phase object, in single precision."""
+    """Correlation of the patterns with those of a weak phase object, in single precision."""
 
     transforms: Array  # G, `(q, parts, k)`
     inside: Array  # 1 where k − λq and −1 where k + λq is inside the disk, otherwise 0, `(2, q, k)`

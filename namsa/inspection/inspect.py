@@ -54,7 +54,7 @@ from namsa.io.calibration_file import (
 )
 from namsa.io.corrections import DETECTOR_REACH, CorrectedPatterns, repair, repair_matrix
 from namsa.io.dead_regions import dead_regions, described, pixels_of, range_of
-from namsa.io.lost import MendedPatterns
+from namsa.io.lost import RepairedPatterns
 from namsa.io.reading import read
 from namsa.io.recording import Recording
 from namsa.io.window_calibration import of_stored_scan
@@ -175,8 +175,8 @@ def _inspect(
 
     # Second pass: virtual images of the corrected patterns.
     slope = known["centre_slope_pixels"].value if "centre_slope_pixels" in known else None
-    mended = MendedPatterns(recording.data, statistics.lost)
-    corrected = replace(recording, data=CorrectedPatterns(mended, _places(bad_pixels), slope))
+    repaired = RepairedPatterns(recording.data, statistics.lost)
+    corrected = replace(recording, data=CorrectedPatterns(repaired, _places(bad_pixels), slope))
     pieces = read_pieces(corrected, lambda row: on_progress("virtual images", row, sy))
     images = virtual_images(pieces, recording.shape, disk)
     facts["flyback_columns"] = flyback_columns(images)

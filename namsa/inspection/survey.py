@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.base.arrays import Array, Booleans, Floats, Integers
-from namsa.io.lost import Losses, mend
+from namsa.io.lost import Losses, repair_missing
 from namsa.io.recording import PatternScan, Recording
 
 Piece = tuple[slice, slice, npt.NDArray[np.float32]]  # rows, columns, patterns
@@ -100,12 +100,12 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
     lost = np.zeros((sy, sx), bool)
     losses = Losses()
     for rows, columns, stored in parts:
-        mended = mend(stored, sy * sx)
-        patterns = mended.patterns
-        kept = ~mended.lost
-        lost[rows, columns] = mended.lost
-        losses.add(Losses.of(mended, rows, columns))
-        missing += mended.missing
+        repaired = repair_missing(stored, sy * sx)
+        patterns = repaired.patterns
+        kept = ~repaired.lost
+        lost[rows, columns] = repaired.lost
+        losses.add(Losses.of(repaired, rows, columns))
+        missing += repaired.missing
         steps = np.diff(patterns, axis=1)[kept[:, 1:] & kept[:, :-1]]
         squares += np.square(steps, out=steps).sum(axis=0, dtype=np.float64) / 2
         pairs += len(steps)
@@ -126,7 +126,7 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
             at_top[:] = 0
         at_top += (patterns == top).sum(axis=0)
         negative += int((patterns < 0).sum())
-        values = stored[kept] if mended.values else patterns
+        values = stored[kept] if repaired.values else patterns
         whole = whole and bool(((values == np.rint(values)) | ~np.isfinite(values)).all())
     if lost.all():  # a scan of zeros alone
         lost[:] = False

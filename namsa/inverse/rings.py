@@ -27,7 +27,7 @@ HEAVIEST = 92
 
 @dataclass(frozen=True)
 class Known:
-    """What is known about a specimen before the fit."""
+    """Prior knowledge about a specimen."""
 
     # number of atoms of each atomic number; `None` if not known
     composition: Mapping[int, float] | None = None

@@ -40,7 +40,7 @@ FITTED_ORDERS = ("10", "12", "21")  # of aberrations; the others stay
 
 @dataclass(frozen=True)
 class KnownScan:
-    """What is known of a scan."""
+    """Known properties of a scan."""
 
     # Energy, semiangle, and the aberrations that the fit begins with: C10 at the entrance.
     beam: optics.BeamSettings

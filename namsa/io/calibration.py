@@ -53,8 +53,7 @@ STEEPEST = 10.0
 
 @dataclass(frozen=True)
 class CalibrationOverrides:
-    """What the caller knows of a file; it takes precedence over what the file says. Pairs are (y,
-    x).
+    """Values that the caller gives for a file; they precede those of the file. Pairs are (y, x).
 
     Attributes:
         dataset: Name of the dataset in the file; needed if it holds several of four axes.

@@ -325,7 +325,7 @@ def _misfit(
     name: Path | str, count: int, shape: tuple[int, int], flyback: int, options: ReadOptions
 ) -> str:
     """Returns the message about a number of frames that does not fit the scan, with the options
-    that mend it.
+    that repair it.
     """
     rows, columns = shape
     line = columns + flyback

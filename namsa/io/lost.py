@@ -36,10 +36,12 @@ class Losses:
     patterns_with_values: int = 0  # number of patterns that have some of them
 
     @classmethod
-    def of(cls, mended: "Mended", rows: slice, columns: slice) -> "Losses":
+    def of(cls, repaired: "Repaired", rows: slice, columns: slice) -> "Losses":
         """Returns what was found in a part of the scan."""
-        places = [(rows.start + y, columns.start + x) for y, x in np.argwhere(mended.lost).tolist()]
-        return cls(places, mended.values, mended.patterns_with_values)
+        places = [
+            (rows.start + y, columns.start + x) for y, x in np.argwhere(repaired.lost).tolist()
+        ]
+        return cls(places, repaired.values, repaired.patterns_with_values)
 
     def add(self, other: "Losses") -> None:
         """Adds what was found in another part."""
@@ -68,7 +70,7 @@ class Losses:
 
 
 @dataclass(frozen=True)
-class Mended:
+class Repaired:
     """Patterns of a part of a scan whose single missing values are replaced."""
 
     # `(rows, columns, dy, dx)`, float32 or float64. Lost ones are as they were recorded
@@ -80,7 +82,7 @@ class Mended:
     missing: Integers
 
 
-def mend(stored: Array, positions: int) -> Mended:
+def repair_missing(stored: Array, positions: int) -> Repaired:
     """Replaces single missing values and finds lost patterns.
 
     Args:
@@ -108,7 +110,9 @@ def mend(stored: Array, positions: int) -> Mended:
             missing += bad
             values = values + int(bad.sum())
             with_values = with_values + 1
-    return Mended(patterns, lost | lost_patterns(patterns, positions), values, with_values, missing)
+    return Repaired(
+        patterns, lost | lost_patterns(patterns, positions), values, with_values, missing
+    )
 
 
 def lost_patterns(patterns: Array, positions: int) -> Booleans:
@@ -148,7 +152,7 @@ def filled(block: Array, lost: Booleans) -> Array:
 
 
 @dataclass(frozen=True)
-class MendedPatterns(ChangedPatterns):
+class RepairedPatterns(ChangedPatterns):
     """Patterns of a scan without what was not recorded, as they are read.
 
     Attributes:
@@ -161,5 +165,7 @@ class MendedPatterns(ChangedPatterns):
     def __getitem__(self, index: Sequence[slice]) -> Array:
         """Returns a part."""
         rows, columns, *pixels = (*index, *(slice(None),) * (4 - len(index)))
-        patterns = mend(np.asarray(self.stored[rows, columns], self.dtype), self.lost.size).patterns
+        patterns = repair_missing(
+            np.asarray(self.stored[rows, columns], self.dtype), self.lost.size
+        ).patterns
         return filled(patterns, self.lost[rows, columns])[:, :, pixels[0], pixels[1]]

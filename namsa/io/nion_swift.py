@@ -1,4 +1,4 @@
-"""What Nion Swift stores with its data: calibrations of the axes and the instrument."""
+"""Metadata of Nion Swift: calibrations of the axes and the instrument."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

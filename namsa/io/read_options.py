@@ -1,4 +1,4 @@
-"""What a caller may say of a file that does not say it itself."""
+"""Options for files that lack shape, type or axes."""
 
 import re
 from collections.abc import Callable

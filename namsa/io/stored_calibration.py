@@ -1,4 +1,4 @@
-"""What 4D-STEM files of other programs say of their calibration and their beam."""
+"""Calibration and beam as 4D-STEM files of other programs store them."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

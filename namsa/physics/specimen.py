@@ -177,7 +177,7 @@ def build(
 
 @dataclass(frozen=True)
 class _SliceBuilder:
-    """What the transmissions of all slices have in common."""
+    """Data shared by the transmissions of all slices."""
 
     grid: Grid  # the pixels of the waves
     fine: Grid  # the pixels on which transmissions are computed

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Description(NamedTuple):
-    """What an image shows, and where."""
+    """Quantity, place and units of an image."""
 
     name: str  # as "density"
     value_units: str  # of the values, as "e/Å²"; empty for fractions and numbers

@@ -36,7 +36,7 @@ _USUAL_FINITE_EXTENTS = 0.5  # thickness of slices of the finite projection
 
 
 class Requirement(NamedTuple):
-    """What pixels, slices and thermal configurations are chosen for."""
+    """Conditions for which pixels, slices and thermal configurations are chosen."""
 
     energy_ev: float  # electron energy, eV
     largest_angle_mrad: float  # largest angle of a plane wave of the probe with the axis, mrad

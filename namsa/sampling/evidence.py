@@ -1,4 +1,4 @@
-"""What is known of the error of chosen pixels and slices: the measurement that a sample carries."""
+"""Evidence of the error of chosen pixels and slices: the measurement that a sample carries."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -185,7 +185,7 @@ def reach_of_interest(reach_mrad: float | None, semiangle_mrad: float) -> float:
 
 
 class Illumination(NamedTuple):
-    """What of the beam decides how large pixels and slices may be."""
+    """Properties of the beam that limit pixels and slices."""
 
     energy_ev: float  # electron energy, eV
     # Semi-angle of the probe, mrad: of a narrower one, a pattern has fewer beams that average

@@ -22,7 +22,7 @@ from namsa.setup import checks
 
 @dataclass(frozen=True)
 class SimulationSettings:
-    """What decides a sample besides the atoms."""
+    """Settings that decide a sample besides the atoms."""
 
     # Energy, lens, tilts and coherence. The rms focal spread is `focal_spread_angstrom`.
     microscope: Microscope

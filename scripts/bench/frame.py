@@ -1,4 +1,4 @@
-"""What all benchmarks share: arguments, the line of JSON, the line of the machine, tables, and
+"""Frame of all benchmarks: arguments, the line of JSON, the line of the machine, tables, and
 programs that take turns.
 
 It imports Rich where it prints a table: the machines of `scripts/gpu` need not have it.

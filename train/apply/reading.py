@@ -11,7 +11,7 @@ from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.memory import available_memory_bytes
 from namsa.io.calibration import FourDData
-from namsa.io.lost import Losses, mend
+from namsa.io.lost import Losses, repair_missing
 from namsa.physics.backend import available_cores
 
 from ..experiment.conditions import Conditions
@@ -90,8 +90,8 @@ def recorded_sum(patterns: Array, positions: int) -> tuple[Array, int]:
     """Returns sum, `(dy, dx)`, and number of the patterns `(rows, columns, dy, dx)` of a scan that
     were recorded.
     """
-    mended = mend(patterns, positions)
-    recorded = mended.patterns[~mended.lost]
+    repaired = repair_missing(patterns, positions)
+    recorded = repaired.patterns[~repaired.lost]
     return recorded.sum(axis=0, dtype=np.float64), len(recorded)
 
 
@@ -261,9 +261,9 @@ def bin_recorded(
     Raises:
         InputError: If a pattern holds many times the beam, as one does whose pixels are broken.
     """
-    mended = mend(patterns, positions)
-    binned = bin_patterns(mended.patterns, binning)
-    binned[mended.lost] = 0
+    repaired = repair_missing(patterns, positions)
+    binned = bin_patterns(repaired.patterns, binning)
+    binned[repaired.lost] = 0
     with np.errstate(over="ignore", invalid="ignore"):
         intensity = np.abs(binned).sum(axis=-1)
     excessive = np.argwhere(~(intensity <= MOST_INTENSITY))  # of NaN, too
@@ -274,8 +274,8 @@ def bin_recorded(
             f"{place[1].start + column} holds {intensity[row, column]:.3g} times the beam, more "
             f"than {MOST_INTENSITY:g}: --mask excludes bad pixels; or check --beam-intensity"
         )
-    binned[mended.lost] = np.nan
-    return binned, Losses.of(mended, *place)
+    binned[repaired.lost] = np.nan
+    return binned, Losses.of(repaired, *place)
 
 
 def bin_patterns(patterns: Array, binning: sparse.csr_array) -> Array:

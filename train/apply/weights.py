@@ -14,7 +14,7 @@ from ..optimization import checkpoint
 
 
 class StoredNetwork(Protocol):
-    """What this module needs of a `train.apply.models.Model`."""
+    """The part of `train.apply.models.Model` that this module needs."""
 
     @property
     def weights(self) -> Path:

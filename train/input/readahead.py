@@ -30,7 +30,7 @@ _Block = tuple[
 ]  # the address of its first aligned byte, and the array that owns it
 
 
-class _LentBlock:
+class _ReusableBlock:
     """The base of an array in a block of memory. Returns the block when the array and all its views
     are gone.
     """
@@ -69,7 +69,7 @@ class Buffers:
         except IndexError:
             memory = np.empty(size + _ALIGNMENT, np.uint8)
             block = memory.ctypes.data + -memory.ctypes.data % _ALIGNMENT, memory
-        return np.asarray(_LentBlock(block, free, shape, element))
+        return np.asarray(_ReusableBlock(block, free, shape, element))
 
 
 def ahead(

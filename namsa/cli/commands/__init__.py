@@ -1,1 +1,1 @@
-"""What each `namsa` command does: progress on stderr, results on stdout."""
+"""The `namsa` commands: progress on stderr, results on stdout."""

@@ -1,4 +1,4 @@
-"""What several commands print: progress bars, tables, estimates and failures."""
+"""Output of several commands: progress bars, tables, estimates and failures."""
 
 import json
 import sys

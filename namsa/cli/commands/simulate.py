@@ -64,7 +64,7 @@ def simulate(options: argparse.Namespace) -> None:
 
 
 class _Specimen(NamedTuple):
-    """What is simulated."""
+    """A simulation to run."""
 
     config: SimulationConfig  # with one zone axis and one thickness
     material: Material

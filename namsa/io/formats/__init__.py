@@ -184,13 +184,13 @@ def formats_of_others() -> tuple[Format, ...]:
         except Exception as error:
             found = f"{type(error).__name__}: {shorten(error, 200)}"
             raise InputError(
-                f"the format {name} of {reference} cannot be imported ({found}): mend or uninstall "
-                "its package"
+                f"the format {name} of {reference} cannot be imported ({found}): repair or "
+                "uninstall its package"
             ) from error
         lacking = [part for part in _PARTS if not hasattr(module, part)]
         if lacking:
             raise InputError(
-                f"the format {name} of {reference} lacks {', '.join(lacking)}: mend or uninstall "
+                f"the format {name} of {reference} lacks {', '.join(lacking)}: repair or uninstall "
                 "its package"
             )
         formats.append(cast(Format, module))

@@ -44,7 +44,7 @@ READ_FRAMES = 64  # at once
 
 
 class FileHeader(NamedTuple):
-    """What a file of frames states."""
+    """Header of a file of frames."""
 
     columns: int  # of stored rows
     rows: int  # of stored frames

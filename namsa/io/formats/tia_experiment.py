@@ -30,7 +30,7 @@ KEPT = ("Camera length", "Mode", "Magnification", "STEM Rotation", "Stem Rotatio
 
 @dataclass(frozen=True)
 class Experiment:
-    """What an .emi says."""
+    """Contents of an .emi file."""
 
     energy_ev: float | None = None
     metadata: dict[str, Any] = field(default_factory=dict)

@@ -50,7 +50,7 @@ MOST_FRAMES = 2**22  # whose place in the scan is read
 
 
 class _Series(NamedTuple):
-    """What the first file says of all."""
+    """Header of the first file, which holds for all."""
 
     shape: tuple[int, int]
     stored: np.dtype[Any]

@@ -7,7 +7,7 @@ import namsa
 from namsa import InputError
 from namsa.inspection.survey import read_pieces, survey
 from namsa.io.calibration import circle_from_ellipse
-from namsa.io.lost import Losses, filled, lost_patterns, mend
+from namsa.io.lost import Losses, filled, lost_patterns, repair_missing
 
 SHAPE = (5, 6, 9, 12)
 SCAN = (26, 34)
@@ -51,12 +51,12 @@ def test_single_values_that_are_not_finite_are_replaced_by_their_neighbours_and_
     values = scan().astype(np.float32)
     values[3, 4, 5, 5], values[9, 1, 0, 0] = np.nan, np.inf
     values[11, 2] = np.nan
-    mended = mend(values, 26 * 34)
+    repaired = repair_missing(values, 26 * 34)
     around = values[3, 4, 4:7, 4:7]
-    assert mended.patterns[3, 4, 5, 5] == pytest.approx(np.nansum(around) / 8)
-    assert mended.patterns[9, 1, 0, 0] == pytest.approx((values[9, 1, :2, :2].ravel()[1:]).mean())
-    assert np.argwhere(mended.lost).tolist() == [[11, 2]]
-    losses = Losses.of(mended, slice(0, 26), slice(0, 34))
+    assert repaired.patterns[3, 4, 5, 5] == pytest.approx(np.nansum(around) / 8)
+    assert repaired.patterns[9, 1, 0, 0] == pytest.approx((values[9, 1, :2, :2].ravel()[1:]).mean())
+    assert np.argwhere(repaired.lost).tolist() == [[11, 2]]
+    losses = Losses.of(repaired, slice(0, 26), slice(0, 34))
     assert losses.lines("masked") == [
         "1 pattern not recorded (empty), at scan row and column (11, 2): masked",
         "2 values not finite, in 2 patterns: replaced by the mean of their neighbours",

@@ -66,7 +66,7 @@ def test_a_format_of_another_package_is_read_by_its_first_bytes(install, tmp_pat
     ("text", "message"),
     [
         ("import nothing_of_this_name", "fourbytes of broken_format_of_test cannot be imported"),
-        ("NAME = 'x'", "lacks SUFFIXES, recognises, open_recording: mend or uninstall"),
+        ("NAME = 'x'", "lacks SUFFIXES, recognises, open_recording: repair or uninstall"),
     ],
 )
 def test_a_format_that_is_none_is_named(install, tmp_path, text, message):

@@ -30,7 +30,7 @@ EDGE_ANGSTROM = 0.8
 
 
 class Shown(Protocol):
-    """What is drawn of a reconstruction, as of `train.tasks.density.scan.result`."""
+    """Contents of a picture of a reconstruction, as of `train.tasks.density.scan.result`."""
 
     @property
     def density(self) -> Array: ...
