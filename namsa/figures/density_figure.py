@@ -1,5 +1,6 @@
 """The figure of a reconstructed density: the density large, what belongs to it small beside it."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from namsa.figures.panels import (
     styled,
 )
 
+CAPTION_CHARACTERS_PER_INCH = 15  # of 7 points
 WARNING = "#9e2a2b"
 # Colour map of each map that `namsa-train reconstruct` writes, and whether it is drawn between
 # its pixels.
@@ -100,7 +102,10 @@ def density_figure(
             0.992, 0.99, warning, fontsize=11, color=WARNING, weight="bold", ha="right", va="top"
         )
     if caption:
-        figure.supxlabel(caption, fontsize=7, x=0.008, ha="left", parse_math=False)
+        width = int(CAPTION_CHARACTERS_PER_INCH * figure.get_figwidth())
+        figure.supxlabel(
+            textwrap.fill(caption, width), fontsize=7, x=0.008, ha="left", parse_math=False
+        )
     scales = _shared_scales(panels, one_scale)
     for ax, panel in zip([large, *beside], panels, strict=False):
         bar = image_panel(

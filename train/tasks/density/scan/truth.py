@@ -43,16 +43,16 @@ def true_density(path: Path, scan: FittedScan) -> Array | None:
             extent = value(provenance, "extent_angstrom")
     except InputError:
         return None
-    if band is not None:
-        return _limited(density, pixels, band, scan)
     covered = np.multiply(density.shape, pixels.step)
-    if not np.allclose(covered, extent, rtol=1e-3):
+    if np.allclose(covered, extent, rtol=1e-3):
+        return _of_cell(density, pixels, band, scan)
+    if band is None:
         return None
-    return _at_positions(density, pixels, scan)
+    return _limited(density, pixels, band, scan)
 
 
 def _limited(density: Floats, pixels: PixelGrid, band: float, scan: FittedScan) -> Array | None:
-    """Returns a density that is band-limited already; `None` if its band or places are others."""
+    """Returns a density at the positions of the scan; `None` if its band or places are others."""
     same_places = (
         density.shape == scan.plan.scan_shape
         and np.allclose(pixels.step, scan.pixels.step)
@@ -63,12 +63,32 @@ def _limited(density: Floats, pixels: PixelGrid, band: float, scan: FittedScan) 
     return density.astype(np.float32)
 
 
-def _at_positions(density: Floats, pixels: PixelGrid, scan: FittedScan) -> Array:
-    """Returns the density of a periodic cell, `(ny, nx)`, at the positions of a scan."""
+def _of_cell(
+    density: Floats, pixels: PixelGrid, band: float | None, scan: FittedScan
+) -> Array | None:
+    """Returns the density of a periodic cell at the positions of a scan.
+
+    Args:
+        density: `(ny, nx)`, e/Å².
+        band: Frequency at which the window of the stored density reaches zero, 1/Å; `None` for a
+            density without one.
+
+    Returns:
+        `(sy, sx)`, e/Å²; `None` if the stored density has less than the network's band.
+    """
+    max_q = scan.model.max_q
+    if band is not None and band < max_q * (1 - 1e-3):
+        return None
     rows, columns = density.shape
     step_y, step_x = pixels.step
     grid = Grid((rows, columns), (rows * step_y, columns * step_x))
-    coefficients = density_target.band_limited(density, grid, scan.model.max_q)
+    coefficients = density_target.band_limited(density, grid, max_q)
+    if band is not None:
+        q = np.sqrt(grid.squared_frequency())
+        within = q < min(max_q, band)
+        # The network's window replaces the stored one. Their quotient is at most 1.
+        coefficients[within] /= density_target.window(q, band)[within]
+        coefficients[~within] = 0
     y, x = scan.pixels.coordinates(scan.plan.scan_shape)
     origin_y, origin_x = pixels.origin
     found = density_target.at_positions(coefficients, grid, y - origin_y, x - origin_x)

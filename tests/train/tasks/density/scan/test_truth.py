@@ -11,6 +11,7 @@ from small_network import BEAM, DETECTOR, experiment, patterns, stored, write_ru
 
 import namsa
 from namsa.physics import density_target
+from namsa.physics.grid import Grid
 from train.apply.models import load_model
 from train.tasks.density.scan.application import reconstruct
 from train.tasks.density.scan.picture import EDGE_ANGSTROM, edges
@@ -55,6 +56,23 @@ def test_the_truth_has_the_band_and_the_positions_of_the_density(model, scan):
     y = STEP * np.arange(SCAN[0])
     expected = 5 + height * np.cos(2 * np.pi * q * y)
     np.testing.assert_allclose(result.truth, expected[:, None] * np.ones(SCAN), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("wider", "is_known"), [(1.3, True), (1.0, True), (0.9, False)])
+def test_a_density_of_a_wider_band_gets_that_of_the_network(tmp_path, model, scan, wider, is_known):
+    """As samples have it whose configuration sets target.max_q_per_angstrom, and networks'."""
+    sample = namsa.read_sample(scan)
+    band = wider * model.max_q
+    grid = Grid(GRID, EXTENT)
+    limited = density_target.on_grid(density_target.band_limited(sample.density, grid, band))
+    provenance = sample.provenance | {"density_max_q_per_angstrom": band}
+    path = tmp_path / "limited.h5"
+    replace(sample, density=limited.astype(np.float32), provenance=provenance).save(path)
+    found = reconstruct(path, model, beam_intensity=1.0).truth
+    assert (found is not None) == is_known
+    if is_known:
+        expected = reconstruct(scan, model, beam_intensity=1.0).truth
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_the_picture_shows_both_in_the_same_colours(tmp_path, model, scan):
