@@ -23,7 +23,8 @@ from namsa.physics import optics
 from namsa.physics.backend import run_in_batches, to_host
 from namsa.physics.detector import bin_patterns
 from namsa.physics.potential import Slices
-from namsa.sampling.slicing import Snapshots, plan_slices
+from namsa.sampling.slicing import plan_slices
+from namsa.sampling.snapshots import Snapshots
 from namsa.setup import checks
 from namsa.setup.settings import settings_of
 

@@ -40,7 +40,8 @@ from namsa.physics.backend import Backend
 from namsa.physics.form_factors import Table
 from namsa.physics.potential import Slices
 from namsa.physics.specimen import Projection
-from namsa.sampling.slicing import Slicing, Snapshots, plan_slices
+from namsa.sampling.slicing import Slicing, plan_slices
+from namsa.sampling.snapshots import Snapshots
 from namsa.scattered_samples import Scattering, no_progress
 from namsa.setup import checks
 from namsa.setup.settings import SimulationSettings, settings_of

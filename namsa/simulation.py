@@ -41,7 +41,8 @@ from namsa.physics.potential import Slices
 from namsa.physics.specimen import Projection
 from namsa.samples.sample import Sample
 from namsa.sampling import measurement
-from namsa.sampling.slicing import Slicing, Snapshots, plan_slices, requirement_of
+from namsa.sampling.slicing import Slicing, plan_slices, requirement_of
+from namsa.sampling.snapshots import Snapshots
 from namsa.setup import checks, provenance
 from namsa.setup.scan import probe_positions
 from namsa.setup.settings import SimulationSettings, settings_of

@@ -28,7 +28,7 @@ from namsa.physics import detector as detectors
 from namsa.physics import optics
 from namsa.samples.sample import Sample
 from namsa.sampling import choice
-from namsa.sampling.slicing import Snapshots
+from namsa.sampling.snapshots import Snapshots
 from namsa.setup.provenance import plain
 from namsa.setup.scan import probe_positions
 from namsa.setup.settings import SimulationSettings, settings_of

@@ -8,19 +8,18 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from namsa.base.arrays import Floats
 from namsa.base.errors import issue_warnings
 from namsa.base.names import portable_path
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.supercell import Supercell
 from namsa.dataset.entry import Entry, seed_of
+from namsa.dataset.entry_density import axes_of_density, density_pixels
 from namsa.dataset.labels import LABEL_NAMES, label_map
 from namsa.dataset.sample_grid import layer_plan, requirement, slices_of_sample
 from namsa.dataset.sample_setup import (
@@ -32,10 +31,9 @@ from namsa.dataset.sample_setup import (
 )
 from namsa.engines.interface import PatternSink, ProgressCallback
 from namsa.io.charge_density import ChargeDensity
-from namsa.physics import density_target
 from namsa.physics import detector as detectors
 from namsa.physics.grid import Grid
-from namsa.physics.optics import BeamSettings, is_parallel, probe_limit, wavelength_angstrom
+from namsa.physics.optics import wavelength_angstrom
 from namsa.physics.slice_plan import SlicePlan
 from namsa.samples.sample import Sample
 from namsa.scattered_samples import Scattering
@@ -292,7 +290,7 @@ def _complete(
     """
     material = setup.material
     entry = setup.entry
-    target = _density_target(setup)
+    target = density_pixels(setup)
     density = target.of(sample.density)
     by_depth = None
     if sample.density_by_depth is not None:
@@ -332,7 +330,7 @@ def _complete(
         }
     labels = None
     if entry.kind in LABEL_NAMES:
-        labels = label_map(supercell.atoms, setup.grid, *_axes_of_density(setup))
+        labels = label_map(supercell.atoms, setup.grid, *axes_of_density(setup))
         provenance["label_names"] = list(LABEL_NAMES[entry.kind])
     return replace(
         sample, density=density, provenance=provenance, labels=labels, density_by_depth=by_depth
@@ -376,57 +374,3 @@ def _moved(sample: Sample, sink: PatternSink, scan_shape: tuple[int, int] | None
     for rows in sink.pending(0):
         sink.write(rows, patterns[rows], 1)
     return replace(sample, cbed=sink.patterns())
-
-
-def _axes_of_density(setup: SampleSetup) -> tuple[Floats, Floats]:
-    """Returns the rows and columns of the density, Å."""
-    if setup.config.target.at == "scan" and setup.scan_axes:
-        return setup.scan_axes
-    ny, nx = setup.grid.shape
-    dy, dx = setup.grid.sampling_angstrom
-    return np.arange(ny) * dy, np.arange(nx) * dx
-
-
-class _DensityTarget(NamedTuple):
-    """The pixels of a density, and its band limit."""
-
-    grid: Grid  # the pixels of the projected density
-    # Rows and columns of the scan, Å, where the density is wanted; `None`: on the grid.
-    scan_axes: tuple[Floats, Floats] | None
-    step_angstrom: list[float]  # distance (y, x) of the pixels, Å
-    origin_angstrom: list[float]  # position (y, x) of the first pixel, Å
-    max_q_per_angstrom: float  # frequency at which the density's window reaches zero, 1/Å
-
-    def of(self, density: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Returns a projected density (ny, nx), band-limited, on these pixels."""
-        coefficients = density_target.band_limited(
-            density.astype(np.float64), self.grid, self.max_q_per_angstrom
-        )
-        if self.scan_axes is None:
-            return density_target.on_grid(coefficients).astype(density.dtype)
-        at_scan = density_target.at_positions(coefficients, self.grid, *self.scan_axes)
-        return at_scan.astype(density.dtype)
-
-
-def _density_target(setup: SampleSetup) -> _DensityTarget:
-    """Returns the pixels and the band limit of a sample's density."""
-    config = setup.config
-    grid = setup.grid
-    axes = setup.scan_axes if config.target.at == "scan" else None
-    step = list(grid.sampling_angstrom)
-    origin = [0.0, 0.0]
-    if axes:
-        step = [float(axis[1] - axis[0]) if len(axis) > 1 else 0.0 for axis in axes]
-        origin = [float(axis[0]) for axis in axes]
-    return _DensityTarget(grid, axes, step, origin, _largest_frequency(setup))
-
-
-def _largest_frequency(setup: SampleSetup) -> float:
-    """Returns the frequency at which the density's window reaches zero, 1/Å."""
-    config = setup.config
-    if config.target.max_q_per_angstrom:
-        return config.target.max_q_per_angstrom
-    beam = BeamSettings(config.microscope.energy_ev, config.microscope.semiangle_mrad, {})
-    if is_parallel(setup.grid, beam):
-        return setup.grid.band_limit
-    return probe_limit(beam.energy_ev, beam.semiangle_mrad)

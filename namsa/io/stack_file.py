@@ -13,10 +13,9 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
-from math import lcm
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, Self
 
 import h5py
 import numpy as np
@@ -33,6 +32,7 @@ from namsa.io.confined_library import DamagedFileError
 from namsa.io.hdf5 import FILE_ATTRIBUTES, create_group, write_sample
 from namsa.io.hdf5_items import Hdf5Dataset, Hdf5Group
 from namsa.io.safe_hdf5 import open_hdf5
+from namsa.io.stack_layout import StackLayout, places, verified_configurations, whole_multiple
 from namsa.io.unfailing_file import UnfailingFile
 
 BATCH_BYTES = 2**28  # of patterns in memory, at most
@@ -40,29 +40,6 @@ BATCH_BYTES = 2**28  # of patterns in memory, at most
 BATCH_SECONDS = 3.0
 _UNIT_BYTES = 2**20  # of the patterns that have a line of the journal
 JOURNAL = "unfinished"
-
-
-class _Layout(NamedTuple):
-    """The patterns of a simulation, and the units in which the journal counts them."""
-
-    patterns: tuple[int, int, int]  # (n, dy, dx)
-    stored: tuple[int, ...]  # the shape in the file
-    dtype: np.dtype[Any]
-    unit: int  # patterns per line of the journal
-
-    def rows(self, first: int, stop: int | None = None) -> slice:
-        """Returns the patterns of a unit, or of the units from `first` to `stop`."""
-        last = first + 1 if stop is None else stop
-        return slice(first * self.unit, min(last * self.unit, self.patterns[0]))
-
-    def units(self, rows: slice) -> range:
-        """Returns the units of the patterns of a batch, which has whole ones."""
-        return range(rows.start // self.unit, -(-rows.stop // self.unit))
-
-    @property
-    def unit_count(self) -> int:
-        """The number of units."""
-        return -(-self.patterns[0] // self.unit)
 
 
 class StackFile:
@@ -154,8 +131,8 @@ class StackFile:
         pattern_bytes = shape[1] * shape[2] * dtype.itemsize
         unit_bytes = min(_UNIT_BYTES, self._batch_bytes)
         row = scan_shape[1] if scan_shape else 1
-        unit = _whole_multiple(unit_bytes // pattern_bytes, multiple, row)
-        self._layout = _Layout(shape, stored, dtype, unit)
+        unit = whole_multiple(unit_bytes // pattern_bytes, multiple, row)
+        self._layout = StackLayout(shape, stored, dtype, unit)
         self._smallest_batch = (os.cpu_count() or 1) * multiple
         found = self._find(fingerprint) if self.unfinished.exists() else None
         with system_errors(f"cannot write {self.unfinished}"):
@@ -209,7 +186,7 @@ class StackFile:
             (rows.stop - rows.start, *self._layout.patterns[1:]), self._layout.dtype
         )
         if self._configurations[self._layout.units(rows).start]:
-            for place, part, _ in _places(rows, self._layout.stored):
+            for place, part, _ in places(rows, self._layout.stored):
                 patterns[part] = self._data[place].reshape(-1, *patterns.shape[1:])
         return patterns
 
@@ -219,7 +196,7 @@ class StackFile:
         Raises:
             WorkError: If the file cannot be written.
         """
-        for place, part, shape in _places(rows, self._layout.stored):
+        for place, part, shape in places(rows, self._layout.stored):
             self._data[place] = patterns[part].reshape(shape)
         self._flush()
         units = self._layout.units(rows)
@@ -353,7 +330,7 @@ class StackFile:
                 ):
                     return None
                 self._layout = self._layout._replace(unit=batch)
-                return _verified(data, done, crc32, self._layout)
+                return verified_configurations(data, done, crc32, self._layout)
         except DamagedFileError:
             return None
 
@@ -368,61 +345,3 @@ def _has_digests(path: Path) -> bool:
         return False
     digests.close()
     return True
-
-
-def _whole_multiple(wanted: int, multiple: int, row: int) -> int:
-    """Returns a number of patterns: a multiple, of whole rows of the scan if one is not too many.
-
-    Args:
-        wanted: The number of patterns that is not to be exceeded, if `multiple` is not.
-    """
-    whole_rows = lcm(multiple, row)
-    unit = whole_rows if whole_rows <= wanted else multiple
-    return max(unit, wanted - wanted % unit)
-
-
-def _verified(
-    data: Hdf5Dataset, done: Hdf5Dataset, crc32: Hdf5Dataset, layout: _Layout
-) -> npt.NDArray[np.int64]:
-    """Returns the configurations in each unit, 0 where the patterns do not match their
-    checksum.
-    """
-    configurations = done[:].astype(np.int64)
-    checksums = crc32[:]
-    for number in np.flatnonzero(configurations):
-        try:
-            parts = [
-                data[place] for place, _, _ in _places(layout.rows(int(number)), layout.stored)
-            ]
-        except DamagedFileError:
-            configurations[number] = 0
-            continue
-        checksum = 0
-        for part in parts:
-            checksum = zlib.crc32(part.data, checksum)
-        if checksum != checksums[number]:
-            configurations[number] = 0
-    return configurations
-
-
-def _places(
-    rows: slice, stored: tuple[int, ...]
-) -> Iterator[tuple[tuple[slice, ...], slice, tuple[int, ...]]]:
-    """Splits a run of patterns, stored as (sy, sx, dy, dx) or (n, dy, dx), into rectangles of the
-    scan.
-
-    Yields:
-        The place in the file, the part of the run, and the shape of the part.
-    """
-    if len(stored) == 3:
-        yield (rows,), slice(0, rows.stop - rows.start), (rows.stop - rows.start, *stored[1:])
-        return
-    columns = stored[1]
-    start = rows.start
-    while start < rows.stop:
-        y, x = divmod(start, columns)
-        lines = (rows.stop - start) // columns if x == 0 else 0
-        height, width = (lines, columns) if lines else (1, min(columns - x, rows.stop - start))
-        part = slice(start - rows.start, start - rows.start + height * width)
-        yield (slice(y, y + height), slice(x, x + width)), part, (height, width, *stored[2:])
-        start += height * width

@@ -111,8 +111,19 @@ def parallax_image(
         WorkError: If the file is damaged.
 
     Example:
-        >>> image = namsa.parallax_image(patterns, upsampling=2, energy_ev=200e3, ...)
-        >>> image.phase_flipped.save("phase.tif")
+        >>> optics = {"energy_ev": 200e3, "semiangle_mrad": 20, "aberrations": {"C10": -300.0}}
+        >>> scan = namsa.simulate(
+        ...     bulk("Si", cubic=True) * (4, 4, 1),
+        ...     scan=(12, 12),  # 1.81 Å apart
+        ...     sampling=0.2,
+        ...     detector=namsa.Detector(pixel_mrad=2, max_angle_mrad=24),
+        ...     **optics,
+        ... )
+        >>> image = namsa.parallax_image(
+        ...     scan.stack, scan_step_angstrom=1.81, pixel_mrad=2, rotation_deg=0, **optics
+        ... )
+        >>> image.phase_flipped.array.shape
+        (23, 23)
     """
     if not isinstance(upsampling, int) or not 1 <= upsampling <= MOST_UPSAMPLING:
         raise InputError(

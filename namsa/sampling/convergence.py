@@ -30,7 +30,8 @@ from namsa.crystals.crystal_source import SpecimenSource
 from namsa.crystals.specimen_source import specimen_of
 from namsa.physics import specimen
 from namsa.sampling.evidence import errors_of
-from namsa.sampling.slicing import Slicing, Snapshots, plan_slices
+from namsa.sampling.slicing import Slicing, plan_slices
+from namsa.sampling.snapshots import Snapshots
 from namsa.sampling.trial import FINER, References, Trial, probes_of
 from namsa.setup.scan import probe_positions
 from namsa.setup.settings import SimulationSettings, settings_of

@@ -14,12 +14,8 @@ import ase
 import numpy as np
 import numpy.typing as npt
 
-from namsa.base.arrays import Floats
-from namsa.base.errors import InputError
 from namsa.base.text import plural
 from namsa.crystals.displacements import amplitudes, displace_atoms
-from namsa.crystals.mixed_sites import with_occupancies
-from namsa.crystals.sites import check_atoms, wrap_along_beam
 from namsa.engines import dispatch, prism
 from namsa.engines.counts import SimulationCounts
 from namsa.engines.interface import ProgressCallback
@@ -34,13 +30,12 @@ from namsa.sampling import choice
 from namsa.sampling.choice import Requirement
 from namsa.sampling.evidence import Measurement
 from namsa.sampling.resolution import ColumnStrength
+from namsa.sampling.snapshots import Snapshots, check_snapshots
 from namsa.setup import checks
 from namsa.setup.settings import SimulationSettings
 
 Image = npt.NDArray[np.floating[Any]]
-Snapshots = ase.Atoms | Sequence[ase.Atoms]
 _MEASURED_SNAPSHOTS = 4  # whose columns decide about the pixels
-_SAME_CELL = 1e-4  # Å; files of trajectories have about as many digits
 
 
 @dataclass(frozen=True)
@@ -330,7 +325,7 @@ def plan_slices(
     Raises:
         InputError: If the specimen cannot be simulated so.
     """
-    checked = _check_snapshots(atoms, overlaps)
+    checked = check_snapshots(atoms, overlaps)
     snapshots = checked.snapshots
     simulation = settings.simulation
     phonons = settings.frozen_phonons
@@ -397,48 +392,3 @@ def _strongest(
     step = max(1, len(atom_lists) // _MEASURED_SNAPSHOTS)
     found = [required.columns(listed, extent_angstrom) for listed in atom_lists[::step]]
     return min(found, key=required.pixel_angstrom)
-
-
-@dataclass(frozen=True)
-class _CheckedSnapshots:
-    """Snapshots that can be simulated."""
-
-    snapshots: tuple[ase.Atoms, ...]  # wrapped along the beam
-    warnings: tuple[str, ...]  # about the first of which there are any
-
-
-def _check_snapshots(atoms: Snapshots, overlaps: bool) -> _CheckedSnapshots:
-    """Checks the snapshots of a specimen.
-
-    Raises:
-        InputError: If there is none, one cannot be simulated, or their cells differ. It says which.
-    """
-    if isinstance(atoms, ase.Atoms):
-        atoms = with_occupancies(atoms)
-        warnings = () if overlaps else tuple(check_atoms(atoms))
-        return _CheckedSnapshots((wrap_along_beam(atoms),), warnings)
-    snapshots: list[ase.Atoms] = []
-    warnings = ()
-    for index, given in enumerate(atoms):
-        try:
-            snapshot = with_occupancies(given)
-            texts = [] if overlaps else check_atoms(snapshot)
-            snapshots.append(wrap_along_beam(snapshot))
-        except InputError as error:
-            raise InputError(f"snapshot {index}: {error}") from None
-        if not warnings:
-            warnings = tuple(f"snapshot {index}: {text}" for text in texts)
-        _check_same_cell(index, snapshot.cell.lengths(), snapshots[0].cell.lengths())
-    if not snapshots:
-        raise InputError("there are no snapshots to average: give one or more")
-    return _CheckedSnapshots(tuple(snapshots), warnings)
-
-
-def _check_same_cell(index: int, sides: Floats, sides_of_first: Floats) -> None:
-    """Raises InputError if a snapshot's sides, Å, differ from those of the first."""
-    if abs(sides - sides_of_first).max() > _SAME_CELL:
-        raise InputError(
-            f"snapshot {index} has a cell of {sides.round(4).tolist()} Å, the first "
-            f"{sides_of_first.round(4).tolist()} Å: patterns of different cells have no common "
-            "pixels; take snapshots at constant volume, or scale their cells to the mean"
-        )

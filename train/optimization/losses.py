@@ -79,7 +79,7 @@ def mean_error(
     limits: ContrastLimits | None = None,
     split: PartSplit | None = None,
 ) -> Tensor:
-    """Returns the mean of e² or of |e| over all pixels, a float32 scalar."""
+    """Returns the mean of the squared or absolute error over all pixels, a float32 scalar."""
     error = _absolute_error(prediction, target, limits, split)
     return ops.mean(ops.square(error) if kind == "mse" else error)
 

@@ -180,5 +180,6 @@ def test_scans_and_calibrations_that_do_not_fit_are_named(tmp_path, capsys):
     calibrated(tmp_path / "run", two_sigma_factor=-1.0)
     assert main(arguments) == 2
     assert (
-        "factors that are not positive: run namsa-train calibrate again" in capsys.readouterr().err
+        "factors that are not positive: remove it, and run namsa-train calibrate again"
+        in capsys.readouterr().err
     )
