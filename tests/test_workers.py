@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 CRASH = "import os\ndef test_crash(): os._exit(3)\ndef test_after(): pass\n"
 
 
+@pytest.mark.slow
 def test_a_worker_that_crashes_fails_the_suite(tmp_path):
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
     (tmp_path / "test_crash.py").write_text(CRASH)

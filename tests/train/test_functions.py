@@ -88,6 +88,7 @@ def config(code, tmp_path_factory):
     return write_config(folder, network=network, training=training)
 
 
+@pytest.mark.slow
 def test_the_network_is_built_and_counted_by_one_function(config):
     experiment = load(config)
     allow_functions(experiment)
@@ -97,6 +98,7 @@ def test_the_network_is_built_and_counted_by_one_function(config):
     assert model.count_params() == channels * 9 * 5 + 5 + 5 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_a_job_trains_with_them_and_its_run_names_them(config, code, tmp_path, capsys, monkeypatch):
     run = tmp_path / "run"
@@ -119,6 +121,7 @@ def test_a_job_trains_with_them_and_its_run_names_them(config, code, tmp_path, c
     assert json.loads((run / "evaluation.json").read_text())["mean"]["huber"] > 0
 
 
+@pytest.mark.slow
 def test_functions_that_give_something_else_are_refused(config, code):
     for change, use, message in (
         (
@@ -148,6 +151,7 @@ def test_functions_that_give_something_else_are_refused(config, code):
             use(experiment.training)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -165,11 +169,13 @@ def test_what_does_not_fit_is_refused_before_the_work(config, change, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_dry_run_allows_what_the_command_names(config, capsys):
     assert command([str(config), "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["parameters"] > 0
 
 
+@pytest.mark.slow
 def test_a_loss_is_given_float32_and_gives_a_scalar(config):
     experiment = load(config)
     allow_functions(experiment)
@@ -181,6 +187,7 @@ def test_a_loss_is_given_float32_and_gives_a_scalar(config):
     assert float(value) == pytest.approx(8.0)
 
 
+@pytest.mark.slow
 def test_an_optimizer_of_keras_is_taken_as_it_is(config):
     experiment = load(config)
     allow_functions(experiment)

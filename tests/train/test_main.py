@@ -28,6 +28,7 @@ from train.ranks import connection
 from train.scaling import forecast
 
 
+@pytest.mark.slow
 def test_leaves_all_that_was_promised(undisturbed, config):
     files = {"config.yaml", "evaluation.json", "metrics.jsonl", "predictions.npz", "report.html"}
     assert {path.name for path in undisturbed.iterdir()} == files | {"checkpoints", "tensorboard"}
@@ -49,6 +50,7 @@ def test_leaves_all_that_was_promised(undisturbed, config):
     assert evaluation["run"]["epochs"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_a_resumed_job_gives_the_same_bits(undisturbed, config):
     run_dir = config.parent / "resumed"
@@ -77,6 +79,7 @@ def test_a_job_that_ends_after_some_steps_goes_on_within_the_epoch(config):
     assert len(rows(resumed)) == 12
 
 
+@pytest.mark.slow
 def test_evaluating_again_trains_nothing_and_finds_the_same(undisturbed, monkeypatch):
     monkeypatch.setattr(
         connection, "stop", lambda code=0: None
@@ -90,6 +93,7 @@ def test_evaluating_again_trains_nothing_and_finds_the_same(undisturbed, monkeyp
     assert rows(undisturbed) == lines
 
 
+@pytest.mark.slow
 def test_evaluating_without_a_checkpoint_is_an_input_error(config, tmp_path):
     with pytest.raises(InputError, match="no checkpoint to evaluate"):
         train(config, run_dir=tmp_path, evaluate_only=True)
@@ -98,6 +102,7 @@ def test_evaluating_without_a_checkpoint_is_an_input_error(config, tmp_path):
 # ---- The command
 
 
+@pytest.mark.slow
 def test_input_errors_are_one_line_and_exit_2(capsys, tmp_path):
     assert command([str(tmp_path / "none.yaml")]) == 2
     assert command(["report", str(tmp_path / "nowhere")]) == 2
@@ -106,6 +111,7 @@ def test_input_errors_are_one_line_and_exit_2(capsys, tmp_path):
     assert lines[0].startswith("error: cannot read the configuration")
 
 
+@pytest.mark.slow
 def test_a_rank_says_why_it_fails_before_it_leaves_the_others(capsys, monkeypatch):
     """Who leaves MPI waits there for the others, whose end is the job's."""
     monkeypatch.setattr(connection, "stop", lambda code=0: print("left", file=sys.stderr))
@@ -117,6 +123,7 @@ def test_a_rank_says_why_it_fails_before_it_leaves_the_others(capsys, monkeypatc
     assert capsys.readouterr().err.splitlines() == ["error: the disk is on fire", "left"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_a_run_directory_cannot_run_a_generator(undisturbed, tmp_path, capsys):
     run_dir = tmp_path / "run"
@@ -136,6 +143,7 @@ def test_a_run_directory_cannot_run_a_generator(undisturbed, tmp_path, capsys):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_evaluating_copies_no_samples_to_where_a_run_of_others_names(undisturbed, tmp_path):
     run_dir = tmp_path / "run"
@@ -212,6 +220,7 @@ def test_a_run_is_told_before_it_begins(config, undisturbed):
     assert found["seconds"] > found["steps"] * found["step_s"] > 0
 
 
+@pytest.mark.slow
 def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path):
     shorter = ["training.accumulate=2", "training.steps=5"]
     elsewhere = load(config, [f"data.directory={tmp_path / 'elsewhere'}", *shorter])
@@ -230,6 +239,7 @@ def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path)
         forecast.forecast(load(config), ranks=99)
 
 
+@pytest.mark.slow
 def test_fewer_samples_are_the_first_of_more(config, tmp_path, no_report):
     train(config, ["training.samples=5", "training.epochs=1"], tmp_path / "few")
     assert (
@@ -244,6 +254,7 @@ def test_fewer_samples_are_the_first_of_more(config, tmp_path, no_report):
         train(config, ["training.samples=5", "training.batch_size=6"], tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_too_few_samples_for_a_step_are_refused_before_any_is_simulated(config, tmp_path):
     data = tmp_path / "data"
     overrides = [f"data.directory={data}", "training.batch_size=600"]
@@ -252,6 +263,7 @@ def test_too_few_samples_for_a_step_are_refused_before_any_is_simulated(config, 
     assert not list(data.iterdir())
 
 
+@pytest.mark.slow
 def test_a_simulation_beyond_the_machine_is_refused_unless_it_is_forced(
     config, tmp_path, monkeypatch
 ):

@@ -91,6 +91,7 @@ def test_an_exported_dataset_says_that_its_patterns_end_at_the_band_limit(
     assert "lie beyond the simulation's band limit of" in warned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("probes", "kept"), [(0, None), (15, "12 patterns")])
 def test_an_interrupted_simulation_says_what_is_kept_and_continues(
     config, tmp_path, capsys, monkeypatch, probes, kept
@@ -150,6 +151,7 @@ def test_commands_print_where_stdout_is_not_utf_8(config, monkeypatch, encoding)
     assert "cell.h5" in printed("info", "cell.h5")
 
 
+@pytest.mark.slow
 def test_a_process_prints_where_stdout_is_not_utf_8(config):
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-m", "namsa", "simulate", config, "--dry-run"]

@@ -164,6 +164,7 @@ def test_a_missing_module_is_named(place: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_the_lattice_of_a_substituted_crystal_is_near_the_measured_one(
     library: dict[str, Material],
 ) -> None:
@@ -183,6 +184,7 @@ def test_the_lattice_of_a_substituted_crystal_is_near_the_measured_one(
         assert materials[name].atoms.cell.lengths() == pytest.approx([length] * 3, rel=0.03), name
 
 
+@pytest.mark.slow
 def test_substituted_crystals_are_neutral_ordered_and_labelled(
     library: dict[str, Material],
 ) -> None:

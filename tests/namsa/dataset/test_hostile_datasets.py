@@ -182,6 +182,7 @@ BAD = [("record is damaged", change) for change in HEADERS]
 BAD += [(key, change) for key, changes in PROVENANCES.items() for change in changes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("message", "change"), BAD)
 def test_what_namsa_does_not_write_is_named_and_repair_removes_it(d, run, message, change):
     bad = replace_first(d, change)

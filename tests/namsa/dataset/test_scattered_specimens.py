@@ -74,6 +74,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_samples_have_the_same_bits_in_a_resumed_run_and_on_two_ranks(tmp_path, whole):
     expected = contents(whole)
     assert produce(tmp_path / "resumed", limit=4)["remaining"] == 8

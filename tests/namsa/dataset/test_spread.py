@@ -164,6 +164,7 @@ def test_what_cannot_be_built_does_not_count_and_what_training_lacks_is_named() 
     assert dict(table_rows(strata))["materials"] == "1/0/1 of 1/0/1 formulas"
 
 
+@pytest.mark.slow
 def test_every_builtin_crystal_has_a_system() -> None:
     entries = build_entries(config(), builtin_materials()[::3])
     systems = count_strata([replace(entry, skipped=None) for entry in entries])["crystal_systems"]
@@ -185,6 +186,7 @@ def material(name, formula, space_group):
     return Material(name, formula, space_group, bulk("Al"), "made up")
 
 
+@pytest.mark.slow
 def test_relatives_by_formula_or_prototype_are_in_one_split():
     """Rutile and anatase share a formula, rutile and cassiterite a prototype: all three go
     together.
@@ -238,6 +240,7 @@ def benchmark():
     return config, crystals, build_entries(config, crystals)
 
 
+@pytest.mark.slow
 def test_the_configuration_gives_the_frozen_list_with_held_out_materials_at_every_thickness(
     benchmark,
 ):
@@ -274,6 +277,7 @@ def test_no_held_out_formula_or_prototype_is_learnt(benchmark):
         assert not dev & test
 
 
+@pytest.mark.slow
 def test_the_held_out_samples_of_reality_are_the_frozen_ones(monkeypatch):
     """Only the held-out materials are listed, in their splits among all: an interface has a partner
     of its own split.

@@ -92,6 +92,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("case", CASES)
 def test_the_kernels_agree_with_the_plain_engine(case, tmp_path):

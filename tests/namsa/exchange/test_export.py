@@ -507,6 +507,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["ptyrad", "phaser", "py4dstem", "quantem", "zspy"])
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, program):
     if program == "zspy":

@@ -48,6 +48,7 @@ def flipped(path, place, bit=0):
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip", "chunks": (1, 8, 32, 32)}])
 @pytest.mark.parametrize("own_key", [True, False], ids=["sealed", "of another user"])
 def test_single_flips_are_noticed_or_change_no_number(tmp_path, monkeypatch, options, own_key):

@@ -87,6 +87,7 @@ def one_probe_per_batch(monkeypatch):
     monkeypatch.setattr("namsa.engines.prism.BATCH_BYTES", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "compression"),
     [

@@ -450,6 +450,7 @@ def simulated(case, seed=0, **changed):
     return namsa.simulate(atoms, **arguments | changed)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:pixels of")
 @pytest.mark.parametrize("case", CASES)
 def test_means_of_the_chosen_number_differ_by_the_accuracy(case):

@@ -149,6 +149,7 @@ def test_the_launchers_traceback_about_a_rank_that_failed_is_left_out(tmp_path, 
     assert (rest == []) if failed else rest[-1] == "RuntimeError: no host"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "handed_on"), [("horovodrun", "SIGTERM"), ("mpiexec", "SIGUSR1")]
 )

@@ -80,6 +80,7 @@ def stored(experiment, *splits):
         return found, {entry.id: dataset.read(entry.id) for entry in found}
 
 
+@pytest.mark.slow
 def test_rows_have_the_squared_error_and_the_likelihood(run_dir):
     found = rows(run_dir)
     assert len(found) == 4 * 2  # 8 training samples
@@ -88,6 +89,7 @@ def test_rows_have_the_squared_error_and_the_likelihood(run_dir):
     assert found[-1]["mse"] < found[0]["mse"]
 
 
+@pytest.mark.slow
 def test_the_target_is_that_of_the_mirrored_sample(run_dir):
     experiment = load(run_dir / "config.yaml")
     task = task_of(experiment)
@@ -113,6 +115,7 @@ def test_the_target_is_that_of_the_mirrored_sample(run_dir):
     assert len(mirrored) > 1
 
 
+@pytest.mark.slow
 def test_a_mirrored_specimen_with_a_mirrored_tilt_gives_mirrored_patterns():
     """A tilt is a vector in the plane: this is why the target is mirrored as a gradient is."""
     # x, y, z
@@ -144,6 +147,7 @@ def test_a_mirrored_specimen_with_a_mirrored_tilt_gives_mirrored_patterns():
     assert np.abs(patterns[1] - patterns[0]).max() > 1e-2 * patterns[0].max()
 
 
+@pytest.mark.slow
 def test_held_out_samples_are_scored_beside_the_median(run_dir, evaluation, validations, page):
     experiment = load(run_dir / "config.yaml")
     training, _ = stored(experiment, "train")
@@ -190,6 +194,7 @@ def test_held_out_samples_are_scored_beside_the_median(run_dir, evaluation, vali
     )
 
 
+@pytest.mark.slow
 def test_an_evaluation_whose_quantities_do_not_fit_together_is_refused(
     evaluation, tmp_path, capsys
 ):
@@ -199,12 +204,14 @@ def test_an_evaluation_whose_quantities_do_not_fit_together_is_refused(
     assert "its quantities do not fit together" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("run_dir")
 def test_a_job_of_estimates_is_told_before_it_begins(config):
     connection.start(load(config).training)
     assert forecast.forecast(load(config))["train_samples"] > 0
 
 
+@pytest.mark.slow
 def test_a_packed_run_has_errors_that_are_calibrated_for_its_weights(run_dir, evaluation, tmp_path):
     model, card, _ = pack_run(run_dir, tmp_path / "net", "error")
     assert (
@@ -232,6 +239,7 @@ def test_a_packed_run_has_errors_that_are_calibrated_for_its_weights(run_dir, ev
     assert all(covered["coverage_68"] >= 0.6827 for covered in calibration["dev"].values())
 
 
+@pytest.mark.slow
 def test_a_file_is_estimated_as_its_sample_is_with_calibrated_errors(
     run_dir, evaluation, applied, capsys
 ):

@@ -131,6 +131,7 @@ def test_samples_that_make_no_composites_are_named(config, opened):
         task_of(experiment).resolve(alike, dataset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -160,6 +161,7 @@ def test_what_does_not_fit_the_task_is_named(config, override, message):
         load(config, [override])
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_paper_and_one_on_average():
     fractions = [0.991**2, 0.0266**2, 0.13**2]  # as Kurth et al. give their square roots
     weights = np.array(class_weights(fractions, "inverse_sqrt"))
@@ -169,6 +171,7 @@ def test_weights_are_those_of_the_paper_and_one_on_average():
     assert class_weights([0.5, 0.5], "none") == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_the_loss_is_the_weighted_cross_entropy(channels_first):
     rng = np.random.default_rng(0)
@@ -185,6 +188,7 @@ def test_the_loss_is_the_weighted_cross_entropy(channels_first):
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_intersections_over_unions_of_a_matrix_by_hand():
     truth = np.array([0, 0, 0, 0, 1, 1])
     labels = np.array([0, 0, 0, 1, 1, 0])
@@ -219,6 +223,7 @@ def inclusion(fraction, least, most):
     return Inclusion(fraction=fraction, diameter_positions=(least, most))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [polygon, ellipse])
 def test_a_shape_has_the_area_of_its_circle_and_lies_within_the_scan(shape):
     rng = np.random.default_rng(0)
@@ -232,6 +237,7 @@ def test_a_shape_has_the_area_of_its_circle_and_lies_within_the_scan(shape):
         assert not border.any()
 
 
+@pytest.mark.slow
 def test_classes_have_the_fractions_that_were_asked_for():
     asked = {"grain": inclusion(0.2, 4, 9), "phase": inclusion(0.1, 2, 5)}
     shaped = [(each, SHAPES[name]) for name, each in asked.items()]
@@ -246,6 +252,7 @@ def test_classes_have_the_fractions_that_were_asked_for():
     assert (error < 0.004).all()  # the comparison says something
 
 
+@pytest.mark.slow
 def test_the_mean_area_is_that_of_evenly_drawn_diameters():
     diameters = np.random.default_rng(2).uniform(2, 5, 200_000)
     assert mean_area(inclusion(0.1, 2, 5)) == pytest.approx(
@@ -253,6 +260,7 @@ def test_the_mean_area_is_that_of_evenly_drawn_diameters():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_each_position_has_the_pattern_of_its_class_as_a_fraction_of_the_beam(dtype):
     rng = np.random.default_rng(3)

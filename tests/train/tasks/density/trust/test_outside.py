@@ -92,6 +92,7 @@ def beyond_range(entry):
     return {name: ratio for name, ratio in ratios.items() if ratio > 1}
 
 
+@pytest.mark.slow
 def test_each_scattered_sample_is_beyond_one_range_and_keeps_its_direction(samples):
     experiment, _, entries = samples
     planned = [each for each in plan_outside(entries, experiment, 100) if each.material]
@@ -118,6 +119,7 @@ def test_each_scattered_sample_is_beyond_one_range_and_keeps_its_direction(sampl
     assert sum(each.material is not None for each in plan_outside(entries, experiment, 1)) == 1
 
 
+@pytest.mark.slow
 def test_a_tilted_specimen_has_one_tilt_beyond_the_range(samples):
     experiment, _, entries = samples
     ranges = experiment.variation.quantities()
@@ -127,6 +129,7 @@ def test_a_tilted_specimen_has_one_tilt_beyond_the_range(samples):
     assert all(list(beyond_range(entry)) == ["specimen_tilt_mrad"] for entry in moved)
 
 
+@pytest.mark.slow
 def test_values_are_beyond_both_sides_of_a_range():
     rng = np.random.default_rng(1)
     values = np.array([outside.beyond((-20.0, 40.0), rng) for _ in range(200)])
@@ -141,6 +144,7 @@ def test_values_are_beyond_both_sides_of_a_range():
     assert abs(vectors.mean(axis=0)).max() < 3  # in all directions
 
 
+@pytest.mark.slow
 def test_imperfections_and_dose_are_beyond_what_is_drawn_in_training(samples):
     experiment, directory, entries = samples
     planned = [
@@ -170,6 +174,7 @@ def test_imperfections_and_dose_are_beyond_what_is_drawn_in_training(samples):
     assert drawn.source_size_angstrom > SOURCE
 
 
+@pytest.mark.slow
 def test_orientations_of_the_detector_are_all_but_the_right_one(samples):
     experiment, directory, entries = samples
     planned = [each for each in plan_outside(entries, experiment, 1) if each.orientation]
@@ -202,6 +207,7 @@ def test_orientations_of_the_detector_are_all_but_the_right_one(samples):
     ]
 
 
+@pytest.mark.slow
 def test_a_sample_with_its_own_values_is_that_of_the_dataset(samples):
     experiment, directory, entries = samples
     (planned,) = (each for each in plan_outside(entries, experiment, 1) if each.material)
@@ -228,6 +234,7 @@ def test_a_sample_with_its_own_values_is_that_of_the_dataset(samples):
     assert abs(beyond.patterns - original).max() > 0.1 * original.max()
 
 
+@pytest.mark.slow
 def test_crystals_that_are_not_at_hand_are_bad_input_with_a_remedy(samples):
     experiment, _, entries = samples
     gone = experiment.materials.model_copy(update={"builtin": ("No-1-cP1",)})
@@ -235,6 +242,7 @@ def test_crystals_that_are_not_at_hand_are_bad_input_with_a_remedy(samples):
         plan_outside(entries, experiment.model_copy(update={"materials": gone}), 1)
 
 
+@pytest.mark.slow
 def test_calibration_learns_from_them_and_measures_on_other_crystals(samples, run, tmp_path):
     shutil.copytree(run, tmp_path / "other")
     progress = []
@@ -261,6 +269,7 @@ def test_calibration_learns_from_them_and_measures_on_other_crystals(samples, ru
     assert json.loads((run / "calibration.json").read_text())["outside"] == measured
 
 
+@pytest.mark.slow
 def test_calibration_on_another_dataset_uses_its_crystals(samples, run, tmp_path):
     _, directory, _ = samples
     shutil.copytree(run, tmp_path / "moved")
