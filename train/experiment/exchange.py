@@ -53,7 +53,7 @@ class ExchangeSection(KindSection):
         return {"DISABLE_GROUP_FUSION": 0, "HIERARCHICAL_ALLREDUCE": 0}
 
     def process_sets(self, ranks: int) -> Sequence[tuple[int, ...]]:
-        """Returns groups of ranks that exchange among themselves; Horovod is told when it
+        """Returns groups of ranks that exchange among themselves; Horovod takes them when it
         starts.
         """
         return ()

@@ -45,7 +45,7 @@ class TaskSections(Section):
     embed: Embed = Embed()
     estimate: Estimate = Estimate()
     arguments: dict[str, Any] = Field(
-        {}, description="what a task of another package is told, by names that it knows"
+        {}, description="arguments of a task of another package, by names that it knows"
     )
 
     @model_validator(mode="after")

@@ -93,7 +93,7 @@ class Reconstruction(ScanResult):
     @property
     def outside(self) -> bool:
         """Whether the scan lies outside of what the network learnt: by its familiarity, by its
-        aberrations, by what was estimated or told of it, because its patterns were each scaled by
+        aberrations, by what was estimated or given of it, because its patterns were each scaled by
         themselves or contradict the detector's orientation, or because the stated error is large
         beside the density's contrast.
 
@@ -103,7 +103,7 @@ class Reconstruction(ScanResult):
 
     @property
     def warnings(self) -> list[str]:
-        """One line about each quantity, estimated or told, that the network has not learnt."""
+        """One line about each quantity, estimated or given, that the network has not learnt."""
         lines = list(self.provenance.get("estimated", {}).get("outside", []))
         thickness = self.provenance.get("thickness_outside")
         if thickness:
