@@ -4,13 +4,14 @@ The digest stands under the key "digest"; whoever changes a number by hand remov
 earlier versions have none, and are read unchecked.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from namsa.base.errors import InputError
 from namsa.base.identity import digest_of
-from namsa.base.json_files import read_json, read_typed
+from namsa.base.json_files import parse_typed, read_typed
 
 DIGEST = "digest"
 T = TypeVar("T")
@@ -52,6 +53,7 @@ def read_digested(kind: type[T], path: Path, remedy: str) -> T:
     Raises:
         InputError: If the file holds something else, or is not as it was written.
     """
-    value = read_typed(kind, path, remedy)
-    check_digest(read_json(path), str(path), remedy)
+    values = read_typed(dict[str, Any], path, remedy)
+    value = parse_typed(kind, json.dumps(values), str(path), remedy)
+    check_digest(values, str(path), remedy)
     return value

@@ -4,25 +4,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from namsa.base.text import duration
 
-Report = Callable[[str, int, int], None]  # stage, done, total
+Report = Callable[[str, int, int], object]  # stage, done, total
 SHOWN_AFTER_SECONDS = 2.0  # short calls show none
 EVERY_SECONDS = 0.25
 
 
 @contextmanager
-def notebook_bar(on_progress: Callable[[str, int, int], object] | None) -> Iterator[Report]:
+def notebook_bar(on_progress: Report | None) -> Iterator[Report]:
     """Yields what reports to `on_progress`, or else a bar of the notebook, which goes with the end
     of the call.
 
     Outside of a notebook nothing is shown.
     """
     if on_progress is not None:
-        yield partial(_report, on_progress)
+        yield on_progress
         return
     if not in_notebook():
         yield _nothing
@@ -32,12 +31,6 @@ def notebook_bar(on_progress: Callable[[str, int, int], object] | None) -> Itera
         yield bar
     finally:
         bar.close()
-
-
-def _report(
-    on_progress: Callable[[str, int, int], object], stage: str, done: int, total: int
-) -> None:
-    on_progress(stage, done, total)
 
 
 def _nothing(stage: str, done: int, total: int) -> None:
