@@ -62,8 +62,8 @@ from .scattering import scatter as scatter
 from .simulation import simulate as simulate
 from .tilted_beams import precession as precession
 from .tilted_beams import rocking as rocking
+from .view.browse import browse as browse
 from .view.inspection_figure import draw_inspection as draw_inspection
 from .view.page import Page as Page
-from .view.recording_page import browse as browse
 
 __version__: str

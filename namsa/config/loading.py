@@ -16,15 +16,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic._internal._model_construction import ModelMetaclass
 
 from namsa.base.errors import InputError, SimulationWarning
-from namsa.base.problem_words import words_of
 from namsa.base.text import shorten
 from namsa.config.configuration_text import configuration_text
-from namsa.config.suggestions import sections_of, suggestion
+from namsa.config.suggestions import sections_of
+from namsa.config.validation_messages import validation_message
 from namsa.config.yaml_text import parse_yaml
 
 LARGEST_FILE_BYTES = 2**20
-MOST_PROBLEMS = 10  # that one message names
-LONGEST_MESSAGE = 1100  # characters; further problems are counted only
 DEEPEST_KEY = 16  # sections in the key of an override
 
 
@@ -42,7 +40,7 @@ class SectionType(ModelMetaclass):
             return super().__call__(*args, **values)
         except ValidationError as error:
             section = cast(type[BaseModel], cls)
-            message = _message(section, error).removeprefix("configuration: ")
+            message = validation_message(section, error).removeprefix("configuration: ")
             raise InputError(f"{cls.__name__}: {message}") from None
 
 
@@ -256,7 +254,7 @@ def validate(model: type[Model], tree: dict[str, Any], source: str) -> Model:
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        raise InputError(f"{source}: {_message(model, error)}") from None
+        raise InputError(f"{source}: {validation_message(model, error)}") from None
 
 
 def _take_away(model: type[BaseModel], tree: dict[str, Any]) -> None:
@@ -288,97 +286,6 @@ def _chosen_section(
         if kind is not None and kind.default == values.get("kind"):
             return section
     return sections[0]
-
-
-def _message(model: type[BaseModel], error: ValidationError) -> str:
-    """Returns the first problems that pydantic found, and the number of the others."""
-    messages: list[str] = []
-    length = 0
-    for problem in error.errors(include_url=False)[:MOST_PROBLEMS]:
-        message = _problem_message(model, problem)
-        length += len(message)
-        if messages and length > LONGEST_MESSAGE:
-            break
-        messages.append(message)
-    others = error.error_count() - len(messages)
-    if others:
-        messages.append(f"and {others} more")
-    return "; ".join(messages)
-
-
-def _problem_message(model: type[BaseModel], problem: Any) -> str:
-    """Returns one problem that pydantic found, with the value and the meaning of its key."""
-    section, location = _section_at(model, [shorten(name, 60) for name in problem["loc"]])
-    given = problem["input"]
-    if problem["type"] == "extra_forbidden":
-        return _unknown_key_message(section, location, given, model)
-    place = ".".join(location) or "configuration"
-    message = shorten(words_of(problem), 400)
-    if not isinstance(given, dict):
-        message += f" (given {_quoted(given)})"
-    if location:
-        field = section.model_fields.get(location[-1])
-        if field and field.description:
-            message += f"; {location[-1]} is: {field.description}"
-    return f"{place}: {message}"
-
-
-def _quoted(value: Any) -> str:
-    """A value, shortened, with quotes about text."""
-    if isinstance(value, str):
-        return f"'{shorten(value)}'"
-    return shorten(value)
-
-
-def _unknown_key_message(
-    section: type[BaseModel], location: list[str], value: Any, root: type[BaseModel]
-) -> str:
-    """Returns what to write in place of a key that a section does not have.
-
-    Args:
-        location: The key, and the sections that it is in.
-        value: What was given for it.
-        root: The whole configuration.
-    """
-    moved = getattr(section, "moved_keys", {})
-    key = location[-1]
-    place = ".".join(location)
-    if key in moved:
-        inside = value if isinstance(value, dict) else {}
-        remedies = [moved[f"{key}.{name}"] for name in inside if f"{key}.{name}" in moved]
-        return f"{place} has moved: {'; '.join(remedies) or moved[key]}"
-    for word, hint in getattr(section, "key_hints", {}).items():
-        if word in key.lower():
-            return f"unknown key {place}; {hint}"
-    return f"unknown key {place}; {suggestion(key, section, location[:-1], root)}"
-
-
-def _section_at(model: type[BaseModel], location: list[str]) -> tuple[type[BaseModel], list[str]]:
-    """Returns the class of the section that has the last key of a location, and the location
-    without kinds of sections.
-    """
-    kinds: dict[str, type[BaseModel]] = {}  # the classes that the last section may be, by kind
-    section = model
-    keys = []
-    for name in location:
-        field = model.model_fields.get(name)
-        if field is None and name in kinds:
-            model = kinds[name]
-            kinds = {}
-            continue
-        section = model
-        keys.append(name)
-        if field is None:  # an index
-            continue
-        sections = sections_of(field.annotation)
-        kinds = {}
-        for candidate in sections:
-            if "kind" in candidate.model_fields:
-                kinds[str(candidate.model_fields["kind"].default)] = candidate
-        if sections:
-            kinds |= getattr(sections[0], "variants", {})
-            model = sections[0]
-    return section, keys
 
 
 def dump_yaml(model: BaseModel) -> str:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +13,8 @@ from namsa.base.text import plural
 from namsa.figures.page_images import pattern_image
 from namsa.figures.sample_figure import DARK_FIELD_FROM, Signal, dark_field_title
 from namsa.io.calibration import check_limits
-from namsa.io.reading import read
 from namsa.io.recording import Recording
 from namsa.physics import virtual_detectors
-from namsa.samples.sample import Sample
 from namsa.view.page import Page, PageContent, PageUnits, render
 from namsa.view.page_by_hand import by_hand_of
 from namsa.view.page_overlay import read_images, read_overlays
@@ -32,7 +29,7 @@ from namsa.view.page_tiles import (
     sampled_pixel_bytes,
     thinned_grid,
 )
-from namsa.view.viewer import SCALE_NOTE, sample_page, signal_maps
+from namsa.view.viewer import SCALE_NOTE, signal_maps
 
 # patterns that are read at once; a page of a compressed file needs at least one chunk
 PIECE_BYTES = 16 * 2**20
@@ -353,50 +350,3 @@ def _brightest(tiles: Tiles) -> float:
         if brightest > 0:
             return brightest
     return 1.0
-
-
-def browse(
-    data: Sample | Recording | str | Path | npt.ArrayLike,
-    *,
-    title: str | None = None,
-    overlay: str | Path | None = None,
-    max_megabytes: float = MAX_PAGE_BYTES / 1e6,
-    **options: Any,
-) -> Page:
-    """Returns an interactive page: maps of a scan, its patterns, and a virtual detector to draw.
-
-    A notebook shows the page where it stands last in a cell, in a frame of its own and without a
-    server. A file is read once, piece by piece. Patterns are binned, and then positions left out,
-    until the page is not too large; it says so.
-
-    Args:
-        data: Sample, recording, path of a file that `namsa.read` opens, or patterns `(sy, sx, dy,
-            dx)`.
-        title: Title of the page. Default: the name of the data.
-        overlay: File of `namsa-train reconstruct`, whose density, uncertainty and trust are
-            shown over the scan.
-        max_megabytes: Largest size of the page, MB.
-        options: What `namsa.read` takes for a file or an array: `energy_ev=300e3`.
-
-    Returns:
-        The page, with a method `save`.
-
-    Raises:
-        InputError: If the data are no scan of patterns, or if the overlay is none of this scan.
-        WorkError: If a file is damaged.
-
-    Example:
-        >>> page = namsa.browse(sample)
-        >>> page.save("sample.html")
-        PosixPath('sample.html')
-    """
-    overlay_path = None if overlay is None else Path(overlay)
-    max_bytes = int(1e6 * max_megabytes)
-    if isinstance(data, Sample):
-        name = title or str(data.provenance.get("id") or data.provenance.get("formula") or "sample")
-        return sample_page(data, name, overlay=overlay_path, max_bytes=max_bytes)
-    if isinstance(data, Recording):
-        return recording_page(data, title or data.name, overlay=overlay_path, max_bytes=max_bytes)
-    with read(data, **options) as recording:
-        name = title or (Path(data).name if isinstance(data, str | Path) else "array")
-        return recording_page(recording, name, overlay=overlay_path, max_bytes=max_bytes)

@@ -24,10 +24,10 @@ from namsa.io.reading import read
 from namsa.samples import sample_file
 from namsa.samples.sample import Sample
 from namsa.view import info_text
+from namsa.view.browse import browse
 from namsa.view.info import DatasetInfo, FileInfo, describe_dataset, describe_file
 from namsa.view.page_overlay import read_images
 from namsa.view.recording_info import RecordingInfo, describe_recording
-from namsa.view.recording_page import browse
 
 
 def info(options: argparse.Namespace) -> None:
