@@ -4,13 +4,9 @@ A simulation is a plan, which checks everything and does no work, then its run.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
-import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from namsa.base.errors import issue_warnings
 from namsa.base.notebook_progress import notebook_bar
@@ -20,33 +16,18 @@ from namsa.config.numerics import PropagatorName
 from namsa.config.response import Plasmons
 from namsa.config.specimen import FrozenPhonons
 from namsa.crystals.crystal_source import SpecimenSource
-from namsa.engines import dispatch, prism
 from namsa.engines.dispatch import EngineName
-from namsa.engines.expected_time import interpolated_work, time_note
-from namsa.engines.exposure import Exposure, expose
-from namsa.engines.interface import MemorySink, PatternSink, ProgressCallback
-from namsa.engines.interpolated_prism import (
-    approximation,
-    check_interpolation,
-    interpolated,
-    window_doubt,
-)
+from namsa.engines.interface import PatternSink, ProgressCallback
 from namsa.engines.prism import MethodName
-from namsa.engines.wave_recorder import WaveRecorder, check_waves
 from namsa.io.charge_density import ChargeDensity
 from namsa.physics.backend import Backend
 from namsa.physics.form_factors import Table
 from namsa.physics.optics import ApertureEdge
-from namsa.physics.potential import Slices
 from namsa.physics.specimen import Projection
 from namsa.samples.sample import Sample
-from namsa.sampling import measurement
-from namsa.sampling.slicing import Slicing, plan_slices, requirement_of
-from namsa.sampling.snapshots import Snapshots
-from namsa.setup import checks, provenance
-from namsa.setup.scan import probe_positions
-from namsa.setup.settings import SimulationSettings, settings_of
+from namsa.setup.settings import settings_of
 from namsa.setup.specimen_size import specimen_of_settings
+from namsa.simulation_plan import plan_simulation
 
 
 def simulate(
@@ -215,249 +196,3 @@ def simulate(
         sample = plan.run(sink, report)
     sample.provenance.update(specimen.described)
     return sample
-
-
-@dataclass(frozen=True)
-class SimulationPlan:
-    """A simulation whose arguments are checked, before any work."""
-
-    # The simulation, with the engine, the method and what else was chosen.
-    settings: SimulationSettings
-    slicing: Slicing  # the specimen, its pixels, slices and thermal configurations
-    exposure: Exposure  # the probes and the detector
-    reuse: prism.PlaneWaveReuse | None  # settings of PRISM; `None` propagates every probe
-    warnings: tuple[str, ...]  # about results that may mislead, which the sample has, too
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Warnings that the sample does not have."""
-        return (self.exposure.note,) if self.exposure.note else ()
-
-    @property
-    def work(self) -> prism.Work:
-        """Counts of slices, probes and plane waves."""
-        exposure = self.exposure
-        setup = exposure.setup
-        work = prism.work_of(
-            self.slicing.slices,
-            exposure.positions,
-            len(setup.modes),
-            exposure.beams,
-            setup.fresnel,
-            setup.binning,
-        )
-        interpolation = self.settings.simulation.interpolation
-        return interpolated_work(work, interpolation) if interpolation > 1 else work
-
-    @property
-    def operations(self) -> float:
-        """Weighted floating-point operations of all probes (`prism.operations`)."""
-        reuses = self.settings.simulation.method == "prism"
-        return prism.operations(self.work, reuses) * self.slicing.configurations
-
-    @threadpool_limits.wrap(limits=1, user_api="blas")
-    def time_notes(self) -> tuple[str, ...]:
-        """Returns how long the simulation will take, in a line; nothing of a short one."""
-        simulation = self.settings.simulation
-        counts = self.slicing.counts(self.work, self.exposure.pattern_shape)
-        on_host = self.slicing.xp is np
-        note = time_note(counts, simulation.method, simulation.engine, on_host)
-        return (note,) if note else ()
-
-    @threadpool_limits.wrap(limits=1, user_api="blas")
-    def measured(self) -> "SimulationPlan":
-        """Tries the chosen pixels and slices on a few probes, if that takes little of the time of
-        the simulation; returns the plan with those that hold (`namsa.sampling.measurement`).
-        """
-        slicing = measurement.measure(self.slicing, self.exposure.positions, self.operations)
-        if slicing.measurement is None:
-            return self
-        return _plan_of(slicing)
-
-    # Threads compute slices and probes. More threads inside a product of small matrices would be
-    # slower, and the last bits of the product would depend on their number.
-    @threadpool_limits.wrap(limits=1, user_api="blas")
-    def run(
-        self,
-        sink: PatternSink | None = None,
-        on_progress: ProgressCallback = lambda stage, done, total: None,
-    ) -> Sample:
-        """Simulates the sample. Arguments as for `simulate`.
-
-        Raises:
-            OutOfMemoryError: If the patterns do not fit into memory.
-        """
-        slicing = self.slicing
-        exposure = self.exposure
-        setup = exposure.setup
-        positions = exposure.positions
-        recorder = None
-        if self.settings.waves:
-            check_waves(self.settings.simulation, sink is not None)
-            recorder = WaveRecorder(
-                slicing.grid,
-                slicing.configurations,
-                len(setup.modes),
-                len(positions),
-                slicing.dtype,
-            )
-            setup = replace(setup, implementation=recorder.implementation)
-        elif self.settings.simulation.interpolation > 1:
-            exact = setup.implementation
-            factor = self.settings.simulation.interpolation
-            setup = replace(setup, implementation=interpolated(exact, exposure.beams, factor))
-        sink = sink or MemorySink()
-        self._begin(sink)
-        finish = partial(exposure.finish, configurations=slicing.configurations)
-
-        def scatter(configuration: int, slices: Slices, on_part: ProgressCallback) -> None:
-            is_last = configuration == slicing.configurations - 1
-            dispatch.fill(
-                sink,
-                configuration,
-                positions,
-                setup,
-                slices,
-                self.reuse,
-                finish if is_last else None,
-                on_part,
-            )
-
-        fields = slicing.average(scatter, on_progress, depth_bins=self.settings.depth_bins)
-        described = provenance.describe(
-            self._arguments(),
-            slicing.grid,
-            wavelength=setup.beam.wavelength,
-            atoms=slicing.atom_counts,
-            positions=positions,
-            thickness_angstrom=slicing.thickness_angstrom,
-            slices=slicing.slices,
-            coherent_probes=len(setup.modes),
-            backend=slicing.xp.__name__,
-            warnings=self.warnings,
-            evidence=slicing.accuracy_evidence(),
-        )
-        return Sample(
-            sink.patterns(),
-            fields.densities[-1],
-            fields.projected_potentials[-1],
-            described,
-            density_by_depth=fields.density_by_depth,
-            waves=recorder.waves if recorder else None,
-        )
-
-    def _begin(self, sink: PatternSink) -> None:
-        """Prepares a sink for the patterns. Raises OutOfMemoryError if a batch does not fit."""
-        exposure = self.exposure
-        positions = exposure.positions
-        real = np.dtype(self.settings.simulation.precision)
-        if exposure.averaged_scan:
-            multiple = len(positions)
-        else:
-            multiple = dispatch.batch_multiple(exposure.setup, self.reuse)
-        slicing = self.slicing
-        identity = provenance.fingerprint(
-            self._arguments(), slicing.snapshots, positions, slicing.xp.__name__
-        )
-        shape = (len(positions), *exposure.pattern_shape)
-        batch = sink.begin(shape, real, self.settings.scan_shape, multiple, identity)
-        checks.check_memory(batch, exposure.pattern_shape, real.itemsize)
-
-    def _arguments(self) -> dict[str, object]:
-        """Returns the simulation's description by the names of its arguments."""
-        return provenance.serialise(
-            self.settings, self.slicing.grid, self.slicing.bonding_description
-        )
-
-
-@threadpool_limits.wrap(limits=1, user_api="blas")  # as `SimulationPlan.run`
-def plan_simulation(atoms: Snapshots, settings: SimulationSettings) -> SimulationPlan:
-    """Checks a simulation and makes its choices, without any work.
-
-    Args:
-        atoms: The specimen, as `simulate` takes it.
-
-    Raises:
-        InputError: If it cannot be simulated.
-    """
-    checks.check_depth_bins(settings.depth_bins)
-
-    return _plan_of(plan_slices(atoms, settings))
-
-
-def _plan_of(slicing: Slicing) -> SimulationPlan:
-    """Returns the plan of a specimen that is sliced, with the choices that follow from it."""
-    settings = slicing.settings
-    probes = probe_positions(settings, slicing.grid.extent_angstrom)
-
-    # ---- Optics: coherent probes, the propagator, the detector
-    exposure = expose(
-        settings,
-        slicing.grid,
-        slicing.slice_thicknesses_angstrom,
-        slicing.thickness_angstrom,
-        probes,
-        slicing.xp,
-    )
-    setup = exposure.setup
-    method = settings.simulation.method
-    engine = setup.implementation.name
-    if settings.waves:
-        check_waves(settings.simulation, has_sink=False)
-        method = "multislice"
-        engine = "plain"
-    interpolation = settings.simulation.interpolation
-    check_interpolation(interpolation, slicing.grid.shape, method)
-    if interpolation > 1:
-        method = "multislice"  # of plane waves, which the interpolated engine adds up
-    reuse = prism.choose(
-        method,
-        slicing.slices,
-        probes.positions,
-        len(setup.modes),
-        exposure.beams,
-        setup.fresnel,
-        setup.binning,
-    )
-
-    # ---- What was chosen, and what is doubtful about it
-    chosen = {
-        "engine": engine,
-        "method": "prism" if reuse or interpolation > 1 else "multislice",
-    }
-    texts = checks.warning_texts(
-        slicing.grid,
-        setup.beam,
-        slicing.thickness_angstrom,
-        slicing.equal_slices_angstrom,
-        settings.detector,
-        probes.positions,
-    )
-    texts += checks.fine_steps(probes.step_angstrom, setup.beam)
-    if interpolation > 1:
-        doubt = window_doubt(slicing.grid, setup.beam, slicing.thickness_angstrom, interpolation)
-        texts += [doubt] if doubt else []
-        if settings.judged:
-            accuracy = settings.simulation.accuracy
-            doubt = approximation(slicing.grid, setup.beam, interpolation, accuracy)
-            texts += [doubt] if doubt else []
-    if settings.simulation.propagator == "paraxial":
-        texts += checks.paraxial_doubts(
-            setup.beam.wavelength,
-            slicing.thickness_angstrom,
-            requirement_of(settings, slicing.grid.extent_angstrom).reach_mrad,
-        )
-    inaccuracy = slicing.inaccuracy()
-    if inaccuracy:
-        texts.append(inaccuracy)
-    return SimulationPlan(
-        settings=replace(
-            slicing.settings,
-            simulation=settings.simulation.model_copy(update=chosen),
-            scan_shape=probes.scan_shape,
-        ),
-        slicing=slicing,
-        exposure=exposure,
-        reuse=reuse,
-        warnings=(*slicing.warnings, *texts),
-    )

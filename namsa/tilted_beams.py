@@ -33,7 +33,7 @@ from namsa.setup.provenance import plain
 from namsa.setup.scan import probe_positions
 from namsa.setup.settings import SimulationSettings, settings_of
 from namsa.setup.specimen_size import specimen_of_settings
-from namsa.simulation import SimulationPlan, plan_simulation
+from namsa.simulation_plan import SimulationPlan, plan_simulation
 
 MOST_AZIMUTHS = 3600
 _SIZES = ("zone_axis", "thickness_angstrom", "lateral_angstrom")

@@ -40,11 +40,11 @@ import numpy as np
 
 import namsa
 import namsa_train
-from namsa.engines import fused
+from namsa.engines import fused_library
 
 assert namsa.__file__.startswith(sys.prefix) and namsa_train.__file__.startswith(sys.prefix)
 assert not importlib.util.find_spec("train") and not importlib.util.find_spec("horovod")
-assert not fused.available()
+assert not fused_library.available()
 plain, compiled = (namsa.read_sample(f"{name}.h5").cbed for name in ("plain", "compiled"))
 np.testing.assert_allclose(plain, compiled, rtol=1e-3, atol=1e-7)
 

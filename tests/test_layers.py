@@ -26,6 +26,7 @@ LAYERS = {
         ("samples", "setup"),
         ("engines",),
         ("sampling",),
+        ("simulation_plan",),
         ("simulation", "scattered_samples", "pacbed"),
         ("scattering", "tilted_beams"),
         ("dataset",),

@@ -25,7 +25,7 @@ from rich.table import Table
 from namsa.base.errors import InputError
 from namsa.base.installation import CHECKOUT, HOROVOD, SYNC, command
 from namsa.base.launcher import rank_and_size
-from namsa.engines import fused
+from namsa.engines import fused_library
 from namsa.physics.backend import available_cores
 
 if CHECKOUT:
@@ -255,11 +255,13 @@ def _engine() -> Check:
     remedy = "with a C compiler on PATH: scripts/uv sync --reinstall-package namsa"
     if not CHECKOUT:
         remedy = "a wheel for Linux, or with a C compiler on PATH: pip install from the source"
-    if fused.available():
-        found = f"fused, with vectors of {fused.vector_bytes()} bytes"
+    if fused_library.available():
+        found = f"fused, with vectors of {fused_library.vector_bytes()} bytes"
     else:
         found = "plain, on SciPy's FFT"
-    return Check("simulation", "compiled engine", fused.available(), found, remedy, needed=False)
+    return Check(
+        "simulation", "compiled engine", fused_library.available(), found, remedy, needed=False
+    )
 
 
 def _cupy(probed: Probe, gpu: bool) -> Check:

@@ -38,7 +38,7 @@ from namsa.physics.slice_plan import SlicePlan
 from namsa.samples.sample import Sample
 from namsa.scattered_samples import Scattering
 from namsa.scattering import plan_scattering
-from namsa.simulation import SimulationPlan, plan_simulation
+from namsa.simulation_plan import SimulationPlan, plan_simulation
 
 SimulateSample = Callable[[Entry], Sample]
 

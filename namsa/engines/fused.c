@@ -101,7 +101,7 @@ typedef struct {
 #include "fused_passes.h"
 #undef TARGET
 
-/* Lets fused.py check that its Plan is the same. */
+/* Lets fused_library.py check that its Plan is the same. */
 int fused_plan_bytes(void)
 {
     return sizeof(Plan);

@@ -3,16 +3,14 @@
 This module lays the data out for fused.c and calls it. `namsa.engines.multislice` computes the same
 with plain FFTs.
 
-Columns of lens and propagator, and rows of a transmission, are stored as `waves`: neighbouring
-columns (rows) are the lanes of the processor's vectors, and real and imaginary parts are separate,
-(groups, length, 2, lanes). Groups of columns where both lens and propagator are zero are left out.
-Transforms leave their output digit-reversed. Whatever is multiplied with it is put in the same
-order once, here. The propagator includes the normalisation of the inverse transforms.
+`namsa.engines.fused_layout` says how arrays are stored. Groups of columns where both lens and
+propagator are zero are left out. Transforms leave their output digit-reversed. Whatever is
+multiplied with it is put in the same order once, here. The propagator includes the normalisation of
+the inverse transforms.
 """
 
 import copy
 import ctypes
-import importlib.util
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -20,99 +18,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.base.errors import InputError, WorkError
+from namsa.base.errors import InputError
+from namsa.engines.fused_layout import (
+    Complexes,
+    Integers,
+    Reals,
+    aligned,
+    as_waves,
+    central_zeros,
+    conjugated_rows,
+    digit_reversed,
+    radices,
+    transform_plan,
+    twiddle_factors,
+)
+from namsa.engines.fused_library import FusedPlan, available, compiled, vector_bytes
 from namsa.engines.interface import BatchedProbes, waves_per_batch
 from namsa.physics.grid import Grid
 from namsa.physics.potential import Slices
-
-Reals = npt.NDArray[np.floating[Any]]
-Complexes = npt.NDArray[np.complexfloating[Any, Any]]
-Integers = npt.NDArray[np.integer[Any]]
-
-LIBRARY = "_namsa_fused"  # the name that hatch_build.py installs
-_LEVELS = 32  # MAX_LEVELS in fused.c
-_ALIGNMENT = 64  # of the widest vectors, and of a cache line
-
-
-class _Transform(ctypes.Structure):
-    """`Transform` of fused.c."""
-
-    _fields_ = (
-        ("n", ctypes.c_int),
-        ("radix", ctypes.c_int * _LEVELS),
-        ("block", ctypes.c_int * _LEVELS),
-        ("offset", ctypes.c_long * _LEVELS),
-        ("twiddles", ctypes.c_void_p),
-    )
-
-
-class _FusedPlan(ctypes.Structure):
-    """`Plan` of fused.c."""
-
-    _fields_ = (
-        ("y", _Transform),
-        ("x", _Transform),
-        ("number_bytes", ctypes.c_int),
-        ("lanes", ctypes.c_int),
-        ("padded_y", ctypes.c_int),
-        ("padded_x", ctypes.c_int),
-        ("groups", ctypes.c_int),
-        ("slices", ctypes.c_int),
-        ("zeros_x", ctypes.c_int),
-        ("zeros_y", ctypes.c_void_p),
-        ("group", ctypes.c_void_p),
-        ("group_of", ctypes.c_void_p),
-        ("row_of", ctypes.c_void_p),
-        ("order", ctypes.c_void_p),
-        ("transmissions", ctypes.c_void_p),
-        ("distance", ctypes.c_void_p),
-        ("fresnel", ctypes.c_void_p),
-        ("lens", ctypes.c_void_p),
-    )
-
-
-def _load() -> ctypes.CDLL | None:
-    """Loads the compiled part. Returns `None` if it is not installed."""
-    spec = importlib.util.find_spec(LIBRARY)
-    if spec is None or spec.origin is None:
-        return None
-    library = ctypes.CDLL(spec.origin)  # its calls release the interpreter's lock
-    pointer = ctypes.c_void_p
-    library.fused_patterns.argtypes = (
-        ctypes.POINTER(_FusedPlan),
-        ctypes.c_int,
-        pointer,
-        pointer,
-        pointer,
-        pointer,
-    )
-    library.fused_patterns.restype = None
-    if library.fused_plan_bytes() != ctypes.sizeof(_FusedPlan):
-        raise WorkError(
-            f"{spec.origin} is of another namsa: install it again (in a checkout: scripts/uv sync)"
-        )
-    return library
-
-
-_library = _load()
-
-
-def available() -> bool:
-    """Returns whether the compiled part is installed. It is missing if there was no C compiler at
-    installation.
-    """
-    return _library is not None
-
-
-def vector_bytes() -> int:
-    """Returns the width of the widest vectors that processor and compiled part support: 16, 32 or
-    64 bytes.
-
-    It is 0 without the compiled part.
-    """
-    if _library is None:
-        return 0
-    return int(_library.fused_vector_bytes())
 
 
 def supports(shape: tuple[int, int], dtype: npt.DTypeLike = np.complex64) -> bool:
@@ -120,19 +43,6 @@ def supports(shape: tuple[int, int], dtype: npt.DTypeLike = np.complex64) -> boo
     7; all types are.
     """
     return available() and all(n > 1 and int(np.prod(radices(n))) == n for n in shape)
-
-
-def radices(n: int) -> list[int]:
-    """Returns the radices of a transform of n values; their product is n if it has no prime factors
-    beyond 7.
-    """
-    factors = []
-    for radix in (7, 5, 3, 8, 4, 2):
-        # Radix 2 moves as much memory as radix 8 and computes less, so 16 is 4·4, not 8·2.
-        while n % radix == 0 and (radix, n) != (8, 16):
-            factors.append(radix)
-            n //= radix
-    return factors
 
 
 class FusedEngine:
@@ -154,7 +64,7 @@ class FusedEngine:
     def __init__(
         self, grid: Grid, slices: Slices, fresnel: Complexes, *, vectors: int | None = None
     ) -> None:
-        if _library is None:
+        if compiled is None:
             raise InputError(
                 "namsa was installed without its compiled engine: use the plain engine"
             )
@@ -162,14 +72,14 @@ class FusedEngine:
             raise InputError(
                 f"grid_shape {grid.shape} has prime factors beyond 7: use the plain engine"
             )
-        self.library = _library
+        self.library = compiled
         self.grid = grid
         self.fresnel = fresnel.reshape(-1, *grid.shape)
         self.real = fresnel.real.dtype
         self.lanes = (vectors or vector_bytes()) // self.real.itemsize
         self.padded_y, self.padded_x = (-(-n // self.lanes) * self.lanes for n in grid.shape)
         self.order_y, order_x = (digit_reversed(n) for n in grid.shape)
-        self.twiddles = [_twiddles(n, fresnel.dtype) for n in grid.shape]
+        self.twiddles = [twiddle_factors(n, fresnel.dtype) for n in grid.shape]
         self.slice_order = np.asarray(slices.order, dtype=np.intc)
         self.slice_distances = np.asarray(slices.propagators, dtype=np.intc)
         # One large array: NumPy asks the system for large pages.
@@ -180,9 +90,9 @@ class FusedEngine:
             2,
             self.lanes,
         )
-        self.transmissions = _aligned(layout, self.real)
+        self.transmissions = aligned(layout, self.real)
         for waves, t in zip(self.transmissions, slices.transmissions, strict=True):
-            _conjugated_rows(t, order_x, waves)
+            conjugated_rows(t, order_x, waves)
 
     def prepare(self, lens: Complexes) -> "FusedProbes":
         """Returns the probes of `lens` (ny, nx); see `namsa.engines.interface.Engine.prepare`."""
@@ -208,11 +118,11 @@ class FusedProbes(BatchedProbes):
         propagators = []
         for fresnel in engine.fresnel:
             normalised = fresnel[order_y] / (ny * nx)
-            propagators.append(_waves(normalised, lanes, engine.real, group))
+            propagators.append(as_waves(normalised, lanes, engine.real, group))
         zeros_y = []
         for kept_group in group.tolist():
             passed_by_group = passed[:, kept_group * lanes : (kept_group + 1) * lanes]
-            zeros_y.append(_central_zeros(passed_by_group.any(axis=1)))
+            zeros_y.append(central_zeros(passed_by_group.any(axis=1)))
         arrays: tuple[npt.NDArray[Any], ...] = (
             np.array(zeros_y, dtype=np.intc),
             group,
@@ -222,21 +132,21 @@ class FusedProbes(BatchedProbes):
             np.array([t.ctypes.data for t in engine.transmissions], dtype=np.uintp),
             engine.slice_distances,
             np.array([p.ctypes.data for p in propagators], dtype=np.uintp),
-            _waves(lens[order_y], lanes, engine.real, group),
+            as_waves(lens[order_y], lanes, engine.real, group),
         )
         self._engine = engine
         self._group = group
         self._arrays = (*arrays, *propagators)  # kept alive: the plan only holds their addresses
-        self._plan = _FusedPlan(
-            _transform(ny, engine.twiddles[0]),
-            _transform(nx, engine.twiddles[1]),
+        self._plan = FusedPlan(
+            transform_plan(ny, engine.twiddles[0]),
+            transform_plan(nx, engine.twiddles[1]),
             engine.real.itemsize,
             lanes,
             engine.padded_y,
             engine.padded_x,
             len(group),
             len(engine.slice_order),
-            _central_zeros(read),
+            central_zeros(read),
             *(array.ctypes.data for array in arrays),
         )
 
@@ -266,12 +176,12 @@ class FusedProbes(BatchedProbes):
         """Returns ramps (n, ny) and (n, nx) as `call` takes them."""
         engine = self._engine
         in_order = along_y[:, engine.order_y].astype(engine.fresnel.dtype, order="C")
-        return in_order, _waves(along_x, engine.lanes, engine.real, self._group)
+        return in_order, as_waves(along_x, engine.lanes, engine.real, self._group)
 
     def workspace(self) -> Reals:
         """Returns an empty workspace."""
         engine = self._engine
-        return _aligned(
+        return aligned(
             (len(self._group) * engine.padded_y + engine.padded_x, 2, engine.lanes), engine.real
         )
 
@@ -291,7 +201,7 @@ class FusedProbes(BatchedProbes):
         groups = len(self._group)
         ny = engine.grid.shape[0]
         if lens is None:
-            lens = _aligned((groups, ny, 2, engine.lanes), engine.real)
+            lens = aligned((groups, ny, 2, engine.lanes), engine.real)
         waves = workspace[: groups * engine.padded_y]
         lens[...] = waves.reshape(groups, engine.padded_y, 2, engine.lanes)[:, :ny]
         return lens
@@ -304,7 +214,7 @@ class FusedProbes(BatchedProbes):
             lens: If given, what `lens_from` returns, in place of the lens.
         """
         probes = copy.copy(self)
-        probes._plan = _FusedPlan.from_buffer_copy(self._plan)
+        probes._plan = FusedPlan.from_buffer_copy(self._plan)
         order = self._engine.slice_order[start:stop]
         distances = self._engine.slice_distances[start:stop]
         probes._plan.slices = len(order)
@@ -384,92 +294,3 @@ class FusedPlaneWaves:
                     probes.lens_from(workspace, lens)
                 ramps = ones
         return out
-
-
-def digit_reversed(n: int) -> Integers:
-    """Returns the frequency, in multiples of the lowest, at each place of the output of a forward
-    transform.
-    """
-    order = np.zeros(1, dtype=np.int64)
-    step = 1
-    for radix in radices(n):
-        order = (order[:, None] + step * np.arange(radix)).ravel()
-        step *= radix
-    return order
-
-
-def _blocks(n: int) -> list[int]:
-    """Returns how many values a block has after each level."""
-    return [int(n // product) for product in np.cumprod(radices(n))]
-
-
-def _central_zeros(used: npt.NDArray[np.bool_]) -> int:
-    """Returns how many values in the middle of a level, its highest frequencies, are not used."""
-    values = len(used)
-    for count in range(values, 0, -2):
-        if not used[(values - count) // 2 : (values + count) // 2].any():
-            return count
-    return 0
-
-
-def _twiddles(n: int, dtype: npt.DTypeLike) -> Complexes:
-    """Returns exp(−2πi jk/(rm)) of all levels of radix r and blocks of m, j < m slowest, 0 < k <
-    r.
-    """
-    levels = []
-    for radix, block in zip(radices(n), _blocks(n), strict=True):
-        unit = -2j * np.pi / (radix * block)
-        levels.append(np.exp(unit * np.arange(block)[:, None] * np.arange(1, radix)).ravel())
-    return np.concatenate(levels).astype(dtype)
-
-
-def _transform(n: int, twiddles: Complexes) -> _Transform:
-    """Returns the plan of a transform of n values."""
-    factors = radices(n)
-    blocks = _blocks(n)
-    offsets = [0]
-    for radix, block in zip(factors, blocks, strict=True):
-        offsets.append(offsets[-1] + 2 * block * (radix - 1))
-    offsets.pop()
-    integers = ctypes.c_int * _LEVELS
-    longs = ctypes.c_long * _LEVELS
-    return _Transform(
-        n, integers(*factors), integers(*blocks), longs(*offsets), twiddles.ctypes.data
-    )
-
-
-def _waves(
-    array: npt.NDArray[Any], lanes: int, real: npt.DTypeLike, group: Any = slice(None)
-) -> Reals:
-    """Returns an array (length, across) as waves (groups, length, 2, lanes), of the groups across
-    in `group`.
-    """
-    length, across = array.shape
-    padded = np.zeros((length, -(-across // lanes), lanes), array.dtype)
-    padded.reshape(length, -1)[:, :across] = array
-    picked = padded[:, group].swapaxes(0, 1)
-    waves = _aligned((len(picked), length, 2, lanes), real)
-    waves[:, :, 0] = picked.real
-    waves[:, :, 1] = picked.imag
-    return waves
-
-
-def _conjugated_rows(array: Complexes, order: Integers, out: Reals) -> None:
-    """Writes rows of (across, length), conjugated and in `order`, as waves, by groups that fit the
-    cache of a core.
-    """
-    lanes = out.shape[-1]
-    for group, start in zip(out, range(0, len(array), lanes), strict=True):
-        rows = array[start : start + lanes].T[order]
-        across = rows.shape[1]
-        group[:, 0, :across] = rows.real
-        group[:, 1, :across] = -rows.imag
-        group[:, :, across:] = 0
-
-
-def _aligned(shape: tuple[int, ...], real: npt.DTypeLike) -> Reals:
-    """Returns an empty array that is aligned for vectors; NumPy itself guarantees 16 bytes only."""
-    size = int(np.prod(shape)) * np.dtype(real).itemsize
-    buffer = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -buffer.ctypes.data % _ALIGNMENT
-    return buffer[start : start + size].view(real).reshape(shape)

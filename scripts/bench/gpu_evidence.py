@@ -340,7 +340,7 @@ def machine() -> dict[str, Any]:
         except PackageNotFoundError:
             versions[name] = "none"
     from namsa.base.version import __version__
-    from namsa.engines import fused
+    from namsa.engines import fused_library
 
     return {
         "gpu": gpu.splitlines(),
@@ -348,7 +348,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "namsa": __version__,
         "versions": versions,
-        "vector_bytes": fused.vector_bytes(),
+        "vector_bytes": fused_library.vector_bytes(),
     }
 
 

@@ -24,7 +24,7 @@ from ase.build import bulk
 from namsa.sampling.evidence import errors_of
 from namsa.sampling.trial import Trial, finer_grid, probes_of
 from namsa.setup.settings import settings_of
-from namsa.simulation import plan_simulation
+from namsa.simulation_plan import plan_simulation
 
 ACCURACY = 0.01
 ELEMENTS = {"C": 3.57, "Al": 4.05, "Si": 5.43, "Cu": 3.61, "Ag": 4.09, "W": 3.16, "Pt": 3.92}

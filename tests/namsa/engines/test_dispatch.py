@@ -9,7 +9,7 @@ import pytest
 
 from namsa.base.errors import InputError
 from namsa.config.instrument import Detector
-from namsa.engines import dispatch, fused, prism
+from namsa.engines import dispatch, fused_library, prism
 from namsa.physics import detector, optics
 from namsa.physics.backend import free_device_memory, resolve_backend
 from namsa.physics.coherence import Mode
@@ -21,7 +21,9 @@ BEAM = optics.BeamSettings(200e3, 20.0, {"C10": -50.0}, specimen_tilt_mrad=(10.0
 MODES = [Mode(0.75, 0.0, (0.0, 0.0)), Mode(0.25, 30.0, (0.2, -0.1))]
 POSITIONS = np.array([[1.0, 2.0], [1.0, 3.5], [7.9, 0.3]])
 ON_DEVICE = types.ModuleType("cupy")  # any module but NumPy
-needs_fused = pytest.mark.skipif(not fused.available(), reason="installed without a C compiler")
+needs_fused = pytest.mark.skipif(
+    not fused_library.available(), reason="installed without a C compiler"
+)
 
 
 def optical_setup(engine="plain", camera=None, modes=MODES):

@@ -10,13 +10,15 @@ import scipy.fft
 
 import namsa
 from namsa.base.errors import InputError
-from namsa.engines import fused, multislice
+from namsa.engines import fused, fused_layout, fused_library, multislice
 from namsa.physics.grid import Grid
 from namsa.physics.potential import Slices
 
-pytestmark = pytest.mark.skipif(not fused.available(), reason="installed without a C compiler")
+pytestmark = pytest.mark.skipif(
+    not fused_library.available(), reason="installed without a C compiler"
+)
 
-WIDTHS = [width for width in (16, 32, 64) if width <= fused.vector_bytes()]
+WIDTHS = [width for width in (16, 32, 64) if width <= fused_library.vector_bytes()]
 # One level and many, every radix first and last, sides that fill no whole vector, one much longer
 # than the other.
 SHAPES = [(8, 6), (64, 30), (49, 75), (60, 126), (96, 35), (36, 250), (128, 162), (24, 512)]
@@ -122,7 +124,7 @@ def test_threads_share_an_engine_and_batches_do_not_matter():
     ("n", "levels"), [(512, [8, 8, 8]), (128, [8, 4, 4]), (1000, [5, 5, 5, 8]), (26, [2])]
 )
 def test_levels_of_a_transform(n, levels):
-    assert fused.radices(n) == levels
+    assert fused_layout.radices(n) == levels
 
 
 @pytest.mark.parametrize("shape", [(64, 131), (143, 64)])
@@ -136,7 +138,7 @@ def test_other_primes_are_left_to_the_plain_engine(shape):
     ("lit", "dark"), [("11100111", 2), ("11100011", 2), ("11000011", 4), ("11111111", 0)]
 )
 def test_what_the_band_limit_leaves_out_of_a_level(lit, dark):
-    assert fused._central_zeros(np.array([place == "1" for place in lit])) == dark
+    assert fused_layout.central_zeros(np.array([place == "1" for place in lit])) == dark
 
 
 @pytest.mark.parametrize(("shape", "engine"), [((96, 120), "fused"), ((97, 120), "plain")])

@@ -7,7 +7,7 @@ import pytest
 import namsa
 from namsa.config.instrument import Detector
 from namsa.config.specimen import FrozenPhonons
-from namsa.engines import fused, interface, multislice, prism
+from namsa.engines import fused, fused_library, interface, multislice, prism
 from namsa.physics import detector, optics, specimen
 from namsa.physics.grid import Grid
 
@@ -192,7 +192,7 @@ def test_a_batch_is_whole_rows_of_the_scan():
     assert prism.batch_size((8192, 8192), 8) == 1
 
 
-@pytest.mark.skipif(not fused.available(), reason="installed without a C compiler")
+@pytest.mark.skipif(not fused_library.available(), reason="installed without a C compiler")
 def test_plane_waves_of_the_fused_engine(strong):
     grid, _, fresnel = strong
     dtype = fresnel.dtype.type
@@ -208,7 +208,9 @@ def test_plane_waves_of_the_fused_engine(strong):
 
 ENGINES = [
     multislice,
-    pytest.param(fused, marks=pytest.mark.skipif(not fused.available(), reason="no C compiler")),
+    pytest.param(
+        fused, marks=pytest.mark.skipif(not fused_library.available(), reason="no C compiler")
+    ),
 ]
 
 
@@ -286,7 +288,7 @@ def test_plane_waves_take_each_slice_as_far_as_it_is_thick():
         atoms, **arguments, method="multislice", engine="plain", slice_thickness_angstrom=3.0
     )
     assert not close(equal.cbed, plain.cbed, np.complex64)
-    for engine in ("plain", "fused") if fused.available() else ("plain",):
+    for engine in ("plain", "fused") if fused_library.available() else ("plain",):
         found = namsa.simulate(atoms, **arguments, method="prism", engine=engine)
         assert found.provenance["method"] == "prism"
         assert close(found.cbed, plain.cbed, np.complex64)

@@ -10,7 +10,7 @@ import namsa
 from namsa.sampling import measurement, resolution, trial
 from namsa.sampling.evidence import errors_of
 from namsa.setup.settings import settings_of
-from namsa.simulation import plan_simulation
+from namsa.simulation_plan import plan_simulation
 
 # A scan of many patterns in a small cell, (Lx, Ly) differ.
 GOLD = bulk("Au", "fcc", a=4.078, cubic=True) * (2, 1, 4)

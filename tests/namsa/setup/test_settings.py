@@ -17,7 +17,7 @@ from namsa.dataset.entries import build_entries
 from namsa.physics import specimen
 from namsa.sampling.slicing import plan_slices
 from namsa.setup.settings import SimulationSettings, settings_of
-from namsa.simulation import plan_simulation
+from namsa.simulation_plan import plan_simulation
 
 SILICON = bulk("Si", "diamond", a=5.431, cubic=True)
 ARGUMENTS = {"energy_ev": 200e3, "semiangle_mrad": 20.0, "grid_shape": (48, 48), "backend": "cpu"}
