@@ -100,3 +100,8 @@ class Simulation(Section):
     def follows_layers(self) -> bool:
         """Whether slices begin at the layers of atoms."""
         return self.slice_thickness_angstrom == "auto"
+
+    @property
+    def divides_atoms(self) -> bool:
+        """Whether the slices that are chosen are thinner than atoms."""
+        return self.follows_layers and self.projection == "finite"

@@ -29,10 +29,11 @@ LARGEST_SCAN_FILE_BYTES = 2**26  # a million positions as text take half of it
 # that no dataset is continued with other physics (`tests/namsa/config/test_revision.py`).
 # 2: displaced atoms stay at the face that they leave. 3: pixels and slices by columns that stand
 # alone, tilts and accuracies below 1 %. Then, of all groups: the intensity of the aperture's edge
-# falls linearly. Then, chosen: pixels of narrow probes, and slices of dense periodic layers.
-REVISIONS = {"given": 2, "chosen": 6, "displaced": 3}
+# falls linearly. Then, chosen: pixels of narrow probes, and slices of dense periodic layers. Then,
+# divided (chosen slices that are thinner than atoms): smaller pixels and thinner slices.
+REVISIONS = {"given": 2, "chosen": 6, "divided": 7, "displaced": 3}
 # The revisions with which the settings of the groups came: their hashes do not contain these.
-_FIRST_REVISIONS = {"given": 1, "chosen": 2, "displaced": 1}
+_FIRST_REVISIONS = {"given": 1, "chosen": 2, "divided": 2, "displaced": 1}
 # Dots alone would name the folder above the run directories.
 NAME_PATTERN = r"^[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 SECTIONS_OF_OTHER_PACKAGES = ("network", "training", "stages", "finish")
@@ -233,9 +234,11 @@ class SimulationConfig(Section):
             return settings
         return hashlib.sha256(f"{settings} {revision}".encode()).hexdigest()[: len(settings)]
 
-    def _group_of_revision(self) -> Literal["given", "chosen", "displaced"]:
+    def _group_of_revision(self) -> Literal["given", "chosen", "divided", "displaced"]:
         """Returns which of `REVISIONS` the samples' values depend on."""
         simulation = self.simulation
+        if simulation.divides_atoms:
+            return "divided"
         if "auto" in (simulation.sampling_angstrom, simulation.slice_thickness_angstrom):
             return "chosen"
         if self.specimen.frozen_phonons:

@@ -42,6 +42,7 @@ def requirement(
         config.simulation.accuracy,
         float(np.hypot(*_largest_tilt(config, "beam_tilt_mrad"))),
         _largest_tilt(config, "specimen_tilt_mrad"),
+        config.simulation.divides_atoms,
     )
 
 

@@ -4,7 +4,8 @@ The models of `namsa.sampling.resolution` choose pixels and slices. Here the cho
 few probes, of which one is on the strongest column, with the lens and the tilts of the simulation,
 coherent, in one configuration of the atoms. Pixels are compared with those half and a third as
 large, slices with those of layers that may share one half and a third as far apart, each with the
-other as it is chosen: errors of both add up as differences of patterns. Where the errors exceed the
+other as it is chosen: errors of both add up as differences of patterns. Slices that divide atoms
+need the smaller pixels the thinner they are: there pixels are compared with the thinnest ones. Where the errors exceed the
 accuracy, of all patterns, or twice the accuracy, of the worst one, pixels or slices are made
 smaller until they do not.
 
@@ -21,6 +22,7 @@ from typing import NamedTuple
 from namsa.base.arrays import Floats
 from namsa.physics import optics
 from namsa.physics.grid import Grid, fast_shape
+from namsa.physics.slice_plan import SlicePlan
 from namsa.sampling.evidence import WORST, Measurement, PatternErrors, errors_of
 from namsa.sampling.slicing import Slicing
 from namsa.sampling.trial import FINER, References, Trial, finer_grid, probes_of
@@ -102,18 +104,25 @@ class _Search:
         self._by_slices = self._made
         self._at_slices = self._made
         if references.plans:
-            plans = [trial.patterns(self._grid, finer) for finer in references.plans]
+            self._at_slices = self._with_slices(self._chosen.plan)
+            plans = [self._with_slices(plan) for plan in references.plans]
             self._by_slices = plans[-1]
             self._differ = max(self._differ, errors_of(plans[0], plans[-1]).error)
 
     def _compare_pixels(self, grids: tuple[Grid, ...]) -> None:
         """Simulates the probes with the pixels that are tried, and with finer ones."""
-        plan = self._chosen.plan
+        plan = self._references.plan_of_pixels
         references = [self._trial.patterns(grid, plan) for grid in grids]
         self._finer_grids = grids
         self._by_pixels = references[-1]
         self._differ = errors_of(references[0], references[-1]).error
         self._made = self._trial.patterns(self._grid, plan)
+
+    def _with_slices(self, plan: SlicePlan) -> Floats:
+        """Simulates the probes with the pixels that are tried, and with these slices."""
+        if plan is self._references.plan_of_pixels:
+            return self._made
+        return self._trial.patterns(self._grid, plan)
 
     def result(self) -> Slicing:
         """Returns the specimen with what holds."""
@@ -168,7 +177,7 @@ class _Search:
             times = _FINER[-2 if len(self._finer_grids) > 1 else -1]
             self._compare_pixels(tuple(finer_grid(self._grid, finer) for finer in times))
         else:
-            self._made = self._trial.patterns(self._grid, self._chosen.plan)
+            self._made = self._trial.patterns(self._grid, self._references.plan_of_pixels)
 
     def _make_slices_thinner(self) -> None:
         self._times *= min(max(self._excess(self._errors()) / _AIM, 1.3), 3.0)

@@ -369,6 +369,7 @@ def requirement_of(
         extent_angstrom: Sides (y, x) of the cell, Å.
     """
     microscope = settings.microscope
+    simulation = settings.simulation
     recorded = settings.reach_mrad or choice.recorded_mrad(
         settings.detector, extent_angstrom, microscope.energy_ev
     )
@@ -377,9 +378,10 @@ def requirement_of(
         microscope.energy_ev,
         microscope.semiangle_mrad + beam_tilt_mrad,
         recorded,
-        settings.simulation.accuracy,
+        simulation.accuracy,
         beam_tilt_mrad,
         microscope.specimen_tilt_mrad,
+        simulation.divides_atoms,
     )
 
 

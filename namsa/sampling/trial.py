@@ -162,6 +162,7 @@ class References:
 
     grids: tuple[Grid, ...]
     plans: tuple[SlicePlan, ...]  # none if no layers share a slice
+    plan_of_pixels: SlicePlan  # with which pixels are compared
 
     @classmethod
     def of(cls, slicing: Slicing, finer: Sequence[int] = FINER) -> "References":
@@ -170,7 +171,8 @@ class References:
         plans = tuple(slicing.finer_plan(times) for times in finer)
         if plans[-1].count == slicing.plan.count:
             plans = ()
-        return cls(grids, plans)
+        thinnest = slicing.settings.simulation.divides_atoms and bool(plans)
+        return cls(grids, plans, plans[-1] if thinnest else slicing.plan)
 
     def operations_per_probe(self, slicing: Slicing) -> float:
         """Returns the floating-point operations of one probe in all of them."""
@@ -217,5 +219,5 @@ class References:
 
     def _tried(self, slicing: Slicing) -> list[tuple[Grid, SlicePlan]]:
         """Returns all pixels and slices that are simulated."""
-        pixels = [(grid, slicing.plan) for grid in (slicing.grid, *self.grids)]
+        pixels = [(grid, self.plan_of_pixels) for grid in (slicing.grid, *self.grids)]
         return pixels + [(slicing.grid, plan) for plan in self.plans]

@@ -62,10 +62,15 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "chosen": {
         "pixels and slices": {"detector": _DETECTOR},
-        "finite projection": {"simulation": {"projection": "finite"}, "detector": _DETECTOR},
         "number of configurations": {
             "simulation": {"accuracy": 0.1},
             "specimen": {"frozen_phonons": _PHONONS | {"configurations": "auto"}},
+            "detector": _DETECTOR,
+        },
+    },
+    "divided": {
+        "finite projection": {
+            "simulation": {"projection": "finite", "accuracy": 0.1},
             "detector": _DETECTOR,
         },
     },

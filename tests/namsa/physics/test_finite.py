@@ -2,6 +2,8 @@
 more slices.
 """
 
+from dataclasses import replace
+
 import ase
 import ase.build
 import numpy as np
@@ -12,7 +14,10 @@ import namsa
 from namsa.physics import finite, form_factors, potential, specimen
 from namsa.physics.grid import Grid
 from namsa.physics.slice_plan import centred_slices
-from namsa.sampling import choice
+from namsa.sampling import choice, trial
+from namsa.sampling.evidence import errors_of
+from namsa.setup.settings import settings_of
+from namsa.simulation_plan import plan_simulation
 
 GRID = Grid((60, 84), (9.0, 10.5))
 BEAM = {"energy_ev": 200e3, "semiangle_mrad": 20.0, "precision": "float64", "backend": "cpu"}
@@ -218,3 +223,25 @@ def test_chosen_slices_of_the_finite_projection_are_near_its_limit(monkeypatch):
 
     assert error(chosen) < 0.01
     assert error(equal) > 2 * error(chosen)
+
+
+def test_pixels_and_slices_that_are_chosen_for_heavy_atoms_hold_together():
+    """The thinner slices are, the smaller the pixels that they need: finer ones of both at once."""
+    platinum = ase.build.bulk("Pt", "fcc", a=3.92, cubic=True) * (1, 1, 2)
+    probes = np.array([(0.0, 0.0), (0.3, 0.2), (1.0, 0.9)])  # on a column, and beside it
+
+    def planned(projection):
+        shown = {"projection": projection, "reach_mrad": 60.0, "scan": (2, 2), "accuracy": 0.01}
+        return plan_simulation(platinum, settings_of(BEAM | shown)).slicing
+
+    slicing = planned("finite")
+    compared = trial.Trial(slicing, probes, 60.0)
+    finer = compared.whole_patterns(trial.finer_grid(slicing.grid, 2), slicing.finer_plan(3))
+
+    def error(slicing):
+        compared = trial.Trial(slicing, probes, 60.0)
+        patterns = compared.patterns(slicing.grid, slicing.plan)
+        return errors_of(patterns, compared.compared(finer)).error
+
+    assert error(slicing) < 0.01
+    assert error(replace(slicing, grid=planned("infinite").grid)) > 0.015
