@@ -5,9 +5,9 @@ few probes, of which one is on the strongest column, with the lens and the tilts
 coherent, in one configuration of the atoms. Pixels are compared with those half and a third as
 large, slices with those of layers that may share one half and a third as far apart, each with the
 other as it is chosen: errors of both add up as differences of patterns. Slices that divide atoms
-need the smaller pixels the thinner they are: there pixels are compared with the thinnest ones. Where the errors exceed the
-accuracy, of all patterns, or twice the accuracy, of the worst one, pixels or slices are made
-smaller until they do not.
+need the smaller pixels the thinner they are: there pixels are compared with the thinnest ones.
+Where the errors exceed the accuracy, of all patterns, or twice the accuracy, of the worst one,
+pixels or slices are made smaller until they do not.
 
 The reference is the finer of the two; how much the two differ says how good it is.
 
