@@ -1,15 +1,21 @@
 """Pictures at the head of guides: `scripts/uv run python scripts/docs_pictures.py [NAME ...]`.
 
-They are written to docs/images. `training` needs the run of the quickstart, in runs/quickstart.
+They are written to docs/images. `training` and `own_script` need the run of the quickstart, in
+runs/quickstart, and its samples, in data/quickstart.
 """
 
+import contextlib
 import json
+import re
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 import yaml
+from docs_diagrams import division, exchange, exchange_kinds, sources
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -81,26 +87,60 @@ def microscope() -> Figure:
 
 
 def training() -> Figure:
-    """Draws the loss of the quickstart, and a held-out density beside its prediction."""
+    """Draws the losses of the quickstart, and a held-out density beside its prediction: that with
+    the median SSIM of the samples whose pictures the run keeps.
+    """
     run = ROOT / "runs/quickstart"
-    rows = []
+    losses: dict[int, list[float]] = {}
     for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         if "huber" in row:
-            rows.append(row)
+            losses.setdefault(row["epoch"] + 1, []).append(row["huber"])
+    lines = (run / "validation.jsonl").read_text(encoding="utf-8").splitlines()
+    validations = [json.loads(line) for line in lines]
     with np.load(run / "predictions.npz") as stored:
-        sample = json.loads(str(stored["metadata"]))[0]
+        samples = json.loads(str(stored["metadata"]))
+        sample = sorted(samples, key=lambda sample: sample["ssim"])[len(samples) // 2]
         truth = stored[f"{sample['id']}/truth"]
         prediction = stored[f"{sample['id']}/prediction"]
-    figure = Figure(figsize=(10, 2.8), layout="constrained")
+    figure = Figure(figsize=(10, 2.9), layout="constrained")
     loss, left, right = figure.subplots(1, 3)
-    loss.semilogy([row["step"] for row in rows], [row["huber"] for row in rows])
-    loss.set(xlabel="step", ylabel="Huber loss", title="training")
-    titles = (f"{sample['formula']}, not seen: density", "prediction")
+    loss.semilogy([*losses], [np.mean(values) for values in losses.values()], label="training")
+    validated = [(row["epoch"], row["huber"]) for row in validations]
+    loss.semilogy(*zip(*validated, strict=True), "o--", label="materials of the dev split")
+    loss.set(xlabel="epoch", ylabel="Huber loss")
+    loss.legend(fontsize=8)
+    words = f"{sample['formula']}, {sample['thickness_angstrom']:.1f} Å thick, details of 0.8 Å"
+    titles = (f"{words}:\ndensity", f"prediction\n(SSIM {sample['ssim']:.2f})")
     for axes, image, title in zip((left, right), (truth, prediction), titles, strict=True):
         drawn = axes.imshow(image, vmin=truth.min(), vmax=truth.max())
         axes.set(title=title, xticks=[], yticks=[])
         figure.colorbar(drawn, ax=axes, label="e/Å²")
+    return figure
+
+
+def own_script() -> Figure:
+    """Draws the losses of the scripts of docs/own_script.md for Keras and JAX, trained longer."""
+    page = (ROOT / "docs/own_script.md").read_text(encoding="utf-8")
+    found = re.findall(r"^## (\w+)\n.*?^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    scripts = dict(found)
+    left: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        Path("data").symlink_to(ROOT / "data")
+        for name in ("Keras", "JAX"):
+            left[name] = {"__name__": "__main__"}
+            script = scripts[name].replace("epochs=2", "epochs=8").replace("range(2)", "range(8)")
+            exec(script, left[name])
+    history = left["Keras"]["history"].history
+    losses = np.reshape(left["JAX"]["losses"], (8, -1)).mean(axis=1)
+    epochs = np.arange(1, 9)
+    figure = Figure(figsize=(6, 2.6), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(epochs, history["loss"], "C0o-", label="Keras, training")
+    axes.plot(epochs, history["val_loss"], "C0o--", label="Keras, held-out materials")
+    axes.plot(epochs, losses, "C1s-", label="JAX, training")
+    axes.set(xlabel="epoch", ylabel="Huber loss of the density", ylim=(0, None))
+    axes.legend(fontsize=8)
     return figure
 
 
@@ -109,6 +149,11 @@ PICTURES = {
     "networks": networks,
     "microscope": microscope,
     "training": training,
+    "own_script": own_script,
+    "exchange": exchange,
+    "division": division,
+    "exchange_kinds": exchange_kinds,
+    "sources": sources,
 }
 
 

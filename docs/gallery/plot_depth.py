@@ -3,14 +3,16 @@ The density by depth
 ====================
 
 The projected electron density, and that of four layers along the beam. The specimen is a stack: a
-crystal below an amorphous layer. Images are blurred by four pixels.
+crystal below an amorphous layer. Frequencies above 1.25 1/Å are left out, as in densities of the
+package's networks.
 """
 
 import matplotlib.pyplot as plt
 from ase.build import bulk
-from scipy.ndimage import gaussian_filter
 
 import namsa
+from namsa.physics.density_target import band_limited, on_grid
+from namsa.physics.grid import Grid
 
 specimen = namsa.make_specimen(
     bulk("Si", cubic=True),
@@ -30,9 +32,13 @@ sample = namsa.simulate(
 
 figure, axes = plt.subplots(1, 5, figsize=(15, 2.8), layout="constrained")
 images = [sample.density, *sample.density_by_depth]
+grid = Grid(sample.density.shape, tuple(sample.provenance["extent_angstrom"]))
 titles = ["all"] + [f"layer {number} of 4" for number in range(1, 5)]
 for axis, image, title in zip(axes, images, titles, strict=True):
-    shown = axis.imshow(gaussian_filter(image, 4, mode="wrap"), cmap="viridis")
+    coefficients = band_limited(image.astype("float64"), grid, 1.25)
+    shown = axis.imshow(on_grid(coefficients), cmap="viridis")
     axis.set(title=title, xticks=[], yticks=[])
     figure.colorbar(shown, ax=axis, label="e/Å²")
+thickness = sample.provenance["thickness_angstrom"]
+figure.suptitle(f"Si, {thickness:.1f} Å thick, details of 0.8 Å, no noise")
 plt.show()

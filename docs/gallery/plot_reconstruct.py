@@ -37,4 +37,6 @@ for axis, (title, image) in zip(axes, images.items(), strict=True):
     shown = axis.imshow(image, extent=result.pixels.extent(image.shape))
     axis.set(title=title, xlabel="x (Å)", ylabel="y (Å)")
     figure.colorbar(shown, ax=axis, label="e/Å²")
+thickness = sample.provenance["thickness_angstrom"]
+figure.suptitle(f"GaN, {thickness:.1f} Å thick, details of 0.8 Å, no noise")
 plt.show()

@@ -1,0 +1,149 @@
+"""Diagrams at the head of guides, which `scripts/docs_pictures.py` writes."""
+
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch, Rectangle
+
+COMPUTE = "tab:blue"
+SEND = "tab:orange"
+
+
+class Stage(NamedTuple):
+    """What a rank does in a stretch of time."""
+
+    begin: float
+    length: float
+    row: float  # 0 computes, 0.5 beside it
+    color: str
+
+
+def box(axes: Axes, place: tuple[float, float], text: str, width: float = 2.0) -> None:
+    """Draws a box with its text about a place."""
+    x, y = place
+    corner = (x - width / 2, y - 0.36)
+    axes.add_patch(FancyBboxPatch(corner, width, 0.72, boxstyle="round,pad=0.06", fc="white"))
+    axes.text(x, y, text, ha="center", va="center", fontsize=8)
+
+
+def arrow(axes: Axes, begin: tuple[float, float], end: tuple[float, float], text: str = "") -> None:
+    """Draws an arrow with its text on the middle."""
+    axes.annotate("", end, begin, arrowprops={"arrowstyle": "->", "color": "tab:blue"})
+    middle = ((begin[0] + end[0]) / 2, (begin[1] + end[1]) / 2)
+    white = {"fc": "white", "ec": "none", "pad": 1}
+    axes.text(*middle, text, ha="center", va="center", fontsize=7, bbox=white)
+
+
+def blank(size: tuple[float, float], limits: tuple[float, float, float, float]) -> Axes:
+    """Returns axes without frame; limits are those of x and y."""
+    axes = Figure(figsize=size, layout="constrained").subplots()
+    axes.set(xlim=limits[:2], ylim=limits[2:])
+    axes.axis("off")
+    return axes
+
+
+def exchange() -> Figure:
+    """Draws what comes from and goes to other programs."""
+    axes = blank((7.5, 3), (-5.2, 5.2, -2.4, 2.4))
+    inputs = {
+        "crystals": "CIF, POSCAR, XYZ, XSF,\nPDB, LAMMPS, muSTEM",
+        "densities of DFT": "CHGCAR, AECCAR, cube",
+        "4D-STEM scans": "HDF5, MIB, DM4, ...\nLiberTEM, quantem",
+    }
+    outputs = {
+        "ptychography": "PtyRAD, phaser,\npy4DSTEM, quantem",
+        "patterns": "HDF5 (EMD), Zarr: HyperSpy,\npy4DSTEM, py4D-browser",
+        "samples": "PyTorch, Grain, Keras,\nLMDB of the paper's authors",
+    }
+    box(axes, (0, 0), "namsa", 1.4)
+    for y, (kind, programs) in zip((1.7, 0, -1.7), inputs.items(), strict=True):
+        box(axes, (-3.9, y), programs, 2.5)
+        arrow(axes, (-2.55, y), (-0.8, 0.25 * y), kind)
+    for y, (kind, programs) in zip((1.7, 0, -1.7), outputs.items(), strict=True):
+        box(axes, (3.9, y), programs, 2.5)
+        arrow(axes, (0.8, 0.25 * y), (2.55, y), kind)
+    return figure_of(axes)
+
+
+def figure_of(axes: Axes) -> Figure:
+    """Returns the figure of axes."""
+    figure = axes.get_figure()
+    assert isinstance(figure, Figure)
+    return figure
+
+
+def division() -> Figure:
+    """Draws a sample in four parts with the rows that each has of its neighbours."""
+    axes = blank((6.5, 2.8), (-1.4, 9.6, -0.3, 4.8))
+    for rank in range(4):
+        bottom = 3.3 - 1.1 * rank
+        axes.add_patch(Rectangle((0, bottom), 4, 1.1, fc=f"C{rank}", alpha=0.6))
+        axes.text(2, bottom + 0.55, f"rows of rank {rank}", ha="center", va="center", fontsize=8)
+        first = bottom - (0.25 if rank < 3 else 0)
+        last = bottom + 1.1 + (0.25 if rank else 0)
+        left = 5 + 1.15 * rank
+        axes.add_patch(Rectangle((left, bottom), 0.9, 1.1, fc=f"C{rank}", alpha=0.6))
+        for edge, size in ((first, bottom - first), (bottom + 1.1, last - bottom - 1.1)):
+            if size < 0.01:  # the edge of the sample
+                continue
+            axes.add_patch(Rectangle((left, edge), 0.9, size, fc="none", ec="k", hatch="////"))
+    axes.text(2, 4.5, "a sample", ha="center", fontsize=8)
+    axes.text(7.2, 4.5, "a convolution's input", ha="center", fontsize=8)
+    axes.text(7.2, -0.2, "hatched: rows of neighbours", ha="center", fontsize=8)
+    return figure_of(axes)
+
+
+def exchange_kinds() -> Figure:
+    """Draws when ranks compute and exchange, for the kinds of `training.exchange`."""
+    steps = range(4)
+    kinds = {
+        "allreduce, hybrid\n(gradients)": [
+            *(Stage(1.5 * step, 1, 0, COMPUTE) for step in steps),
+            *(Stage(1.5 * step + 1, 0.5, 0, SEND) for step in steps),
+        ],
+        "lag\n(gradients of the step before)": [
+            *(Stage(1.1 * step, 1, 0, COMPUTE) for step in steps),
+            *(Stage(1.1 * (step + 1), 0.5, 0.5, SEND) for step in steps),
+        ],
+        "local_sgd, synchronise: 4\n(weights)": [
+            *(Stage(1.1 * step, 1, 0, COMPUTE) for step in steps),
+            Stage(4.4, 0.5, 0, SEND),
+        ],
+        "sharded\n(gradients, then weights)": [
+            *(Stage(1.6 * step, 1, 0, COMPUTE) for step in steps),
+            *(Stage(1.6 * step + 1, 0.25, 0, SEND) for step in steps),
+            *(Stage(1.6 * step + 1.3, 0.25, 0, SEND) for step in steps),
+        ],
+    }
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    axes = figure.subplots()
+    for number, stages in enumerate(kinds.values()):
+        for stage in stages:
+            bottom = -1.2 * number + stage.row - 0.2
+            axes.broken_barh([(stage.begin, stage.length)], (bottom, 0.4), color=stage.color)
+    axes.set(yticks=[-1.2 * number for number in range(len(kinds))], yticklabels=list(kinds))
+    axes.set(xlabel="time (not to scale)", xticks=[], ylim=(-4.2, 1.3))
+    for label, color in (("a rank computes a step", COMPUTE), ("ranks exchange", SEND)):
+        axes.plot([], [], color=color, linewidth=6, label=label)
+    axes.legend(loc="upper right", ncols=2, fontsize=8, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def sources() -> Figure:
+    """Draws from where a rank gets its samples, by kind of `data.source`."""
+    axes = blank((7.5, 3.1), (-1.6, 10.4, -0.6, 4.6))
+    box(axes, (0, 4), "simulator")
+    box(axes, (0, 2.6), "shared dataset")
+    box(axes, (0, 1.2), "HDF5 file")
+    box(axes, (0, -0.1), "LMDB of the authors")
+    box(axes, (4.6, 2.6), "data.directory\non a node", 2.0)
+    box(axes, (9.0, 2.6), "memory\nof a rank", 1.6)
+    arrow(axes, (1.2, 3.8), (3.5, 2.95), "simulated")
+    arrow(axes, (1.2, 2.6), (3.4, 2.6), "staged, drawn")
+    arrow(axes, (1.2, 0.0), (3.6, 2.15), "stemdl")
+    arrow(axes, (1.2, 1.2), (8.0, 2.2), "slabs: parts of samples")
+    arrow(axes, (1.2, 4.15), (8.0, 3.1), "simulate: while the network trains")
+    arrow(axes, (5.8, 2.6), (8.0, 2.6), "each step\n(memory: once)")
+    return figure_of(axes)
