@@ -21,4 +21,4 @@ RANKS=${SLURM_NTASKS:-1}
 [ "${SLURM_JOB_NUM_NODES:-1}" -eq 1 ] || { echo "error: this script is for one node: see scripts/slurm.sh" >&2; exit 2; }
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1} PATH=$PWD/.venv/bin:$PATH
 
-exec horovodrun -np "$RANKS" --gloo python -m train "$@" --set training.checkpoints.every_seconds=300
+exec horovodrun -np "$RANKS" --gloo namsa-train "$@" --set training.checkpoints.every_seconds=300

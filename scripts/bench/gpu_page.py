@@ -250,7 +250,7 @@ def of_quickstart(result: Result) -> str:
     mean = result["mean"]
     baseline = result["mean_predictor"]
     return (
-        "## Quickstart under JAX\n\n    KERAS_BACKEND=jax python -m train "
+        "## Quickstart under JAX\n\n    KERAS_BACKEND=jax namsa-train "
         "configs/quickstart.yaml\n\n"
         + table(("phase", "time"), [(name, f"{seconds:.1f} s") for name, seconds in times.items()])
         + f"\n\n{result['steps']:,} steps of {result['step_ms']:.1f} ms, the first of "

@@ -1,4 +1,4 @@
-"""Jobs of `python -m train` under JAX, as a user starts them, with their times and scores.
+"""Jobs of `namsa-train` under JAX, as a user starts them, with their times and scores.
 
     python scripts/bench/jobs_jax.py quickstart [--set KEY=VALUE ...] [--json] python
     scripts/bench/jobs_jax.py reality [--seconds 180] [--rates FILE] [--set KEY=VALUE ...] [--json]

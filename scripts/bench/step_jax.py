@@ -5,7 +5,7 @@ memory, and the bytes of its messages.
         [--format both] [--image 512] [--set KEY=VALUE] [--steps 10] [--seconds 240]
         [--parts] [--out step_jax.json]
 
-The step is that of `python -m train` under JAX (forward, Huber and L2, backward, LARS and Adam), on
+The step is that of `namsa-train` under JAX (forward, Huber and L2, backward, LARS and Adam), on
 random patterns. Each case runs in a process of its own, which is ended when its share of --seconds
 is over; a case that failed says why. FLOP are those of the convolutions (`fcdensenet.count`), and
 beside them XLA's own count of the whole step. The peak is measured in the same process: that of

@@ -2,7 +2,7 @@
 #   scripts/wheels.sh
 #   podman-hpc build --file scripts/packaging/perlmutter.Dockerfile --tag namsa-jax .
 #   podman-hpc migrate namsa-jax
-#   srun ... podman-hpc run --rm --gpu --nccl --volume "$PWD:$PWD" --workdir "$PWD" namsa-jax python -m train ...
+#   srun ... podman-hpc run --rm --gpu --nccl --volume "$PWD:$PWD" --workdir "$PWD" namsa-jax namsa-train ...
 # The site's NCCL plugin for Slingshot is added by --nccl.
 FROM debian:bookworm-slim
 COPY scripts/packaging/install.sh dist /tmp/dist/

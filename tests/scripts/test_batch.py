@@ -378,5 +378,5 @@ def test_a_node_without_gpus_runs_a_rank_per_task(tmp_path):
         )
 
     shown = run("own.yaml", "--set", "seed=1").stdout
-    assert shown.startswith("8 -np 4 --gloo python -m train own.yaml --set seed=1 ")
+    assert shown.startswith("8 -np 4 --gloo namsa-train own.yaml --set seed=1 ")
     assert (run().returncode, run("own.yaml", SLURM_JOB_NUM_NODES="2").returncode) == (2, 2)

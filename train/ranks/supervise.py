@@ -1,9 +1,9 @@
 """Restarts a job from its last checkpoint when it fails, with fewer ranks if necessary.
 
-    python -m train CONFIG --supervise [--ranks N --min-ranks M --fewer-by K] [--max-restarts R] --
+    namsa-train CONFIG --supervise [--ranks N --min-ranks M --fewer-by K] [--max-restarts R] --
     LAUNCHER ...
 
-The job is `LAUNCHER ... python -m train CONFIG ...`. In the launcher's arguments, `{ranks}` is
+The job is `LAUNCHER ... namsa-train CONFIG ...`. In the launcher's arguments, `{ranks}` is
 replaced by the number of ranks. Not all launchers pass on the exit codes of the ranks, so the rank
 that reports the end of the job writes its exit code to a file (`--ended`). The traceback that
 horovodrun prints below the line of a rank that fails is left out. A job that was interrupted, or
