@@ -62,6 +62,7 @@ CHANGES = {
     "*reconstruct * --thickness-angstrom 50 *": "--thickness-angstrom 8",
     "*reconstruct * --refine *": "--refine-steps 2",
     "*configs/quickstart.yaml*": f"{FEW} --set specimen.thickness_angstrom=[20] {SMALL}",
+    "namsa dataset set.yaml --out data/*here *": "--limit 1",
     "* --dry-run --ranks 4*": "--set training.batch_size=1",
     "*trial.yaml*": f"{FEW} --set simulation.accuracy=0.05 --set specimen.zone_axes=[[0,0,1]] "
     f"{SMALL}",
