@@ -1,10 +1,11 @@
 """Pictures at the head of guides: `scripts/uv run python scripts/docs_pictures.py [NAME ...]`.
 
 They are written to docs/images. `training` and `own_script` need the run of the quickstart, in
-runs/quickstart, and its samples, in data/quickstart.
+runs/quickstart, and its samples, in data/quickstart; the pictures of `docs_scans.py` need scans.
 """
 
 import contextlib
+import io
 import json
 import re
 import sys
@@ -12,12 +13,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import docs_scans
 import matplotlib
 import numpy as np
 import yaml
 from docs_diagrams import division, exchange, exchange_kinds, sources
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from PIL import Image
 
 from namsa.config.loading import read_yaml
 from namsa.physics.grid import Grid
@@ -28,6 +31,9 @@ ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs/images"
 ENERGY_TOLERANCE = 0.02
 SEMIANGLE_TOLERANCE = 0.05
+WIDTH = 800  # of a picture at most, pixels
+COLOURS = (256, 128, 64)  # of a picture: as many as its size on disk allows
+BYTES = 80_000  # of a picture at most
 
 
 def which_network() -> Figure:
@@ -145,6 +151,12 @@ def own_script() -> Figure:
 
 
 PICTURES = {
+    "view": docs_scans.view,
+    "reading": docs_scans.reading,
+    "inspection": docs_scans.inspection,
+    "reconstruction": docs_scans.reconstruction,
+    "live": docs_scans.live,
+    "parallax": docs_scans.parallax,
     "which_network": which_network,
     "networks": networks,
     "microscope": microscope,
@@ -161,7 +173,17 @@ def main(names: list[str]) -> None:
     """Draws the pictures of some names; all without a name."""
     matplotlib.rcParams["font.size"] = 9
     for name in names or PICTURES:
-        PICTURES[name]().savefig(IMAGES / f"{name}.png", dpi=90)
+        drawn = io.BytesIO()
+        PICTURES[name]().savefig(drawn, dpi=90)
+        picture = Image.open(drawn).convert("RGB")
+        if picture.width > WIDTH:
+            height = round(picture.height * WIDTH / picture.width)
+            picture = picture.resize((WIDTH, height), Image.Resampling.LANCZOS)
+        path = IMAGES / f"{name}.png"
+        for colours in COLOURS:
+            picture.quantize(colours).save(path, optimize=True)
+            if path.stat().st_size <= BYTES:
+                break
 
 
 if __name__ == "__main__":
