@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from namsa.base.arrays import Booleans, Floats, Integers
 from namsa.base.errors import InputError, issue_warnings
+from namsa.base.notebook_progress import notebook_bar
 from namsa.base.pixels import UNITS, PixelGrid
 from namsa.config.instrument import Detector, Scan
 from namsa.config.response import Plasmons
@@ -122,7 +123,7 @@ class Scattering:
         plasmons: Plasmons | None = None,
         scan_shape: tuple[int, int] | None = None,
         seed: int = 0,
-        on_progress: ProgressCallback = no_progress,
+        on_progress: ProgressCallback | None = None,
     ) -> Sample:
         """Simulates a stack of patterns.
 
@@ -130,6 +131,7 @@ class Scattering:
             depth: Number of the depth, from 0; -1 is the whole specimen.
             semiangle_mrad: Semi-angle of convergence, mrad. As the other arguments from here on,
                 that of `namsa.simulate`; `seed` is that of the detector's noise.
+            on_progress: As that of `namsa.simulate`.
 
         Returns:
             The sample that `namsa.simulate` returns for the specimen up to this depth, to rounding.
@@ -143,7 +145,8 @@ class Scattering:
         arguments["energy_ev"] = self.slicing.settings.microscope.energy_ev
         exposed = self.plan(depth, settings_of(arguments))
         issue_warnings(exposed.warnings, exposed.notes, stacklevel=2)  # they point at the caller
-        return exposed.run(on_progress)
+        with notebook_bar(on_progress) as report:
+            return exposed.run(report)
 
     @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `namsa.simulate`
     def plan(self, depth: int, settings: SimulationSettings) -> "ExposurePlan":

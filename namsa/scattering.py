@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from namsa.base.errors import issue_warnings
 from namsa.base.memory import check_memory_for
+from namsa.base.notebook_progress import notebook_bar
 from namsa.config.bounds import DEFAULT_ACCURACY
 from namsa.config.numerics import PropagatorName
 from namsa.config.specimen import FrozenPhonons
@@ -70,7 +71,7 @@ def scatter(
     projection: Projection = "infinite",
     propagator: PropagatorName = "paraxial",
     charge_density: ChargeDensity | None = None,
-    on_progress: ProgressCallback = no_progress,
+    on_progress: ProgressCallback | None = None,
 ) -> Scattering:
     """Propagates the plane waves within an angle through a specimen, once for all its thicknesses
     and all lenses.
@@ -90,6 +91,8 @@ def scatter(
             `max_detected_mrad`.
         slice_thickness_angstrom: As the other arguments, that of `namsa.simulate`; `seed` is that
             of the thermal displacements.
+        on_progress: Called as `on_progress(stage, done, total)`. Default: a bar in a notebook,
+            if the call takes long, and else nothing.
 
     Raises:
         InputError: Before any work, if the arguments cannot be simulated.
@@ -118,7 +121,8 @@ def scatter(
     )
     # They point at the caller.
     issue_warnings(plan.slicing.warnings, plan.time_notes(), stacklevel=2)
-    return plan.run(on_progress)
+    with notebook_bar(on_progress) as report:
+        return plan.run(report)
 
 
 @dataclass(frozen=True)

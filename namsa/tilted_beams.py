@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from namsa.base.arrays import Array, Floats
 from namsa.base.errors import InputError, SimulationWarning
+from namsa.base.notebook_progress import notebook_bar
 from namsa.config.bounds import DEFAULT_REACH_MRAD
 from namsa.crystals.crystal_source import SpecimenSource
 from namsa.engines import dispatch
@@ -44,7 +45,7 @@ def precession(
     *,
     angle_mrad: float,
     azimuths: int = 36,
-    on_progress: ProgressCallback = lambda stage, done, total: None,
+    on_progress: ProgressCallback | None = None,
     **settings: Any,
 ) -> Sample:
     """Simulates patterns of a precessed beam with descan.
@@ -54,7 +55,8 @@ def precession(
         angle_mrad: Precession angle: the tilt of the beam, mrad.
         azimuths: Number of tilts on the circle, evenly from +x towards +y. Use more until patterns
             do not change; a thick crystal, and reflections at high angles, need more.
-        on_progress: Called as `on_progress(stage, done, total)`.
+        on_progress: Called as `on_progress(stage, done, total)`. Default: a bar in a notebook,
+            if the call takes long, and else nothing.
         settings: Other arguments of `namsa.simulate`; `beam_tilt_mrad`, `sink` and `waves` are
             none.
 
@@ -86,8 +88,9 @@ def precession(
     tilts = angle_mrad * np.stack([np.sin(turns), np.cos(turns)], axis=1)
     series = _plan_series(atoms, tilts, settings)
     total: Any = 0.0
-    for index in range(azimuths):
-        total = total + series.patterns(index, dispatch.part_of(on_progress, index, azimuths))
+    with notebook_bar(on_progress) as report:
+        for index in range(azimuths):
+            total = total + series.patterns(index, dispatch.part_of(report, index, azimuths))
     described = {"precession": {"angle_mrad": float(angle_mrad), "azimuths": azimuths}}
     return series.sample(total / azimuths, described)
 
@@ -96,7 +99,7 @@ def rocking(
     atoms: SpecimenSource,
     *,
     tilts_mrad: npt.ArrayLike,
-    on_progress: ProgressCallback = lambda stage, done, total: None,
+    on_progress: ProgressCallback | None = None,
     **settings: Any,
 ) -> list[Sample]:
     """Simulates patterns of a series of beam tilts with descan, as for a rocking curve.
@@ -104,7 +107,8 @@ def rocking(
     Args:
         atoms: The specimen, as in `namsa.simulate`.
         tilts_mrad: Tilts (m, 2) of the beam as (y, x), mrad.
-        on_progress: Called as `on_progress(stage, done, total)`.
+        on_progress: Called as `on_progress(stage, done, total)`. Default: a bar in a notebook,
+            if the call takes long, and else nothing.
         settings: Other arguments of `namsa.simulate`; `beam_tilt_mrad`, `sink` and `waves` are
             none.
 
@@ -140,10 +144,11 @@ def rocking(
         )
     series = _plan_series(atoms, tilts, settings)
     samples = []
-    for index in range(len(tilts)):
-        patterns = series.patterns(index, dispatch.part_of(on_progress, index, len(tilts)))
-        described = {"descanned_tilt_mrad": series.tilts_mrad[index].tolist()}
-        samples.append(series.sample(patterns, described))
+    with notebook_bar(on_progress) as report:
+        for index in range(len(tilts)):
+            patterns = series.patterns(index, dispatch.part_of(report, index, len(tilts)))
+            described = {"descanned_tilt_mrad": series.tilts_mrad[index].tolist()}
+            samples.append(series.sample(patterns, described))
     return samples
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from namsa.base.text import duration
 
-Report = Callable[[str, int, int], object]  # stage, done, total
+Report = Callable[[str, int, int], None]  # stage, done, total
 SHOWN_AFTER_SECONDS = 2.0  # short calls show none
 EVERY_SECONDS = 0.25
 

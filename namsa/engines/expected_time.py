@@ -8,6 +8,7 @@ The detector's noise, writing and the trial of the choices are not in it.
 from typing import NamedTuple
 
 from namsa.base.errors import OutOfMemoryError
+from namsa.base.long_calls import LONG_SECONDS
 from namsa.base.text import duration
 from namsa.engines import prism
 from namsa.engines.counts import SimulationCounts
@@ -15,7 +16,6 @@ from namsa.engines.dispatch import EngineName
 from namsa.engines.rates import Rates, measure_rates
 from namsa.physics.backend import available_cores
 
-LONG_SECONDS = 60.0
 # Rates of a fast core, and how many times as fast a fast GPU is: what takes less than
 # `LONG_SECONDS` at these rates is not measured.
 _FAST_CORE = Rates(propagation=2e-10, plane_waves=2e-10, product=5e-11, pixel=1e-9, potential=5e-9)

@@ -60,7 +60,7 @@ from namsa.io.recording import Recording
 from namsa.io.window_calibration import of_stored_scan
 
 CLIPPED_ERROR = 0.2  # of the radius, where only clipped pixels show the disk
-OnProgress = Callable[[str, int, int], object]  # stage, scan rows done, all rows
+OnProgress = Callable[[str, int, int], None]  # stage, scan rows done, all rows
 
 
 def inspect(

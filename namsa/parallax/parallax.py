@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from namsa.base.arrays import Floats, Pair
 from namsa.base.errors import InputError
+from namsa.base.notebook_progress import notebook_bar
 from namsa.base.pixels import PixelGrid
 from namsa.inspection.inspect import inspect
 from namsa.inspection.survey import pieces
@@ -39,7 +40,7 @@ MOST_PIXELS = 2**27  # of the image
 BAND_BYTES = 2**27  # of the images of a band of rows
 FEWEST_POSITIONS = 4  # of the scan, along each axis
 FEWEST_RAYS = 9
-OnProgress = Callable[[str, int, int], object]  # stage, scan rows done, all rows
+OnProgress = Callable[[str, int, int], None]  # stage, scan rows done, all rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ def parallax_image(
     upsampling: int = 2,
     calibration: CalibrationFile | str | Path | None = None,
     aberrations: Mapping[str, float] | None = None,
-    on_progress: OnProgress = lambda stage, done, total: None,
+    on_progress: OnProgress | None = None,
     **options: Any,
 ) -> Parallax:
     """Returns the bright-field image of a defocused scan on pixels finer than its steps.
@@ -101,7 +102,8 @@ def parallax_image(
         calibration: What `namsa.inspect` measured, or its file. By default the scan is inspected.
         aberrations: Aberrations from the probe's focus to the specimen in Krivanek's notation, Å
             and rad, in place of those of the calibration; C10 is −defocus.
-        on_progress: Called as `on_progress(stage, rows done, rows)`.
+        on_progress: Called as `on_progress(stage, rows done, rows)`. Default: a bar in a notebook,
+            if the call takes long, and else nothing.
         options: What the caller knows better than the file, and how the patterns lie in it; see
             `namsa.read`.
 
@@ -132,14 +134,15 @@ def parallax_image(
     if isinstance(calibration, str | Path):
         calibration = read_calibration(Path(calibration))
     check_aberrations(aberrations or {})
-    if calibration is None:
-        focus = _focus_of(aberrations)
-        inspection = inspect(data, focus=focus, on_progress=on_progress, **options)
-        calibration = inspection.calibration
-    lens = aberrations if aberrations is not None else lens_of(calibration)
-    overrides = calibration.overrides()
-    with open_patterns(data, overrides, **options) as scan:
-        return _parallax(scan, lens, upsampling, on_progress)
+    with notebook_bar(on_progress) as report:
+        if calibration is None:
+            focus = _focus_of(aberrations)
+            inspection = inspect(data, focus=focus, on_progress=report, **options)
+            calibration = inspection.calibration
+        lens = aberrations if aberrations is not None else lens_of(calibration)
+        overrides = calibration.overrides()
+        with open_patterns(data, overrides, **options) as scan:
+            return _parallax(scan, lens, upsampling, report)
 
 
 def _focus_of(aberrations: Mapping[str, float] | None) -> Literal["under", "over"] | None:

@@ -16,7 +16,9 @@ import numpy.typing as npt
 from rich.console import Console
 
 from namsa.base.arrays import Array
-from namsa.base.errors import InputError, WorkError
+from namsa.base.errors import InputError, WorkError, issue_warnings
+from namsa.base.long_calls import StageTimer
+from namsa.base.notebook_progress import Report, notebook_bar
 from namsa.base.pixels import PixelGrid
 from namsa.base.text import shorten
 from namsa.base.version import __version__
@@ -40,21 +42,54 @@ NEGATIVE = 0.01  # fraction of the intensity that a subtracted dark level may le
 
 
 class Notes:
-    """Collects lines about what was done to the data or assumed about them, and prints them.
+    """Collects lines about what was done to the data or assumed about them, and prints them, with
+    the progress of the work.
 
     Attributes:
         lines: The lines.
         console: Where they are printed.
+        on_progress: Takes the progress, `(stage, done, total)`. `None` shows a bar in a notebook.
     """
 
-    def __init__(self, console: Console | None) -> None:
+    def __init__(self, console: Console | None, on_progress: Report | None = None) -> None:
         self.lines: list[str] = []
         self.console = console or Console(quiet=True)
+        self.on_progress = on_progress
 
     def __call__(self, line: str) -> None:
         """Adds a line."""
         self.lines.append(line)
         self.console.print(line, highlight=False, soft_wrap=True)
+
+    @contextmanager
+    def progress(self) -> Iterator[None]:
+        """Shows the bar of a notebook, if there is no `on_progress`, until the `with` statement
+        ends.
+        """
+        given = self.on_progress
+        with notebook_bar(given) as self.on_progress:
+            yield
+        self.on_progress = given
+
+    @contextmanager
+    def counter(self, stage: str) -> Iterator[Callable[[int, int], None]]:
+        """Yields `count(done, total)`, which prints the progress of a stage and reports it.
+
+        Nothing is printed without a console: a stage that takes long then warns how long, by the
+        speed of its first part.
+        """
+        timer = StageTimer()
+        with telemetry.counter(self.console, stage) as count:
+
+            def count_and_report(done: int, total: int) -> None:
+                count(done, total)
+                if self.on_progress is not None:
+                    self.on_progress(stage, done, total)
+                line = timer.note(stage, done, total)
+                if line and self.console.quiet:
+                    issue_warnings((), [line], stacklevel=2)
+
+            yield count_and_report
 
 
 def network_for(task: str, model: Model | str | Path) -> Model:
@@ -131,7 +166,7 @@ class FittedScan:
         """
         rows = self.data.shape[0]
         with (
-            telemetry.counter(self.note.console, "scan rows") as count,
+            self.note.counter("scan rows") as count,
             self.bands_without_progress(lambda row: count(row, rows), lost) as bands,
         ):
             yield bands
@@ -235,7 +270,7 @@ def open_scan(
         origin = data.name
     else:
         name = origin = "array"
-    with open_patterns(data, calibration, **(layout or {})) as scan:
+    with open_patterns(data, calibration, **(layout or {})) as scan, note.progress():
         sy, sx, dy, dx = scan.shape
         note(f"{origin}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
         conditions = _conditions(scan, model, keeps_positions)

@@ -12,6 +12,7 @@ from scipy import special
 
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError
+from namsa.base.notebook_progress import Report
 from namsa.base.pixels import PixelGrid
 from namsa.io.calibration import CalibrationOverrides
 
@@ -103,6 +104,7 @@ def classify(
     beam_intensity: float | None = None,
     layout: Mapping[str, Any] | None = None,
     console: Console | None = None,
+    on_progress: Report | None = None,
 ) -> ClassifiedScan:
     """Classifies the patterns of a scan with a trained network.
 
@@ -116,6 +118,8 @@ def classify(
         layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it.
         console: Where notes and progress are printed. `None` prints nothing; the notes are in the
             result.
+        on_progress: Called as `on_progress(stage, done, total)`. Default: a bar in a notebook,
+            if the call takes long, and else nothing.
 
     Returns:
         Probabilities, map of classes and vote, with axes and provenance.
@@ -125,7 +129,7 @@ def classify(
             not complete.
         WorkError: If the file is damaged.
     """
-    note = Notes(console)
+    note = Notes(console, on_progress)
     model = network_for("classify", model)
     check_single_patterns(model.experiment, str(model.folder))
     config = model.experiment.training.classify

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError
+from namsa.base.notebook_progress import Report
 from namsa.base.pixels import ArrayAxis, PixelGrid
 from namsa.base.text import plural, shorten
 from namsa.io import hdf5
@@ -123,6 +124,7 @@ def embed(
     beam_intensity: float | None = None,
     layout: Mapping[str, Any] | None = None,
     console: Console | None = None,
+    on_progress: Report | None = None,
 ) -> EmbeddedScan:
     """Embeds the patterns of a scan with a trained autoencoder.
 
@@ -137,13 +139,15 @@ def embed(
         layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it.
         console: Where notes and progress are printed. `None` prints nothing; the notes are in the
             result.
+        on_progress: Called as `on_progress(stage, done, total)`. Default: a bar in a notebook,
+            if the call takes long, and else nothing.
 
     Raises:
         InputError: If the network is no autoencoder, the data do not fit it, or their calibration
             is not complete.
         WorkError: If the file is damaged.
     """
-    note = Notes(console)
+    note = Notes(console, on_progress)
     model = network_for("embed", model)
     network = model.experiment.network
     assert isinstance(network, CVAEConfig)

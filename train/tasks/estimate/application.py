@@ -14,6 +14,7 @@ from rich.console import Console
 
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError
+from namsa.base.notebook_progress import Report
 from namsa.base.pixels import PixelGrid
 from namsa.io.calibration import CalibrationOverrides
 
@@ -43,6 +44,7 @@ def estimate(
     beam_intensity: float | None = None,
     layout: Mapping[str, Any] | None = None,
     console: Console | None = None,
+    on_progress: Report | None = None,
 ) -> EstimatedScan:
     """Estimates thickness, defocus and tilt of a scan with a trained network.
 
@@ -56,6 +58,8 @@ def estimate(
         layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it.
         console: Where notes and progress are printed. `None` prints nothing; the notes are in the
             result.
+        on_progress: Called as `on_progress(stage, done, total)`. Default: a bar in a notebook,
+            if the call takes long, and else nothing.
 
     Returns:
         Values and errors of the scan and of its windows, with axes and provenance.
@@ -65,7 +69,7 @@ def estimate(
             is not complete.
         WorkError: If the file is damaged.
     """
-    note = Notes(console)
+    note = Notes(console, on_progress)
     model = network_for("estimate", model)
     trained = model.conditions
     measured = read_estimate_calibration(model)

@@ -17,6 +17,7 @@ from scipy import special
 
 from fcdensenet.config import NetworkConfig
 from namsa.base.arrays import Array
+from namsa.base.notebook_progress import Report
 from namsa.base.pixels import PixelGrid
 from namsa.io.calibration import CalibrationOverrides
 
@@ -88,6 +89,7 @@ def segment(
     beam_intensity: float | None = None,
     layout: Mapping[str, Any] | None = None,
     console: Console | None = None,
+    on_progress: Report | None = None,
 ) -> SegmentedScan:
     """Segments a scan.
 
@@ -101,13 +103,15 @@ def segment(
         layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it.
         console: Where notes and progress are printed. `None` prints nothing; the notes are in the
             result.
+        on_progress: Called as `on_progress(stage, done, total)`. Default: a bar in a notebook,
+            if the call takes long, and else nothing.
 
     Raises:
         InputError: If the network is of another task, the data do not fit it, or their calibration
             is not complete.
         WorkError: If the file is damaged.
     """
-    note = Notes(console)
+    note = Notes(console, on_progress)
     model = network_for("segment", model)
     config = model.experiment.network
     assert isinstance(config, NetworkConfig | DeepLabV3PlusConfig)

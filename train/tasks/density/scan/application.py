@@ -15,6 +15,7 @@ from rich.console import Console
 
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError
+from namsa.base.notebook_progress import Report
 from namsa.base.pixels import PixelGrid, detector_grid
 from namsa.io.calibration import CalibrationOverrides
 
@@ -22,7 +23,6 @@ from ....apply.estimated import Estimated
 from ....apply.learnt import learnt
 from ....apply.models import Model
 from ....apply.scans import BEAM_INTENSITY, FittedScan, Notes, check_number, network_for, open_scan
-from ....measure import telemetry
 from ..trust.aberrations import MEASURED
 from ..trust.consistency import KnownSpecimen
 from . import windows
@@ -50,6 +50,7 @@ def reconstruct(
     layout: Mapping[str, Any] | None = None,
     estimated: Estimated | None = None,
     console: Console | None = None,
+    on_progress: Report | None = None,
 ) -> Reconstruction:
     """Reconstructs the projected electron density of a scan with a trained network.
 
@@ -70,6 +71,8 @@ def reconstruct(
             are compared with what the network has learnt. `None` compares nothing.
         console: Where notes and progress are printed. `None` prints nothing; the notes are in the
             result.
+        on_progress: Called as `on_progress(stage, done, total)`. Default: a bar in a notebook,
+            if the call takes long, and else nothing.
 
     Returns:
         Density with uncertainty, familiarity, trust, axes and provenance.
@@ -78,7 +81,7 @@ def reconstruct(
         InputError: If the data do not fit the network, or if their calibration is not complete.
         WorkError: If the file is damaged.
     """
-    note = Notes(console)
+    note = Notes(console, on_progress)
     model = checked_network(model, beam_intensity, specimen, options)
     asked = _asked(options)
     compared = None
@@ -102,7 +105,7 @@ def reconstruct(
         measures = [measure(prepared) for measure in asked]
         with (
             scan.bands_without_progress(lost=prepared.lost) as bands,
-            telemetry.counter(note.console, "windows") as count,
+            note.counter("windows") as count,
         ):
             images = windows.predict_images(
                 bands, prepared.images(count), note, [measure.see for measure in measures]

@@ -19,7 +19,6 @@ from namsa.physics.optics import BeamSettings
 from ....apply.models import Model
 from ....apply.scans import FittedScan
 from ....apply.tiles import MARGIN, Blend, strips, window_slices
-from ....measure import telemetry
 from ..trust.consistency import KnownSpecimen, is_unresolved
 from .pacbed import AmountByPatterns, known_amount
 from .preparation import GIVE_THICKNESS, Findings, Measure, Prepared
@@ -103,7 +102,7 @@ class Refinement(Measure):
         blocks = list[dict[str, Any]]()
         with (
             scan.bands_again() as bands,
-            telemetry.counter(self.note.console, "steps of refinement") as count,
+            self.note.counter("steps of refinement") as count,
         ):
             for y, strip in zip(rows, strips(bands, scan.plan.along_y, rows), strict=True):
                 for x in columns:

@@ -14,7 +14,9 @@ import pytest
 from rich.console import Console
 from small_network import BEAM, DETECTOR, OPTIONS, WINDOW, experiment, patterns, stored, write_run
 
+import namsa
 from namsa import InputError
+from namsa.base import long_calls, notebook_progress
 from namsa.inverse.amount import Amount
 from train.__main__ import main
 from train.apply import reading, tiles, weights
@@ -70,6 +72,38 @@ def test_the_file_has_axes_units_and_provenance(tmp_path, run):
     assert provenance["weights_digest"] == checkpoint.read(weights)[0]["digest"]
     assert str(tmp_path) not in json.dumps(provenance)
     assert any("not compared: trained for thickness 20 Å" in line for line in provenance["notes"])
+
+
+def test_progress_goes_to_a_callback_or_to_the_bar_of_a_notebook(tmp_path, run, monkeypatch):
+    data = stored(tmp_path / "scan.h5", patterns(SCAN))
+    rows = []
+    reported = {"beam_intensity": 1.0, "on_progress": lambda *row: rows.append(row)}
+    reconstruct.reconstruct(data, run, BEAM, **reported)
+    assert {stage for stage, _, _ in rows} == {"windows"}
+    done = [row[1] for row in rows]
+    assert done == sorted(done)
+    assert done[-1] == rows[-1][2] > 1
+
+    class Bar(list):
+        def __call__(self, *row):
+            self.append(row)
+
+        def close(self):
+            self.append("closed")
+
+    bar = Bar()
+    monkeypatch.setattr(notebook_progress, "in_notebook", lambda: True)
+    monkeypatch.setattr(notebook_progress, "NotebookBar", lambda: bar)
+    reconstruct.reconstruct(data, run, BEAM, beam_intensity=1.0)
+    assert bar == [*rows, "closed"]
+
+
+def test_a_long_reconstruction_says_how_long_it_takes(tmp_path, run, monkeypatch):
+    data = stored(tmp_path / "scan.h5", patterns(SCAN))
+    monkeypatch.setattr(long_calls, "MEASURED_AFTER_SECONDS", 0)
+    monkeypatch.setattr(long_calls, "LONG_SECONDS", 0)
+    with pytest.warns(namsa.SimulationWarning, match=r"^windows: \d+ of \d+ took .* left$"):
+        reconstruct.reconstruct(data, run, BEAM, beam_intensity=1.0)
 
 
 def test_one_window_gives_the_prediction_of_the_network_itself(tmp_path, run):
