@@ -25,7 +25,13 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypedDict
 
-from namsa.base.errors import DiskFullError, InputError, OutOfMemoryError, WorkError
+from namsa.base.errors import (
+    DiskFullError,
+    InputError,
+    OutOfMemoryError,
+    WorkError,
+    stored_warnings,
+)
 from namsa.base.files import make_folder
 from namsa.base.memory import available_memory_bytes
 from namsa.config.simulation import SimulationConfig
@@ -36,6 +42,7 @@ from namsa.dataset.entry import Entry, material_of
 from namsa.dataset.estimate import check_machine
 from namsa.dataset.failures import append_failure, read_failures
 from namsa.dataset.listing import plan_list
+from namsa.dataset.sample_warnings import SampleWarnings
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.sharing import ONE_RANK, RankLayout, by_specimen, share
 from namsa.dataset.simulate_entry import SimulateSample, prepare_samples
@@ -157,6 +164,7 @@ def produce(
             selected = [entry for entry in select(listing.entries) if not entry.skipped]
             check_dataset(directory, config, selected, materials)
         run.simulate_entries(todo, by_specimen(feasible))
+        run.warnings.issue(len(run.record_bytes))
         free_device_memory()  # the process may go on to train
     elif layout.rank == 0 and prepare is prepare_samples:
         warn_again(directory, config)
@@ -194,6 +202,7 @@ class _Run:
     on_sample: Callable[[int, int], None]
     prepare: Prepare
     record_bytes: list[int] = field(default_factory=list)
+    warnings: SampleWarnings = field(default_factory=SampleWarnings)  # of the samples
     failed: list[str] = field(default_factory=list)
     # by another job of this rank, which ended before this one began
     stored_meanwhile: frozenset[str] = frozenset()
@@ -273,20 +282,23 @@ class _Run:
                 continue
             simulate: SimulateSample
             try:
-                simulate = self.prepare(
-                    self.config, material_of(entries[0], self.materials), entries
-                )
+                with stored_warnings():
+                    simulate = self.prepare(
+                        self.config, material_of(entries[0], self.materials), entries
+                    )
             except _FAILURES as error:
                 simulate = partial(_fail, error)
             for entry in todo:
                 if self._is_over():
                     break
                 try:
-                    sample = simulate(entry)
+                    with stored_warnings():
+                        sample = simulate(entry)
                 except _FAILURES as error:
                     self._fail(entry, error)
                     yield entry, None
                 else:
+                    self.warnings.add(sample.provenance.get("warnings", ()))
                     yield entry, sample
             del (
                 simulate

@@ -13,6 +13,7 @@ import namsa
 from namsa.base.errors import InputError, SimulationWarning
 from namsa.cli.parser import main
 from namsa.dataset.indexed import IndexedSamples
+from namsa.dataset.shards import Dataset
 
 CONFIG = """
 materials: {builtin: [Al-225-cF4]}
@@ -178,3 +179,21 @@ def test_an_export_of_a_dataset_whose_samples_all_failed_says_how_many_and_why(c
         assert empty in capsys.readouterr().err
     with pytest.raises(InputError, match="1 sample could not be simulated"):
         IndexedSamples("data", split="train")
+
+
+@pytest.mark.filterwarnings("always::namsa.SimulationWarning")  # which the command prints
+def test_a_dataset_warns_once_of_thicknesses_and_its_samples_have_their_own(config, capsys):
+    changed = [
+        config,
+        "--set",
+        "specimen.zone_axes=[[1,1,2],[1,1,1]]",
+        "--set",
+        "specimen.thickness_angstrom=[5]",
+    ]
+    assert main(["dataset", *changed, "--out", "many"]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "thick and not" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("warning: 2 of 2 samples: the specimen is ")
+    with Dataset("many") as dataset:
+        texts = [dataset.read(name).provenance["warnings"] for name in dataset.ids]
+    assert len({text for warned in texts for text in warned if "thick and not" in text}) == 2
