@@ -13,6 +13,7 @@ from namsa.base import locks
 from .phases.connect import connect
 from .phases.continuation import check_continuation
 from .phases.evaluation import evaluate
+from .phases.finished import is_finished, write_finished
 from .phases.plan import plan_training
 from .phases.restore import restore
 from .phases.run_directory import open_run
@@ -57,9 +58,14 @@ def train(
             state = restore(job, run, data)
             with plan_training(job, run, data, state) as plan:
                 train_network(job, run, data, state, plan)
+            if is_finished(job, run, data, state, plan):
+                return
             evaluation = evaluate(job, run, data, state, plan.account)
             with engine().local_work():
                 if job.rank == 0:
                     report = write_report(run.path)
+            write_finished(job, run, data, state)
+            with engine().local_work():
+                if job.rank == 0:
                     copies.keep_run(run.path, home)
                     run.console.print(data.task.table(evaluation, run.kept, report))

@@ -80,6 +80,30 @@ def test_a_job_that_ends_after_some_steps_goes_on_within_the_epoch(config):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undisturbed")  # which has simulated the samples
+def test_a_finished_job_says_so_and_ends(config, monkeypatch, capsys):
+    run_dir = config.parent / "finished"
+    monkeypatch.setattr(
+        "train.main.write_report", lambda run_dir: (run_dir / "report.html").write_text("")
+    )
+    train(config, ["training.epochs=1"], run_dir)
+    assert "finished before" not in capsys.readouterr().out
+
+    def evaluate(*_):
+        raise RuntimeError("evaluated")
+
+    monkeypatch.setattr("train.main.evaluate", evaluate)
+    train(config, ["training.epochs=1"], run_dir)
+    assert "finished before" in capsys.readouterr().out
+    for overrides, evaluate_only in ((["training.epochs=2"], False), (["training.epochs=2"], True)):
+        with pytest.raises(RuntimeError, match="evaluated"):  # trained on, and as asked for
+            train(config, overrides, run_dir, evaluate_only=evaluate_only)
+    (run_dir / "report.html").unlink()
+    with pytest.raises(RuntimeError, match="evaluated"):
+        train(config, ["training.epochs=2"], run_dir)
+
+
+@pytest.mark.slow
 def test_evaluating_again_trains_nothing_and_finds_the_same(undisturbed, monkeypatch):
     monkeypatch.setattr(
         connection, "stop", lambda code=0: None

@@ -12,6 +12,7 @@ ranks allowed.
 """
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from namsa.base.json_files import read_json
 
 from .signals import STOPPING
 
+RANK_ENDED = re.compile(rb"Process \d+ exit with status code|Terminating remaining workers")
 RANK_FAILED = b"RuntimeError: Horovod detected that one or more processes exited"
 FINAL_CODES = (0, 2, 130)  # done, wrong input, interrupted: another start would end alike
 
@@ -163,7 +165,9 @@ def _run(command: Sequence[str]) -> bool:
 
     previous = {number: signal.signal(number, forward) for number in STOPPING}
     try:
-        reader = threading.Thread(target=_pass_on, args=(process.stderr,), daemon=True)
+        reader = threading.Thread(
+            target=_pass_on, args=(process.stderr, lambda: interrupted), daemon=True
+        )
         if process.stderr:
             reader.start()
         process.wait()
@@ -175,14 +179,16 @@ def _run(command: Sequence[str]) -> bool:
     return interrupted
 
 
-def _pass_on(errors: IO[bytes]) -> None:
+def _pass_on(errors: IO[bytes], is_interrupted: Callable[[], bool]) -> None:
     """Prints what horovodrun writes to stderr, but for its traceback at the end that says that a
-    rank has failed.
+    rank has failed, and its lines about the ranks of a job that was interrupted.
 
     A line of a rank begins with its number, so that a traceback of a rank is another.
     """
     traceback: list[bytes] = []
     for line in errors:
+        if RANK_ENDED.match(line) and is_interrupted():
+            continue
         if traceback or line.startswith(b"Traceback "):
             traceback.append(line)
         else:
