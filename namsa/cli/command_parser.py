@@ -12,12 +12,13 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from namsa.base.text import printable, shorten
 
+MOST_IN_USAGE = 6  # options; those of longer commands are in their list alone
 COMPLETION = (
     'Bash and zsh complete commands and options after `eval "$(register-python-argcomplete '
     'namsa namsa-train)"`.'
@@ -25,7 +26,34 @@ COMPLETION = (
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Wraps descriptions at the terminal's width, and examples where an option begins."""
+    """Wraps descriptions at the terminal's width, and examples where an option begins.
+
+    The usage of a command with many options names those that are required.
+    """
+
+    def add_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[Any],
+        prefix: str | None = None,
+    ) -> None:
+        """See `argparse`."""
+        all_actions = list(actions)
+        needed = [action for action in all_actions if _is_needed(action)]
+        if usage is None and len(all_actions) - len(needed) > MOST_IN_USAGE:
+            all_actions = [*needed, argparse.Action([], "options", metavar="[options]")]
+            groups = []
+        super().add_usage(usage, all_actions, groups, prefix)
+
+    def start_section(self, heading: str | None) -> None:
+        """See `argparse`."""
+        lines = textwrap.wrap(heading or "", self._width - self._current_indent - 1)
+        super().start_section("\n".join(lines) or heading)
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        """Returns the last word of an option, which is its unit: EV of --energy-ev."""
+        return super()._get_default_metavar_for_optional(action).rpartition("_")[2]
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Returns paragraphs as lines; a line that begins with spaces is a command."""
@@ -43,6 +71,11 @@ class HelpFormatter(argparse.HelpFormatter):
             lines += _wrapped(prose, width)
             paragraphs.append("\n".join(indent + line for line in lines))
         return "\n\n".join(paragraphs)
+
+
+def _is_needed(action: argparse.Action) -> bool:
+    """Returns whether a command does not run without the argument."""
+    return action.required or not action.option_strings
 
 
 def _wrapped(prose: Sequence[str], width: int) -> list[str]:

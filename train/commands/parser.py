@@ -110,19 +110,20 @@ def _add_job(parser: CommandParser) -> None:
         metavar="N",
         help="with training.backend jax: train by N processes on this machine, without a launcher",
     )
-    command.add_argument(
+    restarts = command.add_argument_group("with --supervise")
+    restarts.add_argument(
         "--ranks", type=positive, metavar="N", help="the value of {ranks} in the launcher's words"
     )
-    command.add_argument(
+    restarts.add_argument(
         "--min-ranks",
         type=positive,
         metavar="M",
         help="continue with fewer ranks, down to M, if the job keeps failing",
     )
-    command.add_argument(
+    restarts.add_argument(
         "--fewer-by", type=positive, default=1, metavar="K", help="ranks per node, default 1"
     )
-    command.add_argument(
+    restarts.add_argument(
         "--max-restarts", type=positive, default=10, metavar="R", help="default 10"
     )
     command.add_argument(
