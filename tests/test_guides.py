@@ -69,7 +69,8 @@ CHANGES = {
     "namsa simulate trial.yaml *": "--set scan.shape=[32,32]",
     "*scripts/bench/*": "skip",
     "jsrun *": "skip",
-    "* --supervise *": "skip",  # jobs of four ranks, and of a machine with jsrun
+    "* --supervise *horovodrun -np 4": "skip",
+    "* --supervise *jsrun *": "skip",
     "*training.checkpoints.every_seconds=300*": "skip",  # a training, as slurm_cpu.sh starts it
     "namsa-train profile *": "skip",
     "horovodrun * namsa-train profile *": "skip",
