@@ -1,9 +1,9 @@
 """What every test needs: quiet TensorFlow, temporary files that go with the tests, and a worker for
 each core.
 
-The tests of one file run on one worker, since they share fixtures. Those that start the ranks of a
-job run on one worker, too: two jobs at once would have more ranks than the machine has cores, and
-share no fork server.
+The tests of one file run on one worker, since they share fixtures; the pages of the documentation
+share none. Those that start the ranks of a job run on one worker, too: two jobs at once would have
+more ranks than the machine has cores, and share no fork server.
 """
 
 import gc
@@ -21,6 +21,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # channels first, on older 
 os.environ.pop("COLUMNS", None)  # the caller's terminal would set the width of printed tables
 
 MOST_WORKERS = 4
+GUIDES = "test_guides.py"
 STARTS_JOBS = (
     "scripts/test_batch.py",
     "train/ranks/test_faults.py",
@@ -42,11 +43,15 @@ STARTS_JOBS = (
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Workers for `-n auto`: none for single files, whose tests start sooner without."""
+    """Workers for `-n auto`: none for single files, whose tests start sooner without.
+
+    Slow tests wait for ranks and time limits: one more has the cores meanwhile.
+    """
     all_files = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    if all_files and not config.option.keyword:
-        return min(len(os.sched_getaffinity(0)), MOST_WORKERS)
-    return 0
+    if not all_files or config.option.keyword:
+        return 0
+    cores = len(os.sched_getaffinity(0))
+    return min(cores + 1 if states_marks(config) else cores, MOST_WORKERS)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -68,6 +73,8 @@ class FileScheduling(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid).removeprefix("tests/")
+        if file == GUIDES:
+            return nodeid
         return "jobs" if file in STARTS_JOBS else file
 
 
@@ -94,7 +101,7 @@ def rank_by_time(file: str) -> int:
     """Which files come first: the jobs, which one worker runs, then the guides and trainings."""
     if file in STARTS_JOBS:
         return 0
-    if file == "test_guides.py":
+    if file == GUIDES:
         return 1
     return 2 if file.startswith("train/") else 3
 
