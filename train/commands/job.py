@@ -331,4 +331,6 @@ def profile(options: argparse.Namespace) -> int:
 def _choose_tensorflow(options: argparse.Namespace) -> None:
     choose_backend(options.config, options.overrides)
     if backend.name() == "jax":
-        raise InputError("train profile reads TensorFlow's profiler: set KERAS_BACKEND=tensorflow")
+        raise InputError(
+            "namsa-train profile reads TensorFlow's profiler: set KERAS_BACKEND=tensorflow"
+        )

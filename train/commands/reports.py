@@ -101,7 +101,7 @@ def gain_table(found: Sequence[Any], compute_s: float, gigabytes_per_s: float) -
 def scaling(options: argparse.Namespace) -> None:
     """Prints how a job would scale, or compares finished runs."""
     if (options.config is None) == (options.compare is None):
-        raise InputError("train scaling needs a CONFIG, or --compare with run directories")
+        raise InputError("namsa-train scaling needs a CONFIG, or --compare with run directories")
     if options.threshold and not options.compare:
         raise InputError("--threshold is for --compare: leave it out, or give run directories")
     if options.compare:

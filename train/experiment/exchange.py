@@ -79,7 +79,7 @@ class ExchangeSection(KindSection):
         """
         kind = getattr(self, "kind", "")
         raise InputError(
-            f"train scaling does not model training.exchange.kind {kind}: take kind allreduce"
+            f"namsa-train scaling does not model training.exchange.kind {kind}: take kind allreduce"
         )
 
 

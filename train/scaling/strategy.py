@@ -127,7 +127,7 @@ def strategy_of(training: Training, gradients: Sequence[Gradient]) -> Strategy:
     if 0 < ranks.cache_capacity < names:
         raise InputError(
             f"training.ranks.cache_capacity {ranks.cache_capacity} holds some of the {names} names "
-            f"that ranks announce, which train scaling does not model: set it to {names} or more, "
+            f"that ranks announce, which namsa-train scaling does not model: set it to {names} or more, "
             "or to 0"
         )
     return strategy
