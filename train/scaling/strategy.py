@@ -127,8 +127,8 @@ def strategy_of(training: Training, gradients: Sequence[Gradient]) -> Strategy:
     if 0 < ranks.cache_capacity < names:
         raise InputError(
             f"training.ranks.cache_capacity {ranks.cache_capacity} holds some of the {names} names "
-            f"that ranks announce, which namsa-train scaling does not model: set it to {names} or more, "
-            "or to 0"
+            "that ranks announce, which namsa-train scaling does not model: set it to "
+            f"{names} or more, or to 0"
         )
     return strategy
 
