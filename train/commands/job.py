@@ -165,6 +165,13 @@ def _supervise(options: argparse.Namespace) -> None:
     policy = supervise.RestartPolicy(
         ranks, options.min_ranks, options.fewer_by, options.max_restarts
     )
+    first = " ".join(supervise.launcher_command(launcher, ranks)) or "the job"
+    started = f"{options.processes} processes" if options.processes else first
+    print(
+        f"{experiment.name}: starts {started}, which takes some seconds",
+        file=sys.stderr,
+        flush=True,
+    )
     code = supervise.supervise(
         lambda ranks: [*supervise.launcher_command(launcher, ranks), *job],
         policy,
