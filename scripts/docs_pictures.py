@@ -31,9 +31,9 @@ ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs/images"
 ENERGY_TOLERANCE = 0.02
 SEMIANGLE_TOLERANCE = 0.05
-WIDTH = 800  # of a picture at most, pixels
-COLOURS = (256, 128, 64)  # of a picture: as many as its size on disk allows
-BYTES = 80_000  # of a picture at most
+WIDTH = 900  # of a picture at most, pixels
+COLOURS = 256  # of a picture
+MANY_COLOURS = ("inspection", "reconstruction")  # pictures with several colour maps
 
 
 def which_network() -> Figure:
@@ -179,11 +179,10 @@ def main(names: list[str]) -> None:
         if picture.width > WIDTH:
             height = round(picture.height * WIDTH / picture.width)
             picture = picture.resize((WIDTH, height), Image.Resampling.LANCZOS)
-        path = IMAGES / f"{name}.png"
-        for colours in COLOURS:
-            picture.quantize(colours).save(path, optimize=True)
-            if path.stat().st_size <= BYTES:
-                break
+        if name in MANY_COLOURS:
+            picture.save(IMAGES / f"{name}.jpg", quality=85, optimize=True)
+        else:
+            picture.quantize(COLOURS).save(IMAGES / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":
