@@ -10,11 +10,8 @@ import json
 import multiprocessing
 import os
 import random
-import resource
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +21,6 @@ from typing import Any
 
 import fake_samples
 from fake_samples import MATERIALS, config, contents, ids_of, simulate
-from power import Disk, events
 
 from namsa import Sample, WorkError
 from namsa.base import files
@@ -275,141 +271,4 @@ def kill_many(reference: Reference, root: Path, kills: int, seed: int) -> dict[s
 # ---- Cut off from power
 
 
-def record(root: Path, work: Path) -> list[tuple]:
-    """Returns what several runs of the factory did to their files, in a process of their own."""
-    library = work / "record_writes.so"
-    source = Path(__file__).with_name("record_writes.c")
-    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    root.mkdir()
-    environment = os.environ | {
-        "LD_PRELOAD": str(library),
-        "RECORD_ROOT": str(root),
-        "RECORD_LOG": str(work / "log"),
-    }
-    command = [sys.executable, __file__, str(root / "data")]
-    subprocess.run(command, env=environment, check=True)
-    return list(events((work / "log").read_bytes()))
-
-
-def recorded_runs(directory: Path) -> None:
-    stub()
-    acknowledge(directory)
-    produce(directory, limit=4)
-    produce(directory, 1, 2, SETTINGS[1])
-    produce(directory, limit=3)
-    produce(directory)
-
-
-def cut_many(
-    reference: Reference, log: list[tuple], root: Path, cuts: int, seed: int, honest: bool = True
-) -> list[int]:
-    """Cuts the power of the recorded runs at `cuts` points of the log. Each dataset is then
-    completed.
-
-    Returns the number of samples that were present after each cut.
-    """
-    rng = random.Random(seed)
-    disk = Disk(honest)
-    done = 0
-    kept = []
-    points = sorted(rng.choices(range(len(log)), k=cuts))
-    for number, event in enumerate(log):
-        while done < cuts and points[done] == number:
-            directory = root / f"cut-{done}"
-            directory.mkdir()
-            for name, content in disk.after_a_cut(rng).items():
-                if not name.endswith(
-                    ("-lock", ACKNOWLEDGED)
-                ):  # the lock is shared memory and is created again
-                    (directory / Path(name).name).write_bytes(content)
-            committed = "".join(
-                each[5].decode() for each in log[:number] if each[3].endswith(ACKNOWLEDGED)
-            )
-            acknowledged(directory).write_text(committed)
-            kept.append(reference.check_kept(directory))
-            reference.check_finished(directory, rng.choice((1, 2, 3)))
-            shutil.rmtree(directory)
-            done += 1
-        disk.do(event)
-    return kept
-
-
 # ---- A full disk
-
-
-def fill_many(
-    reference: Reference,
-    root: Path,
-    runs: int,
-    seed: int,
-    disk: Callable[[Path, int], None] | None = None,
-) -> int:
-    """Runs the factory with a limited size of files, or on a small disk whose size `disk` sets.
-
-    Each dataset is then completed with enough room. Returns the number of runs that the limit
-    ended.
-    """
-    rng = random.Random(seed)
-    ended = 0
-    for number in range(runs):
-        directory, (receiver, sender) = root / f"full-{number}", fork.Pipe()
-        directory.mkdir()
-        room = rng.randint(0, 80) * 4096
-        acknowledged(directory).unlink(missing_ok=True)
-        settings = rng.choice(SETTINGS)
-        try:
-            if disk:
-                disk(directory, max(room, 4096))
-            arguments = (directory, settings, None if disk else room, sender)
-            rank = fork.Process(target=hungry, args=arguments)
-            rank.start()
-            rank.join()
-            assert rank.exitcode == 0
-            message = receiver.recv()
-            if message:
-                assert "cannot write" in message
-                kept = all(words in message for words in ("GiB free", "what was committed is kept"))
-                assert kept or "shard-" not in message, message
-                assert any(
-                    reason in message
-                    for reason in ("No space left", "File too large", "disk is full")
-                ), message
-                ended += 1
-            if disk:
-                disk(directory, 2**26)
-            reference.check_kept(directory)
-            reference.check_finished(directory, rng.choice((1, 2)))
-        finally:
-            if disk:
-                disk(directory, 0)
-        shutil.rmtree(directory)
-    return ended
-
-
-def hungry(
-    directory: Path, settings: SimulationConfig, largest_file: int | None, answer: Connection
-) -> None:
-    acknowledge(directory)
-    if largest_file is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
-    try:
-        produce(directory, settings=settings)
-        answer.send("")
-    except WorkError as error:
-        answer.send(str(error))
-
-
-def memory_disk(directory: Path, size: int) -> None:
-    """Mounts a disk of `size` bytes at `directory`, resizes one that is mounted, or unmounts it if
-    `size` is 0.
-    """
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)]
-    if not size:
-        command = ["umount", str(directory)]
-    elif directory.is_mount():
-        command = ["mount", "-o", f"remount,size={size}", str(directory)]
-    subprocess.run(command, check=True, capture_output=True)
-
-
-if __name__ == "__main__":  # as `record` starts it
-    recorded_runs(Path(sys.argv[1]))

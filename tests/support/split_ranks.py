@@ -20,7 +20,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from exchange_ranks import digest
+from exchange_training import digest
 from timelines import metered
 
 from fcdensenet import keras_layers

@@ -38,7 +38,7 @@ def together(tmp_path_factory):
     """(folder, what each of four ranks has found); see `exchange_ranks`. The tests that take it run
     on one worker.
     """
-    import exchange_ranks  # which imports Horovod, absent where JAX computes
+    import exchange_training  # which imports Horovod, absent where JAX computes
 
     out = tmp_path_factory.mktemp("exchange_ranks")
-    return out, launch.on_ranks("exchange_ranks.py", out, ranks=exchange_ranks.RANKS)[0]
+    return out, launch.on_ranks("exchange_ranks.py", out, ranks=exchange_training.RANKS)[0]

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 
 import crashes
+import full_disks
+import power_cuts
 import pytest
 
 from namsa import WorkError
@@ -28,7 +30,7 @@ def log(tmp_path_factory):
     if not shutil.which("gcc"):
         pytest.skip("what watches the writes is compiled with gcc, which is not here")
     work = tmp_path_factory.mktemp("work")
-    return crashes.record(work / "recorded", work)
+    return power_cuts.record(work / "recorded", work)
 
 
 def test_killed_at_any_instant_nothing_is_lost_and_nothing_made_twice(reference, tmp_path):
@@ -39,7 +41,7 @@ def test_killed_at_any_instant_nothing_is_lost_and_nothing_made_twice(reference,
 
 def test_cut_off_from_power_nothing_is_lost_and_nothing_made_twice(reference, log, tmp_path):
     assert {event[0] for event in log} >= set("CWSDFLR")
-    kept = crashes.cut_many(reference, log, tmp_path, cuts=60 * TIMES, seed=1)
+    kept = power_cuts.cut_many(reference, log, tmp_path, cuts=60 * TIMES, seed=1)
     assert min(kept) == 0
     assert max(kept) == 10
 
@@ -50,23 +52,28 @@ def test_a_disk_that_syncs_nothing_is_noticed(reference, log, tmp_path):
     for seed in range(20):
         (tmp_path / str(seed)).mkdir()
         try:
-            crashes.cut_many(reference, log, tmp_path / str(seed), cuts=1, seed=seed, honest=False)
+            power_cuts.cut_many(
+                reference, log, tmp_path / str(seed), cuts=1, seed=seed, honest=False
+            )
         except (AssertionError, WorkError):
             lost += 1
     assert lost > 5
 
 
 def test_files_that_may_not_grow_end_a_run_with_what_was_committed(reference, tmp_path):
-    assert crashes.fill_many(reference, tmp_path, runs=8 * TIMES, seed=1) > 2
+    assert full_disks.fill_many(reference, tmp_path, runs=8 * TIMES, seed=1) > 2
 
 
 def test_a_full_disk_ends_a_run_with_what_was_committed(reference, tmp_path):
     try:
         (tmp_path / "try").mkdir()
-        crashes.memory_disk(tmp_path / "try", 4096)
-        crashes.memory_disk(tmp_path / "try", 0)
+        full_disks.memory_disk(tmp_path / "try", 4096)
+        full_disks.memory_disk(tmp_path / "try", 0)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("mounting a small disk needs root")
     assert (
-        crashes.fill_many(reference, tmp_path, runs=8 * TIMES, seed=1, disk=crashes.memory_disk) > 2
+        full_disks.fill_many(
+            reference, tmp_path, runs=8 * TIMES, seed=1, disk=full_disks.memory_disk
+        )
+        > 2
     )

@@ -2,7 +2,7 @@
 batch.
 """
 
-import exchange_ranks
+import exchange_training
 import keras
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import connection
 
-PARTS = exchange_ranks.RANKS
+PARTS = exchange_training.RANKS
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,8 +23,8 @@ def alone():
 
 
 def single_samples():
-    """The samples of `exchange_ranks.batches`, one by one."""
-    for x, y in exchange_ranks.batches():
+    """The samples of `exchange_training.batches`, one by one."""
+    for x, y in exchange_training.batches():
         yield from zip(tf.split(x, PARTS), tf.split(y, PARTS), strict=True)
 
 
@@ -36,10 +36,10 @@ def assert_same_weights(one, other, tolerance=2e-6):
 @pytest.mark.parametrize("exchange", [{}, pytest.param({"kind": "lag"}, marks=needs("lag"))])
 def test_four_batches_of_one_are_a_batch_of_four(exchange):
     """And so four ranks of one batch each, which `test_reduction` compares with a batch of four."""
-    parts = exchange_ranks.small_model(seed=0)
-    whole = exchange_ranks.small_model(seed=0)
-    _, rows, *_ = exchange_ranks.train(exchange, parts, single_samples(), accumulate=PARTS)
-    _, wanted, *_ = exchange_ranks.train(exchange, whole, exchange_ranks.batches())
+    parts = exchange_training.small_model(seed=0)
+    whole = exchange_training.small_model(seed=0)
+    _, rows, *_ = exchange_training.train(exchange, parts, single_samples(), accumulate=PARTS)
+    _, wanted, *_ = exchange_training.train(exchange, whole, exchange_training.batches())
     assert_same_weights(parts, whole)
     for key in ("huber", "l2", "grad_norm"):
         np.testing.assert_allclose(
@@ -49,12 +49,12 @@ def test_four_batches_of_one_are_a_batch_of_four(exchange):
 
 def test_a_row_counts_all_batches_of_the_step_and_the_rate_is_that_of_as_many_ranks():
     sections = {"accumulate": PARTS, "batch_size": 1, "schedule": {"warmup_epochs": 0}}
-    _, rows, *_ = exchange_ranks.train(
-        {}, exchange_ranks.small_model(), single_samples(), **sections
+    _, rows, *_ = exchange_training.train(
+        {}, exchange_training.small_model(), single_samples(), **sections
     )
     for number, row in enumerate(rows, start=1):
         assert row["step"] == number
-        assert row["lr"] == pytest.approx(PARTS * exchange_ranks.RATE)
+        assert row["lr"] == pytest.approx(PARTS * exchange_training.RATE)
         assert row["samples_per_s"] == pytest.approx(PARTS / row["step_s"])
         assert row["data_s"] + row["compute_s"] < row["step_s"]
 
@@ -63,7 +63,7 @@ def test_moving_averages_are_those_of_as_many_ranks():
     """Ranks start from the same average, and average what each makes of it."""
     layers = [keras.layers.BatchNormalization(momentum=0.8), keras.layers.Conv2D(1, 1)]
     model = keras.Sequential([keras.Input((6, 8, 2)), *layers])
-    config = exchange_ranks.configured({}, accumulate=2)
+    config = exchange_training.configured({}, accumulate=2)
     optimizer = LarsAdam(config.optimizer)
     optimizer.build(model.trainable_variables)
     accumulation = Accumulation(model, optimizer, config)
@@ -93,10 +93,12 @@ def test_a_batch_that_is_not_finite_skips_the_whole_update_and_no_other():
         "accumulate": PARTS,
         "precision": {"compute": "mixed_float16", "initial_loss_scale": 1024.0},
     }
-    model = exchange_ranks.small_model(seed=0)
-    wanted = exchange_ranks.small_model(seed=0)
-    _, rows, optimizer, _ = exchange_ranks.train({}, model, poisoned(), **scaled)
-    exchange_ranks.train({}, wanted, without_the_second(), steps=exchange_ranks.STEPS - 1, **scaled)
+    model = exchange_training.small_model(seed=0)
+    wanted = exchange_training.small_model(seed=0)
+    _, rows, optimizer, _ = exchange_training.train({}, model, poisoned(), **scaled)
+    exchange_training.train(
+        {}, wanted, without_the_second(), steps=exchange_training.STEPS - 1, **scaled
+    )
     assert [row["loss_scale"] for row in rows] == [1024, 1024, 512, 512, 512]
-    assert int(optimizer.iterations) == exchange_ranks.STEPS - 1
+    assert int(optimizer.iterations) == exchange_training.STEPS - 1
     assert_same_weights(model, wanted, tolerance=1e-7)

@@ -6,13 +6,14 @@ import math
 import os
 
 import exchange_ranks
+import exchange_training
 import horovod.tensorflow as hvd
 import launch
 import numpy as np
 import pytest
 import tensorflow as tf
 import timelines
-from exchange_ranks import Alone, assert_close
+from exchange_training import ReferenceTraining, assert_close
 
 from namsa.base import installation
 from namsa.base.errors import InputError
@@ -54,9 +55,9 @@ def test_all_ranks_have_the_same_weights(request, ranks):
 )
 def test_ranks_are_one_with_as_many_times_the_batch(request, ranks, name, tolerance):
     out, of_ranks = request.getfixturevalue(ranks)
-    alone = Alone()
+    alone = ReferenceTraining()
     hubers = []
-    for x, y in exchange_ranks.batches(ranks=len(of_ranks)):
+    for x, y in exchange_training.batches(ranks=len(of_ranks)):
         alone.optimizer.apply(alone.gradients(x, y), alone.weights)
         hubers.append(alone.huber)
     assert_close(out, name, alone.weights, tolerance)
@@ -67,7 +68,7 @@ def test_ranks_are_one_with_as_many_times_the_batch(request, ranks, name, tolera
 @pytest.mark.slow
 @pytest.mark.parametrize("name", exchange_ranks.GROUPED)
 def test_no_gradient_is_lost_or_misplaced(together, name):
-    assert [found["exact"][name] for found in together[1]] == [0.0] * exchange_ranks.RANKS
+    assert [found["exact"][name] for found in together[1]] == [0.0] * exchange_training.RANKS
 
 
 @pytest.mark.slow
@@ -120,9 +121,9 @@ def test_complete_groups_are_fused_and_never_split(pair):
         assert operation == set().union(*(group for group in groups if group <= operation))
     assert (
         sum(len(operation) for operation in operations)
-        == exchange_ranks.STEPS * 2 * exchange_ranks.AT_ONCE
+        == exchange_training.STEPS * 2 * exchange_ranks.AT_ONCE
     )
-    assert len(operations) < exchange_ranks.STEPS * exchange_ranks.AT_ONCE
+    assert len(operations) < exchange_training.STEPS * exchange_ranks.AT_ONCE
 
 
 @pytest.mark.slow
@@ -136,7 +137,7 @@ def test_an_infinity_on_one_rank_is_skipped_by_both(pair):
     first, second = (found["poisoned"] for found in pair[1])
     assert first == second
     assert first["scales"] == [1024, 1024, 1024, 512, 512]
-    assert first["iterations"] == exchange_ranks.STEPS - 1
+    assert first["iterations"] == exchange_training.STEPS - 1
     assert first["finite"]
 
 
@@ -155,7 +156,7 @@ def test_ranks_share_weights_and_moments_but_not_dropout(pair):
     assert first["statistics"] == second["statistics"]
     for ours, theirs in zip(first["generators"], second["generators"], strict=True):
         assert theirs == [ours[0] + 1, ours[1]]
-        assert ours[1] == exchange_ranks.STEPS
+        assert ours[1] == exchange_training.STEPS
 
 
 # ---- What Horovod did, by its own record
@@ -168,9 +169,9 @@ def test_each_group_travels_by_itself_and_nothing_is_gathered_after_the_first_st
     for number, members in enumerate(exchange_ranks.BLOCKS):
         groups.append({f"grad_g{number}_{member}of{members}" for member in range(1, members + 1)})
     operations = timelines.data_operations(events, tensors)
-    assert len(operations) == exchange_ranks.STEPS * len(groups)
+    assert len(operations) == exchange_training.STEPS * len(groups)
     for group in groups:
-        assert operations.count(group) == exchange_ranks.STEPS
+        assert operations.count(group) == exchange_training.STEPS
     requests = [
         tensors[e["pid"]]
         for e in events
@@ -179,7 +180,7 @@ def test_each_group_travels_by_itself_and_nothing_is_gathered_after_the_first_st
     for group in (
         groups
     ):  # a rank's request reaches rank 0 once, before the first reduction, and never again
-        assert all(requests.count(tensor) == exchange_ranks.RANKS for tensor in group)
+        assert all(requests.count(tensor) == exchange_training.RANKS for tensor in group)
 
 
 # ---- float16 on the wire, for emulated ranks

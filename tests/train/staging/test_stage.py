@@ -4,7 +4,6 @@ with Horovod.
 
 import json
 import os
-import re
 import shutil
 from collections import Counter
 
@@ -13,14 +12,13 @@ import launch
 import numpy as np
 import pytest
 import thread_ranks
+from staged_files import NODES, files, stage_all, totals
 
 from namsa.base.errors import InputError, WorkError
-from namsa.dataset import listing, manifest
-from namsa.dataset.shards import Dataset, shard_path
+from namsa.dataset import listing
+from namsa.dataset.shards import shard_path
 from train.staging import copies, pieces, stage
-from train.staging.copies import FileState, fetch_run, keep_dataset, keep_run
-
-NODES = [[0, 1], [2, 3, 4]]  # of different sizes
+from train.staging.copies import FileState
 
 
 @pytest.fixture
@@ -46,38 +44,8 @@ def _small_pieces(monkeypatch):
     monkeypatch.setattr(pieces, "_LARGEST_PIECE", 1000)
 
 
-def folder(tmp_path, rank, nodes=NODES):
-    return tmp_path / f"node{next(n for n, members in enumerate(nodes) if rank in members)}"
-
-
-def stage_all(source, tmp_path, nodes=NODES, **options):
-    return thread_ranks.run(
-        nodes,
-        lambda rank: stage.stage(source, folder(tmp_path, rank.rank(), nodes), rank, **options),
-    )
-
-
-def files(directory):
-    """Names and bytes of the files of a dataset, without notes and without the locks of LMDB's
-    writers.
-    """
-    return {
-        path.name: path.read_bytes()
-        for path in directory.iterdir()
-        if not re.search(r"^\.|-lock$", path.name)
-    }
-
-
 def size_of(directory):
     return sum(map(len, files(directory).values()))
-
-
-def totals(result):
-    assert all(each == result[0] for each in result), result
-    return {
-        key: sum(row[key] for row in result[0]["ranks"])
-        for key in ("read", "sent", "received", "written")
-    }
 
 
 # ---- Where bytes go
@@ -312,88 +280,6 @@ def test_a_byte_that_flips_on_the_way(dataset, tmp_path, monkeypatch):
 
 
 # ---- Home again
-
-
-def test_what_ranks_add_returns_home_and_comes_again_to_other_ranks(tmp_path, produce):
-    home = tmp_path / "home"
-    for rank in range(4):
-        produce(tmp_path / f"first{rank // 2}", rank, 4, limit=2)
-    copied = [keep_dataset(tmp_path / f"first{rank // 2}", home, rank) for rank in range(4)]
-    assert [each["files"] for each in copied] == [3, 1, 1, 1]
-    again = [keep_dataset(tmp_path / f"first{rank // 2}", home, rank) for rank in range(4)]
-    assert [each["files"] for each in again] == [0] * 4
-
-    nodes = [[0, 1], [2]]
-    totals(stage_all(home, tmp_path, nodes, everywhere=False))
-    produced = [produce(folder(tmp_path, rank, nodes), rank, 3) for rank in range(3)]
-    assert (
-        sum(each["present"] for each in produced),
-        sum(each["written"] for each in produced),
-    ) == (8, 4)
-    for rank in range(3):
-        keep_dataset(folder(tmp_path, rank, nodes), home, rank)
-    with Dataset(home) as whole:
-        assert len(whole) == 12
-    assert len(manifest.read(home)) == 12
-    totals(stage_all(home, tmp_path, nodes, everywhere=False))  # where it is already
-
-
-def test_a_file_at_home_that_another_job_has_written_stays(tmp_path, produce):
-    for job in ("one", "other"):
-        produce(tmp_path / job, 0, 2, limit=1 + (job == "one"))
-    keep_dataset(tmp_path / "one", tmp_path / "home", 0)
-    before = shard_path(tmp_path / "home", 0).read_bytes()
-    with pytest.raises(WorkError, match="is not what .* was made from"):
-        keep_dataset(tmp_path / "other", tmp_path / "home", 0)
-    assert shard_path(tmp_path / "home", 0).read_bytes() == before
-
-
-def test_a_shard_at_home_of_the_same_size_and_time_is_not_taken_for_a_copy(tmp_path, produce):
-    produce(tmp_path / "one")
-    keep_dataset(tmp_path / "one", tmp_path / "home", 0)
-    assert keep_dataset(tmp_path / "one", tmp_path / "home", 0)["files"] == 0
-    produce(tmp_path / "other", simulate=fake_samples.simulate_otherwise)
-    kept = shard_path(tmp_path / "home", 0)
-    fake_samples.replace_shard(kept, shard_path(tmp_path / "other", 0))
-    with pytest.raises(WorkError, match="is not what .* was made from"):
-        keep_dataset(tmp_path / "one", tmp_path / "home", 0)
-
-
-def test_a_file_of_a_run_is_brought_home_though_size_and_time_are_the_same(tmp_path):
-    local = run_directory(tmp_path / "local", 1)
-    home = tmp_path / "home"
-    keep_run(local, home)
-    path = local / "metrics.jsonl"
-    status = path.stat()
-    path.write_text("enil\n")
-    os.utime(path, ns=(status.st_mtime_ns, status.st_mtime_ns))
-    keep_run(local, home)
-    assert (home / "metrics.jsonl").read_text() == "enil\n"
-
-
-def run_directory(path, steps):
-    (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-    (path / "metrics.jsonl").write_text("line\n" * steps)
-    (path / "checkpoints" / f"step-{steps:09d}.npz").write_text(f"state {steps}")
-    return path
-
-
-def test_a_run_directory_goes_home_and_comes_back(tmp_path):
-    local = run_directory(tmp_path / "local", 1)
-    home = tmp_path / "home"
-    keep_run(local, home)
-    keep_run(run_directory(local, 2), home)
-    (local / "checkpoints" / "step-000000001.npz").unlink()
-    keep_run(local, home)
-    other = tmp_path / "other"
-    fetch_run(home, other)
-    for place in (home, other):
-        assert [path.name for path in (place / "checkpoints").iterdir()] == ["step-000000002.npz"]
-        assert (place / "metrics.jsonl").read_text() == "line\n" * 2
-    fetch_run(home, run_directory(other, 3))
-    assert (other / "metrics.jsonl").read_text() == "line\n" * 3
-    fetch_run(None, other)
-    keep_run(other, None)
 
 
 # ---- Horovod's ranks

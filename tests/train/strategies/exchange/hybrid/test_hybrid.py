@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import thread_ranks
-from exchange_ranks import assert_close
+from exchange_training import assert_close
 
 from namsa.base.errors import InputError
 from train.strategies.exchange.hybrid.exchange import Collectives, reduce_sum

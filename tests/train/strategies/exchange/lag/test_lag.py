@@ -3,11 +3,12 @@ meanwhile.
 """
 
 import exchange_ranks
+import exchange_training
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from exchange_ranks import Alone, assert_close
+from exchange_training import ReferenceTraining, assert_close
 
 from train.optimization import precision
 from train.optimization.optimizers import LarsAdam, LarsMomentum
@@ -20,16 +21,16 @@ LAG = {"kind": "lag"}
 @pytest.mark.slow
 def test_with_lag_a_step_takes_the_gradient_of_the_one_before(together):
     out, found = together
-    alone = Alone()
+    alone = ReferenceTraining()
     previous = None
-    for x, y in exchange_ranks.batches():
+    for x, y in exchange_training.batches():
         now = alone.gradients(x, y)
         if previous:  # the first step has none
             alone.optimizer.apply(previous, alone.weights)
         previous = now
     assert_close(out, "lag", alone.weights)
     before, after = zip(*(rank["waiting"] for rank in found), strict=True)
-    assert len(set(before)) == exchange_ranks.RANKS  # what waits is each rank's own
+    assert len(set(before)) == exchange_training.RANKS  # what waits is each rank's own
     assert len(set(after)) == 1  # and, once averaged, the state of the job
 
 
@@ -46,13 +47,13 @@ def test_lag_of_a_hybrid_reduction_is_that_of_the_default(together):
 def test_late_gradients_follow_a_changing_loss_scale():
     """A scale that doubles between a gradient and its use changes nothing."""
     connection.start()
-    plain, rows, *_ = exchange_ranks.train(
-        LAG, exchange_ranks.small_model(seed=0), exchange_ranks.batches()
+    plain, rows, *_ = exchange_training.train(
+        LAG, exchange_training.small_model(seed=0), exchange_training.batches()
     )
     scaled = {"compute": "mixed_float16", "initial_loss_scale": 8.0, "growth_steps": 2}
-    model = exchange_ranks.small_model(seed=0)  # stays float32
-    found, scaled_rows, *_ = exchange_ranks.train(
-        LAG, model, exchange_ranks.batches(), precision=scaled
+    model = exchange_training.small_model(seed=0)  # stays float32
+    found, scaled_rows, *_ = exchange_training.train(
+        LAG, model, exchange_training.batches(), precision=scaled
     )
     assert [row["loss_scale"] for row in scaled_rows] == [8, 8, 16, 16, 32]
     for ours, theirs in zip(found, plain, strict=True):
@@ -87,7 +88,7 @@ def descend(exchange, momentum, rates, steps):
     """
     connection.start()
     sections = {"optimizer": {"kind": "momentum", "momentum": momentum, "lars": "none"}}
-    training = exchange_ranks.configured(exchange, **sections)
+    training = exchange_training.configured(exchange, **sections)
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(len(rates), use_bias=False)])
     optimizer = LarsMomentum(training.optimizer)
     optimizer.learning_rate = 1.0
@@ -138,7 +139,7 @@ def test_the_first_step_does_not_count_in_adams_bias_correction(loss_scale):
     gradients = [tf.constant(rng.normal(size=(3, 2)), tf.float32) for _ in range(4)]
     found = []
     for choice in (LAG, {}):
-        training = exchange_ranks.configured(choice, **sections)
+        training = exchange_training.configured(choice, **sections)
         model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, use_bias=False)])
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
         exchange = make_exchange(training.exchange, 0, 1)

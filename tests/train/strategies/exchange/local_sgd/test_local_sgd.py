@@ -4,11 +4,11 @@ for itself.
 
 import time
 
-import exchange_ranks
+import exchange_training
 import numpy as np
 import pytest
 import timelines
-from exchange_ranks import Alone, assert_close
+from exchange_training import ReferenceTraining, assert_close
 
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
@@ -29,13 +29,13 @@ def averaged_by(average):
     """The weights of ranks that train alone, and on which `average` acts after every second step
     and the last.
     """
-    ranks = [Alone() for _ in range(exchange_ranks.RANKS)]
-    for number, (x, y) in enumerate(exchange_ranks.batches(), start=1):
+    ranks = [ReferenceTraining() for _ in range(exchange_training.RANKS)]
+    for number, (x, y) in enumerate(exchange_training.batches(), start=1):
         for rank, alone in enumerate(ranks):
             alone.optimizer.apply(
                 alone.gradients(x[rank : rank + 1], y[rank : rank + 1]), alone.weights
             )
-        if number in (2, 4, exchange_ranks.STEPS):
+        if number in (2, 4, exchange_training.STEPS):
             average(ranks)
     return [weight.numpy() for weight in ranks[0].weights]
 
@@ -57,11 +57,11 @@ def test_local_steps_then_the_mean_of_weights_and_of_moments_if_wanted(together,
 
     assert_close(together[0], name, averaged_by(average))
     assert len({rank["moments"][name] for rank in found}) == (
-        1 if moments else exchange_ranks.RANKS
+        1 if moments else exchange_training.RANKS
     )
     losses_of_ranks = [rank["huber"][name] for rank in found]
     assert (
-        len({row[0] for row in losses_of_ranks}) == exchange_ranks.RANKS
+        len({row[0] for row in losses_of_ranks}) == exchange_training.RANKS
     )  # between, each rank's own
     assert len({row[1] for row in losses_of_ranks}) == 1
 
@@ -78,7 +78,7 @@ def test_changes_since_the_last_average_travel_in_fewer_bits(together, bits):
     """By the rule: the mean of changes that are cut off, itself cut off, is added to the last
     average.
     """
-    last = [weight.numpy() for weight in Alone().weights]
+    last = [weight.numpy() for weight in ReferenceTraining().weights]
 
     def average(ranks):
         for index, same in enumerate(zip(*(alone.weights for alone in ranks), strict=True)):
@@ -106,7 +106,9 @@ def test_changes_since_the_last_average_travel_in_fewer_bits(together, bits):
 
 @pytest.mark.slow
 def test_own_moments_return_to_their_ranks_from_the_arrays_of_a_checkpoint(together):
-    assert [found["moments_again"] for found in together[1]] == [[True] * 4] * exchange_ranks.RANKS
+    assert [found["moments_again"] for found in together[1]] == [
+        [True] * 4
+    ] * exchange_training.RANKS
 
 
 @pytest.mark.slow
@@ -135,8 +137,8 @@ def test_with_local_sgd_the_time_of_a_synchronisation_is_not_in_the_rest(monkeyp
 
     connection.start()
     monkeypatch.setattr(LocalSGDExchange, "synchronise", slow)
-    _, rows, *_ = exchange_ranks.train(
-        LOCAL, exchange_ranks.small_model(), exchange_ranks.batches()
+    _, rows, *_ = exchange_training.train(
+        LOCAL, exchange_training.small_model(), exchange_training.batches()
     )
     keys = list(rows[0])
     assert keys[keys.index("compute_s") :] == ["compute_s", "sync_s", "misc_s", "samples_per_s"]

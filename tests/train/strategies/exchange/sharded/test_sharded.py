@@ -12,7 +12,7 @@ import launch
 import numpy as np
 import pytest
 import tensorflow as tf
-from exchange_ranks import batches, digest
+from exchange_training import batches, digest
 from timelines import metered
 
 from fcdensenet.config import NetworkConfig
