@@ -79,7 +79,7 @@ def main() -> int:
         return compare_cases(options)
     rows = measure(options.dataset, options.samples, options.electrons)
     show(rows)
-    beyond = float(np.mean([row["beyond"] for row in rows]))
+    beyond = float(np.mean(frame.column(rows, "beyond")))
     frame.finish(options, {"ratio": 1 - beyond, "rows": rows})
     return 0
 
@@ -120,6 +120,10 @@ def facts_of(entry: Entry, aberrations: AberrationsOfScan, learnt: LearntAberrat
     facts = aberrations.facts(aberrations.measure())
     explained = explained_shares(aberrations.overlaps, aberrations.transforms, learnt)
     tilt_mrad = np.hypot(*entry.varied.get("specimen_tilt_mrad", (0.0, 0.0)))
+    contradicted = []
+    for share in explained:
+        shares = {"explained": share, "explained_otherwise": max(explained)}
+        contradicted.append(is_contradicted(shares))
     row: Row = {
         "id": entry.id,
         "thick": entry.thickness_angstrom > THICK_ANGSTROM,
@@ -127,10 +131,7 @@ def facts_of(entry: Entry, aberrations: AberrationsOfScan, learnt: LearntAberrat
         "explained": facts and facts["explained"],
         "beyond": is_beyond(facts),
         # Turned by any of them, the others are turned by the others, but for half a turn.
-        "contradicted": [
-            is_contradicted({"explained": share, "explained_otherwise": max(explained)})
-            for share in explained
-        ],
+        "contradicted": contradicted,
     }
     if facts:
         middle = entry.thickness_angstrom / 2 - entry.varied["defocus_angstrom"]
@@ -156,11 +157,11 @@ def show(rows: Sequence[Row]) -> None:
             continue
         cells = [name, str(len(group))]
         for key in COEFFICIENTS:
-            median, most = np.quantile([row[key] for row in measured], (0.5, 0.9))
+            median, most = np.quantile(frame.column(measured, key), (0.5, 0.9))
             cells.append(f"{median:.0f}, {most:.0f}")
-        cells.append(f"{np.median([row['explained'] for row in measured]):.2f}")
-        cells.append(f"{np.mean([row['beyond'] for row in group]):.3f}")
-        given, quarter, *mirrored = np.mean([row["contradicted"] for row in group], axis=0)
+        cells.append(f"{np.median(frame.column(measured, 'explained')):.2f}")
+        cells.append(f"{np.mean(frame.column(group, 'beyond')):.3f}")
+        given, quarter, *mirrored = np.mean(frame.column(group, "contradicted"), axis=0)
         for share in (given, quarter, np.mean(mirrored)):
             cells.append(f"{share:.3f}")
         table.add_row(*cells)
@@ -209,7 +210,7 @@ def compare_cases(options: Any) -> int:
     for case in cases:
         path = options.cases / f"{case.name}.h5"
         measured = measure_case(case, path)
-        cells = [str(measured[name]) if name in measured else "–" for name in QUANTITIES]
+        cells = [str(measured.get(name, "–")) for name in QUANTITIES]
         table.add_row(case.name, *cells)
         rows.append(measured)
         turns.append(measure_rotation(case, path))

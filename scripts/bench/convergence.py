@@ -14,7 +14,7 @@ sample, and the samples per hour of one core.
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def compare_samples(options: argparse.Namespace) -> None:
                 flush=True,
             )
     if options.time:
-        mean = sum(row["processor_s"] for row in rows) / len(rows)
+        mean = sum(frame.column(rows, "processor_s")) / len(rows)
         print(f"{3600 / mean:.0f} samples per hour of one core, in the mean of all specimens")
     frame.finish(
         options, {"ratio": max(row["error"] / row["accuracy"] for row in rows), "samples": rows}
@@ -97,37 +97,36 @@ def samples_of(
 ) -> list[tuple[Material, Entry, list[Entry]]]:
     """Returns samples with their crystals, and with all samples of their specimens."""
     if crystals:
-        known = {material.name: material for material in builtin_materials()}
-        given = [known.get(name) or read_crystal(Path(name)) for name in crystals]
+        known = by_name(builtin_materials())
+        given = []
+        for name in crystals:
+            given.append(known.get(name) or read_crystal(Path(name)))
         perfect = config.specimen.model_copy(update={"kinds": None})
         perfect_config = config.model_copy(update={"specimen": perfect})
-        listed = [(material, build_entries(perfect_config, [material])) for material in given]
-        first = [
-            (material, next(entry for entry in entries if not entry.skipped), entries)
-            for material, entries in listed
-        ]
-        return [
-            (material, entry, same_specimen(entry, entries)) for material, entry, entries in first
-        ]
-    materials = {
-        material.name: material
-        for material in select_materials(config.materials, run_generator=True)
-    }
-    entries = [
-        entry for entry in build_entries(config, list(materials.values())) if not entry.skipped
-    ]
-    chosen = samples_to_check(entries, materials, count)
-    return [
-        (material_of(entry, materials), entry, same_specimen(entry, entries)) for entry in chosen
-    ]
+        samples = []
+        for material in given:
+            entries = build_entries(perfect_config, [material])
+            entry = next(entry for entry in entries if not entry.skipped)
+            samples.append((material, entry, same_specimen(entry, entries)))
+        return samples
+    materials = by_name(select_materials(config.materials, run_generator=True))
+    entries = build_entries(config, list(materials.values()))
+    entries = [entry for entry in entries if not entry.skipped]
+    samples = []
+    for entry in samples_to_check(entries, materials, count):
+        samples.append((material_of(entry, materials), entry, same_specimen(entry, entries)))
+    return samples
+
+
+def by_name(materials: Iterable[Material]) -> dict[str, Material]:
+    return {material.name: material for material in materials}
 
 
 def same_specimen(entry: Entry, entries: Sequence[Entry]) -> list[Entry]:
-    named = [
-        other
-        for other in entries
-        if entry.specimen and other.specimen == entry.specimen and not other.skipped
-    ]
+    named = []
+    for other in entries:
+        if entry.specimen and other.specimen == entry.specimen and not other.skipped:
+            named.append(other)
     return named or [entry]
 
 

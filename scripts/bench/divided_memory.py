@@ -101,20 +101,26 @@ def run(kind: str, rows: int, ways: int, limit: int = 0) -> dict[str, float] | N
         if ways > 1:
             words = [Path(sys.executable).with_name("horovodrun"), "-np", ways, "--gloo", *words]
         settings = os.environ | {"PYTHONPATH": str(frame.ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        line = [str(word) for word in words]
         ended = subprocess.run(
-            line, env=settings, capture_output=True, text=True, timeout=3600, check=False
+            list(map(str, words)),
+            env=settings,
+            capture_output=True,
+            text=True,
+            timeout=3600,
+            check=False,
         )
     if ended.returncode and not limit:
         raise SystemExit(ended.stdout + ended.stderr)
-    ranks = [
-        json.loads(text[text.index("{") :])
-        for text in ended.stdout.splitlines()
-        if '{"step_mib"' in text
-    ]
+    ranks = []
+    for text in ended.stdout.splitlines():
+        if '{"step_mib"' in text:
+            ranks.append(json.loads(text[text.index("{") :]))
     if ended.returncode or len(ranks) < ways:
         return None
-    return {key: max(rank[key] for rank in ranks) for key in ranks[0]}
+    largest = {}
+    for key in ranks[0]:
+        largest[key] = max(frame.column(ranks, key))
+    return largest
 
 
 if __name__ == "__main__":

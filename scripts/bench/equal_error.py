@@ -79,7 +79,9 @@ def main() -> None:
     apart = frame.isolated(RIVALS)
     own = [sys.executable, frame.WORKERS / "namsa_patterns.py"]
     rival = [*apart, frame.WORKERS / "abtem_patterns.py"]
-    programs = {name: frame.start(own if name.startswith("namsa") else rival) for name in CHOICES}
+    programs = {}
+    for name in CHOICES:
+        programs[name] = frame.start(own if name.startswith("namsa") else rival)
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for specimen in options.specimens:
@@ -110,7 +112,8 @@ def workload(specimen: str, options: argparse.Namespace) -> dict[str, Any]:
     unit = UNIT_CELLS[specimen]()
     lengths = unit.cell.lengths()
     times = [
-        *(int(np.ceil(WIDTH_ANGSTROM / length)) for length in lengths[:2]),
+        int(np.ceil(WIDTH_ANGSTROM / lengths[0])),
+        int(np.ceil(WIDTH_ANGSTROM / lengths[1])),
         round(THICKNESS_ANGSTROM / lengths[2]),
     ]
     unit.pbc = True
@@ -119,7 +122,9 @@ def workload(specimen: str, options: argparse.Namespace) -> dict[str, Any]:
     depth = float(atoms.cell.lengths()[2])
     beam = Illumination(ENERGY_EV, SEMIANGLE_MRAD)
     plan = layer_slices(atoms.positions[:, 2], depth, layer_extent(beam, REACH_MRAD))
-    fronts = [atoms.positions[plan.slice_of_atom == n, 2].min() for n in range(plan.count)]
+    fronts = []
+    for n in range(plan.count):
+        fronts.append(atoms.positions[plan.slice_of_atom == n, 2].min())
     rng = np.random.default_rng(0)
     return {
         "numbers": atoms.numbers.tolist(),
@@ -152,17 +157,24 @@ def compare(
         print(f"{specimen}, {name}: {chosen[name]}", file=sys.stderr)
     rounds = []
     for repeat in range(-1, options.repeats):  # the first round loads and plans, and is not counted
-        rounds.append({name: frame.ask(programs[name], jobs[name])["total_s"] for name in CHOICES})
+        seconds_of_round = {}
+        for name in CHOICES:
+            seconds_of_round[name] = frame.ask(programs[name], jobs[name])["total_s"]
+        rounds.append(seconds_of_round)
         print(f"{specimen}, round {repeat + 1}: {rounds[-1]}", file=sys.stderr)
     del rounds[0]
-    seconds = {name: statistics.median(r[name] for r in rounds) for name in CHOICES}
+    seconds = {}
+    programs_measured = {}
+    for name in CHOICES:
+        seconds[name] = statistics.median(frame.column(rounds, name))
+        programs_measured[name] = chosen[name] | {"total_s": seconds[name]}
     rival = min((name for name in CHOICES if name.startswith("abTEM")), key=seconds.__getitem__)
     return {
-        "programs": {name: chosen[name] | {"total_s": seconds[name]} for name in CHOICES},
+        "programs": programs_measured,
         "rival": rival,
-        "ratio": statistics.median(r[rival] / r[WHOLE] for r in rounds),
-        "ratio_chosen": statistics.median(r[rival] / r[AUTO] for r in rounds),
-        "ratio_before": statistics.median(r[CONVENTIONAL] / r[WHOLE] for r in rounds),
+        "ratio": frame.median_ratio(rounds, rival, WHOLE),
+        "ratio_chosen": frame.median_ratio(rounds, rival, AUTO),
+        "ratio_before": frame.median_ratio(rounds, CONVENTIONAL, WHOLE),
     }
 
 
@@ -188,9 +200,9 @@ class Measurement:
         patterns = np.load(self.file)
         lengths = np.array(self.job["cell"])[[1, 0]]
         half = np.floor(1e-3 * REACH_MRAD / wavelength_angstrom(ENERGY_EV) * lengths).astype(int)
-        box = [
-            slice(n // 2 - h, n // 2 + h + 1) for n, h in zip(patterns.shape[1:], half, strict=True)
-        ]
+        box = []
+        for n, h in zip(patterns.shape[1:], half, strict=True):
+            box.append(slice(n // 2 - h, n // 2 + h + 1))
         return patterns[(slice(None), *box)].astype(float)
 
     def error(self, shape: list[int] | None) -> float:

@@ -63,7 +63,9 @@ def main() -> int:
         print(f"the environment for {RIVALS[0]} cannot be made: {reason}", file=sys.stderr)
         return 2
     abtem = frame.start([*apart, frame.WORKERS / "abtem_exactness.py"])
-    errors = {name: case_errors(name, abtem) for name in reference_cases.CASES}
+    errors = {}
+    for name in reference_cases.CASES:
+        errors[name] = case_errors(name, abtem)
     costs = {
         "crystal": build_seconds(abtem, 0.0, options.repeats),
         "every atom displaced": build_seconds(abtem, 0.08, options.repeats),
@@ -98,14 +100,13 @@ def case_errors(name: str, abtem: "subprocess.Popen[str]") -> dict[str, float]:
         )
         return float(difference.max())
 
-    errors = {
-        f"namsa, {precision}": error(
+    errors = {}
+    for precision in ("float32", "float64"):
+        errors[f"namsa, {precision}"] = error(
             namsa.simulate(
                 atoms, **arguments, form_factors="lobato", precision=precision, backend="cpu"
             ).cbed
         )
-        for precision in ("float32", "float64")
-    }
     with tempfile.TemporaryDirectory() as folder:
         job = {
             **atoms_of(atoms),
@@ -142,10 +143,11 @@ def potential_slices(atoms: ase.Atoms, arguments: dict[str, Any]) -> npt.NDArray
     plan = equal_slices(listed.z, depth, arguments["slice_thickness_angstrom"])
     distinct, order = potential.distinct_slices(listed, plan)
     factors = potential.element_factors(atoms.numbers, grid, "lobato", np)
-    fields = [
-        potential.field(potential.structure_sums(members, grid, np), factors, grid, np)
-        for members in distinct
-    ]
+    fields = []
+    for members in distinct:
+        fields.append(
+            potential.field(potential.structure_sums(members, grid, np), factors, grid, np)
+        )
     return potential.POTENTIAL_CONSTANT * np.stack(fields)[order]
 
 

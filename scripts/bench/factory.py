@@ -81,14 +81,13 @@ def main() -> None:
         if number % 2 == 0:
             order.reverse()
         for name, prepare in order:
-            row |= {f"{name}_{unit}": value for unit, value in timed(config, prepare).items()}
+            for unit, value in timed(config, prepare).items():
+                row[f"{name}_{unit}"] = value
         rounds.append(row)
         print(f"round {number + 1}: {row}", file=sys.stderr)
     shares = parts(config)
     show(rounds, shares)
-    ratio = statistics.median(
-        row["each_processor_s"] / row["scattered_processor_s"] for row in rounds
-    )
+    ratio = frame.median_ratio(rounds, "each_processor_s", "scattered_processor_s")
     frame.finish(options, {"ratio": ratio, "rounds": rounds, "parts": shares})
 
 
@@ -182,12 +181,11 @@ def parts(config: SimulationConfig) -> dict[str, float]:
 def show(rounds: list[dict[str, float]], shares: dict[str, float]) -> None:
     table = frame.table("time of", "each, samples/h", "scattered, samples/h", "ratio")
     for name, unit in (("clock", "s"), ("processor", "processor_s")):
-        each, scattered = (
-            statistics.median(3600 / row[f"{way}_{unit}"] for row in rounds)
-            for way in ("each", "scattered")
-        )
-        ratio = statistics.median(row[f"each_{unit}"] / row[f"scattered_{unit}"] for row in rounds)
-        table.add_row(name, f"{each:.0f}", f"{scattered:.0f}", f"{ratio:.1f}")
+        per_hour = []
+        for way in ("each", "scattered"):
+            per_hour.append(statistics.median(3600 / row[f"{way}_{unit}"] for row in rounds))
+        ratio = frame.median_ratio(rounds, f"each_{unit}", f"scattered_{unit}")
+        table.add_row(name, f"{per_hour[0]:.0f}", f"{per_hour[1]:.0f}", f"{ratio:.1f}")
     frame.show(table)
     print("parts: " + ", ".join(f"{name} {share:.0%}" for name, share in shares.items()))
 

@@ -8,8 +8,9 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,22 @@ def processor() -> str:
     return platform.machine()
 
 
-# ---- Tables
+# ---- Values of rows, and tables
+
+
+def column(rows: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
+    """Returns the value at `key` of each row."""
+    return [row[key] for row in rows]
+
+
+def median_ratio(rows: Iterable[Mapping[str, float]], key: str, reference: str) -> float:
+    """Returns the median over rows of the value at `key` over that at `reference`."""
+    return statistics.median(row[key] / row[reference] for row in rows)
+
+
+def json_lines(text: str) -> list[Any]:
+    """Returns the JSON value on each line of a text."""
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def table(*columns: str, title: str | None = None) -> "Table":
@@ -87,10 +103,10 @@ def show(*tables: "Table") -> None:
     from rich.console import Console
 
     console = Console(width=WIDTH, markup=False)
-    for number, each in enumerate(tables):
-        if number:
+    for index, rows in enumerate(tables):
+        if index:
             console.print()
-        console.print(each)
+        console.print(rows)
 
 
 # ---- Programs that take turns

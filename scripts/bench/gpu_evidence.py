@@ -196,7 +196,9 @@ def time_of(part: Part, left: float, later: Sequence[Part]) -> float:
 
 def parse() -> argparse.Namespace:
     parser = frame.parser(__doc__)
-    names = [part.name for part in PARTS]
+    names = []
+    for part in PARTS:
+        names.append(part.name)
     parser.add_argument(
         "--parts",
         type=lambda text: text.split(","),

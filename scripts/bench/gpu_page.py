@@ -28,7 +28,9 @@ def main() -> int:
     parser.add_argument("results", nargs="*", type=Path, help="gpu.json of a run on a card")
     options = parser.parse_args()
     kept = PAGE.with_suffix(".json")
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in options.results or [kept]]
+    runs = []
+    for path in options.results or [kept]:
+        runs.append(json.loads(path.read_text(encoding="utf-8")))
     results = {part: result for run in runs for part, result in run.items()}
     if results.get("rehearsal"):
         parser.error("these results are of a rehearsal")
@@ -56,11 +58,13 @@ def page(results: dict[str, Any]) -> str:
     machine = found["machine"]
     name, driver, memory, clock, power = machine["gpu"][1].split(", ")
     versions = ", ".join(f"{package} {version}" for package, version in machine["versions"].items())
-    parts = [
-        f"| {part} | {result['ended']} | {result['seconds']:.0f} s |"
-        for part, result in results.items()
-        if part != "machine"
-    ]
+    parts = []
+    failed = ""
+    for part, result in results.items():
+        if part != "machine":
+            parts.append(f"| {part} | {result['ended']} | {result['seconds']:.0f} s |")
+        if result["ended"] != "well":
+            failed += f"- Part {part}: it has ended {result['ended']}.{result.get('note', '')}\n"
     absent = [part for part in SECTIONS if part not in results]
     made = []
     for part, section in SECTIONS.items():
@@ -86,11 +90,7 @@ def page(results: dict[str, Any]) -> str:
         "## Not shown",
         "- The kernels on V100 and A100, which they are compiled for, and the computer Summit.\n"
         "- TensorFlow on a GPU, Horovod with NCCL, and more than one GPU.\n"
-        + "".join(
-            f"- Part {part}: it has ended {result['ended']}.{result.get('note', '')}\n"
-            for part, result in results.items()
-            if result["ended"] != "well"
-        )
+        + failed
         + (f"- {', '.join(absent)}: not in this run.\n" if absent else ""),
     ]
     return "\n\n".join(map(wrapped, blocks)).rstrip("\n") + "\n"
@@ -98,10 +98,11 @@ def page(results: dict[str, Any]) -> str:
 
 def wrapped(block: str) -> str:
     """Returns the lines of a block, but for tables and code, of at most 120 characters."""
-    lines = block.split("\n")
-    return "\n".join(
-        line if line.startswith(("|", "    ")) else textwrap.fill(line, 120) for line in lines
-    )
+    lines = []
+    for line in block.split("\n"):
+        is_as_written = line.startswith(("|", "    "))
+        lines.append(line if is_as_written else textwrap.fill(line, 120))
+    return "\n".join(lines)
 
 
 def wanted(found: dict[str, Result]) -> Iterable[tuple[str, str, str]]:
@@ -117,10 +118,10 @@ def wanted(found: dict[str, Result]) -> Iterable[tuple[str, str, str]]:
             yield "the same against abTEM", "10 times", f"{engines['ratio']:.1f} times"
         yield "the same against the memory's rate", "0.7", f"{engines['roofline_fraction']:.2f}"
     if networks := found.get("networks"):
-        worst = max(
-            (row.get("difference", float("nan")) for row in networks["networks"].values()),
-            default=float("nan"),
-        )
+        differences = []
+        for row in networks["networks"].values():
+            differences.append(row.get("difference", float("nan")))
+        worst = max(differences, default=float("nan"))
         yield "networks on card and processor, largest difference", "1e-5", f"{worst:.1e}"
     for case in steps(found.get("step")):
         yield (
@@ -142,7 +143,9 @@ def of_tests(result: Result) -> str:
 
 def of_engines(result: Result) -> str:
     probes = result["probes"]
-    rows = [(name, f"{s:.3f} s", f"{probes / s:,.0f}") for name, s in result["seconds"].items()]
+    rows = []
+    for name, s in result["seconds"].items():
+        rows.append((name, f"{s:.3f} s", f"{probes / s:,.0f}"))
     roofline = f"memory's rate, {result['copy_bytes_per_s'] / 1e12:.2f} TB/s of a copy"
     rows.append(
         (roofline, f"{result['roofline_s']:.3f} s", f"{probes / result['roofline_s']:,.0f}")
@@ -163,33 +166,31 @@ def of_engines(result: Result) -> str:
             f" With a detector of {y}×{x} pixels, which the card sums, it is "
             f"{detector['seconds']:.3f} s, {probes / detector['seconds']:,.0f} patterns/s."
         )
-    kernels = [
-        (
-            k["kernel"],
-            k["batch"],
-            f"{k['seconds'] / k['batch'] * 1e6:.2f} µs",
-            f"{k['of_a_copy']:.2f}",
-            k["registers"],
-            k["spilt_bytes"],
+    kernels = []
+    for k in result["kernels"]:
+        kernels.append(
+            (
+                k["kernel"],
+                k["batch"],
+                f"{k['seconds'] / k['batch'] * 1e6:.2f} µs",
+                f"{k['of_a_copy']:.2f}",
+                k["registers"],
+                k["spilt_bytes"],
+            )
         )
-        for k in result["kernels"]
-    ]
     header = ("kernel", "batch", "per probe", "share of a copy's rate", "registers", "spilt, B")
     return text + "\n\n" + table(header, kernels)
 
 
 def of_networks(result: Result) -> str:
-    rows = [
-        (
-            name,
-            ", ".join(
-                f"{answer.replace('_', ' ')} {error:.0e}"
-                for answer, error in row.get("differences", {}).items()
-            ),
-            *(f"{row[key]:.2f} s" if key in row else "–" for key in ("first_s", "seconds")),
-        )
-        for name, row in result["networks"].items()
-    ]
+    rows = []
+    for name, row in result["networks"].items():
+        differences = []
+        for answer, error in row.get("differences", {}).items():
+            differences.append(f"{answer.replace('_', ' ')} {error:.0e}")
+        first_scan = f"{row['first_s']:.2f} s" if "first_s" in row else "–"
+        next_scan = f"{row['seconds']:.2f} s" if "seconds" in row else "–"
+        rows.append((name, ", ".join(differences), first_scan, next_scan))
     side = result["side"]
     return (
         "## Networks under JAX\n\n    python scripts/bench/networks_jax.py\n\n"
@@ -203,21 +204,24 @@ def of_networks(result: Result) -> str:
 
 
 def of_step(result: Result) -> str:
-    cases = [
-        (
-            case["compute"],
-            f"{case['step_s'] * 1e3:.0f} ms",
-            f"{case['flop_per_s'] / 1e12:.0f}",
-            f"{case['peak_flop_per_s'] / 1e12:.0f}",
-            f"{case['share_of_peak']:.2f}",
-            "–" if case["peak_memory_gib"] is None else f"{case['peak_memory_gib']:.1f} GiB",
-            f"{case['compile_s']:.0f} s",
+    cases = []
+    for case in steps(result):
+        memory_gib = case["peak_memory_gib"]
+        cases.append(
+            (
+                case["compute"],
+                f"{case['step_s'] * 1e3:.0f} ms",
+                f"{case['flop_per_s'] / 1e12:.0f}",
+                f"{case['peak_flop_per_s'] / 1e12:.0f}",
+                f"{case['share_of_peak']:.2f}",
+                "–" if memory_gib is None else f"{memory_gib:.1f} GiB",
+                f"{case['compile_s']:.0f} s",
+            )
         )
-        for case in steps(result)
-    ]
-    failed = "".join(
-        f"\n\n{case['compute']}: {case['failed']}" for case in result if "failed" in case
-    )
+    failed = ""
+    for case in result:
+        if "failed" in case:
+            failed += f"\n\n{case['compute']}: {case['failed']}"
     if not cases:
         return f"## A step of paper.yaml\n\nNo case was measured.{failed}"
     first = steps(result)[0]
@@ -262,16 +266,17 @@ def of_quickstart(result: Result) -> str:
 
 
 def of_source(result: Result) -> str:
-    rows = [
-        (
-            "card" if result["backend"] == "gpu" else "processor",
-            row["workers"] or "a thread",
-            f"{row['samples_per_s']:.1f}",
-            f"{row['worker_s'] * 1e3:.0f} ms",
-            f"{row['start_s']:.1f} s",
+    rows = []
+    for row in result["rows"]:
+        rows.append(
+            (
+                "card" if result["backend"] == "gpu" else "processor",
+                row["workers"] or "a thread",
+                f"{row['samples_per_s']:.1f}",
+                f"{row['worker_s'] * 1e3:.0f} ms",
+                f"{row['start_s']:.1f} s",
+            )
         )
-        for row in result["rows"]
-    ]
     shape = "×".join(map(str, result["patterns_of_sample"]))
     return (
         "## Samples of the simulating source\n\n    python scripts/bench/simulate_source.py\n\n"
@@ -283,13 +288,13 @@ def of_source(result: Result) -> str:
 
 def of_training(result: Result) -> str:
     validations = result["validations"]
-    rows = [(row["epoch"], f"{row['ssim']:.3f}", f"{row['pearson']:.3f}") for row in validations]
+    rows = []
+    for row in validations:
+        rows.append((row["epoch"], f"{row['ssim']:.3f}", f"{row['pearson']:.3f}"))
+    chosen = []
     if rows:
-        chosen = [
-            rows[index] for index in sorted({round(k * (len(rows) - 1) / 9) for k in range(10)})
-        ]
-    else:
-        chosen = []
+        for index in sorted({round(k * (len(rows) - 1) / 9) for k in range(10)}):
+            chosen.append(rows[index])
     text = (
         "## Training beside the simulation\n\n    python scripts/bench/jobs_jax.py reality\n\n"
         f"The network of configs/reality.yaml was trained for {result['steps_s']:.0f} s, "
@@ -318,7 +323,9 @@ SECTIONS: dict[str, Callable[[Result], str]] = {
 def table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     """Returns a Markdown table."""
     head = list(head)
-    lines = [list(map(str, row)) for row in rows]
+    lines = []
+    for row in rows:
+        lines.append(list(map(str, row)))
     rule = ["---"] + ["---:"] * (len(head) - 1)
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])
 

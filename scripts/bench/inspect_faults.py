@@ -87,7 +87,9 @@ def main() -> int:
     import train
 
     model = train.load_model(options.checkpoint)
-    crystals = {material.name: material for material in namsa.builtin_materials()}
+    crystals = {}
+    for material in namsa.builtin_materials():
+        crystals[material.name] = material
     table = frame.table(
         "material", "faults", "perfect", "faulty", "inspected", "lost", "inspect, s"
     )
@@ -127,7 +129,7 @@ def main() -> int:
             numbers = (perfect, faulty, inspected, perfect - inspected)
             table.add_row(name, label, *(f"{value:.3f}" for value in numbers), f"{seconds:.1f}")
     frame.show(table)
-    frame.finish(options, {"ratio": max(row["lost"] for row in rows), "rows": rows})
+    frame.finish(options, {"ratio": max(frame.column(rows, "lost")), "rows": rows})
     return 0
 
 

@@ -62,7 +62,10 @@ def main() -> int:
 def quickstart(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     config = ROOT / "configs/quickstart.yaml"
     run = folder / "run"
-    overrides = [word for change in options.overrides for word in ("--set", change)]
+    overrides = []
+    for change in options.overrides:
+        for word in ("--set", change):
+            overrides.append(word)
     began = time.perf_counter()
     simulation = Command("namsa", "dataset", config, "--out", folder / "data", *overrides)
     simulation.stop_after(options.seconds / 2, ENDING / 2)
@@ -114,16 +117,15 @@ def reality(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         f"training.simulate_seconds={min(40, options.seconds / 6):.0f}",
     ]
     changes += options.overrides
-    words = [
-        word
-        for change in [f"data.directory={folder / 'data'}", *changes]
-        for word in ("--set", change)
-    ]
+    words = []
+    for change in [f"data.directory={folder / 'data'}", *changes]:
+        for word in ("--set", change):
+            words.append(word)
     job = Command("train", ROOT / "configs/reality.yaml", "--run-dir", run, *words)
     job.stop_after(began + options.seconds - ENDING - time.perf_counter(), ENDING)
     steps = rows(run / "metrics.jsonl")
     validations = rows(run / "validation.jsonl")
-    losses = [step["loss"] for step in steps]
+    losses = frame.column(steps, "loss")
     tenth = max(1, len(losses) // 10)
     result = {
         "job_s": job.seconds(),
@@ -190,31 +192,28 @@ class Command:
 def rows(path: Path) -> list[dict[str, Any]]:
     """Returns the rows of a file of JSON lines; none if there is no file."""
     if path.exists():
-        return [json.loads(line) for line in path.read_text().splitlines()]
+        return frame.json_lines(path.read_text())
     return []
 
 
 def by_epoch(steps: list[dict[str, Any]]) -> list[list[float]]:
     """Returns the losses of each epoch."""
-    return [
-        [step["loss"] for step in steps if step["epoch"] == epoch]
-        for epoch in sorted({s["epoch"] for s in steps})
-    ]
+    losses: dict[int, list[float]] = {}
+    for step in steps:
+        losses.setdefault(step["epoch"], []).append(step["loss"])
+    return [losses[epoch] for epoch in sorted(losses)]
 
 
 def of_steps(steps: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the number of steps, and medians of their times in milliseconds, without the
     first.
     """
-    times = {
-        f"{name}_ms": 1e3 * statistics.median(step[f"{name}_s"] for step in steps[1:])
-        for name in ("step", "compute", "data")
-        if len(steps) > 1
-    }
+    times = {}
+    rate = {}
     if len(steps) > 1:
-        rate = {"samples_per_s": statistics.median(step["samples_per_s"] for step in steps[1:])}
-    else:
-        rate = {}
+        for name in ("step", "compute", "data"):
+            times[f"{name}_ms"] = 1e3 * statistics.median(frame.column(steps[1:], f"{name}_s"))
+        rate["samples_per_s"] = statistics.median(frame.column(steps[1:], "samples_per_s"))
     first = {"first_step_s": steps[0]["step_s"]} if steps else {}
     steps_s = sum(step.get("wall_s", step["step_s"]) for step in steps)
     return {"steps": len(steps), "steps_s": steps_s, **first, **times, **rate}

@@ -62,10 +62,9 @@ def main() -> int:
                 *options.compared,
             ]
             jobs[place] = subprocess.Popen([*map(str, command)], env=os.environ | exact | platform)
-        codes = [
-            ended(job, COMPARISON * options.seconds - (time.monotonic() - began))
-            for job in jobs.values()
-        ]
+        codes = []
+        for job in jobs.values():
+            codes.append(ended(job, COMPARISON * options.seconds - (time.monotonic() - began)))
         rows = compare(folder)
         for network in options.networks:
             tell(

@@ -42,9 +42,11 @@ def main() -> None:
     parser.add_argument("--run", action="store_true", help="the time of the simulations, too")
     options = parser.parse_args()
     rng = np.random.default_rng(options.seed)
-    rows = [compare(rng, KINDS[number % len(KINDS)], options) for number in range(options.count)]
-    largest = max(row["error"] for row in rows)
-    worst = max(row["worst_pattern"] for row in rows)
+    rows = []
+    for number in range(options.count):
+        rows.append(compare(rng, KINDS[number % len(KINDS)], options))
+    largest = max(frame.column(rows, "error"))
+    worst = max(frame.column(rows, "worst_pattern"))
     measured = sum(row["basis"] == "measured" for row in rows)
     by_model = sum(row["error_of_model"] <= ACCURACY for row in rows)
     print(

@@ -50,7 +50,9 @@ def main() -> int:
     options = frame.parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        jobs: list[dict[str, str]] = [{"path": str(path), "dpc": ""} for path in files(folder)]
+        jobs: list[dict[str, str]] = []
+        for path in files(folder):
+            jobs.append({"path": str(path), "dpc": ""})
         jobs[0]["dpc"] = str(folder / "dpc.npz")
         worker = subprocess.run(
             [*frame.isolated(READERS), str(frame.WORKERS / "foreign_readers.py")],
@@ -59,18 +61,16 @@ def main() -> int:
             text=True,
             check=True,
         )
-        answers = [json.loads(line) for line in worker.stdout.splitlines()]
-        rows = [
-            row
-            for job, answer in zip(jobs, answers, strict=True)
-            for row in compare(Path(job["path"]), answer)
-        ]
+        answers = frame.json_lines(worker.stdout)
+        rows = []
+        for job, answer in zip(jobs, answers, strict=True):
+            rows += compare(Path(job["path"]), answer)
         rows += images(Path(jobs[0]["path"]), np.load(jobs[0]["dpc"], allow_pickle=False))
     passed = sum(not row["faults"] for row in rows)
     table = frame.table("file", "reader", "array", "opens as", "shape", "axes")
     for row in rows:
-        said = "; ".join(row["faults"]) or row["says"]
-        table.add_row(row["file"], row["reader"], row["array"], row["class"], row["shape"], said)
+        result = "; ".join(row["faults"]) or row["says"]
+        table.add_row(row["file"], row["reader"], row["array"], row["class"], row["shape"], result)
     frame.show(table)
     versions = {reader: answers[0][reader]["version"] for reader in answers[0]}
     programs = ", ".join(f"{reader} {version}" for reader, version in versions.items())
@@ -86,7 +86,10 @@ def files(folder: Path) -> Iterator[Path]:
     loose = ("scan={file: " + str(positions) + "}", "target.at=grid", *RASTER[2:])
     for name, overrides in (("raster.emd", RASTER), ("uneven.emd", UNEVEN), ("loose.emd", loose)):
         path = folder / name
-        settings = [word for override in overrides for word in ("--set", override)]
+        settings = []
+        for override in overrides:
+            for word in ("--set", override):
+                settings.append(word)
         command = [sys.executable, "-m", "namsa", "simulate", str(CONFIG), *settings]
         command += ["--out", str(path)]
         subprocess.run(command, check=True, stdout=sys.stderr)
@@ -117,14 +120,13 @@ def compare(path: Path, answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
                     yield row | {"faults": ["not found"]}
                     continue
                 shape = "×".join(map(str, seen["shape"]))
-                says = ", ".join(
-                    f"{a['name']} {a['offset']:.4g} + {a['scale']:.4g} {a['units']}"
-                    for a in seen["axes"]
-                )
+                axes = []
+                for a in seen["axes"]:
+                    axes.append(f"{a['name']} {a['offset']:.4g} + {a['scale']:.4g} {a['units']}")
                 yield row | {
                     "class": seen["class"],
                     "shape": shape,
-                    "says": says,
+                    "says": ", ".join(axes),
                     "faults": [*faults(sample, written, seen)],
                 }
 

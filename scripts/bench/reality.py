@@ -98,11 +98,9 @@ def main() -> int:
         "--flip", action="store_true", default=None, help="whether it is told a mirrored detector"
     )
     options = parser.parse_args()
-    cases = [
-        case
-        for case in LISTS[options.listed or "cases"]
-        if not options.cases or case.name in options.cases
-    ]
+    cases = list(LISTS[options.listed or "cases"])
+    if options.cases:
+        cases = [case for case in cases if case.name in options.cases]
     told = CalibrationOverrides(
         energy_ev=ENERGY_EV,
         semiangle_mrad=SEMIANGLE_MRAD,
@@ -116,17 +114,23 @@ def main() -> int:
     results = {}
     for checkpoint in options.checkpoint:
         model = train.load_model(checkpoint)
-        rows, pictures = zip(
-            *(evaluate(case, model, options.work, told) for case in cases), strict=True
-        )
-        results[checkpoint] = list(rows)
+        rows = []
+        pictures = []
+        for case in cases:
+            row, picture = evaluate(case, model, options.work, told)
+            rows.append(row)
+            pictures.append(picture)
+        results[checkpoint] = rows
         show(checkpoint, rows)
         draw(
             pictures,
             rows,
             options.work / f"{'-'.join(filter(None, (Path(checkpoint).name, options.listed)))}.png",
         )
-    scores = [row["ssim"] for row in rows if row["inside"]]
+    scores = []
+    for row in rows:
+        if row["inside"]:
+            scores.append(row["ssim"])
     frame.finish(options, {"ratio": min(scores) / statistics.mean(scores), "rows": results})
     return 0
 
@@ -162,9 +166,8 @@ def evaluate(
         uniform = np.full_like(result.uncertainty, np.exp(np.mean(np.log(result.uncertainty))))
         row["cover_uniform"] = float(np.mean(error <= uniform))
         columns = truth >= np.quantile(truth, COLUMNS)
-        row["columns"], row["columns_uniform"] = (
-            float(np.mean((error <= each)[columns])) for each in (result.uncertainty, uniform)
-        )
+        row["columns"] = float(np.mean((error <= result.uncertainty)[columns]))
+        row["columns_uniform"] = float(np.mean((error <= uniform)[columns]))
     if result.familiarity is not None:
         row |= {"unfamiliar": result.provenance["windows_not_familiar"], "outside": result.outside}
         row["familiarity"] = float(np.median(result.familiarity))
@@ -191,7 +194,10 @@ def chance(errors: np.ndarray) -> float:
     amplitudes = np.abs(np.fft.fft2(errors / np.sqrt(np.mean(errors**2))))
     noise = np.random.default_rng(0).standard_normal((DRAWS, *errors.shape))
     drawn = np.fft.ifft2(amplitudes * np.fft.fft2(noise, norm="ortho")).real
-    return float(np.mean([is_right(np.mean(np.abs(each) <= 1)) for each in drawn]))
+    rights = []
+    for errors_of_draw in drawn:
+        rights.append(is_right(float(np.mean(np.abs(errors_of_draw) <= 1))))
+    return float(np.mean(rights))
 
 
 def is_right(coverage: float) -> bool:
@@ -218,12 +224,13 @@ def show(checkpoint: str, rows: Any) -> None:
     )
     table = frame.table(*columns, title=checkpoint)
     for row in rows:
-        numbers = [f"{row[name]:.3f}" for name in ("ssim", "pearson", "mean_ratio")] + [
-            f"{row['mae']:.2f}"
-        ]
-        cover = [
-            f"{row[name]:.2f}" if name in row else "–" for name in ("cover_1", "cover_2", "chance")
-        ]
+        numbers = []
+        for name in ("ssim", "pearson", "mean_ratio"):
+            numbers.append(f"{row[name]:.3f}")
+        numbers.append(f"{row['mae']:.2f}")
+        cover = []
+        for name in ("cover_1", "cover_2", "chance"):
+            cover.append(f"{row[name]:.2f}" if name in row else "–")
         if "unfamiliar" in row:
             flag = f"{row['unfamiliar']:.2f}{' outside' * row['outside']}"
         else:
@@ -247,23 +254,23 @@ def show(checkpoint: str, rows: Any) -> None:
     covered = [row for row in rows if row["inside"] and "cover_1" in row]
     if covered:
         right = sum(is_right(row["cover_1"]) for row in covered)
-        chances = [row["chance"] for row in covered]
+        chances = frame.column(covered, "chance")
         print(
             f"1σ within {RIGHT[0]} and {RIGHT[1]}: {right} of {len(covered)} cases inside; random "
             f"errors as large as stated would have {sum(chances):.1f}, and all with a probability "
             f"of {math.prod(chances):.2f}"
         )
         right = sum(is_right(row["cover_uniform"]) for row in covered)
-        on_columns = (
-            statistics.mean(row[name] for row in covered) for name in ("columns", "columns_uniform")
-        )
+        as_stated = statistics.mean(frame.column(covered, "columns"))
+        with_one = statistics.mean(frame.column(covered, "columns_uniform"))
         print(
             f"one uncertainty for all pixels: {right} of {len(covered)}; 1σ on columns: "
-            "{:.2f} as stated, {:.2f} with one for all".format(*on_columns)
+            f"{as_stated:.2f} as stated, {with_one:.2f} with one for all"
         )
     for name, side in (("inside", True), ("outside", False)):
-        flags = [row["outside"] for row in rows if row["inside"] == side and "outside" in row]
-        contradicted = sum(row["orientation"] > 1 for row in rows if row["inside"] == side)
+        of_side = [row for row in rows if row["inside"] == side]
+        flags = [row["outside"] for row in of_side if "outside" in row]
+        contradicted = sum(row["orientation"] > 1 for row in of_side)
         print(
             f"called outside: {sum(flags)} of {len(flags)} cases {name}; orientation contradicted: "
             f"{contradicted}"
@@ -282,9 +289,11 @@ def show(checkpoint: str, rows: Any) -> None:
 
 def area(rows: Any, score: Callable[[dict[str, Any]], float]) -> float:
     """Returns the AUROC of a score between cases outside and inside."""
-    outside, inside = (
-        [score(row) for row in rows if row["inside"] == side] for side in (False, True)
-    )
+    inside = []
+    outside = []
+    for row in rows:
+        scores = inside if row["inside"] else outside
+        scores.append(score(row))
     return auroc(outside, inside)
 
 

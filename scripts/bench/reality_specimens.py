@@ -200,9 +200,10 @@ def _random_packing(
     while len(placed) < count:
         position = rng.random(3) * sides
         home = np.minimum((position / sides * cells).astype(int), cells - 1)
-        near = [
-            other for offset in offsets for other in grid.get(tuple((home + offset) % cells), ())
-        ]
+        near = []
+        for offset in offsets:
+            for other in grid.get(tuple((home + offset) % cells), ()):
+                near.append(other)
         apart = np.array(near).reshape(-1, 3) - position
         apart -= sides * np.round(apart / sides)
         if not near or (apart**2).sum(axis=1).min() >= closest**2:

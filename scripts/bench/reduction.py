@@ -117,8 +117,12 @@ def measure(
 ) -> dict[str, Any]:
     """Every round's numbers by arm, and their medians."""
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in options.arms}
-    job = {name: getattr(options, name) for name in ("step_ms", "warm_up", "steps", "fraction")} | {
-        "workload": workload
+    job = {
+        "step_ms": options.step_ms,
+        "warm_up": options.warm_up,
+        "steps": options.steps,
+        "fraction": options.fraction,
+        "workload": workload,
     }
     for _ in range(options.rounds):
         for name in options.arms:
@@ -128,14 +132,14 @@ def measure(
                 "ranks": {"cache_capacity": 4096 * cache, "cycle_time_ms": options.cycle_ms},
             }
             numbers = launch(python, shim, ranks, job | {"settings": settings})
-            numbers["control_calls"] = sum(
-                numbers[f"{kind}_calls"] for kind in ("bitvector", "gather", "broadcast")
-            )
+            control = numbers["bitvector_calls"] + numbers["gather_calls"]
+            numbers["control_calls"] = control + numbers["broadcast_calls"]
             rounds[name].append(numbers)
-    medians = {
-        name: {key: statistics.median(numbers[key] for numbers in every) for key in every[0]}
-        for name, every in rounds.items()
-    }
+    medians: dict[str, dict[str, float]] = {}
+    for name, numbers_of_rounds in rounds.items():
+        medians[name] = {}
+        for key in numbers_of_rounds[0]:
+            medians[name][key] = statistics.median(frame.column(numbers_of_rounds, key))
     return {
         "workload": workload,
         "ranks": ranks,
@@ -192,19 +196,20 @@ def show(result: dict[str, Any]) -> None:
     )
     print(f"{'':9}" + "".join(f"{title:>12}" for title in titles))
     for name, n in result["arms"].items():
-        times = "".join(
-            f"{n[f'{kind}_ns'] / 1e6:9.2f} ms" for kind in ("control", "pack", "unpack")
-        )
-        steps_ms = [1e3 * numbers["step_s"] for numbers in result["rounds"][name]]
+        times = ""
+        for kind in ("control", "pack", "unpack"):
+            times += f"{n[f'{kind}_ns'] / 1e6:9.2f} ms"
+        steps_ms = []
+        for numbers in result["rounds"][name]:
+            steps_ms.append(1e3 * numbers["step_s"])
         control = f"{n['gather_bytes']:10.0f} B{n['control_calls']:12.1f}"
         data = f"{n['data_calls']:12.1f}{n['data_bytes'] / 1e6:9.1f} MB"
         step = f"{1e3 * n['step_s']:9.1f} ms   {min(steps_ms):.1f} to {max(steps_ms):.1f}"
         print(f"{name:9}{control}{times}{data}{step}", flush=True)
     if result["workload"] != "network":
-        shown = (
-            f"{name} {1e3 * n['step_s'] - result['step_ms']:.1f} ms"
-            for name, n in result["arms"].items()
-        )
+        shown = []
+        for name, n in result["arms"].items():
+            shown.append(f"{name} {1e3 * n['step_s'] - result['step_ms']:.1f} ms")
         print(
             f"of a step, beyond the emulated {result['step_ms']:g} ms: {', '.join(shown)}",
             flush=True,
@@ -222,16 +227,15 @@ def summarise(results: list[dict[str, Any]], options: argparse.Namespace) -> dic
         return statistics.median(a[key] / b[key] for a, b in pairs)
 
     says = []
-    found = {}
+    found: dict[str, dict[str, dict[str, float]]] = {}
     for result in results:
         name = f"{result['workload']} {result['ranks']}"
-        found[name] = {
-            arm: {
-                what: ratio(result, arm, key)
-                for what, key in (("coordinator", "control_ns"), ("step", "step_s"))
+        found[name] = {}
+        for arm in others:
+            found[name][arm] = {
+                "coordinator": ratio(result, arm, "control_ns"),
+                "step": ratio(result, arm, "step_s"),
             }
-            for arm in others
-        }
         for arm, row in found[name].items():
             says.append(
                 f"{WORKLOADS[result['workload']]}, {result['ranks']} ranks, {arm} over {last}: "

@@ -169,7 +169,7 @@ def summarise(rows: list[Row]) -> float:
         worse += change < -WORSE
         better += change > WORSE
     print(f"of {len(rows)} specimens refinement makes {worse} worse and {better} better")
-    flagged = sum(row["outside"] for row in rows)
+    flagged = sum(frame.column(rows, "outside"))
     print(f"flagged as outside: {flagged}")
     return worse / len(rows)
 

@@ -84,9 +84,9 @@ def main() -> int:
         probes = multislice.PlainEngine(grid, slices, fresnel).prepare(lens)
         probes.add_patterns(cbed, positions, None, lambda done, total: None)
 
-    programs = {
-        f"fused, batch {batch or 'auto'}": fused(batch) for batch in options.batch or [None]
-    }
+    programs = {}
+    for batch in options.batch or [None]:
+        programs[f"fused, batch {batch or 'auto'}"] = fused(batch)
     programs["cuFFT twin"] = twin
     results = {}
     times: dict[str, list[float]] = {name: [] for name in programs}
@@ -128,9 +128,9 @@ def main() -> int:
     summary["host_copy_bytes_per_s"] = host_rate(cupy)
     print(f"a copy to the host: {summary['host_copy_bytes_per_s'] / 1e9:.1f} GB/s")
     summary["detector"] = with_detector(fused, grid, len(positions), options.repeats, cupy)
-    summary["kernels"] = [
-        row for batch in KERNEL_BATCHES for row in kernels(*inputs, batch, bandwidth, cupy)
-    ]
+    summary["kernels"] = []
+    for batch in KERNEL_BATCHES:
+        summary["kernels"] += kernels(*inputs, batch, bandwidth, cupy)
     if not options.no_abtem:
         job = {"positions": atoms.positions.tolist(), "numbers": atoms.numbers.tolist()}
         job |= {
@@ -313,10 +313,8 @@ def beside_abtem(job: dict[str, Any], seconds: dict[str, float], best: str) -> d
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"abTEM has not run: {error}")
         return {"abtem_failed": str(error)}
-    seconds |= {
-        f"abTEM, batch {n}": answer["propagation_s"]
-        for n, answer in zip(ABTEM_BATCHES, answers, strict=True)
-    }
+    for n, answer in zip(ABTEM_BATCHES, answers, strict=True):
+        seconds[f"abTEM, batch {n}"] = answer["propagation_s"]
     rival = min((name for name in seconds if name.startswith("abTEM")), key=seconds.__getitem__)
     print(f"{rival}: {seconds[rival]:.3f} s, {seconds[rival] / seconds[best]:.1f} times {best}")
     return {"rival": rival, "ratio": seconds[rival] / seconds[best]}
@@ -330,12 +328,15 @@ def abtem(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if importlib.util.find_spec("abtem") is None:
         command = frame.isolated(RIVAL)
     command.append(str(frame.WORKERS / "abtem_gpu.py"))
-    environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
+    environment = {}
+    for key, value in os.environ.items():
+        if key != "VIRTUAL_ENV":
+            environment[key] = value
     lines = "\n".join(json.dumps(job) for job in jobs) + "\n"
     answer = subprocess.run(
         command, input=lines, stdout=subprocess.PIPE, text=True, env=environment, check=True
     )
-    return [json.loads(line) for line in answer.stdout.splitlines()]
+    return frame.json_lines(answer.stdout)
 
 
 def show(summary: dict[str, Any]) -> None:

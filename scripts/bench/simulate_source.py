@@ -52,11 +52,13 @@ def main() -> None:
     draws = SpecimenDraws.of_list(experiment, listed, materials)
     list_s = time.perf_counter() - began
     on_host = resolve_backend(experiment.simulation.backend).__name__ == "numpy"
-    rows = [
-        measure(experiment, draws, workers, on_host, options.seconds) for workers in options.workers
-    ]
+    rows = []
+    for workers in options.workers:
+        rows.append(measure(experiment, draws, workers, on_host, options.seconds))
     show(rows, draws)
-    rates = [row["samples_per_s"] for row in rows]
+    rates = []
+    for row in rows:
+        rates.append(row["samples_per_s"])
     facts = {
         "config": str(options.config),
         "overrides": options.overrides,

@@ -49,9 +49,9 @@ def main() -> None:
     transforms = frame.start([*apart, frame.WORKERS / "bare_fft.py"])
     rounds = []
     for repeat in range(-1, options.repeats):  # the first round loads and plans, and is not counted
-        results: dict[str, Any] = {
-            name: frame.ask(programs[name], job | choices[name]) for name in programs
-        }
+        results: dict[str, Any] = {}
+        for name, program in programs.items():
+            results[name] = frame.ask(program, job | choices[name])
         for library in ("mkl", "scipy"):
             shape = {"library": library, "shape": job["grid_shape"], "threads": options.threads}
             results[library] = frame.ask(transforms, shape)["transforms_per_s"]
@@ -101,18 +101,17 @@ def summarise(rounds: list[dict[str, Any]], names: list[str], probes: int) -> di
     """Medians over the rounds, of times and of ratios within a round."""
     first = rounds[0]
     last = rounds[-1]
-    programs = {
-        name: {
-            "propagation_patterns_per_s": statistics.median(
-                probes / r[name]["propagation_s"] for r in rounds
-            ),
-            "end_to_end_s": statistics.median(r[name]["total_s"] for r in rounds),
+    programs = {}
+    for name in names:
+        of_program = frame.column(rounds, name)
+        propagation_s = np.array(frame.column(of_program, "propagation_s"))
+        programs[name] = {
+            "propagation_patterns_per_s": float(np.median(probes / propagation_s)),
+            "end_to_end_s": statistics.median(frame.column(of_program, "total_s")),
             "peak_mib": last[name]["peak_mib"],
             "transmitted": last[name]["transmitted"],
             "slices": last[name]["slices"],
         }
-        for name in names
-    }
     stock, *others = (name for name in names if name.startswith("abTEM"))
     best = min((stock, *others), key=lambda name: programs[name]["end_to_end_s"])
 
@@ -120,20 +119,20 @@ def summarise(rounds: list[dict[str, Any]], names: list[str], probes: int) -> di
         return statistics.median(r[rival][key] / r["namsa"][key] for r in rounds)
 
     transforms = 2 * first["namsa"]["slices"]  # a pattern
+    patterns_per_s = {}
+    for library in ("mkl", "scipy"):
+        patterns_per_s[library] = statistics.median(frame.column(rounds, library)) / transforms
+    memory_of_rivals = [last[name]["peak_mib"] for name in (stock, *others)]
     return {
         "ratio": ratio(best, "total_s"),
         "ratio_propagation": ratio(best, "propagation_s"),
         "ratio_stock": ratio(stock, "total_s"),
         "ratio_stock_propagation": ratio(stock, "propagation_s"),
-        "memory_fraction": last["namsa"]["peak_mib"]
-        / min(last[name]["peak_mib"] for name in (stock, *others)),
+        "memory_fraction": last["namsa"]["peak_mib"] / min(memory_of_rivals),
         "limit_fraction": statistics.median(
             probes / r["namsa"]["propagation_s"] / (r["mkl"] / transforms) for r in rounds
         ),
-        "limit_patterns_per_s": {
-            library: statistics.median(r[library] / transforms for r in rounds)
-            for library in ("mkl", "scipy")
-        },
+        "limit_patterns_per_s": patterns_per_s,
         "best_rival": best,
         "engine": first["namsa"]["engine"],
         "programs": programs,

@@ -93,18 +93,22 @@ def _in_process(compute: str, order: str, seconds: float) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"failed": f"not done after {seconds:.0f} s"}
     if done.returncode:
-        lines = [
-            line
-            for line in done.stderr.splitlines()
-            if line.strip() and "JAX_TRACEBACK" not in line
-        ]
-        faults = (
-            [line for line in lines if "Error" in line or "RESOURCE" in line]
-            or lines
-            or ["without a message"]
-        )
-        return {"failed": faults[-1][:500]}
+        return {"failed": last_fault(done.stderr)[:500]}
     return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def last_fault(stderr: str) -> str:
+    """Returns the last line that names an error, or else the last one."""
+    message = "without a message"
+    names_error = False
+    for line in stderr.splitlines():
+        if not line.strip() or "JAX_TRACEBACK" in line:
+            continue
+        is_error = "Error" in line or "RESOURCE" in line
+        if is_error or not names_error:
+            message = line
+            names_error = is_error
+    return message
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

@@ -86,7 +86,9 @@ def measured_bytes(experiment: Experiment, device: str = "CPU:0") -> int:
     step = make_step(model, optimizer, training, exchange, accumulation, task.objective)
     x, y = random_batch(experiment.network, training, experiment.images_per_sample())
     batch = x, task.random_target((x, y))
-    numbers = [ops.convert_to_tensor(number, "float32") for number in (0.0, 10.0)]
+    numbers = []
+    for number in (0.0, 10.0):
+        numbers.append(ops.convert_to_tensor(number, "float32"))
     added = []
     for _ in range(STEPS):
         tf.config.experimental.reset_memory_stats(device)

@@ -104,23 +104,24 @@ def conda_recipe(source: Path) -> dict[str, Any]:
         ],
         "about": about,
     }
-    extras = [
-        {
-            "package": {"name": f"namsa-{extra}"},
-            "build": {"noarch": "generic"},
-            "requirements": {
-                "run": [
-                    "namsa ==${{ version }}",
-                    *conda_requirements(PROJECT["project"]["optional-dependencies"][extra]),
-                ]
-            },
-            "tests": [
-                {"script": ["namsa-train models" if extra != "formats" else "namsa --version"]}
-            ],
-            "about": about | {"summary": f"namsa with what it needs for {what}"},
-        }
-        for extra, what in OUTPUTS.items()
-    ]
+    extras = []
+    for extra, what in OUTPUTS.items():
+        extras.append(
+            {
+                "package": {"name": f"namsa-{extra}"},
+                "build": {"noarch": "generic"},
+                "requirements": {
+                    "run": [
+                        "namsa ==${{ version }}",
+                        *conda_requirements(PROJECT["project"]["optional-dependencies"][extra]),
+                    ]
+                },
+                "tests": [
+                    {"script": ["namsa-train models" if extra != "formats" else "namsa --version"]}
+                ],
+                "about": about | {"summary": f"namsa with what it needs for {what}"},
+            }
+        )
     return {
         "schema_version": 1,
         "context": {"version": __version__},
@@ -140,7 +141,9 @@ def conda_recipe(source: Path) -> dict[str, Any]:
 def ranks_of_tags() -> dict[Any, int]:
     """Returns the tags of wheels that the toolchain's Python takes, the best first."""
     version = tuple(map(int, PYTHON.split(".")[:2]))
-    platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(GLIBC, 4, -1)]
+    platforms = []
+    for minor in range(GLIBC, 4, -1):
+        platforms.append(f"manylinux_2_{minor}_x86_64")
     platforms += [f"manylinux{name}_x86_64" for name in ("2014", "2010", "1")]
     tags = [
         *cpython_tags(version, platforms=platforms),
@@ -166,12 +169,11 @@ def extensions(lock: dict[str, Any]) -> Iterator[tuple[str, str, str, str, str]]
     for package in lock["packages"]:
         if "marker" in package and not Marker(package["marker"]).evaluate(target):
             continue
-        wheels = [
-            (ranks[tag], wheel)
-            for wheel in package.get("wheels", ())
-            for tag in parse_wheel_filename(wheel["url"].rpartition("/")[2])[3]
-            if tag in ranks
-        ]
+        wheels = []
+        for wheel in package.get("wheels", ()):
+            for tag in parse_wheel_filename(wheel["url"].rpartition("/")[2])[3]:
+                if tag in ranks:
+                    wheels.append((ranks[tag], wheel))
         archive = min(wheels, key=lambda each: each[0])[1] if wheels else package["sdist"]
         folder, _, file = archive["url"].rpartition("/")
         yield package["name"], package["version"], folder, file, archive["hashes"]["sha256"]

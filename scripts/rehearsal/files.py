@@ -77,7 +77,9 @@ def share_of_list(ranks: int) -> Facts:
     """Rank 0 reads the list from its node's disk, and finds its own share of the work."""
     lines = _list()
     began = time.process_time()
-    entries = [Entry.from_json(line, "", "") for line in lines]
+    entries = []
+    for line in lines:
+        entries.append(Entry.from_json(line, "", ""))
     read_s = time.process_time() - began
     share_of_rank = share(entries, 0, ranks)
     return {

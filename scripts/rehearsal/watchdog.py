@@ -75,9 +75,9 @@ class PlayedRanks:
                         return
                     if rank not in self.dead:
                         step, since_s = self.step()
-                        relayed = [
-                            Relayed(other, step, STEPPING, since_s, 0.5) for other in below[:60]
-                        ]
+                        relayed = []
+                        for other in below[:60]:
+                            relayed.append(Relayed(other, step, STEPPING, since_s, 0.5))
                         with contextlib.suppress(OSError):
                             udp_socket.sendto(
                                 codec.encode(parent, step, STEPPING, relayed),

@@ -14,9 +14,10 @@ SMALL = {"input_shape": (6, 16, 24), "first_filters": 5, "growth": 4, "kernel": 
 
 def test_paper_network_layers() -> None:
     assert count(PAPER).gradient_bytes("float16") == pytest.approx(440.8e6, rel=1e-4)
-    kernels = {
-        layer.name: layer.kernel_shape for layer in count(PAPER).layers if layer.kernel_shape
-    }
+    kernels = {}
+    for layer in count(PAPER).layers:
+        if layer.kernel_shape:
+            kernels[layer.name] = layer.kernel_shape
     assert kernels["first"] == (5, 5, 1024, 256)
     assert [kernels[f"td{level}_conv"] for level in (1, 2, 3)] == [
         (1, 1, c, c) for c in (512, 1024, 2048)

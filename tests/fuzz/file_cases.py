@@ -74,11 +74,10 @@ def crystal(rng: random.Random, folder: Path) -> Command:
         data = rng.choice((b"\n", b"\n", b"\r\n", b"\r", b"\n\n")).join(lines)
     elif action == 2:
         words = data.split(b" ")
-        numbers = [
-            i
-            for i, word in enumerate(words)
-            if word.strip().replace(b".", b"").replace(b"-", b"").isdigit()
-        ]
+        numbers = []
+        for i, word in enumerate(words):
+            if word.strip().replace(b".", b"").replace(b"-", b"").isdigit():
+                numbers.append(i)
         for _ in range(rng.choice((1, 2))):
             words[rng.choice(numbers)] = rng.choice(CIF_NUMBERS) + rng.choice((b"", b"\n"))
         data = b" ".join(words)

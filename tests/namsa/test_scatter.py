@@ -75,11 +75,10 @@ def test_equals_multislice_of_the_upper_part(gold, scattering, depth, lens):
     assert error(found.cbed, expected.cbed) < 1e-12
     assert error(found.density, expected.density) < 1e-12
     assert error(found.projected_potential, expected.projected_potential) < 1e-12
-    differing = {
-        name
-        for name in expected.provenance
-        if found.provenance.get(name) != expected.provenance[name]
-    }
+    differing = set()
+    for name in expected.provenance:
+        if found.provenance.get(name) != expected.provenance[name]:
+            differing.add(name)
     assert differing <= {
         "method",
         "atoms",

@@ -177,9 +177,9 @@ def test_random_occupation_scatters_diffusely_as_von_laue_says():
     lens = {"semiangle_mrad": 20, "positions_angstrom": [[1.0, 2.0]]}
     snapshots = namsa.random_occupations(mixed(shares), 60, seed=3)
     area = np.prod(EXTENT) / np.prod(GRID)
-    transforms = [
-        area * np.fft.fft2(namsa.simulate(each, **SHARED, **lens).density) for each in snapshots
-    ]
+    transforms = []
+    for each in snapshots:
+        transforms.append(area * np.fft.fft2(namsa.simulate(each, **SHARED, **lens).density))
     grid = Grid(GRID, EXTENT)
     ky, kx = (np.round(k * extent) for k, extent in zip(grid.frequencies(), EXTENT, strict=True))
     between = (np.hypot(ky, kx) < 30) & ((ky % 6 != 0) | (kx % 8 != 0))

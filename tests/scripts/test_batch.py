@@ -64,11 +64,10 @@ def job(tmp_path):
 
 
 def _environment(tmp_path, nodes, ranks_per_node):
-    inherited = {
-        key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("HOROVOD", "SLURM", "LSB"))
-    }
+    inherited = {}
+    for key, value in os.environ.items():
+        if not key.startswith(("HOROVOD", "SLURM", "LSB")):
+            inherited[key] = value
     return inherited | {
         "PATH": os.pathsep.join(
             [str(ROOT / "tests" / "support"), str(Path(sys.executable).parent), os.environ["PATH"]]
@@ -321,7 +320,9 @@ def test_a_second_job_of_fewer_ranks_goes_on_where_the_first_ended(tmp_path):
     assert first.returncode == 0, first.stdout + first.stderr
     assert "preflight: 4 ranks on 2 nodes with the same list of 6 training samples" in first.stdout
     assert sum(summary["written"] for summary in _summaries(first)) == 10
-    shards = [[path.name for path in shard_paths(node / "bb")] for node in nodes]
+    shards = []
+    for node in nodes:
+        shards.append([path.name for path in shard_paths(node / "bb")])
     assert shards == [
         ["shard-00000.lmdb", "shard-00001.lmdb"],
         ["shard-00002.lmdb", "shard-00003.lmdb"],

@@ -128,9 +128,10 @@ class Reference:
         assert contents(directory) == self.samples
         assert failures(directory) == self.failures
         assert (directory / "manifest.jsonl").read_bytes() == self.manifest
-        in_shards = [
-            sample_id for path in shards.shard_paths(directory) for sample_id in ids_of(path)
-        ]
+        in_shards = []
+        for path in shards.shard_paths(directory):
+            for sample_id in ids_of(path):
+                in_shards.append(sample_id)
         assert len(in_shards) == len(set(in_shards))
         verification = verify(directory)
         assert (verification["samples"], verification["corrupt"], verification["missing"]) == (

@@ -45,9 +45,9 @@ def independent_atoms(atoms: ase.Atoms, charges: Sequence[float] | None = None) 
 def write_chgcar(path: Path, atoms: ase.Atoms, density: npt.NDArray[Any], extra: str = "") -> Path:
     ase.io.write(path, atoms, format="vasp", direct=True)
     values = (density * atoms.cell.volume).ravel(order="F")
-    lines = [
-        " ".join(f"{value:.10E}" for value in values[i : i + 5]) for i in range(0, len(values), 5)
-    ]
+    lines = []
+    for i in range(0, len(values), 5):
+        lines.append(" ".join(f"{value:.10E}" for value in values[i : i + 5]))
     with path.open("a") as file:
         file.write(f"\n {POINTS[0]} {POINTS[1]} {POINTS[2]}\n" + "\n".join(lines) + "\n" + extra)
     return path

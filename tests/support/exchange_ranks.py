@@ -116,9 +116,9 @@ def exact_means(choice: Choice, rank: int) -> float:
 
     @tf.function(autograph=False)
     def averages(start: tf.Tensor) -> list[tf.Tensor]:
-        tensors = [
-            tf.reshape(tf.range(n * m, dtype=tf.float32), (n, m)) * 8 + start + n for n, m in shapes
-        ]
+        tensors = []
+        for n, m in shapes:
+            tensors.append(tf.reshape(tf.range(n * m, dtype=tf.float32), (n, m)) * 8 + start + n)
         return exchange.average(tensors, exchange.groups(tensors))
 
     wanted = [
@@ -135,9 +135,9 @@ def float64_sums(choice: Choice, rank: int) -> dict[str, float]:
     exchange = exchange_of(choice)
     errors = {}
     for lengths in ((1, 0), (3, 2), (7, 16)):
-        drawn = [
-            [np.random.default_rng([r, n]).normal(size=n) for n in lengths] for r in range(RANKS)
-        ]
+        drawn = []
+        for r in range(RANKS):
+            drawn.append([np.random.default_rng([r, n]).normal(size=n) for n in lengths])
 
         @tf.function(autograph=False)
         def sums(*own: tf.Tensor) -> list[tf.Tensor]:

@@ -32,9 +32,9 @@ def small_model(seed: int = 1) -> keras.Model:
     """
     keras.utils.set_random_seed(seed)
     names = ("down1_conv1", "down1_conv2", "up1_conv1", "up1_conv2")
-    convolutions = [
-        keras.layers.Conv2D(4, 3, padding="same", activation="relu", name=name) for name in names
-    ]
+    convolutions = []
+    for name in names:
+        convolutions.append(keras.layers.Conv2D(4, 3, padding="same", activation="relu", name=name))
     last = keras.layers.Conv2D(1, 1, name="last")
     return keras.Sequential([keras.Input((6, 8, 2)), *convolutions, last])
 

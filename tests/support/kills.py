@@ -130,10 +130,9 @@ class Job:
 
 def differences(run_dir: Path, undisturbed: Path) -> list[str]:
     """What is not equal, bit for bit, the evaluation included."""
-    samples = [
-        json.loads((path / "evaluation.json").read_text())["samples"]
-        for path in (run_dir, undisturbed)
-    ]
+    samples = []
+    for path in (run_dir, undisturbed):
+        samples.append(json.loads((path / "evaluation.json").read_text())["samples"])
     return tiny.differences(run_dir, undisturbed) + ["evaluation"] * (samples[0] != samples[1])
 
 

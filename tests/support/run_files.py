@@ -95,9 +95,9 @@ def evaluation(
 
 
 def write_metrics(run_dir: Path, steps: Iterable[int], **more: Any) -> None:
-    rows = [
-        {"step": step} | STEP | {"loss": 2.0 / step, "huber": 1.5 / step} | more for step in steps
-    ]
+    rows = []
+    for step in steps:
+        rows.append({"step": step} | STEP | {"loss": 2.0 / step, "huber": 1.5 / step} | more)
     (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 

@@ -77,10 +77,9 @@ def sample(
 def dataset(count: int) -> tuple[Memory, list[Entry]]:
     """(dataset, entries) of `count` samples."""
     names = [f"sample-{index:02d}" for index in range(count)]
-    entries = [
-        Entry(name, name, "X", "P1", (0, 0, 1), 20.0, seed, "train")
-        for seed, name in enumerate(names)
-    ]
+    entries = []
+    for seed, name in enumerate(names):
+        entries.append(Entry(name, name, "X", "P1", (0, 0, 1), 20.0, seed, "train"))
     return Memory(
         {entry.id: bytes(records.encode(sample(entry.seed), "float32")) for entry in entries}
     ), entries

@@ -91,10 +91,9 @@ def updated(
     trains.
     """
     draw = rng()
-    variables = [
-        keras.Variable(draw.normal(size=shape), dtype="float32")
-        for shape in ((3, 3, 2, 4), (4,), (5, 2))
-    ]
+    variables = []
+    for shape in ((3, 3, 2, 4), (4,), (5, 2)):
+        variables.append(keras.Variable(draw.normal(size=shape), dtype="float32"))
     optimizer.build(variables)
     state = [*variables, *optimizer.variables]
     apply = graph(optimizer.stateless_apply if JAX else optimizer.apply)
@@ -150,9 +149,9 @@ def losses_of_classes() -> Arrays:
     """The cross-entropies and the mean square of the other tasks."""
     logits = rng().normal(size=(3, 4, 5, 6))
     labels = rng().integers(0, 6, (3, 4, 5))
-    weighted = [
-        weighted_cross_entropy(tuple(range(1, 7)), first).compute for first in (False, True)
-    ]
+    weighted = []
+    for first in (False, True):
+        weighted.append(weighted_cross_entropy(tuple(range(1, 7)), first).compute)
     estimated = estimate_loss(Loss(likelihood="laplace")).compute
     return {
         "patterns": cross_entropy(ops.cast(logits[0, 0], "float16"), labels[0, 0])[0],

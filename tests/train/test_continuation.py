@@ -59,7 +59,10 @@ def test_other_inputs_are_refused_before_anything_is_written(old, run, config, c
         without_origin(run)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     changes = ["training.epochs=5", "training.inputs.normalisation=log", "training.loss.l2=0"]
-    words = [word for change in changes for word in ("--set", change)]
+    words = []
+    for change in changes:
+        for word in ("--set", change):
+            words.append(word)
     assert command([str(config), "--run-dir", str(run), *words]) == 2
     assert capsys.readouterr().err.splitlines() == [
         f"error: the run in {run} was made differently:",
@@ -113,10 +116,9 @@ def test_the_same_samples_in_another_folder_change_nothing(run, config, tmp_path
 
 
 def test_a_checkpoint_names_what_it_has_learnt(undisturbed, config):
-    entries = [
-        json.loads(line)
-        for line in (config.parent / "data/manifest.jsonl").read_text().splitlines()[1:]
-    ]
+    entries = []
+    for line in (config.parent / "data/manifest.jsonl").read_text().splitlines()[1:]:
+        entries.append(json.loads(line))
     learnt = origin_of(header_of(undisturbed)).learnt
     training = [entry for entry in entries if entry["split"] == "train" and not entry["skipped"]]
     assert learnt.names == {entry["material"] for entry in training}

@@ -38,10 +38,9 @@ def test_leaves_all_that_was_promised(undisturbed, config):
         3 * (step - 1) // len(steps) for step in steps
     ]
     evaluation = json.loads((undisturbed / "evaluation.json").read_text())
-    manifest = [
-        json.loads(line)
-        for line in (config.parent / "data" / "manifest.jsonl").read_text().splitlines()[1:]
-    ]
+    manifest = []
+    for line in (config.parent / "data" / "manifest.jsonl").read_text().splitlines()[1:]:
+        manifest.append(json.loads(line))
     feasible = [e for e in manifest if not e["skipped"]]
     assert {s["id"] for s in evaluation["samples"]} == {
         e["id"] for e in feasible if e["split"] != "train"

@@ -70,10 +70,9 @@ def test_each_window_is_predicted_once_and_an_interrupted_calibration_changes_no
         (done, len(splits) + held_out) for done in range(1, len(splits) + held_out + 1)
     ]
 
-    files = [
-        calibrated / name
-        for name in ("calibration.json", "familiarity.npz", "transfer.json", "evaluation.json")
-    ]
+    files = []
+    for name in ("calibration.json", "familiarity.npz", "transfer.json", "evaluation.json"):
+        files.append(calibrated / name)
     before = [path.read_bytes() for path in files]
     predicted = []
     interrupted_at = len(splits)
@@ -275,11 +274,10 @@ def test_the_card_says_what_was_measured(calibrated, tmp_path):
         assert part in card
     assert checkpoint.read(tmp_path / "small/weights.npz")[0]["digest"] in card
     thickness = facts.measured.doses[0]["thickness_angstrom"]
-    noisy = {
-        row["electrons"]: row["mae"]
-        for row in facts.measured.doses
-        if row["thickness_angstrom"] == thickness
-    }
+    noisy = {}
+    for row in facts.measured.doses:
+        if row["thickness_angstrom"] == thickness:
+            noisy[row["electrons"]] = row["mae"]
     assert list(noisy) == [None, 1e5, 1e4, 1e3]
     assert noisy[1e5] != noisy[None] != noisy[1e3]
 
@@ -295,11 +293,10 @@ def test_weights_that_overflow_in_16_bits_stay_in_32(calibrated, tmp_path):
     ]
     assert any(name == "last/kernel" for name in header["variables"])
     with path.open("wb") as file:
-        facts = {
-            key: value
-            for key, value in header.items()
-            if key not in ("format", "variables", "digest")
-        }
+        facts = {}
+        for key, value in header.items():
+            if key not in ("format", "variables", "digest"):
+                facts[key] = value
         checkpoint.write(file, facts, header["variables"], arrays)
     assert pack(large, tmp_path / "out").weights["dtype"] == "float32"
 

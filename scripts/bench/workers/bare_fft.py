@@ -66,7 +66,9 @@ def scipy_pair(shape: tuple[int, int]) -> Callable[[], None]:
 
 def rate(job: dict[str, Any]) -> float:
     make = {"mkl": mkl_pair, "scipy": scipy_pair}[job["library"]]
-    pairs = [make(tuple(job["shape"])) for _ in range(job["threads"])]
+    pairs = []
+    for _ in range(job["threads"]):
+        pairs.append(make(tuple(job["shape"])))
     done = [0] * len(pairs)
     for pair in pairs:
         pair()

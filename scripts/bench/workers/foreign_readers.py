@@ -47,15 +47,16 @@ def with_py4dstem(path: str, dpc: str | None) -> dict[str, Any]:
 
 
 def py4dstem_array(array: Any) -> dict[str, Any]:
-    axes = [
-        {
-            "name": name,
-            "units": unit,
-            "scale": float(np.diff(along).mean()),
-            "offset": float(along[0]),
-        }
-        for name, unit, along in zip(array.dim_names, array.dim_units, array.dims, strict=True)
-    ]
+    axes = []
+    for name, unit, along in zip(array.dim_names, array.dim_units, array.dims, strict=True):
+        axes.append(
+            {
+                "name": name,
+                "units": unit,
+                "scale": float(np.diff(along).mean()),
+                "offset": float(along[0]),
+            }
+        )
     seen: dict[str, Any] = {
         "class": type(array).__name__,
         "shape": list(array.data.shape),

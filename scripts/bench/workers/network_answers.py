@@ -70,7 +70,9 @@ def answers(model: Model) -> dict[str, Array]:
 def main() -> None:
     path, *names = sys.argv[1:]
     found: dict[str, Any] = {}
-    models = {model.name: model for model in shipped()}
+    models = {}
+    for model in shipped():
+        models[model.name] = model
     for name in names or models:
         began = time.perf_counter()
         found |= {f"{name}/{answer}": array for answer, array in answers(models[name]).items()}

@@ -95,9 +95,9 @@ def counted(step: Step, steps: int) -> dict[str, float]:
         started = time.perf_counter()
         step()
         times.append(time.perf_counter() - started)
-    found = {
-        name: (now - then) / steps for name, now, then in zip(COUNTERS, read(), before, strict=True)
-    }
+    found = {}
+    for name, now, then in zip(COUNTERS, read(), before, strict=True):
+        found[name] = (now - then) / steps
     return found | {
         "step_s": statistics.median(times),
         "fastest_s": min(times),
@@ -153,7 +153,9 @@ def of_paths(training: Training, paths: list[str]) -> AllreduceExchange:
 
 def small(training: Training, step_ms: float) -> Step:
     """TENSORS gradients of 16 × 16 numbers, ready one after the other."""
-    weights = [tf.Variable(tf.eye(16)) for _ in range(TENSORS)]
+    weights = []
+    for _ in range(TENSORS):
+        weights.append(tf.Variable(tf.eye(16)))
     paths = [f"layer{number}/kernel" for number in range(TENSORS)]
     device = Device(step_ms)
     exchange = of_paths(training, paths)

@@ -68,9 +68,9 @@ def count_alone(paths, counter, failures):
 def test_processes_that_lock_and_remove_the_file_in_turns_never_hold_it_together(paths):
     counter = FORK.Value("i", 0)
     failures = FORK.Value("i", 4)
-    processes = [
-        FORK.Process(target=count_alone, args=(paths, counter, failures)) for _ in range(4)
-    ]
+    processes = []
+    for _ in range(4):
+        processes.append(FORK.Process(target=count_alone, args=(paths, counter, failures)))
     for process in processes:
         process.start()
     for process in processes:

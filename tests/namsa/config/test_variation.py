@@ -80,11 +80,10 @@ def test_some_quantities_of_a_sample_are_left_out_as_often_as_is_asked_for() -> 
     }
     every = RandomVariation.model_validate({"rule": "random", "configurations": 4} | ranges)
     some = every.model_copy(update={"probability": 0.7})
-    pairs = [
-        pair
-        for seed in range(500)
-        for pair in zip(draw_values(some, seed), draw_values(every, seed), strict=True)
-    ]
+    pairs = []
+    for seed in range(500):
+        for pair in zip(draw_values(some, seed), draw_values(every, seed), strict=True):
+            pairs.append(pair)
     drawn = {name: np.array([one[name] == other[name] for one, other in pairs]) for name in ranges}
     left_out = {
         "defocus_angstrom": lambda value: value == 0,

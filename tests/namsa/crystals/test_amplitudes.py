@@ -201,10 +201,9 @@ def test_anisotropic_displacements_of_a_file_give_its_debye_waller_factors(tmp_p
         exponent = np.einsum("i,j,ij,i,j", h, h, U, lengths, lengths)
         assert h @ own @ tensors[first] @ (h @ own) == pytest.approx(exponent, rel=1e-3)
     # The three-fold axis turns the tensor by 120° from one image to the next.
-    turns = [
-        np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]])
-        for a in np.radians([0, 120, 240])
-    ]
+    turns = []
+    for a in np.radians([0, 120, 240]):
+        turns.append(np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]]))
     for index in silicon:
         centre = atoms.positions[first]
         moved = [turn @ centre for turn in turns]

@@ -93,10 +93,9 @@ def test_vacancies_are_the_share_of_their_element_and_in_few_columns() -> None:
         specimen(kind, **more).atoms
         for kind, more in (("crystal", {}), ("vacancies", _holes("random")))
     )
-    removed = {
-        symbol: int(np.sum(whole.symbols == symbol) - np.sum(holed.symbols == symbol))
-        for symbol in whole.symbols
-    }
+    removed = {}
+    for symbol in whole.symbols:
+        removed[symbol] = int(np.sum(whole.symbols == symbol) - np.sum(holed.symbols == symbol))
     assert removed == {"Sr": 0, "Ti": 0, "O": round(0.1 * np.sum(whole.symbols == "O"))}
 
     def columns_with_vacancies(arrangement: str) -> int:
@@ -161,10 +160,9 @@ def test_a_twin_of_gold_along_110_is_the_coherent_one() -> None:
     assert set(map(len, neighbours)) == {13}
     # In the crystal each neighbour has another opposite to it. In the two planes of the twin that
     # is not so.
-    opposite = [
-        tree.query((2 * atoms.positions[i] - atoms.positions[n]) % sides)[0]
-        for i, n in enumerate(neighbours)
-    ]
+    opposite = []
+    for i, n in enumerate(neighbours):
+        opposite.append(tree.query((2 * atoms.positions[i] - atoms.positions[n]) % sides)[0])
     in_plane = atoms.positions[np.array([distance.max() > 0.5 for distance in opposite]), 0]
     layer = 4.08 / np.sqrt(3)
     assert len(in_plane) == 2 * len(atoms) / round(sides[0] / layer)
@@ -246,10 +244,13 @@ def test_samples_cut_at_two_depths_have_the_matter_above_them(kind: str) -> None
         thicknesses_angstrom=[depth / 2, depth],
         slice_thickness_angstrom=depth / 16,
     )  # fmt: skip
-    samples = [
-        scattering.simulate(index, semiangle_mrad=8, positions_angstrom=[[0.0, 0.0], [3.0, 2.0]])
-        for index in (0, 1)
-    ]
+    samples = []
+    for index in (0, 1):
+        samples.append(
+            scattering.simulate(
+                index, semiangle_mrad=8, positions_angstrom=[[0.0, 0.0], [3.0, 2.0]]
+            )
+        )
     thin, thick = (float(sample.density.sum()) for sample in samples)
     above = atoms.numbers[atoms.positions[:, 2] < depth / 2].sum() / atoms.numbers.sum()
     assert thin / thick == pytest.approx(above, rel=0.05)
@@ -263,10 +264,9 @@ def test_a_mixed_site_stays_whole() -> None:
         atoms = specimen(
             kind, mixed, parameters={"composition": "Ge"} if kind == "amorphous_layer" else {}
         ).atoms
-        places = [
-            set(map(tuple, atoms.positions[atoms.symbols == symbol].round(4)))
-            for symbol in ("Sr", "La")
-        ]
+        places = []
+        for symbol in ("Sr", "La"):
+            places.append(set(map(tuple, atoms.positions[atoms.symbols == symbol].round(4))))
         assert places[0] == places[1]
 
 

@@ -42,10 +42,9 @@ def similar_ions_once() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def prototypes() -> list[Material]:
-    known = {
-        material.name: material
-        for material in builtin_materials([name.split("-")[0] for name in NAMES])
-    }
+    known = {}
+    for material in builtin_materials([name.split("-")[0] for name in NAMES]):
+        known[material.name] = material
     return [known[name] for name in NAMES]
 
 
@@ -68,7 +67,9 @@ def test_crystals_are_distinct_and_fewer_are_the_first(
 def test_prototypes_give_equally_many_and_whole_replacements_come_first(
     many: list[Material],
 ) -> None:
-    by_prototype = {name: [m for m in many if m.prototype == name] for name in NAMES}
+    by_prototype = {}
+    for name in NAMES:
+        by_prototype[name] = [m for m in many if m.prototype == name]
     counts = [len(group) for group in by_prototype.values()]
     assert min(counts) >= 2  # of 2 that NaCl can give
     assert sorted(counts)[-1] > 100  # of those that are left, CaTiO3 gives all

@@ -208,9 +208,9 @@ def test_substituted_crystals_are_neutral_ordered_and_labelled(
 
 
 def test_alloys_elements_and_mixed_crystals_are_no_prototypes(library: dict[str, Material]) -> None:
-    prototypes = [
-        library[name] for name in ("Cu-225-cF4", "Si-227-cF8", "SiC-186-hP8", "Al2Cu-140-tI12")
-    ]
+    prototypes = []
+    for name in ("Cu-225-cF4", "Si-227-cF8", "SiC-186-hP8", "Al2Cu-140-tI12"):
+        prototypes.append(library[name])
     mixed = [*prototypes, read_cif(DATA / "mixed_perovskite.cif")]
     assert substitute_ions(Substitution(limit=10), mixed, 103).materials == []
 

@@ -159,10 +159,9 @@ def test_a_sample_is_the_mean_over_the_frames(tmp_path):
     assert sorted(sample.provenance["extent_angstrom"]) == pytest.approx(
         [11.7, 15.6]
     )  # frames, repeated
-    single = [
-        sample_of(material.__class__("a", "SrTiO3", "P1", frame, "test"))[0]
-        for frame in material.snapshots
-    ]
+    single = []
+    for frame in material.snapshots:
+        single.append(sample_of(material.__class__("a", "SrTiO3", "P1", frame, "test"))[0])
     np.testing.assert_allclose(sample.cbed, np.mean([each.cbed for each in single], 0), atol=1e-12)
     np.testing.assert_allclose(
         sample.density, np.mean([each.density for each in single], 0), atol=1e-9

@@ -212,7 +212,10 @@ def test_the_size_and_a_disk_that_will_be_full_are_foreseen(tmp_path, monkeypatc
 
 
 def test_in_the_same_time_more_ranks_make_more_samples_and_none_twice(tmp_path, monkeypatch):
-    axes = [(1, v, w) for v in range(6) for w in range(6)]
+    axes = []
+    for v in range(6):
+        for w in range(6):
+            axes.append((1, v, w))
     many = config(specimen={"zone_axes": axes, "thickness_angstrom": [8]})
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])

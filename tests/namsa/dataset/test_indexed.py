@@ -200,5 +200,8 @@ def test_grain_loads_batches_in_threads_and_processes(folder):
             grain.multiprocessing.MultiprocessingOptions(num_workers=2)
         )
         for each in (pipeline, processes):
-            found = [density.tobytes() for batch in each for density in batch["density"]]
+            found = []
+            for batch in each:
+                for density in batch["density"]:
+                    found.append(density.tobytes())
             assert sorted(found) == expected

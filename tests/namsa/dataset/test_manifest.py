@@ -48,14 +48,12 @@ def test_every_material_axis_and_thickness_is_listed_once_with_a_seed_of_its_own
 
 
 def test_some_of_all_thicknesses_are_spread_over_the_list():
-    entries = [
-        replace(build_entries(config(), MATERIALS)[0], thickness_angstrom=t)
-        for t in [20.0] * 9 + [50.0] * 2
-    ]
-    indices = [
-        next(i for i, entry in enumerate(entries) if entry is chosen)
-        for chosen in spread_over_thicknesses(entries, 6)
-    ]
+    entries = []
+    for t in [20.0] * 9 + [50.0] * 2:
+        entries.append(replace(build_entries(config(), MATERIALS)[0], thickness_angstrom=t))
+    indices = []
+    for chosen in spread_over_thicknesses(entries, 6):
+        indices.append(next(i for i, entry in enumerate(entries) if entry is chosen))
     assert indices == [0, 4, 8, 9, 10]  # three per thickness; the second has only two
     assert spread_over_thicknesses([], 6) == []
     drawn = [replace(entries[0], thickness_angstrom=20.0 + number * 7 % 31) for number in range(31)]
@@ -347,7 +345,9 @@ def test_no_material_no_formula_and_no_set_of_elements_is_in_two_splits(written)
         lambda entry: entry.formula,
         lambda entry: frozenset(re.findall("[A-Z][a-z]?", entry.formula)),
     ):
-        sets = [{label(entry) for entry in entries if entry.split == split} for split in SPLITS]
+        sets = []
+        for split in SPLITS:
+            sets.append({label(entry) for entry in entries if entry.split == split})
         assert sum(map(len, sets)) == len(set.union(*sets))
 
 

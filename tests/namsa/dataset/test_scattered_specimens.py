@@ -117,9 +117,10 @@ def test_a_specimen_is_of_one_rank_and_its_samples_differ_in_all_but_itself():
 
 def test_a_sample_is_that_of_its_atoms_alone(whole):
     """Without thermal displacements, which the specimen draws for all its atoms."""
-    no_phonons = {
-        name: value for name, value in VARIATION.items() if name != "rms_displacement_angstrom"
-    }
+    no_phonons = {}
+    for name, value in VARIATION.items():
+        if name != "rms_displacement_angstrom":
+            no_phonons[name] = value
     specimen = TREE["specimen"] | {"frozen_phonons": None}
     config = settings(no_phonons | {"source_size_angstrom": None}, specimen=specimen)
     entries = build_entries(config, MATERIALS)[:3]

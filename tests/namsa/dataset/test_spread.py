@@ -43,7 +43,9 @@ def test_shares_cover_the_manifest_and_do_not_overlap(size):
 @pytest.mark.parametrize("size", [2, 5, 16])
 def test_shares_are_of_equal_cost(size):
     shares = [share(ENTRIES, rank, size) for rank in range(size)]
-    work = [sum(entry.cost for entry in entries) for entries in shares]
+    work = []
+    for entries_of_rank in shares:
+        work.append(sum(entry.cost for entry in entries_of_rank))
     by_hash = sorted(ENTRIES, key=lambda entry: (entry.seed, entry.id))
     before = [sum(entry.cost for entry in by_hash[rank::size]) for rank in range(size)]
     assert max(work) < 1.03 * sum(work) / size
@@ -65,10 +67,10 @@ def test_any_beginning_of_a_share_is_a_fair_mix():
     """
     own = share(ENTRIES, 1, 4)
     begun = own[: len(own) // 3]
-    mean = [
-        sum(entry.thickness_angstrom for entry in entries) / len(entries)
-        for entries in (begun, ENTRIES)
-    ]
+    mean = []
+    for sample_entries in (begun, ENTRIES):
+        total = sum(entry.thickness_angstrom for entry in sample_entries)
+        mean.append(total / len(sample_entries))
     assert mean[0] == pytest.approx(mean[1], rel=0.25)
     for material in MATERIALS:
         assert sum(entry.material == material.name for entry in begun) == pytest.approx(
@@ -85,16 +87,17 @@ def test_every_node_has_a_batch_for_each_of_its_ranks_and_held_out_samples(nodes
     ranks = 6 * nodes
     rng = random.Random(7)
     splits = ["train"] * 18 + ["dev", "test"]
-    entries = [
-        replace(
-            ENTRIES[0],
-            id=f"e{i}",
-            seed=rng.getrandbits(40),
-            cost=rng.randint(95, 105),
-            split=rng.choice(splits),
+    entries = []
+    for i in range(4000):
+        entries.append(
+            replace(
+                ENTRIES[0],
+                id=f"e{i}",
+                seed=rng.getrandbits(40),
+                cost=rng.randint(95, 105),
+                split=rng.choice(splits),
+            )
         )
-        for i in range(4000)
-    ]
     shares = [share(entries, rank, ranks) for rank in range(ranks)]
     training = [sum(entry.split == "train" for entry in own) for own in shares]
     assert max(training) - min(training) <= max(2, 0.04 * max(training))
@@ -130,9 +133,9 @@ UNEVEN = {"train": 0.5, "dev": 0.25, "test": 0.25}
 
 def test_every_sample_is_counted_once_in_every_kind() -> None:
     split = config(split=UNEVEN).split
-    materials = [
-        replace(MATERIALS[n % 3], name=f"m{n}", formula=f"CuO{n}", kind="cif") for n in range(2, 14)
-    ]
+    materials = []
+    for n in range(2, 14):
+        materials.append(replace(MATERIALS[n % 3], name=f"m{n}", formula=f"CuO{n}", kind="cif"))
     entries = build_entries(config(split=UNEVEN), materials)
     strata = count_strata(entries)
     assert sum(strata["samples"].values()) == len(entries) == 48
@@ -213,10 +216,11 @@ def test_relatives_by_formula_or_prototype_are_in_one_split():
 
 
 def test_kind_of_formula_and_space_group_make_a_prototype_whatever_the_elements():
-    pairs = [
-        (material(f"a{i}", f"Li{i}F", f"g{i}"), material(f"b{i}", f"Na{i}Cl", f"g{i}"))
-        for i in range(2, 60)
-    ]
+    pairs = []
+    for i in range(2, 60):
+        pairs.append(
+            (material(f"a{i}", f"Li{i}F", f"g{i}"), material(f"b{i}", f"Na{i}Cl", f"g{i}"))
+        )
     splits = assign([each for pair in pairs for each in pair], THIRDS)
     assert splits[::2] == splits[1::2]
     assert len(Counter(splits)) == 3
@@ -246,10 +250,9 @@ def test_the_configuration_gives_the_frozen_list_with_held_out_materials_at_ever
 ):
     config, crystals, entries = benchmark
     frozen = json.loads((CONFIGS / "benchmark.manifest.json").read_text())
-    ids = {
-        split: [entry.id for entry in entries if entry.split == split and not entry.skipped]
-        for split in SPLITS
-    }
+    ids = {}
+    for split in SPLITS:
+        ids[split] = [entry.id for entry in entries if entry.split == split and not entry.skipped]
     assert {"dev": frozen["dev"], "test": frozen["test"]} == {
         "dev": ids["dev"],
         "test": ids["test"],
@@ -259,10 +262,11 @@ def test_the_configuration_gives_the_frozen_list_with_held_out_materials_at_ever
     config, _, entries = benchmark
     assert set(config.specimen.thickness_angstrom) == {20, 50, 100, 200}
     tested = [entry for entry in entries if entry.split == "test"]
-    by_thickness = [
-        {entry.material for entry in tested if entry.thickness_angstrom == thickness}
-        for thickness in (20, 50, 100, 200)
-    ]
+    by_thickness = []
+    for thickness in (20, 50, 100, 200):
+        by_thickness.append(
+            {entry.material for entry in tested if entry.thickness_angstrom == thickness}
+        )
     assert all(materials == by_thickness[0] for materials in by_thickness)
 
 

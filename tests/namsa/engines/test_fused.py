@@ -39,10 +39,11 @@ def specimen(shape, dtype, n_slices=7):
 
     lens = inside * noise()
     fresnel = inside * np.exp(1j * rng.uniform(0, 2 * np.pi, (2, *shape)))
-    transmissions = [
-        scipy.fft.ifft2(inside * scipy.fft.fft2(np.exp(1j * rng.normal(size=shape))))
-        for _ in range(3)
-    ]
+    transmissions = []
+    for _ in range(3):
+        transmissions.append(
+            scipy.fft.ifft2(inside * scipy.fft.fft2(np.exp(1j * rng.normal(size=shape))))
+        )
     order = rng.integers(0, 3, n_slices)
     propagators = rng.integers(0, 2, n_slices)
     slices = Slices(

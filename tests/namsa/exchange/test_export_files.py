@@ -115,7 +115,10 @@ def square_and_round_patterns(folder):
     on a detector.
     """
     atoms = ase.Atoms("C", positions=[(4, 4, 1)], cell=[8, 8, 2], pbc=True)
-    positions = [(float(y), float(x)) for y in (3, 4) for x in (3, 4, 5)]
+    positions = []
+    for y in (3, 4):
+        for x in (3, 4, 5):
+            positions.append((float(y), float(x)))
     shown = {
         "energy_ev": ENERGY,
         "semiangle_mrad": SEMIANGLE,

@@ -109,9 +109,9 @@ def test_nothing_is_said_of_patterns_that_show_nothing(overlaps):
 
 
 def test_parts_of_a_scan_add_up(scattering, overlaps):
-    scans = [
-        overlaps.transform(patterns(scattering, lens)) for lens in ({"C10": 60.0}, {"C10": 64.0})
-    ]
+    scans = []
+    for lens in ({"C10": 60.0}, {"C10": 64.0}):
+        scans.append(overlaps.transform(patterns(scattering, lens)))
     found = measure_aberrations(overlaps, np.stack(scans)).coefficients
     assert found["C10"] == pytest.approx(62 + THICKNESS / 2, abs=6)
 

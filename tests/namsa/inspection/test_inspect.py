@@ -127,10 +127,9 @@ def test_a_perfect_scan_is_left_as_it_is_but_for_a_note_that_the_sign_may_be_wro
         ).as_json()
         for focus in (None, "over")
     )
-    noted = [
-        any("rotation: 180° more may be right" in note for note in each["notes"])
-        for each in (found, told)
-    ]
+    noted = []
+    for each in (found, told):
+        noted.append(any("rotation: 180° more may be right" in note for note in each["notes"]))
     assert noted == [True, False]
     assert "ellipse_ratio" not in found
     assert "centre_slope_pixels" not in found

@@ -200,10 +200,9 @@ def test_map_shows_where_the_density_is_false(silicon: tuple[Sample, np.ndarray]
     transfer = mott_bethe.from_elements({"Si": 1}, MAX_Q)
     spoilt = density.copy()
     spoilt[5:9, 11:15] = density.mean()
-    maps = [
-        check(image, simulated.cbed, EXPERIMENT, THICKNESS, transfer).map
-        for image in (density, spoilt)
-    ]
+    maps = []
+    for image in (density, spoilt):
+        maps.append(check(image, simulated.cbed, EXPERIMENT, THICKNESS, transfer).map)
     worse = maps[1] - maps[0]
     y, x = np.unravel_index(worse.argmax(), SCAN)
     assert 4 <= y <= 9

@@ -36,9 +36,9 @@ def silicon():
     rng = np.random.default_rng(4)
     y, x = np.meshgrid(np.arange(0.9, 11, 1.9), np.arange(1.0, 13, 1.85), indexing="ij")
     flat = np.column_stack([x.ravel(), y.ravel()]) + rng.uniform(-0.2, 0.2, (y.size, 2))
-    atoms = [
-        np.column_stack([flat, np.full(len(flat), z)]) for z in np.arange(1.25, THICKNESS, 2.5)
-    ]
+    atoms = []
+    for z in np.arange(1.25, THICKNESS, 2.5):
+        atoms.append(np.column_stack([flat, np.full(len(flat), z)]))
     specimen = ase.Atoms(
         ["Si"] * (8 * len(flat)), np.concatenate(atoms), cell=[*CELL[::-1], THICKNESS], pbc=True
     )

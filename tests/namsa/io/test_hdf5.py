@@ -99,10 +99,9 @@ def test_py4dstem_is_told_pixels_steps_and_the_optic_axis(tmp_path):
     with h5py.File(tmp_path / "file.h5") as file:
         assert file["a/cbed"].attrs["python_class"] == "DataCube"
         calibration = file["a/metadatabundle/calibration"]
-        numbers = {
-            key: calibration[key][()]
-            for key in ("R_pixel_size", "Q_pixel_size", "qx0", "qy0", "probe_semiangle")
-        }
+        numbers = {}
+        for key in ("R_pixel_size", "Q_pixel_size", "qx0", "qy0", "probe_semiangle"):
+            numbers[key] = calibration[key][()]
         assert numbers == {
             "R_pixel_size": 0.5,
             "Q_pixel_size": 2.0,

@@ -70,7 +70,10 @@ def counted(places):
 
 
 def test_counts_put_frames_of_a_serpentine_scan_in_their_places():
-    places = [(y, x if y % 2 == 0 else 4 - x) for y in range(3) for x in range(5)]
+    places = []
+    for y in range(3):
+        for x in range(5):
+            places.append((y, x if y % 2 == 0 else 4 - x))
     recorded = [(0, 0)] * 2 + [places[n] for n in range(15) if n not in (3, 7, 8)] + [(2, 4)] * 3
     scan = counted(recorded)
     assert scan.shape == (3, 5)
@@ -82,7 +85,10 @@ def test_counts_put_frames_of_a_serpentine_scan_in_their_places():
 
 @pytest.mark.parametrize("dropped", [[0], [14], [4, 5], [1, 6, 12], list(range(5, 8))])
 def test_counts_find_dropped_frames_wherever_they_are(dropped):
-    places = [(y, x) for y in range(3) for x in range(5)]
+    places = []
+    for y in range(3):
+        for x in range(5):
+            places.append((y, x))
     scan = counted(
         [(0, 0)] * 2 * (0 not in dropped) + [p for n, p in enumerate(places) if n not in dropped]
     )

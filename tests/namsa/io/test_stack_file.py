@@ -28,7 +28,10 @@ class Interruption(Exception):
 
 
 def arguments(**changes):
-    positions = [[1 + 1.1 * i, 2 + 0.9 * j] for i in range(SCAN[0]) for j in range(SCAN[1])]
+    positions = []
+    for i in range(SCAN[0]):
+        for j in range(SCAN[1]):
+            positions.append([1 + 1.1 * i, 2 + 0.9 * j])
     atoms = ase.Atoms("AuCu", positions=[[2, 3, 1.5], [5, 4, 3.5]], cell=[8.4, 7.2, 6.0], pbc=True)
     return {
         "atoms": atoms,

@@ -178,10 +178,11 @@ def test_thinner_slices_converge():
 
 def test_projection_changes_neither_density_nor_projected_potential():
     atoms = heated(2)
-    built = [
-        specimen.build(atoms, GRID, 2.0, 1e-3, "lobato", np.complex128, np, projection=p)
-        for p in ("infinite", "finite")
-    ]
+    built = []
+    for p in ("infinite", "finite"):
+        built.append(
+            specimen.build(atoms, GRID, 2.0, 1e-3, "lobato", np.complex128, np, projection=p)
+        )
     np.testing.assert_array_equal(built[0].density, built[1].density)
     np.testing.assert_array_equal(built[0].projected_potential, built[1].projected_potential)
 

@@ -141,7 +141,10 @@ def sample(crystal):
 
 def test_a_scan_of_rows_and_columns_fills_the_cell_and_sampling_is_the_largest_pixel(sample):
     assert sample.provenance["scan_shape"] == [2, 3]
-    expected = [[y, x] for y in (0, 4.05 / 2) for x in (0, 8.1 / 3, 8.1 * 2 / 3)]
+    expected = []
+    for y in (0, 4.05 / 2):
+        for x in (0, 8.1 / 3, 8.1 * 2 / 3):
+            expected.append([y, x])
     np.testing.assert_allclose(sample.provenance["positions_angstrom"], expected)
     (ny, nx), (ly, lx) = sample.provenance["grid_shape"], sample.provenance["extent_angstrom"]
     assert 0.15 < ly / ny <= 0.2

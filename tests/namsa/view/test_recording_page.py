@@ -210,9 +210,9 @@ def test_memory_does_not_grow_with_the_scan(monkeypatch):
 def test_overlay_is_read_with_its_pixels_and_its_values_at_the_positions(tmp_path):
     path = density_file(tmp_path / "density.h5")
     positions = np.array([[0.5, 0.4], [1.1, 0.7], [2.0, 2.2], [9.0, 0.0]])
-    overlays = {
-        overlay.image.title: overlay for overlay in page_overlay.read_overlays(path, positions)
-    }
+    overlays = {}
+    for overlay in page_overlay.read_overlays(path, positions):
+        overlays[overlay.image.title] = overlay
     assert list(overlays) == ["Density", "Uncertainty", "Trust"]
     np.testing.assert_allclose(overlays["Density"].signal.values, [5.4, 11.7, 22.2, np.nan])
     np.testing.assert_allclose(overlays["Trust"].signal.values, [0.25, 0.25, 0.25, np.nan])
@@ -388,8 +388,8 @@ def test_a_measured_scan_is_shown_with_its_centre_and_disk():
     data = data_of(page)
     assert page.bytes <= 8e6
     assert data["raster"] == [32, 32]
-    centre = [
-        float(number) for number in re.search(r"at pixel \((.*?), (.*?)\)", page.text).groups()
-    ]
+    centre = []
+    for number in re.search(r"at pixel \((.*?), (.*?)\)", page.text).groups():
+        centre.append(float(number))
     assert centre == pytest.approx([31.2, 31.5], abs=0.5)  # a quarter of (126.3, 127.5), less 3/8
     assert data["detector"]["outer"] == pytest.approx(1.026, rel=0.25)  # scattering widens it

@@ -26,7 +26,10 @@ MODEL = MODELS / "200kv-20mrad-fast"
 @pytest.fixture
 def data(tmp_path):
     """A file of namsa with a scan, whose numbers are all in their ranges."""
-    positions = [[0.4 * i, 0.4 * j] for i in range(2) for j in range(3)]
+    positions = []
+    for i in range(2):
+        for j in range(3):
+            positions.append([0.4 * i, 0.4 * j])
     microscope = {"energy_ev": 2e5, "semiangle_mrad": 20.0}
     sample = fake_samples.sample(
         grid_shape=[8, 10],

@@ -111,10 +111,11 @@ def test_a_list_that_is_written_joins_that_of_the_start(tmp_path):
 
 def test_a_calibration_takes_no_materials_that_were_learnt_before(tmp_path):
     """The network has learnt CaF2, which another dataset or split may hold out."""
-    learnt_before = {
-        split: Entry(split, "CaF2-225-cF12", "CaF2", "Fm-3m", (0, 0, 1), 20.0, 0, split)
-        for split in ("train", "dev", "test")
-    }
+    learnt_before = {}
+    for split in ("train", "dev", "test"):
+        learnt_before[split] = Entry(
+            split, "CaF2-225-cF12", "CaF2", "Fm-3m", (0, 0, 1), 20.0, 0, split
+        )
     other = Entry("b", "KTaO3-221-cP5", "KTaO3", "Pm-3m", (0, 0, 1), 20.0, 0, "dev")
     entries = [*learnt_before.values(), other]
     assert unseen_held_out(REALITY, entries, tmp_path) == ([other], [])

@@ -227,7 +227,10 @@ def test_windows_that_agree_leave_no_seam_and_their_order_does_not_matter():
     shape = (21, 30)
     rng = np.random.default_rng(0)
     image = rng.normal(size=shape)
-    places = [(y, x) for y in tiles.window_slices(21, 8, 2) for x in tiles.window_slices(30, 12, 2)]
+    places = []
+    for y in tiles.window_slices(21, 8, 2):
+        for x in tiles.window_slices(30, 12, 2):
+            places.append((y, x))
     one, other, noisy = (tiles.Blend(shape, margin=1) for _ in range(3))
     for place in places:
         one.add(place, image[place][None])

@@ -125,8 +125,9 @@ def test_half_a_turn_of_the_detector_is_told(name):
 @pytest.mark.slow  # it compiles all networks for both
 @pytest.mark.skipif(find_spec("jax") is None, reason="no JAX")
 def test_shipped_networks_give_the_same_under_both_backends(tmp_path):
-    jobs = {
-        backend: subprocess.Popen(
+    jobs = {}
+    for backend in ("tensorflow", "jax"):
+        jobs[backend] = subprocess.Popen(
             [
                 sys.executable,
                 ROOT / "scripts/bench/workers/network_answers.py",
@@ -135,8 +136,6 @@ def test_shipped_networks_give_the_same_under_both_backends(tmp_path):
             env=os.environ
             | {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)},
         )
-        for backend in ("tensorflow", "jax")
-    }
     assert [job.wait() for job in jobs.values()] == [0, 0]
     with np.load(tmp_path / "tensorflow.npz") as expected, np.load(tmp_path / "jax.npz") as found:
         answers = [key for key in expected.files if not key.endswith("/seconds")]

@@ -68,7 +68,10 @@ def ranks(tmp_path, monkeypatch, capsys):
                 lambda code, timeout_s, found=found: doctor.Probe(found[code], "gone"),
             )
             changes = [f"data.directory={tmp_path / node}", *(overrides or {}).get(rank, [])]
-            words = [word for change in changes for word in ("--set", change)]
+            words = []
+            for change in changes:
+                for word in ("--set", change):
+                    words.append(word)
             code = main(
                 [
                     "preflight",

@@ -221,7 +221,9 @@ def test_a_window_is_kept_for_several_epochs_and_found_again_by_a_resumed_job(co
                 share[2 * at : 2 * at + 2], tf.cast(pair[0], tf.float32).numpy(), strict=True
             ):
                 seen[entry.id].append(x.tobytes())
-    changes = {tuple(a != b for a, b in pairwise(drawn)) for drawn in seen.values()}
+    changes = set()
+    for drawn in seen.values():
+        changes.add(tuple(a != b for a, b in pairwise(drawn)))
     assert all(sum(change) == 2 and change[:3] == change[3:] for change in changes)
     assert len(changes) > 1  # not all samples in the same epoch
     assert {kept.x.numpy().nbytes + kept.y.numpy().nbytes for kept in cache.kept.values()} == {

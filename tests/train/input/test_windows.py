@@ -64,9 +64,9 @@ def numbered(seed=0):
 
 
 def stored(count=1):
-    entries = [
-        Entry(f"s{i}", f"s{i}", "X", "P1", (0, 0, 1), 20.0, i, "train") for i in range(count)
-    ]
+    entries = []
+    for i in range(count):
+        entries.append(Entry(f"s{i}", f"s{i}", "X", "P1", (0, 0, 1), 20.0, i, "train"))
     return Memory(
         {e.id: bytes(records.encode(numbered(e.seed), "float32")) for e in entries}
     ), entries

@@ -69,10 +69,9 @@ def test_resuming_forgets_steps_after_the_checkpoint_and_a_torn_line(tmp_path):
         path.write_text(path.read_text() + '{"step": 8, "ep' * (done == 0))
     board = EventAccumulator(str(tmp_path / "tensorboard"))
     board.Reload()
-    shown = [
-        (event.step, tf.make_ndarray(event.tensor_proto).item())
-        for event in board.Tensors("loss/loss")
-    ]
+    shown = []
+    for event in board.Tensors("loss/loss"):
+        shown.append((event.step, tf.make_ndarray(event.tensor_proto).item()))
     assert shown == [(line["step"], line["loss"]) for line in lines(path)]
     assert shown == [(step, 1.0 if step <= 5 else 2.0) for step in range(1, 9)]
     with recorder(tmp_path, 0) as record:  # a fresh run in a used directory

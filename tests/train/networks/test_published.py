@@ -133,9 +133,10 @@ def test_lenet_of_lecun():
     """Each layer has the weights that the publication gives it, but the second convolution: full
     here, 1,516 there.
     """
-    counted = {
-        layer.name: layer.parameters for layer in count(network("lenet")).layers if layer.parameters
-    }
+    counted = {}
+    for layer in count(network("lenet")).layers:
+        if layer.parameters:
+            counted[layer.name] = layer.parameters
     assert counted == {"c1_1": 156, "c2_1": 2416, "fc1": 48_120, "fc2": 10_164, "predictions": 850}
     # its outputs are not trained
     published = counted | {"c2_1": 1516, "predictions": 0} | {"s2": 12, "s4": 32}
@@ -173,9 +174,9 @@ def test_alexnet_of_krizhevsky_and_of_zhuang():
 )
 def test_vgg_of_simonyan(convolutions, parameters):
     """Table 2: 133, 133, 138 and 144 million, in 11, 13, 16 and 19 layers."""
-    filters = [
-        [maps] * number for maps, number in zip((64, 128, 256, 512, 512), convolutions, strict=True)
-    ]
+    filters = []
+    for maps, number in zip((64, 128, 256, 512, 512), convolutions, strict=True):
+        filters.append([maps] * number)
     counted = count(network("vgg", f"network.filters={filters}"))
     assert counted.parameters == parameters
     assert counted.convolutions == sum(convolutions)

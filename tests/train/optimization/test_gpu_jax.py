@@ -48,7 +48,10 @@ def train(folder, environment, *changes):
         "training.steps=6",
         *changes,
     ]
-    words = [word for change in changes for word in ("--set", change)]
+    words = []
+    for change in changes:
+        for word in ("--set", change):
+            words.append(word)
     run(environment, "-m", "train", "tests/data/tiny.yaml", "--run-dir", folder, *words)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return rows, json.loads((folder / "evaluation.json").read_text())

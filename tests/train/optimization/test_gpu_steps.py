@@ -114,9 +114,10 @@ def test_gradients_of_two_gpus_are_averaged_by_nccl(tf):
         pytest.skip("NCCL needs a GPU for each rank: two")
     done = launch.horovodrun("-c", NCCL, python=sys.executable)
     assert done.returncode == 0, done.stderr
-    rows = [
-        json.loads(line[line.index("{") :]) for line in done.stdout.splitlines() if '"nccl"' in line
-    ]
+    rows = []
+    for line in done.stdout.splitlines():
+        if '"nccl"' in line:
+            rows.append(json.loads(line[line.index("{") :]))
     assert len(rows) == 2
     for row in rows:
         assert row["nccl"]

@@ -168,9 +168,9 @@ def test_a_scale_that_cannot_fall_further_ends_the_job():
 
 def test_warms_up_linearly_from_one_rank_to_all_then_steps_down():
     schedule = Schedule(warmup_epochs=4, decay=0.1, decay_every_epochs=10)
-    rates = {
-        epochs: learning_rate(schedule, 1e-3, 8, epochs) for epochs in (0, 1, 2, 4, 9.99, 10, 25)
-    }
+    rates = {}
+    for epochs in (0, 1, 2, 4, 9.99, 10, 25):
+        rates[epochs] = learning_rate(schedule, 1e-3, 8, epochs)
     expected = {0: 1e-3, 1: 2.75e-3, 2: 4.5e-3, 4: 8e-3, 9.99: 8e-3, 10: 8e-4, 25: 8e-5}
     assert rates == pytest.approx(expected, rel=1e-12)
     assert learning_rate(Schedule(warmup_epochs=0), 1e-3, 6, 0) == pytest.approx(6e-3)
@@ -179,9 +179,9 @@ def test_warms_up_linearly_from_one_rank_to_all_then_steps_down():
 
 
 def test_many_ranks_have_the_root_of_their_number():
-    factors = [
-        rate_factor(Schedule(), ranks) for ranks in (1, 2, 7, 8, 9, 48, 64, 256, 2048, 27_600)
-    ]
+    factors = []
+    for ranks in (1, 2, 7, 8, 9, 48, 64, 256, 2048, 27_600):
+        factors.append(rate_factor(Schedule(), ranks))
     assert factors == [
         1,
         2,

@@ -112,18 +112,19 @@ def test_the_best_scale_is_the_size_of_the_errors_in_units_of_the_density_also_i
     best = np.abs(errors).mean() if kind == "laplace" else np.sqrt((errors**2).mean())
     scales = best * np.array([0.9, 1.0, 1.1])
     for relative in (False, True):
-        values = [
-            float(
-                likelihood(
-                    kind,
-                    target + errors,
-                    7 * np.arctanh(np.log(s) / 7) + 0 * errors,
-                    target,
-                    relative,
+        values = []
+        for s in scales:
+            values.append(
+                float(
+                    likelihood(
+                        kind,
+                        target + errors,
+                        7 * np.arctanh(np.log(s) / 7) + 0 * errors,
+                        target,
+                        relative,
+                    )
                 )
             )
-            for s in scales
-        ]
         assert values[1] < min(values[0], values[2])
 
 

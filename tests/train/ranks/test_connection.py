@@ -113,10 +113,9 @@ def test_groups_change_no_bit(pair):
 @pytest.mark.slow
 def test_complete_groups_are_fused_and_never_split(pair):
     operations = timelines.data_operations(*timelines.read(pair[0] / "timeline.json"))
-    groups = [
-        {f"grad_g{number}_{member}of2" for member in (1, 2)}
-        for number in range(exchange_ranks.AT_ONCE)
-    ]
+    groups = []
+    for number in range(exchange_ranks.AT_ONCE):
+        groups.append({f"grad_g{number}_{member}of2" for member in (1, 2)})
     for operation in operations:
         assert operation == set().union(*(group for group in groups if group <= operation))
     assert (
@@ -172,11 +171,10 @@ def test_each_group_travels_by_itself_and_nothing_is_gathered_after_the_first_st
     assert len(operations) == exchange_training.STEPS * len(groups)
     for group in groups:
         assert operations.count(group) == exchange_training.STEPS
-    requests = [
-        tensors[e["pid"]]
-        for e in events
-        if e["ph"] == "X" and e["name"] in {str(r) for r in range(4)}
-    ]
+    requests = []
+    for e in events:
+        if e["ph"] == "X" and e["name"] in {str(r) for r in range(4)}:
+            requests.append(tensors[e["pid"]])
     for group in (
         groups
     ):  # a rank's request reaches rank 0 once, before the first reduction, and never again

@@ -348,9 +348,9 @@ def test_ranks_hear_each_other():
 
 def test_steps_are_told_as_batches_are_taken():
     with watch(SingleProcess(), 60) as watchdog:
-        steps = [
-            (watchdog.state.step, watchdog.state.phase) for _ in watchdog.follow(iter("ab"), 5)
-        ]
+        steps = []
+        for _ in watchdog.follow(iter("ab"), 5):
+            steps.append((watchdog.state.step, watchdog.state.phase))
     assert steps == [(5, STEPPING), (6, STEPPING)]
     assert (watchdog.state.step, watchdog.state.phase) == (7, READING)
 

@@ -144,7 +144,9 @@ def test_command_compares_a_task_by_its_validations(tmp_path, capsys):
     assert main([*command, "--json"]) == 0
     comparison = json.loads(capsys.readouterr().out)
     assert comparison["measure"] == "validation error"
-    reached = [[row["epochs"] for row in run["learning"]] for run in comparison["runs"]]
+    reached = []
+    for run in comparison["runs"]:
+        reached.append([row["epochs"] for row in run["learning"]])
     assert reached == [[2, 2], [2, None]]
     assert main(command) == 0
     page = capsys.readouterr().out

@@ -32,10 +32,9 @@ SUMMARY = TIMES | {
 
 
 def profile(**more):
-    kinds = [
-        {"kind": kind, "calls": 3, "seconds": 0.1, "share": 0.25, "operation_s": 0.1}
-        for kind in ("convolution forward", "pointwise", "reduction", "idle")
-    ]
+    kinds = []
+    for kind in ("convolution forward", "pointwise", "reduction", "idle"):
+        kinds.append({"kind": kind, "calls": 3, "seconds": 0.1, "share": 0.25, "operation_s": 0.1})
     kinds[0]["flop_per_s"] = 1e10
     bars = [
         {"row": "tf_Compute 7", "bars": [(0.0, 0.1, 0), (0.2, 0.1, 1), (0.3, 0.05, 0)]},
@@ -178,7 +177,10 @@ def test_the_timeline_has_a_row_per_thread_and_bars_by_kind():
     figure = timeline_figure(profile())
     (ax,) = figure.axes
     assert [label.get_text() for label in ax.get_yticklabels()] == ["thread 1", "reduction"]
-    widths = [path.get_extents().width for bars in ax.collections for path in bars.get_paths()]
+    widths = []
+    for bars in ax.collections:
+        for path in bars.get_paths():
+            widths.append(path.get_extents().width)
     assert widths == pytest.approx([100, 50, 100, 200])  # ms, by row and kind
     assert ax.get_legend().get_texts()[0].get_text() == "convolution forward 25.0%"
 

@@ -62,10 +62,9 @@ def test_the_peak_is_left_out_where_the_convolutions_time_is_not_known(tmp_path:
     row = report(PAPER, ranks="1", machine=machine).curve[0]
     assert row["flop_per_s"] == pytest.approx(1e14)
     assert "peak_flop_per_s" not in row
-    steps = [
-        json.dumps({"step": step, "step_s": 0.5, "data_s": 0.0, "comm_s": 0.0})
-        for step in range(1, 5)
-    ]
+    steps = []
+    for step in range(1, 5):
+        steps.append(json.dumps({"step": step, "step_s": 0.5, "data_s": 0.0, "comm_s": 0.0}))
     (tmp_path / "metrics.jsonl").write_text("\n".join(steps) + "\n")
     assert "peak_flop_per_s" not in report(PAPER, ranks="1", run_dir=tmp_path).curve[0]
     machine.write_text("name: mine\nconvolution_flop_per_s: 2.0e+14\n")
@@ -103,7 +102,10 @@ def test_local_sgd_is_shown_with_its_block_and_its_time(capsys: pytest.CaptureFi
     assert together["synchronisation_s"] == pytest.approx(whole)
     assert together["reduced_bytes"] == pytest.approx(result.synchronisation.block_bytes / (50 / 7))
     assert report(quickstart, ranks="1").synchronisation is None
-    words = [word for override in every for word in ("--set", override)]
+    words = []
+    for override in every:
+        for word in ("--set", override):
+            words.append(word)
     assert main(["scaling", str(quickstart), "--ranks", "1,12", *words]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "(weights and moments) after every 8 steps and at the end of each epoch" in shown
@@ -120,10 +122,9 @@ def test_hours_end_with_the_last_step() -> None:
 
 def test_a_run_tells_how_long_a_step_computes(tmp_path: Path) -> None:
     row = {"step_s": 0.9, "data_s": 0.1, "comm_s": 0.3}
-    lines = [
-        json.dumps(row | {"step": step, "step_s": s})
-        for step, s in enumerate((9.0, 0.9, 0.9, 0.9), start=1)
-    ]
+    lines = []
+    for step, s in enumerate((9.0, 0.9, 0.9, 0.9), start=1):
+        lines.append(json.dumps(row | {"step": step, "step_s": s}))
     (tmp_path / "metrics.jsonl").write_text(
         "\n".join(lines) + '\n{"step": 5, "step'
     )  # still being written

@@ -73,10 +73,9 @@ def test_a_partition_has_each_shard_on_the_node_of_its_rank(dataset, tmp_path):
         shard_path(dataset, 2), shard_path(dataset, 5)
     )  # of a job of more ranks: 5 mod 5 is rank 0
     moved = totals(stage_all(dataset, tmp_path, everywhere=False))
-    shards = [
-        {path.name[6:11] for path in (tmp_path / node).glob("shard-*")}
-        for node in ("node0", "node1")
-    ]
+    shards = []
+    for node in ("node0", "node1"):
+        shards.append({path.name[6:11] for path in (tmp_path / node).glob("shard-*")})
     assert shards == [{"00000", "00001", "00005"}, {"00002"}]
     assert moved["read"] == size_of(dataset)
     assert moved["sent"] < 0.1 * moved["read"]  # the list, and digests

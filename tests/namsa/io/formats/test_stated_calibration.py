@@ -90,10 +90,9 @@ def test_scales_of_ome_zarr_are_the_axes_of_its_finest_image(tmp_path, version):
     for name, data in (("0", DATA), ("1", DATA[:, ::2])):
         group.create_array(name, data=data, chunks=(1, 2, 6, 8))
     units = ("nanometer", "nanometer", "1/nm", "1/nm")
-    axes = [
-        {"name": axis[0], "type": "space", "unit": unit}
-        for axis, unit in zip(AXES, units, strict=True)
-    ]
+    axes = []
+    for axis, unit in zip(AXES, units, strict=True):
+        axes.append({"name": axis[0], "type": "space", "unit": unit})
     whole = [{"type": "scale", "scale": [2, 1, 3, 3]}]
     offset = {"type": "translation", "translation": [0, 0, -0.25, -0.35]}
     scale = {"type": "scale", "scale": [0.1, 0.1, 0.1, 0.1]}

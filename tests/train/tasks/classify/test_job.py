@@ -83,7 +83,9 @@ def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(
         assert {row["patterns"] for row in samples} == (
             {2} if split == "images" else {8}
         )  # a quarter, or all
-        right = {name: [row for row in samples if row["class"] == name] for name in (0, 1)}
+        right = {}
+        for name in (0, 1):
+            right[name] = [row for row in samples if row["class"] == name]
         correct = {
             c: sum(n for r in of for true, given, n in r["counts"] if true == given)
             for c, of in right.items()
@@ -147,11 +149,10 @@ def test_held_out_positions_are_never_trained_on(run_dir, config):
     experiment = load(run_dir / "config.yaml")
     task = task_of(experiment)
     with Dataset(experiment.data.directory) as dataset:
-        entries = [
-            e
-            for e in manifest.present(experiment.data.directory, dataset.ids)
-            if e.split == "train"
-        ]
+        entries = []
+        for e in manifest.present(experiment.data.directory, dataset.ids):
+            if e.split == "train":
+                entries.append(e)
         pattern = keras.Input((None, None, 1))
         score = task.scorer(keras.Model(pattern, pattern[:, 0, :2, 0]), dataset)
         assert [row["patterns"] for row in score(entries)] == [2] * 8
@@ -297,9 +298,9 @@ def test_many_classes_are_drawn_and_reported(tmp_path, evaluation):
     )
     shown = [text.get_text() for text in thicknesses.axes[2].get_yticklabels()]
     assert shown == ["20", "40", "60"]  # ordered as numbers, in a sequential colour map
-    confusion = {
-        split: np.pad(counts, (0, 38)).tolist() for split, counts in evaluation["confusion"].items()
-    }
+    confusion = {}
+    for split, counts in evaluation["confusion"].items():
+        confusion[split] = np.pad(counts, (0, 38)).tolist()
     text = json.dumps(evaluation | {"classes": names, "confusion": confusion})
     (tmp_path / "evaluation.json").write_text(text, encoding="utf-8")
     page = to_html(*blocks_html(REPORT.part(tmp_path).results))

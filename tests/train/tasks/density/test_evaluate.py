@@ -279,17 +279,18 @@ def test_scores_are_told_by_kind_and_by_ranges_of_thickness_and_defocus():
 
 
 def test_means_leave_undefined_numbers_out():
-    rows = [
-        {
-            "material": "A",
-            "formula": "A",
-            "space_group": "P1",
-            "split": "test",
-            "wanted_thickness_angstrom": 20.0,
-        }
-        | dict.fromkeys(NAMES, value)
-        | {"mean_predictor": dict.fromkeys(NAMES, 1.0)}
-        for value in (2.0, None)
-    ]
+    rows = []
+    for value in (2.0, None):
+        rows.append(
+            {
+                "material": "A",
+                "formula": "A",
+                "space_group": "P1",
+                "split": "test",
+                "wanted_thickness_angstrom": 20.0,
+            }
+            | dict.fromkeys(NAMES, value)
+            | {"mean_predictor": dict.fromkeys(NAMES, 1.0)}
+        )
     assert summarise(rows)["mean"] == dict.fromkeys(NAMES, 2.0)
     assert summarise(rows[1:])["mean"] == dict.fromkeys(NAMES)

@@ -57,13 +57,12 @@ def test_choice_does_not_depend_on_the_order_of_the_samples():
 def test_clusters_that_are_the_materials_agree_and_those_of_noise_do_not():
     samples = rows(a=1, b=1)
     rng = np.random.default_rng(0)
-    coordinates = {
-        row["id"]: {
+    coordinates = {}
+    for index, row in enumerate(samples):
+        coordinates[row["id"]] = {
             "network": [[10.0 * index, 0.0]] * 50,
             "baseline": rng.normal(size=(50, 2)).tolist(),
         }
-        for index, row in enumerate(samples)
-    }
     (scored,) = score_composites(samples, choose_composites(samples, 2), coordinates)
     assert (scored["split"], scored["patterns"]) == ("test", 100)
     assert scored["nmi"] == pytest.approx(1)

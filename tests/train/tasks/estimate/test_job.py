@@ -130,15 +130,18 @@ def test_a_mirrored_specimen_with_a_mirrored_tilt_gives_mirrored_patterns():
         "semiangle_mrad": 20.0,
     }
     at = np.array([[2.0, 4.0]])
-    patterns = [
-        namsa.simulate(
-            ase.Atoms("CuAuC", np.stack([x, sign * y % cell[1], z], axis=1), cell=cell, pbc=True),
-            positions_angstrom=at * [sign, 1] % [cell[1], cell[0]],
-            specimen_tilt_mrad=(sign * 30.0, 10.0),
-            **grid,
-        ).cbed[0]
-        for sign in (1, -1)
-    ]
+    patterns = []
+    for sign in (1, -1):
+        patterns.append(
+            namsa.simulate(
+                ase.Atoms(
+                    "CuAuC", np.stack([x, sign * y % cell[1], z], axis=1), cell=cell, pbc=True
+                ),
+                positions_angstrom=at * [sign, 1] % [cell[1], cell[0]],
+                specimen_tilt_mrad=(sign * 30.0, 10.0),
+                **grid,
+            ).cbed[0]
+        )
     flipped = np.roll(
         patterns[1][::-1], 1, axis=0
     )  # about the zero frequency, in the middle of an even grid

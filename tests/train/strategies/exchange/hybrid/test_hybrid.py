@@ -55,9 +55,9 @@ def reduced(plan, buffers):
             return groups[members].gather(members.index(rank), value)
 
         def all_to_all(members, flat, splits, name):
-            received = [
-                parts[members.index(rank)] for parts in gather(members, tf.split(flat, splits))
-            ]
+            received = []
+            for parts in gather(members, tf.split(flat, splits)):
+                received.append(parts[members.index(rank)])
             assert sum(part.shape[0] for part in received), (
                 "Horovod fails where a rank receives nothing"
             )

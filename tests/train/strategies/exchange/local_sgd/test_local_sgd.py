@@ -168,9 +168,8 @@ def test_what_is_averaged_is_weights_statistics_and_moments_if_configured():
 )
 def test_the_counted_bytes_are_those_of_the_built_network(choice):
     _, _, exchange = begun(**choice)
-    values = [
-        sum(variable.numpy().size for variable in part)
-        for part in (exchange.whole, exchange.changed)
-    ]
+    values = []
+    for part in (exchange.whole, exchange.changed):
+        values.append(sum(variable.numpy().size for variable in part))
     told = exchange.config.synchronisations(count(NETWORK), moments=2)
     assert told == (2, 4 * values[0] + exchange.config.value_bytes * values[1])

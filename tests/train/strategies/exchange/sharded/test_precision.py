@@ -139,9 +139,9 @@ TRANSFERS = [
 
 
 def test_the_threshold_is_the_mean_rate_until_the_error_first_drops():
-    validations = [
-        {"epoch": epoch, "loss": loss} for epoch, loss in ((1, 0.5), (2, 0.6), (3, 0.4), (4, 0.3))
-    ]
+    validations = []
+    for epoch, loss in ((1, 0.5), (2, 0.6), (3, 0.4), (4, 0.3)):
+        validations.append({"epoch": epoch, "loss": loss})
     assert threshold(TRANSFERS, validations, "loss") == pytest.approx(
         (9 * 0.3 + 10 * 0.2 - 10 * 0.1) / 29
     )
@@ -162,10 +162,9 @@ def test_a_threshold_needs_a_drop_and_the_epochs_before_it():
 def test_no_rank_owns_more_than_its_share_and_one_variable(ranks):
     sizes = [5, 900, 30, 30, 4000, 2, 1, 700, 650, 1000, 12]
     owners = balanced_owners(sizes, ranks)
-    loads = [
-        sum(size for size, owner in zip(sizes, owners, strict=True) if owner == rank)
-        for rank in range(ranks)
-    ]
+    loads = []
+    for rank in range(ranks):
+        loads.append(sum(size for size, owner in zip(sizes, owners, strict=True) if owner == rank))
     assert sum(loads) == sum(sizes)
     assert 0 < min(loads) <= max(loads) <= sum(sizes) / ranks + max(sizes)
 

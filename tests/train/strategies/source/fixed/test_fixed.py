@@ -43,9 +43,8 @@ def test_what_is_left_of_an_epoch_is_the_rest_of_its_order():
 
 def test_a_job_that_goes_on_with_another_number_of_ranks_says_that_shares_are_new():
     source = FixedShareSource(Fixed(), experiment("scan", "y").model_copy(update={"seed": 5}))
-    lines = [
-        source.open(TrainingSet(None, [], (1, 0), SingleProcess(), None, before))
-        for before in (0, 1, 4)
-    ]
+    lines = []
+    for before in (0, 1, 4):
+        lines.append(source.open(TrainingSet(None, [], (1, 0), SingleProcess(), None, before)))
     same = "every rank has its own samples in all epochs"
     assert lines == [same, same, f"{same}, other ones than those of the 4 ranks before"]

@@ -183,10 +183,9 @@ def test_without_held_out_files_samples_are_held_out_and_a_broken_one_is_left_ou
     splits = [entry.split for entry in entries]
     assert len(splits) == 20
     assert {"train", "dev", "test"} == set(splits)
-    failures = [
-        json.loads(line)
-        for line in (tmp_path / "data" / "failed-00000.jsonl").read_text().splitlines()
-    ]
+    failures = []
+    for line in (tmp_path / "data" / "failed-00000.jsonl").read_text().splitlines():
+        failures.append(json.loads(line))
     assert [failure["id"] for failure in failures] == ["batch_train_0-5", "batch_train_0-13"]
     assert "cbed holds numbers that are not finite" in failures[0]["reason"]
     with Dataset(tmp_path / "data") as dataset:

@@ -259,12 +259,11 @@ def test_a_strange_part_is_marked_in_the_file_on_the_picture_and_in_a_line(tmp_p
     assert provenance["windows_not_familiar"] == flagged
     assert provenance["two_sigma_factor"] == 2.5
     assert any("within 2.5 times that" in line for line in result.notes)
-    hatches = [
-        shape
-        for ax in result.show().axes
-        for shape in ax.collections
-        if getattr(shape, "hatches", None)
-    ]
+    hatches = []
+    for ax in result.show().axes:
+        for shape in ax.collections:
+            if getattr(shape, "hatches", None):
+                hatches.append(shape)
     assert len(hatches) == 4  # bright field, density, uncertainty, familiarity
 
 

@@ -183,11 +183,10 @@ def test_orientations_of_the_detector_are_all_but_the_right_one(samples):
     assert [len(each.entries) for each in many] == [outside.ORIENTED // 2] * 2 + [outside.ORIENTED]
     with Dataset(directory) as dataset:
         for each in planned:
-            drawn = [
-                w
-                for w in known_windows.known_windows(dataset, each.entries, experiment)
-                if w.is_last
-            ]
+            drawn = []
+            for w in known_windows.known_windows(dataset, each.entries, experiment):
+                if w.is_last:
+                    drawn.append(w)
             found = list(outside_windows(dataset, [each]))
             for window, right in zip(found, drawn, strict=True):
                 y, x = (slice(None, None, -1 if each.orientation & bit else 1) for bit in (1, 2))

@@ -51,12 +51,13 @@ def test_spread_and_predicted_error_count_alike_whatever_their_measure() -> None
     rng = np.random.default_rng(3)
     said = rng.uniform(0.5, 4, (2, 40_000))
     error = abs(rng.normal(size=40_000)) * np.hypot(*said)
-    weights = [
-        uncertainty.equalising_weight(
-            [WindowError(error, said[0] / k, said[1] / m, np.zeros(1), {})]
+    weights = []
+    for k, m in ((1, 1), (5, 1), (5, 20)):
+        weights.append(
+            uncertainty.equalising_weight(
+                [WindowError(error, said[0] / k, said[1] / m, np.zeros(1), {})]
+            )
         )
-        for k, m in ((1, 1), (5, 1), (5, 20))
-    ]
     assert weights == pytest.approx([1.0, 0.04, 16.0], rel=0.05)
     assert (
         uncertainty.equalising_weight([WindowError(error, said[0], 0 * error, np.zeros(1), {})])
