@@ -60,7 +60,7 @@ def count(
         shape = part_shape(config.input_shape, ways, axis, further)
         shapes = ShapeLayers(shape, config.data_format, recompute)
         if ways > 1:
-            axes = tuple(each for each, _ in further)
+            axes = tuple(further_axis for further_axis, _ in further)
             shapes = replace(shapes, divided_axis=axis, further_axes=axes)
         network(shapes, config)
         return shapes.counted()

@@ -144,9 +144,9 @@ def with_halos(
     """
     before, after = widths
     first_grid_axis = grid_axes(x, data_format)[0]
-    for number, along in enumerate((split, *split.further)):
+    for index, along in enumerate((split, *split.further)):
         row_axis = first_grid_axis + along.axis
-        exchange = f"{name}{number + 1}" if number else name
+        exchange = f"{name}{index + 1}" if index else name
         halo = along.halo(x, before, after, row_axis, exchange, fill)
         pieces = [x]
         if before:

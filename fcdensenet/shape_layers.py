@@ -228,7 +228,7 @@ class ShapeLayers:
         """
         if not self.further_axes or not any(widths):
             return x
-        for number, row_axis in enumerate(self._row_axes):
+        for index, row_axis in enumerate(self._row_axes):
             shape = list(x.output_shape)
             values = prod(shape) // shape[row_axis] * sum(widths)
             shape[row_axis] += sum(widths)
@@ -236,7 +236,7 @@ class ShapeLayers:
             if x.kind in ("input", "halo of input"):
                 gradients = 0
             layer = LayerCount(
-                f"{name}{number + 1}" if number else name,
+                f"{name}{index + 1}" if index else name,
                 "halo" if gradients else "halo of input",
                 tuple(shape),
                 halo_values=values,

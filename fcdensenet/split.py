@@ -149,7 +149,7 @@ def shape_of_part(input_shape: tuple[int, ...], split: PartSplit) -> tuple[int, 
 
 def further_axes(split: PartSplit) -> FurtherAxes:
     """Returns the further axes of a division, with the number of parts along each."""
-    return tuple((each.axis, each.ways) for each in split.further)
+    return tuple((division.axis, division.ways) for division in split.further)
 
 
 def joined_parts(rows: int, ways: int, multiple: int | None) -> int:

@@ -131,5 +131,5 @@ def _average_of_slices(
     run_in_batches(work, len(chosen), size, setup.xp is np, lambda done, total: None)
     patterns = np.zeros((len(depths), grid.shape[0] * grid.shape[1]))
     patterns[:, pixels] = parts.sum(axis=0)
-    rows, columns = (to_host(each) for each in binning)
+    rows, columns = (to_host(matrix) for matrix in binning)
     return np.asarray(bin_patterns(patterns.reshape(-1, *grid.shape), (rows, columns)))

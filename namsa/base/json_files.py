@@ -96,13 +96,13 @@ def _depth(value: Any) -> int:
     level = [value]
     depth = 0
     while depth <= DEEPEST:
-        containers = [each for each in level if isinstance(each, dict | list)]
+        containers = [child for child in level if isinstance(child, dict | list)]
         if not containers:
             break
         level = [
             item
-            for each in containers
-            for item in (each.values() if isinstance(each, dict) else each)
+            for child in containers
+            for item in (child.values() if isinstance(child, dict) else child)
         ]
         depth += 1
     return depth

@@ -120,10 +120,12 @@ def binned(patterns: npt.NDArray[Any], binning: int) -> npt.NDArray[np.float32]:
     left out.
     """
     h, w = (length // binning for length in patterns.shape[-2:])
-    whole = patterns[..., : h * binning, : w * binning]
+    trimmed = patterns[..., : h * binning, : w * binning]
     if binning == 1:
-        return np.asarray(whole, np.float32)
-    rows = whole.reshape(*whole.shape[:-2], h, binning, w * binning).sum(axis=-2, dtype=np.float32)
+        return np.asarray(trimmed, np.float32)
+    rows = trimmed.reshape(*trimmed.shape[:-2], h, binning, w * binning).sum(
+        axis=-2, dtype=np.float32
+    )
     return np.asarray(rows.reshape(*rows.shape[:-1], w, binning).sum(axis=-1))
 
 

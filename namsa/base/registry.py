@@ -49,8 +49,8 @@ class Registry:
         """Returns the folders at a path below the package that have a file of this name, and the
         entry points of other packages there.
         """
-        found = {file.parent.name for file in self.folder.joinpath(*path).glob(f"*/{having}")}
-        return sorted(found | self._entry_points(*path).keys())
+        names = {file.parent.name for file in self.folder.joinpath(*path).glob(f"*/{having}")}
+        return sorted(names | self._entry_points(*path).keys())
 
     def module(self, *path: str) -> ModuleType:
         """Imports the module at a path below the package. Raises ModuleNotFoundError."""

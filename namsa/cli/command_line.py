@@ -116,11 +116,11 @@ def _exit_code(work: Callable[[], int | None], interrupted: str | None) -> int:
         raise
     except BaseException as error:
         fault = error
-        found = fault_line(error)
-        if found is None:
+        message = fault_line(error)
+        if message is None:
             fault = KeyboardInterrupt()
-            found = interrupted
-        line = found or ""
+            message = interrupted
+        line = message or ""
     if isinstance(fault, DifferentError):  # whose differences have a line each
         print(*map(printable, line.splitlines()), sep="\n", file=sys.stderr)
     elif line:
@@ -193,7 +193,9 @@ def _write_traceback(error: BaseException) -> Path:
 def _installed_versions() -> list[tuple[str, str]]:
     """Returns the names and versions of those of `LIBRARIES` that are installed."""
     installed = {name: next(iter(metadata.distributions(name=name)), None) for name in LIBRARIES}
-    return [(name, found.version) for name, found in installed.items() if found]
+    return [
+        (name, distribution.version) for name, distribution in installed.items() if distribution
+    ]
 
 
 def _memory_line(error: MemoryError) -> str:

@@ -256,72 +256,74 @@ def _engine() -> Check:
     if not CHECKOUT:
         remedy = "a wheel for Linux, or with a C compiler on PATH: pip install from the source"
     if fused_library.available():
-        found = f"fused, with vectors of {fused_library.vector_bytes()} bytes"
+        engine = f"fused, with vectors of {fused_library.vector_bytes()} bytes"
     else:
-        found = "plain, on SciPy's FFT"
+        engine = "plain, on SciPy's FFT"
     return Check(
-        "simulation", "compiled engine", fused_library.available(), found, remedy, needed=False
+        "simulation", "compiled engine", fused_library.available(), engine, remedy, needed=False
     )
 
 
 def _cupy(probed: Probe, gpu: bool) -> Check:
-    found = probed.answer
-    if found is None:
+    answer = probed.answer
+    if answer is None:
         # installed, and without a driver or a device
         remedy = SHOW_GPU if "cudaError" in probed.fault else SYNC_GPU
         return Check("simulation", "CuPy", False, probed.fault, remedy, needed=gpu)
     devices = (
-        ", ".join(f"{device['name']} {device['memory_gib']} GiB" for device in found["devices"])
+        ", ".join(f"{device['name']} {device['memory_gib']} GiB" for device in answer["devices"])
         or "no device"
     )
-    usable = bool(found["devices"])
-    buses = tuple(device["bus"] for device in found["devices"])
-    least = min((device["memory_gib"] for device in found["devices"]), default=None)
+    usable = bool(answer["devices"])
+    buses = tuple(device["bus"] for device in answer["devices"])
+    least = min((device["memory_gib"] for device in answer["devices"]), default=None)
     return Check(
-        "simulation", "CuPy", usable, f"{found['version']}: {devices}", SHOW_GPU, gpu, buses, least
+        "simulation", "CuPy", usable, f"{answer['version']}: {devices}", SHOW_GPU, gpu, buses, least
     )
 
 
 def _tensorflow(probed: Probe, gpu: bool, needed: bool) -> list[Check]:
-    found = probed.answer
-    if found is None:
+    answer = probed.answer
+    if answer is None:
         remedy = SYNC_GPU if gpu else command("tensorflow")
         return [Check("training", "TensorFlow", False, probed.fault, remedy, needed or gpu)]
-    gpus = ", ".join(found["gpus"]) or ("no device" if found["cuda"] else "this build is for CPUs")
+    gpus = ", ".join(answer["gpus"]) or (
+        "no device" if answer["cuda"] else "this build is for CPUs"
+    )
     return [
-        Check("training", "TensorFlow", True, found["tensorflow"]),
-        Check("training", "Keras", True, found["keras"]),
+        Check("training", "TensorFlow", True, answer["tensorflow"]),
+        Check("training", "Keras", True, answer["keras"]),
         Check(
             "training",
             "GPUs",
-            bool(found["gpus"]),
+            bool(answer["gpus"]),
             gpus,
-            SHOW_GPU if found["cuda"] else SYNC_GPU,
+            SHOW_GPU if answer["cuda"] else SYNC_GPU,
             needed=gpu,
         ),
     ]
 
 
 def _jax(probed: Probe) -> Check:
-    found = probed.answer
-    if found is None:
+    answer = probed.answer
+    if answer is None:
         return Check("training", "JAX", False, probed.fault, command("jax"), needed=False)
-    return Check("training", "JAX", True, f"{found['version']}: {', '.join(found['devices'])}")
+    return Check("training", "JAX", True, f"{answer['version']}: {', '.join(answer['devices'])}")
 
 
 def _horovod(probed: Probe, gpu: bool) -> list[Check]:
-    found = probed.answer
-    if found is None:
+    answer = probed.answer
+    if answer is None:
         remedy = SYNC_GPU if gpu and CHECKOUT else command("horovod")
         needed = CHECKOUT or gpu or _several_ranks()
         return [Check("training", "Horovod (several ranks)", False, probed.fault, remedy, needed)]
 
     def feature(name: str, use: str, lacking: str, remedy: str, needed: bool = False) -> Check:
-        present = found[name.lower()]
+        present = answer[name.lower()]
         return Check("training", name, present, use if present else lacking, remedy, needed)
 
     return [
-        Check("training", "Horovod (several ranks)", True, found["version"]),
+        Check("training", "Horovod (several ranks)", True, answer["version"]),
         feature("Gloo", "horovodrun", "not built in", REBUILD),
         feature(
             "MPI",
@@ -349,8 +351,8 @@ def _launcher() -> Check:
         rank, size = rank_and_size()
     except InputError as error:
         return Check("ranks", "launcher", False, str(error), start)
-    found = f"rank {rank} of {size}" if size > 1 else "one process"
-    return Check("ranks", "launcher", size > 1, found, start, needed=False)
+    launched = f"rank {rank} of {size}" if size > 1 else "one process"
+    return Check("ranks", "launcher", size > 1, launched, start, needed=False)
 
 
 def probe(code: str, timeout_s: float = PROBE_TIMEOUT_S) -> Probe:

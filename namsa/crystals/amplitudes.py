@@ -33,13 +33,13 @@ def read_amplitudes(
     rows = len(tags["_atom_site_fract_x"])
     labels = tags.get("_atom_site_label", [""] * rows)
     tensors = _tensors(tags, cell)
-    found = []
+    amplitudes = []
     for row in range(rows):
         tensor = tensors.get(labels[row])
         u = _mean_square(tags, row, tensor)
         is_valid = u is not None and 0 <= u <= LARGEST_U
-        found.append((u if u is not None and is_valid else np.nan, tensor))
-    return found
+        amplitudes.append((u if u is not None and is_valid else np.nan, tensor))
+    return amplitudes
 
 
 def _mean_square(
@@ -68,7 +68,7 @@ def _tensors(tags: Mapping[str, Sequence[str]], cell: Floats) -> dict[str, Float
     labels = tags.get("_atom_site_aniso_label", ())
     lengths = np.linalg.norm(np.linalg.inv(cell), axis=0)  # of the reciprocal axes
     reciprocal = np.outer(lengths, lengths)
-    found: dict[str, Floats] = {}
+    tensors: dict[str, Floats] = {}
     for name, fractional in (
         ("beta", 1 / (2 * np.pi**2)),
         ("b", reciprocal / _B_OF_U),
@@ -86,8 +86,8 @@ def _tensors(tags: Mapping[str, Sequence[str]], cell: Floats) -> dict[str, Float
             tensor = cell.T @ (tensor * fractional) @ cell
             least, *_, most = np.linalg.eigvalsh(tensor)
             if least >= -_ROUNDING_U and most <= LARGEST_U:
-                found[label] = tensor
-    return found
+                tensors[label] = tensor
+    return tensors
 
 
 def _number(tags: Mapping[str, Sequence[str]], key: str, row: int) -> float | None:

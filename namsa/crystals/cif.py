@@ -90,25 +90,25 @@ def to_material(
         notes: What was decided, left out or changed; it is issued as warnings.
         symbol: The space group's symbol, unless it is found from the atoms.
     """
-    found = None if as_is else find_symmetry(atoms)
+    symmetry = None if as_is else find_symmetry(atoms)
     notes = list(notes)
-    if found is not None and not is_conventional(atoms, found):
-        sides = "×".join(f"{side:.4g}" for side in np.linalg.norm(found.std_lattice, axis=1))
+    if symmetry is not None and not is_conventional(atoms, symmetry):
+        sides = "×".join(f"{side:.4g}" for side in np.linalg.norm(symmetry.std_lattice, axis=1))
         count = len(atoms)
-        atoms = conventional(atoms, found)
+        atoms = conventional(atoms, symmetry)
         notes.append(
             f"its cell of {plural(count, 'atom')} is not a conventional one: it becomes that of "
-            f"{found.international}, {sides} Å with {plural(len(atoms), 'atom')}, to which zone "
+            f"{symmetry.international}, {sides} Å with {plural(len(atoms), 'atom')}, to which zone "
             "axes refer"
         )
-    elif found is None and not as_is:
+    elif symmetry is None and not as_is:
         notes.append(
             f"its cell has {len(atoms)} atoms: symmetry is searched for in cells of up to "
             f"{MOST_SEARCHED}"
         )
     for note in notes:
         warnings.warn(f"{path}: {note}", SimulationWarning, stacklevel=3)
-    symbol = symbol if found is None else str(found.international)
+    symbol = symbol if symmetry is None else str(symmetry.international)
     return Material(
         re.sub(r"[^\w.+-]+", "_", path.stem), reduced_formula(atoms), symbol, atoms, str(path), kind
     )

@@ -42,13 +42,17 @@ def displace_atoms(
     deviates = rng.standard_normal((len(mean_square), 3))
     displacements = deviates * np.sqrt(mean_square)[:, None]
     if rms_angstrom == "cif" and TENSOR in atoms.arrays:
-        own = np.where(
+        own_amplitudes = np.where(
             np.isfinite(atoms.arrays[TENSOR]),
             atoms.arrays[TENSOR],
             rms[:, None, None] ** 2 * np.eye(3),
         )
         tensors = np.zeros((len(mean_square), 3, 3))
-        np.add.at(tensors, site, (weight / np.bincount(site, weight)[site])[:, None, None] * own)
+        np.add.at(
+            tensors,
+            site,
+            (weight / np.bincount(site, weight)[site])[:, None, None] * own_amplitudes,
+        )
         values, axes = np.linalg.eigh(tensors)
         along = np.einsum("sji,sj->si", axes, deviates) * np.sqrt(np.maximum(values, 0))
         displacements = np.einsum("sij,sj->si", axes, along)

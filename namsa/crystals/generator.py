@@ -37,8 +37,8 @@ def generate_materials(config: Generator) -> list[Material]:
     if not crystals:
         raise InputError(f"materials.generator {config.function} gives no crystal")
     return [
-        _to_material(crystal, f"{config.function}, number {number}")
-        for number, crystal in enumerate(crystals)
+        _to_material(crystal, f"{config.function}, number {index}")
+        for index, crystal in enumerate(crystals)
     ]
 
 

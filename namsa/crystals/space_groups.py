@@ -293,7 +293,7 @@ def _order(name: str, number: int) -> list[gemmi.Op]:
             group = SpaceGroup(re.sub(r"[\s_]", "", name))
         except (LookupError, ValueError):
             group = SpaceGroup.from_int_number(number)
-    return [gemmi.Op(each.as_xyz_str()) for each in group.symmetry_ops]
+    return [gemmi.Op(operation.as_xyz_str()) for operation in group.symmetry_ops]
 
 
 def _of_group(operations: gemmi.GroupOps, name: str, order: Sequence[gemmi.Op] = ()) -> Symmetry:

@@ -112,8 +112,8 @@ def read_crystal(path: Path | str, *, as_is: bool = False) -> Material:
     try:
         if name == "pdb":
             return to_material(*_parse_pdb(text), path, "file", as_is=as_is)
-        found = _parse_one(plain_minus(text), name)
-        return to_material(*_checked(found), "P1", path, "file", as_is=as_is)
+        images = _parse_one(plain_minus(text), name)
+        return to_material(*_checked(images), "P1", path, "file", as_is=as_is)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -264,12 +264,12 @@ def _parse_pdb(text: str) -> tuple[ase.Atoms, list[str], str]:
         structure = gemmi.read_pdb_string(text)
     except (RuntimeError, ValueError) as error:
         raise InputError(f"it cannot be read as PDB: {shorten(error, 200)}") from None
-    found = []
+    images = []
     for model in structure:
-        found += [entry.atom for entry in model.all()]
-    if len(structure) != 1 or not found:
+        images += [entry.atom for entry in model.all()]
+    if len(structure) != 1 or not images:
         raise InputError(
-            f"it holds {len(structure) if found else 0} structures, and must hold one, with atoms"
+            f"it holds {len(structure) if images else 0} structures, and must hold one, with atoms"
         )
     if not structure.cell.is_crystal():
         raise InputError(
@@ -277,9 +277,9 @@ def _parse_pdb(text: str) -> tuple[ase.Atoms, list[str], str]:
             "CRYST1)"
         )
     cell = np.asarray(structure.cell.orth.mat.tolist(), np.float64).T
-    check_cell(cell, len(found))
+    check_cell(cell, len(images))
     sites = []
-    for atom in found:
+    for atom in images:
         label = f"{atom.name} {atom.serial}"
         element = element_of_type(atom.element.name)
         if element is None:

@@ -204,12 +204,12 @@ def _derivations(
         similar: Those that may replace each.
     """
     contacts = _contacts(prototype, species)
-    radius_sum = sum(count * each.radius for each, count in species.items())
+    radius_sum = sum(count * ion.radius for ion, count in species.items())
     for replacements in _combinations(config, species, similar):
-        radii = {each: each.radius for each in species}
+        radii = {ion: ion.radius for ion in species}
         for old, new, share in replacements:
             radii[old] += share * (new.radius - old.radius)
-        scale = sum(count * radii[each] for each, count in species.items()) / radius_sum
+        scale = sum(count * radii[ion] for ion, count in species.items()) / radius_sum
         if _distances_are_plausible(contacts, replacements, radii, scale):
             counts = _new_counts(species, replacements, config.mixing_steps)
             yield Derivation(prototype, replacements, counts, scale)
@@ -232,7 +232,7 @@ def _replacements(
     old: Constituent, species: Mapping[Constituent, int], similar: Similar, steps: int
 ) -> list[Replacement]:
     """Returns the replacements of one species by elements that the crystal does not have."""
-    present = {each.symbol for each in species}
+    present = {ion.symbol for ion in species}
     replacements = []
     for step in range(steps, 0, -1):
         for new in similar[old]:
@@ -288,7 +288,7 @@ def _new_counts(
     species: Mapping[Constituent, int], replacements: Sequence[Replacement], steps: int
 ) -> Counts:
     """Returns the formula after the replacements."""
-    counts = {each.symbol: count * steps for each, count in species.items()}
+    counts = {ion.symbol: count * steps for ion, count in species.items()}
     for old, new, share in replacements:
         moved = round(species[old] * steps * share)
         counts[new.symbol] = moved

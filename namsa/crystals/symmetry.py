@@ -50,8 +50,8 @@ def space_group(atoms: ase.Atoms) -> str:
 
     It is P1 where no symmetry is found or searched for.
     """
-    found = find_symmetry(atoms)
-    return "P1" if found is None else str(found.international)
+    symmetry = find_symmetry(atoms)
+    return "P1" if symmetry is None else str(symmetry.international)
 
 
 def rotations(atoms: ase.Atoms) -> Integers:
@@ -60,10 +60,10 @@ def rotations(atoms: ase.Atoms) -> Integers:
     Returns:
         Integer matrices of fractional coordinates, `(n, 3, 3)`.
     """
-    found = find_symmetry(atoms)
-    if found is None:
+    symmetry = find_symmetry(atoms)
+    if symmetry is None:
         return np.eye(3, dtype=np.int64)[None]
-    return np.asarray(found.rotations, np.int64)
+    return np.asarray(symmetry.rotations, np.int64)
 
 
 def is_conventional(atoms: ase.Atoms, found: spglib.SpglibDataset) -> bool:

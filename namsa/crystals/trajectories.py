@@ -180,13 +180,13 @@ def _parse(text: str, name: str) -> list[ase.Atoms]:
         angstrom = lammps_angstrom(text)
         from_outside = not {"x", "xu"}.isdisjoint(header.split())
     snapshots: list[ase.Atoms] = []
-    for number, frame in enumerate(frames):
+    for index, frame in enumerate(frames):
         if from_outside:
             frame.positions -= frame.get_celldisp().ravel()
         frame.set_cell(frame.cell * angstrom, scale_atoms=True)
         problem = _problem(frame, snapshots[0] if snapshots else frame)
         if problem:
-            raise InputError(f"frame {number}: {problem}")
+            raise InputError(f"frame {index}: {problem}")
         snapshots.append(
             ase.Atoms(numbers=frame.numbers, positions=frame.positions, cell=frame.cell, pbc=True)
         )

@@ -91,7 +91,7 @@ def make_twisted_bilayer(
     above = upper @ cells[1]
     reach = 2 * max_strain * np.linalg.norm(below, axis=1)
     near = KDTree(above).query_ball_point(below, reach, return_sorted=True)
-    i = np.repeat(np.arange(len(near)), [len(each) for each in near])
+    i = np.repeat(np.arange(len(near)), [len(neighbours) for neighbours in near])
     j = np.concatenate(near).astype(np.int64)
     order = np.argsort(np.round(np.linalg.norm(below[i], axis=1), 6), kind="stable")[
         :MOST_COINCIDENCES
@@ -124,15 +124,15 @@ def make_twisted_bilayer(
         & (np.abs(error_deg) <= max_angle_error_deg)
         & (atoms <= 1.01 * max_atoms)
     )
-    found = np.flatnonzero(kept)
-    if not len(found):
+    indices = np.flatnonzero(kept)
+    if not len(indices):
         raise InputError(
             f"no right-angled cell of a bilayer turned by {angle_deg:g}° (± "
             f"{max_angle_error_deg:g}°) keeps to max_strain {max_strain:g}, sides of "
             f"{longest_angstrom:g} Å and {max_atoms} atoms: raise one of these, or choose another "
             "angle"
         )
-    best = found[np.lexsort([np.round(strain[found], 9), np.round(area[found], 3)])[0]]
+    best = indices[np.lexsort([np.round(strain[indices], 9), np.round(area[indices], 3)])[0]]
     x = x[best]
     y = y[best]
     sizes = lengths[x], lengths[y]

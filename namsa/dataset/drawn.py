@@ -93,13 +93,13 @@ class SpecimenDraws:
                 "no specimen can be drawn: the training split has no sample that can be built"
             )
         kept = {name: materials[name] for name in materials_named(entries)} | {
-            each.name: each for each in more
+            material.name: material for material in more
         }
         axes = {(entry.material, entry.zone_axis) for entry in entries}
         axes |= {
-            (each.name, zone_axis)
-            for each in more
-            for zone_axis in zone_axes_of(config.specimen, each)
+            (material.name, zone_axis)
+            for material in more
+            for zone_axis in zone_axes_of(config.specimen, material)
         }
         return cls(config, kept, tuple(sorted(axes)))
 
@@ -234,8 +234,8 @@ def further_materials(
             "materials.limit and materials.substitute are not given: all crystals are in the list"
         )
     of_list = {entry.material: (entry, entry.split) for entry in listed}
-    found = select_materials(materials.model_copy(update=changed), run_generator=True)
-    others = [material for material in found if material.name not in of_list]
+    materials_found = select_materials(materials.model_copy(update=changed), run_generator=True)
+    others = [material for material in materials_found if material.name not in of_list]
     splits = assign_more(list(of_list.values()), others, config.split)
     return [material for material, split in zip(others, splits, strict=True) if split == "train"]
 

@@ -81,10 +81,10 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
     # What depends on the shape of the cell alone is found once for all crystals of a structure.
     for indices in by_structure.values():
         for zone_axis in zone_axes_of(config.specimen, materials[indices[0]]):
-            found: RectangularCells | InputError | None = None
+            cells: RectangularCells | InputError | None = None
             for index in indices:
                 material = materials[index]
-                found = _find_cells(config.specimen, material, zone_axis, found)
+                cells = _find_cells(config.specimen, material, zone_axis, cells)
                 split = splits[index]
                 for name in _specimen_names(config.specimen, material, zone_axis):
                     specimen = plan_specimen(
@@ -93,7 +93,7 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
                         config.specimen,
                         material,
                         zone_axis,
-                        found,
+                        cells,
                         of_split[split],
                         find_cells,
                     )
@@ -133,7 +133,7 @@ def _specimen_names(specimen: Specimen, material: Material, zone_axis: ZoneAxis)
     base = specimen_base(material.name, zone_axis)
     if not specimen.kinds and specimen.per_zone_axis == 1:
         return [base]
-    return [f"{base}-s{number}" for number in range(specimen.per_zone_axis)]
+    return [f"{base}-s{index}" for index in range(specimen.per_zone_axis)]
 
 
 def _find_cells(
@@ -167,9 +167,9 @@ def entries_of_specimen(
     """Yields the entries of a specimen."""
     scatters = config.simulation.method == "scatter"
     samples = list(_samples(config, specimen.name))
-    found = _by_thickness(config, specimen.cells, samples)
+    thicknesses = _by_thickness(config, specimen.cells, samples)
     for sample, thickness, varied in samples:
-        reason, cost = found[thickness]
+        reason, cost = thicknesses[thickness]
         yield Entry(
             id=sample,
             material=material.name,
@@ -234,19 +234,19 @@ def _samples(config: SimulationConfig, specimen: str) -> Iterator[tuple[str, flo
     along a zone axis.
     """
     variation = config.variation
-    own = {}
+    specimen_values = {}
     if variation and config.simulation.method == "scatter":
         drawn = draw_values(variation, seed_of(config.seed, specimen))[0]
-        own = {name: drawn[name] for name in OF_SPECIMEN if name in drawn}
+        specimen_values = {name: drawn[name] for name in OF_SPECIMEN if name in drawn}
     for listed in config.specimen.thickness_angstrom:
         if not variation:
             yield f"{specimen}-{listed:g}A", listed, {}
             continue
-        for number, varied in enumerate(
+        for index, varied in enumerate(
             draw_values(variation, seed_of(config.seed, f"{specimen}-{listed:g}A"))
         ):
             thickness = varied.pop("thickness_angstrom", listed)
-            yield f"{specimen}-{thickness:g}A-v{number}", thickness, varied | own
+            yield f"{specimen}-{thickness:g}A-v{index}", thickness, varied | specimen_values
 
 
 def _by_thickness(
@@ -267,11 +267,11 @@ def _by_thickness(
     fit, too_thick, reason = thickest_supercell(cells, config.specimen)
     scatters = config.simulation.method == "scatter"
     differ = scatters and isinstance(config.variation, RandomVariation)
-    found: dict[float, tuple[str | None, int]] = {}
+    outcomes: dict[float, tuple[str | None, int]] = {}
     first: dict[int, float] = {}
     for thickness in thicknesses:
         if fit is None or thickness >= too_thick:
-            found[thickness] = reason, 0
+            outcomes[thickness] = reason, 0
             continue
         if scatters:
             count = slices_of_sample(config, fit, thickness)[0]
@@ -281,11 +281,11 @@ def _by_thickness(
         if same != thickness:
             period = f"× the crystal's period of {cells.repeat_angstrom:.2f} Å"
             what = f"{count} {'slices of the specimen' if scatters else period}"
-            found[thickness] = f"{thickness:g} Å is {what}, and so is {same:g} Å", 0
+            outcomes[thickness] = f"{thickness:g} Å is {what}, and so is {same:g} Å", 0
         else:
             depth = fit.lengths_angstrom[2] if scatters else count * cells.repeat_angstrom
-            found[thickness] = None, _cost(config, fit, depth, len(samples) if scatters else 0)
-    return found
+            outcomes[thickness] = None, _cost(config, fit, depth, len(samples) if scatters else 0)
+    return outcomes
 
 
 def _cost(config: SimulationConfig, fit: CellFit, depth_angstrom: float, cuts: int) -> int:

@@ -164,7 +164,9 @@ class Entry:
 
     def to_json(self) -> str:
         """Returns the entry as a line of the manifest, without the line's end."""
-        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        values: dict[str, Any] = {
+            attribute.name: getattr(self, attribute.name) for attribute in fields(self)
+        }
         kept = {
             name: value
             for name, value in values.items()

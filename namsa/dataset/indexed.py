@@ -200,11 +200,11 @@ class IndexedSamples(Closing):
         name = self.entries[index].id
         with dataset.view(name, check=self._check != "never") as record:
             arrays: dict[str, Array] = {}
-            for each in self._arrays:
-                array = getattr(record, each)
+            for array_name in self._arrays:
+                array = getattr(record, array_name)
                 if array is None:
-                    raise InputError(f"{name} has no {each}: leave it out of arrays")
-                arrays[each] = array
+                    raise InputError(f"{name} has no {array_name}: leave it out of arrays")
+                arrays[array_name] = array
             if "cbed" not in arrays:
                 return _StoredItem(arrays, None)
             provenance = record.header["provenance"]

@@ -52,7 +52,7 @@ def merge(
     for source in sources:
         with Dataset(source) as dataset:
             total += len(dataset)
-    for number, source in enumerate(sources):
+    for index, source in enumerate(sources):
         with Dataset(source) as dataset:
             shared = _shared_ids(dataset, source, out)
             missing = sorted(set(dataset.ids) - set(shared))
@@ -65,7 +65,7 @@ def merge(
             )
             disk_space.check(out, size)
             if missing:
-                with ShardWriter(shard_path(out, number), map_size=2 * size) as writer:
+                with ShardWriter(shard_path(out, index), map_size=2 * size) as writer:
                     for _ in writer.put_many(
                         (sample_id, dataset.read_bytes(sample_id)) for sample_id in missing
                     ):

@@ -129,14 +129,14 @@ def _tiles_problem(arrays: dict[str, Any]) -> str | None:
     ):
         return f"raster {shorten(raster)} and tiles {shorten(tiles)} of cbed, which do not fit"
     for name, array in arrays.items():
-        found = array.get("digests")
+        digests = array.get("digests")
         count = math.prod(tiles) if name == "cbed" else 1
         if not (
-            isinstance(found, list)
-            and len(found) == count
-            and all(isinstance(d, str) for d in found)
+            isinstance(digests, list)
+            and len(digests) == count
+            and all(isinstance(d, str) for d in digests)
         ):
-            return f"digests {shorten(found)} of {name}"
+            return f"digests {shorten(digests)} of {name}"
     return None
 
 

@@ -86,20 +86,20 @@ def write_slab_file(
         density = _create(file, "density", (count, *layout.image), "<f4", (1, *layout.image))
         rows = (math.prod(tiling.counts) + 1, DIGEST_BYTES)
         stored_digests = _create(file, "digests", (count, *rows), "|u1", (1, *rows))
-        for number, sample_id in enumerate(dataset.ids):
+        for index, sample_id in enumerate(dataset.ids):
             with dataset.view(sample_id) as record:
                 scales[sample_id] = record.header["arrays"]["cbed"]["scale"]
-                whole = record.cbed.reshape(tiling.patterns)
+                tiled = record.cbed.reshape(tiling.patterns)
                 for place in np.ndindex(*tiling.counts):
                     start = [at * size for at, size in zip(place, tiling.tile, strict=True)]
                     part = tuple(
                         slice(at, at + size) for at, size in zip(start, tiling.tile, strict=True)
                     )
                     patterns.id.write_direct_chunk(
-                        (number, *start), np.ascontiguousarray(whole[part])
+                        (index, *start), np.ascontiguousarray(tiled[part])
                     )
-                density[number] = record.density
-                stored_digests[number] = _digests(record.header)
+                density[index] = record.density
+                stored_digests[index] = _digests(record.header)
                 target.check()
                 on_sample(sample_id, record)
         header = SlabHeader(
@@ -151,8 +151,13 @@ def _digests(header: RecordHeader) -> npt.NDArray[np.uint8]:
     """Returns the digests of a sample's tiles and of its density, as its record has them (tiles +
     1, 16).
     """
-    found = [*header["arrays"]["cbed"]["digests"], *header["arrays"]["density"]["digests"]]
-    return np.frombuffer(bytes.fromhex("".join(found)), np.uint8).reshape(-1, DIGEST_BYTES)
+    written_digests = [
+        *header["arrays"]["cbed"]["digests"],
+        *header["arrays"]["density"]["digests"],
+    ]
+    return np.frombuffer(bytes.fromhex("".join(written_digests)), np.uint8).reshape(
+        -1, DIGEST_BYTES
+    )
 
 
 def _create(

@@ -53,7 +53,7 @@ class SlabFile(Closing):
         header, self.layout = inspect(path)
         self.config_hash = header["config_hash"]
         self.scales = header["scales"]
-        self._numbers = {sample_id: number for number, sample_id in enumerate(self.scales)}
+        self._numbers = {sample_id: index for index, sample_id in enumerate(self.scales)}
         try:
             self._file = h5py.File(path, "r", **driver_options(ranks))
             self._patterns, self._density, self._digests = (self._file[name] for name in NAMES)
@@ -229,10 +229,10 @@ def _array(file: Hdf5File, name: str) -> Hdf5Dataset:
     """Returns an array of the file itself. Raises InputError if it is missing, elsewhere, or a
     link.
     """
-    found = file.find(f"/{name}")
-    if not isinstance(found, Hdf5Dataset) or found.name != f"/{name}":
+    dataset = file.find(f"/{name}")
+    if not isinstance(dataset, Hdf5Dataset) or dataset.name != f"/{name}":
         raise InputError(f"{file.path} has no array {name} of its own: {REMEDY}")
-    return found
+    return dataset
 
 
 def _unfit(file: Hdf5File, array: Hdf5Dataset, count: int) -> InputError:

@@ -64,15 +64,27 @@ def plan_specimen(
         try:
             if isinstance(cells, InputError):
                 raise cells
-            own = cells_of_kind(cells, material.atoms, kind, Draws(seed_of_kind(seed, named)))
-            fits = _fits(own, specimen)
+            cells_of_specimen = cells_of_kind(
+                cells, material.atoms, kind, Draws(seed_of_kind(seed, named))
+            )
+            fits = _fits(cells_of_specimen, specimen)
             check_size(fits[-1], kind, specimen.max_atoms)
             if kind == "interface" or kind in WITH_LAYER:
                 beside = kind == "interface"
-                candidates = _matching_along(own, zone_axis, others) if beside else others
+                candidates = (
+                    _matching_along(cells_of_specimen, zone_axis, others) if beside else others
+                )
                 fitted = _fitted_beside if beside else _fitted_above
                 partner = _partner(
-                    specimen, own, fits, zone_axis, material, candidates, fitted, find_cells, rng
+                    specimen,
+                    cells_of_specimen,
+                    fits,
+                    zone_axis,
+                    material,
+                    candidates,
+                    fitted,
+                    find_cells,
+                    rng,
                 )
                 named = f"{named}-{partner}"
             elif kind == "precipitate":
@@ -81,7 +93,7 @@ def plan_specimen(
         except InputError as error:
             failed = failed or PlannedSpecimen(named, kind, None, error)
         else:
-            return PlannedSpecimen(named, kind, partner, own)
+            return PlannedSpecimen(named, kind, partner, cells_of_specimen)
     if failed is None:
         raise AssertionError("a configuration with kinds has one at least")
     return failed
@@ -98,8 +110,8 @@ def _fits(cells: RectangularCells, specimen: Specimen) -> list[CellFit]:
         thickness for thickness in set(specimen.thickness_angstrom) if thickness < too_thick
     )
     return [
-        fit_to_size(cells, specimen.lateral_angstrom, each, specimen.max_atoms)
-        for each in thicknesses
+        fit_to_size(cells, specimen.lateral_angstrom, limit, specimen.max_atoms)
+        for limit in thicknesses
     ]
 
 
@@ -172,7 +184,7 @@ def _partner(
         for other in sorted(others, key=lambda other: other.name)
         if other.name != material.name
     ]
-    found: list[tuple[float, str]] = []
+    misfits: list[tuple[float, str]] = []
     for index in rng.permutation(len(matching))[:_PARTNERS_TRIED].tolist():
         other = matching[index]
         rectangles = find_cells(other, zone_axis)
@@ -181,13 +193,13 @@ def _partner(
         fits = [fits_of(size, rectangles) for size in sizes]
         if (
             all(fits)
-            and sizes[-1].atoms + max(each.fit.atoms for each in fits[-1]) <= specimen.max_atoms
+            and sizes[-1].atoms + max(cell.fit.atoms for cell in fits[-1]) <= specimen.max_atoms
         ):
-            found.append((min(each.misfit for each in fits[-1]), other.name))
-    if not found:
+            misfits.append((min(cell.misfit for cell in fits[-1]), other.name))
+    if not misfits:
         raise InputError(
             f"no other material of the same split fits to {cells.name} within a strain of "
             f"{MOST_MISFIT}"
         )
-    best = sorted(found)[:_BEST_PARTNERS]
+    best = sorted(misfits)[:_BEST_PARTNERS]
     return best[int(rng.integers(len(best)))][1]

@@ -105,7 +105,7 @@ def space_group_numbers() -> dict[str, int]:
     standard one first.
     """
     types = (spglib.get_spacegroup_type(hall_number) for hall_number in range(1, 531))
-    return {found.international_short: found.number for found in types if found}
+    return {group.international_short: group.number for group in types if group}
 
 
 def crystal_systems() -> dict[str, str]:

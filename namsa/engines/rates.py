@@ -151,8 +151,8 @@ def _slice_builder(workload: SimulationCounts, xp: Any) -> Callable[[Any], Array
     yx = np.random.default_rng(0).uniform(0, 10, (n, 2))
     atoms = AtomList(np.arange(n) % workload.elements, yx, np.zeros(n), np.ones(n))
     factors = {
-        number: xp.ones((fine.shape[0] // 2 + 1, fine.shape[1] // 2 + 1))
-        for number in range(workload.elements)
+        index: xp.ones((fine.shape[0] // 2 + 1, fine.shape[1] // 2 + 1))
+        for index in range(workload.elements)
     }
     antialias = xp.asarray(workload.grid.antialias())
 

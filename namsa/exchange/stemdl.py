@@ -149,16 +149,16 @@ def _lmdb(path: Path, file: BinaryIO) -> StemdlFile:
     it.
     """
     try:
-        found = lmdb_structure.locations(path)
+        locations = lmdb_structure.locations(path)
     except lmdb_structure.StructureError as error:
         raise InputError(f"{path} is no intact LMDB file: {error.problem}") from None
     except WorkError as error:
         raise InputError(str(error)) from None
-    header = {name: _header(path, file, found, name) for name in HEADER}
+    header = {name: _header(path, file, locations, name) for name in HEADER}
     inputs = _records(path, header, "input", (3,))
     outputs = _records(path, header, "output", (2, 3))
-    with_input = inputs.numbers(found)
-    with_output = outputs.numbers(found)
+    with_input = inputs.numbers(locations)
+    with_output = outputs.numbers(locations)
     both = sorted(with_input & with_output)
     if not both:
         raise InputError(
@@ -167,7 +167,7 @@ def _lmdb(path: Path, file: BinaryIO) -> StemdlFile:
     for records in (inputs, outputs):
         expected = math.prod(records.shape) * records.dtype.itemsize
         for number in both:
-            size = found[f"{records.prefix}{number}"][1]
+            size = locations[f"{records.prefix}{number}"][1]
             if size != expected:
                 stated = f"{records.shape} of {records.dtype} takes {expected}"
                 raise InputError(
@@ -180,10 +180,10 @@ def _lmdb(path: Path, file: BinaryIO) -> StemdlFile:
 
     def read(name: str) -> StemdlSample:
         arrays = [
-            np.frombuffer(_bytes(path, file, found[f"{each.prefix}{name}"]), each.dtype).reshape(
-                each.shape
-            )
-            for each in (inputs, outputs)
+            np.frombuffer(
+                _bytes(path, file, locations[f"{stack.prefix}{name}"]), stack.dtype
+            ).reshape(stack.shape)
+            for stack in (inputs, outputs)
         ]
         return StemdlSample(name, arrays[0], arrays[1], {})
 
@@ -278,11 +278,11 @@ def _read_array(group: Hdf5Group, name: str, what: str) -> npt.NDArray[Any]:
         or len(data.shape) not in AXES[what]
     ):
         if isinstance(data, Hdf5Dataset):
-            found = f"of shape {data.shape} and type {data.dtype}"
+            form = f"of shape {data.shape} and type {data.dtype}"
         else:
-            found = "no dataset"
+            form = "no dataset"
         axes = " or ".join(map(str, AXES[what]))
         raise InputError(
-            f"{group.file.path}: {shorten(name)}: {what} is {found}, not numbers along {axes} axes"
+            f"{group.file.path}: {shorten(name)}: {what} is {form}, not numbers along {axes} axes"
         )
     return data[:]

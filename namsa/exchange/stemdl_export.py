@@ -196,18 +196,18 @@ def _write(
     with lmdb.open(str(folder), map_size=room, sync=False) as environment:
         with environment.begin(write=True) as transaction:
             _put_header(transaction, shapes)
-        for number, name in enumerate(ids):
+        for index, name in enumerate(ids):
             sample = dataset.read_sample(name)
             arrays = _arrays(sample, name, half)
             for key, array in arrays.items():
                 if array.shape != shapes[key]:
                     raise InputError(
-                        f"{name} has {key}{number} of shape {array.shape}, and {ids[0]} of "
+                        f"{name} has {key}{index} of shape {array.shape}, and {ids[0]} of "
                         f"{shapes[key]}: a file has one shape"
                     )
             with environment.begin(write=True) as transaction:
                 for key, array in arrays.items():
-                    transaction.put(f"{key}{number}".encode(), array.astype("<f2").tobytes())
+                    transaction.put(f"{key}{index}".encode(), array.astype("<f2").tobytes())
             if pattern_grid(sample.provenance).emptiness(sample.cbed.shape[1:]):
                 written.beyond_limit.append(name)
             written.covered_parts.append(covered_part(sample))
@@ -249,7 +249,7 @@ def write_npz(data: Path, out: Path) -> tuple[int, list[str]]:
     with open_stemdl(data) as file, new_folder(out) as folder:
         lines = list(file.notes)
         wrong = 0
-        for number, name in enumerate(file.names):
+        for index, name in enumerate(file.names):
             sample = file.read(name)
             arrays = {"patterns": sample.patterns}
             if sample.potential is not None:
@@ -257,7 +257,7 @@ def write_npz(data: Path, out: Path) -> tuple[int, list[str]]:
             if not all(np.isfinite(array).all() for array in arrays.values()):
                 wrong += 1
             texts = {"name": np.array(name), "attributes": np.array(json.dumps(sample.attributes))}
-            np.savez(folder / f"sample_{number:05d}.npz", **arrays, **texts)
+            np.savez(folder / f"sample_{index:05d}.npz", **arrays, **texts)
     if wrong:
         lines.append(
             f"{plural(wrong, 'sample')} with values that are not finite, written as they are"

@@ -55,12 +55,12 @@ def write_stacks(data: Path, out: Path, split: str) -> tuple[int, list[str]]:
         crystals = _crystals(data, stacks, lines)
         count = 0
         with write_file(out, {}) as (file, _):
-            for number, entries in enumerate(stacks):
+            for index, entries in enumerate(stacks):
                 samples = [dataset.read_sample(entry.id) for entry in entries]
                 attributes = _attributes(entries, samples[0].provenance)
                 if crystals is not None:
                     attributes |= _cell_attributes(crystals, entries, samples)
-                count += _write_stack(file, f"sample_{number}", attributes, samples)
+                count += _write_stack(file, f"sample_{index}", attributes, samples)
     left_out = sum(map(len, specimens)) - STACKED * len(stacks)
     if left_out:
         samples_text = plural(left_out, "sample")

@@ -58,12 +58,12 @@ def _write(scan: FourDData, folder: Path, title: str) -> None:
         ("ky", "mrad", scan.pixel_mrad[0], -y * scan.pixel_mrad[0], False),
         ("kx", "mrad", scan.pixel_mrad[1], -x * scan.pixel_mrad[1], False),
     ]
-    for number, (name, units, scale, offset, navigate) in enumerate(axes):
+    for index, (name, units, scale, offset, navigate) in enumerate(axes):
         described: dict[str, Any] = {
             "_type": "UniformDataAxis",
             "name": name,
             "units": units,
-            "size": scan.shape[number],
+            "size": scan.shape[index],
         }
         described |= {
             "scale": float(scale),
@@ -71,7 +71,7 @@ def _write(scan: FourDData, folder: Path, title: str) -> None:
             "navigate": navigate,
             "is_binned": False,
         }
-        signal.create_group(f"axis-{number}").attrs.update(described)
+        signal.create_group(f"axis-{index}").attrs.update(described)
     signal.create_group("original_metadata")
     signal.create_group("learning_results")
     metadata = signal.create_group("metadata")

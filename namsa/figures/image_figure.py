@@ -56,8 +56,8 @@ def draw(
         text = f"{name}: the first {len(shown)} of {plural(len(stack), 'image')}"
         figure.suptitle(text, fontsize=11, x=0.008, ha="left", parse_math=False)
     norm, colours = _scale(shown, units[1])
-    for number, (ax, image) in enumerate(zip(axes.flat, shown, strict=False)):
-        title = _sentence(name if len(stack) == 1 else f"{name}, {channels[number]}")
+    for index, (ax, image) in enumerate(zip(axes.flat, shown, strict=False)):
+        title = _sentence(name if len(stack) == 1 else f"{name}, {channels[index]}")
         if units[0] == "mrad":
             pattern_panel(ax, image, pixels, title, unit=units[1])
         else:

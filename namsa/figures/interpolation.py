@@ -41,12 +41,12 @@ def resampled(image: npt.NDArray[Any], shape: Sequence[int]) -> npt.NDArray[np.f
         nearest = distance_transform_edt(unknown, return_distances=False, return_indices=True)
         values = values[tuple(nearest)]
     ratio = math.sqrt(math.prod(shape) / values.size)
-    found: npt.NDArray[np.float64] = ratio * idctn(
+    finer: npt.NDArray[np.float64] = ratio * idctn(
         dctn(values, norm="ortho"), s=list(shape), norm="ortho"
     )
     if unknown.any():
         rows, columns = (
             np.arange(new) * old // new for new, old in zip(shape, values.shape, strict=True)
         )
-        found[unknown[np.ix_(rows, columns)]] = np.nan
-    return found
+        finer[unknown[np.ix_(rows, columns)]] = np.nan
+    return finer

@@ -110,15 +110,17 @@ def measure_aberrations(
     if most < _least_explained(overlaps):
         return None
     alike = [
-        (float(np.abs(found).sum()), found, explained)
-        for found, explained in fits
+        (float(np.abs(coefficients).sum()), coefficients, explained)
+        for coefficients, explained in fits
         if explained >= ALIKE * most
     ]
-    _, found, explained = min(alike, key=lambda each: each[0])
+    _, coefficients, explained = min(alike, key=lambda each: each[0])
     within = None
     if limits is not None:
-        within = min(1.0, _most_within(model, limits, units, np.vstack([found, STARTS])) / most)
-    return MeasuredAberrations(_polar(found * units), explained, within, min(1.0, most))
+        within = min(
+            1.0, _most_within(model, limits, units, np.vstack([coefficients, STARTS])) / most
+        )
+    return MeasuredAberrations(_polar(coefficients * units), explained, within, min(1.0, most))
 
 
 def explained_within(
@@ -174,11 +176,11 @@ def _fits(
         limits = [(-np.inf, np.inf)] * len(TERMS)
     else:
         limits = [(float(low), float(high)) for low, high in bounds]
-    found = [
+    solutions = [
         optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=limits)
         for start in starts[best]
     ]
-    return [(each.x, -float(each.fun)) for each in found]
+    return [(each.x, -float(each.fun)) for each in solutions]
 
 
 def _most_within(

@@ -164,7 +164,7 @@ def flyback_columns(images: VirtualImages) -> list[int]:
     """
     series = [images.bright, *np.moveaxis(images.deflection, -1, 0)]
     columns = images.bright.shape[1]
-    found: set[int] = set()
+    flyback: set[int] = set()
     most = int(MOST_FLYBACK * columns)
     if not most:
         return []
@@ -177,11 +177,11 @@ def flyback_columns(images: VirtualImages) -> list[int]:
                 and steps[n] > FLYBACK * usual
                 and abs(means[: n + 1].mean() - np.median(means)) > 6 * means[most:-most].std()
             ):
-                found.update(range(n + 1))
+                flyback.update(range(n + 1))
             if (
                 usual
                 and steps[-1 - n] > FLYBACK * usual
                 and abs(means[-1 - n :].mean() - np.median(means)) > 6 * means[most:-most].std()
             ):
-                found.update(range(columns - 1 - n, columns))
-    return sorted(found)
+                flyback.update(range(columns - 1 - n, columns))
+    return sorted(flyback)

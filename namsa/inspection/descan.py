@@ -47,23 +47,23 @@ def fit_descan(
     terms = np.column_stack([np.ones(len(places)), places])
     weights = np.ones(len(places))
     for _ in range(5):  # a region with an edge of the specimen counts less
-        found, *_ = np.linalg.lstsq(
+        coefficients, *_ = np.linalg.lstsq(
             terms * weights[:, None], centres * weights[:, None], rcond=None
         )
-        misfit = np.hypot(*(centres - terms @ found).T)
+        misfit = np.hypot(*(centres - terms @ coefficients).T)
         spread = 1.4826 * np.median(misfit) or 1.0
         weights = np.sqrt(1 / np.maximum(1, misfit / (2 * spread)))
-    variance = (weights[:, None] ** 2 * (centres - terms @ found) ** 2).sum(axis=0) / (
+    variance = (weights[:, None] ** 2 * (centres - terms @ coefficients) ** 2).sum(axis=0) / (
         len(places) - 3
     )
     inverse = np.linalg.inv((terms * weights[:, None] ** 2).T @ terms)
     errors = np.sqrt(np.outer(np.diag(inverse), variance))
-    slope = found[1:].T
+    slope = coefficients[1:].T
     slope_error = errors[1:].T
     across = np.abs(slope) @ (np.array(scan_shape) - 1)
     across_error = np.sqrt(slope_error**2 @ (np.array(scan_shape) - 1.0) ** 2)
     return Descan(
-        centre=found[0],
+        centre=coefficients[0],
         slope=slope,
         centre_error=np.hypot(errors[0], disk.errors[:2]),
         slope_error=slope_error,

@@ -264,18 +264,18 @@ def _fit(
         ]
     )[free]
     scale_of = np.array([1.0, 1.0, 1.0, 0.1, 0.1, 0.3, 0.3, 0.3])
-    found = np.clip(start[free], low, high)
+    best = np.clip(start[free], low, high)
     for _ in range(rounds):
         solution = least_squares(
             residuals,
-            found,
+            best,
             bounds=(low, high),
             x_scale=scale_of[free],
             ftol=1e-7,
             xtol=1e-6,
             max_nfev=40,
         )
-        found = solution.x
+        best = solution.x
         plain = solution.fun / weights
         spread = 1.4826 * np.median(np.abs(plain)) or 1.0
         weights = np.sqrt(1 / np.maximum(1, np.abs(plain) / (3 * spread)))
@@ -289,7 +289,7 @@ def _fit(
     used = len(np.unique(sector))
     parameters = start.copy()
     covariance = np.zeros((len(start), len(start)))
-    parameters[free] = found
+    parameters[free] = best
     covariance[np.ix_(free, free)] = (
         inverse @ (summed.T @ summed) @ inverse * used / max(used - len(free), 1)
     )

@@ -57,9 +57,9 @@ def find_orientation(
     Returns:
         The orientation, or `None` if neither method says anything.
     """
-    found = []
+    evidence = []
     if curl is not None and curl.significance > CERTAIN:
-        found.append(
+        evidence.append(
             (
                 curl.rotation_deg,
                 np.hypot(curl.error_deg, MODEL_ERROR_DEG),
@@ -71,7 +71,7 @@ def find_orientation(
     if shifts is not None:
         rotation, error, flip, significance = _orientation_of_shifts(shifts, step)
         if significance > CERTAIN:
-            found.append(
+            evidence.append(
                 (
                     rotation,
                     np.hypot(error, MODEL_ERROR_DEG),
@@ -80,13 +80,13 @@ def find_orientation(
                     "shifts of tilted bright-field images",
                 )
             )
-    if not found:
+    if not evidence:
         return None
-    found.sort(key=lambda each: each[1])
-    rotation, error, flip, significance, method = found[0]
+    evidence.sort(key=lambda each: each[1])
+    rotation, error, flip, significance, method = evidence[0]
     notes: tuple[str, ...] = ()
-    if len(found) == 2:
-        other, other_error, other_flip, other_significance, other_method = found[1]
+    if len(evidence) == 2:
+        other, other_error, other_flip, other_significance, other_method = evidence[1]
         apart = (other - rotation + 90) % 180 - 90
         agree = flip == other_flip and abs(apart) < DIFFER * np.hypot(error, other_error)
         if agree:

@@ -50,7 +50,7 @@ def disk_quantities(
     """Returns the numbers that follow from the disk, and from semiangle or pixel as far as they are
     known.
     """
-    found = {
+    quantities = {
         "disk_radius_pixels": CalibratedQuantity(
             disk.radius, float(disk.errors[2]), "ellipse fitted to the disk's edge"
         )
@@ -62,10 +62,10 @@ def disk_quantities(
         centre = descan.centre
         error = descan.centre_error
         method = "plane through the disk's centres over the scan"
-        found["centre_slope_pixels"] = CalibratedQuantity(
+        quantities["centre_slope_pixels"] = CalibratedQuantity(
             _tuples(descan.slope), _tuples(descan.slope_error), method
         )
-    found["centre_pixels"] = CalibratedQuantity(
+    quantities["centre_pixels"] = CalibratedQuantity(
         _tuples(centre), _tuples(error), f"{method}, in the middle of the scan"
     )
     pixel = value_of(known, "pixel_mrad")
@@ -77,21 +77,21 @@ def disk_quantities(
     )
     if disk.ratio > ELLIPTIC and disk.ratio - 1 > CERTAIN * disk.ratio_error and not by_pixels:
         axis_error = float(np.rad2deg(disk.ratio_error / (2 * (disk.ratio - 1))))
-        found["ellipse_ratio"] = CalibratedQuantity(
+        quantities["ellipse_ratio"] = CalibratedQuantity(
             disk.ratio, disk.ratio_error, "ellipse fitted to the disk's edge"
         )
-        found["ellipse_axis_deg"] = CalibratedQuantity(
+        quantities["ellipse_axis_deg"] = CalibratedQuantity(
             disk.axis_deg, axis_error, "ellipse fitted to the disk's edge"
         )
     relative = float(disk.errors[2]) / disk.radius
     if pixel is not None:
         mean = float(np.sqrt(pixel[0] * pixel[1]))
         _note_shape(disk, pixel, notes)
-        if "ellipse_ratio" in found:  # which holds all of the difference between y and x
-            found["pixel_mrad"] = replace(known["pixel_mrad"], value=(mean, mean))
+        if "ellipse_ratio" in quantities:  # which holds all of the difference between y and x
+            quantities["pixel_mrad"] = replace(known["pixel_mrad"], value=(mean, mean))
         measured = mean * disk.radius
         if semiangle is None:
-            found["semiangle_mrad"] = CalibratedQuantity(
+            quantities["semiangle_mrad"] = CalibratedQuantity(
                 measured, measured * relative, "disk's radius times the pixel"
             )
         elif abs(measured / semiangle - 1) > max(DISAGREE, CERTAIN * relative):
@@ -101,7 +101,7 @@ def disk_quantities(
             )
     elif semiangle is not None:
         size = semiangle / disk.radius
-        found["pixel_mrad"] = CalibratedQuantity(
+        quantities["pixel_mrad"] = CalibratedQuantity(
             (size, size), (size * relative, size * relative), "semiangle over the disk's radius"
         )
     else:
@@ -109,7 +109,7 @@ def disk_quantities(
             "pixel and semiangle: only their ratio is known from the disk: give --semiangle-mrad "
             "or --pixel-mrad"
         )
-    return found
+    return quantities
 
 
 def _note_shape(disk: Disk, pixel_mrad: tuple[float, float], notes: list[str]) -> None:

@@ -93,7 +93,7 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
     sums = np.zeros((sy, sx))
     top = -np.inf
     negative = 0
-    whole = True
+    is_integer = True
     along_y, along_x, ry, rx = _regions(shape)
     regions = np.zeros((ry, rx, dy, dx), np.float32)
     counts = np.zeros((ry, rx))
@@ -127,7 +127,7 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
         at_top += (patterns == top).sum(axis=0)
         negative += int((patterns < 0).sum())
         values = stored[kept] if repaired.values else patterns
-        whole = whole and bool(((values == np.rint(values)) | ~np.isfinite(values)).all())
+        is_integer = is_integer and bool(((values == np.rint(values)) | ~np.isfinite(values)).all())
     if lost.all():  # a scan of zeros alone
         lost[:] = False
         losses = Losses()
@@ -140,7 +140,7 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
         at_top=at_top,
         missing=missing,
         negative=negative,
-        whole=whole,
+        whole=is_integer,
         sums=sums,
         regions=regions,
         centres=np.stack(np.meshgrid(_middles(along_y), _middles(along_x), indexing="ij"), axis=-1),

@@ -45,7 +45,7 @@ def fit_shifts(images: VirtualImages) -> ShiftFit | None:
     _, sy, sx = images.patches.shape
     if min(sy, sx) < 8 or len(images.places) < 9:
         return None
-    cross, own = _cross_spectra(images)
+    cross, power = _cross_spectra(images)
     if not cross:
         return None
     ky, kx = frequencies((sy, sx))
@@ -58,7 +58,7 @@ def fit_shifts(images: VirtualImages) -> ShiftFit | None:
         [ndimage.uniform_filter(np.abs(s) * np.sign(s.real + 0.0), 3, mode="wrap") for s in near],
         axis=0,
     )
-    total = ndimage.uniform_filter(own, 3, mode="wrap")
+    total = ndimage.uniform_filter(power, 3, mode="wrap")
     common = np.clip(common, 0, 0.98 * total)
     weights = np.where(low, common / np.maximum(total**2 - common**2, 1e-300), 0)
     weights[0, 0] = 0

@@ -98,9 +98,9 @@ def _patches(shape: tuple[int, int, int, int], disk: Disk) -> tuple[npt.NDArray[
     )
     inside = distances((dy, dx), disk.parameters) < disk.radius - MARGIN - disk.parameters[5]
     key = (row[:, None] - row.min()) * (column.max() - column.min() + 1) + (column - column.min())
-    whole = np.bincount(key[inside], minlength=key.max() + 1) == size * size
-    numbers = np.flatnonzero(whole)
-    order = np.full(len(whole), -1)
+    is_full = np.bincount(key[inside], minlength=key.max() + 1) == size * size
+    numbers = np.flatnonzero(is_full)
+    order = np.full(len(is_full), -1)
     order[numbers] = np.arange(len(numbers))
     of = order[key].ravel()
     pixels = np.flatnonzero(of >= 0)
@@ -136,5 +136,5 @@ def vacuum_intensity(sums: Floats, bright: Floats, dark: Floats) -> tuple[float,
 
 def _blocks(image: Floats, rows: int, columns: int) -> Floats:
     """Returns the means over blocks, `(rows, columns)`."""
-    whole = image[: rows * BLOCK, : columns * BLOCK]
-    return np.asarray(whole.reshape(rows, BLOCK, columns, BLOCK).mean(axis=(1, 3)))
+    trimmed = image[: rows * BLOCK, : columns * BLOCK]
+    return np.asarray(trimmed.reshape(rows, BLOCK, columns, BLOCK).mean(axis=(1, 3)))

@@ -75,13 +75,13 @@ class ColumnDensity:
     def squared_density(self, positions: Floats, columns: ColumnValues) -> Floats:
         """Returns the sum of the squares of each column's density at positions `(m, 2)`."""
         distance = np.hypot(*(positions[:, None] - columns.yx).transpose(2, 0, 1))
-        each = np.zeros_like(distance)
+        profile = np.zeros_like(distance)
         for number, share, squared in zip(
             self.numbers, self.shares, columns.displacements, strict=True
         ):
             of_atom = atom_density(_RADII, number, self.max_q, float(np.sqrt(squared)))
-            each += np.interp(distance, _RADII, of_atom, right=0.0) * (share * columns.electrons)
-        return np.asarray((each**2).sum(axis=1))
+            profile += np.interp(distance, _RADII, of_atom, right=0.0) * (share * columns.electrons)
+        return np.asarray((profile**2).sum(axis=1))
 
 
 class PotentialTerms(NamedTuple):

@@ -247,11 +247,11 @@ class _Scan(NamedTuple):
     ) -> _ColumnFit:
         """Fits the columns, too, to all of the scan."""
         share = shared.compared.share
-        whole = ScanFit(self.known, shared.fit.unknowns, self.measured, (0, 0), share)
-        states = whole.descend(shared.vector, steps, on_step)
+        fit = ScanFit(self.known, shared.fit.unknowns, self.measured, (0, 0), share)
+        states = fit.descend(shared.vector, steps, on_step)
         best = least_kept_out(states)
         tried = shared.steps_tried + states[-1].steps
-        return _ColumnFit(whole, whole.compared(best.vector, tried), tried)
+        return _ColumnFit(fit, fit.compared(best.vector, tried), tried)
 
     def _with_pairs(
         self, single: ScanFit, columns: ColumnDensity, vector: Floats
@@ -261,7 +261,7 @@ class _Scan(NamedTuple):
         What all positions share is that of a fit without pairs, so that a tilt is not taken for
         pairs.
         """
-        found = columns
+        chosen = columns
         least = single.divergence_at(vector)
         shared = vector[single.unknowns.shared]
         best = vector
@@ -269,17 +269,17 @@ class _Scan(NamedTuple):
             paired = ColumnDensity(
                 self.density, self.pixels, self.known.composition, self.known.max_q, angstrom
             )
-            if paired.pairs <= found.pairs:
+            if paired.pairs <= chosen.pairs:
                 continue
             fit = self._middle_fit(paired)
             begin = np.zeros(fit.unknowns.size)
             begin[fit.unknowns.shared] = shared
             divergence = fit.divergence_at(begin)
             if divergence < (1 - PAIR_GAIN) * least:
-                found = paired
+                chosen = paired
                 least = divergence
                 best = begin
-        return found, best
+        return chosen, best
 
     def _unknowns(self, columns: ColumnDensity) -> Unknowns:
         """Returns the unknowns of a fit of columns."""

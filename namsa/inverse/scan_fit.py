@@ -180,12 +180,12 @@ class ScanFit:
         """Returns the state of a vector, with the finer patterns, and what it leaves of each."""
         coarse, added = self.finer(vector)
         simulated = self._blurred(vector, coarse + added)
-        found = divergences(simulated, self.measured, self.used, self.recorded)
+        result = divergences(simulated, self.measured, self.used, self.recorded)
         by_position = position_divergences(simulated, self.measured) * self.recorded
         left = (self.measured - simulated) / np.sqrt(np.maximum(simulated, 0) + DARK)
         left *= self.recorded[:, None, None]
         share = independent_share(left.reshape(*self._scan_shape, *left.shape[1:]))
-        state = FittedState(vector, found.used, found.kept_out, found.residual, steps)
+        state = FittedState(vector, result.used, result.kept_out, result.residual, steps)
         return Compared(state, by_position.reshape(self._scan_shape), share)
 
     def divergence_at(self, vector: Floats) -> float:
@@ -299,8 +299,8 @@ class ScanFit:
 
 def _state(vector: Floats, misfit: Misfit, steps: int) -> FittedState:
     """Returns a state of a descent."""
-    found = misfit.divergences
-    return FittedState(vector, found.used, found.kept_out, found.residual, steps)
+    result = misfit.divergences
+    return FittedState(vector, result.used, result.kept_out, result.residual, steps)
 
 
 def _stands_still(states: list[FittedState]) -> bool:

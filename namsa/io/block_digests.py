@@ -146,9 +146,9 @@ def block_digests(data: bytes, block_bytes: int, count: int) -> npt.NDArray[np.u
     """Returns the digests of the blocks of some bytes, of which the last may be shorter."""
     view = memoryview(data)
     digests = np.zeros(count, np.uint64)
-    for number in range(count):
-        block = view[number * block_bytes : (number + 1) * block_bytes]
-        digests[number] = xxhash.xxh3_64_intdigest(block)
+    for index in range(count):
+        block = view[index * block_bytes : (index + 1) * block_bytes]
+        digests[index] = xxhash.xxh3_64_intdigest(block)
     return digests
 
 

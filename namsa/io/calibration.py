@@ -248,7 +248,7 @@ def calibrate(
         or known.pixel_mrad is None
     ):
         raise InputError(_missing(known))
-    names = {each.name for each in fields(FourDData)}
+    names = {attribute.name for attribute in fields(FourDData)}
     patterns = FourDData(
         **{name: value for name, value in vars(known).items() if name in names}
         | {"energy_ev": float(energy), "semiangle_mrad": float(semiangle), "flip": bool(known.flip)}

@@ -119,13 +119,16 @@ class ChargeDensity:
         atoms = _sum(self.atoms, grid, lambda number: xray(number, grid.squared_frequency(), table))
         along = self.density.mean(axis=2).T  # (ny, nx) of the density's grid
         coefficients = np.fft.fft2(along) * (self.atoms.cell.volume / along.size)
-        own = [
+        frequencies = [
             np.fft.fftfreq(n, 1 / n).astype(int) for n in grid.shape
         ]  # orders of the coefficients
         rows, columns = (
-            np.flatnonzero(2 * abs(order) < n) for order, n in zip(own, along.shape, strict=True)
+            np.flatnonzero(2 * abs(order) < n)
+            for order, n in zip(frequencies, along.shape, strict=True)
         )
-        atoms[np.ix_(rows, columns)] = coefficients[np.ix_(own[0][rows], own[1][columns])]
+        atoms[np.ix_(rows, columns)] = coefficients[
+            np.ix_(frequencies[0][rows], frequencies[1][columns])
+        ]
         return atoms
 
 
@@ -150,7 +153,7 @@ def read_charge_density(path: Path | str, *others: Path | str) -> ChargeDensity:
         >>> density.density.shape, len(density.atoms)
         ((6, 6, 6), 8)
     """
-    first, *rest = [_read(Path(each)) for each in (path, *others)]
+    first, *rest = [_read(Path(file)) for file in (path, *others)]
     density = first.density
     for name, other in zip(others, rest, strict=True):
         if other.density.shape != density.shape or not np.allclose(
@@ -237,15 +240,15 @@ def _check_nuclei(
     cells = int(repeats.prod())
     for number in np.unique(np.append(nuclei.numbers, atoms.numbers)):
         places = (nuclei.positions / nuclei.cell.lengths())[nuclei.numbers == number]
-        found = (atoms.positions / cell)[atoms.numbers == number]
+        sites = (atoms.positions / cell)[atoms.numbers == number]
         symbol = chemical_symbols[number]
-        if len(found) != len(places) * cells:
+        if len(sites) != len(places) * cells:
             raise InputError(
-                f"the specimen has {plural(len(found), 'atom')} of {symbol}, and {_times(repeats)} "
+                f"the specimen has {plural(len(sites), 'atom')} of {symbol}, and {_times(repeats)} "
                 f"cells of the density have {len(places) * cells}: repeat density.atoms"
             )
         tree = KDTree(places % 1 % 1 * cell, boxsize=cell)
-        distances, nearest = map(np.asarray, tree.query(found % 1 % 1 * cell))
+        distances, nearest = map(np.asarray, tree.query(sites % 1 % 1 * cell))
         farthest = max(farthest, float(distances.max()))
         if farthest > SAME_PLACE or np.any(np.bincount(nearest, minlength=len(places)) != cells):
             raise InputError(
@@ -286,7 +289,7 @@ def _parse_chgcar(text: str) -> tuple[ase.Atoms, Floats]:
     """
     lines = text.splitlines(keepends=True)
     empty = next(
-        (number for number, line in enumerate(lines) if number > 6 and not line.strip()), len(lines)
+        (index for index, line in enumerate(lines) if index > 6 and not line.strip()), len(lines)
     )
     atoms = parse_vasp("".join(lines[:empty]))
     shape = [int(word) for word in lines[empty + 1].split()]
@@ -335,9 +338,9 @@ def _sum(atoms: ase.Atoms, grid: Grid, factor: Callable[[int], Any]) -> Complexe
     ky, kx = grid.frequencies()
     total = np.zeros(grid.shape, np.complex128)
     for number in np.unique(atoms.numbers):
-        own = atoms.positions[atoms.numbers == number]
-        along_y = np.exp(-2j * np.pi * ky * own[:, 1])
-        along_x = np.exp(-2j * np.pi * own[:, :1] * kx)
+        positions = atoms.positions[atoms.numbers == number]
+        along_y = np.exp(-2j * np.pi * ky * positions[:, 1])
+        along_x = np.exp(-2j * np.pi * positions[:, :1] * kx)
         total += factor(int(number)) * (along_y @ along_x)
     return total
 

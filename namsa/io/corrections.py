@@ -33,7 +33,7 @@ def repair_matrix(bad: Booleans, most_reach: int = MOST_REACH) -> sparse.csr_arr
         nearest = np.full(bad.shape, most_reach + 1)
     else:
         nearest = ndimage.distance_transform_cdt(bad, "chessboard")
-    for number, (y, x) in enumerate(np.argwhere(bad)):
+    for index, (y, x) in enumerate(np.argwhere(bad)):
         if nearest[y, x] > most_reach:
             continue
         for reach in range(int(nearest[y, x]), most_reach + 1):
@@ -43,7 +43,7 @@ def repair_matrix(bad: Booleans, most_reach: int = MOST_REACH) -> sparse.csr_arr
                 [top, left]
             )
             if len(near):
-                rows += [number] * len(near)
+                rows += [index] * len(near)
                 columns += (near[:, 0] * bad.shape[1] + near[:, 1]).tolist()
                 weights += [1 / len(near)] * len(near)
                 break

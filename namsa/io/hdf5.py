@@ -189,11 +189,11 @@ def write_sample(
 def _describe_array(group: h5py.Group, units: str, axes: Sequence[ArrayAxis]) -> None:
     """Writes the units and the axes of the array `data` of a group."""
     group["data"].attrs["units"] = units
-    for number, (name, axis_units, along) in enumerate(axes):
+    for index, (name, axis_units, along) in enumerate(axes):
         # EMD allows two coordinates for all. With a single one readers would not know the axis'
         # step.
         dimension = group.create_dataset(
-            f"dim{number}", data=along if len(along) > 1 else [along[0], along[0] + 1]
+            f"dim{index}", data=along if len(along) > 1 else [along[0], along[0] + 1]
         )
         dimension.attrs.update({"name": name, "units": axis_units})
 
@@ -204,8 +204,8 @@ def _write_metadata(group: h5py.Group, values: dict[str, Any]) -> None:
         if isinstance(value, list):
             items = group.create_group(key)
             items.attrs.update({"type": "list_of_strings", "length": len(value)})
-            for number, item in enumerate(value):
-                items.create_dataset(str(number), data=item)
+            for index, item in enumerate(value):
+                items.create_dataset(str(index), data=item)
         else:
             kind = {bool: "bool", str: "string"}.get(type(value), "number")
             group.create_dataset(key, data=value).attrs["type"] = kind

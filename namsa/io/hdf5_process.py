@@ -121,8 +121,8 @@ class Hdf5Reader(Hdf5Objects):
         value = owner.attrs.get(name)
         if not isinstance(value, h5py.Reference) or not value:
             return None
-        found = owner.file[value].name
-        return None if found is None else str(found)
+        target = owner.file[value].name
+        return None if target is None else str(target)
 
     def read(self, path: str, selection: Selection) -> None:
         """Reads a part of a dataset into the shared memory."""
@@ -248,7 +248,7 @@ class Hdf5Reader(Hdf5Objects):
         """Loads the filters of a dataset that are plugins of HDF5 or of the package hdf5plugin, if
         it is installed.
         """
-        filters = [created.get_filter(number)[0] for number in range(created.get_nfilters())]
+        filters = [created.get_filter(index)[0] for index in range(created.get_nfilters())]
         with self._may_open():
             if all(map(h5py.h5z.filter_avail, filters)):
                 return

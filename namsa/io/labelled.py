@@ -107,7 +107,7 @@ def signal(
     """
     hyperspy = _library("hyperspy", "hyperspy.api")
     described = []
-    for number, axis in enumerate(axes):
+    for index, axis in enumerate(axes):
         coordinates = axis.coordinates
         scale = 1.0
         if len(coordinates) > 1:
@@ -119,7 +119,7 @@ def signal(
                 "size": len(coordinates),
                 "offset": float(coordinates[0]),
                 "scale": scale,
-                "navigate": number < len(axes) - 2,
+                "navigate": index < len(axes) - 2,
             }
         )
     return hyperspy.signals.Signal2D(

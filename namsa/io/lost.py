@@ -51,22 +51,22 @@ class Losses:
 
     def lines(self, consequence: str) -> list[str]:
         """Returns a line about each kind."""
-        found = []
+        lines = []
         if self.patterns:
             named = ", ".join(f"({y}, {x})" for y, x in sorted(self.patterns)[:NAMED])
             more = f" and {len(self.patterns) - NAMED} more" if len(self.patterns) > NAMED else ""
             patterns = plural(len(self.patterns), "pattern")
-            found.append(
+            lines.append(
                 f"{patterns} not recorded (empty), at scan row and column {named}{more}: "
                 f"{consequence}"
             )
         if self.values:
             where = f"in {plural(self.patterns_with_values, 'pattern')}"
-            found.append(
+            lines.append(
                 f"{plural(self.values, 'value')} not finite, {where}: replaced by the mean of "
                 "their neighbours"
             )
-        return found
+        return lines
 
 
 @dataclass(frozen=True)

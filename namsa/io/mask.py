@@ -46,13 +46,13 @@ def read_mask(mask: str | Path | npt.ArrayLike, detector: tuple[int, ...]) -> Pi
             f"{name} holds {values.dtype} of shape {values.shape}: give numbers of the detector's "
             f"{size}"
         )
-    found = pixels(values)
-    if len(found) > MOST_MASKED * values.size:
+    masked = pixels(values)
+    if len(masked) > MOST_MASKED * values.size:
         raise InputError(
-            f"{name} excludes {len(found):,} of {values.size:,} pixels: it is not 0 where a pixel "
+            f"{name} excludes {len(masked):,} of {values.size:,} pixels: it is not 0 where a pixel "
             "does not measure; if it marks the good pixels, invert it"
         )
-    return found
+    return masked
 
 
 def stored_mask(
@@ -100,9 +100,9 @@ def _read(path: Path, detector: tuple[int, ...]) -> npt.NDArray[Any]:
         known = ", ".join((".npy", *IMAGES, "HDF5"))
         raise InputError(f"cannot read the mask {shorten(str(path), 300)}: give one of {known}")
     with open_hdf5(path) as file:
-        found = [name for name in file.scans(axes=2)[0] if _shape(file, name) == tuple(detector)]
-        named = [name for name in found if name.rpartition("/")[2] in ("mask", "pixel_mask")]
-        chosen = named or found
+        names = [name for name in file.scans(axes=2)[0] if _shape(file, name) == tuple(detector)]
+        named = [name for name in names if name.rpartition("/")[2] in ("mask", "pixel_mask")]
+        chosen = named or names
         if len(chosen) != 1:
             listed = f": {shorten(', '.join(chosen), 200)}" if chosen else ""
             raise InputError(

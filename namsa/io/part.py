@@ -85,6 +85,6 @@ class Window:
         for row, column in read:
             top = row * self.binning + self.pixel_rows.start
             left = column * self.binning + self.pixel_columns.start
-            for number in range(self.binning**2):
-                places.append((top + number // self.binning, left + number % self.binning))
+            for index in range(self.binning**2):
+                places.append((top + index // self.binning, left + index % self.binning))
         return tuple(places)

@@ -76,16 +76,16 @@ class ScanPlanes:
         low = min(rows[0], rows[-1])
         high = max(rows[0], rows[-1]) + 1
         # then reading all is quicker than reading plane by plane
-        whole = 4 * (high - low) > self.shape[2]
-        start, lines = (0, self.shape[2]) if whole else (low, high - low)
+        reads_all = 4 * (high - low) > self.shape[2]
+        start, lines = (0, self.shape[2]) if reads_all else (low, high - low)
         plane = self.shape[2] * width
-        together = max(1, READ_BYTES // (plane * self.stored.itemsize)) if whole else 1
+        together = max(1, READ_BYTES // (plane * self.stored.itemsize)) if reads_all else 1
         wanted = slice(low - start, high - start)
         selection = ([row - low for row in rows], [*columns])
         for number, line in enumerate(first):
             for at in range(0, len(second), together):
                 planes = second[at : at + together]
-                span = abs(planes[-1] - planes[0]) + 1 if whole else 1
+                span = abs(planes[-1] - planes[0]) + 1 if reads_all else 1
                 offset = (line * self.shape[1] + min(planes[0], planes[-1])) * plane + start * width
                 values = self._read(offset, (span - 1) * plane + lines * width).reshape(
                     span, lines, width

@@ -35,4 +35,4 @@ def siblings(path: Path, suffix: str) -> Iterator[Path]:
             )
     except OSError:
         return
-    yield from (found for name in names if (found := path.parent / name).is_file())
+    yield from (other for name in names if (other := path.parent / name).is_file())

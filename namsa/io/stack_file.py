@@ -134,19 +134,19 @@ class StackFile:
         unit = whole_multiple(unit_bytes // pattern_bytes, multiple, row)
         self._layout = StackLayout(shape, stored, dtype, unit)
         self._smallest_batch = (os.cpu_count() or 1) * multiple
-        found = self._find(fingerprint) if self.unfinished.exists() else None
+        state = self._find(fingerprint) if self.unfinished.exists() else None
         with system_errors(f"cannot write {self.unfinished}"):
             file = os.fdopen(open_in_place(self.unfinished), "r+b", buffering=0)
-            if found is None:
+            if state is None:
                 file.truncate()
             self._target = UnfailingFile(file)
-            self._hdf5 = h5py.File(self._target, "w" if found is None else "r+")
+            self._hdf5 = h5py.File(self._target, "w" if state is None else "r+")
             self._file = file
-            if found is None:
+            if state is None:
                 self._configurations = np.zeros(self._layout.unit_count, np.int64)
                 self._create(fingerprint)
             else:
-                self._configurations = found
+                self._configurations = state
         self._data = self._hdf5[f"{self._name}/cbed/data"]
         self.continued = self.written
         self._largest_batch = max(self._layout.unit, self._batch_bytes // pattern_bytes)

@@ -26,7 +26,7 @@ def stored_axes(data: Hdf5Dataset) -> list[FileAxis]:
     group = data.parent
     count = len(data.shape)
     if group.get("axis-0") is not None:
-        return [_hyperspy_axis(group, number, size) for number, size in enumerate(data.shape)]
+        return [_hyperspy_axis(group, index, size) for index, size in enumerate(data.shape)]
     for axes_in in (_emd_axes, _nexus_axes, _swift_axes, _scale_axes):
         axes = axes_in(data)
         if len(axes) == count:
@@ -80,8 +80,8 @@ def _emd_axes(data: Hdf5Dataset) -> list[FileAxis]:
     group = data.parent
     first = 0 if group.get("dim0") is not None else 1
     axes = []
-    for number, size in enumerate(data.shape):
-        axis = _vector_axis(group.get(f"dim{first + number}"), size)
+    for index, size in enumerate(data.shape):
+        axis = _vector_axis(group.get(f"dim{first + index}"), size)
         if axis is not None:
             axes.append(axis)
     return axes
@@ -117,10 +117,10 @@ def _nexus_axes(data: Hdf5Dataset) -> list[FileAxis]:
     if len(listed) != len(data.shape) and not all(spans):
         return []
     axes = [NO_AXIS] * len(data.shape)
-    for number, name in enumerate(listed):
+    for index, name in enumerate(listed):
         if name in ("", "."):
             continue
-        span = spans[number] or [number]
+        span = spans[index] or [index]
         if max(span) >= len(data.shape):
             continue
         if len(span) > 1:

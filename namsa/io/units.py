@@ -40,8 +40,8 @@ def inverse_angstrom_per_unit(units: str) -> float | None:
     """Returns the reciprocal length k in 1/Å of one of `units`, which is the angle α = λk. `None`
     for other units.
     """
-    found = _RECIPROCAL.fullmatch(_normalised(units))
-    length = None if found is None else _value(next(filter(None, found.groups())), _ANGSTROM)
+    match = _RECIPROCAL.fullmatch(_normalised(units))
+    length = None if match is None else _value(next(filter(None, match.groups())), _ANGSTROM)
     return None if length is None else 1 / length
 
 
@@ -71,21 +71,21 @@ def as_number(value: Any, default: float = math.nan) -> float:
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     try:
-        found = float(value) if isinstance(value, int | float | str | np.floating) else math.nan
+        number = float(value) if isinstance(value, int | float | str | np.floating) else math.nan
     except (ValueError, TypeError, OverflowError):
         return default
-    return found if math.isfinite(found) else default
+    return number if math.isfinite(number) else default
 
 
 def finite(value: Any) -> float | None:
     """Returns a number; `None` for what is no finite number."""
-    found = as_number(value)
-    return None if math.isnan(found) else found
+    number = as_number(value)
+    return None if math.isnan(number) else number
 
 
 def positive(value: Any) -> float | None:
     """Returns a positive number; `None` for all else, with which programs say that they do not know
     it.
     """
-    found = as_number(value)
-    return found if found > 0 else None
+    number = as_number(value)
+    return number if number > 0 else None

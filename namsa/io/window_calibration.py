@@ -34,8 +34,8 @@ def of_stored_scan(calibration: CalibrationFile, window: Window) -> CalibrationF
             x -= float(moved[1])
         quantities["centre_pixels"] = replace(centre, value=(y, x))
     already = set(window.bad_pixels_of(window.stored_bad_pixels))
-    found = [place for place in calibration.bad_pixels if place not in already]
-    bad_pixels = {*window.stored_bad_pixels, *window.stored_bad_pixels_of(found)}
+    further = [place for place in calibration.bad_pixels if place not in already]
+    bad_pixels = {*window.stored_bad_pixels, *window.stored_bad_pixels_of(further)}
     note = (
         "measured on a part of the scan or the detector, or binned: optic axis, pixel and bad "
         "pixels are those of the whole detector as it is stored"

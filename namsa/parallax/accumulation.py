@@ -35,16 +35,16 @@ class FineImage:
             shift_steps: From the probe's positions to the ray's, (y, x), steps of the scan.
         """
         fine = shift_steps * self.upsampling
-        whole = np.floor(fine).astype(int)
-        fraction = fine - whole
+        pixel = np.floor(fine).astype(int)
+        fraction = fine - pixel
         for down in (0, 1):
             for right in (0, 1):
                 weight_y = fraction[0] if down else 1 - fraction[0]
                 weight_x = fraction[1] if right else 1 - fraction[1]
                 if weight_y * weight_x == 0:
                     continue
-                start_y = self.upsampling * first[0] + int(whole[0]) + down
-                start_x = self.upsampling * first[1] + int(whole[1]) + right
+                start_y = self.upsampling * first[0] + int(pixel[0]) + down
+                start_x = self.upsampling * first[1] + int(pixel[1]) + right
                 self._add_at(weight_y * weight_x * image, start_y, start_x)
 
     def _add_at(self, image: Array, start_y: int, start_x: int) -> None:
@@ -96,13 +96,13 @@ def has_gaps(shifts_steps: Floats, upsampling: int) -> bool:
     rays lie too close together, or at the same fractions of a step.
     """
     fine = shifts_steps * upsampling
-    whole = np.floor(fine).astype(int)
-    fraction = fine - whole
+    pixel = np.floor(fine).astype(int)
+    fraction = fine - pixel
     covered = np.zeros((upsampling, upsampling))
     for down in (0, 1):
         for right in (0, 1):
-            rows = (whole[:, 0] + down) % upsampling
-            columns = (whole[:, 1] + right) % upsampling
+            rows = (pixel[:, 0] + down) % upsampling
+            columns = (pixel[:, 1] + right) % upsampling
             weights = np.abs(1 - down - fraction[:, 0]) * np.abs(1 - right - fraction[:, 1])
             np.add.at(covered, (rows, columns), weights)
     return bool(covered.min() < LEAST_SHARE * covered.mean())

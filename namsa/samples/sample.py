@@ -87,7 +87,7 @@ class Sample:
         self._replace("density", pixels, units, periodic=periodic)
         self._replace("projected_potential", cell, "V·Å", periodic=True)
         if self.density_by_depth is not None:
-            bins = tuple(f"bin {number + 1}" for number in range(len(self.density_by_depth)))
+            bins = tuple(f"bin {index + 1}" for index in range(len(self.density_by_depth)))
             self._replace("density_by_depth", pixels, units, periodic=periodic, channels=bins)
 
     @property

@@ -46,7 +46,7 @@ class StoredSample:
         """Returns the arrays by name, without their data. Raises InputError if one is not what
         namsa writes.
         """
-        found: dict[str, Hdf5Dataset] = {}
+        datasets: dict[str, Hdf5Dataset] = {}
         for name in UNITS | OPTIONAL_UNITS:
             data = self.group.get(f"{name}/data")
             if data is None and name in OPTIONAL_UNITS:
@@ -59,15 +59,15 @@ class StoredSample:
                     f"{self._place()} has {name} of shape {data.shape} and type {data.dtype}: not "
                     "a sample's"
                 )
-            found[name] = data
-        declared = sum(math.prod(data.shape) * data.dtype.itemsize for data in found.values())
+            datasets[name] = data
+        declared = sum(math.prod(data.shape) * data.dtype.itemsize for data in datasets.values())
         largest = SMALL_BYTES + COMPRESSION * self.group.file.path.stat().st_size
         if declared > largest:
             raise InputError(
                 f"{self._place()} declares {declared} bytes, more than its file can hold "
                 f"({largest})"
             )
-        return found
+        return datasets
 
     def read(self) -> Sample:
         """Reads the sample; patterns become one stack `(n, dy, dx)`.

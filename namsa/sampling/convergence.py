@@ -239,11 +239,11 @@ def _compare(trial: Trial) -> _Compared:
     finer = replace(trial, slicing=slicing.following_layers())
     patterns = trial.whole_patterns(slicing.grid, slicing.plans[trial.snapshot])
     plans = [finer.slicing.finer_plan(times, trial.snapshot) for times in FINER]
-    found = []
+    comparisons = []
     for grid, plan in zip(references.grids, plans, strict=True):
-        found.append(finer.whole_patterns(grid, plan))
+        comparisons.append(finer.whole_patterns(grid, plan))
     pixel = max(references.grids[-1].sampling_angstrom)
-    return _Compared(patterns, tuple(found), pixel, plans[-1].count)
+    return _Compared(patterns, tuple(comparisons), pixel, plans[-1].count)
 
 
 def _other_draws(trial: Trial) -> list[Floats]:
@@ -265,10 +265,10 @@ def _result(trial: Trial, compared: Sequence[_Compared], deviation: float) -> Co
     slicing = trial.slicing
     required = slicing.required
     first = compared[0]
-    patterns = np.concatenate([trial.compared(each.patterns) for each in compared])
+    patterns = np.concatenate([trial.compared(comparison.patterns) for comparison in compared])
     finer = []
-    for number in range(len(FINER)):
-        of_snapshots = [trial.compared(each.references[number]) for each in compared]
+    for index in range(len(FINER)):
+        of_snapshots = [trial.compared(comparison.references[index]) for comparison in compared]
         finer.append(np.concatenate(of_snapshots))
     expected = finer[-1]
     errors = errors_of(patterns, expected)

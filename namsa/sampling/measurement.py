@@ -139,7 +139,7 @@ class _Search:
         plans = chosen.plans
         if self._times > 1:
             plans = tuple(
-                chosen.finer_plan(self._times, number) for number in range(len(chosen.snapshots))
+                chosen.finer_plan(self._times, index) for index in range(len(chosen.snapshots))
             )
         measurement = Measurement(
             error=errors.error,

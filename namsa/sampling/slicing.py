@@ -392,5 +392,5 @@ def _strongest(
 ) -> ColumnStrength:
     """Returns the strongest columns of a few snapshots, which are alike otherwise."""
     step = max(1, len(atom_lists) // _MEASURED_SNAPSHOTS)
-    found = [required.columns(listed, extent_angstrom) for listed in atom_lists[::step]]
-    return min(found, key=required.pixel_angstrom)
+    listed_columns = [required.columns(listed, extent_angstrom) for listed in atom_lists[::step]]
+    return min(listed_columns, key=required.pixel_angstrom)

@@ -77,10 +77,10 @@ def mean_pattern(data: FourDData, name: str) -> Array:
     count = 0
     for row in survey_rows(data):
         for columns in _column_pieces(data, 1):
-            found, recorded = recorded_sum(
+            beam, recorded = recorded_sum(
                 data.read(slice(row, row + 1), columns), math.prod(data.shape[:2])
             )
-            total = total + found
+            total = total + beam
             count = count + recorded
     check_pattern(total, name)
     return total / count

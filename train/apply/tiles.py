@@ -74,7 +74,7 @@ def spread_windows(windows: tuple[int, int], most: tuple[int, int]) -> dict[tupl
     """
     rows = _evenly_spaced(windows[0], most[0])
     columns = _evenly_spaced(windows[1], most[1])
-    return {window: number for number, window in enumerate(product(rows, columns))}
+    return {window: index for index, window in enumerate(product(rows, columns))}
 
 
 def _evenly_spaced(windows: int, most: int) -> list[int]:

@@ -54,13 +54,13 @@ def verdict(reports: Sequence[RankReport], size: int, batch_size: int) -> list[s
             f"{ranges(silent)} of {size} did not report: see what the launcher says of them"
         )
     by_fault: dict[tuple[str, str], list[RankReport]] = defaultdict(list)
-    found: dict[tuple[str, str], str] = {}
+    faults: dict[tuple[str, str], str] = {}
     for report in reports:
         for fault in report.faults:
             by_fault[fault.name, fault.remedy].append(report)
-            found.setdefault((fault.name, fault.remedy), fault.found)
+            faults.setdefault((fault.name, fault.remedy), fault.found)
     for (name, remedy), lacking in by_fault.items():
-        lines.append(f"{who(lacking, size)} without {name} ({found[name, remedy]}): {remedy}")
+        lines.append(f"{who(lacking, size)} without {name} ({faults[name, remedy]}): {remedy}")
     lines += [*_shared_gpus(reports), *_shared_disks(reports), *_clocks(reports, size)]
     return [*lines, *_lists(reports, size), *_too_few_samples(reports, size, batch_size)]
 

@@ -63,17 +63,17 @@ def transfer(options: argparse.Namespace) -> None:
     compute_s = measured_compute_s(run_dir)
     link_bytes_per_s = 1e9 * options.gigabytes_per_s
     try:
-        found = gain.gains(transfers, sizes, vectors, compute_s, link_bytes_per_s)
+        gains = gain.gains(transfers, sizes, vectors, compute_s, link_bytes_per_s)
     except (KeyError, TypeError) as error:
         raise InputError(
             f"{run_dir / rows.TRANSFERS}: {error} is no layer of the network in config.yaml: give "
             "the directory of a run with training.exchange of kind sharded"
         ) from None
     if options.json:
-        of_epochs = [row._asdict() for row in found]
+        of_epochs = [row._asdict() for row in gains]
         print(json.dumps({"compute_s": compute_s, "epochs": of_epochs}))
         return
-    output_console().print(gain_table(found, compute_s, options.gigabytes_per_s))
+    output_console().print(gain_table(gains, compute_s, options.gigabytes_per_s))
 
 
 def gain_table(found: Sequence[Any], compute_s: float, gigabytes_per_s: float) -> "Table":

@@ -15,7 +15,7 @@ from ..tasks.scan_command import commands_of, function_of
 def add_scan_commands(parser: CommandParser) -> None:
     """Adds the commands of all tasks."""
     for task in registry.names():
-        for number, spec in enumerate(commands_of(task)):
+        for index, spec in enumerate(commands_of(task)):
             command = parser.add_command(
                 spec.name,
                 f"{__name__}:apply",
@@ -25,7 +25,7 @@ def add_scan_commands(parser: CommandParser) -> None:
                 notes="Other programs on the same file: `namsa inspect` measures its calibration, "
                 "for --calibration; `namsa show --html` makes a page of its patterns.",
             )
-            command.set_defaults(scan_command=(task, number))
+            command.set_defaults(scan_command=(task, index))
             many: dict[str, Any] = {} if spec.runs_itself else {"nargs": "+"}
             command.add_argument("data", type=Path, metavar="DATA", help=spec.data, **many)
             command.add_argument(

@@ -141,11 +141,11 @@ class DensityUDF(UDF):
             row, column = divmod(first + at, columns)
             frames = partition[at : at + columns - column]
             place = slice(row, row + 1), slice(column, column + len(frames))
-            binned, found = reading.bin_recorded(
+            binned, beam = reading.bin_recorded(
                 frames[None], self.params.binning, place, self.params.positions
             )
             self.results.patterns[at : at + len(frames)] = binned[0]
-            self.results.replaced[:] += found.values, found.patterns_with_values
+            self.results.replaced[:] += beam.values, beam.patterns_with_values
             at += len(frames)
         self.results.read[:] = True
 
@@ -216,9 +216,9 @@ class GrowingDensity:
 
     def _bands(self) -> Iterator[Array]:
         """Yields row after row, at the network's positions along x."""
-        for number in range(self._prepared.scan.data.shape[0]):
+        for index in range(self._prepared.scan.data.shape[0]):
             yield reading.resampled_band(
-                self._rows[number : number + 1], self._prepared.scan.plan, number
+                self._rows[index : index + 1], self._prepared.scan.plan, index
             )
 
 

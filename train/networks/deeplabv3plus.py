@@ -137,8 +137,8 @@ def _pyramid(op: NetworkLayers[Tensor], x: Tensor, config: DeepLabV3PlusConfig) 
     parts = [_conv(op, x, config.filters, 1, config, "pyramid_1x1")]
     for rate in config.rates:
         parts.append(_conv(op, x, config.filters, 3, config, f"pyramid_rate{rate}", dilation=rate))
-    whole = _conv(op, op.mean(x, "pyramid_mean"), config.filters, 1, config, "pyramid_whole")
-    parts.append(op.spread(whole, x, "pyramid_spread"))
+    pooled = _conv(op, op.mean(x, "pyramid_mean"), config.filters, 1, config, "pyramid_whole")
+    parts.append(op.spread(pooled, x, "pyramid_spread"))
     return _conv(op, op.concat(parts, "pyramid"), config.filters, 1, config, "pyramid_out")
 
 

@@ -208,7 +208,9 @@ def count(
             shape, config.data_format, divided_axis=axis if ways > 1 else None, ways=ways
         )
         if further:
-            shapes = replace(shapes, further_axes=tuple(each for each, _ in further))
+            shapes = replace(
+                shapes, further_axes=tuple(further_axis for further_axis, _ in further)
+            )
         _compose(shapes, config)
         return shapes.counted()
 

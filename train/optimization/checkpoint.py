@@ -250,8 +250,8 @@ def restore(
                 file=sys.stderr,
             )
             continue
-        own = sum(not name.startswith(OF_RANK) for name in header["variables"])
-        arrays, further = arrays[:own], arrays[own:]
+        shared_variables = sum(not name.startswith(OF_RANK) for name in header["variables"])
+        arrays, further = arrays[:shared_variables], arrays[shared_variables:]
         check_fits(path, header, arrays, variables, network)
         if others is not None:
             others[:] = further

@@ -186,11 +186,13 @@ class _Placement:
 
     def __init__(self, size: int) -> None:
         devices = _devices_for(size)
-        own = [device for device in devices if device.process_index == jax.process_index()]
-        self.own_devices = len(own)
-        self.processes = len(devices) // len(own)
+        local_devices = [
+            device for device in devices if device.process_index == jax.process_index()
+        ]
+        self.own_devices = len(local_devices)
+        self.processes = len(devices) // len(local_devices)
         mesh = Mesh(np.array(devices), ("batch",))
-        own_mesh = Mesh(np.array(own), ("batch",))
+        own_mesh = Mesh(np.array(local_devices), ("batch",))
         self.everywhere = NamedSharding(mesh, PartitionSpec())
         self.divided = NamedSharding(mesh, PartitionSpec("batch"))
         self._own_everywhere = NamedSharding(own_mesh, PartitionSpec())

@@ -190,12 +190,12 @@ class _Training(ExitStack):
         """
         state = self.state
         plan = self.plan
-        whole = state.position.epoch > epoch
-        transfers = state.assembly.exchange.end_epoch(state.position.step, epoch, whole)
+        is_complete = state.position.epoch > epoch
+        transfers = state.assembly.exchange.end_epoch(state.position.step, epoch, is_complete)
         if transfers and self.job.rank == 0:
             rows.append(self.run.path / rows.TRANSFERS, transfers)
         plan.samples.source.end_epoch()
-        if whole and plan.validator.due(state.position):
+        if is_complete and plan.validator.due(state.position):
             self.validate()
         ended = (
             self.job.stop_request.agreed

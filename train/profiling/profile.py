@@ -251,8 +251,8 @@ def _record(rows: Iterator[StepRow], steps: int, folder: Path) -> Trace:
         next(rows)  # Horovod's thread notices the timeline in its next cycle
         tf.profiler.experimental.start(str(folder), options=options)
         try:
-            for number in range(steps):
-                with tf.profiler.experimental.Trace(STEP_MARK, step_num=number, _r=1):
+            for index in range(steps):
+                with tf.profiler.experimental.Trace(STEP_MARK, step_num=index, _r=1):
                     next(rows)
         finally:
             tf.profiler.experimental.stop()

@@ -107,15 +107,15 @@ def rates(profile: Profile) -> list[str]:
     """Returns the times of a step and the rates of a rank, in two lines."""
     step_s = profile["step_s"]
     convolutions_s = profile["convolutions_s"]
-    whole, peak = sustained_and_peak(profile["step_flop"], step_s, convolutions_s)
+    sustained, peak = sustained_and_peak(profile["step_flop"], step_s, convolutions_s)
     lines = [
         f"step: {1e3 * step_s:.3f} ms without the profiler, {1e3 * profile['profiled_step_s']:.3f} "
         f"ms with it; convolutions: {1e3 * convolutions_s:.3f} ms"
     ]
     if peak:
         lines.append(
-            f"FLOP/s of a rank: {whole:.4g} over the step (no checkpoints), {peak:.4g} over the "
-            "convolutions (peak)"
+            f"FLOP/s of a rank: {sustained:.4g} over the step (no checkpoints), {peak:.4g} over "
+            "the convolutions (peak)"
         )
     if "synchronisation" in profile:
         lines.append(synchronisation(profile["synchronisation"]))
@@ -155,9 +155,9 @@ def _print(
 ) -> None:
     """Prints one table."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for number, heading in enumerate(head):
+    for index, heading in enumerate(head):
         table.add_column(
-            heading, justify="left" if number < text_columns else "right", overflow="fold"
+            heading, justify="left" if index < text_columns else "right", overflow="fold"
         )
     for row in rows:
         table.add_row(*row)

@@ -121,19 +121,19 @@ def _listed_colours(paths: Sequence[str], patterns: Sequence[Sequence[str]]) -> 
     numbers = []
     for path in paths:
         fitting = []
-        for number, group in enumerate(patterns):
+        for index, group in enumerate(patterns):
             if any(fnmatchcase(path, pattern) for pattern in group):
-                fitting.append(number)
+                fitting.append(index)
         if len(fitting) != 1:
             place = "in no group"
             if fitting:
                 place = f"in groups {', '.join(map(str, fitting))}"
             raise InputError(f"{key} has the variable {path} {place}; it must be in exactly one")
         numbers.append(str(fitting[0]))
-    for number, group in enumerate(patterns):
-        if str(number) not in numbers:
+    for index, group in enumerate(patterns):
+        if str(index) not in numbers:
             raise InputError(
-                f"{key}: group {number} ({', '.join(group)}) has no variable; one of them is "
+                f"{key}: group {index} ({', '.join(group)}) has no variable; one of them is "
                 f"{paths[0]}"
             )
     return numbers

@@ -115,8 +115,8 @@ class JaxProcesses(RankEngine):
     def _row_of_job(self, row: npt.NDArray[Any]) -> Tensor:
         """Returns the rows of all processes as one array, of which each has its own."""
         shape = (self.size(), *row.shape)
-        own = jax.device_put(row[None], self._device)
-        return jax.make_array_from_single_device_arrays(shape, self._each, [own])
+        local_row = jax.device_put(row[None], self._device)
+        return jax.make_array_from_single_device_arrays(shape, self._each, [local_row])
 
     def total(self, array: npt.NDArray[np.float64], /) -> npt.NDArray[np.float64]:
         """See `Ranks`. Devices have no float64: they send its bytes."""

@@ -100,12 +100,12 @@ class Peers:
             addresses = ["127.0.0.1"]
         else:
             addresses = [look_up(peer["host"]), peer["address"]]
-        for number, address in enumerate(addresses):
+        for index, address in enumerate(addresses):
             try:
                 connection = socket.create_connection((address, peer["port"]), timeout=_HANDSHAKE_S)
                 connection.sendall(self._code(_receive(connection, _KEY_BYTES)))
             except (OSError, EOFError):
-                if number == len(addresses) - 1:
+                if index == len(addresses) - 1:
                     raise
                 continue
             break

@@ -224,7 +224,7 @@ def comparison_tables(comparison: RunComparison) -> list[Table]:
             f"{run['lowest_error']:.4g}",
         )
     tables = [epochs]
-    for number, threshold in enumerate(comparison["thresholds"]):
+    for index, threshold in enumerate(comparison["thresholds"]):
         table = _table(
             f"Until the {comparison['measure']} is {threshold:.4g}",
             "epochs (N)",
@@ -234,7 +234,7 @@ def comparison_tables(comparison: RunComparison) -> list[Table]:
             "learning speed-up by sums",
         )
         for run in comparison["runs"]:
-            table.add_row(run["run"], str(run["ranks"]), *_cells(run["learning"][number]))
+            table.add_row(run["run"], str(run["ranks"]), *_cells(run["learning"][index]))
         tables.append(table)
     return tables
 

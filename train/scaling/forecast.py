@@ -154,7 +154,7 @@ def count_samples(experiment: Experiment, ranks: int) -> Samples:
         with Dataset(directory) as dataset:
             selection.check_configuration(dataset, experiment)
             present = set(dataset.ids)
-    listed, materials, each = _entries_and_materials(experiment)
+    listed, materials, weight = _entries_and_materials(experiment)
     entries = [entry for entry in listed if not entry.skipped]
     wanted = source_of(experiment).selected(entries)
     training = sum(entry.split == "train" for entry in wanted)
@@ -165,8 +165,8 @@ def count_samples(experiment: Experiment, ranks: int) -> Samples:
         return Samples(training, len(wanted) - training, None)
     with stored_warnings():  # of single samples, which their simulation repeats
         estimated = estimate.estimate_dataset(experiment, materials, ranks, listed)
-    number = round(each * missing)
-    seconds = each * missing / len(entries) * estimated.seconds_per_rank
+    number = round(weight * missing)
+    seconds = weight * missing / len(entries) * estimated.seconds_per_rank
     if limit_s is not None and seconds > limit_s:  # a sample that has begun is finished
         number = min(number, math.ceil(limit_s / seconds * number / ranks) * ranks)
         seconds = limit_s
@@ -176,7 +176,7 @@ def count_samples(experiment: Experiment, ranks: int) -> Samples:
         "seconds": seconds,
         "memory_bytes": estimated.memory_bytes,
         "disk_bytes": round(number / len(entries) * estimated.disk_bytes),
-        "listed": round(each * len(wanted)),
+        "listed": round(weight * len(wanted)),
         "estimated_from": len(materials),
     }
     return Samples(round(there * training), round(there * (len(wanted) - training)), simulation)
@@ -201,8 +201,8 @@ def _entries_and_materials(
         if listed is not None:
             names = materials_named(estimate.sampled(listed))
             return listed, select_materials(experiment.materials, names=names), 1.0
-    materials, each = select_few(experiment.materials, FEW_MATERIALS, run_generator=True)
-    return build_entries(experiment, materials), materials, each
+    materials, weight = select_few(experiment.materials, FEW_MATERIALS, run_generator=True)
+    return build_entries(experiment, materials), materials, weight
 
 
 def _measure_step(experiment: Experiment, ranks: int) -> StepForecast:
@@ -238,7 +238,10 @@ def _measure_step(experiment: Experiment, ranks: int) -> StepForecast:
         "step_s": area * step_s,
         "memory_mib": performance.peak_memory_mib() + more / 2**20,
         "checkpoint_bytes": HEADER_BYTES
-        + sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in exchange.state()),
+        + sum(
+            math.prod(variable.shape) * np.dtype(variable.dtype).itemsize
+            for variable in exchange.state()
+        ),
         "measured_image": network.input_shape[1:],
     }
 

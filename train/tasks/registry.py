@@ -40,8 +40,8 @@ _FOLDERS = Registry(__package__, Path(__file__).parent, "namsa.tasks")
 
 def names() -> list[str]:
     """Returns the tasks that there are: those of this package, then those of others."""
-    found = _FOLDERS.names(having="task.py")
-    return [*TASKS, *(name for name in found if name not in TASKS)]
+    tasks = _FOLDERS.names(having="task.py")
+    return [*TASKS, *(name for name in tasks if name not in TASKS)]
 
 
 def is_known(task: str) -> bool:

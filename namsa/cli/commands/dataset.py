@@ -154,8 +154,8 @@ def _export_one(options: argparse.Namespace) -> None:
         exchange.export(options)
         return
     folder = os.path.dirname(os.path.realpath(options.out))
-    own = options.out.exists() and folder == os.path.realpath(options.data)
-    if own and options.out.suffix not in HDF5_SUFFIXES:
+    is_input = options.out.exists() and folder == os.path.realpath(options.data)
+    if is_input and options.out.suffix not in HDF5_SUFFIXES:
         raise InputError(
             f"--out {options.out} is a file of the dataset: name a new file that ends in .h5"
         )

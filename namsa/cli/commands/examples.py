@@ -89,14 +89,14 @@ def examples(options: argparse.Namespace) -> None:
     """
     if options.action is None:
         if options.json:
-            print_json([each._asdict() for each in EXAMPLES])
-        for each in () if options.json else EXAMPLES:
+            print_json([entry._asdict() for entry in EXAMPLES])
+        for entry in () if options.json else EXAMPLES:
             print_line(
-                f"{each.name}  {each.bytes / 1e6:.1f} MB, {each.licence}, from {each.source}"
+                f"{entry.name}  {entry.bytes / 1e6:.1f} MB, {entry.licence}, from {entry.source}"
             )
-            print_line(f"    {each.about}; {each.options}")
+            print_line(f"    {entry.about}; {entry.options}")
         return
-    known = {each.name: each for each in EXAMPLES}
+    known = {entry.name: entry for entry in EXAMPLES}
     for name in options.names or [""]:
         if name not in known:
             raise InputError(f"no example {shorten(name)}: name one or more of {', '.join(known)}")

@@ -73,9 +73,9 @@ def _print_stemdl(options: argparse.Namespace) -> None:
         facts = {
             "samples": len(file.names),
             **{
-                name: f"{list(each.shape)} {each.dtype}"
-                for name, each in arrays.items()
-                if each is not None
+                name: f"{list(array.shape)} {array.dtype}"
+                for name, array in arrays.items()
+                if array is not None
             },
             **({"attributes": first.attributes} if first.attributes else {}),
             "notes": list(file.notes),
@@ -175,10 +175,10 @@ def show(options: argparse.Namespace) -> None:
     name, sample = find_sample(options.sample)
     refuse_stated(options, options.sample)
     if is_file:
-        own = options.sample.stem
+        picture_name = options.sample.stem
     else:
-        own = check_name(name, "the sample", "name the picture with --out")
-    out = options.out or Path(f"{own}.png")
+        picture_name = check_name(name, "the sample", "name the picture with --out")
+    out = options.out or Path(f"{picture_name}.png")
     page = out.with_suffix(".html")
     inputs = [options.sample, *([options.overlay] if options.overlay else [])]
     check_output(out, inputs)

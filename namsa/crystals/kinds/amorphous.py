@@ -174,8 +174,8 @@ def _relaxed(
     n = len(positions)
     i = np.empty(0, dtype=np.int64)
     j = np.empty(0, dtype=np.int64)
-    for number in range(_STEPS):
-        if number % _SEARCHED_EVERY == 0:
+    for index in range(_STEPS):
+        if index % _SEARCHED_EVERY == 0:
             tree = KDTree(
                 positions % sides, boxsize=sides, balanced_tree=False, compact_nodes=False
             )

@@ -156,11 +156,11 @@ def joined(candidates: Sequence[tuple[ase.Atoms, ase.Atoms]], distances: Floats)
     The volume is free that atoms have left because they would overlap. Of equal pairs the first is
     taken.
     """
-    whole = [join(first, second, distances) for first, second in candidates]
-    most = max(map(len, whole))
-    dense = [index for index, atoms in enumerate(whole) if len(atoms) == most]
+    joined_crystals = [join(first, second, distances) for first, second in candidates]
+    most = max(map(len, joined_crystals))
+    dense = [index for index, atoms in enumerate(joined_crystals) if len(atoms) == most]
     contacts = [worst_contact(*candidates[index], distances) for index in dense]
-    return whole[dense[int(np.argmax(contacts))]]
+    return joined_crystals[dense[int(np.argmax(contacts))]]
 
 
 def rolled(

@@ -118,9 +118,9 @@ def _cylinder(
         & (positions[:, 2] < thickness)
     )
     chosen = np.flatnonzero(inside)
-    found = crystal[chosen % len(crystal)]
-    found.positions = positions[chosen]
-    return found
+    site = crystal[chosen % len(crystal)]
+    site.positions = positions[chosen]
+    return site
 
 
 def _frame(cell: Floats, zone_axis: tuple[int, int, int], angle: float) -> Floats:

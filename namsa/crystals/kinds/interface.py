@@ -67,10 +67,10 @@ def fit_partner(fit: CellFit, axis: int, cells: RectangularCells) -> PartnerFit 
         return None
     area = np.round(cells.x_length[fits] * cells.y_length[fits], 3)
     best = fits[np.lexsort([np.round(worst[fits], 6), area])[0]]
-    own = np.array([cells.x[best], cells.y[best], cells.zone])
+    own_axes = np.array([cells.x[best], cells.y[best], cells.zone])
     atoms = int(cells.crystal_cells[best] * np.prod(counts[best]) * cells.atoms)
     partner = CellFit(
-        own * counts[best][:, None],
+        own_axes * counts[best][:, None],
         float(worst[best]),
         (float(room[0]), float(room[1]), float(room[2])),
         atoms,
@@ -99,15 +99,15 @@ def interface(
     """
     drawn = AXES.index(draws.choice("axis", AXES))
     position = draws.uniform("position", (0.0, 1.0), (0.0, 1.0))
-    found = [
+    fits = [
         (axis, fitted) for axis in (drawn, 1 - drawn) if (fitted := fit_partner(fit, axis, cells))
     ]
-    if not found:
+    if not fits:
         raise InputError(
             f"{cells.name} does not fit to the cell within a strain of {MOST_MISFIT:g}: take "
             "another one"
         )
-    axis, fitted = found[0]
+    axis, fitted = fits[0]
     draws.used |= {"axis": AXES[axis], "misfit": fitted.misfit}
     sides = np.asarray(atoms.cell.lengths())
     first = atoms[wrapped(atoms.positions, sides)[:, axis] < fitted.start_angstrom - 1e-6]
@@ -115,8 +115,8 @@ def interface(
         (first, second)
         for second in placed(partner, fitted.fit, sides, axis, fitted.start_angstrom)
     ]
-    whole = joined(candidates, pair_distances([crystal, partner]))
-    return rolled(whole, position, draws, axis, fitted.start_angstrom / sides[axis])
+    joined_crystal = joined(candidates, pair_distances([crystal, partner]))
+    return rolled(joined_crystal, position, draws, axis, fitted.start_angstrom / sides[axis])
 
 
 def placed(

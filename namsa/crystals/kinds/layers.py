@@ -48,11 +48,11 @@ def fit_layer(fit: CellFit, cells: RectangularCells) -> PartnerFit | None:
     best = fits[np.lexsort([np.round(worst[fits], 6), area])[0]]
     # one more, of which a part is cut off
     periods = int(np.ceil(sides[2] / cells.repeat_angstrom - 1e-9)) + 1
-    own = np.array([cells.x[best], cells.y[best], cells.zone])
+    own_axes = np.array([cells.x[best], cells.y[best], cells.zone])
     repeats = np.array([*counts[best], periods])
     atoms = int(cells.crystal_cells[best] * np.prod(repeats) * cells.atoms)
     lengths_angstrom = (float(sides[0]), float(sides[1]), periods * cells.repeat_angstrom)
-    layer = CellFit(own * repeats[:, None], float(worst[best]), lengths_angstrom, atoms)
+    layer = CellFit(own_axes * repeats[:, None], float(worst[best]), lengths_angstrom, atoms)
     return PartnerFit(layer, 0.0, round(float(worst[best]), 6))
 
 

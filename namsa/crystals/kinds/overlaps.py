@@ -62,11 +62,15 @@ def cross_pairs(
     # A tree counts each neighbour once, however small the cell; so must the reach be below half of
     # each side.
     trees = [KDTree(wrapped(part.positions, sides), boxsize=sides) for part in (one, other)]
-    found = trees[0].sparse_distance_matrix(
+    neighbours = trees[0].sparse_distance_matrix(
         trees[1], min(reach, sides.min() / 2), output_type="ndarray"
     )
-    found.sort(order=["i", "j"])
-    return found["i"].astype(np.int64), found["j"].astype(np.int64), found["v"].astype(np.float64)
+    neighbours.sort(order=["i", "j"])
+    return (
+        neighbours["i"].astype(np.int64),
+        neighbours["j"].astype(np.int64),
+        neighbours["v"].astype(np.float64),
+    )
 
 
 def wrapped(positions: Floats, sides: Floats) -> Floats:

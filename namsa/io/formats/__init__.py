@@ -117,9 +117,9 @@ def open_file(path: Path, options: ReadOptions) -> Iterator[Recording]:
         except (
             Exception
         ) as error:  # a file may hold what no reader expects; none of it is a fault of the program
-            found = f"{type(error).__name__}: {shorten(error, 200)}"
+            message = f"{type(error).__name__}: {shorten(error, 200)}"
             raise InputError(
-                f"cannot read {path} as {module.NAME}: it is damaged ({found})"
+                f"cannot read {path} as {module.NAME}: it is damaged ({message})"
             ) from error
         yield recording
 
@@ -182,9 +182,9 @@ def formats_of_others() -> tuple[Format, ...]:
         try:
             module = importlib.import_module(reference)
         except Exception as error:
-            found = f"{type(error).__name__}: {shorten(error, 200)}"
+            message = f"{type(error).__name__}: {shorten(error, 200)}"
             raise InputError(
-                f"the format {name} of {reference} cannot be imported ({found}): repair or "
+                f"the format {name} of {reference} cannot be imported ({message}): repair or "
                 "uninstall its package"
             ) from error
         lacking = [part for part in _PARTS if not hasattr(module, part)]

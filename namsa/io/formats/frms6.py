@@ -86,10 +86,10 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
                 f"the .hdr's scan of {shape[0]}x{shape[1]} is read as rows x columns; "
                 f"--scan-shape {shape[1]}x{shape[0]} says the other way"
             )
-        found = re.search(r"bin:\s*(\d+)", stated.get("readoutmode", ""))
-        if found and int(found[1]) > 1:
+        match = re.search(r"bin:\s*(\d+)", stated.get("readoutmode", ""))
+        if match and int(match[1]) > 1:
             notes.append(
-                f"rows are binned by {found[1]}, as they are stored: pixels are {found[1]} times "
+                f"rows are binned by {match[1]}, as they are stored: pixels are {match[1]} times "
                 "as high as wide; --pixel-mrad takes y and x"
             )
         frames = ReferencedFrames(joined, References(_mean(dark), None))

@@ -100,14 +100,14 @@ class _Walker:
             raise self.damaged(f"its tags are nested more than {DEPTH} deep")
         self.unpack(">2B")  # whether it is sorted, and open
         group: Tags = {}
-        for number in range(min(self.count(), TAGS + 1)):
+        for index in range(min(self.count(), TAGS + 1)):
             self.tags += 1
             if self.tags > TAGS:
                 raise self.damaged(f"it has more than {TAGS} tags")
             kind, length = self.unpack(">BH")
             if kind not in (GROUP, DATA) or length > NAME_BYTES:
                 raise self.damaged(f"byte {self.file.tell()} begins no tag")
-            name = self.file.read(length).decode("latin-1") or str(number)
+            name = self.file.read(length).decode("latin-1") or str(index)
             if self.size == "Q":
                 self.unpack(">Q")  # bytes of the tag
             group[name] = self.group(depth + 1) if kind == GROUP else self.value()

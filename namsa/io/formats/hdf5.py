@@ -98,12 +98,12 @@ def _find_scan(file: Hdf5File, path: Path, options: ReadOptions) -> Hdf5Dataset:
         ):
             return item
     scans, refused = file.scans()
-    found = scans or file.scans(SERIES)[0] or usid.matrices(file) or file.scans(STACK)[0]
-    item = file.find(found[0]) if len(found) == 1 else None
+    candidates = scans or file.scans(SERIES)[0] or usid.matrices(file) or file.scans(STACK)[0]
+    item = file.find(candidates[0]) if len(candidates) == 1 else None
     if not isinstance(item, Hdf5Dataset):
         reason = "several" if scans else "no"
         raise InputError(
-            f"{path} holds {reason} datasets of four axes: {_choices(scans, refused, found)}"
+            f"{path} holds {reason} datasets of four axes: {_choices(scans, refused, candidates)}"
         )
     return item
 
@@ -126,10 +126,11 @@ def _default_signal(file: Hdf5File) -> Hdf5Dataset | Hdf5Group | None:
 def _choices(scans: list[str], refused: list[str], others: list[str] | None = None) -> str:
     """Returns what to do about the choice of a scan."""
     if scans or others:
-        found = scans or others or []
-        names = ", ".join(shorten(scan.removeprefix("/")) for scan in found[:MAX_CHOICES])
-        also = "" if scans or all(map(velox.is_name, found)) else " and give --scan-shape"
-        return f"choose one with --dataset{also}: {names}{' and more' * (len(found) > MAX_CHOICES)}"
+        choices = scans or others or []
+        names = ", ".join(shorten(scan.removeprefix("/")) for scan in choices[:MAX_CHOICES])
+        also = "" if scans or all(map(velox.is_name, choices)) else " and give --scan-shape"
+        more = " and more" * (len(choices) > MAX_CHOICES)
+        return f"choose one with --dataset{also}: {names}{more}"
     return "; ".join(
         (
             "a scan is stored as (y, x, detector y, detector x)",

@@ -131,14 +131,14 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
             f"{SECTORS}, NAME1.bin to NAME8.bin"
         )
     with ExitStack() as stack:
-        files = [stack.enter_context(open_regular(each)) for each in paths]
+        files = [stack.enter_context(open_regular(sector)) for sector in paths]
         starts = _starts(paths, files)
         counts = []
         sectors = []
-        for each, file, start in zip(paths, files, starts, strict=True):
+        for sector, file, start in zip(paths, files, starts, strict=True):
             length = os.fstat(file.fileno()).st_size
             counts.append((length - start) // (BLOCKS * BLOCK_BYTES))
-            sectors.append(Sector(each, file, start, _places(each, file, start)))
+            sectors.append(Sector(sector, file, start, _places(sector, file, start)))
         notes = []
         skipped = starts[0] // (BLOCKS * BLOCK_BYTES)
         if skipped:
@@ -151,7 +151,7 @@ def _files(path: Path) -> list[Path]:
     """Returns the files of the sectors, in their order."""
     base = path.stem if path.suffix.lower() == ".gtg" else path.stem[:-1]
     pattern = re.compile(rf"{re.escape(base)}[1-8]\.bin", re.IGNORECASE)
-    return sorted(each for each in path.parent.iterdir() if pattern.fullmatch(each.name))
+    return sorted(sibling for sibling in path.parent.iterdir() if pattern.fullmatch(sibling.name))
 
 
 def _headers(blocks: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
@@ -172,7 +172,7 @@ def _first_headers(path: Path, file: BinaryIO) -> npt.NDArray[Any]:
     """Returns the headers of the first blocks of a file."""
     blocks = os.fstat(file.fileno()).st_size // BLOCK_BYTES
     count = min(blocks, SEARCHED_FRAMES * BLOCKS)
-    parts = [read_at(file, HEADER.itemsize, number * BLOCK_BYTES) for number in range(count)]
+    parts = [read_at(file, HEADER.itemsize, index * BLOCK_BYTES) for index in range(count)]
     headers = np.frombuffer(b"".join(parts), HEADER)
     if not count or (headers["sync"] != SYNC).any():
         raise InputError(f"{path} is damaged: its blocks do not begin with their mark")
@@ -207,8 +207,8 @@ def _starts(paths: Sequence[Path], files: Sequence[BinaryIO]) -> list[int]:
 def _places(path: Path, file: BinaryIO, start: int) -> tuple[tuple[int, int], ...]:
     """Returns the row and the column of each block of a frame."""
     places = []
-    for number in range(BLOCKS):
-        data = read_at(file, HEADER.itemsize, start + number * BLOCK_BYTES)
+    for index in range(BLOCKS):
+        data = read_at(file, HEADER.itemsize, start + index * BLOCK_BYTES)
         header = np.frombuffer(data, HEADER)[0]
         places.append((int(header["y_start"]), int(header["x_start"])))
     expected = {(row, column) for row in (0, ROWS) for column in range(0, 256, COLUMNS)}

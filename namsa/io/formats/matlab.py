@@ -52,7 +52,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
             for name, shape, kind in io.whosmat(os.fspath(path), appendmat=False)
         ]
         name = _chosen(listed, path, options.dataset)
-        shape, kind = next((shape, kind) for each, shape, kind in listed if each == name)
+        shape, kind = next((shape, kind) for variable, shape, kind in listed if variable == name)
         needed = math.prod(shape) * CLASSES[kind]
         size = path.stat().st_size
         if needed > COMPRESSION * size or 2 * needed > available_memory_bytes():
@@ -75,24 +75,30 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
 def _chosen(listed: list[tuple[str, tuple[int, ...], str]], path: Path, name: str | None) -> str:
     """Returns the variable that is named, or the only one of the most axes, three or more."""
     arrays = {
-        each: shape
-        for each, shape, kind in listed
+        variable: shape
+        for variable, shape, kind in listed
         if kind in CLASSES and 3 <= len(shape) <= 5 and 0 not in shape
     }
-    found = [each for each, shape in arrays.items() if len(shape) == max(map(len, arrays.values()))]
+    candidates = [
+        variable
+        for variable, shape in arrays.items()
+        if len(shape) == max(map(len, arrays.values()))
+    ]
     if name is not None and name not in arrays:
         if arrays:
             known = f"it has {shorten(', '.join(arrays), 200)}"
         else:
             known = "it has none of three to five axes"
         raise InputError(f"{path} has no array {shorten(name)} of patterns: {known}")
-    if name is None and len(found) != 1:
-        if found:
-            what = f"several arrays: choose one with --dataset: {shorten(', '.join(found), 200)}"
+    if name is None and len(candidates) != 1:
+        if candidates:
+            what = (
+                f"several arrays: choose one with --dataset: {shorten(', '.join(candidates), 200)}"
+            )
         else:
             what = "no patterns"
         raise InputError(f"{path} holds {what}")
-    return name or found[0]
+    return name or candidates[0]
 
 
 def matlab_order(

@@ -252,12 +252,12 @@ def _scan_by_times(
     if not 4 <= count <= TIMED_FRAMES:
         return None, ()
     times = np.empty(count, np.int64)
-    for number in range(count):
-        found = TIME.findall(read_at(file, size, number * stride))
-        if not found:
+    for index in range(count):
+        stamps = TIME.findall(read_at(file, size, index * stride))
+        if not stamps:
             return None, ()
-        times[number] = np.datetime64(
-            max(found, key=len).decode().strip().replace(" ", "T"), "ns"
+        times[index] = np.datetime64(
+            max(stamps, key=len).decode().strip().replace(" ", "T"), "ns"
         ).astype(np.int64)
     steps = np.diff(times)
     ends = np.flatnonzero(steps > ROW_PAUSE * np.median(steps)) + 1

@@ -88,10 +88,10 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
 
 def _references(path: Path, shape: tuple[int, int], notes: list[str]) -> References:
     """Returns the camera's references beside a file."""
-    found: dict[str, Floats | None] = {}
+    times_of_files: dict[str, Floats | None] = {}
     for name, done in (("dark", "subtracted"), ("gain", "multiplied")):
         file = path.with_name(f"{path.name}.{name}.mrc")
-        found[name] = None
+        times_of_files[name] = None
         if not file.is_file():
             continue
         with mrc.open_recording(file, ReadOptions(scan_shape=(1, 1))) as image:
@@ -100,6 +100,6 @@ def _references(path: Path, shape: tuple[int, int], notes: list[str]) -> Referen
                     f"{file} has an image of {image.shape[2]}x{image.shape[3]} pixels, and the "
                     f"frames have {shape[0]}x{shape[1]}: remove it, or give the right one"
                 )
-            found[name] = image.read(slice(0, 1), slice(0, 1))[0, 0].astype(np.float64)
+            times_of_files[name] = image.read(slice(0, 1), slice(0, 1))[0, 0].astype(np.float64)
         notes.append(f"{file.name} {done}")
-    return References(**found)
+    return References(**times_of_files)

@@ -127,9 +127,9 @@ def _from_archive(path: Path, file: BinaryIO, options: ReadOptions) -> Recording
 def _chosen(archive: zipfile.ZipFile, path: Path, name: str | None) -> zipfile.ZipInfo:
     """Returns the member that is named, or the only array of four axes, or of five or three."""
     members = {
-        each.filename.removesuffix(".npy"): each
-        for each in archive.infolist()
-        if each.filename.endswith(".npy")
+        array_name.filename.removesuffix(".npy"): array_name
+        for array_name in archive.infolist()
+        if array_name.filename.endswith(".npy")
     }
     if not 0 < len(members) <= MOST_MEMBERS:
         raise InputError(f"{path} holds {len(members)} arrays: 1 to {MOST_MEMBERS} are read")
@@ -140,10 +140,10 @@ def _chosen(archive: zipfile.ZipFile, path: Path, name: str | None) -> zipfile.Z
             )
         return members[name]
     axes = {}
-    for each, member in members.items():
+    for array_name, member in members.items():
         with archive.open(member) as opened:
-            shape, _, stored = read_header(opened, f"{path}, {shorten(each)},")
-        axes[each] = len(shape) if stored.kind in "uif" and 0 not in shape else 0
+            shape, _, stored = read_header(opened, f"{path}, {shorten(array_name)},")
+        axes[array_name] = len(shape) if stored.kind in "uif" and 0 not in shape else 0
     return members[only_array(axes, path)]
 
 

@@ -44,7 +44,9 @@ def multiscale(attributes: dict[str, Any], group: str) -> Multiscale | None:
     datasets = first.get("datasets")
     if not isinstance(datasets, list) or not datasets:
         return None
-    if not all(isinstance(each, dict) and isinstance(each.get("path"), str) for each in datasets):
+    if not all(
+        isinstance(dataset, dict) and isinstance(dataset.get("path"), str) for dataset in datasets
+    ):
         return None
     return Multiscale(group, first["axes"], datasets, _listed(first))
 
@@ -53,8 +55,8 @@ def finest(attributes: Attributes, arrays: Iterable[str], least_axes: int) -> Mu
     """Returns the only image of so many axes at least that some arrays are the resolutions of."""
     groups = sorted({name.rpartition("/")[0] for name in arrays})
     images = [multiscale(attributes(group), group) for group in groups]
-    found = [image for image in images if image is not None and len(image.axes) >= least_axes]
-    return found[0] if len(found) == 1 else None
+    candidates = [image for image in images if image is not None and len(image.axes) >= least_axes]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def stated_axes(attributes: Attributes, array: str, count: int) -> list[FileAxis] | None:

@@ -43,8 +43,8 @@ def series_of(emi: Path, is_images: Callable[[Path], bool]) -> Path:
         InputError: If there is none, or if there are several.
     """
     pattern = re.compile(rf"{re.escape(emi.stem)}_\d+\.ser", re.IGNORECASE)
-    found = [path for path in siblings(emi, ".ser") if pattern.fullmatch(path.name)]
-    images = [path for path in found if is_images(path)]
+    series = [path for path in siblings(emi, ".ser") if pattern.fullmatch(path.name)]
+    images = [path for path in series if is_images(path)]
     if len(images) == 1:
         return images[0]
     names = ", ".join(path.name for path in images)

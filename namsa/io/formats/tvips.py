@@ -124,22 +124,22 @@ def _parts(path: Path) -> list[Path]:
     numbered = NUMBERED.fullmatch(path.name)
     if numbered is None:
         return [path]
-    found = {}
+    parts = {}
     for other in siblings(path, ".tvips"):
         match = NUMBERED.fullmatch(other.name)
         if match is not None and match[1] == numbered[1]:
-            found[int(match[2])] = other
-    missing = [number for number in range(max(found, default=0) + 1) if number not in found]
+            parts[int(match[2])] = other
+    missing = [number for number in range(max(parts, default=0) + 1) if number not in parts]
     if missing:
         name = f"{numbered[1]}{missing[0]:03d}{numbered[3]}"
         raise InputError(
             f"{path} is part of a stream of which {name} is missing: copy it beside it"
         )
-    if len(found) > MOST_FILES:
+    if len(parts) > MOST_FILES:
         raise InputError(
-            f"{path} is part of a stream of {len(found)} files, at most {MOST_FILES} are read"
+            f"{path} is part of a stream of {len(parts)} files, at most {MOST_FILES} are read"
         )
-    return [found[number] for number in sorted(found)]
+    return [parts[number] for number in sorted(parts)]
 
 
 def _read_header(path: Path, file: BinaryIO) -> tuple[Any, _Series]:
@@ -154,20 +154,20 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[Any, _Series]:
     version = int(header["version"])
     bits = int(header["bits"])
     shape = int(header["rows"]), int(header["columns"])
-    own = FIRST_FRAME_HEADER if version == 1 else int(header["frame_header"])
+    header_bytes = FIRST_FRAME_HEADER if version == 1 else int(header["frame_header"])
     if (
         int(header["size"]) != SERIES_BYTES
         or version not in (1, 2)
         or bits not in TYPES
-        or not 0 < own <= 2**16
+        or not 0 < header_bytes <= 2**16
     ):
         raise InputError(
             f"{path} is no stream of TVIPS, or is damaged: its header of {header['size']} bytes "
-            f"states version {version}, {bits} bits, and frame headers of {own} bytes"
+            f"states version {version}, {bits} bits, and frame headers of {header_bytes} bytes"
         )
     if min(shape) < 1:
         raise InputError(f"{path} is damaged: it states frames of {shape[0]}x{shape[1]} pixels")
-    return header, _Series(shape, np.dtype(TYPES[bits]), own, version)
+    return header, _Series(shape, np.dtype(TYPES[bits]), header_bytes, version)
 
 
 def _frames(path: Path, file: BinaryIO, series: _Series, first: bool) -> FileFrames:

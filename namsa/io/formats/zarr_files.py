@@ -30,14 +30,14 @@ class Folder:
 
     def names(self) -> Iterator[str]:
         """Yields the metadata files of arrays; the folders below an array hold its chunks."""
-        for number, (folder, folders, files) in enumerate(os.walk(self.path)):
-            if number > OBJECTS:
+        for index, (folder, folders, files) in enumerate(os.walk(self.path)):
+            if index > OBJECTS:
                 raise InputError(
                     f"{self.path} holds more than {OBJECTS} groups: name the array with --dataset"
                 )
             inner = os.path.relpath(folder, self.path).replace(os.sep, "/")
-            found = [name for name in ARRAYS if name in files]
-            yield from (name if inner == "." else f"{inner}/{name}" for name in found)
+            names = [name for name in ARRAYS if name in files]
+            yield from (name if inner == "." else f"{inner}/{name}" for name in names)
             if ".zarray" in files or (
                 "zarr.json" in files and is_array(self.json(f"{inner}/zarr.json"))
             ):
@@ -94,12 +94,12 @@ class Archive:
             raise InputError(
                 f"{self.path} has {len(members)} members, at most {MEMBERS} are read: unpack it"
             )
-        found = [name for name in members if name.rpartition("/")[2] in ARRAYS]
-        if len(found) > OBJECTS:
+        arrays = [name for name in members if name.rpartition("/")[2] in ARRAYS]
+        if len(arrays) > OBJECTS:
             raise InputError(
                 f"{self.path} holds more than {OBJECTS} groups: name the array with --dataset"
             )
-        yield from found
+        yield from arrays
 
     def json(self, name: str) -> dict[str, Any]:
         """Returns a metadata file; empty if there is none."""

@@ -183,7 +183,7 @@ def _describe(files: Files, process: _ZarrFile, options: ReadOptions) -> Recordi
     elif of_ome is not None:
         described = of_ome
     else:
-        described = [_axis(files, name, number) for number in range(count)]
+        described = [_axis(files, name, index) for index in range(count)]
     array = _opened(files, process, name)
     if list(array.shape) != list(metadata["shape"]):
         raise InputError(f"{path} is damaged: {name or 'its array'} has two shapes")
@@ -209,13 +209,16 @@ def _find(files: Files, path: Path, name: str | None) -> str:
         if ".." in name.split("/") or not _array_json(files, name):
             raise InputError(f"{path} has no array {shorten(name)}")
         return name
-    names = {each.rpartition("/")[0] for each in files.names()}
+    names = {array_path.rpartition("/")[0] for array_path in files.names()}
     image = ome_zarr.finest(partial(_attributes, files), names, LEAST_AXES)
     if image is not None and image.arrays[0] in names:
         return image.arrays[0]
-    shapes = {each: _array_json(files, each).get("shape") for each in sorted(names)}
+    shapes = {
+        array_path: _array_json(files, array_path).get("shape") for array_path in sorted(names)
+    }
     return only_array(
-        {each: len(shape) for each, shape in shapes.items() if isinstance(shape, list)}, path
+        {array_path: len(shape) for array_path, shape in shapes.items() if isinstance(shape, list)},
+        path,
     )
 
 
@@ -288,15 +291,19 @@ def _codecs(metadata: dict[str, Any]) -> Iterator[str]:
 
 
 def _opened(files: Files, process: _ZarrFile, name: str) -> _ZarrPatterns:
-    for each in METADATA:  # what the package reads
-        start = files.start(f"{name}/{each}".lstrip("/"))
+    for metadata_name in METADATA:  # what the package reads
+        start = files.start(f"{name}/{metadata_name}".lstrip("/"))
         if start and start[1] > JSON_BYTES:
             raise InputError(
-                f"{files.path}: {shorten(name)}/{each} has more than {JSON_BYTES} bytes"
+                f"{files.path}: {shorten(name)}/{metadata_name} has more than {JSON_BYTES} bytes"
             )
-    found = process.request("describe", path=name)
+    description = process.request("describe", path=name)
     array = Hdf5Dataset(
-        process, name, tuple(found["shape"]), np.dtype(found["dtype"]), tuple(found["chunks"])
+        process,
+        name,
+        tuple(description["shape"]),
+        np.dtype(description["dtype"]),
+        tuple(description["chunks"]),
     )
     metadata = _array_json(files, name)
     return _ZarrPatterns(
@@ -357,11 +364,11 @@ def _quantem(
         return None
     inside = f"{group}/".lstrip("/")
     numbers = []
-    for each in ("_sampling", "_origin"):
-        if _checked(files, files.path, inside + each, (1,))["shape"] != [count]:
-            raise InputError(f"{files.path} is damaged: {each} is not of {count} axes")
-        numbers.append(_opened(files, process, inside + each)[(slice(0, count),)].tolist())
-    units = [_attributes(files, f"{inside}_units").get(str(number)) for number in range(count)]
+    for suffix in ("_sampling", "_origin"):
+        if _checked(files, files.path, inside + suffix, (1,))["shape"] != [count]:
+            raise InputError(f"{files.path} is damaged: {suffix} is not of {count} axes")
+        numbers.append(_opened(files, process, inside + suffix)[(slice(0, count),)].tolist())
+    units = [_attributes(files, f"{inside}_units").get(str(index)) for index in range(count)]
     axes = [
         FileAxis(shorten(str(unit or ""), 40), *pair)
         for unit, *pair in zip(units, *numbers, strict=True)

@@ -86,10 +86,12 @@ def summarise(
         "task": "classify",
         "label": label,
         "classes": list(classes),
-        "by_split": {split: scores(found, len(classes)) for split, found in present.items()},
+        "by_split": {
+            split: scores(rows_of_split, len(classes)) for split, rows_of_split in present.items()
+        },
         "confusion": {
-            split: confusion(found, "counts", len(classes)).tolist()
-            for split, found in present.items()
+            split: confusion(rows_of_split, "counts", len(classes)).tolist()
+            for split, rows_of_split in present.items()
         },
         "samples": list(rows),
         "run": run,

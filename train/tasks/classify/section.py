@@ -53,9 +53,9 @@ class Classify(Section):
     def _clusters_are_found(self) -> "Classify":
         centres = self.potential_centres
         widths = len(self.potential_spreads)
-        found = self.classes if self.label == "potential_clusters" else ()
+        classes = self.classes if self.label == "potential_clusters" else ()
         if (
-            len(centres) != len(found)
+            len(centres) != len(classes)
             or any(len(centre) != widths for centre in centres)
             or (centres and not widths)
         ):

@@ -141,9 +141,9 @@ class Classification(Task):
         return lambda entry: self._row(entry, dataset.read(entry.id), logits_of, means)
 
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
-        found: Mapping[str, Any] = scores(rows, len(self.experiment.training.classify.classes))
-        names = [name for name in NUMBERS if name in found]
-        return {name: found[name] for name in names}
+        result: Mapping[str, Any] = scores(rows, len(self.experiment.training.classify.classes))
+        names = [name for name in NUMBERS if name in result]
+        return {name: result[name] for name in names}
 
     def summarise(
         self, rows: Sequence[ClassRow], baseline: Floats, run: RunFacts

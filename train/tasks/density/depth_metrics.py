@@ -58,7 +58,7 @@ def depth_scores(
     prediction: npt.NDArray[Any], truth: npt.NDArray[Any], mean_target: npt.NDArray[Any]
 ) -> DepthScores:
     """Returns the scores of a sample, from densities `(bins, h, w)`, e/Å²."""
-    p, t, mean = (np.asarray(each, np.float64) for each in (prediction, truth, mean_target))
+    p, t, mean = (np.asarray(volume, np.float64) for volume in (prediction, truth, mean_target))
     even = _even(t)
     varying = float(((even - t) ** 2).sum())
     return {

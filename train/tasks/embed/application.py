@@ -87,8 +87,8 @@ class EmbeddedScan(ScanResult):
 
     def _maps(self) -> Maps:
         maps = {
-            f"latent_{number + 1}": (self.latents[..., number], "")
-            for number in range(self.latents.shape[-1])
+            f"latent_{index + 1}": (self.latents[..., index], "")
+            for index in range(self.latents.shape[-1])
         }
         return maps | {"cluster": (self.clusters.astype(np.int32), ""), "rmse": (self.rmse, "")}
 

@@ -126,5 +126,5 @@ def _colours(count: int) -> list[Any]:
     """Returns colours that can be told apart, as far as so many can."""
     if count <= 20:
         palette: Any = matplotlib.colormaps["tab10" if count <= 10 else "tab20"]
-        return [palette(number) for number in range(count)]
+        return [palette(index) for index in range(count)]
     return list(matplotlib.colormaps["turbo"](np.linspace(0, 1, count)))

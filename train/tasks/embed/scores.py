@@ -83,7 +83,11 @@ def choose_composites(rows: Sequence[EmbedRow], materials: int) -> list[list[str
     samples of all materials, and so on. A split of fewer materials has composites of all of them,
     if it has two.
     """
-    return [ids for own in by_split(rows).values() for ids in _of_split(own, materials)]
+    return [
+        ids
+        for rows_of_split in by_split(rows).values()
+        for ids in _of_split(rows_of_split, materials)
+    ]
 
 
 def _of_split(rows: Sequence[EmbedRow], materials: int) -> list[list[str]]:
@@ -91,8 +95,8 @@ def _of_split(rows: Sequence[EmbedRow], materials: int) -> list[list[str]]:
     for row in sorted(rows, key=lambda row: xxhash.xxh3_128_digest(row["id"].encode())):
         samples.setdefault(row["material"], []).append(row["id"])
     composites = []
-    for number in range(max(map(len, samples.values()), default=0)):
-        ids = [of_material[number] for of_material in samples.values() if number < len(of_material)]
+    for index in range(max(map(len, samples.values()), default=0)):
+        ids = [of_material[index] for of_material in samples.values() if index < len(of_material)]
         size = min(materials, len(ids))
         if size >= 2:
             composites += [
@@ -199,7 +203,8 @@ def normalised_mutual_information(one: npt.ArrayLike, other: npt.ArrayLike) -> f
     table = np.zeros((first.max() + 1, second.max() + 1))
     np.add.at(table, (first, second), 1 / len(first))
     entropies = [
-        float(special.entr(each).sum()) for each in (table, table.sum(axis=1), table.sum(axis=0))
+        float(special.entr(counts).sum())
+        for counts in (table, table.sum(axis=1), table.sum(axis=0))
     ]
     mean_entropy = (entropies[1] + entropies[2]) / 2
     if mean_entropy == 0:  # both have one group only

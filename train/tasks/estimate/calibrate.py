@@ -147,8 +147,8 @@ def read_estimate_calibration(model: Model) -> EstimateCalibration | None:
         return None
     calibration = read_digested(EstimateCalibration, path, CALIBRATE_AGAIN)
     factors = [
-        each[key]
-        for each in calibration["quantities"].values()
+        quantity[key]
+        for quantity in calibration["quantities"].values()
         for key in ("uncertainty_factor", "two_sigma_factor")
     ]
     same = set(calibration["quantities"]) == set(model.experiment.training.estimate.quantities)
@@ -167,7 +167,8 @@ def _rows(dataset: Dataset, entry: Entry, model: Model, predict: Predict) -> lis
     true = {name: sample_value(entry, name) for name in names}
     for window in known_windows(dataset, [entry], model.experiment):
         estimates, deviations = (
-            dict(zip(names, each[0].tolist(), strict=True)) for each in predict(window.patterns)
+            dict(zip(names, prediction[0].tolist(), strict=True))
+            for prediction in predict(window.patterns)
         )
         rows.append({"true": true, "estimate": estimates, "deviation": deviations})
     return rows

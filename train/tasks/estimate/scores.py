@@ -70,14 +70,17 @@ def summarise(
     """Returns the scores by split. Errors are calibrated on the dev split, if it has samples."""
     present = by_split(rows)
     first: Split = next(iter(present), "dev")
-    found = calibrate(present[first], list(ranges)) if present else {}
+    calibration = calibrate(present[first], list(ranges)) if present else {}
     return {
         "task": "estimate",
         "ranges": dict(ranges),
         "medians": dict(medians),
-        "calibration": found,
+        "calibration": calibration,
         "calibrated_on": first,
-        "by_split": {split: scores(own, medians, found) for split, own in present.items()},
+        "by_split": {
+            split: scores(rows_of_split, medians, calibration)
+            for split, rows_of_split in present.items()
+        },
         "samples": list(rows),
         "run": run,
     }

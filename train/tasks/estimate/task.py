@@ -148,7 +148,8 @@ class Estimation(Task):
     def _medians(self, histograms: Floats) -> dict[str, float]:
         middles = (2 * np.arange(BINS) + 1) / BINS - 1
         scaled = [
-            middles[np.searchsorted(np.cumsum(each), 0.5 * each.sum())] for each in histograms
+            middles[np.searchsorted(np.cumsum(histogram), 0.5 * histogram.sum())]
+            for histogram in histograms
         ]
         return dict(
             zip(self._axes, (self._middles + self._halves * np.array(scaled)).tolist(), strict=True)

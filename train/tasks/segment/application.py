@@ -132,9 +132,9 @@ def segment(
                 images.add(strip, predict)
         probabilities = images.blend.mean()
         labels = probabilities.argmax(axis=0).astype(np.uint8)
-        for number, name in enumerate(images.classes):
+        for index, name in enumerate(images.classes):
             note(
-                f"{name}: {100 * np.count_nonzero(labels == number) / labels.size:.3g} % of the "
+                f"{name}: {100 * np.count_nonzero(labels == index) / labels.size:.3g} % of the "
                 "positions"
             )
         return SegmentedScan(
@@ -183,5 +183,7 @@ class _SegmentImages:
         for first in range(0, len(self._columns), size):
             columns = self._columns[first : first + size]
             logits = predict(np.stack([patterns[:, column] for column in columns]), 1.0)
-            for column, found in zip(columns, special.softmax(logits, axis=-1), strict=True):
-                self.blend.add((row, column), np.moveaxis(found, -1, 0)[None])
+            for column, probabilities in zip(
+                columns, special.softmax(logits, axis=-1), strict=True
+            ):
+                self.blend.add((row, column), np.moveaxis(probabilities, -1, 0)[None])

@@ -101,7 +101,10 @@ def composers(
     by_split: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         by_split[entry.split].append(entry)
-    return {split: Composer(segment, scan, found) for split, found in by_split.items()}
+    return {
+        split: Composer(segment, scan, entries_of_split)
+        for split, entries_of_split in by_split.items()
+    }
 
 
 def _conditions(entry: Entry) -> tuple[float, str]:

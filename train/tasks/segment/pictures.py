@@ -60,14 +60,14 @@ def read_examples(path: Path) -> Examples:
         arrays.get(name, np.empty(0))
         for name in ("images", "truth", "labels", "titles", "step_angstrom")
     )
-    whole = images.ndim == 3 and images.size and images.shape == truth.shape == labels.shape
+    is_shown = images.ndim == 3 and images.size and images.shape == truth.shape == labels.shape
     plain = (
         truth.dtype == labels.dtype == np.uint8
         and images.dtype == np.float32
         and titles.dtype.kind == "U"
     )
     if not (
-        whole
+        is_shown
         and plain
         and titles.shape == images.shape[:1]
         and step.shape == (2,)

@@ -54,8 +54,8 @@ class Segment(Section):
     @property
     def inclusions(self) -> dict[str, Inclusion]:
         """The inclusions that there are, by the name of their class."""
-        found = {"grain": self.grain, "phase": self.phase}
-        return {name: inclusion for name, inclusion in found.items() if inclusion.fraction}
+        texts = {"grain": self.grain, "phase": self.phase}
+        return {name: inclusion for name, inclusion in texts.items() if inclusion.fraction}
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -125,12 +125,12 @@ class Segmentation(Task):
         return self.experiment
 
     def usable(self, entries: Sequence[Entry]) -> list[Entry]:
-        found = composers(self._segment, self._scan, entries)
+        composers_of_splits = composers(self._segment, self._scan, entries)
         return [
             entry
             for entry in entries
             if (
-                not found[entry.split].lacking(entry)
+                not composers_of_splits[entry.split].lacking(entry)
                 if entry.kind == "crystal"
                 else self._is_labelled(entry)
             )

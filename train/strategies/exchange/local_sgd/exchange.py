@@ -112,8 +112,8 @@ class LocalSGDExchange(Exchange):
         if self.changed:
             changed = [variable.value for variable in self.changed]
             _average_changes(changed, self.last, self.config.value_bytes)
-        whole = [variable.value for variable in self.whole]
-        means: list[float] = _average(whole, tf.constant(numbers, tf.float32)).numpy().tolist()
+        weights = [variable.value for variable in self.whole]
+        means: list[float] = _average(weights, tf.constant(numbers, tf.float32)).numpy().tolist()
         return means
 
     def state_of_ranks(self) -> list[Moments]:

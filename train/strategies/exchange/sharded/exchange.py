@@ -217,8 +217,8 @@ class ShardedExchange(Exchange):
         """See `train.ranks.exchange.Exchange`. Rank 0 gathers the parts."""
         gathered = self.blank_state()
         for index, variables in self._by_weight(gathered):
-            own = self._values(index)
-            data = np.stack([np.asarray(variable) for variable in own or variables])
+            values = self._values(index)
+            data = np.stack([np.asarray(variable) for variable in values or variables])
             deliver(data, self.ownership.owners[index], 0)
             if self.ownership.rank == 0:
                 for variable, array in zip(variables, data, strict=True):
@@ -253,10 +253,10 @@ class ShardedExchange(Exchange):
 
     def _values(self, index: int) -> list[keras.Variable]:
         """Returns this rank's master and moments of a variable; none if another rank owns it."""
-        own = self.ownership.own
-        if index not in own:
+        owned = self.ownership.own
+        if index not in owned:
             return []
-        place = own.index(index)
+        place = owned.index(index)
         return [variables[place] for variables in self._owned.values()]
 
     # ---- Between epochs

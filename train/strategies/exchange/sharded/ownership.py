@@ -115,10 +115,10 @@ class Ownership:
         received = engine().all_to_all(tf.cast(message, dtype), splits, name)
         of_ranks = tf.split(received, [counts[self.rank]] * self.ranks)
         mean = tf.add_n([tf.cast(values, tf.float32) for values in of_ranks]) / self.ranks
-        own = [index for index in by_owner if self.owners[index] == self.rank]
-        sizes = [gradients[index].shape.num_elements() for index in own]
+        owned = [index for index in by_owner if self.owners[index] == self.rank]
+        sizes = [gradients[index].shape.num_elements() for index in owned]
         means = {}
-        for index, values in zip(own, tf.split(mean, sizes), strict=True):
+        for index, values in zip(owned, tf.split(mean, sizes), strict=True):
             means[index] = tf.reshape(values, gradients[index].shape)
         return means
 

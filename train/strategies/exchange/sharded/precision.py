@@ -40,14 +40,14 @@ def units_of(paths: Sequence[str], config: Transfer) -> list[int]:
     """
     names = list(paths)
     if config.units == "block":
-        found = [_BLOCK.match(path) for path in paths]
-        if not any(found):
+        matches = [_BLOCK.match(path) for path in paths]
+        if not any(matches):
             raise InputError(
                 "training.exchange.transfer.units is block, and the network has no residual "
                 "blocks: set it to layer, or network.kind to resnet50"
             )
-        names = [match[0] if match else path for match, path in zip(found, paths, strict=True)]
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        names = [match[0] if match else path for match, path in zip(matches, paths, strict=True)]
+    numbers = {name: index for index, name in enumerate(dict.fromkeys(names))}
     return [numbers[name] for name in names]
 
 

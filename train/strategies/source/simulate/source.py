@@ -177,7 +177,7 @@ class OnlineSimulationSource(SimulatedSource):
         section = self.section
         most = self.kept_bytes(0, 1)
         feasible = (
-            entry for number in range(8) for entry in draws.entries(number) if not entry.skipped
+            entry for index in range(8) for entry in draws.entries(index) if not entry.skipped
         )
         if first := next(feasible, None):
             size = expected_bytes(self.experiment, draws.materials, [first])
@@ -207,7 +207,7 @@ class OnlineSimulationSource(SimulatedSource):
             return [InThread(draws)], f"a thread of this process on the {where}"
         bound: list[int | None]
         if on_host:
-            bound = [cores[-1 - number % len(cores)] for number in range(workers)]
+            bound = [cores[-1 - index % len(cores)] for index in range(workers)]
         else:
             bound = [None] * workers
         processes = "1 process" if workers == 1 else f"{workers} processes"
@@ -250,11 +250,13 @@ class OnlineSimulationSource(SimulatedSource):
     def end_epoch(self) -> None:
         """Says how many samples could not be made since the last epoch."""
         with self._lock:
-            own = self._failed
+            failures = self._failed
             self._failed = Counter()
         failed, skipped = (
-            sum(each)
-            for each in zip(*self._ranks.gather_json([own[False], own[True]]), strict=True)
+            sum(counts)
+            for counts in zip(
+                *self._ranks.gather_json([failures[False], failures[True]]), strict=True
+            )
         )
         if failed or skipped:
             reasons = f" (reasons: {self._folder}/failed-*.jsonl)" * bool(failed)

@@ -100,11 +100,11 @@ def _hatched(result: Shown) -> Hatched:
 
 def edges(shape: tuple[int, ...], step_angstrom: tuple[float, float]) -> Array:
     """Returns which positions are nearer to an edge of the scan than `EDGE_ANGSTROM`, `shape`."""
-    found = np.ones(shape, bool)
+    near_edge = np.ones(shape, bool)
     margin_y, margin_x = (round(EDGE_ANGSTROM / step) for step in step_angstrom)
     rows, columns = shape
-    found[margin_y : rows - margin_y, margin_x : columns - margin_x] = False
-    return found
+    near_edge[margin_y : rows - margin_y, margin_x : columns - margin_x] = False
+    return near_edge
 
 
 def _caption(result: Shown) -> str:

@@ -325,17 +325,17 @@ def on_dataset(model: Model, directory: Path) -> Experiment:
     conditions differ.
     """
     path = directory / "config.yaml"
-    own = model.experiment
-    samples = load_config(path).model_copy(update={"variation": own.variation})
-    found = conditions(samples, own.window_shapes()[0][:2])
+    experiment = model.experiment
+    samples = load_config(path).model_copy(update={"variation": experiment.variation})
+    measured = conditions(samples, experiment.window_shapes()[0][:2])
     if differ := [
-        name for name, value in vars(found).items() if value != getattr(model.conditions, name)
+        name for name, value in vars(measured).items() if value != getattr(model.conditions, name)
     ]:
         raise InputError(
             f"{directory} has another {' and '.join(differ)} than {model.name}: give a dataset of "
             "the network's microscope, scan and detector"
         )
-    tree = own.model_dump(mode="json") | samples.model_dump(mode="json")
+    tree = experiment.model_dump(mode="json") | samples.model_dump(mode="json")
     tree["data"]["directory"] = str(directory)
     return validate(Experiment, tree, str(path))
 

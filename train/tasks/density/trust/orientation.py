@@ -93,7 +93,8 @@ def explained_shares(
     # Turning the scan is turning the detector, but for the frame in which aberrations are given.
     turned = (replace(overlaps, shifts=np.array(turn) @ overlaps.shifts) for _, turn in OTHERS)
     return [
-        explained_within(each, transforms, learnt.known, limits) for each in (overlaps, *turned)
+        explained_within(spectrum, transforms, learnt.known, limits)
+        for spectrum in (overlaps, *turned)
     ]
 
 

@@ -180,7 +180,7 @@ def _scattered_again(
     if experiment.materials.generator:
         return
     ranges = variation.quantities()
-    moved = (_moved(group, ranges, number) for number, group in enumerate(by_specimen(entries)))
+    moved = (_moved(group, ranges, index) for index, group in enumerate(by_specimen(entries)))
     groups = list(islice(filter(None, moved), count))
     names = materials_named(entry for group in groups for entry in group)
     try:
