@@ -1,5 +1,5 @@
-"""What rank 0 of a job does before, between and after its steps, at emulated numbers of ranks, on
-one machine.
+"""Rehearsal of the work of rank 0 before, between and after the steps of a job, at emulated
+numbers of ranks, on one machine.
 
     scripts/uv run python scripts/rehearse.py --ranks 1 96 1536 27600 --seconds 900
 

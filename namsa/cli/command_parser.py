@@ -194,7 +194,7 @@ class CommandParser(argparse.ArgumentParser):
                 self.error(f"no file and no command {words[0]}{near}")
             words = [self._default_command, *words]
         options, unknown = super().parse_known_args(self._positionals_first(words), namespace)
-        if unknown and not self.commands:  # said here, where the command is known
+        if unknown and not self.commands:  # an error here, where the command is known
             self.error(self._unknown_arguments(unknown))
         return options, unknown
 

@@ -1,4 +1,4 @@
-"""What this machine has, and the command that installs what it lacks.
+"""Libraries and devices of this machine, and the command that installs what it lacks.
 
 TensorFlow, JAX, Horovod and CuPy are imported in processes of their own. They may be missing or
 crash, and to load them here would start devices that a later computation sets up itself.

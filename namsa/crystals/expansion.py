@@ -89,23 +89,23 @@ def expand(sites: Sequence[Site], symmetry: Symmetry, cell: Floats) -> Expanded:
     for first, group in _places(sites, orbits, notes):
         places[first] = _settle([sites[member] for member in group], notes)
     rank = _ranks(list(places.values()))
-    images: list[Image] = []
+    images: list[SiteImage] = []
     for first in sorted(places, key=lambda first: rank[_shares(places[first])]):
         for place in orbits[first]:
-            images.extend(Image(site, place) for site in places[first])
+            images.extend(SiteImage(site, place) for site in places[first])
     labels = tuple(image.site.label for image in images)
     roundings = np.array([image.site.occupancy_rounding for image in images])
     return Expanded(_atoms(images, symmetry, cell), labels, roundings, tuple(notes))
 
 
-class Image(NamedTuple):
+class SiteImage(NamedTuple):
     """An atom of the cell: a site of the file at one of its places."""
 
     site: Site
     place: Floats  # fractional coordinates, `(3,)`
 
 
-def _atoms(images: Sequence[Image], symmetry: Symmetry, cell: Floats) -> ase.Atoms:
+def _atoms(images: Sequence[SiteImage], symmetry: Symmetry, cell: Floats) -> ase.Atoms:
     """Returns the atoms of a cell, with occupancies and amplitudes if there are any."""
     places = np.array([image.place for image in images])
     sites = [image.site for image in images]

@@ -16,7 +16,7 @@ from namsa.crystals.orient import fit_cell
 from namsa.crystals.supercell import Supercell, fill_cell
 
 
-class Orientation(NamedTuple):
+class SpecimenOrientation(NamedTuple):
     """How a crystal becomes a specimen."""
 
     zone_axis: tuple[int, int, int]  # direction [uvw] along the beam
@@ -26,14 +26,14 @@ class Orientation(NamedTuple):
     max_atoms: int = 200_000
 
 
-class Specimen(NamedTuple):
+class SpecimenAtoms(NamedTuple):
     """The atoms of a specimen, and where they come from."""
 
     atoms: ase.Atoms | list[ase.Atoms]  # once, or snapshots
     described: dict[str, Any]  # crystal, zone axis and strain, as a sample's provenance has them
 
 
-def specimen_of(source: SpecimenSource) -> Specimen:
+def specimen_of(source: SpecimenSource) -> SpecimenAtoms:
     """Returns the atoms of a specimen, in the cell that they have.
 
     Raises:
@@ -42,18 +42,18 @@ def specimen_of(source: SpecimenSource) -> Specimen:
     material = material_of(source, as_is=True)
     if material is not None:
         snapshots = list(material.snapshots) or [material.atoms]
-        return Specimen(_single(snapshots), _described(material))
+        return SpecimenAtoms(_single(snapshots), _described(material))
     if isinstance(source, ase.Atoms):
-        return Specimen(with_occupancies(source), {})
+        return SpecimenAtoms(with_occupancies(source), {})
     snapshots = []
     for index, snapshot in enumerate(_sequence(source)):
         if not isinstance(snapshot, ase.Atoms):
             raise InputError(f"snapshot {index} is {type(snapshot).__name__}, not ase.Atoms")
         snapshots.append(with_occupancies(snapshot))
-    return Specimen(snapshots, {})
+    return SpecimenAtoms(snapshots, {})
 
 
-def oriented_specimen(source: SpecimenSource, orientation: Orientation) -> Specimen:
+def oriented_specimen(source: SpecimenSource, orientation: SpecimenOrientation) -> SpecimenAtoms:
     """Returns a specimen of a crystal along a zone axis; `namsa.make_supercell` says how.
 
     Of a trajectory, all snapshots are repeated as the first one.
@@ -80,10 +80,10 @@ def oriented_specimen(source: SpecimenSource, orientation: Orientation) -> Speci
         "wanted_thickness_angstrom": orientation.thickness_angstrom,
         "strain": cells[0].strain,
     }
-    return Specimen(_single([cell.atoms for cell in cells]), described)
+    return SpecimenAtoms(_single([cell.atoms for cell in cells]), described)
 
 
-def _fill(crystals: Sequence[ase.Atoms], orientation: Orientation) -> list[Supercell]:
+def _fill(crystals: Sequence[ase.Atoms], orientation: SpecimenOrientation) -> list[Supercell]:
     """Returns the supercells of the states of a crystal, all repeated as the first one."""
     fit = fit_cell(crystals[0], **orientation._asdict())
     for text in fit.warnings(orientation.thickness_angstrom):

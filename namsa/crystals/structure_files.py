@@ -330,7 +330,7 @@ def _checked(found: ase.Atoms) -> tuple[ase.Atoms, list[str]]:
 
 
 def _periodic_note(atoms: ase.Atoms) -> str:
-    """Returns what is said of a cell that is not periodic in all directions."""
+    """Returns the note on a cell that is not periodic in all directions."""
     axes = [axis for axis, is_periodic in zip("abc", atoms.pbc, strict=True) if not is_periodic]
     return (
         f"it is not periodic along {' and '.join(axes)}: its cell is repeated there as well, with "

@@ -1,4 +1,4 @@
-"""What a sample's simulation needs to know before any atom is placed: derived once, from
+"""The setup of a sample's simulation before any atom is placed: derived once, from
 (configuration, entry).
 
 The simulation of a sample (`simulate_entry`), the estimate of its time and size (`workload`) and

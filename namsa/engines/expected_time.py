@@ -1,4 +1,4 @@
-"""The time that a simulation will take on this machine: what is said before a long one, what
+"""The time that a simulation will take on this machine: the note before a long one, what
 `--dry-run` prints, and what is refused.
 
 It is the counts of the work times the rates that this machine reaches now (`namsa.engines.rates`).
@@ -74,7 +74,7 @@ def interpolated_work(work: prism.Work, interpolation: int) -> prism.Work:
 def time_note(
     counts: SimulationCounts, method: str, engine: EngineName, on_host: bool
 ) -> str | None:
-    """Returns what is said before a long simulation; `None` if it takes less than `LONG_SECONDS`.
+    """Returns the note before a long simulation; `None` if it takes less than `LONG_SECONDS`.
 
     Args:
         method: "multislice", "prism", or "scatter" for plane waves alone.

@@ -1,5 +1,5 @@
-"""What a scan needs before a program takes it: one step, square patterns; and what was assumed of
-it.
+"""Preparation of a scan for another program: one step, square patterns, and notes of the
+assumptions.
 """
 
 from collections.abc import Callable

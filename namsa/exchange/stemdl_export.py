@@ -28,7 +28,7 @@ SPLITS = {"eval": "dev"}  # their word, and the name of that split here
 INPUT = "cbed_"
 OUTPUT = "2d_potential_"
 BLUR_PIXELS = 1.2  # standard deviation
-COVERED = 0.99  # part of the half of the cell below which a scan is said to be smaller
+COVERED = 0.99  # part of the half of the cell below which a note calls the scan smaller
 ROOM_BYTES = 2**26  # of the tree's pages, in the address space alone
 
 

@@ -120,7 +120,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Listing:
+class BulletList:
     """A list of items with bullets."""
 
     items: Sequence[Text]
@@ -134,7 +134,7 @@ class Preformatted:
 
 
 @dataclass(frozen=True)
-class Section:
+class DocumentSection:
     """Blocks below a heading, whose size follows from the sections around it."""
 
     title: Text
@@ -149,7 +149,7 @@ class Fold:
     blocks: Sequence["Block"]
 
 
-Block = Paragraph | Note | Table | Picture | Listing | Preformatted | Section | Fold
+Block = Paragraph | Note | Table | Picture | BulletList | Preformatted | DocumentSection | Fold
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def blocks_html(blocks: Iterable[Block], level: int = 2) -> list[Element]:
     """
     elements: list[Element] = []
     for block in blocks:
-        if isinstance(block, Section):
+        if isinstance(block, DocumentSection):
             elements.append(element(f"h{level}", NO_ATTRIBUTES, *text_html(block.title)))
             elements.extend(blocks_html(block.blocks, level + 1))
         else:
@@ -215,7 +215,7 @@ def blocks_html(blocks: Iterable[Block], level: int = 2) -> list[Element]:
 
 
 def _block_html(
-    block: Paragraph | Note | Table | Picture | Listing | Preformatted | Fold, level: int
+    block: Paragraph | Note | Table | Picture | BulletList | Preformatted | Fold, level: int
 ) -> Element:
     """Returns one block, which is not a section."""
     match block:
@@ -228,7 +228,7 @@ def _block_html(
             return _table_html(block)
         case Picture():
             return _picture_html(block)
-        case Listing(items):
+        case BulletList(items):
             entries = [element("li", NO_ATTRIBUTES, *text_html(item)) for item in items]
             return element("ul", NO_ATTRIBUTES, *entries)
         case Preformatted(text):

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from namsa.figures.document import (
     Block,
+    BulletList,
     Document,
+    DocumentSection,
     Fold,
-    Listing,
     Note,
     Paragraph,
     Picture,
     Preformatted,
-    Section,
     Styled,
     Table,
     Text,
@@ -43,7 +43,7 @@ def _block_lines(block: Block, level: int) -> Iterator[str]:
         level: Level of the heading of a section.
     """
     match block:
-        case Section(title, blocks):
+        case DocumentSection(title, blocks):
             yield f"{'#' * level} {text_markdown(title)}"
             yield from _blocks_lines(blocks, level + 1)
         case Fold(summary, blocks):
@@ -58,7 +58,7 @@ def _block_lines(block: Block, level: int) -> Iterator[str]:
             if block.caption:
                 yield ""
                 yield text_markdown(block.caption)
-        case Listing(items):
+        case BulletList(items):
             for item in items:
                 yield f"- {text_markdown(item)}"
         case Preformatted(text):

@@ -60,7 +60,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Picture(Figure):
+class NotebookFigure(Figure):
     """A figure that a notebook shows, too, where pyplot was not imported, which would register all
     figures.
     """
@@ -94,7 +94,7 @@ def panels(*aspects: float, columns: int = 4) -> tuple[Figure, npt.NDArray[Any]]
     """
     aspects = tuple(min(max(aspect, 1 / MAX_ASPECT), MAX_ASPECT) for aspect in aspects)
     size = (11.5 * columns / 4, 0.3 + sum(2.2 * aspect + 0.5 for aspect in aspects))
-    figure = Picture(figsize=size, layout="constrained")
+    figure = NotebookFigure(figsize=size, layout="constrained")
     axes = figure.subplots(len(aspects), columns, squeeze=False, height_ratios=aspects)
     for ax in axes.flat:
         ax.axis("off")
@@ -111,7 +111,7 @@ def large_and_small(aspect: float, small: int) -> tuple[Figure, Axes, list[Axes]
     aspect = min(max(aspect, 1 / MAX_ASPECT), MAX_ASPECT)
     columns = math.ceil(small / 2)
     size = 2.9 * (2.2 + columns), 0.4 + 2 * min(2.2 * aspect + 0.5, TALLEST_ROW)
-    figure = Picture(figsize=size, layout="constrained")
+    figure = NotebookFigure(figsize=size, layout="constrained")
     places = figure.add_gridspec(2, 1 + columns, width_ratios=(2.2, *(1 for _ in range(columns))))
     beside = [
         figure.add_subplot(places[row, column])

@@ -6,7 +6,7 @@ variation's power in the overlaps of the disks (`namsa.inspection.disk_overlaps`
     Σ_q (|Σ_k G B*|² / Σ_k |B|²) / Σ_q Σ_k |G|².
 
 Parts of a scan are added up. The phase of the object is free at every q, so that a shift of the
-probe is not told. Defoci of crystals repeat approximately: of aberrations that explain about as
+probe is not known. Defoci of crystals repeat approximately: of aberrations that explain about as
 much, the smallest are taken.
 
 A thick specimen is not a weak phase object. C10 is that of its middle: C10 at the entrance plus

@@ -159,7 +159,7 @@ class OverlapModel(NamedTuple):
     def _share(self, value: Array) -> float:
         return float(value.sum(dtype=np.float64)) / self.power
 
-    def _compare(self, coefficients: Floats) -> "_Compared":
+    def _compare(self, coefficients: Floats) -> "_ComparedDisks":
         phases = self.fixed + np.tensordot(coefficients.astype(np.float32), self.terms, axes=1)
         scattered = np.empty(phases.shape, np.complex64)
         scattered.real = self.inside * np.cos(phases)
@@ -167,12 +167,12 @@ class OverlapModel(NamedTuple):
         model = scattered.sum(axis=0)
         norm = np.square(np.abs(model)).sum(axis=1) + self.floor
         overlap = (self.transforms @ model.conj()[..., None])[..., 0]
-        return _Compared(
+        return _ComparedDisks(
             scattered, model, norm, overlap, np.square(np.abs(overlap)).sum(axis=1) / norm
         )
 
 
-class _Compared(NamedTuple):
+class _ComparedDisks(NamedTuple):
     """Aberrations and what they explain."""
 
     scattered: Array  # the two parts of B, `(2, q, k)`

@@ -1,4 +1,4 @@
-"""What was measured of a scan: its calibration, statistics and images."""
+"""Measurements of a scan: its calibration, statistics and images."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from namsa.io.recording import Recording
 
 @dataclass(frozen=True, repr=False)
 class Inspection:
-    """What was measured of a scan.
+    """Measurements of a scan.
 
     Attributes:
         facts: What the file holds and how its pixels behave, as JSON values.

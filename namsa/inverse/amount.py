@@ -18,7 +18,7 @@ from namsa.base.pixels import PixelGrid
 from namsa.inverse.amount_posterior import MORE_VIBRATION, AmountPosterior, Moments
 from namsa.inverse.cell_patterns import PLANE_WAVES, simulate
 from namsa.inverse.repeating_cell import RepeatingCell, find_cells
-from namsa.inverse.rings import NOTHING_KNOWN, Known, Measurement
+from namsa.inverse.rings import NOTHING_KNOWN, Known, RingMeasurement
 
 # mrad; of the specimen, to whose square the change of the rings is taken as proportional
 TILT_MRAD = 4.0
@@ -59,7 +59,7 @@ def fit_amount(
     density: Array,  # `(sy, sx)`, e/Å², on the positions of the scan; NaN where it is not known
     rings: Array,  # sums of the patterns over the rings, `(sy, sx, rings)`, fractions of the beam
     pixels: PixelGrid,  # of both, Å
-    measurement: Measurement,
+    measurement: RingMeasurement,
     known: Known = NOTHING_KNOWN,
 ) -> Amount:
     """Fits amount and thickness.
@@ -84,7 +84,7 @@ def _simulated_posterior(
     cells: list[RepeatingCell],
     electron_densities: Floats,  # e/Å³
     measured: Floats,  # logarithms of the rings
-    measurement: Measurement,
+    measurement: RingMeasurement,
     known: Known,
 ) -> AmountPosterior:
     """Simulates the rings for some densities, and their change with vibration and tilt.

@@ -13,7 +13,7 @@ import numpy as np
 from namsa.base.arrays import Floats
 from namsa.inverse.columns import share_out
 from namsa.inverse.repeating_cell import RepeatingCell
-from namsa.inverse.rings import Known, Measurement
+from namsa.inverse.rings import Known, RingMeasurement
 from namsa.pacbed import position_averaged
 from namsa.physics.potential import AtomList
 
@@ -28,7 +28,7 @@ def simulate(
     part: RepeatingCell,
     electrons_per_angstrom3: float,  # mean electron density of the specimen
     known: Known,
-    measurement: Measurement,
+    measurement: RingMeasurement,
     vibration: float,  # rms displacement, Å
     tilt_mrad: float = 0.0,  # of the specimen
     waves: int = PLANE_WAVES,  # plane waves of the aperture that stand for all

@@ -11,7 +11,7 @@ LENGTHS = (len(LENS), 1, 2, 4, 1)  # numbers of each field of `Microscope`, in t
 NUMBERS = sum(LENGTHS)
 
 
-class Microscope(NamedTuple):
+class MicroscopeValues(NamedTuple):
     """Numbers of the microscope and the specimen, or their errors or gradients."""
 
     lens: Floats  # coefficients of `LENS`, `(5,)`, Å
@@ -27,7 +27,7 @@ class Microscope(NamedTuple):
         )
 
     @classmethod
-    def from_vector(cls, numbers: Floats) -> "Microscope":
+    def from_vector(cls, numbers: Floats) -> "MicroscopeValues":
         """Returns the microscope of numbers in the order of `to_vector`."""
         ends = np.cumsum(LENGTHS[:-1])
         lens, thickness, tilt, scan_change, source = np.split(numbers, ends)

@@ -21,21 +21,21 @@ DISAGREEMENT = 0.5  # of the difference of both densities
 CORRELATION = 0.7  # of the errors of both
 
 
-class ColumnErrors(NamedTuple):
+class ColumnDeviations(NamedTuple):
     """Standard deviations of fitted columns."""
 
     yx: Floats  # along each axis, `(n, 2)`, Å
     electrons: Floats  # relative, `(n,)`
 
 
-def column_errors(fit: ScanFit, state: Compared) -> ColumnErrors:
+def column_errors(fit: ScanFit, state: Compared) -> ColumnDeviations:
     """Returns the errors of the columns of a fit: of its curvature, with the priors."""
     unknowns = fit.unknowns
     vector = state.state.vector
     point = fit.patterns(fit.coarse, vector, fit.every_position)
     curvature = fit.curvature(vector, point, state.state.divergence)
     by_places, by_electrons = unknowns.column_curvature(curvature, fit.coarse.columns.inside)
-    return ColumnErrors(
+    return ColumnDeviations(
         POSITION_ANGSTROM / np.sqrt(by_places + 1),
         np.hypot(unknowns.log_electrons / np.sqrt(by_electrons + 1), MODEL_ERROR),
     )
@@ -48,7 +48,7 @@ def refined_error(
     weight: Floats,  # of the latter
     columns: ColumnDensity,
     values: ColumnValues,
-    errors: ColumnErrors,
+    errors: ColumnDeviations,
     pixels: PixelGrid,  # of the density, Å from the first position that is used
 ) -> Floats:
     """Returns one standard deviation of the error of a refined density, `(sy, sx)`, e/Å²."""
@@ -62,7 +62,7 @@ def refined_error(
 
 
 def _column_variance(
-    columns: ColumnDensity, values: ColumnValues, errors: ColumnErrors, places: Floats
+    columns: ColumnDensity, values: ColumnValues, errors: ColumnDeviations, places: Floats
 ) -> Floats:
     """Returns the variance of the columns' density at places `(m, 2)`, `(m,)`."""
     by_electrons = errors.electrons * values.electrons

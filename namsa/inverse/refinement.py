@@ -25,7 +25,7 @@ from namsa.base.pixels import PixelGrid
 from namsa.inverse.acceptance import acceptance, on_the_scan, without_contradicted
 from namsa.inverse.column_model import ColumnDensity
 from namsa.inverse.fitted_density import fitted_density
-from namsa.inverse.microscope import Microscope
+from namsa.inverse.microscope import MicroscopeValues
 from namsa.inverse.refined_error import DISAGREEMENT, column_errors, refined_error
 from namsa.inverse.scan_fit import Compared, KnownScan, MeasuredPatterns, ScanFit, least_kept_out
 from namsa.inverse.unknowns import SOURCE, State, Unknowns
@@ -319,7 +319,7 @@ def _middle_margin(length: int) -> int:
     return (length - max(length // 2, SMALLEST)) // 2
 
 
-def _first_microscope(known: KnownScan) -> Microscope:
+def _first_microscope(known: KnownScan) -> MicroscopeValues:
     """Returns the microscope that the fit begins with."""
     lens = known.beam.aberrations
     astigmatism = lens.get("C12", 0.0)
@@ -333,7 +333,7 @@ def _first_microscope(known: KnownScan) -> Microscope:
         coma * np.cos(coma_angle),
         coma * np.sin(coma_angle),
     ]
-    return Microscope(
+    return MicroscopeValues(
         lens=np.array(coefficients),
         thickness=known.thickness_angstrom,
         tilt=np.zeros(2),

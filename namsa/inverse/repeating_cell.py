@@ -9,7 +9,7 @@ from namsa.base.errors import InputError
 from namsa.base.pixels import PixelGrid
 from namsa.inverse.columns import Columns, find_columns
 from namsa.inverse.lattice import average_over_lattice
-from namsa.inverse.rings import Known, Measurement
+from namsa.inverse.rings import Known, RingMeasurement
 from namsa.physics.optics import wavelength_angstrom
 
 PART_ANGSTROM = 20.0  # side of a part of the scan in which columns are looked for, at most
@@ -34,7 +34,7 @@ def find_cells(
     density: Floats,  # `(sy, sx)`, e/Å², on the positions of the scan; NaN where it is not known
     rings: Floats,  # sums of the patterns over the rings, `(sy, sx, rings)`
     pixels: PixelGrid,  # of both, Å
-    measurement: Measurement,
+    measurement: RingMeasurement,
     known: Known,
 ) -> list[RepeatingCell]:
     """Returns cells of the scan with their columns.

@@ -58,7 +58,7 @@ NOTHING_KNOWN = Known()
 
 
 @dataclass(frozen=True)
-class Measurement:
+class RingMeasurement:
     """How patterns were recorded, and what of them is compared."""
 
     beam: BeamSettings  # energy and semiangle

@@ -15,7 +15,7 @@ from scipy import fft
 
 from namsa.base.arrays import Array, Floats
 from namsa.base.pixels import PixelGrid
-from namsa.inverse.microscope import Microscope
+from namsa.inverse.microscope import MicroscopeValues
 from namsa.physics import optics
 from namsa.physics.grid import Grid, fast_shape
 
@@ -112,7 +112,7 @@ class ScanGeometry:
         transform = np.exp(2j * np.pi * np.outer(m, wave) / n)
         return np.asarray((width * side / n) * (integrated @ transform).real)
 
-    def moved(self, positions: Floats, microscope: Microscope) -> Floats:
+    def moved(self, positions: Floats, microscope: MicroscopeValues) -> Floats:
         """Returns positions after the affine change of the scan about its middle.
 
         Args:

@@ -13,7 +13,7 @@ import numpy as np
 from namsa.base.arrays import Array, Floats
 from namsa.base.pixels import PixelGrid
 from namsa.inverse import source_blur
-from namsa.inverse.microscope import Microscope
+from namsa.inverse.microscope import MicroscopeValues
 from namsa.inverse.scan_geometry import ScanGeometry, object_grid, probe_box
 from namsa.inverse.scan_waves import ScanWaves, SliceWaves
 from namsa.physics import optics
@@ -38,7 +38,7 @@ class Misfit(NamedTuple):
 
     divergences: Divergences
     by_potential: Floats  # gradient of `used` by the potential, `(ny, nx)`, 1/(V·Å)
-    by_microscope: Microscope  # gradient of `used` by the microscope
+    by_microscope: MicroscopeValues  # gradient of `used` by the microscope
 
 
 def divergences(simulated: Array, measured: Array, used: Array, known: Array) -> Divergences:
@@ -80,7 +80,7 @@ def _relative_sum(terms: Floats, intensities: Floats, chosen: Array) -> float:
 class ScanModel(ScanGeometry):
     """A raster of positions over an object, and its patterns."""
 
-    def patterns(self, potential: Floats, microscope: Microscope, indices: Array) -> Array:
+    def patterns(self, potential: Floats, microscope: MicroscopeValues, indices: Array) -> Array:
         """Returns the patterns of a point source at some positions.
 
         Args:
@@ -100,7 +100,7 @@ class ScanModel(ScanGeometry):
     def misfit(
         self,
         potential: Floats,  # of the whole thickness, `(ny, nx)`, V·Å
-        microscope: Microscope,
+        microscope: MicroscopeValues,
         measured: Array,  # `(n, dy, dx)`, fractions of the beam
         used: Array,  # whether a position counts for the gradient, `(n,)`
         known: Array,  # whether a position's pattern was recorded, `(n,)`

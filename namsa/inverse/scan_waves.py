@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy import fft
 
 from namsa.base.arrays import Array, Floats
-from namsa.inverse.microscope import Microscope
+from namsa.inverse.microscope import MicroscopeValues
 from namsa.inverse.scan_geometry import ScanGeometry
 from namsa.physics import optics
 
@@ -29,7 +29,9 @@ class ScanWaves:
     `forward` computes patterns; `backward` adds to the gradient, which `gradient` returns.
     """
 
-    def __init__(self, model: ScanGeometry, potential: Floats, microscope: Microscope) -> None:
+    def __init__(
+        self, model: ScanGeometry, potential: Floats, microscope: MicroscopeValues
+    ) -> None:
         self.model = model
         self.box = model.box
         self.ky, self.kx = self.box.frequencies()
@@ -102,7 +104,7 @@ class ScanWaves:
         self.by_position[indices, 0] = (turned * self.ky).sum(axis=(1, 2))
         self.by_position[indices, 1] = (turned * self.kx).sum(axis=(1, 2))
 
-    def gradient(self) -> tuple[Floats, Microscope]:
+    def gradient(self) -> tuple[Floats, MicroscopeValues]:
         """Returns the sums of the gradients.
 
         Returns:
@@ -113,7 +115,7 @@ class ScanWaves:
         by_path = self.by_path - at_lens / 2
         turned = 2 * np.pi * self.distance * by_path
         off_middle = model.nominal - model.nominal.mean(axis=0)
-        by_microscope = Microscope(
+        by_microscope = MicroscopeValues(
             lens=np.tensordot(model.phases, at_lens, 2),
             thickness=(by_path * self.path).sum() / model.slices,
             tilt=np.array([(turned * self.ky).sum(), (turned * self.kx).sum()]),

@@ -9,7 +9,7 @@ import numpy as np
 
 from namsa.base.arrays import Array, Floats
 from namsa.inverse.column_model import ColumnDensity, ColumnValues
-from namsa.inverse.microscope import NUMBERS, Microscope
+from namsa.inverse.microscope import NUMBERS, MicroscopeValues
 
 # Standard deviations of the priors.
 POSITION_ANGSTROM = 0.05
@@ -17,7 +17,7 @@ LOG_ELECTRONS = 0.1  # of one column, where the density's error is not known
 LOG_ELECTRONS_RANGE = (0.05, 0.3)  # of one column, from the density's error
 LOG_AMOUNT = 0.3  # of all columns together
 DISPLACEMENT_ERROR = 0.07**2  # Å²
-MICROSCOPE_ERRORS = Microscope(
+MICROSCOPE_ERRORS = MicroscopeValues(
     lens=np.array([20.0, 10.0, 10.0, 200.0, 200.0]),
     thickness=np.nan,  # relative: it is the scan's
     tilt=np.array([3e-3, 3e-3]),
@@ -33,7 +33,7 @@ class State(NamedTuple):
     """Values of the unknowns."""
 
     columns: ColumnValues
-    microscope: Microscope
+    microscope: MicroscopeValues
 
 
 class Parts(NamedTuple):
@@ -42,7 +42,7 @@ class Parts(NamedTuple):
     yx: Floats  # positions of the columns, `(n, 2)`
     electrons: Floats  # logarithms of each column's, `(n,)`
     displacements: Floats  # of each element
-    microscope: Microscope
+    microscope: MicroscopeValues
     amount: float  # logarithm of the electrons of all columns
 
     def to_vector(self) -> Floats:
@@ -64,7 +64,7 @@ class Unknowns:
     def __init__(
         self,
         columns: ColumnDensity,
-        microscope: Microscope,
+        microscope: MicroscopeValues,
         thickness_error: float,
         column_errors: Floats | None = None,
     ) -> None:
@@ -98,7 +98,7 @@ class Unknowns:
             yx.reshape(self.count, 2),
             electrons,
             displacements,
-            Microscope.from_vector(microscope),
+            MicroscopeValues.from_vector(microscope),
             float(amount[0]),
         )
 
@@ -130,9 +130,11 @@ class Unknowns:
         )
         errors = self.errors.to_vector()
         change = errors * parts.microscope.to_vector()
-        return State(columns, Microscope.from_vector(self.microscope.to_vector() + change))
+        return State(columns, MicroscopeValues.from_vector(self.microscope.to_vector() + change))
 
-    def gradient(self, state: State, by_columns: ColumnValues, by_microscope: Microscope) -> Floats:
+    def gradient(
+        self, state: State, by_columns: ColumnValues, by_microscope: MicroscopeValues
+    ) -> Floats:
         """Returns the gradient by the vector from those by the values."""
         relative = state.columns.electrons * by_columns.electrons
         by_numbers = self.errors.to_vector() * by_microscope.to_vector()
@@ -140,7 +142,7 @@ class Unknowns:
             POSITION_ANGSTROM * by_columns.yx,
             self.log_electrons * relative,
             DISPLACEMENT_ERROR * by_columns.displacements,
-            Microscope.from_vector(by_numbers),
+            MicroscopeValues.from_vector(by_numbers),
             LOG_AMOUNT * relative.sum(),
         ).to_vector()
 

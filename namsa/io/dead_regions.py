@@ -64,7 +64,7 @@ def sampled_range(recording: Recording) -> PixelRange | None:
     for row, start in zip(rows.tolist(), starts.tolist(), strict=True):
         try:
             part = recording.read(slice(row, row + 1), slice(start, start + width))
-        except (InputError, WorkError, OSError):  # which is said when these patterns are wanted
+        except (InputError, WorkError, OSError):  # an error when these patterns are read
             return None
         parts.append(np.asarray(part).reshape(-1, dy, dx))
     patterns = np.concatenate(parts)

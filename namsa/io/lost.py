@@ -1,5 +1,5 @@
-"""What was not recorded of a scan: lost patterns and values that are not finite, found where
-patterns are read.
+"""Lost patterns of a scan and values that are not finite, which are found where patterns are
+read.
 
 A detector that loses a frame leaves zeros in its place. A pattern is lost if all its pixels have
 one value, or if its sum is a small share of those of its neighbours, unless so few counts are due
@@ -27,7 +27,7 @@ NAMED = 10  # lost patterns in a line
 
 @dataclass
 class Losses:
-    """What was not recorded of a scan, as far as it was read."""
+    """Patterns and values that were not recorded of a scan, as far as it was read."""
 
     patterns: list[tuple[int, int]] = field(
         default_factory=list

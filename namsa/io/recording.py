@@ -23,7 +23,7 @@ from namsa.io.part import Window
 
 
 class PatternArray(Protocol):
-    """What a scan needs of its patterns: a dataset of a file, or an array."""
+    """Interface of the patterns of a scan: a dataset of a file, or an array."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -42,7 +42,7 @@ class PatternArray(Protocol):
 
 
 class Opened(ExitStack):
-    """What is open as long as patterns are read."""
+    """Files and processes that are open as long as patterns are read."""
 
     closed = False  # whether it was closed
 
@@ -203,7 +203,7 @@ class Recording(PatternScan):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What the recording is: format, shape, type, beam, step and pixel with their units."""
+        """Lines on the recording: format, shape, type, beam, step and pixel with their units."""
         sy, sx, dy, dx = self.shape
         shape = f"{sy} × {sx} patterns of {dy} × {dx} pixels"
         energy = "energy unknown"

@@ -9,7 +9,7 @@ from namsa.base.arrays import Array, Floats
 from namsa.io.recording import PatternView
 
 
-class References(NamedTuple):
+class ReferenceImages(NamedTuple):
     """Images of a detector, `(dy, dx)`; `None` for one that there is not."""
 
     dark: Floats | None
@@ -20,7 +20,7 @@ class References(NamedTuple):
 class ReferencedFrames(PatternView):
     """Frames `(n, dy, dx)` less a dark image, times a gain."""
 
-    references: References
+    references: ReferenceImages
 
     @property
     def dtype(self) -> np.dtype[Any]:

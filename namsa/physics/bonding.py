@@ -1,5 +1,5 @@
-"""What bonds change in a crystal: its electron density less that of its independent atoms, and the
-potential of this.
+"""Bonding in a crystal: its electron density less that of its independent atoms, and the
+potential of this difference.
 
 The change is smooth, for cores do not take part in bonds. The slices of a specimen add it to their
 independent atoms, which keep their exact positions and the form factors beyond the band limit of

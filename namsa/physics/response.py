@@ -1,5 +1,5 @@
-"""What happens to patterns between the specimen and the recorded counts, besides pixels and point
-spread.
+"""The response between specimen and recorded counts: plasmons, modulation transfer, counting losses
+and saturation; pixels and point spread are in `namsa.physics.detector`.
 
 Plasmons and the modulation transfer are convolutions of each pattern, done as one product in
 Fourier space over twice the detector: what they move over its edge is lost, and nothing comes in

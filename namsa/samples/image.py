@@ -130,7 +130,7 @@ class Image(np.ndarray[Any, np.dtype[Any]]):
 
     @property
     def name(self) -> str:
-        """What the image shows."""
+        """The quantity that the image shows."""
         return self._facts.name
 
     @property

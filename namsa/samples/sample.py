@@ -79,7 +79,7 @@ class Sample:
             pixels = density_grid(self.provenance)
             cell = potential_grid(self.provenance)
             extent = value(self.provenance, "extent_angstrom")
-        except InputError:  # said where the pixels are needed
+        except InputError:  # an error where the pixels are needed
             return
         lengths = np.multiply(pixels.step, self.density.shape[-2:])
         periodic = bool(np.allclose(lengths, extent, rtol=1e-6))

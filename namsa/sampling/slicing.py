@@ -133,7 +133,7 @@ class Slicing:
 
     @property
     def bonding_description(self) -> dict[str, Any] | None:
-        """What the provenance says of the charge density; `None` without one."""
+        """The charge density as the provenance describes it; `None` without one."""
         return dict(self.bonding.description) if self.bonding else None
 
     def snapshot_of(self, configuration: int) -> int:

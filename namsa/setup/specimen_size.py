@@ -7,8 +7,8 @@ import numpy as np
 from namsa.base.errors import InputError
 from namsa.crystals.crystal_source import SpecimenSource
 from namsa.crystals.specimen_source import (
-    Orientation,
-    Specimen,
+    SpecimenAtoms,
+    SpecimenOrientation,
     oriented_specimen,
     specimen_of,
 )
@@ -26,7 +26,7 @@ def specimen_of_settings(
     zone_axis: tuple[int, int, int] | None,
     thickness_angstrom: float | None,
     lateral_angstrom: tuple[float, float] | None,
-) -> Specimen:
+) -> SpecimenAtoms:
     """Returns the specimen that `namsa.simulate` is asked for.
 
     Args:
@@ -58,7 +58,7 @@ def specimen_of_settings(
         side = needed_lateral_angstrom(settings, thickness_angstrom)
         lateral_angstrom = (side, side)
     return oriented_specimen(
-        source, Orientation(zone_axis or (0, 0, 1), thickness_angstrom, lateral_angstrom)
+        source, SpecimenOrientation(zone_axis or (0, 0, 1), thickness_angstrom, lateral_angstrom)
     )
 
 

@@ -18,11 +18,11 @@ from namsa.base.files import make_folder, open_atomic, write_text_atomic
 from namsa.base.pixels import PixelGrid, detector_grid
 from namsa.figures.density_figure import MapPanel
 from namsa.figures.document import (
+    BulletList,
     Document,
-    Listing,
+    DocumentSection,
     Paragraph,
     Picture,
-    Section,
     Table,
     page_html,
 )
@@ -93,8 +93,10 @@ def write_inspection_page(inspection: Inspection, path: Path) -> None:
             Paragraph(caption(inspection)),
             Picture(source, alt="pictures of the scan"),
             *contrast,
-            Section("Calibration", (Table(("quantity", "value", "method"), rows, text_columns=3),)),
-            Section("Notes", (Listing(calibration.notes),)),
+            DocumentSection(
+                "Calibration", (Table(("quantity", "value", "method"), rows, text_columns=3),)
+            ),
+            DocumentSection("Notes", (BulletList(calibration.notes),)),
         ),
     )
     write_text_atomic(path, page_html(document))

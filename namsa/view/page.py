@@ -47,7 +47,7 @@ class PageUnits:
 
 @dataclass(frozen=True, eq=False)
 class PageContent:
-    """What a page shows of a scan."""
+    """Content of the page of a scan."""
 
     title: str
     caption: str  # what the scan is, in a line

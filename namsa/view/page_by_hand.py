@@ -1,4 +1,4 @@
-"""What a page needs to let the reader set optic axis, disk, rotation and mirror by hand."""
+"""Controls of a page that set optic axis, disk, rotation and mirror by hand."""
 
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from namsa.io.recording import Recording
 
 
 class ByHand(NamedTuple):
-    """What a scan says of its calibration, on the detector as it is stored. Pairs are (y, x)."""
+    """Calibration of a scan, on the detector as it is stored. Pairs are (y, x)."""
 
     file: str  # name of the scan
     energy_ev: float | None

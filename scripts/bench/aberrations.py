@@ -173,7 +173,7 @@ def show(rows: Sequence[Row]) -> None:
 
 
 class Turn(NamedTuple):
-    """What was measured of the rotation of a file that states none."""
+    """The measured rotation of a file that states none."""
 
     defocus_angstrom: float  # of the middle of the specimen
     off_deg: float  # NaN where the detector was called mirrored, or no rotation was found

@@ -35,7 +35,7 @@ from amount_cases import LISTS, Case, Optics, elements, write_case
 
 import train
 from namsa.inverse.amount import fit_amount
-from namsa.inverse.rings import Known, Measurement
+from namsa.inverse.rings import Known, RingMeasurement
 from namsa.physics.optics import BeamSettings
 from train.apply.learnt import learnt, prototype_of
 from train.apply.models import Model
@@ -126,7 +126,7 @@ def evaluate(case: Case, model: Model, options: argparse.Namespace) -> Row:
     detector = model.experiment.detector
     assert detector is not None
     beam = BeamSettings(optics.energy_ev, optics.semiangle_mrad, {})
-    measurement = Measurement(beam, detector, masks, optics.max_q)
+    measurement = RingMeasurement(beam, detector, masks, optics.max_q)
     for key, knowledge in knowledge_of(case).items():
         fit = fit_amount(density, rings, result.pixels, measurement, knowledge)
         relative_thickness = fit.thickness_angstrom / thickness

@@ -1,4 +1,4 @@
-"""What faults of a scan cost a reconstruction, with and without `namsa inspect`.
+"""Loss of a reconstruction by faults of a scan, with and without `namsa inspect`.
 
     scripts/uv run python scripts/bench/inspect_faults.py [--materials NAME ...] [--each] [--json]
 

@@ -160,8 +160,8 @@ def faults(sample: Sample, written: list[ArrayAxis], seen: dict[str, Any]) -> It
 
 
 def images(path: Path, theirs: Any) -> Iterator[dict[str, Any]]:
-    """What py4DSTEM made of the calibrated file against what `namsa.physics.virtual_detectors`
-    makes of the sample.
+    """Images of the calibrated file by py4DSTEM, compared with those of the sample by
+    `namsa.physics.virtual_detectors`.
     """
     ((tree, sample),) = sample_file.read_samples(path)
     provenance = sample.provenance

@@ -80,7 +80,7 @@ def parse() -> argparse.Namespace:
 
 
 def workload(grid: int, probes: int, threads: int) -> dict[str, Any]:
-    """What both programs are asked for; probes lie in one unit cell and between."""
+    """The request to both programs; probes lie in one unit cell and between."""
     a = LATTICE_ANGSTROM
     basis = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)]
     atoms = ase.Atoms("SrTiO3", scaled_positions=basis, cell=[a] * 3, pbc=True) * (13, 13, 51)

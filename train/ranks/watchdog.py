@@ -56,7 +56,7 @@ class Watchdog:
         state: Of this rank's main thread.
         others: The states of the parent, of rank 0, and of those ranks below that were heard or
             whose state a child relayed.
-        failed: Whether another rank has said that it fails, and will report the reason itself.
+        failed: Whether another rank has reported that it fails, and will report the reason itself.
         flooded: Whether more datagrams than the job sends have ever arrived in an interval.
     """
 

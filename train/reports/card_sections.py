@@ -9,7 +9,15 @@ from namsa.base.text import duration, plural
 from namsa.config.numerics import Simulation
 from namsa.config.specimen import KINDS
 from namsa.dataset.strata import Strata
-from namsa.figures.document import Block, Paragraph, Preformatted, Section, Table, Text, code
+from namsa.figures.document import (
+    Block,
+    DocumentSection,
+    Paragraph,
+    Preformatted,
+    Table,
+    Text,
+    code,
+)
 
 from ..experiment.conditions import (
     defocus_angstrom,
@@ -223,7 +231,7 @@ SEPARATIONS = {
 }
 
 
-def data(experiment: Experiment, strata: Strata) -> Section:
+def data(experiment: Experiment, strata: Strata) -> DocumentSection:
     """Returns the section about the dataset."""
     splits = list(strata["samples"])
     rows = []
@@ -248,7 +256,7 @@ def data(experiment: Experiment, strata: Strata) -> Section:
         f"{experiment.seed}."
     )
     table = Table(("", *splits), rows, text_columns=1)
-    return Section("Data", (table, Paragraph(" ".join(sentences))))
+    return DocumentSection("Data", (table, Paragraph(" ".join(sentences))))
 
 
 def slices(simulation: Simulation) -> str:
@@ -266,7 +274,7 @@ def training(
     before: Sequence[str],
     weights: Sequence[Sequence[Text]],
     chosen: str = "",
-) -> Section:
+) -> DocumentSection:
     """Returns the section about the run.
 
     Args:
@@ -295,7 +303,7 @@ def training(
         ("versions", ", ".join(versions)),
         *weights,
     ]
-    return Section("Training", (Table(("", ""), rows, text_columns=2),))
+    return DocumentSection("Training", (Table(("", ""), rows, text_columns=2),))
 
 
 def weights_rows(weights: WeightsFile, rounding: str, command: str) -> list[Sequence[Text]]:

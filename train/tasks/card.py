@@ -18,7 +18,7 @@ from namsa.base.arrays import Array
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.dataset.strata import Strata
-from namsa.figures.document import Document, Listing, Section, Text
+from namsa.figures.document import BulletList, Document, DocumentSection, Text
 from namsa.figures.document_markdown import to_markdown
 
 from ..apply.models import Model
@@ -88,11 +88,11 @@ class TaskCard(ABC):
     def usage(self, experiment: Experiment) -> Usage:
         """Returns how the network is applied."""
 
-    def sections(self, facts: CardFacts) -> Sequence[Section]:
+    def sections(self, facts: CardFacts) -> Sequence[DocumentSection]:
         """Returns the sections about scores."""
         return (self.scores(facts),)
 
-    def scores(self, facts: CardFacts) -> Section:
+    def scores(self, facts: CardFacts) -> DocumentSection:
         """Returns the section with the scores."""
         raise NotImplementedError
 
@@ -169,7 +169,7 @@ def write_card(name: str, task: TaskCard, facts: CardFacts) -> str:
         (
             *card_sections.purpose(name, experiment, usage),
             *task.sections(facts),
-            Section("Limits", (Listing(limits),)),
+            DocumentSection("Limits", (BulletList(limits),)),
             card_sections.data(experiment, facts.strata),
             card_sections.training(
                 experiment, facts.evaluation["run"], facts.training_s, before, weights, facts.chosen

@@ -23,7 +23,7 @@ A task is removed by deleting its folder and its lines in these two modules.
 
 Another package adds a task by an entry point of the group namsa.tasks: its name is the task's, and
 its value the package with these modules. Those of `REQUIRED` must be there. What such a task is
-told is in training.arguments, which its `rules` check.
+given is in training.arguments, which its `rules` check.
 """
 
 from pathlib import Path

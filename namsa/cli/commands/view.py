@@ -113,7 +113,7 @@ def _described_recording(options: argparse.Namespace) -> RecordingInfo:
 
 
 def _print_density(options: argparse.Namespace) -> None:
-    """Prints what a reconstruction has written: its maps, and what is said of them."""
+    """Prints the maps of a reconstruction, and their notes."""
     refuse_stated(options, options.path)
     maps = read_images(options.path)
     with sample_file.open_samples(options.path) as trees:

@@ -1,4 +1,4 @@
-"""What Direct Electron's server writes beside a movie: `NAME_info.txt`, lines of "name = value".
+"""The file beside a movie of Direct Electron's server: `NAME_info.txt`, lines of "name = value".
 
 It has the scan's rows and columns, the voltage, and the scan's step where the microscope states it.
 The detector's pixel has no unit there, and is kept as metadata.

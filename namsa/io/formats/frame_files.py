@@ -125,7 +125,7 @@ def _counts(paths: Sequence[Path], first_count: int) -> list[int]:
             counts.append(first_count)
             continue
         count = first_count
-        with suppress(InputError), _open(path) as recording:  # said where its frames are read
+        with suppress(InputError), _open(path) as recording:  # an error where its frames are read
             count = recording.shape[1]
         counts.append(count)
     return counts

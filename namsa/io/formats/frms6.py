@@ -27,7 +27,7 @@ from namsa.io.frames import FileFrames, JoinedFrames, file_frames
 from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
-from namsa.io.referenced_frames import ReferencedFrames, References
+from namsa.io.referenced_frames import ReferencedFrames, ReferenceImages
 
 NAME = "FRMS6"
 SUFFIXES = (".frms6",)
@@ -92,7 +92,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
                 f"rows are binned by {match[1]}, as they are stored: pixels are {match[1]} times "
                 "as high as wide; --pixel-mrad takes y and x"
             )
-        frames = ReferencedFrames(joined, References(_mean(dark), None))
+        frames = ReferencedFrames(joined, ReferenceImages(_mean(dark), None))
         layout = arrange(frames, options, path, stated=shape)
         metadata: dict[str, Any] = {"frames": count, "files": len(files)}
         for name in ("gain", "dwelltimemicroseconds", "readoutmode"):

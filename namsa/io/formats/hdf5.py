@@ -195,7 +195,7 @@ def _is_of_ptychoshelves(data: Hdf5Dataset) -> bool:
 
 
 def _axis_notes(axes: Sequence[FileAxis]) -> list[str]:
-    """Returns what is said of the axes' coordinates, once for each."""
+    """Returns the notes on the axes' coordinates, one for each axis."""
     return list(dict.fromkeys(axis.note for axis in axes if axis.note))
 
 

@@ -1,7 +1,7 @@
 """MATLAB: .mat of versions 4 to 7, read by SciPy; version 7.3 is HDF5 (`namsa.io.formats.hdf5`).
 
 MATLAB has no units, and no usual order of a scan's axes: of arrays of four axes, (scan y, scan x,
-detector y, detector x) is assumed and said; of three, the scan's shape tells the frames' axis. An
+detector y, detector x) is assumed and noted; of three, the scan's shape tells the frames' axis. An
 array is read into memory as a whole. Variables of other classes, such as objects and functions, are
 not read.
 """

@@ -22,7 +22,7 @@ from namsa.io.frames import file_frames
 from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternArray, Recording
-from namsa.io.referenced_frames import ReferencedFrames, References
+from namsa.io.referenced_frames import ReferencedFrames, ReferenceImages
 
 NAME = "NorPix"
 SUFFIXES = (".seq",)
@@ -86,7 +86,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         )
 
 
-def _references(path: Path, shape: tuple[int, int], notes: list[str]) -> References:
+def _references(path: Path, shape: tuple[int, int], notes: list[str]) -> ReferenceImages:
     """Returns the camera's references beside a file."""
     times_of_files: dict[str, Floats | None] = {}
     for name, done in (("dark", "subtracted"), ("gain", "multiplied")):
@@ -102,4 +102,4 @@ def _references(path: Path, shape: tuple[int, int], notes: list[str]) -> Referen
                 )
             times_of_files[name] = image.read(slice(0, 1), slice(0, 1))[0, 0].astype(np.float64)
         notes.append(f"{file.name} {done}")
-    return References(**times_of_files)
+    return ReferenceImages(**times_of_files)

@@ -29,7 +29,7 @@ KEPT = ("Camera length", "Mode", "Magnification", "STEM Rotation", "Stem Rotatio
 
 
 @dataclass(frozen=True)
-class Experiment:
+class TiaExperiment:
     """Contents of an .emi file."""
 
     energy_ev: float | None = None
@@ -55,22 +55,22 @@ def series_of(emi: Path, is_images: Callable[[Path], bool]) -> Path:
     )
 
 
-def beside(ser: Path) -> Experiment:
+def beside(ser: Path) -> TiaExperiment:
     """Returns what the .emi beside a series says; nothing without one."""
     base = re.sub(r"_\d+$", "", ser.stem)
     for name in (f"{base}.emi", f"{base}.EMI"):
         emi = ser.with_name(name)
         if emi.is_file():
             return _experiment(emi)
-    return Experiment()
+    return TiaExperiment()
 
 
-def _experiment(emi: Path) -> Experiment:
+def _experiment(emi: Path) -> TiaExperiment:
     data = read_bytes(emi, largest_bytes=EMI_BYTES)
     start = data.find(INFO)
     end = data.find(INFO_END, start, start + INFO_BYTES) if start >= 0 else -1
     if end < 0:
-        return Experiment(metadata={"emi": emi.name})
+        return TiaExperiment(metadata={"emi": emi.name})
     info = data[start:end]
     energy = None
     metadata: dict[str, Any] = {"emi": emi.name}
@@ -82,4 +82,4 @@ def _experiment(emi: Path) -> Experiment:
             number = finite(value)
             text = shorten(value, 80) if number is None else f"{number:g}"
             metadata[label.lower().replace(" ", "_")] = f"{text} {unit}".strip()
-    return Experiment(energy, metadata)
+    return TiaExperiment(energy, metadata)

@@ -34,7 +34,7 @@ INDICES = ("Position_Indices", "Spectroscopic_Indices")
 MOST_INDICES = 2**26
 
 
-class Grid(NamedTuple):
+class UsidGrid(NamedTuple):
     """A grid of two dimensions, the slow one first."""
 
     shape: tuple[int, int]
@@ -106,7 +106,7 @@ def describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
     )
 
 
-def _grid(data: Hdf5Dataset, kind: str, count: int, path: Path) -> Grid:
+def _grid(data: Hdf5Dataset, kind: str, count: int, path: Path) -> UsidGrid:
     """Returns the grid that positions or spectroscopic values are of."""
     place = f"{path}: {kind}_Indices of {shorten(data.name)}"
     indices = _table(data.referred(f"{kind}_Indices"), kind, count)
@@ -129,7 +129,7 @@ def _grid(data: Hdf5Dataset, kind: str, count: int, path: Path) -> Grid:
             f"{place} are no full grid of {shape[0]}x{shape[1]} in rows: {count} values are stored"
         )
     axes = [_axis(data, kind, number, indices, values, sizes[number]) for number in (slow, fast)]
-    return Grid(shape, (axes[0], axes[1]))
+    return UsidGrid(shape, (axes[0], axes[1]))
 
 
 def _table(stored: object, kind: str, count: int) -> npt.NDArray[Any] | None:

@@ -6,14 +6,14 @@ import pytest
 
 from namsa.base.markup import Verbatim, element, fill, to_html
 from namsa.figures.document import (
+    BulletList,
     Document,
+    DocumentSection,
     Fold,
-    Listing,
     Note,
     Paragraph,
     Picture,
     Preformatted,
-    Section,
     Table,
     code,
     note,
@@ -33,7 +33,7 @@ DOCUMENT = Document(
     window_title="tiny: report",
     blocks=(
         Paragraph(("The SSIM is ", strong("0.93"), "; run ", code("train card"), "."), "headline"),
-        Section(
+        DocumentSection(
             "Scores",
             (
                 Table(
@@ -42,7 +42,7 @@ DOCUMENT = Document(
                     text_columns=1,
                     caption="Means",
                 ),
-                Section("Worst", (Note("None."), Listing(("one", "two")))),
+                DocumentSection("Worst", (Note("None."), BulletList(("one", "two")))),
                 Picture("data:image/png;base64,AA", "Images", ("P4", subscript("2")), plot=True),
             ),
         ),
@@ -135,9 +135,9 @@ def test_text_is_never_markup():
             Paragraph((HOSTILE, strong(HOSTILE), code(HOSTILE))),
             Table((HOSTILE,), [((HOSTILE, note(HOSTILE)),), (wide(HOSTILE),)], 1, HOSTILE),
             Note(HOSTILE),
-            Listing((HOSTILE,)),
+            BulletList((HOSTILE,)),
             Preformatted(HOSTILE),
-            Section(HOSTILE, (Fold(HOSTILE, (Picture("data:,", HOSTILE, HOSTILE),)),)),
+            DocumentSection(HOSTILE, (Fold(HOSTILE, (Picture("data:,", HOSTILE, HOSTILE),)),)),
         ),
         kind=HOSTILE,
     )

@@ -15,7 +15,7 @@ from namsa.inverse.amount import fit_amount
 from namsa.inverse.cell_patterns import AMOUNTS, simulate
 from namsa.inverse.columns import atom_density, find_columns, share_out
 from namsa.inverse.repeating_cell import RepeatingCell, find_cells
-from namsa.inverse.rings import Known, Measurement
+from namsa.inverse.rings import Known, RingMeasurement
 from namsa.pacbed import position_averaged
 from namsa.physics.optics import BeamSettings
 
@@ -28,7 +28,7 @@ DETECTOR = Detector(shape=(33, 33), pixel_mrad=3.0)
 DETECTOR_PIXELS = PixelGrid((3.0, 3.0), (-48.0, -48.0))
 BEAM = BeamSettings(200e3, 20.0, {})
 MASKS = ring_sums.ring_masks(DETECTOR_PIXELS, (33, 33), ring_sums.ring_edges(20.0, 3.0, 49.5))
-MEASUREMENT = Measurement(BEAM, DETECTOR, MASKS, MAX_Q)
+MEASUREMENT = RingMeasurement(BEAM, DETECTOR, MASKS, MAX_Q)
 RINGS = np.ones(ring_sums.RINGS)
 
 

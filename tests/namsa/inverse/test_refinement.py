@@ -11,7 +11,7 @@ from namsa.base.pixels import PixelGrid
 from namsa.config.instrument import Detector
 from namsa.inverse import refinement
 from namsa.inverse import scan_model as scan_models
-from namsa.inverse.microscope import Microscope
+from namsa.inverse.microscope import MicroscopeValues
 from namsa.inverse.scan_fit import KnownScan
 from namsa.inverse.scan_model import scan_model
 from namsa.physics import density_target
@@ -92,7 +92,7 @@ def test_the_slope_is_that_of_the_misfit(monkeypatch, first):
     known = np.arange(20) != 3
 
     def misfit(field, numbers):
-        return model.misfit(field, Microscope.from_vector(numbers), measured, used, known)
+        return model.misfit(field, MicroscopeValues.from_vector(numbers), measured, used, known)
 
     found = misfit(field, numbers)
     by_numbers = found.by_microscope.to_vector()

@@ -19,7 +19,7 @@ from namsa.dataset import records
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import assign
 from namsa.dataset.simulate_entry import simulate_entry
-from namsa.figures.document import Document, Listing, Section
+from namsa.figures.document import BulletList, Document, DocumentSection
 from namsa.figures.document_markdown import to_markdown
 from namsa.io.calibration import CalibrationOverrides
 from train.apply.models import shipped
@@ -66,7 +66,7 @@ def test_a_card_says_what_follows_from_configuration_and_calibration(name):
     assert card.startswith(
         to_markdown(Document(name, card_sections.purpose(name, experiment, usage)))
     )
-    limits = Section("Limits", (Listing(card_sections.training_limits(experiment)),))
+    limits = DocumentSection("Limits", (BulletList(card_sections.training_limits(experiment)),))
     assert section_text(limits) in card
     assert ("that training draws" in card) == bool(card_sections.undrawn(experiment))
     if name in DENSITIES:

@@ -7,7 +7,7 @@ import numpy as np
 from namsa.base.arrays import Array, Integers
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
-from namsa.figures.document import Block, Paragraph, Section, Table, Text, strong
+from namsa.figures.document import Block, DocumentSection, Paragraph, Table, Text, strong
 
 from ...apply.models import Model
 from ...apply.weights import build_loaded
@@ -51,7 +51,7 @@ class ClassCard(TaskCard):
             checks=checks,
         )
 
-    def scores(self, facts: CardFacts) -> Section:
+    def scores(self, facts: CardFacts) -> DocumentSection:
         """Returns the section of balanced accuracies by split, with the confusion matrix."""
         evaluation = facts.evaluation
         text = (
@@ -68,7 +68,7 @@ class ClassCard(TaskCard):
                 f"{split} split:"
             )
             blocks += [Paragraph(text), _confusion_table(evaluation, split)]
-        return Section(f"Scores: {in_words(evaluation['label'])}", blocks)
+        return DocumentSection(f"Scores: {in_words(evaluation['label'])}", blocks)
 
     def limits(self, facts: CardFacts) -> Sequence[Text]:
         evaluation = facts.evaluation

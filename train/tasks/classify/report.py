@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from namsa.figures.document import Block, Section, Table, Text, strong
+from namsa.figures.document import Block, DocumentSection, Table, Text, strong
 
 from ...reports.tables import confusion_table
 from ...reports.words import count, number
@@ -105,7 +105,7 @@ def details(evaluation: ClassEvaluation, run_dir: Path) -> Sequence[Block]:
         else:
             caption = f"Patterns of a row given to a column, {split}"
             tables.append(confusion_table(caption, "Patterns", names, counts, ".2f"))
-    return (Section("Classes", tables),)
+    return (DocumentSection("Classes", tables),)
 
 
 def _most_frequent(evaluation: ClassEvaluation, split: Split) -> Table:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from namsa.base.text import plural
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
-from namsa.figures.document import Paragraph, Section, Text, strong
+from namsa.figures.document import DocumentSection, Paragraph, Text, strong
 
 from ...apply.models import Model
 from ...apply.weights import build_loaded
@@ -39,7 +39,7 @@ class EmbedCard(TaskCard):
             by_pattern=True,
         )
 
-    def scores(self, facts: CardFacts) -> Section:
+    def scores(self, facts: CardFacts) -> DocumentSection:
         """Errors of the decoded patterns, and agreements of clusters with materials, by split."""
         evaluation = facts.evaluation
         text = (
@@ -49,7 +49,7 @@ class EmbedCard(TaskCard):
             "is as many principal components of the training patterns."
         )
         title = f"Scores: {plural(evaluation['latent'], 'latent number')}"
-        return Section(title, (Paragraph(text), score_table(evaluation).of_card()))
+        return DocumentSection(title, (Paragraph(text), score_table(evaluation).of_card()))
 
     def limits(self, facts: CardFacts) -> Sequence[Text]:
         row = last(facts.evaluation["by_split"])[1]

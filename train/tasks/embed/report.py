@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from namsa.base.errors import InputError
-from namsa.figures.document import Block, Note, Picture, Section, Table, Text, strong
+from namsa.figures.document import Block, DocumentSection, Note, Picture, Table, Text, strong
 
 from ...reports.results import EVALUATE_AGAIN
 from ...reports.words import count, number
@@ -98,7 +98,7 @@ def headline(evaluation: EmbedEvaluation) -> Text:
 
 def details(evaluation: EmbedEvaluation, run_dir: Path) -> Sequence[Block]:
     """Returns the picture of the latent space."""
-    return (Section("Latent space", (_picture(run_dir / PICTURE),)),)
+    return (DocumentSection("Latent space", (_picture(run_dir / PICTURE),)),)
 
 
 def _picture(path: Path) -> Block:

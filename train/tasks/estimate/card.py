@@ -9,7 +9,7 @@ import numpy.typing as npt
 from namsa.base.text import plural
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
-from namsa.figures.document import Paragraph, Section, Table, Text, strong
+from namsa.figures.document import DocumentSection, Paragraph, Table, Text, strong
 
 from ...apply.models import Model
 from ...apply.weights import build_loaded
@@ -44,11 +44,11 @@ class EstimateCard(TaskCard):
             checks=checks,
         )
 
-    def sections(self, facts: CardFacts) -> Sequence[Section]:
+    def sections(self, facts: CardFacts) -> Sequence[DocumentSection]:
         """Scores, and what the errors cover."""
         return self.scores(facts), _errors(facts.measured)
 
-    def scores(self, facts: CardFacts) -> Section:
+    def scores(self, facts: CardFacts) -> DocumentSection:
         """Errors of each quantity beside those of the median, by split."""
         text = (
             f"Of the middle windows of samples {unseen(facts.evaluation['run'])}"
@@ -56,7 +56,7 @@ class EstimateCard(TaskCard):
             "The baseline is the median of the training samples."
         )
         table = score_table(facts.evaluation).of_card()
-        return Section("Scores: mean absolute errors", (Paragraph(text), table))
+        return DocumentSection("Scores: mean absolute errors", (Paragraph(text), table))
 
     def limits(self, facts: CardFacts) -> Sequence[Text]:
         limits: list[Text] = [
@@ -120,7 +120,7 @@ def _mean_error(scores: Any, evaluation: Evaluation) -> float:
     return float(np.mean(errors))
 
 
-def _errors(calibration: EstimateCalibration) -> Section:
+def _errors(calibration: EstimateCalibration) -> DocumentSection:
     """How the errors were calibrated, and what they cover."""
     test = calibration.get("test", {})
     rows = []
@@ -143,7 +143,7 @@ def _errors(calibration: EstimateCalibration) -> Section:
     )
     headings = ("dev, one σ", "dev, two σ", "test, one σ", "test, two σ")
     head = ("", "factor", "two σ, in σ", *headings)
-    return Section("Errors", (Paragraph(text), Table(head, rows, text_columns=1)))
+    return DocumentSection("Errors", (Paragraph(text), Table(head, rows, text_columns=1)))
 
 
 CARD = EstimateCard()

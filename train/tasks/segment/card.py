@@ -8,7 +8,7 @@ import numpy as np
 from namsa.base.arrays import Array, Integers
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
-from namsa.figures.document import Paragraph, Section, Text, strong
+from namsa.figures.document import DocumentSection, Paragraph, Text, strong
 
 from ...apply.models import Model
 from ...apply.weights import build_loaded
@@ -36,7 +36,7 @@ class SegmentCard(TaskCard):
             f"From a 4D-STEM scan to the class of each position: {classes}.", "segment", "LABELS.h5"
         )
 
-    def scores(self, facts: CardFacts) -> Section:
+    def scores(self, facts: CardFacts) -> DocumentSection:
         """Intersections over unions, by kind of scan and split."""
         text = (
             "Intersection over union (IoU), TP/(TP+FP+FN), of each class, and of how many "
@@ -44,7 +44,7 @@ class SegmentCard(TaskCard):
             "The baseline calls every position matrix."
         )
         table = score_table(facts.evaluation).of_card()
-        return Section("Scores: intersection over union", (Paragraph(text), table))
+        return DocumentSection("Scores: intersection over union", (Paragraph(text), table))
 
     def limits(self, facts: CardFacts) -> Sequence[Text]:
         evaluation = facts.evaluation

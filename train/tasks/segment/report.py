@@ -4,7 +4,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from namsa.figures.document import Block, Note, Paragraph, Picture, Section, Table, Text, strong
+from namsa.figures.document import (
+    Block,
+    DocumentSection,
+    Note,
+    Paragraph,
+    Picture,
+    Table,
+    Text,
+    strong,
+)
 
 from ...reports.figures import data_uri
 from ...reports.tables import confusion_table
@@ -55,8 +64,8 @@ def details(evaluation: SegmentEvaluation, run_dir: Path) -> Sequence[Block]:
             confusions.append(confusion_table(caption, "Positions", names, counts, ".3f"))
     return (
         _fractions(evaluation),
-        Section("Scans", (_picture(run_dir / FILE_NAME, names),)),
-        Section("Classes", confusions),
+        DocumentSection("Scans", (_picture(run_dir / FILE_NAME, names),)),
+        DocumentSection("Classes", confusions),
     )
 
 

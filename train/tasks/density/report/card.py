@@ -11,7 +11,7 @@ from namsa.base.pixels import raster_shape
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
-from namsa.figures.document import Section, Text, code
+from namsa.figures.document import DocumentSection, Text, code
 
 from ....apply.models import Model, load_model
 from ....experiment.experiment import Experiment
@@ -59,7 +59,7 @@ class DensityCard(TaskCard):
             other_checks="by familiarity, all together",
         )
 
-    def sections(self, facts: CardFacts) -> Sequence[Section]:
+    def sections(self, facts: CardFacts) -> Sequence[DocumentSection]:
         calibration = facts.measured.calibration
         experiment = facts.experiment
         return (

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from namsa.base.text import plural
-from namsa.figures.document import Paragraph, Section, Table, Text, code, strong
+from namsa.figures.document import DocumentSection, Paragraph, Table, Text, code, strong
 
 from ....experiment.conditions import has_films_alone
 from ....experiment.experiment import Experiment
@@ -23,7 +23,7 @@ WORST = 5  # samples that are listed
 DECIMALS = {"mae": 2}  # of scores; 3 for the others
 
 
-def scores(evaluation: Evaluation, experiment: Experiment) -> Section:
+def scores(evaluation: Evaluation, experiment: Experiment) -> DocumentSection:
     """Returns the scores on held-out samples, by condition, and the worst of them."""
     ranked = worst_first(evaluation)
     materials = len({row["material"] for row in ranked})
@@ -44,7 +44,7 @@ def scores(evaluation: Evaluation, experiment: Experiment) -> Section:
     head = ("", "", "samples", "SSIM", "least", "Pearson", "MAE, e/Å²", "R")
     worst = [_worst_row(row) for row in ranked[:WORST]]
     split = evaluation["split"]
-    return Section(
+    return DocumentSection(
         f"Scores on materials {unseen(evaluation['run'])} ({split} split, as simulated)",
         (
             Paragraph(text),
@@ -110,7 +110,7 @@ def _worst_row(row: SampleRow) -> list[str]:
 
 def scores_by_dose(
     doses: Sequence[DoseRow], calibration: UncertaintyCalibration, experiment: Experiment
-) -> Section:
+) -> DocumentSection:
     """Returns the scores with counting noise, one row per dose."""
     samples = 0
     thicknesses = []
@@ -135,10 +135,10 @@ def scores_by_dose(
     )
     rows = list(cells_of.values())
     table = Table(("electrons per pattern", *titles), rows, text_columns=1)
-    return Section("Scores by dose", (Paragraph(text), table))
+    return DocumentSection("Scores by dose", (Paragraph(text), table))
 
 
-def random_conditions(calibration: UncertaintyCalibration) -> list[Section]:
+def random_conditions(calibration: UncertaintyCalibration) -> list[DocumentSection]:
     """Returns scores and coverage of windows, with what training draws and without.
 
     There is no section for calibrations of earlier versions, which have no groups of windows.
@@ -174,17 +174,17 @@ def random_conditions(calibration: UncertaintyCalibration) -> list[Section]:
     split = f"{calibration.get('groups_split', 'dev')} split{_of_dataset(calibration)}"
     head = ("", "", "windows", *heads.values(), "one σ", "two σ", "least, one σ")
     table = Table(head, rows, text_columns=2)
-    return [Section(f"Scores under random conditions ({split})", (Paragraph(text), table))]
+    return [DocumentSection(f"Scores under random conditions ({split})", (Paragraph(text), table))]
 
 
-def uncertainty(calibration: UncertaintyCalibration) -> Section:
+def uncertainty(calibration: UncertaintyCalibration) -> DocumentSection:
     """Returns how the uncertainty was calibrated, and what it covers."""
     paragraphs = [_coverage(calibration)]
     flags = _flags(calibration)
     if flags:
         paragraphs.append(flags)
     blocks = [Paragraph(" ".join(sentences)) for sentences in paragraphs]
-    return Section("Uncertainty", blocks)
+    return DocumentSection("Uncertainty", blocks)
 
 
 def _coverage(calibration: UncertaintyCalibration) -> list[str]:

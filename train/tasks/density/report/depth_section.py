@@ -16,7 +16,7 @@ from namsa.base.files import open_atomic
 from namsa.base.numpy_files import read_npz
 from namsa.base.pixels import PixelGrid
 from namsa.base.text import shorten
-from namsa.figures.document import Block, Paragraph, Picture, Section, Styled, Table, strong
+from namsa.figures.document import Block, DocumentSection, Paragraph, Picture, Styled, Table, strong
 from namsa.figures.panels import image_panel, panels, styled
 
 from ....reports import figures
@@ -64,14 +64,16 @@ def _has_numbers(array: npt.NDArray[Any]) -> bool:
     return bool(array.dtype.kind == "f" and array.size and np.isfinite(array).all())
 
 
-def section(summary: DepthSummary, pictures: Sequence[SamplePicture], bins: Bins) -> Section:
+def section(
+    summary: DepthSummary, pictures: Sequence[SamplePicture], bins: Bins
+) -> DocumentSection:
     """Returns the section of a run."""
     blocks: list[Block] = [_headline(summary), _errors(summary)]
     for picture in pictures:
         if picture.facts["id"] in bins:
             truth, prediction = bins[picture.facts["id"]]
             blocks.append(_picture(picture, truth, prediction))
-    return Section("By depth", blocks)
+    return DocumentSection("By depth", blocks)
 
 
 def _headline(summary: DepthSummary) -> Paragraph:

@@ -10,11 +10,11 @@ from namsa.base.arrays import Array
 from namsa.dataset.entry import UNKNOWN
 from namsa.figures.document import (
     Block,
+    DocumentSection,
     Fold,
     Note,
     Paragraph,
     Picture,
-    Section,
     Table,
     Text,
     note,
@@ -105,9 +105,9 @@ def _part(run_dir: Path) -> ResultPart:
     results: list[Block] = [NO_SAMPLE]
     if evaluation:
         results = [headline(evaluation), means(evaluation)]
-    results.append(Section("Reconstructions", shown))
+    results.append(DocumentSection("Reconstructions", shown))
     by_condition = groups(evaluation) if evaluation else (NO_SAMPLE,)
-    results.append(Section("By condition and material", by_condition))
+    results.append(DocumentSection("By condition and material", by_condition))
     if evaluation and (by_depth := evaluation.get("by_depth")):
         results.append(depth_section.section(by_depth, pictures, bins or {}))
     return ResultPart(

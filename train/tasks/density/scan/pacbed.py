@@ -11,7 +11,7 @@ from namsa.base.arrays import Array, Floats
 from namsa.base.errors import InputError
 from namsa.inverse import rings
 from namsa.inverse.amount import Amount, fit_amount
-from namsa.inverse.rings import Known, Measurement
+from namsa.inverse.rings import Known, RingMeasurement
 from namsa.physics.optics import BeamSettings
 
 from ....apply.models import Model
@@ -72,7 +72,7 @@ class AmountByPatterns(Measure):
         detector = scan.model.experiment.detector
         assert detector
         beam = BeamSettings(conditions.energy_ev, conditions.semiangle_mrad, {})
-        measurement = Measurement(beam, detector, self._masks, model.max_q)
+        measurement = RingMeasurement(beam, detector, self._masks, model.max_q)
         fitted = fit_amount(
             images.density, self._rings, scan.pixels, measurement, known_amount(known)
         )
