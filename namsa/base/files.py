@@ -158,17 +158,17 @@ def check_output(path: Path, inputs: Iterable[Path] = (), option: str = "--out")
     Raises:
         InputError: If `path` is no file's name, is a folder, or is one of the inputs.
     """
-    path_text = f"{option} {shorten(str(path), 300)}"
+    shown = f"{option} {shorten(str(path), 300)}"
     if path.name in ("", "..") or len(os.fsencode(path.name)) > LONGEST_OUTPUT_NAME:
         raise InputError(
-            f"{path_text} does not end in a file's name of 1 to {LONGEST_OUTPUT_NAME} bytes"
+            f"{shown} does not end in a file's name of 1 to {LONGEST_OUTPUT_NAME} bytes"
         )
     if os.path.isdir(path):
-        raise InputError(f"{path_text} is a folder: name a file")
+        raise InputError(f"{shown} is a folder: name a file")
     for each in inputs:
         if os.path.exists(path) and os.path.exists(each) and os.path.samefile(path, each):
             raise InputError(
-                f"{path_text} would replace {shorten(str(each), 300)}, which is read: choose another "
+                f"{shown} would replace {shorten(str(each), 300)}, which is read: choose another "
                 "name"
             )
 
