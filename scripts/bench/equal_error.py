@@ -76,7 +76,7 @@ UNIT_CELLS = {
 
 def main() -> None:
     options = parse()
-    apart = frame.isolated(RIVALS)
+    apart = frame.environment(RIVALS, "abtem")
     own = [sys.executable, frame.WORKERS / "namsa_patterns.py"]
     rival = [*apart, frame.WORKERS / "abtem_patterns.py"]
     programs = {}

@@ -54,14 +54,7 @@ SAME_SLICES = "abTEM, float64, namsa's slices"
 
 def main() -> int:
     options = parse()
-    apart = frame.isolated(RIVALS)
-    tried = subprocess.run(
-        [*apart, "-c", "import abtem"], stderr=subprocess.PIPE, text=True, check=False
-    )
-    if tried.returncode:
-        reason = (tried.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        print(f"the environment for {RIVALS[0]} cannot be made: {reason}", file=sys.stderr)
-        return 2
+    apart = frame.environment(RIVALS, "abtem")
     abtem = frame.start([*apart, frame.WORKERS / "abtem_exactness.py"])
     errors = {}
     for name in reference_cases.CASES:

@@ -10,6 +10,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,6 +120,25 @@ def isolated(packages: Sequence[str]) -> list[str]:
     for package in packages:
         command += ["--with", package]
     return [*command, "python"]
+
+
+def environment(packages: Sequence[str], module: str) -> list[str]:
+    """Returns `isolated(packages)` once `module` can be imported there; ends this program with one
+    line if not.
+    """
+    command = isolated(packages)
+    tried = subprocess.run(
+        [*command, "-c", f"import {module}"], stderr=subprocess.PIPE, text=True, check=False
+    )
+    if tried.returncode:
+        lines = tried.stderr.strip().splitlines() or [f"{module} cannot be imported"]
+        print(
+            f"this bench needs {packages[0]} and was not run: its environment cannot be made: "
+            f"{lines[-1].strip()}",
+            file=sys.stderr,
+        )
+        raise SystemExit(2)
+    return command
 
 
 def start(command: Sequence[object]) -> "subprocess.Popen[str]":

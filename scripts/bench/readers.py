@@ -48,6 +48,7 @@ UNEVEN = (*RASTER, "scan.step_angstrom=[0.4, 0.3]")
 
 def main() -> int:
     options = frame.parser(__doc__).parse_args()
+    readers = frame.environment(READERS, "py4DSTEM")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         jobs: list[dict[str, str]] = []
@@ -55,7 +56,7 @@ def main() -> int:
             jobs.append({"path": str(path), "dpc": ""})
         jobs[0]["dpc"] = str(folder / "dpc.npz")
         worker = subprocess.run(
-            [*frame.isolated(READERS), str(frame.WORKERS / "foreign_readers.py")],
+            [*readers, str(frame.WORKERS / "foreign_readers.py")],
             input="".join(json.dumps(job) + "\n" for job in jobs),
             stdout=subprocess.PIPE,
             text=True,

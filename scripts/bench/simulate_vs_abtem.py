@@ -33,7 +33,7 @@ LATTICE_ANGSTROM = 3.905
 def main() -> None:
     options = parse()
     job = workload(options.grid, options.probes, options.threads)
-    apart = frame.isolated(RIVALS)
+    apart = frame.environment(RIVALS, "abtem")
     programs = {
         "namsa": frame.start([sys.executable, frame.WORKERS / "namsa_patterns.py"]),
         "namsa, plain": frame.start([sys.executable, frame.WORKERS / "namsa_patterns.py"]),
