@@ -29,7 +29,7 @@ from namsa.crystals.select import select_materials
 from namsa.crystals.symmetry import ZoneAxis
 from namsa.dataset import records
 from namsa.dataset.entries import CellFinder, entries_of_specimen, specimen_base, zone_axes_of
-from namsa.dataset.entry import Entry, assign_more, material_of, materials_named
+from namsa.dataset.entry import Entry, assign_more, feasible_entries, material_of, materials_named
 from namsa.dataset.simulate_entry import prepare_samples
 from namsa.dataset.specimens import plan_specimen
 from namsa.engines.interface import ProgressCallback
@@ -180,7 +180,7 @@ class SpecimenDraws:
         yield from (
             DrawFailure(entry.id, entry.skipped, True) for entry in entries if entry.skipped
         )
-        feasible = [entry for entry in entries if not entry.skipped]
+        feasible = feasible_entries(entries)
         if not feasible:
             return
         data = self.config.data

@@ -194,6 +194,20 @@ def material_of(entry: Entry, materials: Mapping[str, Material]) -> Material:
     return material
 
 
+def feasible_entries(entries: Iterable[Entry]) -> list[Entry]:
+    """Returns the entries whose samples can be built."""
+    return [entry for entry in entries if not entry.skipped]
+
+
+def merged_names(materials: Iterable[Material]) -> dict[str, list[str]]:
+    """Returns the names of the materials that were merged into others, by the name of these."""
+    merged = {}
+    for material in materials:
+        if material.merged:
+            merged[material.name] = list(material.merged)
+    return merged
+
+
 def materials_named(entries: Iterable[Entry]) -> set[str]:
     """Returns the names of the crystals of some samples, partners included."""
     return {name for entry in entries for name in (entry.material, entry.partner) if name}

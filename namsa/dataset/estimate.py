@@ -18,7 +18,7 @@ from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.dataset import manifest, strata
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import Entry, material_of
+from namsa.dataset.entry import Entry, feasible_entries, material_of, merged_names
 from namsa.dataset.sharing import shuffled
 from namsa.dataset.simulate_entry import check_entry
 from namsa.dataset.strata import Strata
@@ -164,7 +164,7 @@ def estimate_dataset(
         InputError: If no sample can be built.
     """
     entries = build_entries(config, materials) if entries is None else entries
-    feasible = [entry for entry in entries if not entry.skipped]
+    feasible = feasible_entries(entries)
     if not feasible:
         raise InputError(
             f"none of the {len(entries)} samples can be built; {entries[0].id}: "
@@ -172,12 +172,14 @@ def estimate_dataset(
         )
     by_name = {material.name: material for material in materials}
     # The first entries of a fixed random order stand for all.
-    workloads = [
-        count_workload(config, material_of(entry, by_name), entry) for entry in sampled(entries)
-    ]
+    workloads = []
+    for entry in sampled(entries):
+        workloads.append(count_workload(config, material_of(entry, by_name), entry))
     for entry in sampled(entries)[:CHECKED]:
         check_entry(config, material_of(entry, by_name), entry)
-    operations = [prism.propagation_operations(each.work, each.work.probes) for each in workloads]
+    operations = []
+    for workload in workloads:
+        operations.append(prism.propagation_operations(workload.work, workload.work.probes))
     costliest = operations.index(max(operations))
     rates = measure_rates(workloads[costliest])
     estimates = [estimate_sample(workload, rates) for workload in workloads]
@@ -197,7 +199,7 @@ def estimate_dataset(
         disk_bytes=round(scale * sum(each.disk_bytes for each in estimates)),
         costliest=estimates[costliest],
         strata=strata.count_strata(feasible),
-        merged={material.name: list(material.merged) for material in materials if material.merged},
+        merged=merged_names(materials),
         warning=manifest.empty_splits(feasible, config.split),
     )
 

@@ -38,7 +38,7 @@ from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.dataset import disk_space, identity, other_nodes, records, shards
 from namsa.dataset.accuracy import check_dataset, warn_again
-from namsa.dataset.entry import Entry, material_of
+from namsa.dataset.entry import Entry, feasible_entries, material_of
 from namsa.dataset.estimate import check_machine
 from namsa.dataset.failures import append_failure, read_failures
 from namsa.dataset.listing import plan_list
@@ -148,20 +148,21 @@ def produce(
     present = _present_ids(directory, samples_hash)
     failures = read_failures(directory, samples_hash)
     failed = failures.keys() - present
-    feasible = [entry for entry in entries if not entry.skipped]
-    missing = [entry for entry in feasible if entry.id not in present and entry.id not in failed]
+    feasible = feasible_entries(entries)
+    done = present | failed
+    missing = [entry for entry in feasible if entry.id not in done]
     materials = listing.materials
     run = _Run(
         config, materials, directory, layout, samples_hash, start, limits, on_sample, prepare
     )
     todo = missing[: limits.samples]
     if todo:  # nothing is written before all checks
-        check([entry for entry in listing.entries if not entry.skipped])
+        check(feasible_entries(listing.entries))
         run.check_resources(todo)
     listing.write()
     if todo:
         if layout.rank == 0 and prepare is prepare_samples:
-            selected = [entry for entry in select(listing.entries) if not entry.skipped]
+            selected = feasible_entries(select(listing.entries))
             check_dataset(directory, config, selected, materials)
         run.simulate_entries(todo, by_specimen(feasible))
         run.warnings.issue(len(run.record_bytes))

@@ -32,7 +32,7 @@ from namsa.crystals.select import source_files
 from namsa.crystals.sites import TENSOR
 from namsa.dataset import identity
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import SPLITS, Entry, SplitName
+from namsa.dataset.entry import SPLITS, Entry, SplitName, feasible_entries, merged_names
 
 FILE_NAME = "manifest.jsonl"
 FORMAT = "namsa-manifest"
@@ -85,7 +85,7 @@ def ensure(
 def build_and_warn(config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entry, ...]:
     """Returns the entries of a new list. Warns of splits without samples."""
     entries = build_entries(config, materials)
-    warning = empty_splits([entry for entry in entries if not entry.skipped], config.split)
+    warning = empty_splits(feasible_entries(entries), config.split)
     if warning:
         warnings.warn(warning, SimulationWarning, stacklevel=5)
     return entries
@@ -251,13 +251,15 @@ def text_of(
     materials: Sequence[Material],
 ) -> str:
     """Returns the manifest's content. Raises InputError for a list that cannot be trained on."""
-    feasible = [entry for entry in entries if not entry.skipped]
+    feasible = feasible_entries(entries)
     if not feasible:
         raise InputError(
             f"none of the {len(entries)} samples can be built; {entries[0].id}: "
             f"{entries[0].skipped}"
         )
-    splits = {name: sum(entry.split == name for entry in feasible) for name in SPLITS}
+    splits = dict.fromkeys(SPLITS, 0)
+    for entry in feasible:
+        splits[entry.split] += 1
     if config.split.train > 0 and not splits["train"]:
         raise InputError(
             f"all {len(feasible)} samples are held out (splits are by formula): add materials, or "
@@ -276,9 +278,8 @@ def text_of(
         "materials": len({entry.material for entry in feasible}),
         "splits": splits,
     }
-    if merged := {
-        material.name: list(material.merged) for material in materials if material.merged
-    }:
+    merged = merged_names(materials)
+    if merged:
         header["merged"] = merged
     if _builds_slowly(config):
         header["sources_hash"] = sources_hash(config)

@@ -12,7 +12,7 @@ from typing import NotRequired, TypedDict
 
 import spglib
 
-from namsa.dataset.entry import SPLITS, Entry
+from namsa.dataset.entry import SPLITS, Entry, feasible_entries
 
 Counts = dict[str, int]  # by split
 CRYSTAL_SYSTEMS = (
@@ -48,7 +48,7 @@ class Strata(TypedDict):
 
 def count_strata(entries: Sequence[Entry]) -> Strata:
     """Counts by split what `entries` consist of. Entries that cannot be built are left out."""
-    feasible = [entry for entry in entries if not entry.skipped]
+    feasible = feasible_entries(entries)
     systems = crystal_systems()
     elements = _counts_by(feasible, _elements)
     thicknesses = _counts_by(feasible, lambda entry: [f"{entry.thickness_angstrom:g}"])

@@ -66,12 +66,13 @@ class ScanPlanes:
         Raises:
             WorkError: If the file ends before them.
         """
-        first, second, rows, columns = (
-            range(*part.indices(n)) for part, n in zip(index, self.shape, strict=True)
-        )
-        part = np.empty((len(first), len(second), len(rows), len(columns)), self.dtype)
-        if not part.size:
-            return part
+        axes = []
+        for selected, length in zip(index, self.shape, strict=True):
+            axes.append(range(*selected.indices(length)))
+        scan_rows, scan_columns, rows, columns = axes
+        block = np.empty(tuple(map(len, axes)), self.dtype)
+        if not block.size:
+            return block
         width = self.shape[3]
         low = min(rows[0], rows[-1])
         high = max(rows[0], rows[-1]) + 1
@@ -81,18 +82,19 @@ class ScanPlanes:
         plane = self.shape[2] * width
         together = max(1, READ_BYTES // (plane * self.stored.itemsize)) if reads_all else 1
         wanted = slice(low - start, high - start)
-        selection = ([row - low for row in rows], [*columns])
-        for number, line in enumerate(first):
-            for at in range(0, len(second), together):
-                planes = second[at : at + together]
-                span = abs(planes[-1] - planes[0]) + 1 if reads_all else 1
-                offset = (line * self.shape[1] + min(planes[0], planes[-1])) * plane + start * width
-                values = self._read(offset, (span - 1) * plane + lines * width).reshape(
-                    span, lines, width
-                )
-                values = values[[each - min(planes[0], planes[-1]) for each in planes], wanted]
-                part[number, at : at + len(planes)] = values[:, selection[0]][:, :, selection[1]]
-        return part
+        rows_read = np.array(rows) - low
+        columns_read = np.array(columns)
+        for row, line in enumerate(scan_rows):
+            for at in range(0, len(scan_columns), together):
+                planes = np.array(scan_columns[at : at + together])
+                lowest = int(planes.min())
+                span = int(planes.max()) - lowest + 1 if reads_all else 1
+                offset = (line * self.shape[1] + lowest) * plane + start * width
+                values = self._read(offset, (span - 1) * plane + lines * width)
+                values = values.reshape(span, lines, width)[planes - lowest, wanted]
+                selected = values[:, rows_read][:, :, columns_read]
+                block[row, at : at + len(planes)] = selected
+        return block
 
     def _read(self, first: int, count: int) -> npt.NDArray[Any]:
         """Returns numbers from the first one on."""

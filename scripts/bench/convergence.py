@@ -27,7 +27,7 @@ from namsa.crystals.select import select_materials
 from namsa.crystals.structure_files import read_crystal
 from namsa.dataset.accuracy import check_entry, samples_to_check
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import Entry, material_of
+from namsa.dataset.entry import Entry, feasible_entries, material_of
 from namsa.dataset.simulate_entry import prepare_samples
 
 
@@ -111,7 +111,7 @@ def samples_of(
         return samples
     materials = by_name(select_materials(config.materials, run_generator=True))
     entries = build_entries(config, list(materials.values()))
-    entries = [entry for entry in entries if not entry.skipped]
+    entries = feasible_entries(entries)
     samples = []
     for entry in samples_to_check(entries, materials, count):
         samples.append((material_of(entry, materials), entry, same_specimen(entry, entries)))

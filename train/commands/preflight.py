@@ -31,7 +31,7 @@ from namsa.base.memory import available_memory_bytes
 from namsa.base.text import plural
 from namsa.cli import doctor
 from namsa.dataset import disk_space, manifest
-from namsa.dataset.entry import Entry
+from namsa.dataset.entry import Entry, feasible_entries
 from namsa.dataset.listing import list_samples
 
 from ..experiment.experiment import Experiment, load
@@ -229,7 +229,7 @@ def _listed_samples(experiment: Experiment, listed: Path | None) -> ListedSample
     folder = listed or experiment.data.directory
     # The record of the first entry that can be simulated stands for all.
     entries, first, materials = list_samples(
-        folder, experiment, lambda entries: [entry for entry in entries if not entry.skipped][:1]
+        folder, experiment, lambda entries: feasible_entries(entries)[:1]
     )
     header = manifest.read_header(folder)
     return ListedSamples(

@@ -30,7 +30,7 @@ from namsa.crystals.material import Material
 from namsa.crystals.select import select_few, select_materials
 from namsa.dataset import estimate, manifest
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import Entry, materials_named
+from namsa.dataset.entry import Entry, feasible_entries, materials_named
 from namsa.dataset.shards import Dataset, shard_paths
 
 from ..execution import backend
@@ -155,7 +155,7 @@ def count_samples(experiment: Experiment, ranks: int) -> Samples:
             selection.check_configuration(dataset, experiment)
             present = set(dataset.ids)
     listed, materials, weight = _entries_and_materials(experiment)
-    entries = [entry for entry in listed if not entry.skipped]
+    entries = feasible_entries(listed)
     wanted = source_of(experiment).selected(entries)
     training = sum(entry.split == "train" for entry in wanted)
     missing = sum(entry.id not in present for entry in wanted)

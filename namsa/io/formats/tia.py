@@ -9,7 +9,7 @@ Source: C. B. Boothroyd, "TIA file format" (er-c.org/cbb/info/TIAformat).
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -86,14 +86,12 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         frames = file_frames(path, file, offsets, (rows, columns), stored, decode, size)
         grid = [axis for axis in axes if axis["size"] > 1]
         shape = (grid[1]["size"], grid[0]["size"]) if len(grid) == AXES else None
-        steps = [axis["step"] * (angstrom_per_unit(axis["units"]) or np.nan) for axis in grid]
-        known = len(steps) == AXES and bool(np.all(np.isfinite(steps))) and min(map(abs, steps)) > 0
         arranged = arrange(frames, options, path, stated=shape)
         experiment = tia_experiment.beside(path)
         yield arranged.recording(
             NAME,
             path,
-            scan_step_angstrom=(abs(steps[1]), abs(steps[0])) if known else None,
+            scan_step_angstrom=_scan_step(grid),
             energy_ev=experiment.energy_ev,
             metadata={
                 "frames": len(offsets),
@@ -105,6 +103,21 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
             }
             | experiment.metadata,
         )
+
+
+def _scan_step(grid: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """Returns the scan's step (y, x) in Å from its axes (x, y); `None` if a unit is not stated."""
+    if len(grid) != AXES:
+        return None
+    steps = []
+    for axis in grid:
+        unit_angstrom = angstrom_per_unit(axis["units"])
+        if not unit_angstrom:
+            return None
+        steps.append(abs(axis["step"] * unit_angstrom))
+    if not np.isfinite(steps).all() or min(steps) == 0:
+        return None
+    return steps[1], steps[0]
 
 
 def is_images(path: Path) -> bool:
