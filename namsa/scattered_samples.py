@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from namsa.base.arrays import Booleans, Floats, Integers
+from namsa.base.arrays import Array, Booleans, Floats, Integers
 from namsa.base.errors import InputError, issue_warnings
 from namsa.base.notebook_progress import notebook_bar
 from namsa.base.pixels import UNITS, PixelGrid
@@ -323,7 +323,7 @@ class ExposurePlan:
             described,
         )
 
-    def _sum_patterns(self, on_progress: ProgressCallback) -> npt.NDArray[Any]:
+    def _sum_patterns(self, on_progress: ProgressCallback) -> Array:
         """Returns the patterns (n, dy, dx), summed over the thermal configurations."""
         scattering = self.scattering
         setup = self.exposure.setup
@@ -347,7 +347,7 @@ def _raster_patterns(
     axes: tuple[Floats, Floats],
     average: raster.SourceAverage | None,
     on_progress: ProgressCallback,
-) -> npt.NDArray[Any]:
+) -> Array:
     """Returns the patterns (n, dy, dx) of a raster on the host, summed over thermal
     configurations.
     """

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.files import open_atomic, write_text_atomic
 from namsa.base.folders import new_folder
@@ -302,7 +302,7 @@ class NetworkVariables:
 
     facts: dict[str, Any]  # of the checkpoint's header: `KEPT_FACTS`
     names: Sequence[str]  # names of the variables
-    arrays: Sequence[npt.NDArray[Any]]  # their values, float32
+    arrays: Sequence[Array]  # their values, float32
 
     @classmethod
     def of(cls, model: Model, network: Any, newest: Mapping[str, Any]) -> "NetworkVariables":

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.provenance_values import LARGEST, provenance_error, value
 
 UNITS = {"cbed": "fraction of the beam", "density": "e/Å²", "projected_potential": "V·Å"}
@@ -20,15 +21,15 @@ class SampleArrays(Protocol):
     """The arrays and the provenance of a sample, as of `namsa.samples.sample.Sample`."""
 
     @property
-    def cbed(self) -> npt.NDArray[Any]: ...
+    def cbed(self) -> Array: ...
     @property
-    def density(self) -> npt.NDArray[Any]: ...
+    def density(self) -> Array: ...
     @property
-    def projected_potential(self) -> npt.NDArray[Any]: ...
+    def projected_potential(self) -> Array: ...
     @property
     def provenance(self) -> dict[str, Any]: ...
     @property
-    def density_by_depth(self) -> npt.NDArray[Any] | None: ...
+    def density_by_depth(self) -> Array | None: ...
 
 
 class ArrayAxis(NamedTuple):
@@ -115,7 +116,7 @@ def detector_grid(
     )
 
 
-def binned(patterns: npt.NDArray[Any], binning: int) -> npt.NDArray[np.float32]:
+def binned(patterns: Array, binning: int) -> npt.NDArray[np.float32]:
     """Returns sums of `binning` × `binning` pixels of `(..., dy, dx)`; what does not fill one is
     left out.
     """
@@ -293,7 +294,7 @@ def depth_axis(bins: int, thickness_angstrom: float) -> ArrayAxis:
     return ArrayAxis("depth", "Å", (np.arange(bins) + 0.5) * (thickness_angstrom / bins))
 
 
-def sample_arrays(sample: SampleArrays) -> dict[str, npt.NDArray[Any]]:
+def sample_arrays(sample: SampleArrays) -> dict[str, Array]:
     """Returns the arrays of a sample or a record by name: those of `UNITS`, and of `OPTIONAL_UNITS`
     if it has them.
     """

@@ -1,11 +1,10 @@
 """The pixels and the band of a sample's projected density."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from namsa.base.arrays import Floats
+from namsa.base.arrays import Array, Floats
 from namsa.dataset.sample_setup import SampleSetup
 from namsa.physics import density_target
 from namsa.physics.grid import Grid
@@ -31,7 +30,7 @@ class DensityPixels(NamedTuple):
     origin_angstrom: list[float]  # position (y, x) of the first pixel, Å
     max_q_per_angstrom: float  # frequency at which the density's window reaches zero, 1/Å
 
-    def of(self, density: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def of(self, density: Array) -> Array:
         """Returns a projected density (ny, nx), band-limited, on these pixels."""
         coefficients = density_target.band_limited(
             density.astype(np.float64), self.grid, self.max_q_per_angstrom

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, SupportsIndex, get_args, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError
@@ -31,7 +30,7 @@ from namsa.dataset.shards import Dataset
 
 ARRAYS = (*UNITS, *OPTIONAL_TYPES, "positions_angstrom")
 Check = Literal["always", "once", "never"]
-Item = dict[str, npt.NDArray[Any]]
+Item = dict[str, Array]
 
 
 class _StoredItem(NamedTuple):

@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError, WorkError
 from namsa.base.files import Closing
 from namsa.base.json_files import parse_json, parse_typed
@@ -131,14 +132,14 @@ class SlabFile(Closing):
         patterns = part.whole(tiles.reshape(-1)).reshape(part.patterns)
         return SampleSlab(tiling.patterns, self.scales[sample_id], patterns, density)
 
-    def _read(self, array: h5py.Dataset, out: npt.NDArray[Any], *index: int | slice) -> None:
+    def _read(self, array: h5py.Dataset, out: Array, *index: int | slice) -> None:
         try:
             array.read_direct(out, index)
         except Exception as error:  # what h5py raises for a file that it cannot read
             raise WorkError(f"cannot read {self.path}: {shorten(str(error), 300)}") from None
 
     def _compare(
-        self, sample_id: str, what: str, found: npt.NDArray[Any], digest: npt.NDArray[np.uint8]
+        self, sample_id: str, what: str, found: Array, digest: npt.NDArray[np.uint8]
     ) -> None:
         if digests(found) != [digest.tobytes().hex()]:
             raise WorkError(

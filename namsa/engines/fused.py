@@ -13,11 +13,11 @@ import copy
 import ctypes
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.engines.fused_layout import (
     Complexes,
@@ -123,7 +123,7 @@ class FusedProbes(BatchedProbes):
         for kept_group in group.tolist():
             passed_by_group = passed[:, kept_group * lanes : (kept_group + 1) * lanes]
             zeros_y.append(central_zeros(passed_by_group.any(axis=1)))
-        arrays: tuple[npt.NDArray[Any], ...] = (
+        arrays: tuple[Array, ...] = (
             np.array(zeros_y, dtype=np.intc),
             group,
             np.where(kept, np.cumsum(kept) - 1, -1).astype(np.intc),
@@ -170,9 +170,7 @@ class FusedProbes(BatchedProbes):
         self.call(*self.ramps(along_y, along_x), workspace, out)
         return out, workspace
 
-    def ramps(
-        self, along_y: npt.NDArray[Any], along_x: npt.NDArray[Any]
-    ) -> tuple[Complexes, Reals]:
+    def ramps(self, along_y: Array, along_x: Array) -> tuple[Complexes, Reals]:
         """Returns ramps (n, ny) and (n, nx) as `call` takes them."""
         engine = self._engine
         in_order = along_y[:, engine.order_y].astype(engine.fresnel.dtype, order="C")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.engines.fused_library import LEVELS, Transform
 
 Reals = npt.NDArray[np.floating[Any]]
@@ -84,9 +85,7 @@ def transform_plan(n: int, twiddles: Complexes) -> Transform:
     return Transform(n, integers(*factors), integers(*sizes), longs(*offsets), twiddles.ctypes.data)
 
 
-def as_waves(
-    array: npt.NDArray[Any], lanes: int, real: npt.DTypeLike, group: Any = slice(None)
-) -> Reals:
+def as_waves(array: Array, lanes: int, real: npt.DTypeLike, group: Any = slice(None)) -> Reals:
     """Returns an array (length, across) as waves (groups, length, 2, lanes), of the groups across
     in `group`.
     """

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError, WorkError
 from namsa.base.files import open_regular, system_errors
 from namsa.base.text import plural, shorten
@@ -73,7 +74,7 @@ class StemdlSample:
         Any
     ]  # patterns (n, dy, dx), or (sy, sx, dy, dx) where an HDF5 file has them so
     # Projected potential (1, y, x), or as an HDF5 file has it; `None` in STEMDL's files.
-    potential: npt.NDArray[Any] | None
+    potential: Array | None
     attributes: dict[
         str, Value
     ]  # those of `ATTRIBUTES` that the group and its material have; empty for LMDB
@@ -270,7 +271,7 @@ def _attributes(groups: list[Hdf5Group]) -> dict[str, Value]:
     return attributes
 
 
-def _read_array(group: Hdf5Group, name: str, what: str) -> npt.NDArray[Any]:
+def _read_array(group: Hdf5Group, name: str, what: str) -> Array:
     data = group.get(what)
     if (
         not isinstance(data, Hdf5Dataset)

@@ -4,13 +4,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import lmdb
 import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import gaussian_filter, zoom
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError, WorkError
 from namsa.base.folders import new_folder
 from namsa.base.pixels import pattern_grid, scan_positions
@@ -91,7 +92,7 @@ def covered_part(sample: Sample) -> float:
     return float(np.minimum(1, reach / sides).prod())
 
 
-def resized(image: npt.NDArray[Any], shape: tuple[int, int]) -> npt.NDArray[Any]:
+def resized(image: Array, shape: tuple[int, int]) -> Array:
     """Returns an image of the same area with other pixels, by splines of order 4."""
     factors = [new / old for new, old in zip(shape, image.shape, strict=True)]
     return np.asarray(zoom(image, factors, order=4, mode="nearest", grid_mode=True))

@@ -2,18 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.fft import dctn, idctn
 from scipy.ndimage import distance_transform_edt
 
+from namsa.base.arrays import Array
+
 FINER = 4
 FINE = 256  # pixels along an axis, from which an image is drawn as it is
 
 
-def interpolated(image: npt.NDArray[Any], finer: int = FINER) -> npt.NDArray[np.float64]:
+def interpolated(image: Array, finer: int = FINER) -> npt.NDArray[np.float64]:
     """Returns an image `(ny, nx)` on `finer` times the pixels along both axes; NaN stays NaN.
 
     Its cosine transform is continued by zeros. This is Fourier interpolation of the image mirrored
@@ -27,13 +28,13 @@ def interpolated(image: npt.NDArray[Any], finer: int = FINER) -> npt.NDArray[np.
     return resampled(image, (finer * ny, finer * nx))
 
 
-def resampled(image: npt.NDArray[Any], shape: Sequence[int]) -> npt.NDArray[np.float64]:
+def resampled(image: Array, shape: Sequence[int]) -> npt.NDArray[np.float64]:
     """Returns an image `(ny, nx)` on as many pixels as `shape` has, finer or coarser ones, as
     `interpolated` does.
 
     Coarser pixels leave out the frequencies that they cannot hold.
     """
-    values: npt.NDArray[Any] = np.asarray(image, np.float64)
+    values: Array = np.asarray(image, np.float64)
     unknown = np.isnan(values)
     if unknown.all():
         return np.full(tuple(shape), np.nan)

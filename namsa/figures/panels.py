@@ -82,7 +82,7 @@ def styled(draw: Callable[P, T]) -> Callable[P, T]:
     return inner
 
 
-def panels(*aspects: float, columns: int = 4) -> tuple[Figure, npt.NDArray[Any]]:
+def panels(*aspects: float, columns: int = 4) -> tuple[Figure, Array]:
     """Returns a figure of empty panels.
 
     Args:

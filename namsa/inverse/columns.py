@@ -9,15 +9,14 @@ parts. It is exact for SrTiO3 along [001], whose columns have 38, 30 and 8 elect
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import nnls
 from scipy.spatial import KDTree
 from scipy.special import j0
 
-from namsa.base.arrays import Floats
+from namsa.base.arrays import Array, Floats
 from namsa.base.pixels import PixelGrid
 from namsa.inverse.column_pairs import AtomShape, split_pairs
 from namsa.inverse.maxima import MIN_HEIGHT, RADIUS_ANGSTROM, local_maxima
@@ -44,7 +43,7 @@ class Columns(NamedTuple):
 
 
 def find_columns(
-    density: npt.NDArray[Any],  # `(ny, nx)`, e/Å²
+    density: Array,  # `(ny, nx)`, e/Å²
     pixels: PixelGrid,  # its pixels, Å
     composition: Mapping[int, float],  # number of atoms of each atomic number
     max_q: float,  # where the window of the density ends, 1/Å

@@ -17,13 +17,13 @@ scan's edges by reflection.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
-from namsa.base.arrays import Floats
+from namsa.base.arrays import Array, Floats
 from namsa.base.errors import InputError
 from namsa.config.simulation import SimulationConfig
 from namsa.dataset.sample_setup import coherent_modes
@@ -59,7 +59,7 @@ class ScanSimulation:
         given = self.experiment.simulation.slice_thickness_angstrom
         return slice_plan.slice_count(self.thickness_angstrom, 2.0 if given == "auto" else given)
 
-    def on_grid(self, density: npt.NDArray[Any]) -> Floats:
+    def on_grid(self, density: Array) -> Floats:
         """Returns a density on the grid, `(ny, nx)`, e/Å².
 
         Beyond the scan's edges the density is continued by reflection; towards the cell's edges it
@@ -117,7 +117,7 @@ class Consistency(NamedTuple):
 def check(
     # `(sy, sx)` at the scan's positions or `(ny, nx)` on the simulation's grid, as
     # `experiment.target.at` says, e/Å²
-    density: npt.NDArray[Any],
+    density: Array,
     patterns: npt.ArrayLike,  # `(sy·sx, dy, dx)` or `(sy, sx, dy, dx)`, fractions of the beam
     simulation: ScanSimulation,
     transfer: DensityToPotential,  # conversion from density to potential
@@ -150,7 +150,7 @@ def check(
 
 
 def kept_out(
-    density: npt.NDArray[Any],
+    density: Array,
     patterns: npt.ArrayLike,  # of all positions, as for `check`; NaN where a pattern is lost
     simulation: ScanSimulation,
     transfer: DensityToPotential,
@@ -173,7 +173,7 @@ def fit_scale(
     projected_potential: Floats,  # `(ny, nx)`, V·Å
     expected: float,
     spread: float,  # rms of the logarithm of the scale. If 0, `expected` is returned
-    measured: npt.NDArray[Any],  # patterns of all positions, `(n, dy, dx)`
+    measured: Array,  # patterns of all positions, `(n, dy, dx)`
     simulation: ScanSimulation,  # experiment, thickness and geometry
 ) -> float:
     """Fits the scale of a potential: lowest R at some of the positions.
@@ -383,9 +383,7 @@ def _stack(patterns: npt.ArrayLike, count: int) -> npt.NDArray[np.float32]:
     return stack
 
 
-def misfit(
-    simulated: npt.NDArray[Any], measured: npt.NDArray[Any], axis: tuple[int, ...] | None = None
-) -> Floats:
+def misfit(simulated: Array, measured: Array, axis: tuple[int, ...] | None = None) -> Floats:
     """Returns R = Σ|√I_sim − √I| / Σ√I.
 
     Args:

@@ -1,13 +1,11 @@
 """Local maxima of an image, to a fraction of a pixel."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import map_coordinates
 from skimage.feature import peak_local_max
 
-from namsa.base.arrays import Floats
+from namsa.base.arrays import Array, Floats
 from namsa.base.pixels import PixelGrid
 
 RADIUS_ANGSTROM = 0.4  # of a maximum: half of the least distance of two
@@ -16,7 +14,7 @@ MAX_PIXEL_ANGSTROM = 0.1  # of the interpolated image in which maxima are looked
 SMALLEST = 3  # pixels along an axis
 
 
-def local_maxima(image: npt.NDArray[Any], pixels: PixelGrid) -> tuple[Floats, Floats]:
+def local_maxima(image: Array, pixels: PixelGrid) -> tuple[Floats, Floats]:
     """Finds the local maxima of an image.
 
     They are found in an image that is interpolated by splines, and refined by the parabola through
@@ -46,7 +44,7 @@ def local_maxima(image: npt.NDArray[Any], pixels: PixelGrid) -> tuple[Floats, Fl
     return np.asarray(pixels.origin) + places / finer * step, heights
 
 
-def _interpolated(image: npt.NDArray[Any], finer: npt.NDArray[np.intp]) -> Floats:
+def _interpolated(image: Array, finer: npt.NDArray[np.intp]) -> Floats:
     """Returns an image with so many times the pixels along each axis, by splines."""
     rows, columns = (
         np.arange((length - 1) * times + 1) / times

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.text import shorten
 from namsa.io import confined_process
@@ -138,7 +138,7 @@ class ConfinedLibrary:
         with self._lock:
             return self._request(what, 0, **arguments)
 
-    def request_array(self, array: npt.NDArray[Any], unpacked: int, **arguments: Any) -> None:
+    def request_array(self, array: Array, unpacked: int, **arguments: Any) -> None:
         """Lets the process read numbers into an array that the shared memory can hold; arguments of
         its method `read`.
 

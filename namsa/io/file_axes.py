@@ -1,11 +1,11 @@
 """The axes of patterns as a file describes them, and which of them are the scan's."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.io.units import angstrom_per_unit, inverse_angstrom_per_unit, mrad_per_unit
 
 MAX_ORIGIN_ANGSTROM = 1e10  # of a scan, a metre
@@ -40,9 +40,7 @@ UNEVEN = 0.05  # of a step, by which coordinates may deviate from equal steps wi
 ROUNDED = 0.02  # of a step, from which the coordinates' rounding is noted
 
 
-def axis_of_coordinates(
-    coordinates: npt.NDArray[Any], size: int, units: str, name: str
-) -> FileAxis:
+def axis_of_coordinates(coordinates: Array, size: int, units: str, name: str) -> FileAxis:
     """Returns the axis of measured or stated coordinates: the line that fits them best.
 
     Args:

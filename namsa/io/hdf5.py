@@ -19,6 +19,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.files import open_atomic
 from namsa.base.pixels import (
     OPTIONAL_UNITS,
@@ -88,7 +89,7 @@ def write_images(
     path: Path,  # file to write; its folder is created if it is missing
     name: str,
     # Array `(ny, nx)`, or `(n, ny, nx)` for a stack, and units of each image, by name.
-    images: Mapping[str, tuple[npt.NDArray[Any], str]],
+    images: Mapping[str, tuple[Array, str]],
     grid: PixelGrid,  # pixels of the images, Å
     provenance: Mapping[str, Any],  # JSON types, stored with the tree
     # Float32 arrays beside the images, of any number of axes, which need not fit into memory.

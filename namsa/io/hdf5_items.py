@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.io.confined_library import Value
 
 
@@ -24,7 +24,7 @@ class Hdf5Access(Protocol):
 
     def read_into(
         self,
-        array: npt.NDArray[Any],
+        array: Array,
         dataset: "Hdf5Dataset",
         ranges: Sequence[tuple[int, int]],
     ) -> None:
@@ -114,7 +114,7 @@ class Hdf5Dataset(Hdf5Item):
         value: Value | None = self.file.request("value", path=self.name)
         return value
 
-    def __getitem__(self, index: tuple[slice, ...] | slice) -> npt.NDArray[Any]:
+    def __getitem__(self, index: tuple[slice, ...] | slice) -> Array:
         """Reads a part, a slice for each of the first axes. Raises DamagedFileError if HDF5 cannot
         read it.
         """

@@ -9,8 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy.typing as npt
-
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.pixels import (
     OPTIONAL_UNITS,
@@ -88,7 +87,7 @@ def to_hyperspy(sample: SampleArrays) -> Any:
 
 
 def signal(
-    array: npt.NDArray[Any],
+    array: Array,
     axes: Sequence[ArrayAxis],
     metadata: Mapping[str, Any],
     original_metadata: Mapping[str, Any],

@@ -7,11 +7,11 @@ pixels that may be used.
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.files import open_regular
 from namsa.base.numpy_files import read_npy
@@ -79,7 +79,7 @@ def stored_mask(
     return (), ()
 
 
-def pixels(mask: npt.NDArray[Any]) -> Pixels:
+def pixels(mask: Array) -> Pixels:
     """Returns the pixels (row, column) that an array excludes."""
     if mask.dtype.kind in "ui" and mask.itemsize > 2:
         excluded = mask & np.array(MASK_BITS).astype(mask.dtype)
@@ -88,7 +88,7 @@ def pixels(mask: npt.NDArray[Any]) -> Pixels:
     return tuple((row, column) for row, column in np.argwhere(excluded != 0).tolist())
 
 
-def _read(path: Path, detector: tuple[int, ...]) -> npt.NDArray[Any]:
+def _read(path: Path, detector: tuple[int, ...]) -> Array:
     """Returns the array in a file."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
@@ -119,7 +119,7 @@ def _shape(file: Hdf5Access, name: str) -> tuple[int, ...]:
     return item.shape if isinstance(item, Hdf5Dataset) else ()
 
 
-def _read_image(path: Path, kind: str, detector: tuple[int, ...]) -> npt.NDArray[Any]:
+def _read_image(path: Path, kind: str, detector: tuple[int, ...]) -> Array:
     """Returns a picture of one channel; its size is compared before it is unpacked."""
     from PIL import Image, UnidentifiedImageError
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError, WorkError
 from namsa.base.files import system_errors
 
@@ -57,7 +57,7 @@ class ScanPlanes:
     def dtype(self) -> np.dtype[Any]:
         return self.stored.newbyteorder("=")
 
-    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+    def __getitem__(self, index: tuple[slice, ...]) -> Array:
         """Returns a part; there is a slice for each axis.
 
         Of each plane the rows from the first to the last are read, or whole planes together if that
@@ -96,7 +96,7 @@ class ScanPlanes:
                 block[row, at : at + len(planes)] = selected
         return block
 
-    def _read(self, first: int, count: int) -> npt.NDArray[Any]:
+    def _read(self, first: int, count: int) -> Array:
         """Returns numbers from the first one on."""
         size = count * self.stored.itemsize
         with system_errors(f"cannot read {self.path}"):

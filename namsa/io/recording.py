@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from namsa.base.arrays import Pair
+from namsa.base.arrays import Array, Pair
 from namsa.base.errors import InputError, WorkError
 from namsa.base.files import Closing
 from namsa.base.text import described
@@ -37,7 +37,7 @@ class PatternArray(Protocol):
     def chunks(self) -> tuple[int, ...] | None:
         """The shape of the pieces that are stored together, if there are any."""
 
-    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+    def __getitem__(self, index: tuple[slice, ...]) -> Array:
         """Returns a part."""
 
 
@@ -102,7 +102,7 @@ class PatternScan(Closing):
         rows, columns = (self.data.chunks or (1, 1))[:2]
         return rows, columns
 
-    def read(self, rows: slice, columns: slice) -> npt.NDArray[Any]:
+    def read(self, rows: slice, columns: slice) -> Array:
         """Reads patterns of a part of the scan; returns patterns in the file's type, `(rows,
         columns, dy, dx)`.
 
@@ -255,7 +255,7 @@ class ArrayPatterns:
             return tuple(chunks)
         return None
 
-    def __getitem__(self, index: Any) -> npt.NDArray[Any]:
+    def __getitem__(self, index: Any) -> Array:
         """Returns a part. Whole numbers are read as slices, which is all that readers know."""
         if self.opened is not None and self.opened.closed:
             raise InputError(
@@ -281,8 +281,6 @@ class ArrayPatterns:
                 kept.append(0)
         return np.asarray(self.values[tuple(slices)])[tuple(kept)]
 
-    def __array__(
-        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
-    ) -> npt.NDArray[Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         """Returns all patterns: what `np.asarray` takes."""
         return np.asarray(self[...], dtype)

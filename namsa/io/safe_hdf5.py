@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.files import open_regular
 from namsa.base.text import shorten
@@ -80,7 +80,7 @@ class Hdf5File(ConfinedLibrary):
         listed = self.request("scans", axes=axes)
         return listed["scans"], listed["refused"]
 
-    def read_into(self, array: npt.NDArray[Any], dataset: Hdf5Dataset, ranges: Ranges) -> None:
+    def read_into(self, array: Array, dataset: Hdf5Dataset, ranges: Ranges) -> None:
         """Reads a part of a dataset into an array.
 
         Raises:
@@ -90,7 +90,7 @@ class Hdf5File(ConfinedLibrary):
         self._check_digests(dataset, ranges)
         self._read_pieces(array, dataset, ranges)
 
-    def _read_pieces(self, array: npt.NDArray[Any], dataset: Hdf5Dataset, ranges: Ranges) -> None:
+    def _read_pieces(self, array: Array, dataset: Hdf5Dataset, ranges: Ranges) -> None:
         """Reads a part of a dataset, in pieces that fit into the shared memory."""
         if array.nbytes > confined_library.SHARED_BYTES:
             axis = next(axis for axis, size in enumerate(array.shape) if size > 1)
@@ -137,7 +137,7 @@ class SealedHdf5File(Hdf5File):
         with self._library_errors():
             return getattr(self._reader, what)(**arguments)
 
-    def _read_pieces(self, array: npt.NDArray[Any], dataset: Hdf5Dataset, ranges: Ranges) -> None:
+    def _read_pieces(self, array: Array, dataset: Hdf5Dataset, ranges: Ranges) -> None:
         """Reads a part of a dataset at once."""
         with self._library_errors():
             self._reader.read_into(array, dataset.name, ranges)

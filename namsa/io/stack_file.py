@@ -21,6 +21,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.files import make_folder, open_in_place, sync_folder, system_errors
 from namsa.base.locks import exclusive
@@ -179,7 +180,7 @@ class StackFile:
             yield self._layout.rows(first, stop)
             first = stop
 
-    def read(self, rows: slice) -> npt.NDArray[Any]:
+    def read(self, rows: slice) -> Array:
         """Returns the patterns of a batch, (rows, dy, dx)."""
         self._batch_begun_at = time.monotonic()
         patterns = np.zeros(
@@ -190,7 +191,7 @@ class StackFile:
                 patterns[part] = self._data[place].reshape(-1, *patterns.shape[1:])
         return patterns
 
-    def write(self, rows: slice, patterns: npt.NDArray[Any], configurations: int) -> None:
+    def write(self, rows: slice, patterns: Array, configurations: int) -> None:
         """Writes a batch, then the lines that say so.
 
         Raises:
@@ -211,7 +212,7 @@ class StackFile:
             seconds = time.monotonic() - self._batch_begun_at
             self._patterns_per_second = len(patterns) / max(seconds, 1e-3)
 
-    def patterns(self) -> npt.NDArray[Any]:
+    def patterns(self) -> Array:
         """Returns no patterns, (0, dy, dx): they are in the file."""
         return np.zeros((0, *self._layout.patterns[1:]), self._layout.dtype)
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import WorkError
 from namsa.base.files import open_atomic
 
@@ -17,9 +16,7 @@ _RESOLUTION_UNIT = 296
 _NO_INCH_OR_CENTIMETRE = 1
 
 
-def write_images(
-    path: Path, stack: npt.NDArray[Any], sampling: Sequence[float], units: str
-) -> None:
+def write_images(path: Path, stack: Array, sampling: Sequence[float], units: str) -> None:
     """Writes images as the pages of a file, 32-bit floating point.
 
     Args:

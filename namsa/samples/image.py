@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.files import open_atomic
 from namsa.base.pixels import ArrayAxis, PixelGrid
@@ -54,7 +55,7 @@ class Image(np.ndarray[Any, np.dtype[Any]]):
         image._described = described
         return image
 
-    def __array_finalize__(self, template: npt.NDArray[Any] | None) -> None:
+    def __array_finalize__(self, template: Array | None) -> None:
         described = getattr(template, "_described", None)
         if described is not None and template is not None and self.shape != template.shape:
             described = None  # reshaped: the axes are not those of the pixels
@@ -74,15 +75,15 @@ class Image(np.ndarray[Any, np.dtype[Any]]):
         return self.array[key]
 
     @property
-    def T(self) -> npt.NDArray[Any]:  # type: ignore[override]
+    def T(self) -> Array:  # type: ignore[override]
         """The transposed values, a plain array, as of `transpose` and `swapaxes`."""
         return self.array.T
 
-    def transpose(self, *axes: Any) -> npt.NDArray[Any]:  # type: ignore[override]
+    def transpose(self, *axes: Any) -> Array:  # type: ignore[override]
         """Returns the transposed values, a plain array."""
         return self.array.transpose(*axes)
 
-    def swapaxes(self, first: Any, second: Any) -> npt.NDArray[Any]:
+    def swapaxes(self, first: Any, second: Any) -> Array:
         """Returns the values with two axes exchanged, a plain array."""
         return self.array.swapaxes(first, second)
 
@@ -108,7 +109,7 @@ class Image(np.ndarray[Any, np.dtype[Any]]):
         return file.getvalue()
 
     @property
-    def array(self) -> npt.NDArray[Any]:
+    def array(self) -> Array:
         """The values, a plain NumPy array; no copy."""
         return self.view(np.ndarray)
 
@@ -270,7 +271,7 @@ class Image(np.ndarray[Any, np.dtype[Any]]):
             )
         return self._described
 
-    def _stack(self) -> npt.NDArray[Any]:
+    def _stack(self) -> Array:
         """Returns the values as (images, y, x)."""
         if self.ndim == 2:
             return self.array[None]
@@ -286,8 +287,8 @@ class Image(np.ndarray[Any, np.dtype[Any]]):
 
 
 def image_or_array(
-    values: npt.NDArray[Any], pixels: PixelGrid | None, name: str, value_units: str, **more: Any
-) -> npt.NDArray[Any]:
+    values: Array, pixels: PixelGrid | None, name: str, value_units: str, **more: Any
+) -> Array:
     """Returns an image, or the array itself if it is none: one value per position of no raster, or
     a single point without size.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError, SimulationWarning
 from namsa.base.names import check_name
 from namsa.base.pixels import (
@@ -65,13 +66,13 @@ class Sample:
         (4, 5)
     """
 
-    cbed: npt.NDArray[Any]
-    density: npt.NDArray[Any]
-    projected_potential: npt.NDArray[Any]
+    cbed: Array
+    density: Array
+    projected_potential: Array
     provenance: dict[str, Any]
     labels: npt.NDArray[np.uint8] | None = None
-    density_by_depth: npt.NDArray[Any] | None = None
-    waves: npt.NDArray[Any] | None = None
+    density_by_depth: Array | None = None
+    waves: Array | None = None
 
     def __post_init__(self) -> None:
         """Gives the images their pixels, where the provenance describes them."""
@@ -91,7 +92,7 @@ class Sample:
             self._replace("density_by_depth", pixels, units, periodic=periodic, channels=bins)
 
     @property
-    def stack(self) -> npt.NDArray[Any]:
+    def stack(self) -> Array:
         """The patterns in the shape of the scan, (sy, sx, dy, dx) for a raster, otherwise (n, dy,
         dx); no copy.
         """

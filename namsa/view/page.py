@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import WorkError
 from namsa.base.files import write_text_atomic
 from namsa.base.markup import Element, Node, Verbatim, element, fill, to_html
@@ -231,7 +232,7 @@ def _signal_values(content: PageContent) -> list[dict[str, Any]]:
     return rows
 
 
-def four_digits(values: npt.NDArray[Any]) -> list[float | None]:
+def four_digits(values: Array) -> list[float | None]:
     """Returns values with four digits, `None` for those that are not finite.
 
     A value that is 0 but for rounding, beside the largest one, is 0.

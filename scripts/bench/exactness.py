@@ -44,6 +44,8 @@ from namsa.physics.slice_plan import equal_slices
 sys.path.insert(0, str(frame.ROOT / "tests/support"))
 import reference_cases
 
+from namsa.base.arrays import Array
+
 RIVAL_OPTIONS: dict[str, dict[str, Any]] = {
     "abTEM": {"precision": "float32"},
     "abTEM, float64": {"precision": "float64"},
@@ -87,7 +89,7 @@ def case_errors(name: str, abtem: "subprocess.Popen[str]") -> dict[str, float]:
     atoms, arguments, arrays = reference_cases.load(name)
     expected = reference_cases.full_patterns(arrays, "lobato", arguments["grid_shape"])
 
-    def error(found: npt.NDArray[Any]) -> float:
+    def error(found: Array) -> float:
         difference = np.linalg.norm(found - expected, axis=(1, 2)) / np.linalg.norm(
             expected, axis=(1, 2)
         )

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import ase
 import ase.io
 import numpy as np
-import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.physics.form_factors import xray
 
 CELL = (4.2, 5.6, 3.9)
@@ -21,7 +20,7 @@ def crystal() -> ase.Atoms:
     )
 
 
-def independent_atoms(atoms: ase.Atoms, charges: Sequence[float] | None = None) -> npt.NDArray[Any]:
+def independent_atoms(atoms: ase.Atoms, charges: Sequence[float] | None = None) -> Array:
     """The density of independent atoms on a grid, (nx, ny, nz), e/Å³, without what the grid does
     not resolve.
 
@@ -42,7 +41,7 @@ def independent_atoms(atoms: ase.Atoms, charges: Sequence[float] | None = None) 
     return np.fft.ifftn(total).real * total.size / np.prod(CELL)
 
 
-def write_chgcar(path: Path, atoms: ase.Atoms, density: npt.NDArray[Any], extra: str = "") -> Path:
+def write_chgcar(path: Path, atoms: ase.Atoms, density: Array, extra: str = "") -> Path:
     ase.io.write(path, atoms, format="vasp", direct=True)
     values = (density * atoms.cell.volume).ravel(order="F")
     lines = []

@@ -15,6 +15,7 @@ import pytest
 from paths import ROOT
 
 import namsa
+from namsa.base.arrays import Array
 
 MEASURED = ROOT.parent / "shared" / "data" / "measured"
 Order = Literal["<", ">"]
@@ -29,7 +30,7 @@ def patterns(
     scan: tuple[int, int] = SCAN,
     detector: tuple[int, int] = DETECTOR,
     largest: int | None = None,
-) -> npt.NDArray[Any]:
+) -> Array:
     """Returns patterns of which no two pixels in a neighbourhood are equal."""
     shape = (*scan, *detector)
     if largest is None:
@@ -37,19 +38,19 @@ def patterns(
     return (np.arange(np.prod(shape)) * 7919 % (largest + 1)).astype(dtype).reshape(shape)
 
 
-def frames_of(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def frames_of(data: Array) -> Array:
     """Returns the frames `(n, dy, dx)` of patterns."""
     return data.reshape(-1, *data.shape[2:])
 
 
-def scan_of(data: Any, **options: Any) -> npt.NDArray[Any]:
+def scan_of(data: Any, **options: Any) -> Array:
     """Returns all patterns of what `namsa.read` takes."""
     with namsa.read(data, **options) as recording:
         return recording.read(slice(0, recording.shape[0]), slice(0, recording.shape[1]))
 
 
 def assert_reads(
-    source: Any, data: npt.NDArray[Any], attributes: dict[str, Any] | None = None, **options: Any
+    source: Any, data: Array, attributes: dict[str, Any] | None = None, **options: Any
 ) -> None:
     """`namsa.read` gives these patterns, whole and in parts, and a recording with these
     attributes.
@@ -90,7 +91,7 @@ def mib_header(
     return text.encode().ljust(size, b"\0")
 
 
-def raw_bytes(frame: npt.NDArray[Any], depth: int) -> bytes:
+def raw_bytes(frame: Array, depth: int) -> bytes:
     """Returns a frame as 64-bit words, the first pixel of each in its lowest bits."""
     if depth == 24:
         return raw_bytes(frame >> 12, 12) + raw_bytes(frame & 0xFFF, 12)
@@ -99,7 +100,7 @@ def raw_bytes(frame: npt.NDArray[Any], depth: int) -> bytes:
     return (pixels << shifts).sum(axis=1, dtype="u8").astype(">u8").tobytes()
 
 
-def side_by_side(frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def side_by_side(frame: Array) -> Array:
     """Returns a frame of 2 × 2 chips as raw data have it."""
     top, bottom = np.split(frame, 2)
     (top_left, top_right), (bottom_left, bottom_right) = (
@@ -110,7 +111,7 @@ def side_by_side(frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def write_mib(
-    path: Path, data: npt.NDArray[Any], kind: str = "U16", depth: int = 12, quad: bool = False
+    path: Path, data: Array, kind: str = "U16", depth: int = 12, quad: bool = False
 ) -> None:
     size = 768 if quad else 384
     with path.open("wb") as file:
@@ -141,7 +142,7 @@ def write_hdr(path: Path, **lines: object) -> None:
 # ---- EMPAD, blockfile, MRC, TIA
 
 
-def write_empad(path: Path, data: npt.NDArray[Any], xml: str | None = None) -> None:
+def write_empad(path: Path, data: Array, xml: str | None = None) -> None:
     """Writes frames of 130 rows, of which the last two are no pixels."""
     stored = np.full((len(frames_of(data)), 130, 128), np.nan, "<f4")
     stored[:, :128] = frames_of(data)
@@ -150,7 +151,7 @@ def write_empad(path: Path, data: npt.NDArray[Any], xml: str | None = None) -> N
         path.with_suffix(".xml").write_text(xml)
 
 
-def write_blo(path: Path, data: npt.NDArray[Any]) -> None:
+def write_blo(path: Path, data: Array) -> None:
     sy, sx, side, _ = data.shape
     head = struct.pack(
         "<6sHIIIHHHHHddIHId", b"IMGBLO", 0x102, 4096, 4096 + sy * sx, 0x2003F, side, 0, sx, sy,
@@ -165,7 +166,7 @@ def write_blo(path: Path, data: npt.NDArray[Any]) -> None:
 
 def write_mrc(
     path: Path,
-    data: npt.NDArray[Any],
+    data: Array,
     order: Order = "<",
     mode: int = 6,
     voltage: float | None = None,
@@ -188,7 +189,7 @@ def write_mrc(
 
 def write_ser(
     path: Path,
-    data: npt.NDArray[Any],
+    data: Array,
     version: int = 0x0220,
     step_metres: tuple[float, float] = (2e-9, 1e-9),
     valid: int | None = None,
@@ -260,7 +261,7 @@ class Dm:
 
 def write_dm(
     path: Path,
-    array: npt.NDArray[Any],
+    array: Array,
     axes: Sequence[tuple[float, float, str]],
     *,
     version: int = 4,
@@ -274,7 +275,7 @@ def write_dm(
     """
 
     def image(
-        values: npt.NDArray[Any], dimensions: Sequence[tuple[float, float, str]], kind: int
+        values: Array, dimensions: Sequence[tuple[float, float, str]], kind: int
     ) -> dict[str, Any]:
         calibrations = {
             str(n): {"Origin": origin, "Scale": scale, "Units": units}

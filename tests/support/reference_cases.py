@@ -8,7 +8,8 @@ from typing import Any
 
 import ase
 import numpy as np
-import numpy.typing as npt
+
+from namsa.base.arrays import Array
 
 FOLDER = Path(__file__).parents[1] / "reference"
 CASES = json.loads((FOLDER / "cases.json").read_text())
@@ -36,7 +37,7 @@ def load(name: str, aperture_edge: str = "amplitude") -> tuple[ase.Atoms, dict[s
     return atoms, arguments, arrays
 
 
-def pattern_of_intensity_edge(arrays: Any, name: str, shape: tuple[int, int]) -> npt.NDArray[Any]:
+def pattern_of_intensity_edge(arrays: Any, name: str, shape: tuple[int, int]) -> Array:
     """Returns the pattern (ny, nx) of the second probe with an edge whose intensity falls linearly,
     of Lobato's table.
     """
@@ -47,7 +48,7 @@ def pattern_of_intensity_edge(arrays: Any, name: str, shape: tuple[int, int]) ->
     return full
 
 
-def full_patterns(arrays: Any, table: str, shape: tuple[int, int]) -> npt.NDArray[Any]:
+def full_patterns(arrays: Any, table: str, shape: tuple[int, int]) -> Array:
     """Returns the stored patterns on the full grid, (n, ny, nx), zero outside the stored box."""
     y0, y1, x0, x1 = (int(edge) for edge in arrays["box_y0y1x0x1"])
     full = np.zeros((len(arrays["probe_positions_yx"]), *shape))

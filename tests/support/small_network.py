@@ -8,8 +8,8 @@ from typing import Any
 import h5py
 import keras
 import numpy as np
-import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.config.loading import dump_yaml
 from namsa.io.calibration import CalibrationOverrides
 from train.experiment.experiment import Experiment
@@ -33,11 +33,11 @@ OPTIONS = (
 )
 
 
-def patterns(scan: tuple[int, int], seed: int = 0) -> npt.NDArray[Any]:
+def patterns(scan: tuple[int, int], seed: int = 0) -> Array:
     return np.random.default_rng(seed).uniform(0.2, 1.8, (*scan, *DETECTOR)).astype(np.float32) / 16
 
 
-def stored(path: Path, values: npt.NDArray[Any], **options: Any) -> Path:
+def stored(path: Path, values: Array, **options: Any) -> Path:
     """Writes patterns as a file that says nothing else, and returns its path."""
     with h5py.File(path, "w") as file:
         file.create_dataset("scan", data=values, **options)

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import h5py
 import lmdb
 import numpy as np
-import numpy.typing as npt
+
+from namsa.base.arrays import Array
 
 PATTERNS = np.arange(3 * 4 * 6 * 5).reshape(3, 4, 6, 5).astype(np.float16)  # samples of 4 patterns
 POTENTIALS = np.arange(3 * 7 * 9).reshape(3, 1, 7, 9).astype(np.float32)
@@ -22,8 +22,8 @@ def write_db(
     changes: Iterable[tuple[bytes, bytes | None]] = (),
     output: bytes = b"2d_potential_",
     count: int = 3,
-    patterns: npt.NDArray[Any] = PATTERNS,
-    potentials: npt.NDArray[Any] = POTENTIALS,
+    patterns: Array = PATTERNS,
+    potentials: Array = POTENTIALS,
 ) -> Path:
     """Writes samples, again from the first if there are fewer than `count`; a change to None leaves
     a record out.
@@ -51,7 +51,7 @@ def write_db(
     return folder
 
 
-def write_stacks(path: Path, stacks: npt.NDArray[Any], groups: Sequence[str]) -> Path:
+def write_stacks(path: Path, stacks: Array, groups: Sequence[str]) -> Path:
     """Writes an HDF5 file of STEMDL's classification: stacks (n, 3, y, x), and the space group of
     each.
     """

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.physics.backend import available_cores
 
 from ..experiment.experiment import Experiment
@@ -57,7 +58,7 @@ class Buffers:
     def __init__(self) -> None:
         self._free: defaultdict[int, list[_Block]] = defaultdict(list)
 
-    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """Returns an uninitialised array. Its memory is used again when its views and tensors are
         gone.
         """

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from namsa.base.arrays import Tensor
+from namsa.base.arrays import Array, Tensor
 from namsa.base.errors import InputError
 
 from ..experiment.sections import Training
@@ -71,10 +71,10 @@ class HorovodRanks(RankEngine):
             values.append(json.loads(joined[start:end]))
         return values
 
-    def _gather(self, tensor: Tensor, name: str) -> npt.NDArray[Any]:
+    def _gather(self, tensor: Tensor, name: str) -> Array:
         """Returns the tensors of all ranks, joined along the first axis."""
         with tf.device("/CPU:0"):
-            joined: npt.NDArray[Any] = hvd.allgather(tensor, name=name).numpy()
+            joined: Array = hvd.allgather(tensor, name=name).numpy()
         return joined
 
     def total(self, array: npt.NDArray[np.float64], /) -> npt.NDArray[np.float64]:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from namsa.base.arrays import Tensor
+from namsa.base.arrays import Array, Tensor
 from namsa.base.errors import InputError
 from namsa.base.launcher import bind_to_cores, local_rank_and_size, visible_gpus
 
@@ -108,11 +108,11 @@ class JaxProcesses(RankEngine):
             values.append(json.loads(row[:length].tobytes()))
         return values
 
-    def _gather(self, row: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _gather(self, row: Array) -> Array:
         """Returns the rows of all processes, of one shape and a type of at most 32 bits."""
         return np.asarray(self._gathered(self._row_of_job(row)))
 
-    def _row_of_job(self, row: npt.NDArray[Any]) -> Tensor:
+    def _row_of_job(self, row: Array) -> Tensor:
         """Returns the rows of all processes as one array, of which each has its own."""
         shape = (self.size(), *row.shape)
         local_row = jax.device_put(row[None], self._device)
@@ -309,7 +309,7 @@ def _padded_length(length: int) -> int:
     return max(SMALLEST_MESSAGE, 1 << max(0, length - 1).bit_length())
 
 
-def _padded_words(value: npt.NDArray[Any]) -> bytes:
+def _padded_words(value: Array) -> bytes:
     """Returns the bytes of an array, and zeros up to a multiple of four."""
     data = value.tobytes()
     return data + bytes(-len(data) % 4)

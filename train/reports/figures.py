@@ -9,11 +9,11 @@ from io import BytesIO
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 
+from namsa.base.arrays import Array
 from namsa.base.pixels import PixelGrid
 from namsa.figures.panels import styled
 
@@ -149,7 +149,7 @@ def entitle(figure: Figure, title: str) -> None:
 
 
 def category_panel(
-    ax: Axes, numbers: npt.NDArray[Any], colours: Sequence[Any], pixels: PixelGrid, title: str
+    ax: Axes, numbers: Array, colours: Sequence[Any], pixels: PixelGrid, title: str
 ) -> Axes:
     """Draws a map of the numbers of categories, `(sy, sx)`, from 0; returns the axes of the bar of
     their colours.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 
-from namsa.base.arrays import Floats, Tensor
+from namsa.base.arrays import Array, Floats, Tensor
 from namsa.base.errors import WorkError
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
@@ -207,7 +207,7 @@ def gathered(ranks: Ranks, own: Sequence[Mapping[str, Any]]) -> list[Any]:
     )
 
 
-def check_finite(entry: Entry, *answers: npt.NDArray[Any]) -> None:
+def check_finite(entry: Entry, *answers: Array) -> None:
     """Raises WorkError if a network's answer to a sample is not finite."""
     if not all(np.isfinite(answer).all() for answer in answers):
         raise WorkError(
@@ -227,10 +227,10 @@ def in_parts(
     """
     compiled = backend.execution().compiled(forward, network.variables)
 
-    def concatenated(parts: Iterable[Any]) -> npt.NDArray[Any]:
+    def concatenated(parts: Iterable[Any]) -> Array:
         return np.concatenate([np.asarray(part, dtype) for part in parts])
 
-    def compute(x: npt.NDArray[Any]) -> Any:
+    def compute(x: Array) -> Any:
         parts = [compiled(x[at : at + at_once]) for at in range(0, len(x), at_once)]
         if isinstance(parts[0], list | tuple):
             return tuple(map(concatenated, zip(*parts, strict=True)))

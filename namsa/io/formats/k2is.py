@@ -154,7 +154,7 @@ def _files(path: Path) -> list[Path]:
     return sorted(sibling for sibling in path.parent.iterdir() if pattern.fullmatch(sibling.name))
 
 
-def _headers(blocks: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+def _headers(blocks: npt.NDArray[np.uint8]) -> Array:
     """Returns the headers of blocks `(n, bytes)`."""
     return np.ascontiguousarray(blocks[:, : HEADER.itemsize]).view(HEADER)[:, 0]
 
@@ -168,7 +168,7 @@ def _unpack(data: npt.NDArray[np.uint8]) -> Array:
     return pixels
 
 
-def _first_headers(path: Path, file: BinaryIO) -> npt.NDArray[Any]:
+def _first_headers(path: Path, file: BinaryIO) -> Array:
     """Returns the headers of the first blocks of a file."""
     blocks = os.fstat(file.fileno()).st_size // BLOCK_BYTES
     count = min(blocks, SEARCHED_FRAMES * BLOCKS)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError
@@ -132,7 +131,7 @@ def _grid(data: Hdf5Dataset, kind: str, count: int, path: Path) -> UsidGrid:
     return UsidGrid(shape, (axes[0], axes[1]))
 
 
-def _table(stored: object, kind: str, count: int) -> npt.NDArray[Any] | None:
+def _table(stored: object, kind: str, count: int) -> Array | None:
     """Returns indices or values `(dimensions, count)`; `None` for others."""
     if not isinstance(stored, Hdf5Dataset) or not stored.is_numeric:
         return None
@@ -148,8 +147,8 @@ def _axis(
     data: Hdf5Dataset,
     kind: str,
     number: int,
-    indices: npt.NDArray[Any],
-    values: npt.NDArray[Any] | None,
+    indices: Array,
+    values: Array | None,
     size: int,
 ) -> FileAxis:
     """Returns one dimension of a grid."""

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError, WorkError
 from namsa.base.pixels import UNITS
 from namsa.base.text import shorten
@@ -128,7 +128,7 @@ class _ZarrPatterns(PatternView):
     chunk_name: Callable[[tuple[int, ...]], str]
     packed_by_blosc: bool
 
-    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+    def __getitem__(self, index: tuple[slice, ...]) -> Array:
         try:
             self._check_chunks(index)
             return self.stored[index]

@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
+from namsa.base.arrays import Array
+
 PREDICTORS = ("network", "own_projected", "true_projected", "mean_predictor")
 
 
@@ -54,9 +56,7 @@ class DepthSummary(DepthScores):
     )  # the mean r_factor of true_projected over that of the network
 
 
-def depth_scores(
-    prediction: npt.NDArray[Any], truth: npt.NDArray[Any], mean_target: npt.NDArray[Any]
-) -> DepthScores:
+def depth_scores(prediction: Array, truth: Array, mean_target: Array) -> DepthScores:
     """Returns the scores of a sample, from densities `(bins, h, w)`, e/Å²."""
     p, t, mean = (np.asarray(volume, np.float64) for volume in (prediction, truth, mean_target))
     even = _even(t)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
+from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.json_files import parse_typed, read_json
 from namsa.base.text import shorten
@@ -219,13 +220,13 @@ def target_image(record: Record, kind: str) -> npt.NDArray[np.float32]:
     """
     if kind == "density":
         return record.density
-    image: npt.NDArray[Any] = record.projected_potential
+    image: Array = record.projected_potential
     if "density_max_q_per_angstrom" in record.header["provenance"]:
         image = potential_like_density(record)
     return (standardised(image) if kind == "standardised_potential" else image).astype(np.float32)
 
 
-def standardised(image: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def standardised(image: Array) -> npt.NDArray[np.float64]:
     """Returns an image less its mean, over its deviation or 1/√size if that is larger, as the
     paper's authors do it.
     """

@@ -14,7 +14,7 @@ import ase
 import numpy as np
 import numpy.typing as npt
 
-from namsa.base.arrays import Floats
+from namsa.base.arrays import Array, Floats
 from namsa.base.errors import InputError, WorkError
 from namsa.crystals.select import select_materials
 from namsa.dataset.entry import Entry, material_of, materials_named
@@ -73,7 +73,7 @@ class Density(Task):
         inputs = self.experiment.training.inputs
         predict = self._predictor(model)
 
-        def metrics(prediction: npt.NDArray[Any], record: Record) -> Metrics:
+        def metrics(prediction: Array, record: Record) -> Metrics:
             if record.density_by_depth is None or prediction.ndim == 2:
                 bins = [(prediction, record.density)]
             else:

@@ -1,11 +1,11 @@
 """The model card of a network of the task embed."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.text import plural
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
@@ -94,9 +94,7 @@ class EmbedCard(TaskCard):
             images.append(decoded)
         return np.concatenate(images)
 
-    def rounding(
-        self, before: npt.NDArray[Any], after: npt.NDArray[Any], evaluation: Evaluation
-    ) -> Rounding:
+    def rounding(self, before: Array, after: Array, evaluation: Evaluation) -> Rounding:
         """Returns the rms change of the decoded patterns, beside their error."""
         change = float(np.sqrt(np.mean((after.astype(np.float64) - before) ** 2)))
         error = last(evaluation["by_split"])[1]["rmse"]

@@ -17,6 +17,8 @@ from scipy import special
 from scipy.cluster.vq import kmeans, vq
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
+from namsa.base.arrays import Array
+
 from ...measure.results import RunFacts
 from ..splits import HeldOutPatterns, Split, by_split
 
@@ -162,9 +164,7 @@ def means(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, 
     return {name: float(np.mean([row[name] for row in rows])) if rows else None for name in names}
 
 
-def cluster(
-    points: npt.NDArray[Any], count: int, seed: int = 0
-) -> tuple[npt.NDArray[np.float64], Labels]:
+def cluster(points: Array, count: int, seed: int = 0) -> tuple[npt.NDArray[np.float64], Labels]:
     """Divides points into clusters by k-means.
 
     Centres are fitted to at most `FITTED` points, which are drawn from the seed.

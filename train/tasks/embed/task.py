@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.base.arrays import Floats, Tensor
+from namsa.base.arrays import Array, Floats, Tensor
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.figures.panels import write_figure
@@ -227,7 +227,7 @@ def _errors(
     return errors
 
 
-def rmse_of_each(patterns: npt.NDArray[Any], others: npt.NDArray[Any]) -> Floats:
+def rmse_of_each(patterns: Array, others: Array) -> Floats:
     """Returns the rms difference of patterns `(n, ...)` from others of a shape that fits,
     `(n,)`.
     """

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from namsa.base.arrays import Array
 from namsa.base.text import plural
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
@@ -80,7 +80,7 @@ class EstimateCard(TaskCard):
         scores = evaluation["by_split"].get("dev")
         return scores and _mean_error(scores, evaluation)
 
-    def answers(self, model: Model, dataset: Dataset, entries: Sequence[Entry]) -> npt.NDArray[Any]:
+    def answers(self, model: Model, dataset: Dataset, entries: Sequence[Entry]) -> Array:
         """Returns the quantities of some samples in units of half their ranges, `(n, k)`."""
         experiment = model.experiment
         (*scan, dy, dx), _ = experiment.window_shapes()
@@ -92,9 +92,7 @@ class EstimateCard(TaskCard):
         halves = [(high - low) / 2 for low, high in Estimation(experiment).ranges.values()]
         return np.asarray(values / halves)
 
-    def rounding(
-        self, before: npt.NDArray[Any], after: npt.NDArray[Any], evaluation: Evaluation
-    ) -> Rounding:
+    def rounding(self, before: Array, after: Array, evaluation: Evaluation) -> Rounding:
         """Returns the mean change of the estimates, beside their mean error, in units of half the
         ranges.
         """

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.base.arrays import Floats
+from namsa.base.arrays import Array, Floats
 from namsa.dataset.entry import Entry
 
 from ...input.views import SampleView
@@ -206,7 +206,7 @@ def composite(matrix: SampleView, others: Sequence[SampleView], labels: Labels) 
     return matrix._replace(patterns=patterns, scale=scale, density=labels.astype(np.float32))
 
 
-def _scaled(patterns: npt.NDArray[Any], factor: float) -> npt.NDArray[Any]:
+def _scaled(patterns: Array, factor: float) -> Array:
     """Returns a copy of patterns, times a factor, in their own type."""
     if factor == 1:
         return patterns.copy()

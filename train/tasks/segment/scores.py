@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
+from namsa.base.arrays import Array
+
 from ...measure.results import RunFacts
 from ..splits import HeldOutRow, Split, by_split
 from .section import Segment
@@ -123,7 +125,7 @@ def scores(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Segment
     }
 
 
-def confusion(truth: npt.NDArray[Any], labels: npt.NDArray[Any], classes: int) -> Confusion:
+def confusion(truth: Array, labels: Array, classes: int) -> Confusion:
     """Returns the number of positions of each class from 0 on (rows) that are given to each class
     (columns).
     """

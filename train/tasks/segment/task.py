@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
-from namsa.base.arrays import Floats, Tensor
+from namsa.base.arrays import Array, Floats, Tensor
 from namsa.base.errors import InputError
 from namsa.dataset import manifest
 from namsa.dataset.entry import Entry
@@ -45,7 +45,7 @@ from .section import Segment
 if TYPE_CHECKING:
     from ...input.division import RankDivision
 
-Predict = Callable[[npt.NDArray[Any], float], npt.NDArray[np.float32]]
+Predict = Callable[[Array, float], npt.NDArray[np.float32]]
 
 MOST_SHOWN = 4  # scans in the report
 _REMEDIES = {"grain": "give specimen.zone_axes another direction", "phase": "add materials"}
