@@ -1,8 +1,9 @@
-"""Every benchmark takes its arguments, and those that need no other program and no GPU run in their
-smallest form.
+"""Every benchmark takes its arguments. Those that need no other program and no GPU run in their
+smallest form, and the others end with one line that says what they need.
 """
 
 import importlib
+import importlib.util
 import json
 import sys
 
@@ -25,6 +26,7 @@ SMALLEST = {
     "random_specimens": ["--count", "1", "--seed", "3"],
     "exchange": ["--work", "{folder}"],  # the files of the programs' data, and no program
     "simulate_source": ["--workers", "0", "--seconds", "1", *SMALL_SPECIMEN],
+    "live": ["--checkpoint", "200kv-20mrad-fast", "--side", "48"],
     "step_memory": [str(ROOT / "configs/quickstart.yaml"), "--batch-sizes", "1"],
 }
 
@@ -40,12 +42,45 @@ def test_a_benchmark_explains_its_arguments(name, monkeypatch, capsys):
     assert name == "gpu_page" or f"scripts/bench/{name}.py" in help_text or name == "gpu_evidence"
 
 
+OTHER_PROGRAMS = {
+    "equal_error": "abtem==",
+    "exactness": "abtem==",
+    "readers": "py4dstem==",
+    "simulate_vs_abtem": "abtem==",
+}
+
+
+def run(name, words, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
+    return importlib.import_module(name).main()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHER_PROGRAMS)
+def test_a_benchmark_without_its_program_ends_with_one_line(name, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")  # where there is no uv
+    with pytest.raises(SystemExit) as ended:
+        run(name, [], monkeypatch)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"this bench needs {OTHER_PROGRAMS[name]}")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="there may be a GPU")
+def test_a_benchmark_without_a_gpu_ends_with_one_line(monkeypatch, capsys):
+    assert run("simulate_gpu", ["--no-abtem"], monkeypatch) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("simulate_gpu: this bench needs a CUDA device and was not run: ")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALLEST)
 def test_a_benchmark_runs_in_its_smallest_form(name, monkeypatch, capsys, tmp_path):
     words = [word.format(folder=tmp_path) for word in SMALLEST[name]]
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", *words, "--json"])
-    importlib.import_module(name).main()
+    run(name, [*words, "--json"], monkeypatch)
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert "ratio" in result
     assert result["machine"].startswith("machine: ")
