@@ -10,7 +10,11 @@ from pathlib import Path
 
 def _counters() -> dict[str, int]:
     lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
-    return {name: int(number) for name, number in (line.split(": ") for line in lines)}
+    counts = {}
+    for line in lines:
+        name, number = line.split(": ")
+        counts[name] = int(number)
+    return counts
 
 
 @contextmanager

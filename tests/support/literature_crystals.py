@@ -23,10 +23,11 @@ def zirconia(change=lambda *place: place) -> str:
     """Returns the sites of baddeleyite, P 1 21/c 1 with 5.1505, 5.2116, 5.3173 Å and 99.23°, in
     another setting.
     """
-    return "\n".join(
-        f"{label} {label.rstrip('12')} " + " ".join(f"{value:.6f}" for value in change(*place))
-        for label, place in ZIRCONIA.items()
-    )
+    lines = []
+    for label, place in ZIRCONIA.items():
+        coordinates = " ".join(f"{value:.6f}" for value in change(*place))
+        lines.append(f"{label} {label.rstrip('12')} {coordinates}")
+    return "\n".join(lines)
 
 
 def _oblique() -> tuple[float, ...]:

@@ -70,10 +70,11 @@ def rows(run_dir: Path) -> list[dict]:
 
 def numbers(run_dir: Path) -> list[dict]:
     """The rows without what is measured, and so never the same."""
-    return [
-        {key: value for key, value in row.items() if key not in NOT_REPRODUCIBLE}
-        for row in rows(run_dir)
-    ]
+    reproducible = []
+    for row in rows(run_dir):
+        kept = {key: value for key, value in row.items() if key not in NOT_REPRODUCIBLE}
+        reproducible.append(kept)
+    return reproducible
 
 
 def newest(run_dir: Path) -> tuple[str, dict[str, np.ndarray]]:

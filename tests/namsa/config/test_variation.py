@@ -84,7 +84,9 @@ def test_some_quantities_of_a_sample_are_left_out_as_often_as_is_asked_for() -> 
     for seed in range(500):
         for pair in zip(draw_values(some, seed), draw_values(every, seed), strict=True):
             pairs.append(pair)
-    drawn = {name: np.array([one[name] == other[name] for one, other in pairs]) for name in ranges}
+    drawn = {}
+    for name in ranges:
+        drawn[name] = np.array([one[name] == other[name] for one, other in pairs])
     left_out = {
         "defocus_angstrom": lambda value: value == 0,
         "C12_angstrom": lambda value: value[0] == 5,

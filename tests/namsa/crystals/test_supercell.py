@@ -123,7 +123,8 @@ def test_perovskite_110_shows_columns_of_sr_o_ti_and_oxygen() -> None:
         )
         for symbol in ("Sr", "Ti", "O")
     }
-    sr, ti = ({tuple(xy) for xy in columns[symbol]} for symbol in ("Sr", "Ti"))
+    sr = set(map(tuple, columns["Sr"]))
+    ti = set(map(tuple, columns["Ti"]))
     assert not sr & ti
     # Along [110] a third of the O alternate with Sr, the others stand in columns of their own: SrO,
     # Ti and O₂.

@@ -2,6 +2,7 @@
 entries are of.
 """
 
+import itertools
 import json
 import random
 from collections import Counter
@@ -19,7 +20,7 @@ from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
 from namsa.dataset import entries, manifest
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import SPLITS, assign, prototype, split_of
+from namsa.dataset.entry import SPLITS, assign, feasible_entries, prototype, split_of
 from namsa.dataset.sharing import share
 from namsa.dataset.strata import count_strata, table_rows
 
@@ -29,35 +30,45 @@ ENTRIES = build_entries(
 )
 
 
+def shares_of(entries, size):
+    return [share(entries, rank, size) for rank in range(size)]
+
+
+def cost_of(entries):
+    return sum(entry.cost for entry in entries)
+
+
+def skipped_of(entries):
+    return sum(bool(entry.skipped) for entry in entries)
+
+
+def of_split(entries, split):
+    return [entry for entry in entries if entry.split == split]
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_shares_cover_the_manifest_and_do_not_overlap(size):
-    shares = [share(ENTRIES, rank, size) for rank in range(size)]
-    assert sorted(entry.id for own in shares for entry in own) == sorted(
-        entry.id for entry in ENTRIES
-    )
-    assert shares == [
-        share(random.Random(size).sample(ENTRIES, len(ENTRIES)), rank, size) for rank in range(size)
-    ]
+    shares = shares_of(ENTRIES, size)
+    shared = itertools.chain.from_iterable(shares)
+    assert sorted(entry.id for entry in shared) == sorted(entry.id for entry in ENTRIES)
+    in_any_order = random.Random(size).sample(ENTRIES, len(ENTRIES))
+    assert shares == shares_of(in_any_order, size)
 
 
 @pytest.mark.parametrize("size", [2, 5, 16])
 def test_shares_are_of_equal_cost(size):
-    shares = [share(ENTRIES, rank, size) for rank in range(size)]
-    work = []
-    for entries_of_rank in shares:
-        work.append(sum(entry.cost for entry in entries_of_rank))
+    work = list(map(cost_of, shares_of(ENTRIES, size)))
     by_hash = sorted(ENTRIES, key=lambda entry: (entry.seed, entry.id))
-    before = [sum(entry.cost for entry in by_hash[rank::size]) for rank in range(size)]
+    work_by_hash = [cost_of(by_hash[rank::size]) for rank in range(size)]
     assert max(work) < 1.03 * sum(work) / size
-    assert max(work) < max(before)
+    assert max(work) < max(work_by_hash)
 
 
 def test_an_entry_without_a_cost_counts_as_one_of_many_and_what_is_skipped_is_spread():
     unknown = [replace(entry, cost=0) for entry in ENTRIES]
-    assert max(len(share(unknown, rank, 5)) for rank in range(5)) <= len(ENTRIES) / 5 + 1
-    whole = sum(bool(entry.skipped) for entry in ENTRIES)
-    counts = [sum(bool(entry.skipped) for entry in share(ENTRIES, rank, 4)) for rank in range(4)]
-    assert sum(counts) == whole > 0
+    assert max(map(len, shares_of(unknown, 5))) <= len(ENTRIES) / 5 + 1
+    counts = list(map(skipped_of, shares_of(ENTRIES, 4)))
+    assert sum(counts) == skipped_of(ENTRIES) > 0
     assert max(counts) - min(counts) <= 1
 
 
@@ -98,14 +109,14 @@ def test_every_node_has_a_batch_for_each_of_its_ranks_and_held_out_samples(nodes
                 split=rng.choice(splits),
             )
         )
-    shares = [share(entries, rank, ranks) for rank in range(ranks)]
-    training = [sum(entry.split == "train" for entry in own) for own in shares]
+    shares = shares_of(entries, ranks)
+    training = [len(of_split(of_rank, "train")) for of_rank in shares]
     assert max(training) - min(training) <= max(2, 0.04 * max(training))
     for node in range(nodes):
-        own = [entry for rank in range(6 * node, 6 * node + 6) for entry in shares[rank]]
-        steps = sum(entry.split == "train" for entry in own) // 6
-        assert steps >= int(0.9 * 4000 / ranks) - 1 >= 1
-        assert any(entry.split != "train" for entry in own)
+        of_node = list(itertools.chain.from_iterable(shares[6 * node : 6 * node + 6]))
+        training_of_node = len(of_split(of_node, "train"))
+        assert training_of_node // 6 >= int(0.9 * 4000 / ranks) - 1 >= 1
+        assert training_of_node < len(of_node)
 
 
 def test_cost_is_slices_times_pixels_times_probes():
@@ -221,7 +232,7 @@ def test_kind_of_formula_and_space_group_make_a_prototype_whatever_the_elements(
         pairs.append(
             (material(f"a{i}", f"Li{i}F", f"g{i}"), material(f"b{i}", f"Na{i}Cl", f"g{i}"))
         )
-    splits = assign([each for pair in pairs for each in pair], THIRDS)
+    splits = assign(list(itertools.chain.from_iterable(pairs)), THIRDS)
     assert splits[::2] == splits[1::2]
     assert len(Counter(splits)) == 3
 
@@ -252,7 +263,7 @@ def test_the_configuration_gives_the_frozen_list_with_held_out_materials_at_ever
     frozen = json.loads((CONFIGS / "benchmark.manifest.json").read_text())
     ids = {}
     for split in SPLITS:
-        ids[split] = [entry.id for entry in entries if entry.split == split and not entry.skipped]
+        ids[split] = [entry.id for entry in of_split(feasible_entries(entries), split)]
     assert {"dev": frozen["dev"], "test": frozen["test"]} == {
         "dev": ids["dev"],
         "test": ids["test"],
@@ -261,7 +272,7 @@ def test_the_configuration_gives_the_frozen_list_with_held_out_materials_at_ever
     assert frozen["config_hash"] == manifest.config_hash(config, crystals)
     config, _, entries = benchmark
     assert set(config.specimen.thickness_angstrom) == {20, 50, 100, 200}
-    tested = [entry for entry in entries if entry.split == "test"]
+    tested = of_split(entries, "test")
     by_thickness = []
     for thickness in (20, 50, 100, 200):
         by_thickness.append(
@@ -274,11 +285,11 @@ def test_no_held_out_formula_or_prototype_is_learnt(benchmark):
     _, crystals, entries = benchmark
     prototypes = {crystal.name: prototype(crystal) for crystal in crystals}
     for label in (lambda entry: entry.formula, lambda entry: prototypes[entry.material]):
-        learnt, dev, test = (
-            {label(entry) for entry in entries if entry.split == split} for split in SPLITS
-        )
-        assert not learnt & (dev | test)
-        assert not dev & test
+        labels = {}
+        for split in SPLITS:
+            labels[split] = set(map(label, of_split(entries, split)))
+        assert not labels["train"] & (labels["dev"] | labels["test"])
+        assert not labels["dev"] & labels["test"]
 
 
 @pytest.mark.slow
@@ -302,6 +313,5 @@ def test_the_held_out_samples_of_reality_are_the_frozen_ones(monkeypatch):
         config, [crystal for crystal in crystals if split_of[crystal.name] != "train"]
     )
     for split in ("dev", "test"):
-        assert [
-            entry.id for entry in held_out if entry.split == split and not entry.skipped
-        ] == frozen[split]
+        feasible = feasible_entries(of_split(held_out, split))
+        assert [entry.id for entry in feasible] == frozen[split]

@@ -162,10 +162,10 @@ ONE_FOLDER = ("data.directory={tmp}/shared", "data.source.node_local=true")
 )
 def test_what_ranks_lack_or_have_otherwise_ends_the_job(ranks, tmp_path, gpus, overrides, message):
     (tmp_path / "file").touch()
-    overrides = {
-        rank: [each.replace("{tmp}", str(tmp_path)) for each in given]
-        for rank, given in overrides.items()
-    }
+    written = {}
+    for rank, words in overrides.items():
+        written[rank] = [word.replace("{tmp}", str(tmp_path)) for word in words]
+    overrides = written
     answers = {rank: {doctor._CUPY: answer} for rank, answer in gpus.items()}
     options = ("--gpu",) if gpus else ()
     code, stdout, stderr = ranks(*options, answers=answers, overrides=overrides)

@@ -142,7 +142,9 @@ def test_the_timeline_is_the_median_step_with_adjacent_bars_joined():
     bars, seconds = profile_tables.timeline(made, kinds)
     assert seconds == 1.0
     assert [row["row"] for row in bars] == ["t 1", "t 2", "reduction"]
-    drawn = [[pytest.approx(bar) for bar in row["bars"]] for row in bars]
+    drawn = []
+    for row in bars:
+        drawn.append([pytest.approx(bar) for bar in row["bars"]])
     assert drawn == [[(0.0, 0.4999, 0)], [(0.7, 0.2, 1)], [(0.2, 0.2, 2)]]
 
 

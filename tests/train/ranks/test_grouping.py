@@ -32,7 +32,9 @@ def test_equal_runs_have_about_equal_sizes():
     order = list(np.random.default_rng(1).permutation(200))
     runs = grouping.equal_runs(sizes, order, 8)
     assert [index for run in runs for index in run] == order
-    loads = [sum(sizes[index] for index in run) for run in runs]
+    loads = []
+    for run in runs:
+        loads.append(sum(sizes[index] for index in run))
     assert max(loads) - min(loads) <= 2 * max(sizes)
 
 

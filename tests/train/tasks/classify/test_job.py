@@ -83,14 +83,13 @@ def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(
         assert {row["patterns"] for row in samples} == (
             {2} if split == "images" else {8}
         )  # a quarter, or all
-        right = {}
+        recalls = []
         for name in (0, 1):
-            right[name] = [row for row in samples if row["class"] == name]
-        correct = {
-            c: sum(n for r in of for true, given, n in r["counts"] if true == given)
-            for c, of in right.items()
-        }
-        recalls = [correct[c] / sum(r["patterns"] for r in of) for c, of in right.items()]
+            of_class = [row for row in samples if row["class"] == name]
+            correct = 0
+            for row in of_class:
+                correct += sum(n for true, given, n in row["counts"] if true == given)
+            recalls.append(correct / sum(row["patterns"] for row in of_class))
         assert scores["balanced_accuracy"] == pytest.approx(np.mean(recalls))
         assert 0 <= scores["baseline_balanced_accuracy"] <= 1
     trained = yaml.safe_load((run_dir / "config.yaml").read_text())["training"]

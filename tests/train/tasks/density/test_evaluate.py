@@ -270,7 +270,9 @@ def test_scores_are_told_by_kind_and_by_ranges_of_thickness_and_defocus():
     ]  # all have one thickness
     assert found[2]["ssim"] == pytest.approx(4.5 / 30)
     assert [row["least_ssim"] for row in found[2:]] == pytest.approx([0, 1 / 3, 2 / 3])
-    earlier = [{name: value for name, value in row.items() if name != "conditions"} for row in rows]
+    earlier = []
+    for row in rows:
+        earlier.append({name: value for name, value in row.items() if name != "conditions"})
     assert [row["group"] for row in by_condition({"split": "test", "samples": earlier})] == [
         "20 to 29",
         "30 to 39",

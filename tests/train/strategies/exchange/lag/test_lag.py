@@ -58,7 +58,8 @@ def test_late_gradients_follow_a_changing_loss_scale():
     assert [row["loss_scale"] for row in scaled_rows] == [8, 8, 16, 16, 32]
     for ours, theirs in zip(found, plain, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-7)
-    norms, scaled_norms = ([row["grad_norm"] for row in each] for each in (rows, scaled_rows))
+    norms = [row["grad_norm"] for row in rows]
+    scaled_norms = [row["grad_norm"] for row in scaled_rows]
     np.testing.assert_allclose(scaled_norms, norms, rtol=1e-5)
     assert norms[0] == 0
 
