@@ -92,8 +92,8 @@ class ScanPlanes:
                 offset = (line * self.shape[1] + lowest) * plane + start * width
                 values = self._read(offset, (span - 1) * plane + lines * width)
                 values = values.reshape(span, lines, width)[planes - lowest, wanted]
-                selected = values[:, rows_read][:, :, columns_read]
-                block[row, at : at + len(planes)] = selected
+                values = values[:, rows_read][:, :, columns_read]
+                block[row, at : at + len(planes)] = values
         return block
 
     def _read(self, first: int, count: int) -> Array:

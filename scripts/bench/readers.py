@@ -63,7 +63,7 @@ def main() -> int:
             check=True,
         )
         answers = frame.json_lines(worker.stdout)
-        rows = []
+        rows: list[dict[str, Any]] = []
         for job, answer in zip(jobs, answers, strict=True):
             rows += compare(Path(job["path"]), answer)
         rows += images(Path(jobs[0]["path"]), np.load(jobs[0]["dpc"], allow_pickle=False))

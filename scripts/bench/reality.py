@@ -289,8 +289,8 @@ def show(checkpoint: str, rows: Any) -> None:
 
 def area(rows: Any, score: Callable[[dict[str, Any]], float]) -> float:
     """Returns the AUROC of a score between cases outside and inside."""
-    inside = []
-    outside = []
+    inside: list[float] = []
+    outside: list[float] = []
     for row in rows:
         scores = inside if row["inside"] else outside
         scores.append(score(row))

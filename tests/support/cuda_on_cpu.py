@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from namsa.base.arrays import Array
 from namsa.engines import fused_gpu, kernel_plan
 from namsa.engines.fused_gpu import Launch
 
@@ -47,7 +47,7 @@ class Kernels:
         self._library = ctypes.CDLL(str(library))
         self.backwards = False
 
-    def __call__(self, name: str, probes: int, *arrays: Array) -> None:
+    def __call__(self, name: str, probes: int, *arrays: npt.NDArray[Any]) -> None:
         grid, block, shared_bytes = kernel_plan.geometry(self._plan, name, probes)
         for array in arrays:
             assert array.flags.c_contiguous
@@ -65,9 +65,9 @@ class Array(np.ndarray):
     def get(
         self,
         stream: "Stream | None" = None,
-        out: Array | None = None,
+        out: npt.NDArray[Any] | None = None,
         blocking: bool = True,
-    ) -> Array:
+    ) -> npt.NDArray[Any]:
         assert out is not None
         assert not blocking
         assert stream is not None
@@ -158,11 +158,11 @@ def fake_cupy(free_bytes: int, kernels: Launch) -> tuple[Any, Any, Launch]:
     stream captures. `cupy.graphs` are those that were captured.
     """
 
-    def made(array: Array) -> Array:
+    def made(array: npt.NDArray[Any]) -> Array:
         assert Stream.current is None or Stream.current.graph is None
         return array.view(Array)
 
-    def launch(name: str, probes: int, *arrays: Array) -> None:
+    def launch(name: str, probes: int, *arrays: npt.NDArray[Any]) -> None:
         (Stream.current or default).enqueue(lambda: kernels(name, probes, *arrays))
 
     graphs: list[_Graph] = []

@@ -1,5 +1,7 @@
 """Crystals of handbooks in the settings that programs and databases write, as text of CIF."""
 
+from collections.abc import Callable
+
 import numpy as np
 from cif_files import (
     HALL,
@@ -19,7 +21,11 @@ ZIRCONIA = {
 }
 
 
-def zirconia(change=lambda *place: place) -> str:
+def _as_written(x: float, y: float, z: float) -> tuple[float, ...]:
+    return x, y, z
+
+
+def zirconia(change: Callable[[float, float, float], tuple[float, ...]] = _as_written) -> str:
     """Returns the sites of baddeleyite, P 1 21/c 1 with 5.1505, 5.2116, 5.3173 Å and 99.23°, in
     another setting.
     """

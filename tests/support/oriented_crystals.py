@@ -15,7 +15,7 @@ def perovskite() -> ase.Atoms:
 
 
 def orient(atoms: ase.Atoms, zone_axis: tuple[int, int, int], **settings: Any) -> Supercell:
-    defaults = {
+    defaults: dict[str, Any] = {
         "lateral_angstrom": LATERAL,
         "thickness_angstrom": 20,
         "max_strain": 0.03,

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from namsa.base.arrays import Array
 from namsa.physics import optics
 
 N = 48
@@ -16,15 +17,17 @@ PIXEL = WAVELENGTH / 16.0 * 1e3  # mrad: the window is 16 Å wide
 CENTRE = (N // 2 - 2, N // 2 + 1)  # of the patterns as they are stored
 
 
-def potential(yx):
+def potential(yx: Array) -> Array:
     """A smooth potential without symmetry in the scan's frame, rad at these energies of order 1."""
     spots = [(0.5, 1.0, 0.8), (2.2, 3.1, 0.5), (1.1, 4.6, 0.3)]
-    return sum(
-        a * np.exp(-((yx[..., 0] - y) ** 2 + (yx[..., 1] - x) ** 2) / 0.8) for y, x, a in spots
-    )
+    total = np.zeros(yx.shape[:-1])
+    for y, x, amplitude in spots:
+        square = (yx[..., 0] - y) ** 2 + (yx[..., 1] - x) ** 2
+        total += amplitude * np.exp(-square / 0.8)
+    return total
 
 
-def turned(yx):
+def turned(yx: Array) -> Array:
     """The scan's frame in the detector's, where the waves are."""
     angle = np.deg2rad(TURN)
     y = yx[..., 0]
@@ -34,7 +37,7 @@ def turned(yx):
     )
 
 
-def patterns(flip):
+def patterns(flip: bool) -> Array:
     """Patterns of a phase object by optics alone: a probe at each position of a window that moves
     with it.
     """
