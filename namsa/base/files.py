@@ -165,10 +165,10 @@ def check_output(path: Path, inputs: Iterable[Path] = (), option: str = "--out")
         )
     if os.path.isdir(path):
         raise InputError(f"{shown} is a folder: name a file")
-    for each in inputs:
-        if os.path.exists(path) and os.path.exists(each) and os.path.samefile(path, each):
+    for other in inputs:
+        if os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other):
             raise InputError(
-                f"{shown} would replace {shorten(str(each), 300)}, which is read: choose another "
+                f"{shown} would replace {shorten(str(other), 300)}, which is read: choose another "
                 "name"
             )
 

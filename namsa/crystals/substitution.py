@@ -245,7 +245,7 @@ def _contacts(
     prototype: Material, species: Mapping[Constituent, int]
 ) -> list[tuple[Constituent, Constituent, float]]:
     """Returns the pairs of species that touch each other and their shortest distances, Å."""
-    by_number = {atomic_numbers[each.symbol]: each for each in species}
+    by_number = {atomic_numbers[ion.symbol]: ion for ion in species}
     atoms = prototype.atoms
     first, second, distances = neighbor_list("ijd", atoms, CONTACT * covalent_radii[atoms.numbers])
     shortest: dict[tuple[int, int], float] = {}

@@ -184,8 +184,8 @@ def estimate_dataset(
     rates = measure_rates(workloads[costliest])
     estimates = [estimate_sample(workload, rates) for workload in workloads]
     scale = len(feasible) / len(estimates)
-    seconds = scale * sum(each.seconds for each in estimates)
-    largest = max(estimates, key=lambda each: each.memory_bytes)
+    seconds = scale * sum(sample.seconds for sample in estimates)
+    largest = max(estimates, key=lambda sample: sample.memory_bytes)
     return DatasetEstimate(
         samples=len(feasible),
         skipped=len(entries) - len(feasible),
@@ -196,7 +196,7 @@ def estimate_dataset(
         # One sample is stored while the next is simulated: patterns, record, and the LMDB pages
         # that it goes to.
         memory_bytes=largest.memory_bytes + 4 * largest.disk_bytes,
-        disk_bytes=round(scale * sum(each.disk_bytes for each in estimates)),
+        disk_bytes=round(scale * sum(sample.disk_bytes for sample in estimates)),
         costliest=estimates[costliest],
         strata=strata.count_strata(feasible),
         merged=merged_names(materials),

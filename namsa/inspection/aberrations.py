@@ -114,7 +114,7 @@ def measure_aberrations(
         for coefficients, explained in fits
         if explained >= ALIKE * most
     ]
-    _, coefficients, explained = min(alike, key=lambda each: each[0])
+    _, coefficients, explained = min(alike, key=lambda fit: fit[0])
     within = None
     if limits is not None:
         within = min(
@@ -180,7 +180,7 @@ def _fits(
         optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=limits)
         for start in starts[best]
     ]
-    return [(each.x, -float(each.fun)) for each in solutions]
+    return [(solution.x, -float(solution.fun)) for solution in solutions]
 
 
 def _most_within(

@@ -82,7 +82,7 @@ def find_orientation(
             )
     if not evidence:
         return None
-    evidence.sort(key=lambda each: each[1])
+    evidence.sort(key=lambda item: item[1])
     rotation, error, flip, significance, method = evidence[0]
     notes: tuple[str, ...] = ()
     if len(evidence) == 2:

@@ -108,17 +108,17 @@ def write_images(
             array = create_group(group, key, "array", "Array")
             array.create_dataset("data", data=image)
             _describe_array(array, units, axes)
-        for key, each in (large or {}).items():
+        for key, banded in (large or {}).items():
             array = create_group(group, key, "array", "Array")
             data = array.create_dataset(
-                "data", [len(axis.coordinates) for axis in each.axes], "float32"
+                "data", [len(axis.coordinates) for axis in banded.axes], "float32"
             )
             first = 0
-            for band in each.bands:
+            for band in banded.bands:
                 data[first : first + len(band)] = band
                 first += len(band)
                 target.check()
-            _describe_array(array, each.units, each.axes)
+            _describe_array(array, banded.units, banded.axes)
 
 
 @contextmanager
