@@ -23,7 +23,7 @@ class NetworkConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _true_is_no_number(cls, values: Any) -> Any:
+    def _true_is_no_number(cls, values: object) -> Any:
         """Refuses true and false where a number is meant, which pydantic takes for 1 and 0."""
         if not isinstance(values, dict):
             return values

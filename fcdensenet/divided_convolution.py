@@ -86,7 +86,7 @@ def _with_borders(
         if last is not None:
             pieces.append(_rows(maps, end, rows, row_axis) + shares[-1])
 
-        def gradient(*arguments: Any, upstream: Any = None) -> Any:
+        def gradient(*arguments: Any, upstream: object = None) -> Any:
             (upstream,) = arguments or (upstream,)
             gradients = [upstream]
             if first is not None:

@@ -234,7 +234,7 @@ def _read_run(
 
 
 def _chosen_weights(
-    newest: Model, header: Mapping[str, Any], newest_error: float | None
+    newest: Model, header: Mapping[str, object], newest_error: float | None
 ) -> tuple[Model, Mapping[str, Any], str]:
     """Returns the model with the weights to ship, their header, and which they are, if not those of
     the last step.
@@ -265,7 +265,7 @@ def _header(weights: Path) -> dict[str, Any]:
 
 
 def _write_weights(
-    model: Model, newest: Mapping[str, Any], packed: Packed, card: TaskCard
+    model: Model, newest: Mapping[str, object], packed: Packed, card: TaskCard
 ) -> tuple[WeightsFile, Rounding, Mapping[str, Any]]:
     """Writes weights.npz, in float16 if this changes the answers by less than `HARM` of their
     error, and scores it.

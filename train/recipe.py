@@ -9,7 +9,6 @@ weights of the stage before. The last one's is that of the recipe, the others ar
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -132,7 +131,7 @@ def _calibrate(stage: Stage, console: Console) -> None:
         module.ensure_calibrated(stage.run_dir, settings.simulated, settings.outside, count)
 
 
-def _is_current(stage: Stage, packed: Mapping[str, Any], console: Console) -> bool:
+def _is_current(stage: Stage, packed: Mapping[str, object], console: Console) -> bool:
     """Returns whether the packed model of a stage is that of its state.
 
     Args:

@@ -17,18 +17,18 @@ DIGEST = "digest"
 T = TypeVar("T")
 
 
-def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
+def with_digest(values: Mapping[str, object]) -> dict[str, Any]:
     """Returns the values of a JSON object, and the digest of all of them."""
     undigested = {key: value for key, value in values.items() if key != DIGEST}
     return {**undigested, DIGEST: digest_of(undigested)}
 
 
-def has_digest(value: Any) -> bool:
+def has_digest(value: object) -> bool:
     """Returns whether a JSON value is an object with a digest."""
     return isinstance(value, dict) and DIGEST in value
 
 
-def check_digest(values: Mapping[str, Any], source: str, remedy: str) -> None:
+def check_digest(values: Mapping[str, object], source: str, remedy: str) -> None:
     """Compares the values of a JSON object with their digest, if they have one.
 
     Args:

@@ -40,7 +40,7 @@ class Difference:
         return f"{self.key}: was {_shown(self.before)}, is {_shown(self.now)}"
 
 
-def digest_of(value: Any) -> str:
+def digest_of(value: object) -> str:
     """Returns the digest of a JSON value; the order of keys does not matter."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return xxhash.xxh3_128_hexdigest(text.encode())
@@ -55,7 +55,7 @@ def digest_of_file(path: str | Path) -> str:
     return state.hexdigest()
 
 
-def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
+def compare(before: Mapping[str, object], now: Mapping[str, object]) -> list[Difference]:
     """Returns the differences of two nested mappings, in the order of `now`, then of `before`.
 
     Lists are values: they are equal or they are not.
@@ -76,8 +76,8 @@ def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Differenc
 
 def check_same(
     thing: str,
-    before: Mapping[str, Any],
-    now: Mapping[str, Any],
+    before: Mapping[str, object],
+    now: Mapping[str, object],
     *,
     changes_nothing: Callable[[str], bool],
     remedy: str,
@@ -115,7 +115,7 @@ def refusal(thing: str, differences: Sequence[Difference], remedy: str) -> Diffe
     return DifferentError(f"{thing} was made differently:{lines}\n{remedy}")
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yields the values of nested mappings by dotted keys."""
     for name, value in values.items():
         key = f"{prefix}{name}"
@@ -125,7 +125,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield key, value
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if value == ABSENT:
         return ABSENT
     return shorten(json.dumps(value, ensure_ascii=False, default=str), _LONGEST_VALUE)

@@ -91,7 +91,7 @@ def parse_json(text: str, source: str) -> Any:
     return value
 
 
-def _depth(value: Any) -> int:
+def _depth(value: object) -> int:
     """Levels of objects and lists, counted without recursion, and no further than the limit."""
     level = [value]
     depth = 0

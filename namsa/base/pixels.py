@@ -138,7 +138,7 @@ def binned_grid(grid: PixelGrid, binning: int) -> PixelGrid:
     return PixelGrid([dy * binning, dx * binning], origin, grid.limit)
 
 
-def pattern_grid(provenance: Mapping[str, Any]) -> PixelGrid:
+def pattern_grid(provenance: Mapping[str, object]) -> PixelGrid:
     """Returns the detector's pixels, in mrad from the optic axis, and the simulation's band
     limit.
     """
@@ -149,7 +149,7 @@ def pattern_grid(provenance: Mapping[str, Any]) -> PixelGrid:
     )
 
 
-def band_limit(provenance: Mapping[str, Any]) -> float:
+def band_limit(provenance: Mapping[str, object]) -> float:
     """Returns the angle beyond which a simulation has no electrons, mrad; infinite if the
     provenance does not say.
 
@@ -167,21 +167,21 @@ def band_limit(provenance: Mapping[str, Any]) -> float:
     return float(1e3 * wavelength * value(provenance, "band_fraction", 2 / 3) / (2 * pixel))
 
 
-def density_grid(provenance: Mapping[str, Any]) -> PixelGrid:
+def density_grid(provenance: Mapping[str, object]) -> PixelGrid:
     """Returns the density's pixels, in Å from the cell's origin."""
     return PixelGrid(
         value(provenance, "density_sampling_angstrom"), value(provenance, "density_origin_angstrom")
     )
 
 
-def potential_grid(provenance: Mapping[str, Any]) -> PixelGrid:
+def potential_grid(provenance: Mapping[str, object]) -> PixelGrid:
     """Returns the projected potential's pixels, in Å from the cell's origin."""
     extent = value(provenance, "extent_angstrom")
     shape = value(provenance, "grid_shape")
     return PixelGrid([length / n for length, n in zip(extent, shape, strict=True)], (0.0, 0.0))
 
 
-def raster_shape(provenance: Mapping[str, Any], patterns: int) -> tuple[int, int]:
+def raster_shape(provenance: Mapping[str, object], patterns: int) -> tuple[int, int]:
     """Returns rows and columns of a sample's scan. Raises InputError if its positions form no such
     raster.
     """
@@ -195,7 +195,7 @@ def raster_shape(provenance: Mapping[str, Any], patterns: int) -> tuple[int, int
     return shape[0], shape[1]
 
 
-def scan_grid(provenance: Mapping[str, Any]) -> PixelGrid | None:
+def scan_grid(provenance: Mapping[str, object]) -> PixelGrid | None:
     """Returns the probe positions as pixels, in Å; `None` if they form no raster, or a line, which
     has no height.
     """
@@ -206,7 +206,7 @@ def scan_grid(provenance: Mapping[str, Any]) -> PixelGrid | None:
     return PixelGrid((positions[1, 1] - positions[0, 0]).tolist(), positions[0, 0].tolist())
 
 
-def fills_cell(scan: PixelGrid, provenance: Mapping[str, Any]) -> bool:
+def fills_cell(scan: PixelGrid, provenance: Mapping[str, object]) -> bool:
     """Returns whether the scan covers the periodic cell: one step after the last row and column it
     starts again.
     """
@@ -214,7 +214,7 @@ def fills_cell(scan: PixelGrid, provenance: Mapping[str, Any]) -> bool:
     return bool(np.allclose(lengths, value(provenance, "extent_angstrom"), rtol=1e-6))
 
 
-def scan_positions(provenance: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+def scan_positions(provenance: Mapping[str, object]) -> npt.NDArray[np.float64]:
     """Returns the probe positions (n, 2) as (y, x), Å. Raises InputError if they are no list of
     pairs of numbers.
     """
@@ -235,7 +235,7 @@ def scan_positions(provenance: Mapping[str, Any]) -> npt.NDArray[np.float64]:
     return positions
 
 
-def _raster(provenance: Mapping[str, Any], shape: Sequence[int]) -> npt.NDArray[np.float64]:
+def _raster(provenance: Mapping[str, object], shape: Sequence[int]) -> npt.NDArray[np.float64]:
     """Returns the probe positions in the shape of the scan, `(sy, sx, 2)`."""
     positions = scan_positions(provenance)
     if len(positions) != shape[0] * shape[1]:
@@ -247,7 +247,7 @@ def _raster(provenance: Mapping[str, Any], shape: Sequence[int]) -> npt.NDArray[
 
 
 def array_axes(
-    provenance: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
+    provenance: Mapping[str, object], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, list[ArrayAxis]]:
     """Returns the axes of a sample's arrays, the slowest first.
 
@@ -280,7 +280,9 @@ def array_axes(
     return axes
 
 
-def image_plane(name: str, provenance: Mapping[str, Any]) -> tuple[tuple[str, str], str, PixelGrid]:
+def image_plane(
+    name: str, provenance: Mapping[str, object]
+) -> tuple[tuple[str, str], str, PixelGrid]:
     """Returns the names of the last two axes of a sample's array, their units, and the pixels."""
     if name == "cbed":
         return ("ky", "kx"), "mrad", pattern_grid(provenance)

@@ -29,23 +29,23 @@ class _Kind(NamedTuple):
     fits: Callable[[Any], bool]
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
-def _is_coefficient(value: Any) -> bool:
+def _is_coefficient(value: object) -> bool:
     return isinstance(value, int | float) and abs(value) <= _LARGEST_COEFFICIENT
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str) and len(value) <= _LONGEST_TEXT
 
 
-def _is_detector(value: Any) -> bool:
+def _is_detector(value: object) -> bool:
     return isinstance(value, Mapping) and all(
         isinstance(value.get(dose), int | float | None)
         and abs(value.get(dose) or 0) <= _LARGEST_DOSE
@@ -136,7 +136,7 @@ _OPTIONAL_KINDS = {
 _KINDS = _REQUIRED_KINDS | _OPTIONAL_KINDS
 
 
-def value(provenance: Mapping[str, Any], key: str, default: Any = _REQUIRED) -> Any:
+def value(provenance: Mapping[str, object], key: str, default: object = _REQUIRED) -> Any:
     """Returns one value of a provenance, unchanged, or the default where it is absent, if there is
     one.
 
@@ -160,7 +160,7 @@ def value(provenance: Mapping[str, Any], key: str, default: Any = _REQUIRED) -> 
     return stored
 
 
-def check(provenance: Mapping[str, Any]) -> None:
+def check(provenance: Mapping[str, object]) -> None:
     """Checks all values of a provenance that namsa's views and exports read, and that all can be
     written as JSON.
 
@@ -194,7 +194,7 @@ def _is_storable(number: int | float) -> bool:
     return math.isfinite(number)
 
 
-def provenance_error(provenance: Mapping[str, Any], problem: str) -> InputError:
+def provenance_error(provenance: Mapping[str, object], problem: str) -> InputError:
     """Returns the error of a sample whose provenance has a problem, as "has no grid_shape", with
     the remedy.
     """

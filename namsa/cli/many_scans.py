@@ -73,7 +73,7 @@ def treat_scans(
     paths: Sequence[Path],
     suffix: str,
     work: Callable[[argparse.Namespace], object],
-    made_of: Mapping[str, Any],
+    made_of: Mapping[str, object],
 ) -> int:
     """Does the work for each scan that has no result yet; returns the exit code.
 

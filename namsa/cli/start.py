@@ -9,7 +9,6 @@ import io
 import os
 import signal
 import sys
-from typing import Any
 
 # SIGHUP: a terminal was closed. Windows has the first two.
 ENDING = tuple(
@@ -36,7 +35,7 @@ def replace_what_cannot_be_printed() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def end_at_once(number: int, _frame: Any) -> None:
+def end_at_once(number: int, _frame: object) -> None:
     """Handles a signal."""
     os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)

@@ -47,7 +47,7 @@ def _ordered(limits: tuple[float, float]) -> tuple[float, float]:
     return limits
 
 
-def _square(value: Any) -> Any:
+def _square(value: object) -> Any:
     """Returns one number as a pair: a square step, shape or cell."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return [value, value]

@@ -65,7 +65,7 @@ class Section(BaseModel, metaclass=SectionType):
 
     @model_validator(mode="before")
     @classmethod
-    def _true_is_no_number(cls, values: Any) -> Any:
+    def _true_is_no_number(cls, values: object) -> Any:
         """Refuses true and false where a number is meant, which pydantic takes for 1 and 0."""
         if not isinstance(values, dict):
             return values
@@ -82,7 +82,7 @@ class Section(BaseModel, metaclass=SectionType):
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def _has_boolean(value: Any) -> bool:
+def _has_boolean(value: object) -> bool:
     """Returns whether a value is true or false, or a list with one of them."""
     if isinstance(value, list | tuple):
         return any(_has_boolean(member) for member in value)
@@ -95,7 +95,7 @@ def _types(section: type[BaseModel], name: str) -> frozenset[Any]:
     return frozenset(_members(section.model_fields[name].annotation))
 
 
-def _members(annotation: Any) -> list[Any]:
+def _members(annotation: object) -> list[Any]:
     """Returns the types that an annotation is made of."""
     arguments = typing.get_args(annotation)
     if typing.get_origin(annotation) is typing.Literal:
@@ -172,7 +172,7 @@ class _Setting(NamedTuple):
     name: str  # how a message names the setting
 
 
-def _stage_settings(tree: dict[str, Any], stage: Any, path: Path | str) -> list[_Setting]:
+def _stage_settings(tree: dict[str, Any], stage: object, path: Path | str) -> list[_Setting]:
     """Returns the settings of a stage of a configuration and of those before it.
 
     Those of the first stage are the file's own, which are left out.

@@ -81,7 +81,7 @@ class Simulation(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults_are_automatic(cls, values: Any) -> Any:
+    def _defaults_are_automatic(cls, values: object) -> Any:
         if isinstance(values, dict) and values.get("grid_shape") is None:
             if values.get("sampling_angstrom") is None:
                 values = values | {"sampling_angstrom": "auto"}

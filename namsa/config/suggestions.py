@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from pydantic import BaseModel
 
@@ -147,7 +146,7 @@ def _keys(section: type[BaseModel], prefix: tuple[str, ...]) -> Iterator[tuple[s
                 yield from _keys(inner, keys)
 
 
-def sections_of(annotation: Any) -> list[type[BaseModel]]:
+def sections_of(annotation: object) -> list[type[BaseModel]]:
     """Returns the sections that a field may be, by its annotation."""
     sections = []
     for member in (annotation, *getattr(annotation, "__args__", ())):

@@ -7,7 +7,6 @@ position, with `atoms.arrays["occupancy"]` (see `namsa.crystals.sites`).
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import ase
 import numpy as np
@@ -61,7 +60,7 @@ def with_occupancies(atoms: ase.Atoms) -> ase.Atoms:
     return expanded
 
 
-def _checked_shares(kind: Any, entry: Any) -> dict[int, float]:
+def _checked_shares(kind: object, entry: object) -> dict[int, float]:
     """Returns the shares of a site by atomic number, without those of 0.
 
     Raises:

@@ -11,7 +11,6 @@ G_ij = e_i·e_j, and its principal stretches are the eigenvalues of G to the pow
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import ase
 import numpy as np
@@ -142,7 +141,7 @@ def fit_cell(
     return fit_to_size(cells, lateral_angstrom, thickness_angstrom, max_atoms)
 
 
-def _check_zone_axis(zone_axis: Any) -> None:
+def _check_zone_axis(zone_axis: object) -> None:
     """Raises InputError if a zone axis is not three integers that are not all 0."""
     indices = list(zone_axis) if isinstance(zone_axis, (Sequence, np.ndarray)) else []
     integers = all(isinstance(index, (int, np.integer)) for index in indices)

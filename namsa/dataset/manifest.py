@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import NotRequired
 
 import numpy as np
 import xxhash
@@ -343,7 +343,7 @@ def _read_header(path: Path) -> tuple[Header, str, str]:
     return parse_typed(Header, first, f"{path}, line 1", remedy), body, remedy
 
 
-def _digest(header: Mapping[str, Any], body: str) -> str:
+def _digest(header: Mapping[str, object], body: str) -> str:
     """Returns the digest of the header, without its own, and of all entries."""
     digest = xxhash.xxh3_128(json.dumps(header, ensure_ascii=False).encode())
     digest.update(body.encode())

@@ -93,7 +93,7 @@ def parse_header(text: bytes) -> RecordHeader:
     return checked
 
 
-def _problem(array: Any, dtypes: tuple[str, ...], axes: int) -> str | None:
+def _problem(array: object, dtypes: tuple[str, ...], axes: int) -> str | None:
     """Returns which value of an array's description namsa would not write, `None` if there is
     none.
     """
@@ -140,5 +140,5 @@ def _tiles_problem(arrays: dict[str, Any]) -> str | None:
     return None
 
 
-def _is_length(value: Any) -> bool:
+def _is_length(value: object) -> bool:
     return type(value) is int and 0 < value < _LONGEST_AXIS

@@ -4,7 +4,6 @@ on one grid.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -71,7 +70,7 @@ def expose(
     slice_thicknesses_angstrom: Sequence[float],  # distinct thicknesses of slices, Å
     thickness_angstrom: float,  # thickness of the specimen, Å
     probes: ProbePositions,
-    xp: Any,  # the array module, numpy or cupy
+    xp: object,  # the array module, numpy or cupy
 ) -> Exposure:
     """Prepares a stack of patterns.
 

@@ -94,7 +94,7 @@ def _specimens(entries: Sequence[Entry], split: str) -> list[list[Entry]]:
 
 
 def _write_stack(
-    file: h5py.File, name: str, attributes: Mapping[str, Any], samples: Sequence[Sample]
+    file: h5py.File, name: str, attributes: Mapping[str, object], samples: Sequence[Sample]
 ) -> int:
     """Writes the patterns of a specimen along its zone axes, a group for each position. Returns the
     number of groups.
@@ -111,7 +111,7 @@ def _write_stack(
     return positions
 
 
-def _attributes(entries: Sequence[Entry], provenance: Mapping[str, Any]) -> dict[str, Any]:
+def _attributes(entries: Sequence[Entry], provenance: Mapping[str, object]) -> dict[str, Any]:
     """Returns the attributes of a stack."""
     numbers = space_group_numbers()
     first = entries[0]
@@ -158,7 +158,7 @@ def _cell_attributes(
 
 
 def _direction_of_y(
-    crystals: CrystalsOf, material: Material, entry: Entry, provenance: Mapping[str, Any]
+    crystals: CrystalsOf, material: Material, entry: Entry, provenance: Mapping[str, object]
 ) -> Integers | None:
     """Returns the crystal's direction [uvw] along y of a sample's cell; `None` of a specimen that
     is not the perfect crystal.

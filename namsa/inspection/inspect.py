@@ -111,7 +111,7 @@ def inspect(
         return _inspect(recording, lattice, focus, _given_names(options), report)
 
 
-def _given_names(options: Mapping[str, Any]) -> set[str]:
+def _given_names(options: Mapping[str, object]) -> set[str]:
     """Returns the names of the numbers that the options of `namsa.read` give."""
     calibration = options.get("calibration")
     values = dict(options) if calibration is None else {**vars(calibration), **options}

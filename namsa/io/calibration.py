@@ -185,7 +185,7 @@ def _differences(recording: Recording, given: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _numbers(value: Any) -> str:
+def _numbers(value: object) -> str:
     """Returns a number or a pair (y, x) in words, a pair of equal numbers as one."""
     numbers = np.atleast_1d(np.asarray(value, float))
     if np.all(numbers == numbers[0]):
@@ -329,7 +329,7 @@ def _place(recording: Recording) -> str:
     return "" if recording.format == "array" else f"{recording.name}: "
 
 
-def _as_pair(value: Any) -> Pair:
+def _as_pair(value: object) -> Pair:
     """Returns a pair (y, x), which one number may stand for."""
     try:
         y, x = np.broadcast_to(np.asarray(value, float), 2).tolist()

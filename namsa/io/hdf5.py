@@ -91,7 +91,7 @@ def write_images(
     # Array `(ny, nx)`, or `(n, ny, nx)` for a stack, and units of each image, by name.
     images: Mapping[str, tuple[Array, str]],
     grid: PixelGrid,  # pixels of the images, Å
-    provenance: Mapping[str, Any],  # JSON types, stored with the tree
+    provenance: Mapping[str, object],  # JSON types, stored with the tree
     # Float32 arrays beside the images, of any number of axes, which need not fit into memory.
     large: Mapping[str, Bands] | None = None,
 ) -> None:
@@ -124,7 +124,7 @@ def write_images(
 @contextmanager
 def write_file(
     path: Path,
-    attributes: Mapping[str, Any] = FILE_ATTRIBUTES,
+    attributes: Mapping[str, object] = FILE_ATTRIBUTES,
     libver: tuple[str, str] | None = None,
     with_digests: bool = True,
 ) -> Iterator[tuple[h5py.File, UnfailingFile]]:

@@ -89,8 +89,8 @@ def to_hyperspy(sample: SampleArrays) -> Any:
 def signal(
     array: Array,
     axes: Sequence[ArrayAxis],
-    metadata: Mapping[str, Any],
-    original_metadata: Mapping[str, Any],
+    metadata: Mapping[str, object],
+    original_metadata: Mapping[str, object],
 ) -> Any:
     """Returns HyperSpy's `Signal2D` of an array, without copying it. Its last two axes are those of
     the images.

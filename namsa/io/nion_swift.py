@@ -9,7 +9,7 @@ from namsa.io.file_beam import FileBeam
 from namsa.io.units import as_number, positive
 
 
-def swift_properties(stored: Any) -> dict[str, Any]:
+def swift_properties(stored: object) -> dict[str, Any]:
     """Returns Nion Swift's properties, with those of the data source that they may hold."""
     properties = _mapping(stored)
     sources = properties.get("data_sources")
@@ -17,7 +17,7 @@ def swift_properties(stored: Any) -> dict[str, Any]:
     return {**_mapping(properties.get("data_source", first_source)), **properties}
 
 
-def swift_beam(properties: Mapping[str, Any]) -> FileBeam:
+def swift_beam(properties: Mapping[str, object]) -> FileBeam:
     """Returns the beam as Nion Swift describes its instrument: the high tension in V."""
     for outer in (properties.get("metadata"), properties.get("properties"), properties):
         instrument = _mapping(outer).get("instrument")
@@ -29,7 +29,7 @@ def swift_beam(properties: Mapping[str, Any]) -> FileBeam:
     return FileBeam()
 
 
-def swift_axes(calibrations: Sequence[Any]) -> list[FileAxis]:
+def swift_axes(calibrations: Sequence[object]) -> list[FileAxis]:
     """Returns the axes of a list of Nion Swift's calibrations: offset + i · scale."""
     axes = []
     for calibration in map(_mapping, calibrations):
@@ -39,6 +39,6 @@ def swift_axes(calibrations: Sequence[Any]) -> list[FileAxis]:
     return axes
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _mapping(value: object) -> dict[str, Any]:
     """Returns a mapping; an empty one in place of anything else."""
     return value if isinstance(value, dict) else {}

@@ -66,7 +66,7 @@ def read_options(**given: Any) -> ReadOptions:
     return ReadOptions(**given | checked)
 
 
-def _skipped(value: Any) -> tuple[int, int]:
+def _skipped(value: object) -> tuple[int, int]:
     """Returns the frames before and after a scan, of one or two numbers."""
     numbers = list(value) if isinstance(value, list | tuple) else [value]
     if not 0 < len(numbers) <= 2:
@@ -78,7 +78,7 @@ def _skipped(value: Any) -> tuple[int, int]:
     return before, after
 
 
-def _dropped(value: Any) -> tuple[int, ...]:
+def _dropped(value: object) -> tuple[int, ...]:
     """Returns the numbers of frames in rising order, each once."""
     numbers = list(value) if isinstance(value, list | tuple) else [value]
     return tuple(sorted({_count(number, "--dropped-frames", MAX_SIDE**2) for number in numbers}))
@@ -129,7 +129,7 @@ def _dtype(value: Any) -> np.dtype[Any]:
     return dtype
 
 
-def _count(value: Any, option: str, largest: int) -> int:
+def _count(value: object, option: str, largest: int) -> int:
     if not isinstance(value, int | np.integer) or not 0 <= value <= largest:
         raise InputError(f"{option} is {shorten(value)}: give an integer from 0 to {largest}")
     return int(value)

@@ -255,7 +255,7 @@ class ArrayPatterns:
             return tuple(chunks)
         return None
 
-    def __getitem__(self, index: Any) -> Array:
+    def __getitem__(self, index: object) -> Array:
         """Returns a part. Whole numbers are read as slices, which is all that readers know."""
         if self.opened is not None and self.opened.closed:
             raise InputError(

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import h5py
 
@@ -51,7 +51,7 @@ def data_spans(file: h5py.File) -> Spans:
     """
     spans: list[tuple[int, int]] = []
 
-    def visit(name: str, item: Any) -> None:
+    def visit(name: str, item: object) -> None:
         if isinstance(item, h5py.Dataset) and item.chunks is None:
             first = item.id.get_offset()
             length = item.id.get_storage_size()

@@ -313,7 +313,7 @@ def _number(group: Hdf5Group, name: str, default: float = np.nan) -> float:
     return np.nan
 
 
-def _band_limit(provenance: Mapping[str, Any]) -> float:
+def _band_limit(provenance: Mapping[str, object]) -> float:
     """Returns the band limit of a simulation, mrad; infinite if the text under that name is not
     what namsa writes.
     """

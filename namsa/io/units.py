@@ -4,7 +4,6 @@
 
 import math
 import re
-from typing import Any
 
 import numpy as np
 
@@ -64,7 +63,7 @@ def _normalised(units: str) -> str:
     return re.sub(r"^[kqs]_", "", units).replace("_", "")
 
 
-def as_number(value: Any, default: float = math.nan) -> float:
+def as_number(value: object, default: float = math.nan) -> float:
     """Returns a number, a text of one, or the only one of a list; the default for what is no finite
     number.
     """
@@ -77,13 +76,13 @@ def as_number(value: Any, default: float = math.nan) -> float:
     return number if math.isfinite(number) else default
 
 
-def finite(value: Any) -> float | None:
+def finite(value: object) -> float | None:
     """Returns a number; `None` for what is no finite number."""
     number = as_number(value)
     return None if math.isnan(number) else number
 
 
-def positive(value: Any) -> float | None:
+def positive(value: object) -> float | None:
     """Returns a positive number; `None` for all else, with which programs say that they do not know
     it.
     """

@@ -17,7 +17,7 @@ from namsa.base.launcher import usable_cores
 Backend = Literal["auto", "cpu", "cupy"]
 
 
-def array_module(array: Any) -> Any:
+def array_module(array: object) -> Any:
     """Returns numpy or cupy, depending on the type of `array`."""
     if isinstance(array, np.ndarray):
         return np
@@ -26,7 +26,7 @@ def array_module(array: Any) -> Any:
     return cupy
 
 
-def fft_module(array: Any) -> Any:
+def fft_module(array: object) -> Any:
     """Returns scipy.fft or cupyx.scipy.fft, which take the same arguments."""
     if isinstance(array, np.ndarray):
         return scipy.fft

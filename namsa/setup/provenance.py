@@ -210,7 +210,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Returns a value as JSON types."""
     if isinstance(value, BaseModel):
         return _given(value.model_dump(mode="json"))

@@ -47,7 +47,7 @@ _OWN = {field.name for field in fields(SimulationSettings)} - {"microscope", "si
 _NUMERICAL = {*Simulation.model_fields, "sampling"} - {"sampling_angstrom"}
 
 
-def settings_of(arguments: Mapping[str, Any]) -> SimulationSettings:
+def settings_of(arguments: Mapping[str, object]) -> SimulationSettings:
     """Sorts keyword arguments of `namsa.simulate` into the sections that they belong to.
 
     Values are taken as they are: `namsa.setup.checks` checks them where they are used, with

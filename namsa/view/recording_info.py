@@ -115,7 +115,7 @@ def _pair(pair: Pair, units: str) -> str:
     return f"{y} × {x} {units} (y, x)"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(_text(part) for part in value)
     if isinstance(value, float):

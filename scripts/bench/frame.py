@@ -42,7 +42,7 @@ def add_overrides(arguments: argparse.ArgumentParser) -> None:
     )
 
 
-def finish(options: argparse.Namespace, result: Mapping[str, Any]) -> None:
+def finish(options: argparse.Namespace, result: Mapping[str, object]) -> None:
     """Prints the machine and, with `--json`, the result as the last line.
 
     Args:
@@ -77,7 +77,7 @@ def processor() -> str:
 # ---- Values of rows, and tables
 
 
-def column(rows: Iterable[Mapping[str, Any]], key: str) -> list[Any]:
+def column(rows: Iterable[Mapping[str, object]], key: str) -> list[Any]:
     """Returns the value at `key` of each row."""
     return [row[key] for row in rows]
 
@@ -155,7 +155,7 @@ def start(command: Sequence[object]) -> "subprocess.Popen[str]":
     )
 
 
-def ask(process: "subprocess.Popen[str]", request: Mapping[str, Any]) -> dict[str, Any]:
+def ask(process: "subprocess.Popen[str]", request: Mapping[str, object]) -> dict[str, Any]:
     """Returns the answer of a program to a JSON object on a line; ends this one if it has ended."""
     assert process.stdin
     assert process.stdout

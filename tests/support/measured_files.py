@@ -234,7 +234,7 @@ class Dm:
         self.size = "I" if version == 3 else "Q"
         self.order = order
 
-    def tag(self, name: str, value: Any) -> bytes:
+    def tag(self, name: str, value: object) -> bytes:
         data = self.group(value) if isinstance(value, dict) else self.value(value)
         total = struct.pack(">Q", len(data)) if self.size == "Q" else b""
         kind = 20 if isinstance(value, dict) else 21
@@ -246,7 +246,7 @@ class Dm:
         )
         return struct.pack(f">2B{self.size}", 1, 0, len(tags)) + body
 
-    def value(self, value: Any) -> bytes:
+    def value(self, value: object) -> bytes:
         if isinstance(value, np.ndarray):
             array = value.astype(value.dtype.newbyteorder(self.order))
             return self.layout(20, CODES[value.dtype.str[1:]][0], value.size) + array.tobytes()

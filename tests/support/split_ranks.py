@@ -153,7 +153,7 @@ def train(
 class VolumePooling(keras.layers.Layer):
     """Pooling of volumes, of which TensorFlow has none in float64."""
 
-    def __init__(self, size: Any, reduce: Callable[..., Any], **settings: Any) -> None:
+    def __init__(self, size: object, reduce: Callable[..., Any], **settings: Any) -> None:
         super().__init__(name=settings["name"])
         self.reduce = reduce
 

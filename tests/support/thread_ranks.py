@@ -26,7 +26,7 @@ class Group:
         self.barrier = threading.Barrier(self.size, timeout=30)
         self.values: list[Any] = [None] * self.size
 
-    def gather(self, rank: int, value: Any) -> list[Any]:
+    def gather(self, rank: int, value: object) -> list[Any]:
         self.values[rank] = value
         self.barrier.wait()
         values = list(self.values)
@@ -50,7 +50,7 @@ class Rank(Ranks):
     def nodes(self) -> list[list[int]]:
         return self._group.nodes
 
-    def gather_json(self, value: Any) -> list[Any]:
+    def gather_json(self, value: object) -> list[Any]:
         return [
             json.loads(text)
             for text in self._group.gather(self._rank, json.dumps(value, allow_nan=False))

@@ -75,7 +75,7 @@ def make_refocus(
     return Refocus(weights[0], np.ascontiguousarray(weights[1].swapaxes(-1, -2)))
 
 
-def refocused(images: Any, planes: Refocus) -> Any:
+def refocused(images: object, planes: Refocus) -> Any:
     """Returns the volumes `(n, c, z, sy, sx)` of images `(n, c, 1, sy, sx)`, of NumPy or of
     TensorFlow.
     """

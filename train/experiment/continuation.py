@@ -138,7 +138,7 @@ def configuration_of(experiment: Experiment) -> dict[str, Any]:
 
 
 def compare(
-    before: Mapping[str, Any], experiment: Experiment, samples: Mapping[str, Any] | None
+    before: Mapping[str, object], experiment: Experiment, samples: Mapping[str, Any] | None
 ) -> list[Difference]:
     """Returns how a run differs from what would continue it.
 
@@ -209,7 +209,7 @@ def _without_places(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
     return kept
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

@@ -99,7 +99,7 @@ def batches(
 def _reader_of_part(own_part: OwnPart) -> Compose:
     """Returns what reads this rank's part of a sample in place of the whole."""
 
-    def read(entry: Entry, epoch: int, find: Any) -> SampleView:
+    def read(entry: Entry, epoch: int, find: object) -> SampleView:
         slab = own_part.read(entry)
         return SampleView(slab.patterns, slab.scale, slab.density, None)
 

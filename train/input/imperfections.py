@@ -65,7 +65,7 @@ class Geometry(NamedTuple):
     periodic: bool = False  # whether the scan fills a periodic cell
 
     @classmethod
-    def of(cls, provenance: Mapping[str, Any]) -> "Geometry":
+    def of(cls, provenance: Mapping[str, object]) -> "Geometry":
         """Returns the geometry of a simulated sample. Raises InputError without two rows and
         columns of positions.
         """

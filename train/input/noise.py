@@ -4,7 +4,6 @@ and epoch.
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +62,7 @@ def count_electrons(
     return noisy.reshape(stored.shape)
 
 
-def check_noiseless(provenance: Mapping[str, Any]) -> None:
+def check_noiseless(provenance: Mapping[str, object]) -> None:
     """Raises InputError if a sample was simulated with noise: the sum of two noises is the noise of
     no dose.
     """
@@ -74,7 +73,7 @@ def check_noiseless(provenance: Mapping[str, Any]) -> None:
         )
 
 
-def describe_dose(provenance: Mapping[str, Any]) -> str | None:
+def describe_dose(provenance: Mapping[str, object]) -> str | None:
     """Returns the dose of a sample's noise, as `detector.key=value`. `None` for a sample without
     noise.
     """

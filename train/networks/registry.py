@@ -69,7 +69,7 @@ class DivisionSection(Protocol):
         ...
 
 
-def _kind(section: Any) -> Any:
+def _kind(section: object) -> Any:
     """Returns the kind of a section, which is an FC-DenseNet's if it says none."""
     if isinstance(section, Mapping):
         return section.get("kind", "fcdensenet")
@@ -90,7 +90,7 @@ else:
     ]
 
 
-def read_network(tree: Mapping[str, Any], source: str) -> Network:
+def read_network(tree: Mapping[str, object], source: str) -> Network:
     """Returns the section `network` of a configuration, of the class that its `kind` names.
 
     Args:
@@ -234,7 +234,7 @@ def count_part(config: Network, division: DivisionSection, recompute: bool = Fal
     )
 
 
-def _compose(layers: Any, config: Network) -> Any:
+def _compose(layers: object, config: Network) -> Any:
     """Returns input and output of a network, made of `layers` by the function `network` of its
     section's module.
     """

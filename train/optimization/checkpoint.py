@@ -303,7 +303,7 @@ def _digest(arrays: Sequence[np.ndarray]) -> str:
 
 def write(
     file: BinaryIO,
-    facts: Mapping[str, Any],  # for the header; JSON types
+    facts: Mapping[str, object],  # for the header; JSON types
     names: Sequence[str],  # names of the variables
     arrays: Sequence[np.ndarray],  # their values
     *,
@@ -334,7 +334,7 @@ def read_header(path: Path) -> dict[str, Any]:
     return _checked_header(parse_json(arrays["header"].tobytes().decode(), "its header"))
 
 
-def _checked_header(header: Any) -> dict[str, Any]:
+def _checked_header(header: object) -> dict[str, Any]:
     """Returns a header whose values have the types that the job relies on; raises ValueError if
     they have not.
     """

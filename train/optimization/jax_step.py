@@ -198,7 +198,7 @@ class _Placement:
         self._own_everywhere = NamedSharding(own_mesh, PartitionSpec())
         self._own_divided = NamedSharding(own_mesh, PartitionSpec("batch"))
 
-    def of_job(self, own: Any) -> Any:
+    def of_job(self, own: object) -> Any:
         """Returns arrays of this process, which all have alike, as arrays of the job."""
 
         def joined(array: Tensor) -> Tensor:
@@ -209,7 +209,7 @@ class _Placement:
 
         return jax.tree.map(joined, own)
 
-    def of_process(self, arrays: Any) -> Any:
+    def of_process(self, arrays: object) -> Any:
         """Returns this process's copies of arrays of the job."""
         return jax.tree.map(
             lambda array: _of_shards(array, array.shape, self._own_everywhere), arrays

@@ -59,7 +59,7 @@ class LearntMaterials:
         return cls(frozenset(formulas.values()) - unknown, frozenset(formulas) - unknown)
 
     @classmethod
-    def from_json(cls, values: Any) -> "LearntMaterials":
+    def from_json(cls, values: object) -> "LearntMaterials":
         """Returns the materials of a checkpoint's header. Raises ValueError if it is malformed."""
         if not isinstance(values, dict):
             raise ValueError(f"its header has the learnt materials {shorten(values)}")
@@ -108,7 +108,7 @@ class Origin:
         }
 
 
-def origin_of(header: Mapping[str, Any]) -> Origin | None:
+def origin_of(header: Mapping[str, object]) -> Origin | None:
     """Returns the origin that a checkpoint's header holds; `None` if it holds none.
 
     Raises:
@@ -125,7 +125,7 @@ def origin_of(header: Mapping[str, Any]) -> Origin | None:
     return Origin(values["identity"], start, LearntMaterials.from_json(values.get("learnt")))
 
 
-def learnt_of(header: Mapping[str, Any]) -> LearntMaterials:
+def learnt_of(header: Mapping[str, object]) -> LearntMaterials:
     """Returns the materials that the weights of a checkpoint have learnt, as far as it names them.
 
     Raises:

@@ -35,7 +35,7 @@ class StepNumbers:
         ]
 
     @classmethod
-    def from_list(cls, values: Sequence[Any]) -> "StepNumbers":
+    def from_list(cls, values: Sequence[object]) -> "StepNumbers":
         """Returns the numbers of `to_list`."""
         first_term, l2, loss_scale, grad_norm, comm_s, compute_s, stop, *other_terms = values
         terms = (first_term, *other_terms)

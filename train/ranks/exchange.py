@@ -118,7 +118,7 @@ class Exchange(ABC):
         return self.state()
 
     def restore(
-        self, state: Sequence[Any], of_ranks: Sequence[npt.NDArray[np.float32]], resumed: bool
+        self, state: Sequence[object], of_ranks: Sequence[npt.NDArray[np.float32]], resumed: bool
     ) -> str:
         """Takes the state of rank 0 on all ranks. Collective.
 

@@ -43,7 +43,7 @@ class Ranks(ABC):
         """Returns the number of ranks."""
 
     @abstractmethod
-    def gather_json(self, value: Any, /) -> list[Any]:
+    def gather_json(self, value: object, /) -> list[Any]:
         """Returns the `value` of every rank, of a JSON type, in the order of ranks. Collective."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Ranks(ABC):
             ranks_of_host.setdefault(host, []).append(rank)
         return list(ranks_of_host.values())
 
-    def check_same(self, value: Any, name: str) -> None:
+    def check_same(self, value: object, name: str) -> None:
         """Raises InputError on every rank if the `value` differs between them. Collective.
 
         Args:
@@ -159,17 +159,17 @@ class RankEngine(Ranks):
     # ---- Variables, between steps
 
     @abstractmethod
-    def broadcast(self, variables: Sequence[Any]) -> None:
+    def broadcast(self, variables: Sequence[object]) -> None:
         """Copies rank 0's Keras `variables` to every rank. Collective."""
 
     @abstractmethod
-    def average(self, variables: Sequence[Any]) -> None:
+    def average(self, variables: Sequence[object]) -> None:
         """Sets every rank's Keras `variables`, of floats, to their mean over the ranks. Collective.
 
         Integers (counters, seeds) are left alone.
         """
 
-    def broadcast_state(self, model: "keras.Model", others: Sequence[Any]) -> None:
+    def broadcast_state(self, model: "keras.Model", others: Sequence[object]) -> None:
         """Copies rank 0's weights and other variables to every rank. Collective.
 
         The seeds of dropout are copied, too, and then made different on each rank: with equal

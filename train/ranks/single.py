@@ -35,7 +35,7 @@ class SingleProcess(RankEngine):
     def stop(self, code: int = 0) -> None:
         pass
 
-    def gather_json(self, value: Any, /) -> list[Any]:
+    def gather_json(self, value: object, /) -> list[Any]:
         return [json.loads(json.dumps(value))]
 
     def total(self, array: npt.NDArray[np.float64], /) -> npt.NDArray[np.float64]:
@@ -53,10 +53,10 @@ class SingleProcess(RankEngine):
     def timeline(self, path: Path) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def broadcast(self, variables: Sequence[Any]) -> None:
+    def broadcast(self, variables: Sequence[object]) -> None:
         pass
 
-    def average(self, variables: Sequence[Any]) -> None:
+    def average(self, variables: Sequence[object]) -> None:
         pass
 
     def reduce(

@@ -137,7 +137,7 @@ NO_STEP = Note("No step has been recorded in metrics.jsonl.")
 
 
 def training_blocks(
-    steps: Steps | None, part: ResultPart, validations: Sequence[Mapping[str, Any]]
+    steps: Steps | None, part: ResultPart, validations: Sequence[Mapping[str, object]]
 ) -> list[Block]:
     """Returns how the loss developed, and the rows of validation.jsonl as a table."""
     blocks: list[Block] = [NO_STEP] if steps is None else _loss_blocks(steps, part)
@@ -199,7 +199,9 @@ def time_blocks(steps: Steps | None) -> list[Block]:
     ]
 
 
-def run_facts(run: Mapping[str, Any], steps: Steps | None, profile: Profile | None = None) -> Block:
+def run_facts(
+    run: Mapping[str, object], steps: Steps | None, profile: Profile | None = None
+) -> Block:
     """Returns the facts about the run, and its steps if there are some, as a table."""
     facts = {key: value for key, value in run.items() if key not in ("performance", "held_out")}
     if run:

@@ -25,7 +25,7 @@ class WeightsFile(TypedDict):
     digest: str  # digest of the arrays, which reconstructions record
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Writes `value` as JSON; replaces a file that exists.
 
     Raises:

@@ -1,7 +1,6 @@
 """Numbers, counts and shapes as texts of reports and model cards."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 
 def number(value: float | None, digits: str) -> str:
@@ -27,7 +26,7 @@ def count(amount: int, noun: str) -> str:
     return f"{amount:,} {noun}" + ("" if amount == 1 else "s")
 
 
-def plain(value: Any) -> str:
+def plain(value: object) -> str:
     """Returns a JSON value as text."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {plain(inner)}" for key, inner in value.items())

@@ -38,7 +38,7 @@ class RunReport(Protocol):
         """Returns the part of the report of a run."""
 
     def table(
-        self, evaluation: Mapping[str, Any], run_dir: Path, page: Path | None
+        self, evaluation: Mapping[str, object], run_dir: Path, page: Path | None
     ) -> TerminalTable:
         """Returns the main results for the terminal."""
 
@@ -139,7 +139,7 @@ class TaskReport:
         return ResultPart(self.kind, results, samples, evaluation["run"])
 
     def table(
-        self, evaluation: Mapping[str, Any], run_dir: Path, page: Path | None
+        self, evaluation: Mapping[str, object], run_dir: Path, page: Path | None
     ) -> TerminalTable:
         return with_places(self.scores(evaluation).terminal(), run_dir, page)
 

@@ -17,7 +17,7 @@ Split = Literal["images", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 
-def meanings(run: Mapping[str, Any]) -> dict[str, str]:
+def meanings(run: Mapping[str, object]) -> dict[str, str]:
     """Returns what the splits of an evaluation are, from the facts of its run."""
     materials = f"materials {unseen(run)}"
     return {

@@ -73,7 +73,7 @@ class Validator:
         return every is not None and not position.taken and position.epoch % every == 0
 
     def run(
-        self, position: TrainingPosition, variables: Sequence[Any], origin: Origin | None = None
+        self, position: TrainingPosition, variables: Sequence[object], origin: Origin | None = None
     ) -> Row | None:
         """Scores the dev split. Rank 0 writes the row, and `best.npz` if no error was lower.
 

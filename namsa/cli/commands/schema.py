@@ -152,7 +152,7 @@ def _first_sentence(text: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def _default(value: Any) -> str:
+def _default(value: object) -> str:
     """Returns a default as YAML can write it; for a section, where its own are."""
     if isinstance(value, Mapping) and value:
         return "as below"

@@ -51,7 +51,7 @@ class Draws:
         self.used[name] = value
         return float(value)
 
-    def choice(self, name: str, values: Sequence[Any]) -> Any:
+    def choice(self, name: str, values: Sequence[object]) -> Any:
         """Returns one of `values`, all equally likely. Raises InputError if a value is given that
         is none of them.
         """

@@ -158,7 +158,7 @@ def _patterns(
 
 
 def _order(
-    axes: Sequence[FileAxis], swapped: Any
+    axes: Sequence[FileAxis], swapped: object
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """Returns which stored axis is which, by their units or else by the tag, and a line about what
     is assumed.
@@ -202,7 +202,7 @@ def _group(tags: Tags, name: str) -> Tags:
     return value if isinstance(value, dict) else {}
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     value = value.text if isinstance(value, TaggedArray) else value
     if isinstance(value, str):
         return shorten(value.strip("\0 "), 100)

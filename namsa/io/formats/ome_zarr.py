@@ -71,7 +71,7 @@ def stated_axes(attributes: Attributes, array: str, count: int) -> list[FileAxis
     return None
 
 
-def _axes(image: Multiscale, transformations: Sequence[Any]) -> list[FileAxis]:
+def _axes(image: Multiscale, transformations: Sequence[object]) -> list[FileAxis]:
     """Returns the axes after all transformations, the first one first."""
     count = len(image.axes)
     steps = np.full(count, np.nan)
@@ -92,7 +92,7 @@ def _axes(image: Multiscale, transformations: Sequence[Any]) -> list[FileAxis]:
     return axes
 
 
-def _numbers(transformation: Any, kind: str, count: int) -> Floats | None:
+def _numbers(transformation: object, kind: str, count: int) -> Floats | None:
     """Returns the numbers of a transformation of a kind, one for each axis; `None` for others."""
     if not isinstance(transformation, dict) or transformation.get("type") != kind:
         return None

@@ -130,12 +130,12 @@ class Device:
 
         return begin
 
-    def ready(self, before: Any, part: float) -> Any:
+    def ready(self, before: object, part: float) -> Any:
         """A scalar tensor 0 that is there when `before` is and that part of the backward pass is
         over.
         """
 
-        def wait(value: Any) -> Any:
+        def wait(value: object) -> Any:
             time.sleep(
                 max(0.0, self.began + (1 + 2 * part) / 3 * self.step_s - time.perf_counter())
             )

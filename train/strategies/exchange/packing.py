@@ -30,7 +30,7 @@ def byte_count(bits: Any) -> Any:
     return (bits + 7) // 8
 
 
-def pack(values: Tensor, size: Any) -> Tensor:
+def pack(values: Tensor, size: object) -> Tensor:
     """Returns the `size` highest bytes, 1 to 4, of each of n float32 values, `(n · size,)`,
     uint8.
     """
@@ -38,12 +38,12 @@ def pack(values: Tensor, size: Any) -> Tensor:
     return _choose(size, [partial(_pack, words, number) for number in (1, 2, 3, 4)])
 
 
-def unpack(packed: Tensor, size: Any) -> Tensor:
+def unpack(packed: Tensor, size: object) -> Tensor:
     """Returns float32 values, `(n,)`, of `(n · size,)` bytes; what `pack` has cut off is zero."""
     return _choose(size, [partial(_unpack, packed, number) for number in (1, 2, 3, 4)])
 
 
-def truncated(values: Tensor, size: Any) -> Tensor:
+def truncated(values: Tensor, size: object) -> Tensor:
     """Returns `values` as they arrive when `size` bytes of each travel."""
     return tf.reshape(unpack(pack(values, size), size), values.shape)
 

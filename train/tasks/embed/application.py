@@ -190,7 +190,7 @@ def embed(
     )
 
 
-def _encode(bands: Iterator[Array], model: Model, keras_model: Any) -> tuple[Array, Array]:
+def _encode(bands: Iterator[Array], model: Model, keras_model: object) -> tuple[Array, Array]:
     """Returns latent numbers `(sy, sx, latent)` and errors `(sy, sx)` of the rows of a scan.
 
     Bands are `(rows, sx, dy, dx)`, fractions of the beam.

@@ -87,7 +87,7 @@ def summarise(
 
 
 def calibrate(
-    rows: Sequence[Mapping[str, Any]], names: Sequence[str]
+    rows: Sequence[Mapping[str, object]], names: Sequence[str]
 ) -> dict[str, QuantityCalibration]:
     """Returns the factors with which one standard deviation covers 68.27 % of the errors of one
     sample or more.
@@ -103,7 +103,7 @@ def calibrate(
 
 
 def scores(
-    rows: Sequence[Mapping[str, Any]],  # at least one sample, of the keys of `EstimateRow`
+    rows: Sequence[Mapping[str, object]],  # at least one sample, of the keys of `EstimateRow`
     medians: Mapping[str, float],
     calibration: Mapping[str, QuantityCalibration],
 ) -> dict[str, QuantityScores]:
@@ -123,7 +123,7 @@ def scores(
 
 
 def coverage(
-    rows: Sequence[Mapping[str, Any]], name: str, calibration: QuantityCalibration
+    rows: Sequence[Mapping[str, object]], name: str, calibration: QuantityCalibration
 ) -> Coverage:
     """Returns how often the errors of a quantity are within the calibrated ones."""
     error = np.abs(errors(rows, name))
@@ -131,7 +131,7 @@ def coverage(
     return measured.coverage(error, sigma)
 
 
-def errors(rows: Sequence[Mapping[str, Any]], name: str) -> Floats:
+def errors(rows: Sequence[Mapping[str, object]], name: str) -> Floats:
     """Returns the errors of a quantity, `(samples,)`, in its unit."""
     return _column(rows, "estimate", name) - _column(rows, "true", name)
 

@@ -132,7 +132,7 @@ class ShardedExchange(Exchange):
             variable.assign(value)
         return time_after([weight.value for weight in self.weights]) - began
 
-    def _message(self, masters: Sequence[Tensor], sizes: Sequence[Any]) -> Tensor:
+    def _message(self, masters: Sequence[Tensor], sizes: Sequence[object]) -> Tensor:
         """Returns this rank's packed weights, and behind them the norms of its layers.
 
         Args:
@@ -149,7 +149,7 @@ class ShardedExchange(Exchange):
             packed.append(packing.pack(tf.stack(norms), 4))
         return tf.concat(packed, 0)
 
-    def _take_weights(self, received: Tensor, sizes: Sequence[Any]) -> Tensor:
+    def _take_weights(self, received: Tensor, sizes: Sequence[object]) -> Tensor:
         """Sets the network's weights from the ranks' messages; returns the norms of units."""
         norms_by_layer: dict[int, Tensor] = {}
         pieces = iter(tf.split(received, self._lengths(sizes)))
@@ -179,7 +179,7 @@ class ShardedExchange(Exchange):
             sizes[index] = size
         return sizes
 
-    def _lengths(self, sizes: Sequence[Any]) -> Tensor:
+    def _lengths(self, sizes: Sequence[object]) -> Tensor:
         """Returns the bytes of each variable in the order of owners.
 
         Each owner's variables are followed by the norms of its layers.
@@ -226,7 +226,7 @@ class ShardedExchange(Exchange):
         return gathered
 
     def restore(
-        self, state: Sequence[Any], of_ranks: Sequence[npt.NDArray[np.float32]], resumed: bool
+        self, state: Sequence[object], of_ranks: Sequence[npt.NDArray[np.float32]], resumed: bool
     ) -> str:
         """See `train.ranks.exchange.Exchange`. Each rank takes its masters and moments from those
         of rank 0.
@@ -242,7 +242,7 @@ class ShardedExchange(Exchange):
                 variable.assign(array)
         return ""
 
-    def _by_weight(self, state: Sequence[Any]) -> list[tuple[int, Sequence[HostVariable]]]:
+    def _by_weight(self, state: Sequence[object]) -> list[tuple[int, Sequence[HostVariable]]]:
         """Returns master and moments of each of the network's variables, with its index."""
         parts = [variable for variable in state if isinstance(variable, HostVariable)]
         kinds = len(self._owned)
@@ -298,7 +298,7 @@ class ShardedExchange(Exchange):
         return wire_bytes(self.sizes, sizes, self.ownership.ranks, gradient_bytes)
 
 
-def _variable(kind: str, value: Tensor, name: Any) -> keras.Variable:
+def _variable(kind: str, value: Tensor, name: object) -> keras.Variable:
     """A variable whose name is the same for any number of ranks."""
     return keras.Variable(
         value, dtype=value.dtype.name, trainable=kind == MASTER, name=f"{kind}_{name}"

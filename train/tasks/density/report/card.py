@@ -79,7 +79,7 @@ class DensityCard(TaskCard):
         truth = np.stack([record.density for record in records]).astype(np.float64)
         return np.asarray(mean_predictions(trained_ensemble(model).predict, records) - truth)
 
-    def rounding(self, before: Array, after: Array, evaluation: Mapping[str, Any]) -> Rounding:
+    def rounding(self, before: Array, after: Array, evaluation: Mapping[str, object]) -> Rounding:
         difference = after - before
         change = float(np.sqrt(np.mean(difference**2)))
         error = float(np.sqrt(np.mean(before**2)))

@@ -324,7 +324,7 @@ class DensityReport:
     part = staticmethod(_part)
 
     def table(
-        self, evaluation: Mapping[str, Any], run_dir: Path, page: Path | None
+        self, evaluation: Mapping[str, object], run_dir: Path, page: Path | None
     ) -> TerminalTable:
         return with_places(terminal(cast(Evaluation, evaluation)), run_dir, page)
 

@@ -76,7 +76,7 @@ def image_arrays(images: ScanImages) -> dict[str, Array]:
     }
 
 
-def write_state(path: Path, identity: Mapping[str, Any], state: LiveState) -> None:
+def write_state(path: Path, identity: Mapping[str, object], state: LiveState) -> None:
     """Writes a state, which appears only when it is complete.
 
     Args:

@@ -127,7 +127,7 @@ def _caption(result: Shown) -> str:
     return " ".join(lines)
 
 
-def _conditions(provenance: Mapping[str, Any]) -> str:
+def _conditions(provenance: Mapping[str, object]) -> str:
     """Returns the specimen's thickness and the dose in words."""
     thickness = provenance.get("thickness_angstrom")
     specimen = f"{thickness:.3g} Å" if thickness else "not known"
