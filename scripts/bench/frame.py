@@ -131,7 +131,10 @@ def environment(packages: Sequence[str], module: str) -> list[str]:
         [*command, "-c", f"import {module}"], stderr=subprocess.PIPE, text=True, check=False
     )
     if tried.returncode:
-        lines = tried.stderr.strip().splitlines() or [f"{module} cannot be imported"]
+        lines = [f"{module} cannot be imported"]
+        for line in tried.stderr.splitlines():
+            if line.strip() and not line.strip().startswith("hint:"):
+                lines.append(line)
         print(
             f"this bench needs {packages[0]} and was not run: its environment cannot be made: "
             f"{lines[-1].strip()}",
