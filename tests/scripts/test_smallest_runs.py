@@ -20,13 +20,16 @@ SMALL_SPECIMEN = (
     "--set=variation.thickness_angstrom=[15,40]",
     "--set=materials.limit=12",
 )
+FAST = ("--checkpoint", "200kv-20mrad-fast")  # the smallest network
 SMALLEST = {
     "convergence": [str(ROOT / "configs/quickstart.yaml"), "--samples", "1"],
     "factory": ["--samples", "1", "--rounds", "1", "--no-source"],
     "random_specimens": ["--count", "1", "--seed", "3"],
     "exchange": ["--work", "{folder}"],  # the files of the programs' data, and no program
     "simulate_source": ["--workers", "0", "--seconds", "1", *SMALL_SPECIMEN],
-    "live": ["--checkpoint", "200kv-20mrad-fast", "--side", "48"],
+    "live": [*FAST, "--side", "48"],
+    "reconstruct": [*FAST, "--sides", "32"],
+    "flags": [*FAST, "--cases", "titanate-50", "--work", "{folder}"],
     "step_memory": [str(ROOT / "configs/quickstart.yaml"), "--batch-sizes", "1"],
 }
 
@@ -84,6 +87,16 @@ def test_a_benchmark_runs_in_its_smallest_form(name, monkeypatch, capsys, tmp_pa
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert "ratio" in result
     assert result["machine"].startswith("machine: ")
+
+
+@pytest.mark.slow
+def test_the_smallest_step_of_jax_is_measured(monkeypatch, capsys):
+    pytest.importorskip("jax")
+    words = ["--compute", "float32", "--format", "channels_last", "--image", "32", "--steps", "1"]
+    run("step_jax", [str(ROOT / "configs/quickstart.yaml"), *words], monkeypatch)
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["compute"] == "float32"
+    assert result["step_s"] > 0
 
 
 def test_the_crystals_of_a_specimen_are_those_of_its_name():
