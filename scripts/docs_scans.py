@@ -6,6 +6,7 @@ examples` lists, in this folder.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,7 +19,11 @@ from namsa.base.arrays import Array
 
 SCAN = Path("scan.h5")
 ROTAVIRUS = Path("rotavirus_32x32x64x64_bin4_crop_uint16.h5")
-ROTAVIRUS_OPTICS = {"energy_ev": 300e3, "scan_step_angstrom": 31.25, "pixel_mrad": 0.066152}
+ROTAVIRUS_OPTICS: dict[str, Any] = {
+    "energy_ev": 300e3,
+    "scan_step_angstrom": 31.25,
+    "pixel_mrad": 0.066152,
+}
 
 
 def view() -> Figure:
@@ -80,7 +85,11 @@ def live() -> Figure:
     with namsa.read(SCAN) as scan:
         rows, columns, *_ = scan.shape
         pieces = (scan.read(slice(row, row + 1), slice(0, columns))[0] for row in range(rows))
-        calibration = {"energy_ev": 200e3, "semiangle_mrad": 20, "scan_step_angstrom": 0.4}
+        calibration: dict[str, Any] = {
+            "energy_ev": 200e3,
+            "semiangle_mrad": 20,
+            "scan_step_angstrom": 0.4,
+        }
         updates = train.reconstruct_live(
             pieces,
             "200kv-20mrad-fast",
