@@ -92,8 +92,9 @@ def test_a_new_folder_has_the_configurations_that_help_names(installed, tmp_path
     assert {file.name for file in configs.iterdir()} == {
         file.name for file in (ROOT / "configs").iterdir()
     }
-    (command,) = re.findall("-np 2 (.*)", (configs / "quickstart.yaml").read_text(encoding="utf-8"))
-    assert command == "namsa-train configs/quickstart.yaml"
+    text = (configs / "quickstart.yaml").read_text(encoding="utf-8")
+    (command,) = re.findall("# +(.*) -np 2", text)
+    assert command == "namsa-train configs/quickstart.yaml --supervise -- horovodrun"
 
 
 def test_a_checkout_has_the_installed_name_too():
