@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TextIO
 
 from namsa.base.errors import InputError, WorkError
 from namsa.base.files import system_errors
@@ -149,13 +149,13 @@ def _run(command: Sequence[str]) -> bool:
     """
     name = Path(command[0]).name
     stop_signal = signal.SIGTERM
-    errors = None
+    pipe = None
     if name.startswith("mpi"):
         stop_signal = signal.SIGUSR1
     elif name == "horovodrun":
-        errors = subprocess.PIPE
+        pipe = subprocess.PIPE
     with system_errors(f"cannot start {command[0]}", InputError):
-        process = subprocess.Popen(command, start_new_session=True, stderr=errors)
+        process = subprocess.Popen(command, start_new_session=True, stdout=pipe, stderr=pipe)
     interrupted = False
 
     def forward(number: int, _frame: object) -> None:
@@ -164,14 +164,16 @@ def _run(command: Sequence[str]) -> bool:
         process.send_signal(stop_signal)
 
     previous = {number: signal.signal(number, forward) for number in STOPPING}
+    readers = []
+    for piped, terminal in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+        if piped:
+            arguments = (piped, terminal, lambda: interrupted)
+            readers.append(threading.Thread(target=_pass_on, args=arguments, daemon=True))
     try:
-        reader = threading.Thread(
-            target=_pass_on, args=(process.stderr, lambda: interrupted), daemon=True
-        )
-        if process.stderr:
+        for reader in readers:
             reader.start()
         process.wait()
-        if process.stderr:
+        for reader in readers:
             reader.join(5)  # a rank that outlives its launcher keeps the pipe
     finally:
         for number, handler in previous.items():
@@ -179,23 +181,23 @@ def _run(command: Sequence[str]) -> bool:
     return interrupted
 
 
-def _pass_on(errors: IO[bytes], is_interrupted: Callable[[], bool]) -> None:
-    """Prints what horovodrun writes to stderr, but for its traceback at the end that says that a
-    rank has failed, and its lines about the ranks of a job that was interrupted.
+def _pass_on(lines: IO[bytes], terminal: TextIO, is_interrupted: Callable[[], bool]) -> None:
+    """Prints what horovodrun writes, but for its traceback at the end that says that a rank has
+    failed, and its lines about the ranks of a job that was interrupted.
 
     A line of a rank begins with its number, so that a traceback of a rank is another.
     """
     traceback: list[bytes] = []
-    for line in errors:
+    for line in lines:
         if RANK_ENDED.match(line) and is_interrupted():
             continue
         if traceback or line.startswith(b"Traceback "):
             traceback.append(line)
         else:
-            _print(line)
+            _print(line, terminal)
     if not any(line.startswith(RANK_FAILED) for line in traceback):
-        _print(b"".join(traceback))
+        _print(b"".join(traceback), terminal)
 
 
-def _print(text: bytes) -> None:
-    print(text.decode(errors="replace"), end="", file=sys.stderr, flush=True)
+def _print(text: bytes, terminal: TextIO) -> None:
+    print(text.decode(errors="replace"), end="", file=terminal, flush=True)
