@@ -180,7 +180,7 @@ def main(names: list[str]) -> None:
             height = round(picture.height * WIDTH / picture.width)
             picture = picture.resize((WIDTH, height), Image.Resampling.LANCZOS)
         if name in MANY_COLOURS:
-            picture.save(IMAGES / f"{name}.jpg", quality=85, optimize=True)
+            picture.save(IMAGES / f"{name}.jpg", quality=80, optimize=True)
         else:
             picture.quantize(COLOURS).save(IMAGES / f"{name}.png", optimize=True)
 
