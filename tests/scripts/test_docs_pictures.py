@@ -17,3 +17,16 @@ def test_every_neighbouring_network_has_a_bar():
     assert len(bars) == len(list((ROOT / "configs/neighbours").glob("*.yaml")))
     widths = [bar.get_width() for bar in bars]
     assert widths == sorted(widths)
+
+
+def test_every_kind_of_exchange_and_of_source_stands_in_its_picture():
+    shown = " ".join(
+        text.get_text() for text in docs_pictures.exchange_kinds().axes[0].get_yticklabels()
+    )
+    kinds = [path.parent.name for path in ROOT.glob("train/strategies/exchange/*/section.py")]
+    assert len(kinds) == 4  # and allreduce, the default
+    assert [kind for kind in kinds if kind not in shown] == []
+    shown = " ".join(text.get_text() for text in docs_pictures.sources().axes[0].texts)
+    kinds = [path.parent.name for path in ROOT.glob("train/strategies/source/*/section.py")]
+    assert len(kinds) > 5
+    assert [kind for kind in kinds if kind not in shown] == ["fixed"]  # the same at any place
