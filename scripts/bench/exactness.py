@@ -66,9 +66,8 @@ def main() -> int:
         "every atom displaced": build_seconds(abtem, 0.08, options.repeats),
     }
     abtem.communicate()
-    ratio = max(case["abTEM"] for case in errors.values()) / max(
-        case["namsa, float32"] for case in errors.values()
-    )
+    worst_of_abtem = max(frame.column(errors.values(), "abTEM"))
+    ratio = worst_of_abtem / max(frame.column(errors.values(), "namsa, float32"))
     show(errors, costs)
     print(f"abTEM's worst error is {ratio:.3g} times namsa's in float32")
     frame.finish(
@@ -105,10 +104,10 @@ def case_errors(name: str, abtem: "subprocess.Popen[str]") -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         job = {
             **atoms_of(atoms),
-            **{
-                key: arguments[key]
-                for key in ("energy_ev", "semiangle_mrad", "aberrations", "grid_shape")
-            },
+            "energy_ev": arguments["energy_ev"],
+            "semiangle_mrad": arguments["semiangle_mrad"],
+            "aberrations": arguments["aberrations"],
+            "grid_shape": arguments["grid_shape"],
             "slice_thickness_angstrom": arguments["slice_thickness_angstrom"],
             "probes_yx": arrays["probe_positions_yx"].tolist(),
             "patterns": str(Path(folder) / "patterns.npy"),

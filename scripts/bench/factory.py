@@ -44,21 +44,19 @@ from namsa.dataset.sharing import by_specimen
 from namsa.dataset.simulate_entry import SimulateSample, prepare_samples
 from namsa.samples.sample import Sample
 
-MATERIALS = tuple(
-    Material(
-        f"{a}{b}O3",
-        f"{a}{b}O3",
-        "Pm-3m",
-        crystal(
-            [a, b, "O"],
-            [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0)],
-            spacegroup=221,
-            cellpar=[side] * 3 + [90] * 3,
-        ),
-        "ideal perovskite",
+
+def perovskite(a: str, b: str, side: float) -> Material:
+    """Returns an ideal perovskite ABO3 with a cubic cell of `side` Å."""
+    atoms = crystal(
+        [a, b, "O"],
+        [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0)],
+        spacegroup=221,
+        cellpar=[side] * 3 + [90] * 3,
     )
-    for a, b, side in (("Sr", "Ti", 3.905), ("Ba", "Zr", 4.19))
-)
+    return Material(f"{a}{b}O3", f"{a}{b}O3", "Pm-3m", atoms, "ideal perovskite")
+
+
+MATERIALS = (perovskite("Sr", "Ti", 3.905), perovskite("Ba", "Zr", 4.19))
 VARIATION = {
     "rule": "random",
     "thickness_angstrom": [20, 120],

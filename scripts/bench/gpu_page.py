@@ -34,17 +34,15 @@ def main() -> int:
     results = {part: result for run in runs for part, result in run.items()}
     if results.get("rehearsal"):
         parser.error("these results are of a rehearsal")
-    machines = [
-        run["machine"]["result"]["gpu"][1].split(",")[0] for run in runs if "machine" in run
-    ]
-    cards = {
-        *machines,
-        *(
-            run["engines"]["result"]["device"]
-            for run in runs
-            if run.get("engines", {}).get("result")
-        ),
-    }
+    machines = []
+    cards = set()
+    for run in runs:
+        if "machine" in run:
+            machines.append(run["machine"]["result"]["gpu"][1].split(",")[0])
+        engines = run.get("engines", {}).get("result")
+        if engines:
+            cards.add(engines["device"])
+    cards |= set(machines)
     if len(cards) > 1:
         parser.error(f"these results are of different cards: {', '.join(sorted(cards))}")
     kept.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -46,6 +46,7 @@ DETECTOR = (112, 116)
 SCAN = (44, 48)
 ELECTRONS = 1e6
 MATERIALS = ("NaCl-225-cF8", "Si-227-cF8", "CsCl-221-cP2")
+MEASURED = ("centre_pixels", "rotation_deg", "mirrored", "scan_step_angstrom", "ellipse_ratio")
 MAX_Q = 1.25  # 1/Å, of the network's target
 
 
@@ -105,6 +106,9 @@ def main() -> int:
             inspection = namsa.inspect(scan, crystal=atoms, **stated(faults))
             seconds = time.perf_counter() - started
             inspected = reconstruct(scan, model, faults, inspection, truth)
+            calibration = {}
+            for key in MEASURED:
+                calibration[key] = inspection.calibration.value(key)
             rows.append(
                 {
                     "material": name,
@@ -114,16 +118,7 @@ def main() -> int:
                     "inspected": inspected,
                     "lost": perfect - inspected,
                     "seconds": seconds,
-                    "calibration": {
-                        key: inspection.calibration.value(key)
-                        for key in (
-                            "centre_pixels",
-                            "rotation_deg",
-                            "mirrored",
-                            "scan_step_angstrom",
-                            "ellipse_ratio",
-                        )
-                    },
+                    "calibration": calibration,
                 }
             )
             numbers = (perfect, faulty, inspected, perfect - inspected)

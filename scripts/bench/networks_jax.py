@@ -88,12 +88,13 @@ def ended(job: subprocess.Popen[bytes], seconds: float) -> int:
 def tell(scan: dict[str, Any], rows: dict[str, dict[str, Any]], as_json: bool) -> float | None:
     """Prints what is known of the networks, and returns the largest difference of a density."""
     print(*(f"{network}: {row}" for network, row in rows.items()), sep="\n", flush=True)
-    densities = [
-        row["differences"]["density"]
-        for row in rows.values()
-        if "density" in row.get("differences", {})
-    ]
-    times = [row["seconds"] for row in rows.values() if "seconds" in row]
+    densities = []
+    times = []
+    for row in rows.values():
+        if "density" in row.get("differences", {}):
+            densities.append(row["differences"]["density"])
+        if "seconds" in row:
+            times.append(row["seconds"])
     known = scan | {"difference": max(densities, default=None), "networks": rows}
     known["ratio"] = scan["simulated_s"] / min(times) if times else None
     if as_json:

@@ -112,10 +112,12 @@ def measure(
     ring = Ring(order, MEMORY)
     cores = sorted(usable_cores())
     began = time.perf_counter()
-    makers: list[InProcess | InThread] = [
-        InProcess(draws, cores[-1 - number % len(cores)] if on_host else None, 0)
-        for number in range(workers)
-    ] or [InThread(draws)]
+    makers: list[InProcess | InThread] = []
+    for index in range(workers):
+        core = cores[-1 - index % len(cores)] if on_host else None
+        makers.append(InProcess(draws, core, 0))
+    if not makers:
+        makers.append(InThread(draws))
     simulator = Simulator(makers, order.draws(), ring, failures.append)
     first = threading.Event()
     ended = threading.Event()

@@ -153,9 +153,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
     losses = [step(*batch, *numbers)[0]]
     first_s = time.perf_counter() - began
-    times = [
-        _seconds(lambda: losses.append(step(*batch, *numbers)[0])) for _ in range(options.steps)
-    ]
+    times = []
+    for _ in range(options.steps):
+        times.append(_seconds(lambda: losses.append(step(*batch, *numbers)[0])))
     memory = device.memory_stats() or {}
     analysis = executable.memory_analysis()
     flop = training.batch_size * count(network).step_flop

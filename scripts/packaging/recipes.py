@@ -58,10 +58,12 @@ def sha256(path: Path) -> str:
 
 def conda_requirements(listed: list[str]) -> list[str]:
     """Returns requirements of pyproject.toml as those of conda."""
-    parsed = [Requirement(each) for each in listed]
-    return sorted(
-        f"{CONDA.get(each.name, each.name)} {each.specifier}".replace("==", "") for each in parsed
-    )
+    parsed = map(Requirement, listed)
+    lines = []
+    for requirement in parsed:
+        name = CONDA.get(requirement.name, requirement.name)
+        lines.append(f"{name} {requirement.specifier}".replace("==", ""))
+    return sorted(lines)
 
 
 def conda_recipe(source: Path) -> dict[str, Any]:

@@ -54,23 +54,24 @@ def _list() -> tuple[str, ...]:
     """Lines of a list as long as that of configs/paper.yaml."""
     rng = np.random.default_rng(0)
     costs = (rng.uniform(0.5, 2, SAMPLES) * 1e9).astype(int).tolist()
-    return tuple(
-        Entry(
-            id=f"material-{number % MATERIALS:05d}-{number // MATERIALS}",
-            material=f"material-{number % MATERIALS:05d}",
-            formula=f"A{number % 97}B",
+    lines = []
+    for index, cost in enumerate(costs):
+        entry = Entry(
+            id=f"material-{index % MATERIALS:05d}-{index // MATERIALS}",
+            material=f"material-{index % MATERIALS:05d}",
+            formula=f"A{index % 97}B",
             space_group="Fm-3m",
             zone_axis=(0, 0, 1),
             thickness_angstrom=200.0,
-            seed=number,
-            split=("train", "train", "train", "dev")[number % 4],
+            seed=index,
+            split=("train", "train", "train", "dev")[index % 4],
             skipped=None,
             source="substituted",
             varied={},
             cost=cost,
-        ).to_json()
-        for number, cost in enumerate(costs)
-    )
+        )
+        lines.append(entry.to_json())
+    return tuple(lines)
 
 
 def share_of_list(ranks: int) -> Facts:

@@ -53,12 +53,12 @@ class PlayedRanks:
         self.began = time.monotonic()
         self.dead = set[int]()
         # Those that send to a real rank; each speaks for the ranks below it.
-        self.speakers = [
-            (rank, parent, list(tree.children(rank)), Codec(key, rank, ranks))
-            for parent in real
-            for rank in tree.children(parent)
-            if rank not in real
-        ]
+        self.speakers = []
+        for parent in real:
+            for rank in tree.children(parent):
+                if rank not in real:
+                    children = list(tree.children(rank))
+                    self.speakers.append((rank, parent, children, Codec(key, rank, ranks)))
         self.addresses = {rank: watchdog.socket.getsockname() for rank, watchdog in real.items()}
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
