@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from fcdensenet.problems import SectionType
+
 # Far beyond networks that exist, and far below what overflows a count of FLOP or takes minutes to
 # count.
 Extent = Annotated[int, Field(ge=1, le=2**15)]
@@ -13,10 +15,13 @@ Kernel = Annotated[int, Field(ge=1, le=255)]
 Convolutions = Annotated[int, Field(ge=1, le=256)]
 
 
-class NetworkConfig(BaseModel):
+class NetworkConfig(BaseModel, metaclass=SectionType):
     """A fully convolutional DenseNet (Jégou et al. 2017) with the options of Laanait et al. (2019).
 
     Of its 2p + 1 dense blocks, p are on the way down, one is at the bottom and p are on the way up.
+
+    Raises:
+        ValueError: If a value is not allowed. It names the value, the limit and what the key means.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

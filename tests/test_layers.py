@@ -36,6 +36,7 @@ LAYERS = {
         ("__init__", "__main__"),
     ),
     "fcdensenet": (
+        ("problems",),
         ("config", "layer_counts", "split"),
         ("blocks", "fused", "philox"),
         ("divided_convolution", "keras_layers", "shape_layers"),
