@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -128,19 +129,32 @@ class Probe(NamedTuple):
 
 
 def report(
-    directory: Path = Path(), *, gpu: bool = False, timeout_s: float = PROBE_TIMEOUT_S
+    directory: Path = Path(),
+    *,
+    gpu: bool = False,
+    timeout_s: float = PROBE_TIMEOUT_S,
+    backend: str | None = None,
 ) -> Report:
     """Checks this machine. Whatever is missing or broken is reported, never raised.
 
     Args:
         gpu: Whether a job on GPUs needs this machine: CuPy, a GPU for TensorFlow, and NCCL in
-            Horovod.
+            Horovod; under JAX, CuPy and a GPU for JAX.
         timeout_s: Time for TensorFlow, JAX, Horovod and CuPy to be imported.
+        backend: What computes networks here. Under "jax" ranks need neither TensorFlow nor Horovod,
+            which are not looked for. `None` for what KERAS_BACKEND names.
     """
-    several = _several_ranks()  # which JAX does not serve
-    probes = (_TENSORFLOW, _HOROVOD, _CUPY, *(() if several else (_JAX,)))
+    under_jax = (backend or os.environ.get("KERAS_BACKEND")) == "jax"
+    probes = [_CUPY]
+    if not under_jax:
+        probes += [_TENSORFLOW, _HOROVOD]
+    # several ranks of TensorFlow have no use for JAX
+    if under_jax or not _several_ranks():
+        probes.append(_JAX)
     with ThreadPoolExecutor() as pool:
-        tensorflow, horovod, cupy, *jax = pool.map(lambda code: probe(code, timeout_s), probes)
+        probed = dict(
+            zip(probes, pool.map(lambda code: probe(code, timeout_s), probes), strict=True)
+        )
     return Report(
         (
             *_machine(),
@@ -150,13 +164,33 @@ def report(
             ),
             *map(_library, LIBRARIES),
             _engine(),
-            _cupy(cupy, gpu),
-            *_tensorflow(tensorflow, gpu, needed=several or (CHECKOUT and jax[0].answer is None)),
-            *map(_jax, jax),
-            *_horovod(horovod, gpu),
+            _cupy(probed[_CUPY], gpu),
+            *(_jax_alone(probed[_JAX], gpu) if under_jax else _tensorflow_or_jax(probed, gpu)),
             _launcher(),
         )
     )
+
+
+def _tensorflow_or_jax(probed: Mapping[str, Probe], gpu: bool) -> list[Check]:
+    """Returns what trains here: TensorFlow with Horovod, or in one process JAX."""
+    jax = probed.get(_JAX)
+    # one of the two is enough for one process
+    needed = jax is None or (CHECKOUT and jax.answer is None)
+    checks = _tensorflow(probed[_TENSORFLOW], gpu, needed)
+    if jax:
+        checks.append(_jax(jax, needed=False))
+    return checks + _horovod(probed[_HOROVOD], gpu)
+
+
+def _jax_alone(probed: Probe, gpu: bool) -> list[Check]:
+    """Returns what trains here if it is JAX that computes."""
+    checks = [_jax(probed, needed=True)]
+    if probed.answer:
+        devices = [kind for kind in probed.answer["devices"] if kind != "cpu"]
+        found = ", ".join(devices) or "JAX finds none"
+        remedy = f"{SHOW_GPU}, and install JAX for it (pip install 'jax[cuda12]')"
+        checks.append(Check("training", "GPUs", bool(devices), found, remedy, needed=gpu))
+    return checks
 
 
 def table(report: Report) -> Table:
@@ -304,10 +338,10 @@ def _tensorflow(probed: Probe, gpu: bool, needed: bool) -> list[Check]:
     ]
 
 
-def _jax(probed: Probe) -> Check:
+def _jax(probed: Probe, needed: bool) -> Check:
     answer = probed.answer
     if answer is None:
-        return Check("training", "JAX", False, probed.fault, command("jax"), needed=False)
+        return Check("training", "JAX", False, probed.fault, command("jax"), needed)
     return Check("training", "JAX", True, f"{answer['version']}: {', '.join(answer['devices'])}")
 
 

@@ -34,6 +34,7 @@ from namsa.dataset import disk_space, manifest
 from namsa.dataset.entry import Entry, feasible_entries
 from namsa.dataset.listing import list_samples
 
+from ..execution import backend
 from ..experiment.experiment import Experiment, load
 from ..experiment.functions import allow_functions
 from ..input.source import source_of
@@ -92,17 +93,20 @@ def preflight(options: argparse.Namespace) -> None:
     experiment: Experiment | None = None
     batch_size = 1
     memory: dict[str, int] = {}  # of a step, see `train.scaling.memory.StepMemory`
-    with ThreadPoolExecutor(1) as pool:
-        machine = pool.submit(doctor.report, gpu=options.gpu, timeout_s=PROBE_S)
-        if exchange and place.size > 1:
-            behind_s = _seconds_behind(exchange, place, started + WAIT_S)
-            report = replace(report, clock_ahead_s=-behind_s)
-        with _noted(faults, "a valid configuration", "correct it"):
+    if exchange and place.size > 1:
+        behind_s = _seconds_behind(exchange, place, started + WAIT_S)
+        report = replace(report, clock_ahead_s=-behind_s)
+    with ThreadPoolExecutor(1) as pool, _noted(faults, "a valid configuration", "correct it"):
+        try:
             experiment = load(options.config, options.overrides)
-            allow_functions(experiment)
-            batch_size = experiment.training.batch_size
-            memory = step_memory(experiment, place.size, on_gpu=options.gpu)._asdict()
-        checks = machine.result()
+            # what KERAS_BACKEND names is what the machine is asked for
+            backend.choose(experiment.training.backend)
+        finally:
+            machine = pool.submit(doctor.report, gpu=options.gpu, timeout_s=PROBE_S)
+        allow_functions(experiment)
+        batch_size = experiment.training.batch_size
+        memory = step_memory(experiment, place.size, on_gpu=options.gpu)._asdict()
+    checks = machine.result()
     report = _with_machine(report, checks, memory, options.gpu, place.local_size)
     # Listing crystals may take minutes: what the machine lacks is reported before.
     if experiment and checks.ok:

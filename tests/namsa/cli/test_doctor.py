@@ -24,7 +24,8 @@ EVERYTHING = {
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch):
-    monkeypatch.delenv("HOROVOD_CONTROLLER", raising=False)
+    for name in ("HOROVOD_CONTROLLER", "KERAS_BACKEND"):
+        monkeypatch.delenv(name, raising=False)
     for name in ("HOROVOD", "OMPI_COMM_WORLD", "JSM_NAMESPACE", "PMI", "PMIX", "SLURM"):
         for key in ("RANK", "SIZE", "PROCID"):
             monkeypatch.delenv(f"{name}_{key}", raising=False)
@@ -124,6 +125,25 @@ def test_ranks_that_mpi_connects_need_a_horovod_with_mpi(monkeypatch):
     assert not doctor.report().ok
     monkeypatch.setenv("HOROVOD_CONTROLLER", "gloo")
     assert doctor.report().ok
+
+
+def test_ranks_of_jax_need_neither_tensorflow_nor_horovod(monkeypatch):
+    found = EVERYTHING | {doctor._TENSORFLOW: None, doctor._HOROVOD: None}
+    probed(monkeypatch, found)
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    assert not doctor.report().ok
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    report = doctor.report(gpu=True)
+    assert report.ok
+    assert not {"TensorFlow", "Horovod (several ranks)", "MPI", "NCCL"} & _by_name(report).keys()
+    assert _by_name(report)["GPUs"].found == "V100"
+
+    probed(monkeypatch, found | {doctor._JAX: {"version": "0.10.2", "devices": ["cpu"]}})
+    assert doctor.report().ok
+    assert not doctor.report(gpu=True).ok
+    probed(monkeypatch, found | {doctor._JAX: None})
+    assert not doctor.report().ok
 
 
 def test_probe_answers_whatever_happens():
