@@ -1,7 +1,8 @@
 """Commands of `train`, one after another in a process that computes with JAX and cannot import
 TensorFlow or Horovod.
 
-Standard input holds the commands as JSON. The process ends with the code of the first that fails.
+Standard input holds the commands as JSON, and whether the first of them writes its report. The
+process ends with the code of the first that fails.
 """
 
 import json
@@ -13,7 +14,7 @@ from pathlib import Path
 
 
 def run(
-    commands: Sequence[Sequence[object]], cache: Path, devices: int = 1
+    commands: Sequence[Sequence[object]], cache: Path, devices: int = 1, report: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """Runs commands; returns what the process printed.
 
@@ -21,6 +22,7 @@ def run(
         commands: The words of each.
         cache: A folder for what XLA has compiled.
         devices: Number of devices that JAX makes of the processor.
+        report: Whether the first job writes its report, which takes longer than the rest.
     """
     environment = os.environ | {
         "KERAS_BACKEND": "jax",
@@ -28,10 +30,10 @@ def run(
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
     }
-    words = json.dumps([[str(word) for word in command] for command in commands])
+    words = [[str(word) for word in command] for command in commands]
     return subprocess.run(
         [sys.executable, __file__],
-        input=words,
+        input=json.dumps({"commands": words, "report": report}),
         env=environment,
         capture_output=True,
         text=True,
@@ -46,12 +48,13 @@ def main() -> int:
     from train import main as job
     from train.__main__ import main as command
 
-    for words in json.load(sys.stdin):
+    task = json.load(sys.stdin)
+    for number, words in enumerate(task["commands"]):
+        if number or not task["report"]:
+            job.write_report = lambda run_dir: run_dir
         if code := command(words):
             print(f"{words}: {code}", file=sys.stderr)
             return code
-        # Of the first job alone: a report takes longer than the rest.
-        job.write_report = lambda run_dir: run_dir
     return 0
 
 
