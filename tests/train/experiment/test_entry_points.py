@@ -1,15 +1,18 @@
 """Strategies and tasks of other packages, which are found by entry points."""
 
+import json
 import sys
 
 import pytest
 from installed_package import install
 from paths import CONFIGS
+from tiny import rows, write_config
 
 from namsa import InputError
 from train.experiment.data import SourceSection
 from train.experiment.experiment import load
 from train.input.source import SampleSource, source_of
+from train.main import train
 from train.tasks import registry, task_of
 from train.tasks.reporting import report_of
 from train.tasks.scan_command import commands_of
@@ -71,7 +74,17 @@ def test_without_the_package_the_kind_is_unknown():
 TASK = """
 from dataclasses import dataclass
 
+from train.optimization.losses import DensityObjective
 from train.tasks.density.task import Density
+
+
+@dataclass(frozen=True)
+class Weighed(DensityObjective):
+    factor: float = 1.0
+
+    def __call__(self, output, target, setting):
+        first, *others = super().__call__(output, target, setting)
+        return (self.factor * first, *others)
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,10 @@ class Doubled(Density):
     @property
     def factor(self):
         return self.experiment.training.arguments["factor"]
+
+    @property
+    def objective(self):
+        return Weighed(self.experiment.training.loss, self.split, self.factor)
 
 
 TASK = Doubled
@@ -118,6 +135,23 @@ def test_a_task_of_another_package_is_chosen_by_its_name():
     with pytest.raises(InputError, match="the task doubled has no module card: a task needs rul"):
         registry.part("doubled", "card")
     assert commands_of("doubled") == ()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("package_of_task")
+def test_a_task_of_another_package_trains_from_samples_to_the_report(tmp_path):
+    """With a factor of 0, all that is left of the loss is its L2."""
+    run = tmp_path / "run"
+    changes = ["training.task=doubled", "training.arguments={factor: 0}", "training.steps=1"]
+    changes += ["network.layers=[1]"]
+    train(write_config(tmp_path), changes, run)
+    (row,) = rows(run)
+    assert row["huber"] == 0
+    assert row["loss"] == row["l2"]
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    assert evaluation["mean"]["huber"] > 0
+    assert "Electron density from 4D-STEM" in (run / "report.html").read_text()
+    assert load(run / "config.yaml").training.task == "doubled"
 
 
 def test_without_the_package_the_task_is_unknown_and_those_known_are_listed():

@@ -5,10 +5,12 @@ alone.
 import json
 import os
 import shutil
+from contextlib import nullcontext
 
 import h5py
 import numpy as np
 import pytest
+import thread_ranks
 import yaml
 from stemdl_files import write_db
 from tiny import CONFIG, numbers
@@ -18,9 +20,11 @@ from namsa.base import provenance_values
 from namsa.base.identity import digest_of_file
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
+from namsa.dataset.sharing import RankLayout
 from namsa.exchange.stemdl import open_stemdl
 from train.commands import preflight
 from train.experiment.experiment import load
+from train.input.source import Preparation, source_of
 from train.main import train
 from train.scaling.forecast import Samples, count_samples
 from train.strategies.source.stemdl import file_digests
@@ -288,6 +292,34 @@ def test_ranks_that_see_other_files_list_different_samples(config, tmp_path):
         experiment = load(config, folder)
         digests.add(preflight._listed_samples(experiment, None).digest)
     assert len(digests) == 2
+
+
+def test_two_ranks_list_and_take_what_one_does(config, tmp_path):
+    """Each lists its part of the files, and rank 0 writes the list of all."""
+    lists = []
+    for size in (1, 2):
+        directory = tmp_path / str(size)
+        experiment = load(config, [f"data.directory={directory}"])
+
+        def prepared(rank, experiment=experiment):
+            job = Preparation(
+                ranks=rank,
+                run_dir=tmp_path,
+                layout=RankLayout(rank.rank(), rank.size()),
+                simulate=True,
+                force=False,
+                check_listed=lambda entries: None,
+                progress=lambda what: nullcontext(lambda *_: None),
+                log_line=lambda line: None,
+            )
+            source_of(experiment).prepare(job)
+
+        assert thread_ranks.run([[rank] for rank in range(size)], prepared) == [None] * size
+        lists.append(manifest.read(directory))
+        with Dataset(directory) as dataset:
+            assert sorted(dataset.ids) == sorted(entry.id for entry in lists[-1])
+    assert lists[0] == lists[1]
+    assert len(lists[0]) == 11
 
 
 def test_the_preflight_names_a_folder_without_files(config, tmp_path):
