@@ -28,7 +28,6 @@ SMALLEST = {
     "exchange": ["--work", "{folder}"],  # the files of the programs' data, and no program
     "simulate_source": ["--workers", "0", "--seconds", "1", *SMALL_SPECIMEN],
     "live": [*FAST, "--side", "48"],
-    "reconstruct": [*FAST, "--sides", "32"],
     "flags": [*FAST, "--cases", "titanate-50", "--work", "{folder}"],
     "step_memory": [str(ROOT / "configs/quickstart.yaml"), "--batch-sizes", "1"],
 }
