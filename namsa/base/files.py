@@ -320,6 +320,38 @@ def append_line(path: Path, line: str) -> None:
             sync_folder(path.parent)
 
 
+def check_folder(path: Path) -> None:
+    """Raises InputError if a path, which may be missing, is no folder."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is no folder: name another one")
+
+
+def missing_folders(path: Path) -> list[Path]:
+    """Returns those of a folder and its parents that are missing, the innermost first."""
+    return [folder for folder in (path, *path.parents) if not folder.exists()]
+
+
+def existing_folder(path: Path) -> Path:
+    """Returns a folder, or the innermost of its parents that exists."""
+    return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+
+
+@contextmanager
+def folder_of_work(path: Path) -> Iterator[None]:
+    """Makes a folder and its parents as `make_folder`. Those that an error leaves empty are removed
+    again.
+    """
+    made = missing_folders(path)
+    make_folder(path)
+    try:
+        yield
+    except BaseException:
+        for folder in made:
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
+        raise
+
+
 def make_folder(path: Path) -> None:
     """Creates a folder and its parents where they are missing.
 
@@ -327,9 +359,8 @@ def make_folder(path: Path) -> None:
         InputError: If the path is a file.
         WorkError: If a folder cannot be created.
     """
-    if path.exists() and not path.is_dir():
-        raise InputError(f"{path} is no folder: name another one")
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    check_folder(path)
+    missing = missing_folders(path)
     with system_errors(f"cannot make {path}"):
         path.mkdir(parents=True, exist_ok=True)
         for folder in missing:

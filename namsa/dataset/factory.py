@@ -32,7 +32,7 @@ from namsa.base.errors import (
     WorkError,
     stored_warnings,
 )
-from namsa.base.files import make_folder
+from namsa.base.files import check_folder, existing_folder, make_folder
 from namsa.base.memory import available_memory_bytes
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
@@ -139,7 +139,7 @@ def produce(
     """
     start = time.monotonic()
     limits.check()
-    make_folder(directory)
+    check_folder(directory)
     listing = plan_list(
         directory, config, lambda listed: share(select(listed), layout.rank, layout.size)
     )
@@ -159,6 +159,7 @@ def produce(
     if todo:  # nothing is written before all checks
         check(feasible_entries(listing.entries))
         run.check_resources(todo)
+    make_folder(directory)
     listing.write()
     if todo:
         if layout.rank == 0 and prepare is prepare_samples:
@@ -221,11 +222,12 @@ class _Run:
         """
         self.expected_bytes = disk_space.expected_bytes(self.config, self.materials, entries)
         time_limited = self.limits.seconds is not None
+        disk = existing_folder(self.directory)
         disk_space.check(
-            self.directory, self.expected_bytes, self.layout.local_size, time_limited=time_limited
+            disk, self.expected_bytes, self.layout.local_size, time_limited=time_limited
         )
         if time_limited:
-            usage = shutil.disk_usage(self.directory)
+            usage = shutil.disk_usage(disk)
             next_bytes = self.layout.local_size * self.expected_bytes / len(entries)
             self.least_free_bytes = min(_LEFT_FREE * usage.total, usage.free / 2) + next_bytes
         self._check_machine(entries)
@@ -359,6 +361,8 @@ def _fail(error: Exception, entry: Entry) -> NoReturn:
 
 def _present_ids(directory: Path, samples_hash: str) -> frozenset[str]:
     """Returns the samples that are in a shard, here or on another node."""
+    if not directory.exists():
+        return frozenset()
     with shards.Dataset(directory) as dataset:
         identity.check_same_samples(directory, dataset.config_hash, samples_hash)
         return frozenset(dataset.ids) | other_nodes.read_ids(directory, samples_hash)

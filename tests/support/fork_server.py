@@ -32,6 +32,9 @@ IMPORTS = (
     "namsa.cli.parser",
     "train.__main__",
     "train.main",
+    # What a job of the default task imports later: SciPy's statistics take longer than its network.
+    "train.tasks.density.evaluate",
+    "train.tasks.density.task",
 )
 MOST_FILES = 64
 REQUEST_BYTES = 2**20

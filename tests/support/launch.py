@@ -83,6 +83,13 @@ def horovodrun(
     return run(*line, timeout=timeout)
 
 
+def job(*words: object, ranks: int = 2, timeout: float = 240) -> Ended:
+    """Runs a job without its report on every rank, which must end well."""
+    ended = horovodrun(SUPPORT / "job_without_report.py", *words, ranks=ranks, timeout=timeout)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended
+
+
 def on_ranks(name: str, out: Path, *arguments: object, ranks: int = 2) -> tuple[list[Any], str]:
     """Runs a test or a script of this folder on every rank; returns what each wrote, OUT/RANK.json,
     and the output.

@@ -283,7 +283,7 @@ def test_too_few_samples_for_a_step_are_refused_before_any_is_simulated(config, 
     overrides = [f"data.directory={data}", "training.batch_size=600"]
     with pytest.raises(InputError, match="training samples are too few for 1 rank with batches of"):
         train(config, overrides, tmp_path / "none")
-    assert not list(data.iterdir())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from rich.console import Console
 from namsa.base import locks
 from namsa.base.console import output_console
 from namsa.base.errors import InputError
-from namsa.base.files import make_folder
+from namsa.base.files import folder_of_work
 
 from ..ranks.connection import engine
 from ..staging import copies
@@ -62,7 +62,7 @@ def open_run(
         with engine().local_work():
             if job.rank == 0:
                 for folder in {Path(os.path.realpath(path)) for path in (run_dir, home) if path}:
-                    make_folder(folder)
+                    stack.enter_context(folder_of_work(folder))
                     _check_links(folder)
                     stack.enter_context(
                         locks.exclusive(folder / ".lock", folder, ONE_JOB, lock_wait_s)

@@ -13,7 +13,7 @@ import pytest
 from faults import job, signal_rank_1
 from kills import CHANGES, differences
 from needs_kind import needs
-from tiny import lines, numbers, write_config
+from tiny import CONFIG, lines, numbers, write_config
 
 from train.experiment.registry import kinds
 
@@ -77,9 +77,10 @@ def stopped_and_left_alone(out: Path, name: str, overrides: list[str]) -> dict:
 
 
 def main(out: Path) -> None:
-    write_config(
-        out, training=CHANGES["training"] | {"checkpoints": {}}
-    )  # after each epoch, and where it is stopped
+    # A checkpoint after each epoch, and where the job is stopped. One level: tracing a step takes
+    # most of the time of a start.
+    network = CONFIG["network"] | {"layers": [1], "block_norm": True}
+    write_config(out, network=network, training=CHANGES["training"] | {"checkpoints": {}})
     ways = {name: overrides for name, overrides in WAYS.items() if KINDS[name] in kinds("exchange")}
     found = {name: stopped_and_left_alone(out, name, overrides) for name, overrides in ways.items()}
     (out / "restarts.json").write_text(json.dumps(found))

@@ -188,7 +188,7 @@ def test_classes_that_do_not_fit_are_named_before_anything_is_simulated(config, 
         InputError, match="has 9, and no sample has that thickness: did you mean .*4, 8"
     ):
         train(config, overrides, tmp_path / "run")
-    assert not list((tmp_path / "new").iterdir())
+    assert not list(tmp_path.iterdir())
     with pytest.raises(InputError, match="has 9, and no sample has that thickness"):
         forecast.forecast(load(config, overrides))
 

@@ -188,38 +188,46 @@ DEPTH = {
 }
 
 
+@pytest.fixture(scope="module")
+def whole_jobs(tmp_path_factory, no_reports):
+    """By task the configuration, which has its samples beside it, and the job of one rank."""
+    found = {}
+    for name, sections in (("segment", SEGMENT), ("depth", DEPTH)):
+        config = tiny.write_config(tmp_path_factory.mktemp(name), **sections)
+        train(config, [], config.parent / "whole")
+        found[name] = config, config.parent / "whole"
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sections", "axis", "further"),
+    ("task", "axis", "further"),
     [
-        (SEGMENT, "y", ""),
-        (SEGMENT, "x", ""),
-        (SEGMENT, "y", "x"),
-        (DEPTH, "z", ""),
-        (DEPTH, "y", ""),
-        (DEPTH, "x", ""),
-        (DEPTH, "z", "y"),
+        ("segment", "y", ""),
+        ("segment", "x", ""),
+        ("segment", "y", "x"),
+        ("depth", "z", ""),
+        ("depth", "y", ""),
+        ("depth", "x", ""),
+        ("depth", "z", "y"),
     ],
-    ids=["segment-y", "segment-x", "segment-yx", "depth-z", "depth-y", "depth-x", "depth-zy"],
 )
 def test_a_job_of_classes_or_of_depths_in_parts_is_that_of_whole_samples(
-    tmp_path, sections, axis, further
+    tmp_path, whole_jobs, task, axis, further
 ):
-    config = tiny.write_config(tmp_path, **sections)
-    train(config, [], tmp_path / "whole")
+    config, whole_dir = whole_jobs[task]
     more = f", further: {{{further}: 2}}" if further else ""
     split = f"training.split={{ways: 2, axis: {axis}{more}}}"
-    overrides = ["--set", split, "--run-dir", tmp_path / "parts"]
-    ended = launch.horovodrun("-m", "train", config, *overrides, ranks=4 if further else 2)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    name, whole = tiny.newest(tmp_path / "whole")
-    same_name, parts = tiny.newest(tmp_path / "parts")
+    parts_dir = tmp_path / "parts"
+    launch.job(config, "--set", split, "--run-dir", parts_dir, ranks=4 if further else 2)
+    name, whole = tiny.newest(whole_dir)
+    same_name, parts = tiny.newest(parts_dir)
     assert name == same_name
     for key, array in whole.items():
         np.testing.assert_allclose(parts[key], array, atol=2e-5, err_msg=key)
     errors = []
-    for run in ("whole", "parts"):
-        rows = (tmp_path / run / "validation.jsonl").read_text().splitlines()
+    for run_dir in (whole_dir, parts_dir):
+        rows = (run_dir / "validation.jsonl").read_text().splitlines()
         errors.append([json.loads(row) for row in rows])
     for one, other in zip(*errors, strict=True):
         assert one.keys() == other.keys()
