@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from rich.console import Group
 from rich.table import Table as TerminalTable
+from rich.text import Text as TerminalText
 
 from namsa.base.errors import InputError
 from namsa.base.folders import finish_switch
@@ -37,9 +39,7 @@ class RunReport(Protocol):
     def part(self, run_dir: Path) -> ResultPart:
         """Returns the part of the report of a run."""
 
-    def table(
-        self, evaluation: Mapping[str, object], run_dir: Path, page: Path | None
-    ) -> TerminalTable:
+    def table(self, evaluation: Mapping[str, object], run_dir: Path, page: Path | None) -> Group:
         """Returns the main results for the terminal."""
 
 
@@ -138,9 +138,7 @@ class TaskReport:
             ) from error
         return ResultPart(self.kind, results, samples, evaluation["run"])
 
-    def table(
-        self, evaluation: Mapping[str, object], run_dir: Path, page: Path | None
-    ) -> TerminalTable:
+    def table(self, evaluation: Mapping[str, object], run_dir: Path, page: Path | None) -> Group:
         return with_places(self.scores(evaluation).terminal(), run_dir, page)
 
 
@@ -164,10 +162,13 @@ def sample_table(
     return Table(("Sample", "Formula", "Split", *head), rows, 3 + texts, caption)
 
 
-def with_places(table: TerminalTable, run_dir: Path, page: Path | None) -> TerminalTable:
-    """Adds to the caption of a table where report and run directory are."""
-    table.caption = f"{table.caption}report: {page}\neverything: {run_dir}"
-    return table
+def with_places(table: TerminalTable, run_dir: Path, page: Path | None) -> Group:
+    """Returns a table, and below it its caption and where report and run directory are. These lines
+    are wrapped at the width of the output, not at that of the table, which divides paths.
+    """
+    lines = f"{table.caption}report: {page}\neverything: {run_dir}"
+    table.caption = None
+    return Group(table, TerminalText(lines))
 
 
 def report_of(task: str) -> RunReport:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from rich.table import Table
+from rich.console import Group
 
 from namsa.base.arrays import Array, Floats, Tensor
 from namsa.base.errors import WorkError
@@ -195,7 +195,7 @@ class Task(ABC):
     def draw(self, answers: Answers, run_dir: Path) -> None:  # noqa: B027 - most tasks draw nothing
         """Writes what the report shows of some of rank 0's samples."""
 
-    def table(self, evaluation: Mapping[str, Any], run_dir: Path, report: Path | None) -> Table:
+    def table(self, evaluation: Mapping[str, Any], run_dir: Path, report: Path | None) -> Group:
         """Returns the main results for the terminal."""
         return report_of(self.experiment.training.task).table(evaluation, run_dir, report)
 

@@ -3,12 +3,17 @@ dataset, and runs.
 """
 
 import re
+from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pytest
 from paths import CONFIGS
+from rich.console import Console
+from rich.table import Table as TerminalTable
 from run_files import NETWORK, RIVAL, Page, evaluation, write_metrics
 
+from namsa.base.console import LOG_WIDTH
 from namsa.base.errors import InputError
 from namsa.figures.document import Document
 from namsa.figures.document_markdown import to_markdown
@@ -17,7 +22,7 @@ from train.reports import card_sections, figures
 from train.reports.results import write_json
 from train.tasks.density.report.figures import sample_figure
 from train.tasks.density.report.pictures import SamplePicture
-from train.tasks.reporting import write_report
+from train.tasks.reporting import with_places, write_report
 
 
 def page_of(run_dir):
@@ -172,3 +177,17 @@ def test_the_data_say_how_thick_slices_are_also_where_they_follow_from_the_accur
     }
     section = card_sections.data(load(CONFIGS / f"{name}.yaml"), strata)
     assert words in to_markdown(Document("name", (section,)))
+
+
+def test_a_path_is_not_divided_at_the_width_of_a_narrow_table():
+    console = Console(width=LOG_WIDTH, record=True, file=StringIO())
+    table = TerminalTable("error", caption="baseline: the mean\n")
+    table.add_row("0.5")
+    run_dir = Path("/scratch/project/of-several-words/runs/classify-2026-11-29")
+    console.print(with_places(table, run_dir, run_dir / "report.html"))
+    lines = console.export_text().splitlines()
+    assert [line.rstrip() for line in lines[-3:]] == [
+        "baseline: the mean",
+        f"report: {run_dir}/report.html",
+        f"everything: {run_dir}",
+    ]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from rich.console import Group
 from rich.table import Table as TerminalTable
 
 from namsa.base.arrays import Array
@@ -323,9 +324,7 @@ class DensityReport:
     read = staticmethod(read_evaluation)
     part = staticmethod(_part)
 
-    def table(
-        self, evaluation: Mapping[str, object], run_dir: Path, page: Path | None
-    ) -> TerminalTable:
+    def table(self, evaluation: Mapping[str, object], run_dir: Path, page: Path | None) -> Group:
         return with_places(terminal(cast(Evaluation, evaluation)), run_dir, page)
 
 
