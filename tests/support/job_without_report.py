@@ -7,5 +7,5 @@ import sys
 import train.main
 from train.__main__ import run
 
-train.main.write_report = lambda run_dir: run_dir  # type: ignore[assignment]
+train.main.write_report = lambda run_dir: run_dir
 sys.exit(run())
