@@ -350,6 +350,44 @@ def test_a_second_job_of_fewer_ranks_goes_on_where_the_first_ended(tmp_path):
     assert list((home / "checkpoints").glob("step-*.npz"))
 
 
+# Python of ranks of JAX, which may not import what the stand-in for srun does: Horovod and
+# TensorFlow.
+ON_JAX = """#!/bin/sh
+PYTHONPATH={paths} exec {python} "$@"
+"""
+
+
+def test_slurm_simulates_and_trains_by_processes_of_jax(tmp_path):
+    """On two nodes of one rank with a disk each, from nothing to the report."""
+    nodes = [tmp_path / "disks" / name for name in ("node0", "node1")]
+    python = tmp_path / "python"
+    paths = f"{ROOT / 'tests/support/without_tensorflow'}{os.pathsep}{ROOT}"
+    python.write_text(ON_JAX.format(paths=paths, python=sys.executable))
+    python.chmod(0o755)
+    job = _environment(tmp_path, nodes=2, ranks_per_node=1) | {
+        "NODE_DISKS": str(tmp_path / "disks"),
+        "BB": f"{NODE_DISK}/bb",
+        "PYTHON": str(python),
+        "CONFIG": "tests/data/tiny.yaml",
+        "ENGINE": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "PREFLIGHT": "",
+        "SLURM_JOB_ID": str(os.getpid()),  # the port at which processes meet follows from it
+    }
+    done = _run(["bash", "scripts/slurm.sh", "--set", "network.layers=[1]"], job)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "preflight: 2 ranks on 2 nodes with the same list of 6 training samples" in done.stdout
+    assert sum(summary["written"] for summary in _summaries(done)) == 10
+    shards = [[path.name for path in shard_paths(node / "bb")] for node in nodes]
+    assert shards == [["shard-00000.lmdb"], ["shard-00001.lmdb"]]
+    run = json.loads((tmp_path / "run" / "evaluation.json").read_text())["run"]
+    assert run["ranks"] == 2
+    assert "jax" in run["versions"]
+    assert not {"tensorflow", "horovod"} & set(run["versions"])
+    assert "</html>" in (tmp_path / "run" / "report.html").read_text()
+    assert list((tmp_path / "run" / "checkpoints").glob("step-*.npz"))
+
+
 def _summaries(job):
     """What `namsa dataset` said last, on each rank."""
     return [
