@@ -77,6 +77,7 @@ CHANGES = {
     "namsa-train scaling --compare *": "skip",  # two runs
     # as microscope.md does with its own network
     "namsa-train calibrate runs/quickstart": "skip",
+    "namsa-train calibrate runs/trial": "--simulated 2",
     r"* reconstruct \*.mib *": "skip",  # the reader's own scans
     "*rotavirus*": "skip",  # the file is not of this repository
     "*namsa fetch *": "skip",  # needs a network
