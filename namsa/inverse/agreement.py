@@ -20,6 +20,9 @@ from namsa.physics.grid import hann_window
 
 # of the correlation: 0.5 for the mean of both halves with the specimen (Rosenthal & Henderson 2003)
 THRESHOLD = 1 / 7
+# of the strongest ring's power: rings with less have no signal, as those of a crystal between Bragg
+# spots
+_LEAST_POWER = 0.01
 SMALLEST = 8  # pixels of an image along an axis
 
 
@@ -31,8 +34,9 @@ class RingCorrelation(NamedTuple):
         correlation: Re Σ F₁F₂* / √(Σ|F₁|² Σ|F₂|²) of each ring, `(n,)`.
         snr: Spectral signal-to-noise ratio of the mean of both, 2C/(1 − C), `(n,)`; infinite for
             equal images.
-        resolution_angstrom: 1/q where the correlation first falls below `THRESHOLD`; of the last
-            ring if it does not.
+        resolution_angstrom: 1/q of the last ring before the correlation falls below `THRESHOLD`, of
+            rings with a hundredth of the strongest one's power or more; of the first ring if it is
+            below.
     """
 
     q_per_angstrom: Floats
@@ -77,12 +81,15 @@ def ring_correlation(first: Array, second: Array, pixels: PixelGrid) -> RingCorr
     cross = _ring_sums((first_spectrum * second_spectrum.conj()).real, ring, count)
     first_power = _ring_sums(np.abs(first_spectrum) ** 2, ring, count)
     second_power = _ring_sums(np.abs(second_spectrum) ** 2, ring, count)
-    correlation = cross / np.sqrt(first_power * second_power)
+    power = np.sqrt(first_power * second_power)
+    correlation = cross / power
     q = np.arange(1, count + 1) * width
     with np.errstate(divide="ignore"):
         snr = 2 * np.maximum(correlation, 0) / np.maximum(1 - correlation, 0)
-    below = np.flatnonzero(correlation < THRESHOLD)
-    last = below[0] if len(below) else -1
+    with_signal = np.flatnonzero(power >= _LEAST_POWER * power.max())
+    agree = correlation[with_signal] >= THRESHOLD
+    count_before = len(agree) if agree.all() else int(np.argmin(agree))
+    last = with_signal[max(count_before - 1, 0)]
     return RingCorrelation(q, correlation, snr, float(1 / q[last]))
 
 

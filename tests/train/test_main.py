@@ -31,6 +31,7 @@ from train.scaling import forecast
 @pytest.mark.slow
 def test_leaves_all_that_was_promised(undisturbed, config):
     files = {"config.yaml", "evaluation.json", "metrics.jsonl", "predictions.npz", "report.html"}
+    files |= {"finished.json"}
     assert {path.name for path in undisturbed.iterdir()} == files | {"checkpoints", "tensorboard"}
     steps = [row["step"] for row in rows(undisturbed)]
     assert steps == list(range(1, len(steps) + 1))

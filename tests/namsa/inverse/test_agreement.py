@@ -56,6 +56,16 @@ def test_the_resolution_is_where_the_common_signal_ends():
     assert found.resolution_angstrom == pytest.approx(1.0, rel=0.1)
 
 
+def test_rings_between_the_reflections_of_a_crystal_do_not_count():
+    """A lattice of 2 Å: below its first reflection there is noise alone."""
+    rows = np.arange(SHAPE[0])[:, None] * 0.2
+    columns = np.arange(SHAPE[1]) * 0.25
+    crystal = np.cos(np.pi * rows) + np.cos(np.pi * columns) + 0.5 * np.cos(2 * np.pi * rows)
+    found = ring_correlation(crystal + white(1, 0.02), crystal + white(2, 0.02), PIXELS)
+    assert found.correlation[:10].min() < 0
+    assert found.resolution_angstrom == pytest.approx(1.0, rel=0.1)
+
+
 def test_columns_that_move_have_the_error_of_their_mean():
     """Each image has columns that are displaced by 0.05 Å rms along an axis: their mean is wrong by
     0.05/√2.
