@@ -239,7 +239,6 @@ def alone(config):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.environ.get("JAX_FOUR") != "1", reason="JAX_FOUR=1 runs it")
 def test_four_processes_learn_as_one_and_end_when_one_is_killed(config, alone):
     process = start(config, "four", "--processes", "4")
     run = config.parent / "four"
