@@ -16,6 +16,14 @@ from train.ranks import signals
 NAMES = ("SIGTERM", "SIGHUP", "SIGINT", "SIGUSR1")
 
 
+@pytest.fixture(autouse=True)
+def hang_up_is_not_ignored():
+    """Also where the tests themselves were started by nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 class Referent:
     """An object that a weak reference refers to."""
 
