@@ -19,9 +19,6 @@ class NetworkConfig(BaseModel, metaclass=SectionType):
     """A fully convolutional DenseNet (Jégou et al. 2017) with the options of Laanait et al. (2019).
 
     Of its 2p + 1 dense blocks, p are on the way down, one is at the bottom and p are on the way up.
-
-    Raises:
-        ValueError: If a value is not allowed. It names the value, the limit and what the key means.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
