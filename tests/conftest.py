@@ -24,6 +24,7 @@ MOST_WORKERS = 4
 GUIDES = "test_guides.py"
 STARTS_JOBS = (
     "scripts/test_batch.py",
+    "scripts/test_batch_jobs.py",
     "train/ranks/test_faults.py",
     "train/ranks/test_jax_processes.py",
     "train/ranks/test_mpi.py",

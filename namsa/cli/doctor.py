@@ -14,10 +14,9 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import psutil
 from rich.markup import escape
@@ -26,6 +25,7 @@ from rich.table import Table
 from namsa.base.errors import InputError
 from namsa.base.installation import CHECKOUT, HOROVOD, SYNC, command
 from namsa.base.launcher import rank_and_size
+from namsa.cli.machine_report import Check, Report
 from namsa.engines import fused_library
 from namsa.physics.backend import available_cores
 
@@ -77,48 +77,6 @@ def device(i):
 print(json.dumps({"version": cupy.__version__, "cuda": cupy.cuda.runtime.runtimeGetVersion(),
     "devices": [device(i) for i in range(cupy.cuda.runtime.getDeviceCount())]}))
 """
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked for."""
-
-    group: str  # what it is for: machine, simulation, training or ranks
-    name: str  # what was looked for
-    ok: bool  # whether it is there
-    found: str  # what is there, or the reason why it is not
-    remedy: str = ""  # the command that installs it
-    # Whether namsa is at fault without it. What is not needed is a possibility that this machine
-    # lacks.
-    needed: bool = True
-    devices: tuple[
-        str, ...
-    ] = ()  # addresses of the GPUs that were found, the same from every process of the machine
-    memory_gib: float | None = None  # of the GPU with the least
-
-
-class ReportJson(TypedDict):
-    """A report as `namsa doctor --json` prints it; each check has the attributes of `Check`."""
-
-    ok: bool
-    checks: list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Report:
-    """All checks of a machine."""
-
-    checks: tuple[Check, ...]  # the checks, in the order in which they are shown
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing that is needed is missing."""
-        return all(check.ok for check in self.checks if check.needed)
-
-    def as_json(self) -> ReportJson:
-        """Returns the report in JSON types."""
-        checks = [asdict(check) | {"devices": list(check.devices)} for check in self.checks]
-        return {"ok": self.ok, "checks": checks}
 
 
 class Probe(NamedTuple):

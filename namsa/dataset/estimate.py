@@ -172,10 +172,11 @@ def estimate_dataset(
         )
     by_name = {material.name: material for material in materials}
     # The first entries of a fixed random order stand for all.
+    chosen = sampled(entries)
     workloads = []
-    for entry in sampled(entries):
+    for entry in chosen:
         workloads.append(count_workload(config, material_of(entry, by_name), entry))
-    for entry in sampled(entries)[:CHECKED]:
+    for entry in chosen[:CHECKED]:
         check_entry(config, material_of(entry, by_name), entry)
     operations = []
     for workload in workloads:

@@ -5,7 +5,6 @@ leaves it to the accuracy. The models of the errors are in `namsa.sampling.resol
 `namsa.sampling.thermal_average`.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import ase
@@ -78,17 +77,18 @@ class Requirement(NamedTuple):
     def pixel_angstrom(self, columns: ColumnStrength) -> float:
         """Returns the largest pixel that suffices, Å, if the band is the Nyquist frequency."""
         pixel = resolution.largest_pixel(columns, self.beam, self.reach_mrad, self.accuracy)
-        if self.divides_atoms:
-            pixel /= resolution.divided_atoms_factor(columns, self.beam)
-        return pixel
+        return pixel / self._pixel_factor(columns)
 
     def expected_error(self, columns: ColumnStrength, grid: Grid) -> float:
         """Returns the relative L2 error that patterns on a grid are expected to have."""
-        if self.divides_atoms:
-            factor = resolution.divided_atoms_factor(columns, self.beam)
-            coarser = [max(1, int(size / factor)) for size in grid.shape]
-            grid = replace(grid, shape=(coarser[0], coarser[1]))
-        return resolution.expected_error(columns, self.beam, grid)
+        factor = self._pixel_factor(columns)
+        return resolution.expected_error(columns, self.beam, grid, factor)
+
+    def _pixel_factor(self, columns: ColumnStrength) -> float:
+        """Returns how many times as small as with slices of whole atoms pixels must be."""
+        if not self.divides_atoms:
+            return 1.0
+        return resolution.divided_atoms_factor(columns, self.beam)
 
 
 def recorded_mrad(

@@ -235,11 +235,16 @@ def divided_atoms_factor(columns: ColumnStrength, beam: Illumination) -> float:
     return max(1.0, _DIVIDED * strength)
 
 
-def expected_error(columns: ColumnStrength, beam: Illumination, grid: Grid) -> float:
+def expected_error(
+    columns: ColumnStrength, beam: Illumination, grid: Grid, pixel_factor: float = 1.0
+) -> float:
     """Returns the relative L2 error that patterns on a grid are expected to have, within a factor
     of about two.
+
+    Args:
+        pixel_factor: How many times as small as with slices of whole atoms pixels must be.
     """
-    pixel = max(grid.sampling_angstrom)
+    pixel = max(grid.sampling_angstrom) * pixel_factor
     if grid.band <= CONVENTIONAL_BAND:
         pixel *= CONVENTIONAL
     band = 1 / pixel - 2e-3 * beam.beam_tilt_mrad / beam.wavelength_angstrom

@@ -2,23 +2,18 @@
 this file.
 """
 
-import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import launch
 import pytest
+from batch_scripts import job_environment, started
 from local_ranks import NODE_DISK
 from paths import ROOT
-
-from namsa.dataset.shards import shard_paths
-from namsa.dataset.verify import verify
 
 pytestmark = pytest.mark.slow  # jobs of ranks
 
@@ -57,34 +52,10 @@ def job(tmp_path):
     recorder = tmp_path / "python"
     recorder.write_text(RECORDER)
     recorder.chmod(0o755)
-    return _environment(tmp_path, nodes=2, ranks_per_node=2) | {
+    return job_environment(tmp_path, nodes=2, ranks_per_node=2) | {
         "PYTHON": str(recorder),
         "CONFIG": "some.yaml",
     }
-
-
-def _environment(tmp_path, nodes, ranks_per_node):
-    inherited = {}
-    for key, value in os.environ.items():
-        if not key.startswith(("HOROVOD", "SLURM", "LSB")):
-            inherited[key] = value
-    return inherited | {
-        "PATH": os.pathsep.join(
-            [str(ROOT / "tests" / "support"), str(Path(sys.executable).parent), os.environ["PATH"]]
-        ),
-        "PYTHON": sys.executable,
-        "NODES": str(nodes),
-        "RANKS_PER_NODE": str(ranks_per_node),
-        "BB": str(tmp_path / "bb"),
-        "RUN": str(tmp_path / "run"),
-        "LOG": str(tmp_path / "log"),
-    }
-
-
-def _run(command, environment):
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False
-    )
 
 
 def _phases(job):
@@ -96,7 +67,7 @@ def _phases(job):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_looks_at_all_ranks_then_simulates_then_trains_with_a_rank_a_gpu(script, job, tmp_path):
-    done = _run(["bash", script, "--set", "seed=2"], job | {"SIM_SECONDS": "7"})
+    done = started(["bash", script, "--set", "seed=2"], job | {"SIM_SECONDS": "7"})
     assert done.returncode == 0, done.stderr
     place = f"--set data.directory={tmp_path}/bb --set data.source.node_local=true"
     preflight = (
@@ -126,7 +97,7 @@ def test_looks_at_all_ranks_then_simulates_then_trains_with_a_rank_a_gpu(script,
 
 @pytest.mark.parametrize(("site", "gpu"), [("perlmutter", " --gpu"), ("frontier", "")])
 def test_scripts_of_sites_are_the_slurm_script_with_jax_and_their_settings(site, gpu, job):
-    done = _run(["bash", f"scripts/{site}.sh", "--set", "seed=2"], job | {"USER": "me"})
+    done = started(["bash", f"scripts/{site}.sh", "--set", "seed=2"], job | {"USER": "me"})
     assert done.returncode == 0, done.stderr
     preflight, _, training = _phases(job)
     assert all(f"-m train preflight some.yaml{gpu} --exchange" in line for line in preflight)
@@ -139,7 +110,7 @@ def test_scripts_of_sites_are_the_slurm_script_with_jax_and_their_settings(site,
 def test_a_failed_rank_ends_all_others_and_the_job(script, phase, job):
     start = time.monotonic()
     failing = {"FAIL_RANK": "1", "FAIL_PHASE": phase, "HANG_PHASE": phase}
-    done = _run(["bash", script], job | failing)
+    done = started(["bash", script], job | failing)
     assert done.returncode == 128 + signal.SIGTERM  # of the ranks that were ended
     assert time.monotonic() - start < 30
     assert f"-m {phase}" in _phases(job)[-1][0]
@@ -153,10 +124,10 @@ def test_ranks_outlive_a_failed_one_unless_the_launcher_is_told(launcher, job):
         "-c",
         'if [ "$HOROVOD_RANK" = 1 ]; then exit 3; fi; sleep 0.5; echo alive',
     ]
-    done = _run(command, job)
+    done = started(command, job)
     assert (done.stdout, done.returncode) == ("alive\n", 3)
     told = {"jsrun": ["-X", "1"], "srun": ["--kill-on-bad-exit=1"]}[command[0]]
-    done = _run([command[0], *told, *command[1:]], job)
+    done = started([command[0], *told, *command[1:]], job)
     assert (done.stdout, done.returncode) == ("", 128 + signal.SIGTERM)
 
 
@@ -167,7 +138,7 @@ def test_samples_are_fetched_where_there_are_any_and_kept(script, job, tmp_path,
     if before:
         keep.mkdir()
         (keep / "manifest.jsonl").touch()
-    assert _run(["bash", script], job | {"KEEP": str(keep), "PREFLIGHT": ""}).returncode == 0
+    assert started(["bash", script], job | {"KEEP": str(keep), "PREFLIGHT": ""}).returncode == 0
     asked = [
         line.partition(": -m ")[2].split(" --set")[0] for phase in _phases(job) for line in phase
     ]
@@ -203,7 +174,9 @@ def test_the_warning_before_the_time_limit_ends_all_ranks(script, job):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_without_the_packed_environment_nothing_starts(script, job, tmp_path):
-    done = _run(["bash", script], job | {"PYTHON": "", "ENVIRONMENT": str(tmp_path / "gone.tar")})
+    done = started(
+        ["bash", script], job | {"PYTHON": "", "ENVIRONMENT": str(tmp_path / "gone.tar")}
+    )
     assert done.returncode == 2
     assert done.stderr.startswith(
         f"error: there is no {tmp_path}/gone.tar: make it with scripts/environment.sh pack"
@@ -211,7 +184,7 @@ def test_without_the_packed_environment_nothing_starts(script, job, tmp_path):
     old = tmp_path / "old.tar"
     old.touch()
     os.utime(old, (0, 0))
-    done = _run(["bash", script], job | {"PYTHON": "", "ENVIRONMENT": str(old)})
+    done = started(["bash", script], job | {"PYTHON": "", "ENVIRONMENT": str(old)})
     assert done.returncode == 2
     assert f"is newer than {old}" in done.stderr
 
@@ -220,7 +193,9 @@ def test_slurm_script_removes_the_samples_that_it_placed(job, tmp_path):
     environment = {key: value for key, value in job.items() if key != "BB"} | {
         "TMPDIR": str(tmp_path)
     }
-    assert _run(["bash", "scripts/slurm.sh"], environment | {"SLURM_JOB_ID": "5"}).returncode == 0
+    assert (
+        started(["bash", "scripts/slurm.sh"], environment | {"SLURM_JOB_ID": "5"}).returncode == 0
+    )
     assert f"--out {tmp_path}/namsa-5-" in Path(job["LOG"]).read_text()
     assert not list(tmp_path.glob("namsa-5*"))
 
@@ -231,7 +206,7 @@ def test_summit_counts_the_compute_nodes(job, tmp_path):
     environment = {key: value for key, value in job.items() if key != "NODES"} | {
         "LSB_DJOB_HOSTFILE": str(hosts)
     }
-    assert _run(["bash", "scripts/summit.lsf"], environment).returncode == 0
+    assert started(["bash", "scripts/summit.lsf"], environment).returncode == 0
     assert "3/4 local 1/2 gpus 0,1: -m train" in Path(job["LOG"]).read_text()
 
 
@@ -246,7 +221,7 @@ def test_summit_counts_the_compute_nodes(job, tmp_path):
     ],
 )
 def test_jsrun_refuses_what_summit_would(arguments, fault, job):
-    done = _run(["jsrun", *arguments.split()], job)
+    done = started(["jsrun", *arguments.split()], job)
     assert done.returncode == 2
     assert fault in done.stderr
 
@@ -260,7 +235,7 @@ def test_ranks_read_the_real_variables_of_either_launcher(job):
     command = ["bash", "-c", 'unset ${!HOROVOD_@}; exec "$0" -c "$1"', sys.executable, show]
     expected = [f"{rank} 4 {rank % 2} 2" for rank in range(4)]
     for launcher in (["jsrun", "-n2", "-r1", "-a2"], ["srun", "--nodes=2", "--ntasks-per-node=2"]):
-        assert sorted(_run([*launcher, *command], job).stdout.splitlines()) == expected
+        assert sorted(started([*launcher, *command], job).stdout.splitlines()) == expected
 
 
 def test_each_node_reads_one_archive_and_imports_from_its_own_disk(job, tmp_path):
@@ -279,122 +254,19 @@ def test_each_node_reads_one_archive_and_imports_from_its_own_disk(job, tmp_path
     )
     (site / "of_the_environment.py").touch()
     (site / "_editable_impl_namsa.pth").write_text(str(ROOT))
-    packed = _run(["bash", "scripts/environment.sh", "pack", str(archive), str(python)], job)
+    packed = started(["bash", "scripts/environment.sh", "pack", str(archive), str(python)], job)
     assert packed.returncode == 0, packed.stderr
     disks = job | {"NODE_DISKS": str(tmp_path / "disks")}
     disks.pop("PYTHONPATH", None)  # the caller's packages would be imported, too
     each = ["jsrun", "-X", "1", "-n2", "-r1", "-a1"]
     command = ["bash", "scripts/environment.sh", "unpack", str(archive), f"{NODE_DISK}/env"]
-    assert _run([*each, *command], disks).returncode == 0
+    assert started([*each, *command], disks).returncode == 0
     libraries = f"LD_LIBRARY_PATH={NODE_DISK}/env/libpython"  # as phases.sh has it
     python = ["env", "PYTHONSAFEPATH=1", libraries, f"{NODE_DISK}/env/bin/python"]
-    shown = _run(["srun", "--nodes=2", "--ntasks-per-node=2", *python, "-c", IMPORTS], disks)
+    shown = started(["srun", "--nodes=2", "--ntasks-per-node=2", *python, "-c", IMPORTS], disks)
     lines = shown.stdout.splitlines()
     assert len(lines) == 4, shown.stderr
     assert all(line.startswith("[] ") and int(line.split()[1]) > 20 for line in lines), lines
-
-
-def test_a_second_job_of_fewer_ranks_goes_on_where_the_first_ended(tmp_path):
-    """Nothing is replaced but the launchers: ranks simulate onto two nodes' disks, train on them,
-    take all home.
-    """
-    home = tmp_path / "run"
-    nodes = [tmp_path / "disks" / name for name in ("node0", "node1")]
-    job = _environment(tmp_path, nodes=2, ranks_per_node=2) | {
-        "NODE_DISKS": str(tmp_path / "disks")
-    }
-    job |= {
-        "CONFIG": "tests/data/tiny.yaml",
-        "KEEP": str(tmp_path / "keep"),
-        "BB": f"{NODE_DISK}/bb",
-    }
-    python = launch.forked_python()
-    job |= {
-        "PYTHON": python,
-        "FORKED_PYTHON": python,
-        "FORK_SERVER": os.environ["FORK_SERVER"],
-        "PREFLIGHT": "",
-    }
-    small = ["--set", "network.layers=[1]"]
-    first = _run(["bash", "scripts/summit.lsf", *small], job)
-    assert first.returncode == 0, first.stdout + first.stderr
-    assert "preflight: 4 ranks on 2 nodes with the same list of 6 training samples" in first.stdout
-    assert sum(summary["written"] for summary in _summaries(first)) == 10
-    shards = []
-    for node in nodes:
-        shards.append([path.name for path in shard_paths(node / "bb")])
-    assert shards == [
-        ["shard-00000.lmdb", "shard-00001.lmdb"],
-        ["shard-00002.lmdb", "shard-00003.lmdb"],
-    ]
-    assert verify(tmp_path / "keep")["samples"] == 10
-    steps = len((home / "metrics.jsonl").read_text().splitlines())
-    assert steps >= 2
-
-    shutil.rmtree(tmp_path / "disks")
-    second = _run(
-        ["bash", "scripts/slurm.sh", *small, "--set", "training.epochs=3"],
-        job | {"RANKS_PER_NODE": "1"},
-    )
-    assert second.returncode == 0, second.stdout + second.stderr
-    assert sum(summary["present"] for summary in _summaries(second)) == 10
-    rows = [json.loads(line) for line in (home / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [step + 1 for step in range(len(rows))]
-    assert [row["epoch"] for row in rows[:steps]] == sorted(row["epoch"] for row in rows[:steps])
-    assert {row["epoch"] for row in rows[steps:]} == {2}
-    evaluation = json.loads((home / "evaluation.json").read_text())
-    assert evaluation["run"]["ranks"] == 2
-    assert {sample["formula"] for sample in evaluation["samples"]} == {"NaCl", "Cu"}
-    assert len(evaluation["samples"]) == 4
-    assert "</html>" in (home / "report.html").read_text()
-    assert list((home / "checkpoints").glob("step-*.npz"))
-
-
-# Python of ranks of JAX, which may not import what the stand-in for srun does: Horovod and
-# TensorFlow.
-ON_JAX = """#!/bin/sh
-PYTHONPATH={paths} exec {python} "$@"
-"""
-
-
-def test_slurm_simulates_and_trains_by_processes_of_jax(tmp_path):
-    """On two nodes of one rank with a disk each, from nothing to the report."""
-    nodes = [tmp_path / "disks" / name for name in ("node0", "node1")]
-    python = tmp_path / "python"
-    paths = f"{ROOT / 'tests/support/without_tensorflow'}{os.pathsep}{ROOT}"
-    python.write_text(ON_JAX.format(paths=paths, python=sys.executable))
-    python.chmod(0o755)
-    job = _environment(tmp_path, nodes=2, ranks_per_node=1) | {
-        "NODE_DISKS": str(tmp_path / "disks"),
-        "BB": f"{NODE_DISK}/bb",
-        "PYTHON": str(python),
-        "CONFIG": "tests/data/tiny.yaml",
-        "ENGINE": "jax",
-        "JAX_PLATFORMS": "cpu",
-        "PREFLIGHT": "",
-        "SLURM_JOB_ID": str(os.getpid()),  # the port at which processes meet follows from it
-    }
-    done = _run(["bash", "scripts/slurm.sh", "--set", "network.layers=[1]"], job)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "preflight: 2 ranks on 2 nodes with the same list of 6 training samples" in done.stdout
-    assert sum(summary["written"] for summary in _summaries(done)) == 10
-    shards = [[path.name for path in shard_paths(node / "bb")] for node in nodes]
-    assert shards == [["shard-00000.lmdb"], ["shard-00001.lmdb"]]
-    run = json.loads((tmp_path / "run" / "evaluation.json").read_text())["run"]
-    assert run["ranks"] == 2
-    assert "jax" in run["versions"]
-    assert not {"tensorflow", "horovod"} & set(run["versions"])
-    assert "</html>" in (tmp_path / "run" / "report.html").read_text()
-    assert list((tmp_path / "run" / "checkpoints").glob("step-*.npz"))
-
-
-def _summaries(job):
-    """What `namsa dataset` said last, on each rank."""
-    return [
-        json.loads(line)
-        for line in job.stdout.splitlines()
-        if line.startswith('{"rank"') and "written" in line
-    ]
 
 
 def test_a_node_without_gpus_runs_a_rank_per_task(tmp_path):

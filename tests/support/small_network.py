@@ -16,6 +16,7 @@ from train.experiment.experiment import Experiment
 from train.networks import build
 from train.optimization import checkpoint
 from train.optimization.checkpoint import TrainingPosition
+from train.tasks.density.scan.application import reconstruct
 
 WINDOW = (24, 24)
 DETECTOR = (4, 4)
@@ -42,6 +43,25 @@ def stored(path: Path, values: Array, **options: Any) -> Path:
     with h5py.File(path, "w") as file:
         file.create_dataset("scan", data=values, **options)
     return path
+
+
+def density(
+    folder: Path,
+    values: Array,
+    run: str,
+    calibration: CalibrationOverrides = BEAM,
+    name: str = "out",
+    beam: float = 1.0,
+    **options: Any,
+) -> Array:
+    """Reconstructs patterns, and returns the density of the file that is written; `options` as
+    for `stored`.
+    """
+    out = folder / f"{name}.h5"
+    data = stored(folder / f"{name}-in.h5", values, **options)
+    reconstruct(data, run, calibration, beam_intensity=beam).save(out)
+    with h5py.File(out) as file:
+        return np.asarray(file["reconstruction/density/data"])
 
 
 def experiment(layout: str = "scan", **microscope: Any) -> Experiment:

@@ -12,6 +12,7 @@ from namsa.base.json_files import read_json
 
 from ..program import PROGRAM
 from ..ranks.connection import engine
+from ..reports import report
 from .connect import Job
 from .plan import TrainingPlan
 from .restore import TrainingState
@@ -19,7 +20,6 @@ from .run_directory import RunDirectory
 from .share import JobData
 
 FILE = "finished.json"
-REPORT = "report.html"
 
 
 def is_finished(
@@ -33,12 +33,12 @@ def is_finished(
     with engine().local_work():
         if job.rank == 0 and not job.evaluate_only and not plan.epochs:
             finished = _stored_digest(run.path) == digest_of(made_of)
-            finished &= (run.path / REPORT).exists()
+            finished &= (run.path / report.FILE).exists()
     finished = engine().gather_json(finished)[0]
     if finished:
         run.log_line(
-            f"finished before: {run.kept / REPORT} has the report; `{PROGRAM} evaluate {run.kept}` "
-            "evaluates again, more training.epochs train on"
+            f"finished before: {run.kept / report.FILE} has the report; "
+            f"`{PROGRAM} evaluate {run.kept}` evaluates again, more training.epochs train on"
         )
     return finished
 

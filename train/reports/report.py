@@ -40,6 +40,7 @@ from .performance_section import performance
 from .runs import Steps, read_steps
 from .words import count, number, plain
 
+FILE = "report.html"  # what is written
 FILES = ("config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz")
 STEP_COLUMNS = ("step", "epoch", "loss", "lr", "step_s", "data_s", "comm_s")
 # Rows of earlier versions, and of machines without meters, lack these.
@@ -107,7 +108,7 @@ def write_report(run_dir: Path, result_part: Callable[[Path], ResultPart]) -> Pa
         kind=part.kind,
         window_title=f"{name}: {part.kind.rpartition(': ')[2]}",
     )
-    path = run_dir / "report.html"
+    path = run_dir / FILE
     write_text_atomic(path, page_html(document))
     return path
 

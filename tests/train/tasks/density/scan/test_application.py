@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 from rich.console import Console
-from small_network import BEAM, DETECTOR, WINDOW, experiment, patterns, stored, write_run
+from small_network import BEAM, DETECTOR, WINDOW, density, experiment, patterns, stored, write_run
 
 import namsa
 from namsa import InputError
@@ -33,14 +33,6 @@ SCAN = (28, 36)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("small"), experiment())
-
-
-def density(folder, values, run, calibration=BEAM, name="out", beam=1.0, **options):
-    out = folder / f"{name}.h5"
-    data = stored(folder / f"{name}-in.h5", values, **options)
-    reconstruct.reconstruct(data, run, calibration, beam_intensity=beam).save(out)
-    with h5py.File(out) as file:
-        return file["reconstruction/density/data"][()]
 
 
 def test_the_file_has_axes_units_and_provenance(tmp_path, run):

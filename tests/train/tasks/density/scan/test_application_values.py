@@ -3,10 +3,9 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-import h5py
 import numpy as np
 import pytest
-from small_network import BEAM, OPTIONS, experiment, patterns, stored, write_run
+from small_network import BEAM, OPTIONS, density, experiment, patterns, stored, write_run
 
 from namsa import InputError
 from namsa.inverse.amount import Amount
@@ -21,14 +20,6 @@ SCAN = (28, 36)
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("small"), experiment())
-
-
-def density(folder, values, run, calibration=BEAM, name="out", beam=1.0, **options):
-    out = folder / f"{name}.h5"
-    data = stored(folder / f"{name}-in.h5", values, **options)
-    reconstruct.reconstruct(data, run, calibration, beam_intensity=beam).save(out)
-    with h5py.File(out) as file:
-        return file["reconstruction/density/data"][()]
 
 
 @pytest.mark.parametrize(
