@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from namsa.base.errors import InputError
 from namsa.base.installation import CHECKOUT, HOROVOD, SYNC, command
@@ -158,12 +158,17 @@ def table(report: Report) -> Table:
     for check in report.checks:
         if check.group != group:
             group = check.group
-            lines.add_row("", f"[bold]{group}[/]")
-        mark = (
-            "[green]ok[/]" if check.ok else "[red]missing[/]" if check.needed else "[yellow]none[/]"
-        )
-        lines.add_row(mark, check.name, escape(check.found))
+            lines.add_row("", Text(group, "bold"))
+        lines.add_row(_mark(check), check.name, Text(check.found))
     return lines
+
+
+def _mark(check: Check) -> Text:
+    if check.ok:
+        return Text("ok", "green")
+    if check.needed:
+        return Text("missing", "red")
+    return Text("none", "yellow")
 
 
 def remedies(report: Report) -> str:

@@ -54,6 +54,13 @@ def _square(value: object) -> Any:
     return value
 
 
+def _listed(value: object) -> Any:
+    """Returns one number as a list of it."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return [value]
+    return value
+
+
 Value = TypeVar("Value")
 Ordered = Annotated[tuple[Value, Value], AfterValidator(_ordered)]  # [least, most]
 Listed = Annotated[tuple[Value, ...], Field(min_length=1)]
@@ -69,6 +76,7 @@ DepthBins = Annotated[int, within("depth_bins")]
 LARGEST_EXTENT = 2**15
 Extent = Annotated[int, Field(ge=1, le=LARGEST_EXTENT)]  # pixels or positions along one axis
 SQUARE = BeforeValidator(_square)  # one number stands for a pair (y, x)
+ONE_OR_MORE = BeforeValidator(_listed)  # one number stands for a list of it
 Shape = Annotated[tuple[Extent, Extent], SQUARE]
 Lateral = Annotated[float, Field(ge=1e-3, le=1e4)]  # Å
 Thickness = Annotated[float, Field(ge=1e-3, le=1e5)]  # Å

@@ -2,13 +2,14 @@
 vibrate.
 """
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from namsa.config.bounds import (
     MOST_THERMAL_CONFIGURATIONS,
+    ONE_OR_MORE,
     Index,
     Laterals,
     Thickness,
@@ -82,12 +83,22 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)  # of specimens: what is made of a crystal
 
 
+def _one_axis(value: object) -> Any:
+    """Returns one direction [u, v, w] as a list of it."""
+    if isinstance(value, list | tuple) and all(isinstance(index, int) for index in value):
+        return [value]
+    return value
+
+
+_ONE_AXIS = BeforeValidator(_one_axis)
+
+
 class Specimen(Section):
     """The orthogonal supercells that are made from each crystal: one for every zone axis and every
     thickness.
     """
 
-    zone_axes: tuple[tuple[Index, Index, Index], ...] = Field(
+    zone_axes: Annotated[tuple[tuple[Index, Index, Index], ...], _ONE_AXIS] = Field(
         ((0, 0, 1),),
         min_length=1,
         max_length=1000,
@@ -100,7 +111,7 @@ class Specimen(Section):
         description="number of zone axes per crystal, in place of zone_axes: those with the "
         "smallest indices that no symmetry of the crystal relates",
     )
-    thickness_angstrom: tuple[Thickness, ...] = Field(
+    thickness_angstrom: Annotated[tuple[Thickness, ...], ONE_OR_MORE] = Field(
         (20.0,),
         min_length=1,
         max_length=1000,

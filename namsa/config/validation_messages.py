@@ -38,11 +38,24 @@ def _one_problem(model: type[BaseModel], problem: Any) -> str:
     message = shorten(words_of(problem), 400)
     if not isinstance(given, dict):
         message += f" (given {_quoted(given)})"
+    if location and location[-1] == "energy_ev":
+        message += _in_kev(given)
     if location:
         field = section.model_fields.get(location[-1])
         if field and field.description:
             message += f"; {location[-1]} is: {field.description}"
     return f"{place}: {message}"
+
+
+def _in_kev(energy: Any) -> str:
+    """Returns a question about an energy that is usual in keV and not in eV, or nothing."""
+    try:
+        energy_kev = float(energy)
+    except (TypeError, ValueError):
+        return ""
+    if not 10 <= energy_kev <= 1000:
+        return ""
+    return f". Is it in keV? Then give {energy_kev:g}e3"
 
 
 def _quoted(value: Any) -> str:

@@ -157,8 +157,19 @@ def _builtin_by_name(names: Literal["all"] | tuple[str, ...]) -> list[Material]:
             near = difflib.get_close_matches(name, every_name, n=3, cutoff=0.0)
             raise InputError(
                 f"materials.builtin: {name} is not known; nearest are {', '.join(near)}"
+                f"{_other_source(name)}"
             )
     return [known[name] for name in names]
+
+
+def _other_source(name: str) -> str:
+    """Returns where a name belongs that is no built-in crystal's: the films, or a file."""
+    films = {film.name for film in layer_materials()}
+    if name in films or name in {film.rpartition("-")[0] for film in films}:
+        return f". It is a film of layers: give materials.layers: [{name}]"
+    if Path(name).suffix:
+        return f". Is it a file? Give materials.cif: [{name}]"
+    return ". `namsa crystals` lists all; a crystal of your own is a file, materials.cif: [FILE]"
 
 
 def _layers_by_name(names: Literal["all"] | tuple[str, ...]) -> list[Material]:
@@ -176,7 +187,8 @@ def _layers_by_name(names: Literal["all"] | tuple[str, ...]) -> list[Material]:
                 name, sorted({*crystals, *crystals.values()}), n=3, cutoff=0.0
             )
             raise InputError(
-                f"materials.layers: {name} is not known; nearest are {', '.join(near)}"
+                f"materials.layers: {name} is not known; nearest are {', '.join(near)}. "
+                f"`namsa crystals` lists all"
             )
         chosen += named
     return chosen

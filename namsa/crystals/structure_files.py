@@ -126,8 +126,15 @@ def format_of(path: Path) -> str:
         if path.suffix.lower() in endings:
             return name
     known = ", ".join(ending for endings in FORMATS.values() for ending in endings)
+    remedy = ""
+    if not path.suffix and not path.exists():
+        remedy = (
+            "; crystals that `namsa crystals` lists are named in the configuration, by "
+            "materials.builtin or materials.layers"
+        )
     raise InputError(
-        f"{path} is no crystal's file that is read: give a .cif, POSCAR, CONTCAR, or one of {known}"
+        f"{path} is no crystal's file that is read: give a .cif, POSCAR, CONTCAR, or one of "
+        f"{known}{remedy}"
     )
 
 

@@ -65,6 +65,7 @@ def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[Pi
                 f"{max(pitch_y, pitch_x):.3f} mrad: use a cell of "
                 f"{wavelength / size * 1e3:.1f} Å or more "
                 f"(now {min(grid.extent_angstrom):.1f} Å)"
+                f"{_in_radians(size, max(pitch_y, pitch_x))}"
             )
         y = _square_pixels(size, limit, detector, axis=0)
         x = _square_pixels(size, limit, detector, axis=1)
@@ -73,6 +74,13 @@ def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[Pi
         reach = max(-y.edge * y.size_mrad, -x.edge * x.size_mrad)
         _check_reach(reach - overhang, limit, grid)
     return y, x
+
+
+def _in_radians(pixel_mrad: float, pitch_mrad: float) -> str:
+    """Returns a question about a pixel that is usual in rad and not in mrad, or nothing."""
+    if 1e3 * pixel_mrad < pitch_mrad or pixel_mrad > 0.02:
+        return ""
+    return f". Is it in rad? Then give pixel_mrad {1e3 * pixel_mrad:g}"
 
 
 def reach_mrad(

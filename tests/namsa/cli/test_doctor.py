@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from namsa.base.console import output_console
 from namsa.cli import doctor
 
 EVERYTHING = {
@@ -56,6 +57,16 @@ def test_everything_there(monkeypatch, tmp_path):
     assert str(tmp_path) in checks["data disk"].found
     assert json.loads(json.dumps(report.as_json())) == report.as_json()
     assert report.as_json()["ok"]
+
+
+def test_the_table_shows_marks_and_groups_without_markup(monkeypatch, tmp_path, capsys):
+    probed(monkeypatch, EVERYTHING)
+    output_console().print(doctor.table(doctor.report(tmp_path)))
+    lines = capsys.readouterr().out.splitlines()
+    assert "machine" in [line.strip() for line in lines]
+    assert not [line for line in lines if "[bold]" in line or "[/]" in line]
+    (python,) = (line for line in lines if "Python" in line)
+    assert python.split()[0] == "ok"
 
 
 def test_nothing_there(monkeypatch, tmp_path):
