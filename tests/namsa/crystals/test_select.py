@@ -153,6 +153,9 @@ def test_select_limits_by_element_and_by_hash(library: dict[str, Material]) -> N
     [
         (Materials(), "names no material"),
         (Materials(builtin=("Si-227-cF9",)), "Si-227-cF9 is not known; nearest are Si-227-cF8"),
+        (Materials(builtin=("MoS2-2H-1L",)), r"give materials.layers: \[MoS2-2H-1L\]"),
+        (Materials(builtin=("MoS2-2H",)), r"give materials.layers: \[MoS2-2H\]"),
+        (Materials(builtin=("GaN.cif",)), r"Give materials.cif: \[GaN.cif\]"),
         (
             Materials(builtin=("Au-225-cF4",), max_atomic_number=30),
             "all 1 materials.*max_atomic_number 30",

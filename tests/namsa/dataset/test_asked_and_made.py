@@ -96,6 +96,7 @@ def test_thickness_period_and_strain_are_printed_and_stored(config, capsys):
             ["detector={pixel_mrad: 0.5}"],
             "finer than the reciprocal grid.*: use a cell of .* Å or more",
         ),
+        (["detector={pixel_mrad: 0.02}"], "Is it in rad. Then give pixel_mrad 20"),
         (["specimen.frozen_phonons={rms_angstrom: {Cu: 0.1}}"], "no displacement is given for Al"),
         (
             ["specimen.frozen_phonons={rms_angstrom: cif}"],
