@@ -104,6 +104,7 @@ def test_help_lists_all_commands_with_examples_and_is_what_a_program_alone_print
     ("main", "words", "fault"),
     [
         (parser.main, ["show"], "the following arguments are required: DATA"),
+        (parser.main, ["view", "scan.h5"], "no command view; did you mean show?"),
         (parser.main, ["simulte", "a.yaml"], "no command simulte; did you mean simulate?"),
         (parser.main, ["nonsense"], "no command nonsense"),
         (

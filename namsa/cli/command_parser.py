@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from namsa.base.text import printable, shorten
 
+OTHER_NAMES = {"view": "show", "browse": "show", "convert": "export", "list": "info"}
 MOST_IN_USAGE = 6  # options; those of longer commands are in their list alone
 COMPLETION = (
     'Bash and zsh complete commands and options after `eval "$(register-python-argcomplete '
@@ -130,6 +131,7 @@ class CommandParser(argparse.ArgumentParser):
         self.commands: dict[str, CommandParser] = {}
         self._default_command = default_command
         self._elsewhere = elsewhere
+        self._words: list[str] = []  # that were parsed last
         self._subparsers_action: Any = None
 
     def add_command(
@@ -184,6 +186,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parses `args`, with the default command in front if they name no command."""
         words = list(sys.argv[1:] if args is None else args)
+        self._words = words
         if (
             self._default_command
             and words
@@ -260,10 +263,25 @@ class CommandParser(argparse.ArgumentParser):
         none.
         """
         program, others = self._elsewhere
-        near = difflib.get_close_matches(word, [*self.commands, *others], n=1, cutoff=0.75)
+        meant = OTHER_NAMES.get(word, word)
+        near = difflib.get_close_matches(meant, [*self.commands, *others], n=1, cutoff=0.75)
         if near and near[0] not in self.commands:
             return f"; did you mean `{program} {near[0]}`?"
         return f"; did you mean {near[0]}?" if near else ""
+
+    def _misspelt(self) -> str:
+        """Returns the option that a required one was probably written as, as a question; empty if
+        all words of the command are options that it has.
+        """
+        for word in self._words:
+            option = word.partition("=")[0]
+            names = self._option_string_actions
+            if not option.startswith("--") or any(name.startswith(option) for name in names):
+                continue
+            near = difflib.get_close_matches(option, self._option_string_actions, n=1)
+            if near:
+                return f"; {shorten(option)} is unknown, did you mean {near[0]}?"
+        return ""
 
     def error(self, message: str) -> NoReturn:
         """Ends the process with exit code 2 and one line that names the fault."""
@@ -272,6 +290,8 @@ class CommandParser(argparse.ArgumentParser):
         )
         if unknown:
             message = f"no command {shorten(unknown[1])}{self._suggestion(unknown[1])}"
+        elif message.startswith("the following arguments are required"):
+            message += self._misspelt()
         self.exit(2, f"error: {printable(message)}; see `{self.prog} --help`\n")
 
 

@@ -148,7 +148,8 @@ def orientation_quantities(
     apart = (rotation - stated + 180) % 360 - 180
     if bool(recording.flip) == orientation.flip and abs(apart) < SAME * orientation.error_deg:
         kept = "none" if recording.rotation_deg is None else "as stated"
-        rotation, method = stated, f"{kept}, as {rotation:.2f}° was measured: {method}"
+        measured = f"{rotation:.2f}".replace("-", "−")
+        rotation, method = stated, f"{kept}, as {measured}° was measured: {method}"
     significance = min(orientation.significance, 99)
     return {
         "rotation_deg": CalibratedQuantity(rotation, orientation.error_deg, method),

@@ -133,19 +133,30 @@ def caption(inspection: Inspection) -> str:
 
 
 def contrast_line(inspection: Inspection) -> str:
-    """Returns a line about a bright field whose contrast is reversed; nothing where it is not."""
+    """Returns a line about the contrast of a bright field with shifts corrected: where it is that
+    of the dark field reversed, or that of the recorded bright field; nothing where it is neither.
+    """
     images = inspection.images
     if images is None or inspection.corrected is None:
         return ""
-    if np.ptp(inspection.corrected) == 0 or np.ptp(images.dark) == 0:
-        return ""
-    correlation = float(np.corrcoef(inspection.corrected.ravel(), images.dark.ravel())[0, 1])
+    correlation = _correlation(inspection.corrected, images.dark)
+    if correlation > -REVERSED and _correlation(images.bright, images.dark) < REVERSED:
+        return (
+            "the bright field with shifts corrected is bright where the dark field is, as at atoms "
+            f"(correlation {correlation:.2f}); the bright field that was recorded is dark there"
+        )
     if correlation > REVERSED:
         return ""
     return (
         "the bright field with shifts corrected has reversed contrast: it is dark where the dark "
         f"field is bright, as at atoms (correlation \N{MINUS SIGN}{-correlation:.2f})"
     )
+
+
+def _correlation(first: Floats, second: Floats) -> float:
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return 0.0
+    return float(np.corrcoef(first.ravel(), second.ravel())[0, 1])
 
 
 def scan_images(inspection: Inspection) -> list[MapPanel]:

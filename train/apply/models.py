@@ -11,6 +11,7 @@ A path is one of:
 A name is that of a model that comes with the package, in `train/models/`.
 """
 
+import difflib
 import os
 import warnings
 from dataclasses import dataclass, fields
@@ -240,10 +241,13 @@ def _find(name: str | Path) -> Path:
     for path in (Path(name), MODELS / name):
         if os.path.exists(path):
             return path
-    known = (f"{model.name} for {model.experiment.training.task}" for model in shipped())
+    models = shipped()
+    known = (f"{model.name} for {model.experiment.training.task}" for model in models)
+    near = difflib.get_close_matches(str(name), [model.name for model in models], n=1)
+    question = f"; did you mean {near[0]}?" if near else ""
     raise InputError(
         f"{shorten(name)} is neither a run directory, nor a checkpoint, nor a model that comes "
-        f"with the package ({', '.join(known) or 'none'})"
+        f"with the package ({', '.join(known) or 'none'}){question}"
     )
 
 

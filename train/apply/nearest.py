@@ -10,9 +10,9 @@ from .models import Model, shipped
 _MOST = 3  # networks that a message names
 
 
-def nearest_networks(energy_ev: float, semiangle_mrad: float) -> str:
-    """Returns the networks that are trained for the nearest energy and semiangle, with both, and
-    where all are listed.
+def nearest_networks(energy_ev: float, semiangle_mrad: float, task: str) -> str:
+    """Returns the networks of a task that are trained for the nearest energy and semiangle, with
+    what differs, and where all are listed.
     """
 
     def distance(model: Model) -> float:
@@ -21,14 +21,21 @@ def nearest_networks(energy_ev: float, semiangle_mrad: float) -> str:
         angles = abs(math.log(max(semiangle_mrad, 0.1) / max(conditions.semiangle_mrad, 0.1)))
         return energies + angles
 
+    of_task = [model for model in shipped() if model.experiment.training.task == task]
     named = []
-    for model in sorted(shipped(), key=distance)[:_MOST]:
-        conditions = model.conditions
-        named.append(
-            f"{model.name} ({model.experiment.training.task}, {conditions.energy_ev / 1e3:g} keV, "
-            f"{conditions.semiangle_mrad:g} mrad)"
-        )
+    for model in sorted(of_task, key=distance)[:_MOST]:
+        energy = _against(model.conditions.energy_ev / 1e3, energy_ev / 1e3, "keV")
+        angle = _against(model.conditions.semiangle_mrad, semiangle_mrad, "mrad")
+        named.append(f"{model.name} ({energy}, {angle})")
+    nearest = f"The nearest of the package: {', '.join(named)}. " if named else ""
     return (
-        f"The nearest of the package: {', '.join(named)}. `{PROGRAM} models` lists all; "
-        "the page 'Which network fits my microscope' says what to do if none fits"
+        f"{nearest}`{PROGRAM} models` lists all; docs/which_network.md ('Which network fits my "
+        "microscope') says what to do if none fits"
     )
+
+
+def _against(trained: float, value: float, unit: str) -> str:
+    """Returns what a network was trained for, with the value of the data if it differs."""
+    if f"{trained:.3g}" == f"{value:.3g}":
+        return f"{trained:.3g} {unit}"
+    return f"{trained:.3g} for {value:.3g} {unit}"

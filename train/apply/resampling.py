@@ -48,9 +48,16 @@ class ResamplingPlan:
         return self.along_y.shape[0], self.along_x.shape[0]
 
 
-def check_fit(data: FourDData, conditions: Conditions, name: str) -> None:
-    """Checks what no resampling can change. Raises InputError, which names everything that does not
-    fit.
+def check_fit(data: FourDData, conditions: Conditions, name: str, task: str = "density") -> None:
+    """Checks what no resampling can change.
+
+    Args:
+        conditions: What the network was trained for.
+        name: Name of the data in the message.
+        task: Task of the network, of which the message names others.
+
+    Raises:
+        InputError: If the data do not fit; it names everything that does not.
     """
     faults = []
     for quantity, unit, value, trained, tolerance in (
@@ -71,7 +78,7 @@ def check_fit(data: FourDData, conditions: Conditions, name: str) -> None:
     if faults:
         raise InputError(
             f"{name} does not fit the network: {'; '.join(faults)}: use one trained for it. "
-            f"{nearest_networks(data.energy_ev, data.semiangle_mrad)}"
+            f"{nearest_networks(data.energy_ev, data.semiangle_mrad, task)}"
         )
 
 

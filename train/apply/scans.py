@@ -274,7 +274,7 @@ def open_scan(
         sy, sx, dy, dx = scan.shape
         note(f"{origin}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
         conditions = _conditions(scan, model, keeps_positions)
-        resampling.check_fit(scan, conditions, name)
+        resampling.check_fit(scan, conditions, name, model.experiment.training.task)
         reading.check_memory(scan, conditions, name)
         pattern = reading.mean_pattern(scan, name)
         yield fit_scan(

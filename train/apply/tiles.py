@@ -37,8 +37,8 @@ def window_side(size: int, trained: int, multiple: int) -> int:
     """
     if size < multiple:
         raise InputError(
-            f"the scan has {plural(size, 'position')} along one side, the network needs {multiple} "
-            "or more"
+            f"the scan has {plural(size, 'position')} of the network's step along one side, the "
+            f"network needs {multiple} or more"
         )
     return trained if size >= trained else size // multiple * multiple
 

@@ -223,10 +223,19 @@ def test_numbers_are_written_with_minus_signs_fixed_units_and_no_direction_that_
 
 def test_a_line_says_where_the_bright_field_is_dark_at_atoms():
     dark = np.arange(12.0).reshape(3, 4)
-    inspection = SimpleNamespace(images=SimpleNamespace(dark=dark), corrected=1 - dark)
+    images = SimpleNamespace(dark=dark, bright=dark)
+    inspection = SimpleNamespace(images=images, corrected=1 - dark)
     line = "reversed contrast: it is dark where the dark field is bright, as at atoms (correlation"
     assert line in contrast_line(inspection)
-    assert contrast_line(SimpleNamespace(images=inspection.images, corrected=dark)) == ""
+    assert contrast_line(SimpleNamespace(images=images, corrected=dark)) == ""
+
+
+def test_a_line_says_where_the_corrected_bright_field_is_bright_at_atoms_and_the_recorded_dark():
+    dark = np.arange(12.0).reshape(3, 4)
+    images = SimpleNamespace(dark=dark, bright=1 - dark)
+    line = contrast_line(SimpleNamespace(images=images, corrected=dark))
+    assert "bright where the dark field is, as at atoms (correlation 1.00)" in line
+    assert line.endswith("the bright field that was recorded is dark there")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import json
 import re
 import typing
-from collections import defaultdict
 
 import pytest
 import yaml
@@ -65,17 +64,14 @@ def test_a_key_that_nobody_has_thought_of_is_refused():
     assert continuation.effect_of("training.loss.surprise") is Effect.REFUSED
 
 
-ROW = re.compile(r"^\| `(.+?)` \| (.+) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| ([a-z ]+) \| (`.+`) \|$", re.MULTILINE)
 
 
 def changes_of_page():
     """Changes of a configuration by what docs/structure.md says happens to a run with them."""
     page = (ROOT / "docs/structure.md").read_text(encoding="utf-8")
-    table = page.partition("| change | what happens |")[2].partition("\n\n")[0]
-    changes = defaultdict(list)
-    for change, effect in ROW.findall(table):
-        changes[effect].append(change)
-    return changes
+    table = page.partition("| what happens | change |")[2].partition("\n\n")[0]
+    return {effect: re.findall("`(.+?)`", listed) for effect, listed in ROW.findall(table)}
 
 
 CHANGES = changes_of_page()

@@ -89,6 +89,6 @@ def test_scans_that_do_not_fit_are_named(tmp_path, run, capsys):
     out = str(tmp_path / "o.h5")
     assert main(["segment", str(small), "--checkpoint", run, "--out", out, *OPTIONS.split()]) == 2
     assert (
-        "the scan has 1 position along one side, the network needs 2 or more"
+        "the scan has 1 position of the network's step along one side, the network needs 2"
         in capsys.readouterr().err
     )
