@@ -1,6 +1,6 @@
 """The network's configuration: one frozen section, called `network` in an experiment's YAML."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -25,7 +25,7 @@ class NetworkConfig(BaseModel, metaclass=SectionType):
 
     @model_validator(mode="before")
     @classmethod
-    def _true_is_no_number(cls, values: object) -> Any:
+    def _true_is_no_number(cls, values: object) -> object:
         """Refuses true and false where a number is meant, which pydantic takes for 1 and 0."""
         if not isinstance(values, dict):
             return values

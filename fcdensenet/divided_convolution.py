@@ -79,14 +79,14 @@ def _with_borders(
         shares.append(last)
 
     @ops.custom_gradient
-    def add(maps: KerasTensor, *shares: KerasTensor) -> Any:
+    def add(maps: KerasTensor, *shares: KerasTensor) -> KerasTensor:
         pieces = [_rows(maps, start, end, row_axis)]
         if first is not None:
             pieces.insert(0, _rows(maps, 0, start, row_axis) + shares[0])
         if last is not None:
             pieces.append(_rows(maps, end, rows, row_axis) + shares[-1])
 
-        def gradient(*arguments: Any, upstream: object = None) -> Any:
+        def gradient(*arguments: Any, upstream: object = None) -> KerasTensor:
             (upstream,) = arguments or (upstream,)
             gradients = [upstream]
             if first is not None:

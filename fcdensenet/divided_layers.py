@@ -290,8 +290,8 @@ class DividedConv3D(_DividedConvolution, keras.layers.Conv3D):
 
 class _DividedTransposedConvolution(_DividedLayer):
     use_bias: bool
-    bias: Any
-    kernel: Any
+    bias: keras.Variable
+    kernel: keras.Variable
 
     def call(self, inputs: KerasTensor) -> KerasTensor:
         """Returns the new maps."""
@@ -361,7 +361,7 @@ class DividedNormalization(keras.layers.BatchNormalization):
             return ops.reshape(vector, shape)
 
         @ops.custom_gradient
-        def normalise(x: KerasTensor, gamma: KerasTensor, beta: KerasTensor) -> Any:
+        def normalise(x: KerasTensor, gamma: KerasTensor, beta: KerasTensor) -> KerasTensor:
             mean, variance = ops.moments(x, axes)
             sums = self.split.mean(
                 ops.stack([mean, variance + ops.square(mean - origin)]), f"{self.name}_moments"

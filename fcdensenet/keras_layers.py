@@ -153,7 +153,7 @@ class HeNormal(keras.initializers.VarianceScaling):
     def __init__(self, seed: int, scale: float = 2.0) -> None:
         super().__init__(scale, "fan_in", "truncated_normal", seed)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """Returns the arguments, of which Keras makes a copy."""
         return {"seed": self.seed, "scale": self.scale}
 
@@ -277,7 +277,7 @@ class StackedConv(keras.layers.Layer):
         self.initializer = keras.initializers.get(initializer)
         self.data_format = data_format
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """Returns the arguments, of which Keras makes a copy."""
         return super().get_config() | {
             "filters": self.filters,

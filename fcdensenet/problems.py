@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic._internal._model_construction import ModelMetaclass
+from pydantic_core import ErrorDetails
 
 _WORDS: Mapping[str, str] = {
     "missing": "a value is needed",
@@ -46,7 +47,7 @@ def _message(section: Any, error: ValidationError) -> str:
     return "; ".join(_problem(section, problem) for problem in error.errors(include_url=False))
 
 
-def _problem(section: type[BaseModel], problem: Any) -> str:
+def _problem(section: type[BaseModel], problem: ErrorDetails) -> str:
     place = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
         return f"unknown key {place}; {_suggestion(place, section)}"
@@ -59,7 +60,7 @@ def _problem(section: type[BaseModel], problem: Any) -> str:
         return str(text)
     if problem["type"] != "missing":
         text += f" (given {_shortened(problem['input'])})"
-    key = problem["loc"][0]
+    key = str(problem["loc"][0])
     return f"{place}: {text}; {key} is: {section.model_fields[key].description}"
 
 
@@ -70,6 +71,6 @@ def _suggestion(key: str, section: type[BaseModel]) -> str:
     return f"known are {', '.join(section.model_fields)}"
 
 
-def _shortened(value: Any) -> str:
+def _shortened(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"

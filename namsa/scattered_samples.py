@@ -6,7 +6,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -357,7 +356,7 @@ def _raster_patterns(
         shift_y, shift_x = mode.shift
         probes.append(raster.RasterProbe(setup.lens(mode), y + shift_y, x + shift_x))
     assert setup.binning
-    total: Any = 0
+    total: Array | float = 0.0
     for configuration, matrix in enumerate(matrices):
         on_pixels = partial(dispatch.part_of(on_progress, configuration, len(matrices)), "probes")
         total = total + raster.sum_patterns(matrix, setup.grid, probes, setup.binning, on_pixels)

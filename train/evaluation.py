@@ -1,14 +1,13 @@
 """Evaluates a run again, as `namsa-train evaluate RUN_DIR` does."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from .main import train
+from .measure.results import Evaluation
 from .tasks.reporting import read_results
 
 
-def evaluate(run_dir: str | Path) -> Mapping[str, Any]:
+def evaluate(run_dir: str | Path) -> Evaluation:
     """Evaluates the newest checkpoint of a run on held-out materials.
 
     Writes `evaluation.json`, `report.html` and, of densities, `predictions.npz` in the run

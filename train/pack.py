@@ -20,10 +20,10 @@ this kind in train/models/ comes with the package and is found by its name.
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from namsa.base.errors import InputError
 from namsa.base.files import open_atomic, write_text_atomic
 from namsa.base.folders import new_folder
 from namsa.base.identity import check_same, digest_of_file
-from namsa.base.json_files import read_json
+from namsa.base.json_files import read_typed
 from namsa.base.text import shorten, without_folders
 from namsa.base.version import __version__
 from namsa.config.loading import dump_yaml
@@ -49,8 +49,9 @@ from .experiment.data import TrainingData
 from .experiment.experiment import Experiment, load
 from .input.selection import limit
 from .measure import rows
-from .measure.results import RunFacts
+from .measure.results import Evaluation, RunFacts
 from .optimization import checkpoint
+from .optimization.checkpoint import Header
 from .optimization.origin import ORIGIN, LearntMaterials, learnt_of
 from .program import PROGRAM
 from .reports.results import WeightsFile, check_facts
@@ -59,6 +60,9 @@ from .tasks import task_of
 from .tasks.card import CardFacts, OnSample, Packed, Rounding, TaskCard, card_of, write_card
 from .tasks.reporting import read_results
 from .tasks.validation import BEST
+
+if TYPE_CHECKING:
+    import keras
 
 HARM = 0.01  # of the network's error: accepted change of its answers by rounding the weights
 SAMPLES = 48  # held-out samples on which this is measured
@@ -137,7 +141,7 @@ def is_packed(run_dir: Path, out: Path) -> bool:
     return True
 
 
-def _identity(newest: Model, card: TaskCard, out: Path) -> dict[str, Any]:
+def _identity(newest: Model, card: TaskCard, out: Path) -> dict[str, object]:
     """Returns what the packed model of a run follows from, in JSON types.
 
     Args:
@@ -205,9 +209,7 @@ def trainings_before(experiment: Experiment) -> Iterator[str]:
     yield without_folders(start) if start else "random weights"
 
 
-def _read_run(
-    newest: Model, card: TaskCard
-) -> tuple[Mapping[str, Any], RunFacts, Mapping[str, Any]]:
+def _read_run(newest: Model, card: TaskCard) -> tuple[Evaluation, RunFacts, Header]:
     """Returns a run's evaluation and facts, and the header of its newest checkpoint, of which both
     are.
 
@@ -221,9 +223,11 @@ def _read_run(
     evaluation = read_results(folder)
     header = _header(newest.weights)
     facts = check_facts(folder / "evaluation.json", evaluation)
-    steps = {"evaluation.json": facts["steps"]}
+    steps: dict[str, object] = {"evaluation.json": facts["steps"]}
     if CALIBRATION in card.copied:
-        steps[CALIBRATION] = read_json(folder / CALIBRATION).get("step", "unknown")
+        remedy = f"run {PROGRAM} calibrate {folder} again"
+        calibration = read_typed(dict[str, object], folder / CALIBRATION, remedy)
+        steps[CALIBRATION] = calibration.get("step", "unknown")
     for name, step in steps.items():
         if step != header["step"]:
             raise InputError(
@@ -234,8 +238,8 @@ def _read_run(
 
 
 def _chosen_weights(
-    newest: Model, header: Mapping[str, object], newest_error: float | None
-) -> tuple[Model, Mapping[str, Any], str]:
+    newest: Model, header: Header, newest_error: float | None
+) -> tuple[Model, Header, str]:
     """Returns the model with the weights to ship, their header, and which they are, if not those of
     the last step.
 
@@ -256,7 +260,7 @@ def _chosen_weights(
     return load_model(best), best_header, words
 
 
-def _header(weights: Path) -> dict[str, Any]:
+def _header(weights: Path) -> Header:
     """Returns the header of a checkpoint."""
     try:
         return checkpoint.read_header(weights)
@@ -265,8 +269,8 @@ def _header(weights: Path) -> dict[str, Any]:
 
 
 def _write_weights(
-    model: Model, newest: Mapping[str, object], packed: Packed, card: TaskCard
-) -> tuple[WeightsFile, Rounding, Mapping[str, Any]]:
+    model: Model, newest: Header, packed: Packed, card: TaskCard
+) -> tuple[WeightsFile, Rounding, Evaluation]:
     """Writes weights.npz, in float16 if this changes the answers by less than `HARM` of their
     error, and scores it.
     """
@@ -300,12 +304,12 @@ def write_config(experiment: Experiment, folder: Path) -> None:
 class NetworkVariables:
     """The variables of a network without those of its optimizer."""
 
-    facts: dict[str, Any]  # of the checkpoint's header: `KEPT_FACTS`
+    facts: Header  # of the checkpoint's header: `KEPT_FACTS`
     names: Sequence[str]  # names of the variables
     arrays: Sequence[Array]  # their values, float32
 
     @classmethod
-    def of(cls, model: Model, network: Any, newest: Mapping[str, Any]) -> "NetworkVariables":
+    def of(cls, model: Model, network: "keras.Model", newest: Header) -> "NetworkVariables":
         """Returns the variables in a model's weights that its Keras network has.
 
         Args:

@@ -7,7 +7,7 @@ weights of the stage before. The last one's is that of the recipe, the others ar
 """
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -22,6 +22,7 @@ from .experiment.functions import allow_functions
 from .main import train
 from .measure import telemetry
 from .optimization import checkpoint
+from .optimization.checkpoint import Header
 from .pack import PACKED_FROM, is_packed, pack
 from .phases.connect import load_connected
 from .phases.stages import Stage, left_to_train, not_needed, stages_of
@@ -131,7 +132,7 @@ def _calibrate(stage: Stage, console: Console) -> None:
         module.ensure_calibrated(stage.run_dir, settings.simulated, settings.outside, count)
 
 
-def _is_current(stage: Stage, packed: Mapping[str, object], console: Console) -> bool:
+def _is_current(stage: Stage, packed: Header, console: Console) -> bool:
     """Returns whether the packed model of a stage is that of its state.
 
     Args:

@@ -7,7 +7,7 @@ earlier versions have none, and are read unchecked.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from namsa.base.errors import InputError
 from namsa.base.identity import digest_of
@@ -17,7 +17,7 @@ DIGEST = "digest"
 T = TypeVar("T")
 
 
-def with_digest(values: Mapping[str, object]) -> dict[str, Any]:
+def with_digest(values: Mapping[str, object]) -> dict[str, object]:
     """Returns the values of a JSON object, and the digest of all of them."""
     undigested = {key: value for key, value in values.items() if key != DIGEST}
     return {**undigested, DIGEST: digest_of(undigested)}
@@ -53,7 +53,7 @@ def read_digested(kind: type[T], path: Path, remedy: str) -> T:
     Raises:
         InputError: If the file holds something else, or is not as it was written.
     """
-    values = read_typed(dict[str, Any], path, remedy)
+    values = read_typed(dict[str, object], path, remedy)
     value = parse_typed(kind, json.dumps(values), str(path), remedy)
     check_digest(values, str(path), remedy)
     return value

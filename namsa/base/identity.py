@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
@@ -33,8 +32,8 @@ class Difference:
     """
 
     key: str
-    before: Any
-    now: Any
+    before: object
+    now: object
 
     def __str__(self) -> str:
         return f"{self.key}: was {_shown(self.before)}, is {_shown(self.now)}"
@@ -115,7 +114,7 @@ def refusal(thing: str, differences: Sequence[Difference], remedy: str) -> Diffe
     return DifferentError(f"{thing} was made differently:{lines}\n{remedy}")
 
 
-def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     """Yields the values of nested mappings by dotted keys."""
     for name, value in values.items():
         key = f"{prefix}{name}"

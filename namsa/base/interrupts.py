@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,7 +50,7 @@ def signals_interrupt(numbers: Sequence[int]) -> Iterator[None]:
     previous_handlers = {number: signal.signal(number, interrupt) for number in handled}
     previous_hook = sys.unraisablehook
 
-    def hook(unraisable: Any) -> None:
+    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
         """Delivers an interrupt again that a callback would swallow."""
         if _HAS_TIMER and issubclass(unraisable.exc_type, KeyboardInterrupt):
             _interrupt_later()

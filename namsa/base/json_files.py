@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
@@ -27,7 +27,7 @@ DEEPEST = 64  # levels of objects and lists
 LARGEST_INTEGER = 2**64  # beyond it, numbers of NumPy and of record headers overflow
 
 
-def read_json(path: Path, *, largest_bytes: int = LARGEST_FILE_BYTES) -> Any:
+def read_json(path: Path, *, largest_bytes: int = LARGEST_FILE_BYTES) -> object:
     """Returns the value in a JSON file. Raises InputError if it is none that `parse_json`
     accepts.
     """
@@ -36,7 +36,7 @@ def read_json(path: Path, *, largest_bytes: int = LARGEST_FILE_BYTES) -> Any:
 
 def read_json_lines(
     path: Path, *, largest_bytes: int = LARGEST_FILE_BYTES, skip_damaged: bool = False
-) -> Iterator[tuple[int, Any]]:
+) -> Iterator[tuple[int, object]]:
     """Yields the number and the value of each line of a JSON lines file that is not empty. The
     first line is line 1.
 
@@ -62,7 +62,7 @@ def read_json_lines(
                 yield number, value
 
 
-def parse_json(text: str, source: str) -> Any:
+def parse_json(text: str, source: str) -> object:
     """Returns the value of a JSON text.
 
     Raises:

@@ -5,13 +5,13 @@ Pairs are (y, x). Images are in Å from the cell's origin, patterns in mrad from
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from namsa.base.arrays import Array
-from namsa.base.provenance_values import LARGEST, provenance_error, value
+from namsa.base.provenance_values import LARGEST, Provenance, provenance_error, value
 
 UNITS = {"cbed": "fraction of the beam", "density": "e/Å²", "projected_potential": "V·Å"}
 OPTIONAL_UNITS = {"density_by_depth": "e/Å²"}  # of arrays that some samples have
@@ -27,7 +27,7 @@ class SampleArrays(Protocol):
     @property
     def projected_potential(self) -> Array: ...
     @property
-    def provenance(self) -> dict[str, Any]: ...
+    def provenance(self) -> Provenance: ...
     @property
     def density_by_depth(self) -> Array | None: ...
 

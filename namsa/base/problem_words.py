@@ -1,7 +1,8 @@
 """Plain words for what a value must be, in place of pydantic's."""
 
 from collections.abc import Mapping
-from typing import Any
+
+from pydantic_core import ErrorDetails
 
 WORDS: Mapping[str, str] = {
     "missing": "a value is needed",
@@ -38,7 +39,7 @@ WORDS: Mapping[str, str] = {
 _VALUE_ERROR = "Value error, "  # pydantic's prefix of a message that a validator gives
 
 
-def words_of(problem: Mapping[str, Any]) -> str:
+def words_of(problem: ErrorDetails) -> str:
     """Returns what a value must be, or what a validator says of it.
 
     Args:

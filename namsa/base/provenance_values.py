@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from namsa.base.errors import InputError
 from namsa.base.text import shorten
 
+Provenance = dict[str, Any]  # JSON values by name
 LARGEST = 1e9  # of all lengths, angles and energies, in their units
 _LARGEST_DOSE = 1e12  # electrons per pattern or per Å²
 _LARGEST_COEFFICIENT = 1e15  # Å; of fifth order they are a million times those of third order
@@ -172,9 +173,9 @@ def check(provenance: Mapping[str, object]) -> None:
         value(provenance, key)
     for key in _OPTIONAL_KINDS:
         value(provenance, key, None)
-    level: list[Any] = [provenance]
+    level: list[Mapping[str, object] | list[object] | tuple[object, ...]] = [provenance]
     for _ in range(_DEEPEST):
-        children: list[Any] = []
+        children: list[object] = []
         for container in level:
             children += container.values() if isinstance(container, Mapping) else container
         level = []

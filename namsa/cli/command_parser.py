@@ -245,7 +245,7 @@ class CommandParser(argparse.ArgumentParser):
             del of_texts[-1][-lacking:]
         return [*surplus, *itertools.chain(*parts)]
 
-    def complete_files_as_first_word(self, files: Callable[..., Any]) -> None:
+    def complete_files_as_first_word(self, files: Callable[..., Iterable[str]]) -> None:
         """Lets the shell complete file names as the first word if that may be an argument of the
         default command.
 

@@ -1,7 +1,7 @@
 """The checks of a machine, as `namsa doctor` shows them."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, TypedDict
+from typing import TypedDict
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ReportJson(TypedDict):
     """A report as `namsa doctor --json` prints it; each check has the attributes of `Check`."""
 
     ok: bool
-    checks: list[dict[str, Any]]
+    checks: list[dict[str, object]]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from namsa.base.errors import InputError
 from namsa.base.files import make_folder, write_text_atomic
@@ -118,7 +117,7 @@ def _treated(
     data: Path,
     out: Path,
     settings: str,
-    known: Mapping[str, Any] | None,
+    known: Mapping[str, object] | None,
     work: Callable[[argparse.Namespace], object],
 ) -> ScanState:
     """Does the work for one scan, unless its result is there."""
@@ -179,9 +178,9 @@ def _contents(paths: Sequence[Path]) -> str:
     return digest_of(digests)
 
 
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
+def _settings(options: argparse.Namespace) -> dict[str, object]:
     """Returns the options that change a result; files stand by their contents."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     for name, value in vars(options).items():
         if name in NOT_SETTINGS or callable(value):
             continue
@@ -208,7 +207,7 @@ def _outputs(paths: Sequence[Path], folder: Path, suffix: str) -> list[Path]:
     return [folder / name for name in scans]
 
 
-def _read_record(path: Path) -> dict[str, dict[str, Any]]:
+def _read_record(path: Path) -> dict[str, dict[str, object]]:
     """Returns what results were made of, by their names; nothing for a record that is not whole,
     whose scans are done again.
     """
@@ -218,13 +217,15 @@ def _read_record(path: Path) -> dict[str, dict[str, Any]]:
         values = read_json(path)
     except InputError:
         return {}
-    scans = values.get("scans") if isinstance(values, dict) else None
-    if not isinstance(scans, dict) or values.get("format") != FORMAT:
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        return {}
+    scans = values.get("scans")
+    if not isinstance(scans, dict):
         return {}
     return {name: value for name, value in scans.items() if isinstance(value, dict)}
 
 
-def _write_record(path: Path, known: Mapping[str, Mapping[str, Any]]) -> None:
+def _write_record(path: Path, known: Mapping[str, Mapping[str, object]]) -> None:
     write_text_atomic(path, json.dumps({"format": FORMAT, "scans": known}, indent=1) + "\n")
 
 

@@ -6,7 +6,7 @@ an error. Values within the ranges whose product is too large for a machine are 
 estimate of memory.
 """
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.fields import FieldInfo
@@ -47,7 +47,7 @@ def _ordered(limits: tuple[float, float]) -> tuple[float, float]:
     return limits
 
 
-def _square(value: object) -> Any:
+def _square(value: object) -> object:
     """Returns one number as a pair: a square step, shape or cell."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return [value, value]

@@ -1,7 +1,7 @@
 """Sections of a configuration that describe a measurement: microscope, scan, detector, target."""
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -120,7 +120,7 @@ class Microscope(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_preset(cls, values: object) -> Any:
+    def _of_preset(cls, values: object) -> object:
         if isinstance(values, dict):
             return microscope_values(values)
         return values
@@ -164,7 +164,7 @@ class Scan(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _default_shape(cls, values: object) -> Any:
+    def _default_shape(cls, values: object) -> object:
         if isinstance(values, dict) and values.get("file") is None and values.get("shape") is None:
             return values | {"shape": (16, 16)}
         return values
@@ -226,7 +226,7 @@ class Detector(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_preset(cls, values: object) -> Any:
+    def _of_preset(cls, values: object) -> object:
         if isinstance(values, dict):
             return detector_values(values)
         return values

@@ -58,14 +58,14 @@ class Section(BaseModel, metaclass=SectionType):
     # For former keys, and for the keys that they had as sections, what to write instead.
     moved_keys: ClassVar[dict[str, str]] = {}
     # The sections that may stand in for this one, by their key `kind`.
-    variants: ClassVar[dict[str, Any]] = {}
+    variants: ClassVar[Mapping[str, type["Section"]]] = {}
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _true_is_no_number(cls, values: object) -> Any:
+    def _true_is_no_number(cls, values: object) -> object:
         """Refuses true and false where a number is meant, which pydantic takes for 1 and 0."""
         if not isinstance(values, dict):
             return values
@@ -90,12 +90,12 @@ def _has_boolean(value: object) -> bool:
 
 
 @functools.cache
-def _types(section: type[BaseModel], name: str) -> frozenset[Any]:
+def _types(section: type[BaseModel], name: str) -> frozenset[object]:
     """Returns the types that a key's value may be, or be made of."""
     return frozenset(_members(section.model_fields[name].annotation))
 
 
-def _members(annotation: object) -> list[Any]:
+def _members(annotation: object) -> list[object]:
     """Returns the types that an annotation is made of."""
     arguments = typing.get_args(annotation)
     if typing.get_origin(annotation) is typing.Literal:
@@ -168,11 +168,11 @@ class _Setting(NamedTuple):
     """A value that a stage or an override gives to a key."""
 
     key: str  # dotted, as "data.directory"
-    value: Any
+    value: object
     name: str  # how a message names the setting
 
 
-def _stage_settings(tree: dict[str, Any], stage: object, path: Path | str) -> list[_Setting]:
+def _stage_settings(tree: dict[str, object], stage: object, path: Path | str) -> list[_Setting]:
     """Returns the settings of a stage of a configuration and of those before it.
 
     Those of the first stage are the file's own, which are left out.
@@ -205,7 +205,9 @@ def _override(override: str) -> _Setting:
         raise InputError(f"{name}: {shorten(text)!r} is not a YAML value: {error}") from None
 
 
-def _set_value(tree: dict[str, Any], setting: _Setting, default_kinds: Mapping[str, str]) -> None:
+def _set_value(
+    tree: dict[str, object], setting: _Setting, default_kinds: Mapping[str, str]
+) -> None:
     """Sets the value of a key in a tree, and makes the sections that are missing.
 
     See `read_yaml` for kinds.
@@ -215,10 +217,11 @@ def _set_value(tree: dict[str, Any], setting: _Setting, default_kinds: Mapping[s
     if not all(keys) or len(keys) > DEEPEST_KEY:
         raise InputError(f"{setting.name}: write it as --set section.key=value")
     for depth, key in enumerate(keys[:-1]):
-        node = node.setdefault(key, {})
-        if not isinstance(node, dict):
+        child = node.setdefault(key, {})
+        if not isinstance(child, dict):
             parent = ".".join(keys[: depth + 1])
             raise InputError(f"{setting.name}: {parent} is a value, not a section")
+        node = child
     section = ".".join(keys[:-1])
     is_chosen = keys[-1] == "kind" and section in default_kinds
     if is_chosen and node.get("kind", default_kinds[section]) != setting.value:
@@ -226,7 +229,7 @@ def _set_value(tree: dict[str, Any], setting: _Setting, default_kinds: Mapping[s
     node[keys[-1]] = _TAKEN_AWAY if setting.value is None else setting.value
 
 
-def _leave_out(section: dict[str, Any], setting: _Setting, place: str) -> None:
+def _leave_out(section: dict[str, object], setting: _Setting, place: str) -> None:
     """Empties a section that gets another kind; warns of its keys."""
     others = [key for key in section if key != "kind"]
     section.clear()
@@ -239,7 +242,7 @@ def _leave_out(section: dict[str, Any], setting: _Setting, place: str) -> None:
         )
 
 
-def validate(model: type[Model], tree: dict[str, Any], source: str) -> Model:
+def validate(model: type[Model], tree: dict[str, object], source: str) -> Model:
     """Validates a mapping as a configuration.
 
     Args:
@@ -257,7 +260,7 @@ def validate(model: type[Model], tree: dict[str, Any], source: str) -> Model:
         raise InputError(f"{source}: {validation_message(model, error)}") from None
 
 
-def _take_away(model: type[BaseModel], tree: dict[str, Any]) -> None:
+def _take_away(model: type[BaseModel], tree: dict[str, object]) -> None:
     """Removes the keys of a tree that overrides have taken away; null stays where it is a value."""
     for name, value in [*tree.items()]:
         if value is _TAKEN_AWAY:
@@ -275,7 +278,7 @@ def _take_away(model: type[BaseModel], tree: dict[str, Any]) -> None:
 
 
 def _chosen_section(
-    model: type[BaseModel], name: str, values: dict[str, Any]
+    model: type[BaseModel], name: str, values: dict[str, object]
 ) -> type[BaseModel] | None:
     """Returns the class of a section, by its kind if there are several; `None` for other values."""
     sections = sections_of(model.model_fields[name].annotation)
@@ -299,7 +302,7 @@ def config_hash(*values: BaseModel | int) -> str:
     Defaults do not count, so a key that a later version adds does not change the hashes of existing
     datasets. A released default must therefore never change.
     """
-    plain: list[Any] = []
+    plain: list[object] = []
     for value in values:
         if isinstance(value, BaseModel):
             plain.append(value.model_dump(mode="json", exclude_defaults=True))

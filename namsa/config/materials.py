@@ -4,7 +4,7 @@ and test sets.
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -67,7 +67,7 @@ class Generator(Section):
         max_length=1000,
         description="'package.module:function' or 'path/to/file.py:function'",
     )
-    arguments: dict[str, Any] = Field(
+    arguments: dict[str, object] = Field(
         default_factory=dict,
         description="keyword arguments of the function, which must return the same crystals at "
         "every call",
@@ -75,7 +75,7 @@ class Generator(Section):
 
     @field_validator("arguments")
     @classmethod
-    def _arguments_are_json(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def _arguments_are_json(cls, values: dict[str, object]) -> dict[str, object]:
         try:  # they are written to config.yaml, and the dataset's hash depends on them
             json.dumps(values, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
 """Section of a configuration with the numerical settings of the simulation."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -81,7 +81,7 @@ class Simulation(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults_are_automatic(cls, values: object) -> Any:
+    def _defaults_are_automatic(cls, values: object) -> object:
         if isinstance(values, dict) and values.get("grid_shape") is None:
             if values.get("sampling_angstrom") is None:
                 values = values | {"sampling_angstrom": "auto"}

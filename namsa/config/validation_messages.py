@@ -1,8 +1,7 @@
 """Messages of what is wrong with a configuration: the place, the value, the remedy."""
 
-from typing import Any
-
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from namsa.base.problem_words import words_of
 from namsa.base.text import shorten
@@ -28,7 +27,7 @@ def validation_message(model: type[BaseModel], error: ValidationError) -> str:
     return "; ".join(messages)
 
 
-def _one_problem(model: type[BaseModel], problem: Any) -> str:
+def _one_problem(model: type[BaseModel], problem: ErrorDetails) -> str:
     """Returns one problem that pydantic found, with the value and the meaning of its key."""
     section, location = _section_at(model, [shorten(name, 60) for name in problem["loc"]])
     given = problem["input"]
@@ -47,18 +46,20 @@ def _one_problem(model: type[BaseModel], problem: Any) -> str:
     return f"{place}: {message}"
 
 
-def _in_kev(energy: Any) -> str:
+def _in_kev(energy: object) -> str:
     """Returns a question about an energy that is usual in keV and not in eV, or nothing."""
+    if not isinstance(energy, str | int | float):
+        return ""
     try:
         energy_kev = float(energy)
-    except (TypeError, ValueError):
+    except ValueError:
         return ""
     if not 10 <= energy_kev <= 1000:
         return ""
     return f". Is it in keV? Then give {energy_kev:g}e3"
 
 
-def _quoted(value: Any) -> str:
+def _quoted(value: object) -> str:
     """A value, shortened, with quotes about text."""
     if isinstance(value, str):
         return f"'{shorten(value)}'"
@@ -66,7 +67,7 @@ def _quoted(value: Any) -> str:
 
 
 def _unknown_key_message(
-    section: type[BaseModel], location: list[str], value: Any, root: type[BaseModel]
+    section: type[BaseModel], location: list[str], value: object, root: type[BaseModel]
 ) -> str:
     """Returns what to write in place of a key that a section does not have.
 

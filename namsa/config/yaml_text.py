@@ -6,7 +6,7 @@ PyYAML's safe loader makes no foreign objects. But it accepts values that no con
 raises errors of many classes.
 """
 
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import yaml
 from yaml.reader import ReaderError
@@ -28,7 +28,7 @@ _REMEDIES = {
 }
 
 
-def parse_yaml(text: str, source: str) -> Any:
+def parse_yaml(text: str, source: str) -> object:
     """Returns a YAML text's value. Raises InputError, with line and column, if it is wrong or
     exceeds a bound.
     """
@@ -68,7 +68,7 @@ class _Loader(yaml.SafeLoader):
         self._count = 0
         self._sizes: dict[yaml.Node, _Size] = {}  # of each node that is complete
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Returns the next node, after its size was compared with the bounds."""
         mark = self.peek_event().start_mark
         self._level += 1
@@ -108,7 +108,7 @@ class _Loader(yaml.SafeLoader):
             deepest = max(deepest, size.levels)
         return _Size(values, 1 + deepest)
 
-    def value(self, node: yaml.Node) -> Any:
+    def value(self, node: yaml.Node) -> object:
         """Returns the value of a node whose size is within the bounds."""
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
             self.flatten_mapping(node)
@@ -123,7 +123,7 @@ class _Loader(yaml.SafeLoader):
             )
         return self._scalar(node)
 
-    def _scalar(self, node: yaml.ScalarNode) -> Any:
+    def _scalar(self, node: yaml.ScalarNode) -> object:
         """Returns the value of a number or a word."""
         try:
             match node.tag.removeprefix(_TAG):

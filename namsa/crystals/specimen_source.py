@@ -30,7 +30,7 @@ class SpecimenAtoms(NamedTuple):
     """The atoms of a specimen, and where they come from."""
 
     atoms: ase.Atoms | list[ase.Atoms]  # once, or snapshots
-    described: dict[str, Any]  # crystal, zone axis and strain, as a sample's provenance has them
+    described: dict[str, object]  # crystal, zone axis and strain, as a sample's provenance has them
 
 
 def specimen_of(source: SpecimenSource) -> SpecimenAtoms:
@@ -91,7 +91,7 @@ def _fill(crystals: Sequence[ase.Atoms], orientation: SpecimenOrientation) -> li
     return [fill_cell(crystal, fit) for crystal in crystals]
 
 
-def _described(material: Material) -> dict[str, Any]:
+def _described(material: Material) -> dict[str, object]:
     """Returns what the provenance of a sample says of its crystal."""
     return {
         "material": material.name,

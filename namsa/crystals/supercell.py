@@ -6,7 +6,6 @@ along +z from z = 0.
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
 
 import ase
 import numpy as np
@@ -34,7 +33,7 @@ class Supercell:
     matrix: Integers
     # What was drawn or given for a specimen that is no perfect crystal (`namsa.crystals.kinds`), by
     # name.
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, object] = field(default_factory=dict)
 
 
 def make_supercell(

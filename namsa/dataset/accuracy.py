@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from namsa.base.errors import InputError, SimulationWarning
 from namsa.base.files import write_text_atomic
@@ -133,7 +132,7 @@ def warn_again(directory: Path, config: SimulationConfig) -> None:
     _warn_of(_read_results(directory / FILE, config.samples_hash()) or {})
 
 
-def _warn_of(results: Mapping[str, Mapping[str, Any]]) -> None:
+def _warn_of(results: Mapping[str, Mapping[str, object]]) -> None:
     for sample_id, result in results.items():
         problem = result.get("problem", result.get("fault"))  # the key of older files
         if problem:
@@ -141,7 +140,7 @@ def _warn_of(results: Mapping[str, Mapping[str, Any]]) -> None:
             warnings.warn(text, SimulationWarning, stacklevel=3)
 
 
-def _read_results(path: Path, samples_hash: str) -> dict[str, dict[str, Any]] | None:
+def _read_results(path: Path, samples_hash: str) -> dict[str, dict[str, object]] | None:
     """Returns the results in a file by sample; `None` if it has none of this configuration."""
     if not path.exists():
         return None

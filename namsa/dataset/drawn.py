@@ -17,7 +17,6 @@ place: the next attempt of the same number.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -222,7 +221,7 @@ def further_materials(
         InputError: If the section has no limit, or as `select_materials` raises it.
     """
     materials = config.materials
-    changed: dict[str, Any] = {}
+    changed: dict[str, object] = {}
     if materials.limit:
         changed["limit"] = materials.limit + count
     if materials.substitute:

@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from pydantic import ConfigDict
 from pymatgen.core import Composition
@@ -21,7 +21,7 @@ from namsa.config.variation import VariedValues
 from namsa.crystals.material import Material
 
 # Values that are not written: manifests from before these fields existed have the same lines.
-_LEFT_OUT: dict[str, Any] = {"varied": {}, "specimen": "", "kind": "crystal", "partner": None}
+_LEFT_OUT: dict[str, object] = {"varied": {}, "specimen": "", "kind": "crystal", "partner": None}
 
 
 SplitName = Literal["train", "dev", "test"]
@@ -164,7 +164,7 @@ class Entry:
 
     def to_json(self) -> str:
         """Returns the entry as a line of the manifest, without the line's end."""
-        values: dict[str, Any] = {
+        values: dict[str, object] = {
             attribute.name: getattr(self, attribute.name) for attribute in fields(self)
         }
         kept = {

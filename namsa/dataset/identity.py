@@ -5,7 +5,6 @@ their contents. `config.yaml` beside it has the settings, by which a message nam
 """
 
 from pathlib import Path
-from typing import Any
 
 from namsa.base import identity
 from namsa.base.errors import InputError
@@ -75,7 +74,9 @@ def check_same_samples(directory: Path, stored_hash: str | None, requested_hash:
     )
 
 
-def _settings(directory: Path, config: SimulationConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+def _settings(
+    directory: Path, config: SimulationConfig
+) -> tuple[dict[str, object], dict[str, object]]:
     """Returns the settings of a dataset and those of a configuration; none of both if the dataset's
     cannot be read.
     """

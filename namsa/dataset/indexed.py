@@ -12,7 +12,7 @@ import operator
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, SupportsIndex, get_args, overload
+from typing import Literal, NamedTuple, SupportsIndex, get_args, overload
 
 import numpy as np
 
@@ -213,10 +213,10 @@ class IndexedSamples(Closing):
                 arrays["cbed"] = patterns.reshape(*scan, *patterns.shape[1:])
             return _StoredItem(arrays, np.float32(record.header["arrays"]["cbed"]["scale"]))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_dataset": None, "_stored": {}}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
         self._dataset = _opened(self._directory)
 

@@ -8,6 +8,7 @@ from pydantic_core import (
 )
 
 from namsa.base.errors import WorkError
+from namsa.base.provenance_values import Provenance
 from namsa.base.text import shorten
 from namsa.dataset.tiles import Tiling
 
@@ -54,7 +55,7 @@ class RecordHeader(TypedDict):
     """The header of a record."""
 
     arrays: dict[str, StoredArray]  # the arrays by name
-    provenance: dict[str, Any]  # the sample's provenance without the positions, which are an array
+    provenance: Provenance  # the sample's provenance without the positions, which are an array
 
 
 def tiling_of(header: RecordHeader) -> Tiling | None:

@@ -29,7 +29,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ import xxhash
 from namsa.base.arrays import Array, Buffer, Floats
 from namsa.base.errors import WorkError
 from namsa.base.pixels import OPTIONAL_UNITS, UNITS, image_plane, raster_shape
+from namsa.base.provenance_values import Provenance
 from namsa.dataset.record_header import (
     LARGEST_EXPONENT,
     OPTIONAL_TYPES,
@@ -90,7 +91,7 @@ class Record:
     density_by_depth: npt.NDArray[np.float32] | None = None
 
     @property
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Provenance:
         """The sample's provenance, as `namsa.samples.sample.Sample` has it."""
         return self.header["provenance"] | {"positions_angstrom": self.positions_angstrom.tolist()}
 
@@ -366,7 +367,7 @@ def _axes(sample: Sample) -> dict[str, list[StoredAxis]]:
     return axes | {"cbed": [position, *axes["cbed"]], "positions_angstrom": [position]}
 
 
-def _plane(array: str, provenance: dict[str, Any]) -> list[StoredAxis]:
+def _plane(array: str, provenance: Provenance) -> list[StoredAxis]:
     """Returns the last two axes of an array, slowest first."""
     names, units, grid = image_plane(array, provenance)
     return [

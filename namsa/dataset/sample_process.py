@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
 
 from namsa.base.errors import InputError, WorkError, stored_warnings
 from namsa.dataset.drawn import DrawFailure, DrawnSample, SpecimenDraws
@@ -179,7 +178,7 @@ def _serve(connection: Connection, draws: SpecimenDraws, core: int | None, nice:
 def _answer(connection: Connection, draws: SpecimenDraws, number: int) -> None:
     """Sends the samples of a draw."""
 
-    def send(**message: Any) -> None:
+    def send(**message: object) -> None:
         connection.send_bytes(json.dumps(message).encode())
 
     try:

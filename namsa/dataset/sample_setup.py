@@ -8,7 +8,6 @@ and microscope.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import ase
 import numpy as np
@@ -260,7 +259,7 @@ def settings_of_sample(
     config = setup.config
     microscope = config.microscope
     simulation = config.simulation
-    chosen: dict[str, Any] = {"grid_shape": setup.grid.shape, "sampling_angstrom": None}
+    chosen: dict[str, object] = {"grid_shape": setup.grid.shape, "sampling_angstrom": None}
     if not simulation.follows_layers:
         thickness = equal_thickness(config, setup.fit.lengths_angstrom)
         chosen["slice_thickness_angstrom"] = thickness

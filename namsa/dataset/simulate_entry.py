@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -280,7 +279,7 @@ def check_entry(
 
 
 def _complete(
-    setup: SampleSetup, supercell: Supercell, sample: Sample, samples_hash: str, **described: Any
+    setup: SampleSetup, supercell: Supercell, sample: Sample, samples_hash: str, **described: object
 ) -> Sample:
     """Returns a sample with its density target, and provenance that names the entry.
 

@@ -9,7 +9,6 @@ import importlib
 import math
 import os
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -148,7 +147,7 @@ class SlabFile(Closing):
             )
 
 
-def driver_options(ranks: int) -> dict[str, Any]:
+def driver_options(ranks: int) -> dict[str, object]:
     """Returns arguments of `h5py.File` for reading: MPI-IO where h5py has it and the job's ranks
     are those of MPI.
 

@@ -1,7 +1,7 @@
 """The counts that the time and the memory of a simulation follow from."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -26,6 +26,6 @@ class SimulationCounts:
     pattern_shape: tuple[int, int]  # pixels (dy, dx) of a pattern
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         """The waves' complex type."""
         return np.result_type(self.precision, np.complex64)

@@ -6,7 +6,7 @@ A stream of its own copies a batch to page-locked memory, from where a few threa
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,15 @@ from namsa.physics.backend import available_cores
 from namsa.physics.detector import bin_patterns
 from namsa.physics.grid import Array
 
+if TYPE_CHECKING:
+    import cupy
+
 _THREADS = 8  # at most: one core adds patterns more slowly than a device computes them
 
 
 def add_behind(
-    compute: Callable[[int, slice], tuple[Array, Any]],
-    cbed: npt.NDArray[Any],
+    compute: Callable[[int, slice], tuple[Array, "cupy.cuda.Event"]],
+    cbed: npt.NDArray[np.floating],
     size: int,
     in_flight: int,
     binning: tuple[Array, Array] | None,
@@ -42,7 +45,7 @@ def add_behind(
 
     copying = cupy.cuda.Stream(non_blocking=True)
     threads = min(_THREADS, available_cores())
-    host_buffers: list[Any] = []
+    host_buffers: list[Array] = []
     under_way: deque[_Batch] = deque()
     done = 0
     with ThreadPoolExecutor(threads) as pool:
@@ -87,7 +90,9 @@ class _Batch(NamedTuple):
         return self.probes
 
 
-def _add(copied: Any, rows: npt.NDArray[Any], patterns: npt.NDArray[Any]) -> None:
+def _add(
+    copied: "cupy.cuda.Event", rows: npt.NDArray[np.floating], patterns: npt.NDArray[np.floating]
+) -> None:
     """Adds patterns on the host as soon as their copy from the device has finished."""
     copied.synchronize()
     rows += patterns

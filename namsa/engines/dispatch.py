@@ -5,7 +5,8 @@ probes.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from types import ModuleType
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +46,11 @@ FUSED_GPU = Implementation("fused", fused_gpu.FusedGpuEngine, multislice.PlainEn
 
 
 def choose_implementation(
-    engine: EngineName, xp: Any, shape: tuple[int, int], dtype: npt.DTypeLike, fits: bool = True
+    engine: EngineName,
+    xp: ModuleType,
+    shape: tuple[int, int],
+    dtype: npt.DTypeLike,
+    fits: bool = True,
 ) -> Implementation:
     """Chooses the classes that propagate waves. "auto" chooses the fused ones where they support
     the grid.
@@ -80,7 +85,7 @@ class OpticalSetup:
     # detector.
     binning: tuple[Array, Array] | None
     implementation: Implementation  # the classes that propagate waves
-    xp: Any  # the array module, numpy or cupy
+    xp: ModuleType  # the array module, numpy or cupy
 
     @property
     def fresnel(self) -> Array:
@@ -103,7 +108,7 @@ def optical_setup(
     detector: Detector | None,  # the detector; `None` leaves patterns on the reciprocal grid
     *,
     precision: Literal["float32", "float64"] = "float32",  # precision of waves and patterns
-    xp: Any = np,
+    xp: ModuleType = np,
     engine: EngineName = "auto",  # the requested engine
     propagation: PropagatorName = "paraxial",  # kind of the propagators
 ) -> OpticalSetup:
@@ -136,7 +141,7 @@ def optical_setup(
 
 
 def add_patterns(
-    cbed: npt.NDArray[Any],  # patterns (n, dy, dx) on the host, changed in place
+    cbed: npt.NDArray[np.floating],  # patterns (n, dy, dx) on the host, changed in place
     positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
     setup: OpticalSetup,  # lenses, propagator and detector
     engine: Engine,  # the specimen's engine
@@ -177,7 +182,7 @@ def fill(
     reuse: prism.PlaneWaveReuse | None,  # settings of PRISM; `None` propagates every probe
     # Of the last configuration, makes what is stored of the sums: called with a batch, which it may
     # change, and the number of its first pattern.
-    finish: Callable[[npt.NDArray[Any], int], npt.NDArray[Any]] | None,
+    finish: Callable[[npt.NDArray[np.floating], int], npt.NDArray[np.floating]] | None,
     on_progress: ProgressCallback,  # called as `on_progress(stage, done, total)`
 ) -> None:
     """Adds the patterns of a thermal configuration to the batches of a sink that lack them."""

@@ -4,6 +4,7 @@ on one grid.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 
@@ -70,7 +71,7 @@ def expose(
     slice_thicknesses_angstrom: Sequence[float],  # distinct thicknesses of slices, Å
     thickness_angstrom: float,  # thickness of the specimen, Å
     probes: ProbePositions,
-    xp: object,  # the array module, numpy or cupy
+    xp: ModuleType,  # the array module, numpy or cupy
 ) -> Exposure:
     """Prepares a stack of patterns.
 

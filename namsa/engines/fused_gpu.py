@@ -19,7 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,9 @@ from namsa.engines.kernel_plan import (
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import Slices
 
+if TYPE_CHECKING:
+    import cupy
+
 Launch = Callable[..., None]
 
 # The kernels' lambdas are the device's.
@@ -47,7 +51,11 @@ _GRAPH_LAUNCHES = 10_000  # at most: a node of a graph takes memory of the devic
 
 def source(plan: KernelPlan) -> str:
     """Returns the CUDA source for a plan: its numbers as macros above fused_gpu.cu."""
-    macros: dict[str, Any] = {"PITCH": plan.pitch, "TILE": plan.tile, "ROW_PROBES": plan.row_probes}
+    macros: dict[str, object] = {
+        "PITCH": plan.pitch,
+        "TILE": plan.tile,
+        "ROW_PROBES": plan.row_probes,
+    }
     macros["ROW_PAD"], macros["ROW_PAD_BACK"] = plan.x.pads
     macros["COLUMN_PAD"], macros["COLUMN_PAD_BACK"] = plan.y.pads
     macros["ROW_BLOCKS"], macros["COLUMN_BLOCKS"] = plan.blocks
@@ -78,7 +86,7 @@ class Operands:
     roots_x: Array  # roots of unity along x, (2, nx); see `roots`
 
 
-def operands(plan: KernelPlan, lens: Array, fresnel: Array, xp: Any) -> Operands:
+def operands(plan: KernelPlan, lens: Array, fresnel: Array, xp: ModuleType) -> Operands:
     """Returns lens and propagators in the kernels' layout; propagators include the inverse
     transforms' 1/(ny nx).
     """
@@ -105,7 +113,7 @@ def roots(axis: AxisPlan) -> npt.NDArray[np.complex64]:
     return tables
 
 
-def _stored(plan: KernelPlan, columns: Array, xp: Any) -> Array:
+def _stored(plan: KernelPlan, columns: Array, xp: ModuleType) -> Array:
     """Returns full rows (…, nx) in the kernels' layout (…, pitch): zeros between low and high
     frequencies.
     """
@@ -115,7 +123,7 @@ def _stored(plan: KernelPlan, columns: Array, xp: Any) -> Array:
     return stored
 
 
-def ramps(plan: KernelPlan, grid: Grid, positions: Array, xp: Any) -> tuple[Array, Array]:
+def ramps(plan: KernelPlan, grid: Grid, positions: Array, xp: ModuleType) -> tuple[Array, Array]:
     """Returns exp(−2πi k·r) of `positions` (n, 2) in Å along y, (n, ny), and x, (n, pitch).
 
     The phases are computed in double precision, then cast.
@@ -265,7 +273,7 @@ class FusedGpuProbes:
 
     def add_patterns(
         self,
-        cbed: npt.NDArray[Any],
+        cbed: npt.NDArray[np.floating],
         positions: npt.NDArray[np.float64],
         binning: tuple[Array, Array] | None,
         on_probes: Callable[[int, int], None],
@@ -293,7 +301,7 @@ class FusedGpuProbes:
         cupy.cuda.get_current_stream().synchronize()
         lanes = [self._lane(size, captured=len(positions) > LANES * size) for _ in range(LANES)]
 
-        def compute(number: int, rows: slice) -> tuple[Array, Any]:
+        def compute(number: int, rows: slice) -> tuple[Array, "cupy.cuda.Event"]:
             stack = stacks[number % IN_FLIGHT][: rows.stop - rows.start]
             return stack, self._compute(lanes[number % LANES], positions[rows], stack)
 
@@ -337,7 +345,9 @@ class FusedGpuProbes:
                     )
         return _Lane(stream, waves, enqueue)
 
-    def _compute(self, lane: "_Lane", positions: npt.NDArray[np.float64], patterns: Array) -> Any:
+    def _compute(
+        self, lane: "_Lane", positions: npt.NDArray[np.float64], patterns: Array
+    ) -> "cupy.cuda.Event":
         """Enqueues a batch; returns the event of its end. A short batch leaves the last waves of
         the one before.
         """
@@ -354,6 +364,6 @@ class FusedGpuProbes:
 class _Lane(NamedTuple):
     """A stream with its own waves."""
 
-    stream: Any
+    stream: "cupy.cuda.Stream"
     waves: Array
     traverse: Callable[[], None]  # enqueues the kernels of all slices over the waves

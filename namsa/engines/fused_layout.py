@@ -6,7 +6,6 @@ columns (rows) are the lanes of the processor's vectors, and real and imaginary 
 """
 
 import ctypes
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,9 @@ import numpy.typing as npt
 from namsa.base.arrays import Array
 from namsa.engines.fused_library import LEVELS, Transform
 
-Reals = npt.NDArray[np.floating[Any]]
-Complexes = npt.NDArray[np.complexfloating[Any, Any]]
-Integers = npt.NDArray[np.integer[Any]]
+Reals = npt.NDArray[np.floating]
+Complexes = npt.NDArray[np.complexfloating]
+Integers = npt.NDArray[np.integer]
 
 
 _ALIGNMENT = 64  # of the widest vectors, and of a cache line
@@ -85,7 +84,9 @@ def transform_plan(n: int, twiddles: Complexes) -> Transform:
     return Transform(n, integers(*factors), integers(*sizes), longs(*offsets), twiddles.ctypes.data)
 
 
-def as_waves(array: Array, lanes: int, real: npt.DTypeLike, group: Any = slice(None)) -> Reals:
+def as_waves(
+    array: Array, lanes: int, real: npt.DTypeLike, group: slice | Integers = slice(None)
+) -> Reals:
     """Returns an array (length, across) as waves (groups, length, 2, lanes), of the groups across
     in `group`.
     """

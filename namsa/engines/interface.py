@@ -13,7 +13,7 @@ interrupted between batches.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from namsa.engines.device_copies import add_behind
 from namsa.physics.backend import run_in_batches
 from namsa.physics.detector import bin_patterns
 from namsa.physics.grid import Array
+
+if TYPE_CHECKING:
+    import cupy
 
 ProgressCallback = Callable[[str, int, int], None]
 """Called as `callback(stage, done, total)` while a simulation runs."""
@@ -44,7 +47,7 @@ class Probes(Protocol):
 
     def add_patterns(
         self,
-        cbed: npt.NDArray[Any],  # patterns (n, dy, dx) on the host, changed in place
+        cbed: npt.NDArray[np.floating],  # patterns (n, dy, dx) on the host, changed in place
         positions: npt.NDArray[np.float64],  # probe positions (n, 2) as (y, x), Å
         # The detector's matrices as `namsa.physics.detector.bin_matrices` makes them. `None` leaves
         # the patterns on the reciprocal grid.
@@ -109,7 +112,7 @@ class BatchedProbes(ABC):
 
     def add_patterns(
         self,
-        cbed: npt.NDArray[Any],
+        cbed: npt.NDArray[np.floating],
         positions: npt.NDArray[np.float64],
         binning: tuple[Array, Array] | None,
         on_probes: Callable[[int, int], None],
@@ -123,7 +126,7 @@ class BatchedProbes(ABC):
         def work(rows: slice) -> None:
             cbed[rows] += bin_patterns(self.patterns(positions[rows]), binning)
 
-        def compute(number: int, rows: slice) -> tuple[Array, Any]:
+        def compute(number: int, rows: slice) -> tuple[Array, "cupy.cuda.Event"]:
             import cupy
 
             return self.patterns(positions[rows]), cupy.cuda.get_current_stream().record()
@@ -148,7 +151,7 @@ class PatternSink(Protocol):
     def begin(
         self,
         shape: tuple[int, int, int],  # number of patterns and pixels of each, (n, dy, dx)
-        dtype: np.dtype[Any],  # type of the patterns
+        dtype: np.dtype[np.generic],  # type of the patterns
         scan_shape: tuple[int, int]
         | None,  # rows and columns (sy, sx) if the positions are a raster, x fastest
         multiple: int,  # a batch holds a multiple of this number of patterns, except the last
@@ -165,17 +168,17 @@ class PatternSink(Protocol):
         """
         ...
 
-    def read(self, rows: slice) -> npt.NDArray[Any]:
+    def read(self, rows: slice) -> npt.NDArray[np.floating]:
         """Returns a batch as it is so far, (rows, dy, dx), zero at first. The caller may change
         it.
         """
         ...
 
-    def write(self, rows: slice, patterns: npt.NDArray[Any], configurations: int) -> None:
+    def write(self, rows: slice, patterns: npt.NDArray[np.floating], configurations: int) -> None:
         """Takes a batch, to which the patterns of this number of configurations are added."""
         ...
 
-    def patterns(self) -> npt.NDArray[Any]:
+    def patterns(self) -> npt.NDArray[np.floating]:
         """Returns the patterns that lie in memory, (n, dy, dx): none of them, (0, dy, dx), if they
         lie in a file.
         """
@@ -188,7 +191,7 @@ class MemorySink:
     def begin(
         self,
         shape: tuple[int, int, int],
-        dtype: np.dtype[Any],
+        dtype: np.dtype[np.generic],
         scan_shape: tuple[int, int] | None,
         multiple: int,
         fingerprint: str,
@@ -196,23 +199,23 @@ class MemorySink:
         """Returns the number of patterns; see `PatternSink.begin`."""
         self._shape = shape
         self._dtype = dtype
-        self._patterns: npt.NDArray[Any] | None = None
+        self._patterns: npt.NDArray[np.floating] | None = None
         return shape[0]
 
     def pending(self, configuration: int) -> Sequence[slice]:
         """Returns one batch of all patterns."""
         return (slice(0, self._shape[0]),)
 
-    def read(self, rows: slice) -> npt.NDArray[Any]:
+    def read(self, rows: slice) -> npt.NDArray[np.floating]:
         """Returns all patterns."""
         if self._patterns is None:
             return np.zeros(self._shape, self._dtype)
         return self._patterns
 
-    def write(self, rows: slice, patterns: npt.NDArray[Any], configurations: int) -> None:
+    def write(self, rows: slice, patterns: npt.NDArray[np.floating], configurations: int) -> None:
         """Keeps all patterns."""
         self._patterns = patterns
 
-    def patterns(self) -> npt.NDArray[Any]:
+    def patterns(self) -> npt.NDArray[np.floating]:
         """Returns all patterns."""
         return self.read(slice(None))

@@ -7,7 +7,6 @@ of 256² to 1024².
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -151,7 +150,7 @@ def radices(n: int) -> tuple[int, ...]:
     return (best[-1], *best[:-2], best[-2])
 
 
-def supports(shape: tuple[int, int], dtype: Any) -> bool:
+def supports(shape: tuple[int, int], dtype: npt.DTypeLike) -> bool:
     """Returns whether the kernels support a grid (ny, nx) and a type; the plain engine supports
     all.
     """

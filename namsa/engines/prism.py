@@ -16,7 +16,7 @@ probes, and S is smaller than the probes' exit waves together.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def choose(
     beams: Booleans,  # plane waves of the lens, as in `PlaneWaveReuse`
     fresnel: Array,  # the propagator over one slice, (ny, nx) complex, zero frequency first
     # The detector's matrices (`detector.bin_matrices`), or `None`.
-    matrices: tuple[Any, ...] | None,
+    matrices: tuple[Array, ...] | None,
 ) -> PlaneWaveReuse | None:
     """Returns the settings of PRISM; `None` if every probe is propagated."""
     work = work_of(slices, positions, coherent, beams, fresnel, matrices)
@@ -93,7 +93,7 @@ def work_of(
     coherent: int,
     beams: Booleans,
     fresnel: Array,
-    matrices: tuple[Any, ...] | None,
+    matrices: tuple[Array, ...] | None,
 ) -> Work:
     """Returns the counts of a simulation; arguments as `choose`."""
     pixels = detected_pixels(fresnel, matrices)
@@ -164,7 +164,7 @@ def count_work(
     )
 
 
-def detected_pixels(fresnel: Array, matrices: tuple[Any, ...] | None = None) -> Booleans:
+def detected_pixels(fresnel: Array, matrices: tuple[Array, ...] | None = None) -> Booleans:
     """Returns the reciprocal pixels that the propagator lets through and the detector records.
 
     Args:

@@ -15,7 +15,6 @@ takes the patterns of that raster, however wide the source is.
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -154,7 +153,7 @@ def sum_patterns(
         begin = bounds[rows.start]
         end = bounds[rows.stop]
         waves = matrix.waves[:, begin:end]
-        total: Any = 0
+        total: Array = 0.0
         for by_y, by_x in amplitudes:
             sums_over_ky = xp.empty((len(beams_of_column), rows_y, end - begin), dtype)
             for sum_over_ky, beams in zip(sums_over_ky, beams_of_column, strict=True):

@@ -7,7 +7,8 @@ printed, as those of `namsa.engines.expected_time`.
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -72,7 +73,7 @@ def measure_rates(workload: SimulationCounts, engine: dispatch.EngineName = "aut
 
     with ThreadPoolExecutor(workers) as pool:
 
-        def seconds(work: Callable[[Any], Array], items: Any, size: int) -> float:
+        def seconds(work: Callable[[Array], Array], items: Array, size: int) -> float:
             pieces = [items[i : i + size] for i in range(0, len(items), size)]
             return _mean_seconds(
                 lambda: [to_host(result[:1, :1]) for result in pool.map(work, pieces)]
@@ -121,7 +122,7 @@ def _check_memory(workload: SimulationCounts) -> None:
 
 
 def _product_rate(
-    workload: SimulationCounts, xp: Any, workers: int, seconds: Callable[..., float]
+    workload: SimulationCounts, xp: ModuleType, workers: int, seconds: Callable[..., float]
 ) -> float:
     """Measures PRISM's products on a small grid that stands for a part of the pixels, with as many
     beams as fit it.
@@ -142,7 +143,7 @@ def _product_rate(
     return seconds(probes.patterns, positions, size) / operations
 
 
-def _slice_builder(workload: SimulationCounts, xp: Any) -> Callable[[Any], Array]:
+def _slice_builder(workload: SimulationCounts, xp: ModuleType) -> Callable[[Array], Array]:
     """Returns a function that builds the transmission of a slice with an average slice's atoms and
     elements.
     """
@@ -156,7 +157,7 @@ def _slice_builder(workload: SimulationCounts, xp: Any) -> Callable[[Any], Array
     }
     antialias = xp.asarray(workload.grid.antialias())
 
-    def build(_: Any) -> Array:
+    def build(_: Array) -> Array:
         sums = potential.structure_sums(atoms, fine, xp, np.dtype(workload.precision))
         v = potential.field(sums, factors, fine, xp)
         return potential.transmission(v, 1e-3, antialias, workload.dtype)
@@ -164,7 +165,7 @@ def _slice_builder(workload: SimulationCounts, xp: Any) -> Callable[[Any], Array
     return build
 
 
-def _mean_seconds(run: Callable[[], Any]) -> float:
+def _mean_seconds(run: Callable[[], object]) -> float:
     """Returns the mean time of `run` after a first call. The mean over a moment includes the
     machine's other load.
 

@@ -7,7 +7,6 @@ spread. The patterns are the sums over the states of the intensities of the wave
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +69,7 @@ class WaveRecorder:
     """
 
     def __init__(
-        self, grid: Grid, configurations: int, modes: int, positions: int, dtype: Any
+        self, grid: Grid, configurations: int, modes: int, positions: int, dtype: npt.DTypeLike
     ) -> None:
         states = configurations * modes
         shape = (states, positions, *grid.shape)
@@ -80,7 +79,7 @@ class WaveRecorder:
             f"{grid.shape[0]}×{grid.shape[1]} pixels",
             "use fewer positions, configurations or points of the source, or leave waves out",
         )
-        self.waves: npt.NDArray[Any] = np.zeros(shape, dtype)
+        self.waves: npt.NDArray[np.complexfloating] = np.zeros(shape, dtype)
         self._configurations = configurations
         self._recorded = 0  # states
 
@@ -92,7 +91,7 @@ class WaveRecorder:
     def _engine(self, grid: Grid, slices: Slices, fresnel: Array) -> "_RecordingEngine":
         return _RecordingEngine(grid, slices, fresnel, self)
 
-    def next_state(self) -> npt.NDArray[Any]:
+    def next_state(self) -> npt.NDArray[np.complexfloating]:
         """Returns where the waves (n, ny, nx) of the next state go."""
         state = self.waves[self._recorded]
         self._recorded += 1
@@ -124,7 +123,7 @@ class _RecordingProbes(multislice.PlainProbes):
 
     def add_patterns(
         self,
-        cbed: npt.NDArray[Any],
+        cbed: npt.NDArray[np.floating],
         positions: npt.NDArray[np.float64],
         binning: tuple[Array, Array] | None,
         on_probes: Callable[[int, int], None],

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -49,7 +49,7 @@ def export_ptychography(
     folder: Path | str,
     *,
     overrides: CalibrationOverrides | None = None,
-    layout: Mapping[str, Any] | None = None,
+    layout: Mapping[str, object] | None = None,
     defocus_angstrom: float | None = None,
     thickness_angstrom: float | None = None,
     slices: int = 1,

@@ -6,7 +6,6 @@ further than the positions say.
 """
 
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -82,7 +81,7 @@ def _write_object(group: h5py.Group, task: PtychographyTask, phase: PhaseImage) 
     group["zs"] = np.arange(task.slices) * np.float32(task.slice_thickness_angstrom)
 
 
-def _plan(task: PtychographyTask) -> dict[str, Any]:
+def _plan(task: PtychographyTask) -> dict[str, object]:
     """Returns phaser's plan."""
     if task.slices > 1:
         slices = {"n": task.slices, "slice_thickness": task.slice_thickness_angstrom}

@@ -5,7 +5,6 @@ centre at p + n // 2.
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -64,11 +63,11 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> Non
     )
 
 
-def _params(task: PtychographyTask, phase: PhaseImage | None) -> dict[str, Any]:
+def _params(task: PtychographyTask, phase: PhaseImage | None) -> dict[str, object]:
     """Returns PtyRAD's parameters; those that are left out have its defaults."""
     rows, columns = task.scan.shape[:2]
     n = task.pattern_shape[0]
-    first: dict[str, Any] = {"probe_source": "PtyRAD", "probe_params": "first.h5"}
+    first: dict[str, object] = {"probe_source": "PtyRAD", "probe_params": "first.h5"}
     first |= {"pos_source": "PtyRAD", "pos_params": "first.h5", "pos_scan_rand_std": None}
     if phase is not None:
         first |= {"obj_source": "PtyRAD", "obj_params": "first.h5"}

@@ -136,7 +136,7 @@ class _Records:
     """The records of one kind in an LMDB file."""
 
     prefix: str  # how their keys begin
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
 
     def numbers(self, keys: dict[str, tuple[int, int]]) -> set[int]:

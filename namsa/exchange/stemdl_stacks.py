@@ -14,7 +14,6 @@ spacings and `y_dirs` are of the crystal, which is built anew from the dataset's
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -111,7 +110,7 @@ def _write_stack(
     return positions
 
 
-def _attributes(entries: Sequence[Entry], provenance: Mapping[str, object]) -> dict[str, Any]:
+def _attributes(entries: Sequence[Entry], provenance: Mapping[str, object]) -> dict[str, object]:
     """Returns the attributes of a stack."""
     numbers = space_group_numbers()
     first = entries[0]
@@ -135,13 +134,13 @@ def _attributes(entries: Sequence[Entry], provenance: Mapping[str, object]) -> d
 
 def _cell_attributes(
     crystals: CrystalsOf, entries: Sequence[Entry], samples: Sequence[Sample]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns the attributes of a stack's crystal."""
     material = crystals.materials[entries[0].material]
     cell = material.atoms.cell
     reciprocal = np.asarray(cell.reciprocal())
     parameters = cell.cellpar()
-    attributes: dict[str, Any] = {
+    attributes: dict[str, object] = {
         "abc_angstrom": parameters[:3],
         "angles_degree": parameters[3:],
         "d_hkls_angstrom": [

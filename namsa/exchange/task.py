@@ -11,7 +11,6 @@ in namsa.
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -161,14 +160,14 @@ class PtychographyTask:
         scan's.
         """
         angle = np.deg2rad(self.scan.rotation_deg)
-        turned: dict[str, Any] = dict(self.effective_aberrations)
+        turned: dict[str, float] = dict(self.effective_aberrations)
         return {
             name: value + angle if name.startswith("phi") else value
             for name, value in turned.items()
         }
 
 
-def write_yaml(path: Path, comment: str, values: dict[str, Any]) -> None:
+def write_yaml(path: Path, comment: str, values: dict[str, object]) -> None:
     """Writes values in their order under a comment."""
     text = yaml.safe_dump(
         values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120

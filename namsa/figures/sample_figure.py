@@ -4,7 +4,7 @@ specimen.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from namsa.base.pixels import (
     sample_arrays,
     scan_grid,
 )
+from namsa.base.provenance_values import Provenance
 from namsa.base.text import plural, shorten
 from namsa.figures.panels import (
     MARKS,
@@ -162,7 +163,7 @@ def drawn_density(sample: SampleArrays) -> DrawnDensity:
     return DrawnDensity(density_target.on_grid(coefficients), f"details of {1 / DRAWN_MAX_Q:.2g} Å")
 
 
-def caption(provenance: Mapping[str, Any]) -> str:
+def caption(provenance: Provenance) -> str:
     """Returns what a sample is of, in one line; only a dataset's samples have a material and a zone
     axis.
     """
@@ -179,7 +180,7 @@ def caption(provenance: Mapping[str, Any]) -> str:
     return "  ·  ".join(parts)
 
 
-def dose_text(provenance: Mapping[str, Any]) -> str:
+def dose_text(provenance: Provenance) -> str:
     """Returns the dose of a sample's patterns in words; nothing where it is not known."""
     if "detector" not in provenance:
         return ""

@@ -2,7 +2,7 @@
 pattern.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import ndimage
@@ -102,7 +102,7 @@ MOST_FLYBACK = 0.1
 
 def describe(
     recording: Recording, survey: Survey, bad_pixels: list[BadPixel], inside: Booleans
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Describes a scan. Its variance over the mean is taken in the pixels `inside`, `(dy, dx)`."""
     ratio = survey.variance[inside] / np.where(survey.mean[inside] > 0, survey.mean[inside], np.inf)
     saturated = _saturation(survey)

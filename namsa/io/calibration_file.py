@@ -84,7 +84,7 @@ def _numbers(shape: tuple[int, ...], low: float, high: float) -> Any:
 
 _Place = Annotated[int, Field(ge=0, lt=2**20)]  # row or column of a pixel
 # The type of each key of a file.
-KEYS: dict[str, Any] = {
+KEYS: dict[str, object] = {
     **{"format": str, "data": str, "notes": tuple[str, ...]},
     **{"serpentine": bool, "flip_scan": Literal["y", "x", "yx"]},
     "bad_pixels": Annotated[tuple[tuple[_Place, _Place], ...], Field(max_length=MOST_BAD_PIXELS)],
@@ -125,9 +125,9 @@ class CalibrationFile:
         known = self.quantities.get(name)
         return None if known is None else known.value
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Returns the contents as JSON values."""
-        values: dict[str, Any] = {"format": FORMAT, "data": self.data}
+        values: dict[str, object] = {"format": FORMAT, "data": self.data}
         for name, quantity in self.quantities.items():
             values |= {
                 name: quantity.value,
@@ -195,7 +195,7 @@ def read_calibration(path: Path) -> CalibrationFile:
     )
 
 
-def _check_keys(values: Mapping[str, Any], path: Path) -> None:
+def _check_keys(values: Mapping[str, object], path: Path) -> None:
     """Raises InputError for a key that is unknown, or that lacks one that goes with it."""
     for key in values:
         if key not in KEYS and key != DIGEST:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ase.data import chemical_symbols
 from scipy.spatial import KDTree
 
-from namsa.base.arrays import Floats
+from namsa.base.arrays import Array, Floats
 from namsa.base.errors import InputError
 from namsa.base.files import read_text
 from namsa.base.memory import check_memory_for
@@ -333,7 +333,7 @@ def _check(atoms: ase.Atoms) -> None:
         )
 
 
-def _sum(atoms: ase.Atoms, grid: Grid, factor: Callable[[int], Any]) -> Complexes:
+def _sum(atoms: ase.Atoms, grid: Grid, factor: Callable[[int], Array | float]) -> Complexes:
     """Returns Σ factor exp(−2πi q·r) over the atoms, (ny, nx), zero frequency first."""
     ky, kx = grid.frequencies()
     total = np.zeros(grid.shape, np.complex128)

@@ -128,7 +128,7 @@ class ConfinedLibrary:
         if self._memory:
             os.unlink(self._memory)
 
-    def request(self, what: str, **arguments: Any) -> Any:
+    def request(self, what: str, **arguments: object) -> Any:
         """Returns the process' answer.
 
         Raises:
@@ -138,7 +138,7 @@ class ConfinedLibrary:
         with self._lock:
             return self._request(what, 0, **arguments)
 
-    def request_array(self, array: Array, unpacked: int, **arguments: Any) -> None:
+    def request_array(self, array: Array, unpacked: int, **arguments: object) -> None:
         """Lets the process read numbers into an array that the shared memory can hold; arguments of
         its method `read`.
 
@@ -149,7 +149,7 @@ class ConfinedLibrary:
             self._request("read", unpacked, **arguments)
             array[...] = np.ndarray(array.shape, array.dtype, self._shared)
 
-    def _request(self, what: str, unpacked: int, **arguments: Any) -> Any:
+    def _request(self, what: str, unpacked: int, **arguments: object) -> Any:
         """Sends a request and returns the answer; the caller holds the lock."""
         seconds = SECONDS + 10 * unpacked / confined_process.BYTES_PER_SECOND
         line = json.dumps({"do": what, "unpacked": unpacked, **arguments}) + "\n"

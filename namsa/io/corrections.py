@@ -5,7 +5,6 @@ A corrected scan is read like any other, so that whatever reads scans honours th
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy import ndimage, sparse
@@ -69,7 +68,7 @@ class ChangedPatterns(PatternView):
     """Patterns `(sy, sx, dy, dx)` that become other real numbers as they are read."""
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         """The type of the numbers: float64 if it is that of the file, otherwise float32."""
         return np.dtype(np.float64 if self.stored.dtype == np.float64 else np.float32)
 

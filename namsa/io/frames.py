@@ -53,7 +53,7 @@ class FileFrames:
     offsets: Offsets  # byte at which each frame begins
     frame_bytes: int  # bytes of a frame
     frame_shape: tuple[int, int]  # its shape (dy, dx)
-    dtype: np.dtype[Any]  # type of the decoded numbers
+    dtype: np.dtype[np.generic]  # type of the decoded numbers
     decode: Decode  # from bytes `(frames, frame_bytes)` to frames
     chunks: None = None
 
@@ -112,7 +112,7 @@ class JoinedFrames:
         return (sum(piece.shape[0] for piece in self.pieces), *self.pieces[0].shape[1:])
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         return self.pieces[0].dtype
 
     @property

@@ -30,6 +30,7 @@ from namsa.base.pixels import (
     array_axes,
     sample_arrays,
 )
+from namsa.base.provenance_values import Provenance
 from namsa.io import block_digests, seal
 from namsa.io.compression import Compression, storage
 from namsa.io.unfailing_file import UnfailingFile
@@ -226,7 +227,7 @@ def create_group(
 
 
 def _py4dstem_calibration(
-    provenance: dict[str, Any], scan: list[npt.NDArray[np.float64]]
+    provenance: Provenance, scan: list[npt.NDArray[np.float64]]
 ) -> dict[str, Any]:
     """Returns py4DSTEM's calibration, lengths in its unit A. Empty if its single numbers do not
     describe the axes.

@@ -19,7 +19,7 @@ class Hdf5Access(Protocol):
     def find(self, name: str) -> "Hdf5Group | Hdf5Dataset | None":
         """Returns a group or a dataset by its path; `None` if there is none."""
 
-    def request(self, what: str, **arguments: Any) -> Any:
+    def request(self, what: str, **arguments: object) -> Any:
         """Returns the answer to a request."""
 
     def read_into(
@@ -90,7 +90,7 @@ class Hdf5Dataset(Hdf5Item):
     """
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     chunks: tuple[int, ...] | None
 
     @property

@@ -129,7 +129,7 @@ class Hdf5Reader(Hdf5Objects):
         shape = tuple(stop - start for start, stop in selection)
         self.read_into(np.ndarray(shape, self._object(path).dtype, self._shared), path, selection)
 
-    def read_into(self, array: np.ndarray[Any, Any], path: str, selection: Selection) -> None:
+    def read_into(self, array: np.ndarray, path: str, selection: Selection) -> None:
         """Reads a part of a dataset into an array of its type.
 
         Raises:
@@ -286,7 +286,7 @@ def _refusal(item: h5py.h5d.DatasetID, described: dict[str, Any]) -> str:
     return ""
 
 
-def _unread_type(dtype: np.dtype[Any]) -> str:
+def _unread_type(dtype: np.dtype[np.generic]) -> str:
     """Returns what a dataset holds whose type is not read, with the remedy."""
     if dtype.kind == "c":
         return "complex numbers: store the intensity, |ψ|²"

@@ -29,7 +29,7 @@ def is_small(stored: Any) -> bool:
     return bool(stored.get_type().get_size() <= TEXT_BYTES)
 
 
-def json_value(value: Any) -> Any:
+def json_value(value: object) -> object:
     """Returns numbers, text, or a list of them; `None` for all else."""
     if isinstance(value, np.ndarray):
         return _json_array(value)
@@ -47,7 +47,7 @@ def json_value(value: Any) -> Any:
     return None
 
 
-def _json_array(array: np.ndarray[Any, Any]) -> Any:
+def _json_array(array: np.ndarray) -> object:
     """Returns the values of an array as a list, or its one value; `None` if one is unknown."""
     values = [json_value(value) for value in array.ravel()]
     if not values or None in values:

@@ -7,7 +7,8 @@ The libraries are imported when they are used; namsa does not need them.
 import importlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError
@@ -21,6 +22,10 @@ from namsa.base.pixels import (
     stack_shape,
 )
 
+if TYPE_CHECKING:
+    import xarray
+    from hyperspy.signals import BaseSignal
+
 # Axes of the arrays that are not on the scan's positions have a name of their own.
 _PREFIX = {
     "cbed": "",
@@ -30,7 +35,7 @@ _PREFIX = {
 }
 
 
-def to_xarray(sample: SampleArrays) -> Any:
+def to_xarray(sample: SampleArrays) -> "xarray.Dataset":
     """Returns a sample as an `xarray.Dataset`: its arrays by name, with coordinates and units.
 
     Patterns of a raster have the axes (y, x, ky, kx). The attribute `provenance` is JSON text, so
@@ -42,8 +47,8 @@ def to_xarray(sample: SampleArrays) -> Any:
     xarray = _library("xarray")
     arrays = sample_arrays(sample)
     axes = array_axes(sample.provenance, {name: array.shape for name, array in arrays.items()})
-    variables: dict[str, Any] = {}
-    coordinates: dict[str, Any] = {}
+    variables: dict[str, object] = {}
+    coordinates: dict[str, object] = {}
     for name, array in arrays.items():
         dimensions = []
         for axis in axes[name]:
@@ -56,7 +61,7 @@ def to_xarray(sample: SampleArrays) -> Any:
     return xarray.Dataset(variables, coordinates, attributes)
 
 
-def to_hyperspy(sample: SampleArrays) -> Any:
+def to_hyperspy(sample: SampleArrays) -> "dict[str, BaseSignal]":
     """Returns the patterns of a sample as HyperSpy's `Signal2D`, with the scan as navigation axes
     in Å.
 
@@ -126,7 +131,7 @@ def signal(
     )
 
 
-def _library(package: str, module: str = "") -> Any:
+def _library(package: str, module: str = "") -> ModuleType:
     """Imports a library that may be missing."""
     try:
         return importlib.import_module(module or package)

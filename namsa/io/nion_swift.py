@@ -1,7 +1,6 @@
 """Metadata of Nion Swift: calibrations of the axes and the instrument."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from namsa.base.text import shorten
 from namsa.io.file_axes import FileAxis
@@ -9,7 +8,7 @@ from namsa.io.file_beam import FileBeam
 from namsa.io.units import as_number, positive
 
 
-def swift_properties(stored: object) -> dict[str, Any]:
+def swift_properties(stored: object) -> dict[str, object]:
     """Returns Nion Swift's properties, with those of the data source that they may hold."""
     properties = _mapping(stored)
     sources = properties.get("data_sources")
@@ -39,6 +38,6 @@ def swift_axes(calibrations: Sequence[object]) -> list[FileAxis]:
     return axes
 
 
-def _mapping(value: object) -> dict[str, Any]:
+def _mapping(value: object) -> dict[str, object]:
     """Returns a mapping; an empty one in place of anything else."""
     return value if isinstance(value, dict) else {}

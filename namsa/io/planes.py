@@ -7,7 +7,7 @@ import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class ScanPlanes:
     file: BinaryIO  # the open file
     offset: int  # its first byte
     shape: tuple[int, int, int, int]  # its shape
-    stored: np.dtype[Any]  # type of the stored numbers
+    stored: np.dtype[np.generic]  # type of the stored numbers
     chunks: None = None
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class ScanPlanes:
             )
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         return self.stored.newbyteorder("=")
 
     def __getitem__(self, index: tuple[slice, ...]) -> Array:

@@ -30,7 +30,7 @@ class PatternArray(Protocol):
         """The shape."""
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         """The type of the numbers."""
 
     @property
@@ -63,7 +63,7 @@ class PatternView:
         return self.stored.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         return self.stored.dtype
 
     @property
@@ -93,7 +93,7 @@ class PatternScan(Closing):
         return sy, sx, dy, dx
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         return self.data.dtype
 
     @property
@@ -178,7 +178,7 @@ class Recording(PatternScan):
     normalised: bool = False
     ellipse: Pair | None = None
     notes: tuple[str, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, object] = field(default_factory=dict)
     limit_mrad: float = math.inf
     thickness_angstrom: float | None = None
     aperture_edge: str = ""
@@ -242,7 +242,7 @@ class ArrayPatterns:
         return tuple(self.values.shape)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         return np.dtype(self.values.dtype)
 
     @property

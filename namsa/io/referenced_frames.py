@@ -1,7 +1,7 @@
 """Frames corrected by a detector's dark and gain images, as they are read."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ class ReferencedFrames(PatternView):
     references: ReferenceImages
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         return np.dtype(np.float32)
 
     def __getitem__(self, index: tuple[slice, ...]) -> Array:

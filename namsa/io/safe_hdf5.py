@@ -133,7 +133,7 @@ class SealedHdf5File(Hdf5File):
         """Closes the file."""
         self._reader.close()
 
-    def request(self, what: str, **arguments: Any) -> Any:
+    def request(self, what: str, **arguments: object) -> Any:
         with self._library_errors():
             return getattr(self._reader, what)(**arguments)
 

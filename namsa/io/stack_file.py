@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import BinaryIO, Self
 
 import h5py
 import numpy as np
@@ -116,7 +116,7 @@ class StackFile:
     def begin(
         self,
         shape: tuple[int, int, int],
-        dtype: np.dtype[Any],
+        dtype: np.dtype[np.generic],
         scan_shape: tuple[int, int] | None,
         multiple: int,
         fingerprint: str,

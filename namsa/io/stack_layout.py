@@ -3,7 +3,7 @@
 import zlib
 from collections.abc import Iterator
 from math import lcm
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ class StackLayout(NamedTuple):
 
     patterns: tuple[int, int, int]  # (n, dy, dx)
     stored: tuple[int, ...]  # the shape in the file
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     unit: int  # patterns per line of the journal
 
     def rows(self, first: int, stop: int | None = None) -> slice:

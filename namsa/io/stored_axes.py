@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -39,7 +38,7 @@ def text(value: Value | None) -> str:
     return "" if value is None else shorten(value)
 
 
-def json_object(stored: str) -> dict[str, Any]:
+def json_object(stored: str) -> dict[str, object]:
     """Returns a JSON object; an empty one for other text, which another program may store under the
     same name.
     """
@@ -50,7 +49,7 @@ def json_object(stored: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def stored_swift_properties(data: Hdf5Dataset) -> dict[str, Any]:
+def stored_swift_properties(data: Hdf5Dataset) -> dict[str, object]:
     """Returns Nion Swift's properties of a data item; empty without them."""
     stored = data.attribute("properties")
     if isinstance(stored, str):

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
 from namsa.base.arrays import Pair
 from namsa.base.errors import InputError
 from namsa.base.pixels import band_limit
+from namsa.base.provenance_values import Provenance
 from namsa.io.corrections import Slope
 from namsa.io.file_axes import FileAxis
 from namsa.io.file_beam import FileBeam
@@ -313,7 +314,7 @@ def _number(group: Hdf5Group, name: str, default: float = np.nan) -> float:
     return np.nan
 
 
-def _band_limit(provenance: Mapping[str, object]) -> float:
+def _band_limit(provenance: Provenance) -> float:
     """Returns the band limit of a simulation, mrad; infinite if the text under that name is not
     what namsa writes.
     """
@@ -323,7 +324,7 @@ def _band_limit(provenance: Mapping[str, object]) -> float:
         return math.inf
 
 
-def _aperture_edge(provenance: Mapping[str, Any]) -> str:
+def _aperture_edge(provenance: Provenance) -> str:
     """Returns the edge of a simulation's aperture: that of the amplitude if it is not stated, as
     in files of versions that had no other.
     """

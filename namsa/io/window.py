@@ -68,12 +68,12 @@ class BinnedPatterns(PatternView):
         return sy, sx, dy // self.binning, dx // self.binning
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         """A type that holds the sums: integers stay integers."""
         stored = self.stored.dtype
         if stored.kind not in "ui":
             return np.dtype(np.float64 if stored.itemsize > 4 else np.float32)
-        most = float(np.iinfo(stored).max) * self.binning**2
+        most = float(np.iinfo(stored.str).max) * self.binning**2
         small = np.dtype(f"{stored.kind}4")
         return small if most <= np.iinfo(small).max else np.dtype(f"{stored.kind}8")
 

@@ -6,18 +6,20 @@ There is no global switch: each function takes the module from its arrays.
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any, Literal
+from types import ModuleType
+from typing import Literal
 
 import numpy as np
 import scipy.fft
 
 from namsa.base.errors import InputError
 from namsa.base.launcher import usable_cores
+from namsa.physics.grid import Array
 
 Backend = Literal["auto", "cpu", "cupy"]
 
 
-def array_module(array: object) -> Any:
+def array_module(array: object) -> ModuleType:
     """Returns numpy or cupy, depending on the type of `array`."""
     if isinstance(array, np.ndarray):
         return np
@@ -26,7 +28,7 @@ def array_module(array: object) -> Any:
     return cupy
 
 
-def fft_module(array: object) -> Any:
+def fft_module(array: object) -> ModuleType:
     """Returns scipy.fft or cupyx.scipy.fft, which take the same arguments."""
     if isinstance(array, np.ndarray):
         return scipy.fft
@@ -35,12 +37,12 @@ def fft_module(array: object) -> Any:
     return cupyx.scipy.fft
 
 
-def to_host(array: Any) -> np.ndarray:
+def to_host(array: Array) -> np.ndarray:
     """Returns a NumPy array of the same values; a NumPy array is returned as it is."""
     return array if isinstance(array, np.ndarray) else array.get()
 
 
-def resolve_backend(backend: Backend) -> Any:
+def resolve_backend(backend: Backend) -> ModuleType:
     """Returns the array module of a backend: "cpu", "cupy", or "auto" for a GPU if CuPy finds one.
 
     Raises:

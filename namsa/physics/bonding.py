@@ -10,7 +10,6 @@ thermally.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +31,7 @@ class Bonding:
     coefficients: Complexes
     cell_angstrom: tuple[float, float, float]  # sides (a, b, c) of the cell, Å
     repeats: tuple[int, int, int]  # cells along x, y, z in the specimen
-    description: Mapping[str, Any]  # what the provenance says of it
+    description: Mapping[str, object]  # what the provenance says of it
 
     def density(self, grid: Grid, start_angstrom: float, stop_angstrom: float) -> Floats:
         """Returns the change of the density projected between two heights, (ny, nx), e/Å²."""

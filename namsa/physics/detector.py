@@ -5,7 +5,6 @@ Patterns are fractions of the incident beam. Angles are in mrad from the optic a
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -198,7 +197,7 @@ def _point_spread(count: int, rms: float) -> Floats:
     return np.asarray(toeplitz(special.ive(np.arange(count), rms**2)))
 
 
-def bin_patterns(patterns: Array, matrices: tuple[Any, Any] | None) -> Array:
+def bin_patterns(patterns: Array, matrices: tuple[Array, Array] | None) -> Array:
     """Returns patterns as the detector's pixels record them, (n, dy, dx).
 
     Args:
@@ -241,8 +240,8 @@ def electrons_per_pattern(
 
 
 def add_poisson_noise(
-    patterns: npt.NDArray[Any], electrons: float, seed: int, first: int = 0
-) -> npt.NDArray[Any]:
+    patterns: npt.NDArray[np.floating], electrons: float, seed: int, first: int = 0
+) -> npt.NDArray[np.floating]:
     """Returns patterns with the shot noise of a number of electrons per pattern.
 
     An electron is counted in one pixel: a point spread in `patterns` moves electrons, and the noise

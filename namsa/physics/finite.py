@@ -16,7 +16,7 @@ falls approximately as exp(−2πk|z_j − z|).
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
@@ -87,7 +87,9 @@ def faces(atoms: AtomList, faces_angstrom: Floats, table: Table) -> tuple[list[A
     return potential.find_distinct([*lists, atoms[:0]])
 
 
-def shells(number: int, grid: Grid, table: Table, dtype: npt.DTypeLike, xp: Any) -> list[Shell]:
+def shells(
+    number: int, grid: Grid, table: Table, dtype: npt.DTypeLike, xp: ModuleType
+) -> list[Shell]:
     """Returns the expansions of an element from the face to its reach; arguments as
     `specimen.build`.
     """
@@ -107,7 +109,7 @@ def _shell(
     grid: Grid,
     table: Table,
     dtype: npt.DTypeLike,
-    xp: Any,
+    xp: ModuleType,
 ) -> Shell:
     """Returns one expansion with an error below `TOLERANCE`.
 
@@ -136,7 +138,7 @@ def _shell(
 
 
 def moved_across_face(
-    atoms: AtomList, expansions: list[Shell], grid: Grid, dtype: npt.DTypeLike, xp: Any
+    atoms: AtomList, expansions: list[Shell], grid: Grid, dtype: npt.DTypeLike, xp: ModuleType
 ) -> Array:
     """Returns Σ_j o_j f_j of the parts of atoms beyond a face: the sum in the layout of
     `potential.weighted_sum`.

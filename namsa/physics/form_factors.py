@@ -10,13 +10,14 @@ its formula.
 import math
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import constants, special
 
 from namsa.base.errors import InputError
+from namsa.physics.grid import Array
 
 Table = Literal["lobato", "kirkland"]
 BOHR_RADIUS = constants.physical_constants["Bohr radius"][0] * 1e10  # Å
@@ -35,7 +36,7 @@ def _parameters(table: Table) -> dict[int, npt.NDArray[np.float64]]:
     return parameters
 
 
-def electron(number: int, squared_q: Any, table: Table = "lobato") -> Any:
+def electron(number: int, squared_q: Array, table: Table = "lobato") -> Array:
     """Returns the electron form factor f_e of an element, Å, at q², 1/Å². Raises InputError if the
     table lacks it.
     """
@@ -59,7 +60,7 @@ def electron(number: int, squared_q: Any, table: Table = "lobato") -> Any:
     return total
 
 
-def xray(number: int, squared_q: Any, table: Table = "lobato") -> Any:
+def xray(number: int, squared_q: Array, table: Table = "lobato") -> Array:
     """Returns the X-ray form factor f_x = Z − 2π²a₀q²f_e(q) in electrons, the Fourier transform of
     the density.
 
@@ -68,7 +69,9 @@ def xray(number: int, squared_q: Any, table: Table = "lobato") -> Any:
     return number - 2 * np.pi**2 * BOHR_RADIUS * squared_q * electron(number, squared_q, table)
 
 
-def electron_beyond(number: int, squared_k: Any, z_angstrom: Any, table: Table = "lobato") -> Any:
+def electron_beyond(
+    number: int, squared_k: Array, z_angstrom: Array, table: Table = "lobato"
+) -> Array:
     """Returns the part of f_e(k) that lies beyond a height z >= 0 along the beam.
 
     At the nucleus it is half of f_e; far from it, it vanishes. It is

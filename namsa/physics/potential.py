@@ -8,8 +8,9 @@ cosines and sines at k >= 0; no atom is moved to a pixel.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ class Slices:
 
 
 def distinct_slices(
-    atoms: AtomList, plan: SlicePlan, marks: Sequence[Any] | None = None
+    atoms: AtomList, plan: SlicePlan, marks: Sequence[Hashable] | None = None
 ) -> tuple[list[AtomList], Integers]:
     """Returns the slices that differ in elements, (x, y) or mark, and the index of each slice among
     them.
@@ -106,7 +107,7 @@ def distinct_slices(
 
 
 def find_distinct(
-    slices: Sequence[AtomList], marks: Sequence[Any] | None = None
+    slices: Sequence[AtomList], marks: Sequence[Hashable] | None = None
 ) -> tuple[list[AtomList], Integers]:
     """Returns those of `slices` that differ in atoms or mark, and the index of each slice among
     them.
@@ -114,14 +115,14 @@ def find_distinct(
     Atoms are returned in a fixed order, so that equal slices have equal bits.
     """
     different: list[AtomList] = []
-    index_of: dict[Any, int] = {}
+    index_of: dict[Hashable, int] = {}
     order = np.empty(len(slices), dtype=np.int64)
     for i, members in enumerate(slices):
         z = np.round(members.z, 9) + 0.0
         yx = np.round(members.yx, 9) + 0.0
         rank = np.lexsort((z, *yx.T, members.numbers))
         content = (members.numbers, yx, z, np.round(members.occupancies, 9))
-        key: Any = b"".join(values[rank].tobytes() for values in content)
+        key: Hashable = b"".join(values[rank].tobytes() for values in content)
         if marks:
             key = (key, marks[i])
         if key not in index_of:
@@ -132,7 +133,7 @@ def find_distinct(
 
 
 def structure_sums(
-    atoms: AtomList, grid: Grid, xp: Any, dtype: npt.DTypeLike = np.float64
+    atoms: AtomList, grid: Grid, xp: ModuleType, dtype: npt.DTypeLike = np.float64
 ) -> dict[int, Array]:
     """Returns Σ_j o_j u_j(ky) w_j(kx) of each element, with u and w the (cos, sin) of 2πk·r along y
     and x.
@@ -157,7 +158,11 @@ def structure_sums(
 
 
 def phase_factors(
-    yx: Floats, grid: Grid, xp: Any, dtype: npt.DTypeLike, counts: tuple[int, int] | None = None
+    yx: Floats,
+    grid: Grid,
+    xp: ModuleType,
+    dtype: npt.DTypeLike,
+    counts: tuple[int, int] | None = None,
 ) -> tuple[Array, Array]:
     """Returns cos and sin of 2πk·r along y and along x at frequencies k >= 0.
 
@@ -227,7 +232,11 @@ def quadrant_frequencies(grid: Grid) -> tuple[Floats, Floats]:
 
 
 def element_factors(
-    numbers: Integers, grid: Grid, table: Table, xp: Any, factor: Callable[..., Any] = electron
+    numbers: Integers,
+    grid: Grid,
+    table: Table,
+    xp: ModuleType,
+    factor: Callable[..., Array] = electron,
 ) -> dict[int, Array]:
     """Returns the form factors of each element at `quadrant_frequencies`, by atomic number,
     float64.
@@ -241,7 +250,9 @@ def element_factors(
     return {int(number): factor(int(number), squared, table) for number in np.unique(numbers)}
 
 
-def weighted_sum(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any) -> Array:
+def weighted_sum(
+    sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: ModuleType
+) -> Array:
     """Returns the sum over elements of form factors times `structure_sums`, in their layout and
     precision.
     """
@@ -253,7 +264,7 @@ def weighted_sum(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, 
     return total
 
 
-def field(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any) -> Array:
+def field(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: ModuleType) -> Array:
     """Returns the field of all atoms, (ny, nx), in the precision of `sums`.
 
     Args:
@@ -291,7 +302,7 @@ def real_field(total: Array, grid: Grid) -> Array:
     )
 
 
-def transmission(potential: Array, sigma: float, antialias: Array, dtype: Any) -> Array:
+def transmission(potential: Array, sigma: float, antialias: Array, dtype: npt.DTypeLike) -> Array:
     """Returns the band-limited transmission function t = exp(iσv_z) of a slice, (ny, nx).
 
     Args:

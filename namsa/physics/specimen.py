@@ -6,10 +6,11 @@ therefore integrates to the specimen's number of electrons.
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from types import ModuleType
+from typing import Literal
 
 import ase
 import numpy as np
@@ -70,8 +71,8 @@ def build(
     plan: SlicePlan | float,
     sigma: float,  # interaction constant, rad/(V·Å)
     table: Table,  # table of form factors, "lobato" or "kirkland"
-    dtype: Any,  # complex type of the transmission functions
-    xp: Any,
+    dtype: np.dtype[np.complexfloating],  # complex type of the transmission functions
+    xp: ModuleType,
     *,
     # Projection of atoms to slices, "infinite" or "finite" (see `finite`).
     # It changes neither the density nor the projected potential.
@@ -106,7 +107,7 @@ def build(
             plan = replace(plan, slice_of_atom=inside)
         faces, face_of = finite.faces(atom_arrays, edges, table)
     faces_of_slice = list(itertools.pairwise(face_of.tolist()))
-    marks: list[Any] = []
+    marks: list[Hashable] = []
     for faces_of, (start, stop) in zip(faces_of_slice, heights, strict=True):
         marks.append((faces_of, bonding.period_of(start, stop) if bonding else None))
     distinct, order = potential.distinct_slices(atom_arrays, plan, marks)
@@ -185,11 +186,11 @@ class _SliceBuilder:
     antialias: Array  # antialias aperture of `grid`
     sigma: float  # interaction constant, rad/(V·Å)
     table: Table
-    dtype: Any  # complex type of the transmissions
-    xp: Any
+    dtype: np.dtype[np.complexfloating]  # complex type of the transmissions
+    xp: ModuleType
 
     @property
-    def real(self) -> np.dtype[Any]:
+    def real(self) -> np.dtype[np.generic]:
         """Real type of the transmissions."""
         return np.finfo(self.dtype).dtype
 
@@ -246,7 +247,7 @@ class _SliceBuilder:
         return sums, transmission
 
 
-def _bonds_by_depth(bonding: Bonding, grid: Grid, edges: Sequence[float], xp: Any) -> Array:
+def _bonds_by_depth(bonding: Bonding, grid: Grid, edges: Sequence[float], xp: ModuleType) -> Array:
     """Returns what bonds add to the density between one height and the next, (bins, ny, nx)."""
     changes = []
     for start, stop in itertools.pairwise(edges):
@@ -284,7 +285,7 @@ def _heights(plan: SlicePlan, centred: bool) -> list[tuple[float, float]]:
 
 
 def density_by_depth(
-    atoms: AtomList, depth_angstrom: float, grid: Grid, bins: int, table: Table, xp: Any = np
+    atoms: AtomList, depth_angstrom: float, grid: Grid, bins: int, table: Table, xp: ModuleType = np
 ) -> Array:
     """Returns the electron density projected over each of equal bins along the beam.
 

@@ -24,7 +24,7 @@ from namsa.base.pixels import (
     scan_grid,
     stack_shape,
 )
-from namsa.base.provenance_values import value
+from namsa.base.provenance_values import Provenance, value
 from namsa.base.text import shorten
 from namsa.config.bounds import DEFAULT_REACH_MRAD
 from namsa.io import hdf5, labelled
@@ -69,7 +69,7 @@ class Sample:
     cbed: Array
     density: Array
     projected_potential: Array
-    provenance: dict[str, Any]
+    provenance: Provenance
     labels: npt.NDArray[np.uint8] | None = None
     density_by_depth: Array | None = None
     waves: Array | None = None
@@ -335,7 +335,7 @@ class Sample:
             periodic=fills_cell(pixels, self.provenance),
         )
 
-    def _replace(self, name: str, pixels: PixelGrid, units: str, **more: Any) -> None:
+    def _replace(self, name: str, pixels: PixelGrid, units: str, **more: object) -> None:
         """Makes a field an image."""
         title = name.replace("_", " ")
         image = image_or_array(np.asarray(getattr(self, name)), pixels, title, units, **more)

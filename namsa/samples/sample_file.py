@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from namsa.base.errors import InputError
 from namsa.base.json_files import parse_json
 from namsa.base.names import check_name
 from namsa.base.pixels import OPTIONAL_UNITS, UNITS, array_axes
+from namsa.base.provenance_values import Provenance
 from namsa.base.text import shorten
 from namsa.io.hdf5_items import Hdf5Dataset, Hdf5Group
 from namsa.io.safe_hdf5 import open_hdf5
@@ -28,7 +28,7 @@ class StoredSample:
     group: Hdf5Group  # the group that holds it
     name: str  # its name
 
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Provenance:
         """Reads the provenance; values are checked where they are used. Raises InputError if it is
         no JSON object.
         """

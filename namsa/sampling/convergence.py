@@ -138,7 +138,7 @@ class Convergence:
             "ask for a smaller accuracy"
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Returns all values as JSON types."""
         rings = [ring._asdict() for ring in self.rings]
         return vars(self) | {"rings": rings, "problem": self.problem}

@@ -1,7 +1,7 @@
 """Evidence of the error of chosen pixels and slices: the measurement that a sample carries."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class Measurement:
         """Returns whether the errors are within an accuracy."""
         return self.error <= accuracy and self.worst_pattern <= WORST * accuracy
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Returns the measurement as JSON types, for the provenance."""
         values = dict(vars(self))
         for name in ("reference_pixels_angstrom", "reference_slices"):

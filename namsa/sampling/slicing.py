@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from types import ModuleType
 
 import ase
 import numpy as np
@@ -34,7 +34,7 @@ from namsa.sampling.snapshots import Snapshots, check_snapshots
 from namsa.setup import checks
 from namsa.setup.settings import SimulationSettings
 
-Image = npt.NDArray[np.floating[Any]]
+Image = npt.NDArray[np.floating]
 _MEASURED_SNAPSHOTS = 4  # whose columns decide about the pixels
 
 
@@ -65,7 +65,7 @@ class Slicing:
     expected_error: float
     # That of their mean over thermal configurations; see `namsa.sampling.thermal_average`.
     statistical_error: float
-    xp: Any  # the array module, numpy or cupy
+    xp: ModuleType  # the array module, numpy or cupy
     warnings: tuple[str, ...]  # what is doubtful about the atoms
     bonding: Bonding | None  # what bonds change, if a charge density was given
     required: Requirement  # what pixels, slices and configurations were chosen for
@@ -111,7 +111,7 @@ class Slicing:
         return self.slice_thickness_angstrom
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.complexfloating]:
         """Complex type of the waves."""
         return np.result_type(self.settings.simulation.precision, np.complex64)
 
@@ -132,7 +132,7 @@ class Slicing:
         return counts
 
     @property
-    def bonding_description(self) -> dict[str, Any] | None:
+    def bonding_description(self) -> dict[str, object] | None:
         """The charge density as the provenance describes it; `None` without one."""
         return dict(self.bonding.description) if self.bonding else None
 
@@ -199,7 +199,7 @@ class Slicing:
         simulation = self.settings.simulation.model_copy(update=chosen)
         return replace(self, settings=replace(self.settings, simulation=simulation))
 
-    def accuracy_evidence(self) -> dict[str, Any] | None:
+    def accuracy_evidence(self) -> dict[str, object] | None:
         """Returns what the provenance says of the error of chosen pixels; `None` of given ones."""
         if not self.chooses_pixels:
             return None

@@ -3,16 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from namsa.base import provenance_values
-from namsa.base.arrays import Floats
+from namsa.base.arrays import Array, Floats
 from namsa.base.pixels import OPTIONAL_UNITS, UNITS, array_axes, sample_arrays
+from namsa.base.provenance_values import Provenance
 from namsa.dataset import manifest, shards
 from namsa.dataset.failures import unresolved_failures
 from namsa.dataset.strata import Strata, count_strata
+from namsa.io.hdf5_items import Hdf5Dataset
 from namsa.samples import sample_file
 
 
@@ -43,7 +44,7 @@ class SampleInfo:
 
     id: str  # its name
     arrays: dict[str, ArrayInfo]  # its arrays by name
-    provenance: dict[str, Any]  # its provenance, JSON types
+    provenance: Provenance  # its provenance, JSON types
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class FileInfo:
         """The names of the samples."""
         return [sample.id for sample in self.contents]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Returns the attributes in JSON types."""
         return asdict(self)
 
@@ -85,7 +86,7 @@ class DatasetInfo:
     first: SampleInfo | None  # the first sample; `None` if there is none yet
     ids: list[str]  # the names of the samples that exist
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Returns the attributes in JSON types, without `ids`.
 
         Of these there may be tens of thousands.
@@ -140,7 +141,9 @@ def describe_file(path: Path) -> FileInfo:
     return FileInfo(str(path), path.stat().st_size, len(contents), contents)
 
 
-def describe_sample(name: str, provenance: dict[str, Any], arrays: Mapping[str, Any]) -> SampleInfo:
+def describe_sample(
+    name: str, provenance: Provenance, arrays: Mapping[str, Array | Hdf5Dataset]
+) -> SampleInfo:
     """Describes a sample.
 
     Args:

@@ -2,9 +2,8 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from namsa.base.provenance_values import value
+from namsa.base.provenance_values import Provenance, value
 from namsa.base.text import plural, shorten
 from namsa.dataset import strata
 from namsa.view import recording_info
@@ -50,7 +49,7 @@ def describe(info: FileInfo | DatasetInfo | RecordingInfo) -> str:
     return "\n".join(lines)
 
 
-def sample_rows(provenance: Mapping[str, Any]) -> list[Row]:
+def sample_rows(provenance: Provenance) -> list[Row]:
     """Returns the rows on a specimen and on its simulation.
 
     Only a dataset's samples have a material.
@@ -70,7 +69,7 @@ def sample_rows(provenance: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
-def _specimen(provenance: Mapping[str, Any]) -> str:
+def _specimen(provenance: Provenance) -> str:
     """Returns the row on a specimen."""
     y, x = value(provenance, "extent_angstrom")
     parts = []
@@ -92,7 +91,7 @@ def _specimen(provenance: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _microscope(provenance: Mapping[str, Any]) -> str:
+def _microscope(provenance: Provenance) -> str:
     """Returns the row on the microscope."""
     parts = [
         f"{value(provenance, 'energy_ev') / 1e3:g} keV",
@@ -104,7 +103,7 @@ def _microscope(provenance: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _simulation(provenance: Mapping[str, Any]) -> str:
+def _simulation(provenance: Provenance) -> str:
     """Returns the row on the simulation."""
     ny, nx = value(provenance, "grid_shape")
     parts = [f"{ny} × {nx} pixels"]
@@ -181,7 +180,7 @@ def _aligned(rows: Sequence[Row], indent: int = 2) -> list[str]:
     return lines
 
 
-def _phrases(values: Mapping[str, Any], phrases: Mapping[str, str]) -> list[str]:
+def _phrases(values: Mapping[str, object], phrases: Mapping[str, str]) -> list[str]:
     """Returns the phrases of the values that were set: zeros, and a binning of 1, were not."""
     texts = []
     for key, phrase in phrases.items():
@@ -191,13 +190,13 @@ def _phrases(values: Mapping[str, Any], phrases: Mapping[str, str]) -> list[str]
     return texts
 
 
-def _is_set(item: Any) -> bool:
+def _is_set(item: object) -> bool:
     if isinstance(item, list):
         return any(_is_set(part) for part in item)
     return bool(item)
 
 
-def _plain(item: Any) -> str:
+def _plain(item: object) -> str:
     if isinstance(item, list):
         return f"({', '.join(_plain(part) for part in item)})"
     if isinstance(item, float):

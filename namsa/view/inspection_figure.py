@@ -4,7 +4,6 @@ import base64
 import io
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -274,5 +273,5 @@ def _draw_mean(ax: Axes, inspection: Inspection, angles: PixelGrid) -> None:
     step_y, step_x = angles.step
     width = 2 * disk.radius * stretch * step_x
     height = 2 * disk.radius / stretch * step_y
-    style: dict[str, Any] = {"fill": False, "color": "deepskyblue", "lw": 1}
+    style: dict[str, object] = {"fill": False, "color": "deepskyblue", "lw": 1}
     ax.add_patch(Ellipse((0, 0), width, height, angle=disk.axis_deg, **style))

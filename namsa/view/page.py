@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -190,7 +189,7 @@ def _circle_values(content: PageContent) -> dict[str, Node | Sequence[Node]]:
     return values
 
 
-def _page_data(content: PageContent) -> dict[str, Any]:
+def _page_data(content: PageContent) -> dict[str, object]:
     """Returns what the page's script reads, in JSON types."""
     tiles = content.tiles
     units = content.units
@@ -223,10 +222,10 @@ def _colour_maps(content: PageContent) -> dict[str, str]:
     return colours
 
 
-def _signal_values(content: PageContent) -> list[dict[str, Any]]:
+def _signal_values(content: PageContent) -> list[dict[str, object]]:
     """Returns the values per position of the signals and of the overlays."""
     signals = [*content.signals, *(overlay.signal for overlay in content.overlays)]
-    rows = []
+    rows: list[dict[str, object]] = []
     for title, units, values in signals:
         rows.append({"title": title, "units": units, "numbers": four_digits(values)})
     return rows

@@ -1,6 +1,6 @@
 """Controls of a page that set optic axis, disk, rotation and mirror by hand."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,6 @@ def by_hand_of(recording: Recording, angles: PixelGrid, disk: float) -> ByHand:
     )
 
 
-def as_json(by_hand: ByHand | None) -> dict[str, Any] | None:
+def as_json(by_hand: ByHand | None) -> dict[str, object] | None:
     """Returns the same in JSON types."""
     return None if by_hand is None else by_hand._asdict()

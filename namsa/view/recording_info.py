@@ -3,7 +3,6 @@
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from namsa.base.arrays import Pair
 from namsa.io.calibration import LIMITS, REQUIRED
@@ -32,9 +31,9 @@ class RecordingInfo:
     # what `reconstruct` needs and the file does not say, with the option that gives it
     missing: dict[str, str]
     notes: list[str]  # what was left out or assumed, and what is corrected, one line each
-    metadata: dict[str, Any]  # what else the file says, JSON types
+    metadata: dict[str, object]  # what else the file says, JSON types
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Returns the attributes in JSON types."""
         return asdict(self)
 

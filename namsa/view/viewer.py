@@ -1,8 +1,7 @@
 """A sample as one interactive HTML page: maps, and the pattern under the pointer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ from namsa.base.pixels import (
     potential_grid,
     scan_grid,
 )
+from namsa.base.provenance_values import Provenance
 from namsa.base.text import plural
 from namsa.figures.page_images import PageImage, limits, pattern_image
 from namsa.figures.panels import PATTERN_POWER, VIRTUAL
@@ -126,7 +126,7 @@ def page_maps(sample: Sample, signals: Sequence[Signal]) -> list[PageImage]:
 
 
 def _scan_maps(
-    provenance: Mapping[str, Any], scan: PixelGrid, signals: Sequence[Signal]
+    provenance: Provenance, scan: PixelGrid, signals: Sequence[Signal]
 ) -> list[PageImage]:
     """Returns the signals as images of the scan, and the phase from the deflection."""
     shape = provenance["scan_shape"]

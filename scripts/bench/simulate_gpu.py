@@ -177,7 +177,8 @@ def workload(pixels: int, probes: int) -> tuple[ase.Atoms, Grid, Any]:
 def on_device(atoms: ase.Atoms, grid: Grid, cupy: Any) -> tuple[Array, Slices, Array]:
     """Lens, slices and propagator."""
     sigma = optics.interaction_constant(ENERGY_EV)
-    slices = specimen.build(atoms, grid, SLICE_ANGSTROM, sigma, "lobato", np.complex64, cupy).slices
+    dtype = np.dtype(np.complex64)
+    slices = specimen.build(atoms, grid, SLICE_ANGSTROM, sigma, "lobato", dtype, cupy).slices
     fresnel = multislice.propagator(
         grid, optics.wavelength_angstrom(ENERGY_EV), slices.thicknesses_angstrom[0]
     )

@@ -7,7 +7,7 @@ trace. Folders of earlier versions have none: they are read, and that is noted.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
@@ -32,11 +32,11 @@ class DigestsFile(TypedDict):
     """Contents of `digests.json`."""
 
     files: dict[str, str]  # digest of each other file, by its name
-    made_of: NotRequired[dict[str, Any]]  # what the network was packed of
+    made_of: NotRequired[dict[str, object]]  # what the network was packed of
 
 
 def write_digests(
-    folder: Path, made_of: Mapping[str, Any] | None = None, earlier: Path | None = None
+    folder: Path, made_of: Mapping[str, object] | None = None, earlier: Path | None = None
 ) -> None:
     """Writes the digests of a folder's files into it.
 

@@ -1,7 +1,6 @@
 """The identity of a trained network: digests of all that its answers follow from."""
 
 from collections.abc import Collection
-from typing import Any
 
 from namsa.base.identity import digest_of, digest_of_file
 from namsa.base.version import __version__
@@ -11,7 +10,9 @@ from .models import Model
 from .weights import weights_digest
 
 
-def calibration_identity(model: Model, ids: Collection[str], **settings: Any) -> dict[str, Any]:
+def calibration_identity(
+    model: Model, ids: Collection[str], **settings: object
+) -> dict[str, object]:
     """Returns what a calibration follows from, in JSON types, for `namsa.base.identity`.
 
     Args:
@@ -29,13 +30,13 @@ def calibration_identity(model: Model, ids: Collection[str], **settings: Any) ->
     }
 
 
-def network_identity(model: Model) -> dict[str, Any]:
+def network_identity(model: Model) -> dict[str, object]:
     """Returns what the answers of a network follow from, in JSON types, for `namsa.base.identity`.
 
     Raises:
         InputError: If the weights cannot be read.
     """
-    identity: dict[str, Any] = {
+    identity: dict[str, object] = {
         "weights": weights_digest(model),
         "configuration": digest_of(model.experiment.model_dump(mode="json")),
     }

@@ -16,7 +16,7 @@ import os
 import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fcdensenet.config import NetworkConfig
 from namsa.base.digested_json import check_digest, has_digest
@@ -36,6 +36,9 @@ from ..program import PROGRAM
 from ..reports.calibration_results import CALIBRATE_AGAIN
 from ..tasks.scan_command import commands_of
 from .digests import DIGESTS, MEASURED_FILES, check_digests
+
+if TYPE_CHECKING:
+    from keras import Model as KerasModel
 
 MODELS = Path(__file__).parents[1] / "models"
 CALIBRATION = "calibration.json"
@@ -102,7 +105,7 @@ class Model:
             )
         return network
 
-    def keras(self) -> Any:
+    def keras(self) -> "KerasModel":
         """Builds the network in Keras, with its weights, for code that knows Keras alone.
 
         The inputs are the channels that training.inputs makes of patterns. Outputs are in the units

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -137,7 +136,7 @@ class FittedScan:
         return PixelGrid(self.plan.step_angstrom, self.data.scan_origin_angstrom)
 
     @property
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> dict[str, object]:
         """The data and the network, as a result's file holds them; JSON types only."""
         return {
             "data": self.origin,
@@ -249,7 +248,7 @@ def open_scan(
     # Sum of a pattern without a specimen, in the data's units; `None` if it is not known.
     beam_intensity: float | None = None,
     # How the patterns lie in a file that does not say it, as `namsa.read` takes it.
-    layout: Mapping[str, Any] | None = None,
+    layout: Mapping[str, object] | None = None,
     keeps_positions: bool = False,  # as for `fit_scan`
     estimated: Collection[str] = (),  # as for `fit_scan`
     estimates: Sequence[str] = (),  # as for `fit_scan`

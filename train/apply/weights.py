@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from namsa.base.errors import InputError
 
 from ..networks import Network, build
 from ..optimization import checkpoint
+
+if TYPE_CHECKING:
+    import keras
 
 
 class StoredNetwork(Protocol):
@@ -32,7 +35,7 @@ def load_network(
     image_shape: tuple[int, int],
     config: Network | None = None,
     digest: str | None = None,
-) -> Any:
+) -> "keras.Model":
     """Builds a model's Keras network and loads its weights.
 
     Args:
@@ -48,7 +51,7 @@ def load_network(
     return build_loaded(model, config.model_copy(update={"input_shape": input_shape}), digest)
 
 
-def build_loaded(model: StoredNetwork, config: Network, digest: str | None = None) -> Any:
+def build_loaded(model: StoredNetwork, config: Network, digest: str | None = None) -> "keras.Model":
     """Builds a configuration's Keras network with a model's weights.
 
     Args:

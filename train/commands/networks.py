@@ -5,7 +5,6 @@ configuration.
 import argparse
 import json
 from math import prod
-from typing import Any
 
 from fcdensenet.config import NetworkConfig
 from fcdensenet.describe import describe as described
@@ -26,7 +25,7 @@ def describe(options: argparse.Namespace) -> None:
     has_stacks = isinstance(config, NetworkConfig) and not config.block_norm
     recomputed = count(config, recompute=True) if has_stacks else None
     if options.json:
-        sums: dict[str, Any] = {"kind": config.kind, "trainable": counted.trainable_parameters}
+        sums: dict[str, object] = {"kind": config.kind, "trainable": counted.trainable_parameters}
         print(
             json.dumps(
                 sums | {"memory_bytes": memory_bytes(counted)} | described(counted, recomputed)

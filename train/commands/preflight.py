@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from namsa.base.errors import InputError, WorkError
 from namsa.base.files import make_folder, write_text_atomic
 from namsa.base.identity import digest_of
-from namsa.base.json_files import read_json
+from namsa.base.json_files import read_typed
 from namsa.base.launcher import bind_to_share, local_rank_and_size, rank_and_size
 from namsa.base.memory import available_memory_bytes
 from namsa.base.text import plural
@@ -48,6 +48,7 @@ WAIT_S = 55.0
 PROBE_S = 600.0  # for a rank's libraries, which load in seconds where nothing is wrong
 POLL_S = 0.2
 POLLS_PER_S = 5000  # of all ranks together, on the file system that they share
+REPEAT = "start the check again"
 STARTED = "started.json"  # rank 0's clock when it started
 CHECKPOINT_BYTES = 12  # per parameter: the weight and two moments, float32
 
@@ -305,7 +306,7 @@ def _seconds_behind(exchange: Path, place: LaunchedRank, deadline: float) -> flo
         if time.monotonic() > deadline:
             return 0.0  # rank 0 has not started, and the launcher knows why
         time.sleep(POLL_S + place.size / POLLS_PER_S)
-    return max(0.0, float(read_json(path)) - time.time())
+    return max(0.0, read_typed(float, path, REPEAT) - time.time())
 
 
 def _collect(folder: Path, kind: str, count: int) -> list[dict[str, Any]]:
@@ -319,7 +320,7 @@ def _collect(folder: Path, kind: str, count: int) -> list[dict[str, Any]]:
         for path in sorted(folder.glob(f"{kind}-*.json")):
             if path.name not in seen:
                 seen.add(path.name)
-                reports += read_json(path)
+                reports += read_typed(list[dict[str, Any]], path, REPEAT)
                 deadline = time.monotonic() + WAIT_S
         if len(seen) >= count or time.monotonic() > deadline:
             return reports

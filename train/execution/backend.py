@@ -6,7 +6,7 @@ import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from types import ModuleType
 
 from namsa.base.errors import InputError
 from namsa.base.installation import command
@@ -70,7 +70,7 @@ def name() -> str:
     return str(keras.backend.backend())
 
 
-def execution() -> Any:
+def execution() -> ModuleType:
     """Returns the module of what computes here, `train.execution.tensorflow` or
     `train.execution.jax`.
     """

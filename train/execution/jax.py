@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from namsa.base.arrays import Array, Tensor
 
@@ -51,10 +50,10 @@ def host_tensor(array: Array) -> Array:
 
 
 def compiled(
-    function: Callable[..., Any],
+    function: Callable[..., Tensor],
     variables: Sequence[keras.Variable] = (),
     shape: tuple[int | None, ...] | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., Tensor]:
     """Returns `function` compiled by XLA, once per shape of its arguments.
 
     Args:
@@ -66,7 +65,7 @@ def compiled(
     changed: list[int] = []
 
     @jax.jit
-    def pure(values: Sequence[Tensor], *arguments: Any) -> tuple[Any, list[Tensor]]:
+    def pure(values: Sequence[Tensor], *arguments: Tensor) -> tuple[Tensor, list[Tensor]]:
         with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
             results = function(*arguments)
         changed.clear()
@@ -78,13 +77,13 @@ def compiled(
                 new_values.append(value)
         return results, new_values
 
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Tensor) -> Tensor:
         results, news = pure([variable.value for variable in variables], *arguments)
         for index, new in zip(changed, news, strict=True):
             variables[index].assign(new)
         return results
 
-    def padded(array: Any) -> Any:
+    def padded(array: Tensor) -> Tensor:
         count = len(array)
         size = 1 << (count - 1).bit_length()
         results = call(np.concatenate([array, np.repeat(array[-1:], size - count, axis=0)]))

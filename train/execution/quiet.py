@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 NOTES = re.compile(
@@ -44,7 +43,7 @@ class _Finder(MetaPathFinder):
         if spec and spec.loader:
             execute = spec.loader.exec_module
 
-            def execute_without_notes(module: Any) -> None:
+            def execute_without_notes(module: ModuleType) -> None:
                 with without_notes():
                     execute(module)
 

@@ -1,7 +1,6 @@
 """Execution by TensorFlow."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -78,10 +77,10 @@ def host_tensor(array: Array) -> Tensor:
 
 
 def compiled(
-    function: Callable[..., Any],
+    function: Callable[..., Tensor],
     variables: Sequence[keras.Variable] = (),
     shape: tuple[int | None, ...] | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., Tensor]:
     """Returns `function` as a graph, which is built once per shape of its arguments.
 
     Args:
@@ -95,7 +94,7 @@ def compiled(
             function, autograph=False, input_signature=signature
         ).get_concrete_function()
         return lambda array: traced(tf.constant(array, tf.float32))
-    graph: Callable[..., Any] = tf.function(function, autograph=False, reduce_retracing=True)
+    graph: Callable[..., Tensor] = tf.function(function, autograph=False, reduce_retracing=True)
     return graph
 
 

@@ -29,11 +29,11 @@ Images are interpolated linearly; beyond the scan's edges they continue with the
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from namsa.base.arrays import Array
+from namsa.base.arrays import Array, Tensor
 from namsa.physics.optics import wavelength_angstrom
 
 from .conditions import Conditions
@@ -43,8 +43,8 @@ from .inputs import Inputs
 class Refocus(NamedTuple):
     """The interpolation of each channel on each plane."""
 
-    along_y: Any  # weights of the scan's rows, `(c, z, sy, sy)`, float32
-    along_x: Any  # transposed weights of the scan's columns, `(c, z, sx, sx)`, float32
+    along_y: Tensor  # weights of the scan's rows, `(c, z, sy, sy)`, float32
+    along_x: Tensor  # transposed weights of the scan's columns, `(c, z, sx, sx)`, float32
 
 
 def make_refocus(
@@ -75,7 +75,7 @@ def make_refocus(
     return Refocus(weights[0], np.ascontiguousarray(weights[1].swapaxes(-1, -2)))
 
 
-def refocused(images: object, planes: Refocus) -> Any:
+def refocused(images: object, planes: Refocus) -> Tensor:
     """Returns the volumes `(n, c, z, sy, sx)` of images `(n, c, 1, sy, sx)`, of NumPy or of
     TensorFlow.
     """
@@ -107,9 +107,9 @@ RING_EDGES = (0, 0.5, 1, 1.5, 2.5, np.inf)  # of the virtual detectors, in semia
 class Channels(NamedTuple):
     """The channels that are computed from a pattern's pixels."""
 
-    averages: Any  # `(pixels, c)`, columns that sum to 1; `None` if every pixel is a channel
+    averages: Tensor  # `(pixels, c)`, columns that sum to 1; `None` if every pixel is a channel
     # `(pixels, 3)`, 1 and the pixel's y and x, mrad; `None` if no channel needs the deflection
-    moments: Any
+    moments: Tensor
     deflection: bool  # whether the mean angle (y, x), in tenths of the semiangle, is two channels
     phase: bool  # whether the phase, in tenths of a radian, is a channel
     semiangle_mrad: float  # convergence semiangle of the probe, mrad

@@ -9,7 +9,6 @@ weights in it.
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from namsa.base import identity
 from namsa.base.errors import InputError
@@ -127,7 +126,7 @@ def effect_of(key: str) -> Effect:
     return Effect.REFUSED
 
 
-def configuration_of(experiment: Experiment) -> dict[str, Any]:
+def configuration_of(experiment: Experiment) -> dict[str, object]:
     """Returns the values of a configuration that are compared, as nested mappings.
 
     Places are left out, and of `data.source` all that does not decide what is learnt.
@@ -138,7 +137,7 @@ def configuration_of(experiment: Experiment) -> dict[str, Any]:
 
 
 def compare(
-    before: Mapping[str, object], experiment: Experiment, samples: Mapping[str, Any] | None
+    before: Mapping[str, object], experiment: Experiment, samples: Mapping[str, object] | None
 ) -> list[Difference]:
     """Returns how a run differs from what would continue it.
 
@@ -183,7 +182,7 @@ def check(
     return of_effect[Effect.REPORTED], of_effect[Effect.NONE]
 
 
-def earlier_configuration(folder: Path) -> dict[str, Any] | None:
+def earlier_configuration(folder: Path) -> dict[str, object] | None:
     """Returns the identity of a run whose checkpoints hold none, from its config.yaml.
 
     Returns `None` if that is missing or not valid in this version.
@@ -197,19 +196,21 @@ def earlier_configuration(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def _without_places(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _without_places(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Returns nested mappings without the keys that count by contents."""
-    kept: dict[str, Any] = {}
+    kept: dict[str, object] = {}
     for name, value in tree.items():
         key = f"{prefix}{name}"
         if EFFECTS.get(key) is Effect.BY_CONTENTS:
             continue
-        is_section = isinstance(value, Mapping)
-        kept[name] = _without_places(value, f"{key}.") if is_section else value
+        if isinstance(value, Mapping):
+            kept[name] = _without_places(value, f"{key}.")
+        else:
+            kept[name] = value
     return kept
 
 
-def _flat(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

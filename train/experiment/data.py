@@ -5,7 +5,7 @@ The default source simulates samples. The sections of the other kinds are in the
 """
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,13 +14,16 @@ from namsa.config.loading import Section
 
 from .registry import KindSection, OfKind
 
+if TYPE_CHECKING:
+    from .experiment import Experiment
+
 
 class SourceSection(KindSection):
     """Base class of the sections data.source."""
 
     variants: ClassVar[dict[str, type[Section]]] = {}
 
-    def check(self, experiment: Any) -> None:
+    def check(self, experiment: "Experiment") -> None:
         """Raises ValueError if the source does not fit the rest of the configuration.
 
         Args:
@@ -42,7 +45,7 @@ class SourceSection(KindSection):
         """The dataset that is copied to data.directory; `None` if none is."""
         return None
 
-    def decides(self) -> dict[str, Any]:
+    def decides(self) -> dict[str, object]:
         """Returns what of the section decides which samples are learnt, and in which order.
 
         A run that is continued is compared by it.
@@ -59,7 +62,7 @@ class FolderSection(SourceSection):
         "copied to it",
     )
 
-    def check(self, experiment: Any) -> None:
+    def check(self, experiment: "Experiment") -> None:
         if experiment.training.samples and self.node_local:
             raise ValueError(
                 "training.samples counts the samples of all nodes, which data.source.node_local "
@@ -70,7 +73,7 @@ class FolderSection(SourceSection):
     def per_node(self) -> bool:
         return self.node_local
 
-    def decides(self) -> dict[str, Any]:
+    def decides(self) -> dict[str, object]:
         return {"kind": Simulated.model_fields["kind"].default, "node_local": self.node_local}
 
 
@@ -93,7 +96,7 @@ class LayeredSection(SourceSection):
 
     of: SourceSection
 
-    def check(self, experiment: Any) -> None:
+    def check(self, experiment: "Experiment") -> None:
         self.of.check(experiment)
 
     @property
@@ -108,7 +111,7 @@ class LayeredSection(SourceSection):
     def copied_from(self) -> Path | None:
         return self.of.copied_from
 
-    def decides(self) -> dict[str, Any]:
+    def decides(self) -> dict[str, object]:
         return self.of.decides()
 
 

@@ -4,7 +4,7 @@ samples are whole.
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -53,14 +53,14 @@ class DivisionSection(Section):
             return f"training.split.ways is {self.ways}"
         return f"training.split divides a sample over {self.ranks} ranks"
 
-    def check(self, experiment: Any) -> None:
+    def check(self, experiment: "Experiment") -> None:
         """Raises ValueError if the division does not fit the rest of the configuration.
 
         Args:
             experiment: The `Experiment`, whose module imports this one.
         """
 
-    def reads_parts(self, experiment: Any) -> bool:
+    def reads_parts(self, experiment: "Experiment") -> bool:
         """Returns whether a rank can read its part of a sample alone."""
         return False
 
@@ -70,7 +70,7 @@ def _axis_index(axis: Axis, input_shape: Sequence[int]) -> int:
     return {"z": 0, "y": grid_axes - 2, "x": grid_axes - 1}[axis]
 
 
-def _division() -> Any:
+def _division() -> "type[DivisionSection]":
     """Returns the section that the folder of a division has, if there is one."""
     for kind in registry.kinds("division"):
         registry.strategy("division", kind, "section")
@@ -78,6 +78,8 @@ def _division() -> Any:
 
 
 if TYPE_CHECKING:
+    from .experiment import Experiment
+
     Division = DivisionSection
 else:
     Division = _division()

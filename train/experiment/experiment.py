@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -61,7 +60,7 @@ class Experiment(SimulationConfig):
     network: NetworkSections
     training: Training
     data: TrainingData = TrainingData()
-    stages: tuple[dict[str, Any], ...] = Field(
+    stages: tuple[dict[str, object], ...] = Field(
         (),
         exclude=True,
         description="the training's second stage, the third and so on: each has keys section.key "

@@ -41,7 +41,7 @@ class KindSection(Section):
     variants: ClassVar[dict[str, type[Section]]] = {}
 
     @classmethod
-    def __pydantic_init_subclass__(cls, **settings: Any) -> None:
+    def __pydantic_init_subclass__(cls, **settings: object) -> None:
         """Adds the section of a kind to those that are known."""
         if kind := cls.model_fields.get("kind"):
             cls.variants[kind.default] = cls
@@ -76,7 +76,7 @@ class OfKind:
             strategy(self.seam, kind, "section")
         return self.default.variants[kind]
 
-    def _validate(self, value: Any) -> Section:
+    def _validate(self, value: object) -> Section:
         if isinstance(value, Section) and getattr(value, "kind", None) in self.kinds():
             return value
         if not isinstance(value, dict):
@@ -100,7 +100,7 @@ class OfKind:
             raise ValidationError.from_exception_data(section.__name__, faults) from None
 
     def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
+        self, source: object, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
         """Validates by the kind, and writes all keys of the section that there is."""
         return core_schema.no_info_plain_validator_function(
@@ -119,7 +119,7 @@ class OfKind:
         }
 
 
-def _serialized(section: Section, info: Any) -> dict[str, Any]:
+def _serialized(section: Section, info: Any) -> dict[str, object]:
     """The keys of a section, its kind among them even where defaults are left out."""
     plain = section.model_dump(mode=info.mode, exclude_defaults=info.exclude_defaults)
     return {"kind": getattr(section, "kind", None)} | plain

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.pixels import density_grid, pattern_grid, raster_shape, scan_positions
-from namsa.base.provenance_values import provenance_error, value
+from namsa.base.provenance_values import Provenance, provenance_error, value
 
 _TOLERANCE = 1e-3  # of a pixel: a smaller shift is rounding
 _SMALLEST_STEP = 1e-6  # of probe positions, Å
@@ -92,7 +92,7 @@ class Symmetries(NamedTuple):
 
 
 def sample_symmetries(
-    provenance: Mapping[str, Any],
+    provenance: Provenance,
     detector: tuple[int, ...],  # shape of a pattern
     density: tuple[int, ...],  # shape of the density
     # Settings whose direction is drawn from all evenly; see
@@ -153,7 +153,7 @@ _REMEDY = "set training.inputs.augment=false"
 
 
 def _axes(
-    provenance: Mapping[str, Any], detector: tuple[int, ...], density: tuple[int, ...], axis: int
+    provenance: Provenance, detector: tuple[int, ...], density: tuple[int, ...], axis: int
 ) -> tuple[GridAxis, GridAxis, GridAxis]:
     """Returns the y axis (0) or the x axis (1) of scan, detector and density."""
     positions = scan_positions(provenance)

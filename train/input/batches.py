@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from keras import ops
@@ -354,14 +354,14 @@ def _taken(array: Array, taken: Integers) -> Array:
 
 def random_batch(
     network: Network, training: Training, images_per_sample: int = 1
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor]:
     """Returns random patterns and densities, as `batches` yields them of samples of so many
     images.
     """
     channels, *image = network.input_shape
     rng = np.random.default_rng(0)
 
-    def images(channels: int) -> Any:
+    def images(channels: int) -> Tensor:
         size = training.batch_size * images_per_sample
         shape = (size, *image, channels)
         if network.data_format == "channels_first":

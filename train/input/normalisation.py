@@ -22,7 +22,7 @@ scan's x. Coordinates are the last two channels of layout 'detector'.
 
 import math
 from collections.abc import Callable, Collection
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -94,9 +94,11 @@ DataFormat = Literal["channels_last", "channels_first"]
 class Batch(NamedTuple):
     """n samples as they are stored in their records, augmented."""
 
-    patterns: Any  # `(n, sy, sx, dy, dx)`, fractions of the beam times `scale`; float16 or float32
-    scale: Any  # `(n, 1, 1, 1)`, float32
-    density: Any  # `(n, ty, tx)`, or `(n, bins, ty, tx)` by depth, float32, e/Å²
+    patterns: (
+        Tensor  # `(n, sy, sx, dy, dx)`, fractions of the beam times `scale`; float16 or float32
+    )
+    scale: Tensor  # `(n, 1, 1, 1)`, float32
+    density: Tensor  # `(n, ty, tx)`, or `(n, bins, ty, tx)` by depth, float32, e/Å²
 
 
 class Normalisation(NamedTuple):
@@ -250,7 +252,7 @@ def normaliser(
     """Returns `normalise_graph` with these settings, compiled once per shape of a batch. Threads
     may share it.
     """
-    execution: Any = backend.execution()
+    execution = backend.execution()
     return execution.compiled(lambda batch: normalise_graph(batch, settings, channels))
 
 
@@ -297,7 +299,7 @@ def to_channels(patterns: Tensor, scale: Tensor, channels: Channels, rule: Inten
     patterns = ops.cast(patterns, "float32")
     matrices = [matrix for matrix in (channels.averages, channels.moments) if matrix is not None]
     # it reads the patterns once
-    products: Any = patterns @ ops.concatenate(matrices, axis=1) if matrices else None
+    products: Tensor = patterns @ ops.concatenate(matrices, axis=1) if matrices else None
     if channels.averages is None:
         averages = patterns
     else:

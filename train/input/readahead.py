@@ -9,7 +9,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,7 @@ class _ReusableBlock:
     """
 
     def __init__(
-        self, block: _Block, free: list[_Block], shape: tuple[int, ...], dtype: np.dtype[Any]
+        self, block: _Block, free: list[_Block], shape: tuple[int, ...], dtype: np.dtype[np.generic]
     ) -> None:
         self._block = block
         self._free = free

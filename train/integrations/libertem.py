@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from namsa.base.arrays import Array
 from namsa.base.errors import InputError
@@ -112,10 +113,10 @@ class DensityUDF(UDF):
         reconstruction: Reconstruction = self.params.density.result
         return reconstruction
 
-    def get_preferred_input_dtype(self) -> Any:
+    def get_preferred_input_dtype(self) -> npt.DTypeLike:
         return self.USE_NATIVE_DTYPE
 
-    def get_result_buffers(self) -> dict[str, Any]:
+    def get_result_buffers(self) -> dict[str, object]:
         pixels = self.params.binning.shape[0]
         image = self.params.density.shape
         return {
@@ -186,7 +187,7 @@ class GrowingDensity:
         self._strips = tiles.strips(self._bands(), prepared.scan.plan.along_y, self._images.rows)
         self.shape: tuple[int, ...] = self.result.density.shape
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"shape": self.shape}
 
     def add(self, rows: Array, complete: int, replaced: Array) -> None:
@@ -225,10 +226,10 @@ class GrowingDensity:
 class _SurveyUDF(UDF):
     """The sum of the patterns that were recorded, and their number."""
 
-    def get_preferred_input_dtype(self) -> Any:
+    def get_preferred_input_dtype(self) -> npt.DTypeLike:
         return self.USE_NATIVE_DTYPE
 
-    def get_result_buffers(self) -> dict[str, Any]:
+    def get_result_buffers(self) -> dict[str, object]:
         return {
             "total": self.buffer(kind="sig", dtype=np.float64),
             "recorded": self.buffer(kind="single", dtype=np.int64),

@@ -19,9 +19,8 @@ scored: even the true density of such a specimen would have next to none of its 
 All are finite, or None if there is nothing to measure or to rank.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import ase
 import numpy as np
@@ -35,6 +34,7 @@ from namsa.base.pixels import PixelGrid
 from namsa.inverse.maxima import RADIUS_ANGSTROM, local_maxima
 
 from .metrics import Metrics, mean_metrics
+from .rows import Row
 
 NAMES = ("column_error_angstrom", "columns_found", "columns_spurious", "column_rank")
 # from a column to the next, at least twice the radius: a maximum has one column
@@ -128,7 +128,7 @@ def column_metrics(image: Array, pixels: PixelGrid, truth: AtomicColumns) -> Met
     return numbers
 
 
-def mean_column_metrics(samples: Iterable[Mapping[str, Any]]) -> Metrics:
+def mean_column_metrics(samples: Iterable[Row]) -> Metrics:
     """Returns the mean of each metric over the samples for which it is defined. Empty if no sample
     has any.
     """

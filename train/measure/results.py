@@ -11,9 +11,13 @@ while others are still computed: comm_s is the part of the communication that th
 including the wait for the slowest rank. samples_per_s is of all ranks.
 """
 
-from typing import NotRequired
+from collections.abc import Mapping
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+# Contents of `evaluation.json`; each task has a class for those of its own.
+Evaluation = Mapping[str, Any]
 
 LARGEST_METRICS_BYTES = 2**30  # of metrics.jsonl, some million steps
 

@@ -9,7 +9,7 @@ parameters, FLOP and memory (`train.networks.layers`).
         return x, layers.output(layers.conv(y, section.output_channels, 1, "last"), "density")
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -33,7 +33,7 @@ class FunctionNetworkConfig(NetworkSection):
     )
     input_shape: Image = Field(description="(channels, y, x) of an image")
     output_channels: Maps = Field(1, description="channels of the output")
-    arguments: dict[str, Any] = Field({}, description="values for the function, by name")
+    arguments: dict[str, object] = Field({}, description="values for the function, by name")
 
 
 def network(op: NetworkLayers[Tensor], config: FunctionNetworkConfig) -> tuple[Tensor, Tensor]:

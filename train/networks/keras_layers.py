@@ -107,7 +107,7 @@ class Unflatten(keras.layers.Layer):
         self.shape = tuple(shape)
         self.data_format = data_format
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """Returns the arguments, of which Keras makes a copy."""
         return super().get_config() | {"shape": self.shape, "data_format": self.data_format}
 
@@ -132,7 +132,7 @@ class LatentSample(keras.layers.Layer):
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """Returns the arguments, of which Keras makes a copy."""
         return super().get_config() | {"seed": self.seed}
 

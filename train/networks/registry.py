@@ -69,7 +69,7 @@ class DivisionSection(Protocol):
         ...
 
 
-def _kind(section: object) -> Any:
+def _kind(section: object) -> object:
     """Returns the kind of a section, which is an FC-DenseNet's if it says none."""
     if isinstance(section, Mapping):
         return section.get("kind", "fcdensenet")

@@ -34,6 +34,8 @@ from ..networks import Network
 from .checkpoint_fit import check_fits
 from .origin import ORIGIN, Origin, origin_of
 
+Header = dict[str, Any]  # facts of a checkpoint, JSON values by name
+
 if TYPE_CHECKING:  # headers are read without Keras
     import keras
 
@@ -273,7 +275,7 @@ def newest_first(directories: Sequence[Path]) -> list[Path]:
     return sorted(paths, key=lambda path: path.name, reverse=True)
 
 
-def newest_header(directories: Sequence[Path]) -> tuple[Path, dict[str, Any]] | None:
+def newest_header(directories: Sequence[Path]) -> tuple[Path, Header] | None:
     """Returns the newest checkpoint whose header is intact, with the header; `None` without one.
 
     Arrays are not read, so that they may be broken.
@@ -316,7 +318,7 @@ def write(
     save_arrays(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **numbered)
 
 
-def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
+def read(path: Path) -> tuple[Header, list[np.ndarray]]:
     """Returns a checkpoint's header and arrays. Raises one of `BROKEN` if the file is broken."""
     arrays = read_npz(path, largest_bytes=_LARGEST_RATIO * path.stat().st_size)
     header = _checked_header(parse_json(arrays["header"].tobytes().decode(), "its header"))
@@ -326,7 +328,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     return header, variables
 
 
-def read_header(path: Path) -> dict[str, Any]:
+def read_header(path: Path) -> Header:
     """Returns a checkpoint's header, without reading its arrays. Raises one of `BROKEN` if it is
     broken.
     """
@@ -334,7 +336,7 @@ def read_header(path: Path) -> dict[str, Any]:
     return _checked_header(parse_json(arrays["header"].tobytes().decode(), "its header"))
 
 
-def _checked_header(header: object) -> dict[str, Any]:
+def _checked_header(header: object) -> Header:
     """Returns a header whose values have the types that the job relies on; raises ValueError if
     they have not.
     """

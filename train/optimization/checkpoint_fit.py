@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from namsa.base.errors import InputError
 
 from ..networks import Network
+from .checkpoint import Header
 
 if TYPE_CHECKING:  # headers are read without Keras
     import keras
@@ -16,7 +17,7 @@ if TYPE_CHECKING:  # headers are read without Keras
 
 def check_fits(
     path: Path,
-    header: dict[str, Any],
+    header: Header,
     arrays: Sequence[np.ndarray],
     variables: Sequence["keras.Variable"],
     network: Network,

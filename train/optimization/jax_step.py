@@ -88,7 +88,7 @@ class _Network:
         """Returns what a batch gives, and the variables that are not trained after it."""
         scale = self.loss_scale(state)
 
-        def scaled_loss(trainable: list[Tensor]) -> tuple[Tensor, Any]:
+        def scaled_loss(trainable: list[Tensor]) -> tuple[Tensor, Tensor]:
             values = [*zip(self.variables.trainable, trainable, strict=True)]
             values += zip(self.variables.others, state.others, strict=True)
             with keras.StatelessScope(values) as scope:
@@ -198,7 +198,7 @@ class _Placement:
         self._own_everywhere = NamedSharding(own_mesh, PartitionSpec())
         self._own_divided = NamedSharding(own_mesh, PartitionSpec("batch"))
 
-    def of_job(self, own: object) -> Any:
+    def of_job(self, own: object) -> Tensor:
         """Returns arrays of this process, which all have alike, as arrays of the job."""
 
         def joined(array: Tensor) -> Tensor:
@@ -209,7 +209,7 @@ class _Placement:
 
         return jax.tree.map(joined, own)
 
-    def of_process(self, arrays: object) -> Any:
+    def of_process(self, arrays: object) -> Tensor:
         """Returns this process's copies of arrays of the job."""
         return jax.tree.map(
             lambda array: _of_shards(array, array.shape, self._own_everywhere), arrays
@@ -262,7 +262,7 @@ class _Compiled:
         return self.by_size[size]
 
 
-def _devices_for(size: int) -> list[Any]:
+def _devices_for(size: int) -> list[jax.Device]:
     """Returns as many devices of each process as divide a batch of a size. Warns if they are not
     all.
     """
@@ -280,7 +280,7 @@ def _devices_for(size: int) -> list[Any]:
     return devices
 
 
-def _host_numbers(numbers: Sequence[Tensor]) -> list[Any]:
+def _host_numbers(numbers: Sequence[Tensor]) -> list[Tensor]:
     """Returns numbers that are the same on all processes, as a function of the job takes them."""
     return [np.asarray(number, np.float32) for number in numbers]
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, NamedTuple, cast
+from types import ModuleType
+from typing import NamedTuple, cast
 
 import keras
 import numpy as np
@@ -39,7 +40,7 @@ def make_step(
     # here.
     exchange: Exchange | None = None,
     # that of `step_module`; with it, the step takes the last batch of an update
-    accumulation: Any | None = None,
+    accumulation: Tensor | None = None,
     objective: Objective | None = None,  # the task's loss; `None` for that of a density
 ) -> Step:
     """Builds the training step, step(x, y, rate, setting, stop), which updates `model` once on all
@@ -73,7 +74,7 @@ def make_step(
     return step
 
 
-def step_module() -> Any:
+def step_module() -> ModuleType:
     """Returns the module with the step of this process's execution: `make_step` and
     `make_accumulation`.
     """
@@ -115,7 +116,7 @@ def train_epoch(
     exchange: Exchange | None = None,
     # A request of any rank ends the epoch after the next step in which the ranks agree on it.
     stop_request: StopRequest | None = None,
-    accumulation: Any | None = None,  # that of `step`; needed if training.accumulate is above 1
+    accumulation: Tensor | None = None,  # that of `step`; needed if training.accumulate is above 1
     objective: Objective | None = None,  # that of `step`
 ) -> Iterator[StepRow]:
     """Takes the steps of `plan`.
@@ -221,7 +222,7 @@ class _StepTimes:
 def _take_batches(
     batches: Iterator[tuple[Tensor, Tensor]],
     accumulate: int,
-    accumulation: Any | None,
+    accumulation: Tensor | None,
     setting: float,
 ) -> _UpdateBatches | None:
     """Returns the last batch of an update, after the others are accumulated; `None` at the end of

@@ -94,14 +94,14 @@ class _LayerWise(keras.optimizers.Optimizer):
 
     SLOTS: ClassVar[tuple[str, ...]]  # names of what it keeps of each variable
 
-    def __init__(self, config: Optimizer | Mapping[str, Any], **settings: Any) -> None:
+    def __init__(self, config: Optimizer | Mapping[str, object], **settings: Any) -> None:
         """Makes an optimizer of the section training.optimizer, or of its keys and values."""
         config = Optimizer.model_validate(config)
         given = {"learning_rate": config.learning_rate, "name": f"lars_{config.kind}"}
         super().__init__(**(given | settings))
         self.config = config
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """Returns the arguments, of which Keras makes a copy."""
         section = self.config.model_dump()
         rate = ops.convert_to_numpy(self.learning_rate)
@@ -123,7 +123,7 @@ class _LayerWise(keras.optimizers.Optimizer):
         return [moment for slot in self.SLOTS for moment in getattr(self, slot)]
 
     def apply(
-        self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None
+        self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None
     ) -> None:
         """Updates the variables that the optimizer was built with, the first time those that are
         given.
@@ -263,7 +263,7 @@ class Assembly(NamedTuple):
     model: keras.Model  # the network, with the initial weights of its seed
     optimizer: keras.optimizers.Optimizer  # its optimizer, built, with a loss scale if there is one
     exchange: Exchange  # what happens to gradients and weights between the ranks
-    accumulation: Any | None  # that of the execution; `None` if a step takes one batch
+    accumulation: Tensor | None  # that of the execution; `None` if a step takes one batch
 
 
 def assemble(

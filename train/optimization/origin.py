@@ -7,7 +7,6 @@ of earlier versions have none.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from namsa.base.text import shorten
 from namsa.dataset.entry import UNKNOWN, Entry
@@ -72,7 +71,7 @@ class LearntMaterials:
         formulas, names = lists
         return cls(formulas, names, values.get("complete") is True)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the JSON object of a checkpoint's header."""
         return {
             "formulas": sorted(self.formulas),
@@ -89,7 +88,7 @@ class Origin:
     """The origin of a checkpoint's weights."""
 
     # The configuration and the samples, as `train.experiment.continuation` compares them.
-    identity: Mapping[str, Any]
+    identity: Mapping[str, object]
     # Digest of the arrays of the checkpoint from which the training started; `None` for random
     # weights.
     start: str | None = None
@@ -99,7 +98,7 @@ class Origin:
         """Returns the origin of weights that learn further materials."""
         return replace(self, learnt=self.learnt.joined(more))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the JSON object of a checkpoint's header."""
         return {
             "identity": dict(self.identity),

@@ -63,7 +63,7 @@ def with_loss_scale(
     return LogMaxOptimizer(optimizer, log_max=LOG_MAX - math.log2(after), **settings)
 
 
-def loss_scale(optimizer: keras.optimizers.Optimizer) -> Any:
+def loss_scale(optimizer: keras.optimizers.Optimizer) -> Tensor:
     """Returns the factor of the loss: a scalar variable, or 1.0."""
     return getattr(optimizer, "dynamic_scale", 1.0)
 
@@ -91,7 +91,11 @@ class LogMaxOptimizer(keras.optimizers.LossScaleOptimizer):
             shape=(4,), initializer="zeros", dtype="float32", name="log_max"
         )
 
-    def apply(self, gradients: Sequence[Tensor], trainable_variables: Any = None) -> None:
+    def apply(
+        self,
+        gradients: Sequence[Tensor],
+        trainable_variables: Sequence[keras.Variable] | None = None,
+    ) -> None:
         """Unscales `gradients`, updates the variables if all are finite, and sets the scale of the
         next step.
         """
@@ -99,8 +103,11 @@ class LogMaxOptimizer(keras.optimizers.LossScaleOptimizer):
         ops.cond(finite, *self._changes(gradients, finite))
 
     def stateless_apply(
-        self, optimizer_variables: Any, grads: Any, trainable_variables: Any
-    ) -> tuple[Any, Any]:
+        self,
+        optimizer_variables: Sequence[keras.Variable],
+        grads: Sequence[Tensor],
+        trainable_variables: Sequence[keras.Variable],
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """Does what `apply` does to values of the variables, and returns the new ones; see Keras'
         optimizers.
         """

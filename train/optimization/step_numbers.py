@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from namsa.base.arrays import Tensor
 
 
 @dataclass(frozen=True)
@@ -12,15 +13,15 @@ class StepNumbers:
     In a step they are scalar tensors, outside of it floats.
     """
 
-    terms: Sequence[Any]  # of the objective, in the order of its names
-    l2: Any  # L2 penalty of the convolutions' kernels
-    loss_scale: Any  # as used in the step
-    grad_norm: Any  # norm of the averaged gradient, without the loss scale
-    comm_s: Any  # communication that computation does not hide, s
-    compute_s: Any  # forward and backward pass, s
-    stop: Any  # above 0 if a rank has been asked to stop
+    terms: Sequence[Tensor]  # of the objective, in the order of its names
+    l2: Tensor  # L2 penalty of the convolutions' kernels
+    loss_scale: Tensor  # as used in the step
+    grad_norm: Tensor  # norm of the averaged gradient, without the loss scale
+    comm_s: Tensor  # communication that computation does not hide, s
+    compute_s: Tensor  # forward and backward pass, s
+    stop: Tensor  # above 0 if a rank has been asked to stop
 
-    def to_list(self) -> list[Any]:
+    def to_list(self) -> list[Tensor]:
         """Returns the numbers in the order of the array."""
         first_term, *other_terms = self.terms
         return [

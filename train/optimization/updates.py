@@ -4,8 +4,6 @@ TensorFlow has an operation for most of it, which gives the same to rounding; se
 `train.optimization.fused`.
 """
 
-from typing import Any
-
 import keras
 import numpy as np
 from keras import ops
@@ -16,7 +14,7 @@ __all__ = ["adam_update", "half_square", "momentum_update", "update_moments"]
 
 
 def update_moments(
-    m: keras.Variable, v: keras.Variable, gradient: Tensor, beta_1: Any, beta_2: Any
+    m: keras.Variable, v: keras.Variable, gradient: Tensor, beta_1: Tensor, beta_2: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Sets m ← β₁ m + (1 − β₁) g and v ← β₂ v + (1 − β₂) g², and returns both."""
     new_m = m.assign_add((1 - beta_1) * (gradient - m.value))

@@ -6,7 +6,6 @@ start from. The samples are compared when the state is restored.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from namsa.base.errors import InputError
 from namsa.base.identity import Difference
@@ -56,7 +55,7 @@ def check_run(experiment: Experiment, folders: Sequence[Path]) -> None:
 
 
 def compare(
-    experiment: Experiment, path: Path, origin: Origin | None, samples: Mapping[str, Any] | None
+    experiment: Experiment, path: Path, origin: Origin | None, samples: Mapping[str, object] | None
 ) -> tuple[list[Difference], list[Difference]]:
     """Returns the changes to report, and those without effect, between a checkpoint and a job.
 
@@ -95,7 +94,7 @@ def _differences_of_start(experiment: Experiment, origin: Origin) -> list[Differ
     return [Difference(START, before, now)] if before != now else []
 
 
-def samples_of(data: JobData) -> dict[str, Any]:
+def samples_of(data: JobData) -> dict[str, object]:
     """Returns what of a job's samples is compared."""
     header = manifest.read_header(data.experiment.data.directory)
     return {
@@ -105,7 +104,7 @@ def samples_of(data: JobData) -> dict[str, Any]:
     }
 
 
-def identity_of(data: JobData) -> dict[str, Any]:
+def identity_of(data: JobData) -> dict[str, object]:
     """Returns what a job's weights are made of, for its checkpoints."""
     return {**continuation.configuration_of(data.experiment), SAMPLES: samples_of(data)}
 

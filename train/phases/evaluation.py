@@ -1,15 +1,15 @@
 """Evaluation: the network's answers on held-out materials, and the facts of the job."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
 import namsa
 
 from ..execution import backend
 from ..measure import performance
 from ..measure.performance import PerformanceAccount
-from ..measure.results import HeldOutFacts, RunFacts
+from ..measure.results import Evaluation, HeldOutFacts, RunFacts
 from ..optimization.origin import LearntMaterials
 from ..ranks.connection import engine
 from ..tasks.reporting import facts_of_steps
@@ -22,7 +22,7 @@ from .share import JobData
 
 def evaluate(
     job: Job, run: RunDirectory, data: JobData, state: TrainingState, account: PerformanceAccount
-) -> Mapping[str, Any]:
+) -> Evaluation:
     """Scores the network beside the baseline; rank 0 writes evaluation.json, which all return.
     Collective.
     """

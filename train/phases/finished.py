@@ -2,13 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import namsa
 from namsa.base.errors import InputError
 from namsa.base.files import write_text_atomic
 from namsa.base.identity import digest_of
-from namsa.base.json_files import read_json
+from namsa.base.json_files import read_typed
 
 from ..program import PROGRAM
 from ..ranks.connection import engine
@@ -58,12 +57,12 @@ def _stored_digest(run_dir: Path) -> str | None:
     if not path.exists():
         return None
     try:
-        return str(read_json(path)["digest"])
+        return read_typed(dict[str, str], path, "evaluate the run again")["digest"]
     except (InputError, LookupError, TypeError):
         return None
 
 
-def _made_of(data: JobData, state: TrainingState) -> dict[str, Any]:
+def _made_of(data: JobData, state: TrainingState) -> dict[str, object]:
     """Returns what the evaluation follows from. Collective."""
     position = state.position
     return {

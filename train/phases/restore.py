@@ -1,9 +1,8 @@
 """Network: it is built, and takes its state from a checkpoint or from the weights to start from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -15,7 +14,7 @@ from namsa.config.loading import dump_yaml
 from ..apply.learnt import learnt_materials
 from ..apply.models import load_model
 from ..optimization import checkpoint
-from ..optimization.checkpoint import RestoredState, TrainingPosition
+from ..optimization.checkpoint import Header, RestoredState, TrainingPosition
 from ..optimization.optimizers import Assembly, assemble
 from ..optimization.origin import (
     NOT_KNOWN,
@@ -69,7 +68,7 @@ def restore(job: Job, run: RunDirectory, data: JobData) -> TrainingState:
     exchange = assembly.exchange
     state = exchange.blank_state()
     of_ranks: list[np.ndarray] = []  # on rank 0, what the ranks after it keep for themselves
-    stored: dict[str, Any] = {}
+    stored: Header = {}
     with engine().local_work():
         if job.rank == 0:
             folders = [folder / "checkpoints" for folder in run.folders]
@@ -127,7 +126,9 @@ def _report_changes(run: RunDirectory, data: JobData, restored: RestoredState) -
         run.log_line(f"changed without effect on what is learnt: {keys}")
 
 
-def _started(run: RunDirectory, start: str, identity: dict[str, Any], assembly: Assembly) -> Origin:
+def _started(
+    run: RunDirectory, start: str, identity: dict[str, object], assembly: Assembly
+) -> Origin:
     """Sets the weights to start from, and returns the origin of a training that begins so."""
     variables = assembly.model.variables
     model = load_model(start)
@@ -141,9 +142,7 @@ def _started(run: RunDirectory, start: str, identity: dict[str, Any], assembly: 
     return Origin(identity, header["digest"], learnt_materials(model))
 
 
-def take_weights(
-    path: Path, variables: Sequence[keras.Variable]
-) -> tuple[Mapping[str, Any], list[str]]:
+def take_weights(path: Path, variables: Sequence[keras.Variable]) -> tuple[Header, list[str]]:
     """Sets the variables that a file of weights has in the same shape; the others stay as they are.
 
     The networks may differ in their input channels, as those for two microscopes do, and in their

@@ -1,9 +1,8 @@
 """Stages of a recipe: where each is, how far it has come, and which are left to train."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from namsa.base.errors import InputError
 
@@ -12,6 +11,7 @@ from ..experiment.experiment import Experiment, load
 from ..measure import rows
 from ..measure.results import RunFacts
 from ..optimization import checkpoint
+from ..optimization.checkpoint import Header
 from ..reports.results import check_facts
 from ..tasks import task_of
 from ..tasks.reporting import read_results
@@ -34,7 +34,7 @@ class Stage:
         """The run directory, then its home if there is one."""
         return [self.run_dir, self.home] if self.home else [self.run_dir]
 
-    def newest_checkpoint(self) -> Mapping[str, Any] | None:
+    def newest_checkpoint(self) -> Header | None:
         """Returns the header of the newest checkpoint; `None` without one that is intact."""
         newest = checkpoint.newest_header([folder / "checkpoints" for folder in self.folders])
         return newest[1] if newest else None
@@ -112,7 +112,7 @@ class Stage:
         """Where the calibrated network is packed."""
         return self.run_dir / "model" / self.experiment.name
 
-    def packed_header(self) -> Mapping[str, Any] | None:
+    def packed_header(self) -> Header | None:
         """Returns the header of the packed network's weights; `None` if they cannot be used."""
         try:
             return checkpoint.read(self.model_folder / "weights.npz")[0]

@@ -12,11 +12,12 @@ from contextlib import ExitStack, closing, nullcontext
 from itertools import chain, count, repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from fcdensenet.layer_counts import NetworkCount
+from namsa.base.arrays import Tensor
 from namsa.base.errors import WorkError
 from namsa.dataset import manifest
 from namsa.dataset.entry import Entry
@@ -38,7 +39,7 @@ from ..tasks.task import Task
 from . import profile_tables
 from .trace import INPUT_MARK, STEP_MARK, Trace, read_horovod_timeline, read_trace
 
-Batches = Iterator[tuple[Any, Any]]
+Batches = Iterator[tuple[Tensor, Tensor]]
 
 WARM_UP = 3  # steps: the first builds the graph, the next allocate memory and choose algorithms
 NO_RATE = 1e-12  # learning rate: weights that stay as they are cannot diverge on random data
@@ -193,7 +194,7 @@ def _batches(
 
 def _random_batch(
     experiment: Experiment, task: Task, split: RankDivision | None
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor]:
     """Returns a batch of random numbers, or this rank's part of one."""
     training = experiment.training
     random = random_batch(experiment.network, training, experiment.images_per_sample())

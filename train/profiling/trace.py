@@ -9,12 +9,15 @@ clock.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..measure.kinds import COORDINATION, EXCHANGE, INPUT, REDUCTION
 from ..measure.profile_results import COORDINATION_ROW, INPUT_ROW, REDUCTION_ROW
+
+if TYPE_CHECKING:
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 # regions of the main thread that the profile marks
 STEP_MARK = "train_step"
@@ -73,7 +76,7 @@ def read_trace(folder: Path) -> Trace:
     return trace_of(space)
 
 
-def trace_of(space: Any) -> Trace:
+def trace_of(space: "xplane_pb2.XSpace") -> Trace:
     """Returns the events of an `XSpace`. With a GPU they are its kernels, without one TensorFlow's
     operations.
     """
@@ -103,7 +106,7 @@ def trace_of(space: Any) -> Trace:
     return Trace(device, began_ns / 1e9, sorted(steps), (kernels or operations) + waits)
 
 
-def _events(plane: Any, line: Any) -> Iterator[Event]:
+def _events(plane: "xplane_pb2.XPlane", line: "xplane_pb2.XLine") -> Iterator[Event]:
     """Yields the events of a thread or a stream."""
     row = re.sub(r"[/#(].*", "", line.display_name or line.name)
     for event in line.events:
@@ -117,7 +120,9 @@ def _events(plane: Any, line: Any) -> Iterator[Event]:
             yield Event(name, category, f"{row} {line.id}", start_s, event.duration_ps / 1e12)
 
 
-def _stats(plane: Any, stats: Any) -> Mapping[str, Any]:
+def _stats(
+    plane: "xplane_pb2.XPlane", stats: "Iterable[xplane_pb2.XStat]"
+) -> Mapping[str, str | int | float]:
     """Returns statistics by name. A text may be a reference to the name of another statistic."""
     statistics = {}
     for stat in stats:

@@ -8,7 +8,6 @@ averaged in groups, which are fused, and whose names are in Horovod's response c
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -40,7 +39,7 @@ class Exchange(ABC):
         self.config = config
         self.rank = rank
         self.ranks = ranks
-        self.kept: Sequence[Any] = ()
+        self.kept: Sequence[keras.Variable] = ()
 
     def begin(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
         """Takes the network, and builds its optimizer if need be. Raises InputError if the section
@@ -52,7 +51,7 @@ class Exchange(ABC):
             optimizer.build(self.updated)
 
     @property
-    def updated(self) -> Sequence[Any]:
+    def updated(self) -> Sequence["keras.Variable"]:
         """The variables that this rank's optimizer updates: by default, the network's."""
         return self.model.trainable_variables
 
@@ -93,7 +92,7 @@ class Exchange(ABC):
         """
         return None
 
-    def end_epoch(self, step: int, epoch: int, whole: bool) -> dict[str, Any] | None:
+    def end_epoch(self, step: int, epoch: int, whole: bool) -> dict[str, object] | None:
         """Makes the state the same on all ranks, but what `state_of_ranks` keeps; returns a row, if
         there is one.
         """
@@ -101,7 +100,7 @@ class Exchange(ABC):
 
     # ---- Checkpoints
 
-    def state(self) -> list[Any]:
+    def state(self) -> list["keras.Variable"]:
         """Returns the variables of a checkpoint, which are whole on rank 0. Collective."""
         return [*self.model.variables, *self.optimizer.variables, *self.kept]
 
@@ -111,7 +110,7 @@ class Exchange(ABC):
         """
         return []
 
-    def blank_state(self) -> list[Any]:
+    def blank_state(self) -> list["keras.Variable"]:
         """Returns variables to be set from a checkpoint on rank 0, as of `state`. Without
         messages.
         """

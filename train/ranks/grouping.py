@@ -8,7 +8,6 @@ connection makes a layer's gradient wait for another branch.
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 from namsa.base.arrays import Tensor
 from namsa.base.errors import InputError
@@ -51,8 +50,8 @@ def readiness(tensors: Sequence[Tensor]) -> list[int]:
     Returns:
         Their indices, the shortest chain first.
     """
-    depth: dict[Any, int] = {}
-    created: dict[Any, int] = {}
+    depth: dict[object, int] = {}
+    created: dict[object, int] = {}
     # The inputs of an operation are created before it.
     for number, operation in enumerate(tensors[0].graph.get_operations()):
         depth[operation] = 1

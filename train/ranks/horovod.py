@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import horovod.tensorflow as hvd
 import numpy as np
@@ -25,6 +25,9 @@ from .buffers import in_one_buffer
 from .ending import exit_code, exit_without_message
 from .interface import Bytes, Members, RankEngine
 
+if TYPE_CHECKING:
+    import keras
+
 
 class HorovodRanks(RankEngine):
     """The ranks that Horovod connects. The methods are those of `RankEngine`.
@@ -33,7 +36,7 @@ class HorovodRanks(RankEngine):
         process_sets: Horovod's handle of each group of some of the ranks.
     """
 
-    def __init__(self, process_sets: Mapping[Members, Any] | None = None) -> None:
+    def __init__(self, process_sets: Mapping[Members, "hvd.ProcessSet"] | None = None) -> None:
         self._process_sets = process_sets or {}
 
     def rank(self) -> int:
@@ -59,7 +62,7 @@ class HorovodRanks(RankEngine):
 
     # ---- Between steps
 
-    def gather_json(self, value: Any, /) -> list[Any]:
+    def gather_json(self, value: object, /) -> list[Any]:
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
         lengths = self._gather(tf.constant([len(text)]), "json_lengths")
         joined = self._gather(tf.constant(text), "json_text").tobytes()
@@ -113,7 +116,7 @@ class HorovodRanks(RankEngine):
 
     # ---- Variables, between steps
 
-    def broadcast(self, variables: Sequence[Any]) -> None:
+    def broadcast(self, variables: Sequence["keras.Variable"]) -> None:
         def assign(values: Sequence[tf.Variable]) -> None:
             for value in values:
                 value.assign(hvd.broadcast(value, root_rank=0))
@@ -121,7 +124,7 @@ class HorovodRanks(RankEngine):
         # Horovod's own function uses AutoGraph, which leaves files.
         tf.function(assign, autograph=False)([variable.value for variable in variables])
 
-    def average(self, variables: Sequence[Any]) -> None:
+    def average(self, variables: Sequence["keras.Variable"]) -> None:
         floats = [variable for variable in variables if "float" in variable.dtype]
         if not floats:
             return
@@ -168,7 +171,7 @@ class HorovodRanks(RankEngine):
             return list(tensors)
         return in_one_buffer(tensors, lambda flat: self.reduce([flat], name, average=True)[0])
 
-    def _process_set(self, members: Members) -> Any:
+    def _process_set(self, members: Members) -> "hvd.ProcessSet":
         if len(members) in (0, self.size()):
             return hvd.global_process_set
         return self._process_sets[members]

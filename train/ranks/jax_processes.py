@@ -98,7 +98,7 @@ class JaxProcesses(RankEngine):
 
     # ---- Between steps
 
-    def gather_json(self, value: Any, /) -> list[Any]:
+    def gather_json(self, value: object, /) -> list[Any]:
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
         lengths = self._gather(np.array([len(text)], np.uint32))[:, 0]
         padded = np.zeros(_padded_length(int(lengths.max())), np.uint8)
@@ -160,7 +160,7 @@ class JaxProcesses(RankEngine):
 
     # ---- Variables, between steps
 
-    def broadcast(self, variables: Sequence[Any]) -> None:
+    def broadcast(self, variables: Sequence["keras.Variable"]) -> None:
         for variable in variables:
             value = np.asarray(variable.value)
             words = np.frombuffer(_padded_words(value), np.uint32)
@@ -175,13 +175,13 @@ class JaxProcesses(RankEngine):
                 data = np.concatenate(parts).tobytes()[: value.nbytes]
                 variable.assign(np.frombuffer(data, value.dtype).reshape(value.shape))
 
-    def average(self, variables: Sequence[Any]) -> None:
+    def average(self, variables: Sequence["keras.Variable"]) -> None:
         for variable in variables:
             if "float" in variable.dtype:
                 total = self._sum(self._row_of_job(np.asarray(variable.value)))
                 variable.assign(np.asarray(total) / self.size())
 
-    def broadcast_state(self, model: "keras.Model", others: Sequence[Any]) -> None:
+    def broadcast_state(self, model: "keras.Model", others: Sequence["keras.Variable"]) -> None:
         """See `RankEngine`. The seeds of dropout stay equal; see the module."""
         self.broadcast([*model.variables, *others])
 

@@ -26,7 +26,7 @@ from typing import IO, TextIO
 
 from namsa.base.errors import InputError, WorkError
 from namsa.base.files import system_errors
-from namsa.base.json_files import read_json
+from namsa.base.json_files import read_typed
 
 from .signals import STOPPING
 
@@ -135,7 +135,7 @@ def _read_exit_code(path: Path) -> int:
     returns.
     """
     try:
-        return int(read_json(path)["exit_code"])
+        return read_typed(dict[str, int], path, "start the job again")["exit_code"]
     except (ValueError, LookupError, TypeError):
         return 1
 

@@ -70,7 +70,7 @@ class Watchdog:
         warning_s: float,  # see `train.ranks.watching.watch`
         # Called with the message that the job ends with; does not return. By default, it ends the
         # process.
-        end: Callable[[str], Any] | None = None,
+        end: Callable[[str], object] | None = None,
         interval_s: float = 1.0,  # time between two datagrams
         radix: int = 0,  # see `train.ranks.watching.watch`
         clock: Any = time,  # has `monotonic` and `sleep`; tests simulate time

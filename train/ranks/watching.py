@@ -5,7 +5,6 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from namsa.base.launcher import started_here
 
@@ -33,7 +32,7 @@ def watch(ranks: Ranks, warning_s: float, radix: int = 0) -> Iterator[Watchdog]:
         udp_socket.bind(("", 0))
         port = udp_socket.getsockname()[1]
         key = secrets.token_hex(KEY_BYTES)
-        contact: dict[str, Any] = {"host": host, "address": outgoing_address(), "port": port}
+        contact: dict[str, object] = {"host": host, "address": outgoing_address(), "port": port}
         if rank == 0:
             contact["key"] = key
         contacts = ranks.gather_json(contact)

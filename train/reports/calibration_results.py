@@ -3,7 +3,7 @@ keys, and their digest (`namsa.base.digested_json`).
 """
 
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
@@ -91,7 +91,7 @@ class UncertaintyCalibration(Coverage):
     windows_68: NotRequired[list[float]]
     data: NotRequired[str]  # folder of the dataset, if it is not the run's
     # What it follows from (`train.apply.identity`). Absent in files of earlier versions.
-    made_of: NotRequired[dict[str, Any]]
+    made_of: NotRequired[dict[str, object]]
     step: NotRequired[int]  # step of the weights; absent in shipped files of earlier versions
     transmitted_fraction: NotRequired[float]  # mean fraction of the beam that the patterns hold
 

@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.typing import ColorType
 
 from namsa.base.arrays import Array
 from namsa.base.pixels import PixelGrid
@@ -149,7 +150,7 @@ def entitle(figure: Figure, title: str) -> None:
 
 
 def category_panel(
-    ax: Axes, numbers: Array, colours: Sequence[Any], pixels: PixelGrid, title: str
+    ax: Axes, numbers: Array, colours: Sequence[ColorType], pixels: PixelGrid, title: str
 ) -> Axes:
     """Draws a map of the numbers of categories, `(sy, sx)`, from 0; returns the axes of the bar of
     their colours.

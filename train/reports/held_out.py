@@ -1,14 +1,13 @@
 """Words about held-out materials: whether training saw them, and which were learnt before it."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from namsa.base.text import plural
+
+from ..measure.results import RunFacts
 
 MOST_NAMED = 12  # materials
 
 
-def unseen(run: Mapping[str, Any]) -> str:
+def unseen(run: RunFacts) -> str:
     """Returns how materials of the dev and test splits are described: "that training never saw".
 
     Args:
@@ -20,7 +19,7 @@ def unseen(run: Mapping[str, Any]) -> str:
     return "held out of the last training"
 
 
-def held_out_words(run: Mapping[str, Any]) -> str:
+def held_out_words(run: RunFacts) -> str:
     """Returns what is known of whether held-out materials were learnt, as a sentence without its
     end.
     """

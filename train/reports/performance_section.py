@@ -1,7 +1,6 @@
 """Performance of a run in the report: FLOP/s, time of a step by kind of operation, and power."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -11,7 +10,7 @@ from namsa.figures.panels import styled
 
 from ..measure.performance import PAPER_STEPS, sustained_and_peak
 from ..measure.profile_results import Profile
-from ..measure.results import MedianSpread, PerformanceSummary
+from ..measure.results import MedianSpread, PerformanceSummary, RunFacts
 from ..program import PROGRAM
 from . import figures
 from .figures import BLUE, GOLD, INK, RED, binned
@@ -22,7 +21,7 @@ from .words import plain
 NOT_MEASURED = f"not measured (run {PROGRAM} profile CONFIG --out RUN_DIR)"
 
 
-def performance(run: Mapping[str, Any], profile: Profile | None) -> dict[str, str]:
+def performance(run: RunFacts, profile: Profile | None) -> dict[str, str]:
     """Returns the summary of `train.measure.performance` in words."""
     measured: PerformanceSummary = run["performance"]
     parts = {

@@ -33,6 +33,7 @@ from namsa.figures.document import (
 
 from ..measure import profile_results, rows
 from ..measure.profile_results import Profile
+from ..measure.results import RunFacts
 from ..measure.rows import PLACE
 from . import figures, performance_section
 from .held_out import held_out_words
@@ -56,7 +57,7 @@ class ResultPart:
     kind: str  # what the report is of, a colon, and its short form for the browser
     results: Sequence[Block]  # from the headline to the results in detail
     samples: Block  # a table of every held-out sample
-    run: Mapping[str, Any]  # facts about the run; empty if there is no evaluation
+    run: RunFacts | None  # facts about the run; `None` if there is no evaluation
     # Columns of metrics.jsonl that are drawn with the loss, and their labels.
     terms: Mapping[str, str] = field(default_factory=dict)
     # Columns of metrics.jsonl that are drawn below it, as the learning rate is, and their labels.
@@ -200,15 +201,16 @@ def time_blocks(steps: Steps | None) -> list[Block]:
     ]
 
 
-def run_facts(
-    run: Mapping[str, object], steps: Steps | None, profile: Profile | None = None
-) -> Block:
+def run_facts(run: RunFacts | None, steps: Steps | None, profile: Profile | None = None) -> Block:
     """Returns the facts about the run, and its steps if there are some, as a table."""
-    facts = {key: value for key, value in run.items() if key not in ("performance", "held_out")}
+    facts: dict[str, object] = {}
     if run:
+        facts |= {
+            key: value for key, value in run.items() if key not in ("performance", "held_out")
+        }
         facts["held-out materials"] = held_out_words(run)
-    if run.get("performance"):
-        facts |= performance(run, profile)
+        if run.get("performance"):
+            facts |= performance(run, profile)
     if steps:
         facts["steps"] = len(steps["step"])
         facts["time in steps"] = duration(float(np.nansum(steps["step_s"])))

@@ -1,16 +1,14 @@
 """Results of every task that are written to and read from a run directory or a model folder."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.base.files import write_text_atomic
 from namsa.base.json_files import parse_typed
 
-from ..measure.results import RunFacts
+from ..measure.results import Evaluation, RunFacts
 from ..program import PROGRAM
 
 EVALUATE_AGAIN = f"run {PROGRAM} evaluate again"
@@ -35,7 +33,7 @@ def write_json(path: Path, value: object) -> None:
     write_text_atomic(path, json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False))
 
 
-def check_facts(path: Path, evaluation: Mapping[str, Any]) -> RunFacts:
+def check_facts(path: Path, evaluation: Evaluation) -> RunFacts:
     """Returns the facts of a run. Raises InputError if one is missing or has another type."""
     run: RunFacts = evaluation["run"]
     parse_typed(RunFacts, json.dumps(run), f"{path}: run", EVALUATE_AGAIN)

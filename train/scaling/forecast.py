@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from keras import ops
@@ -296,7 +296,7 @@ def _halved(network: Network) -> Network | None:
     return None
 
 
-def _first_and_median_s(call: Callable[[], Any]) -> tuple[float, float]:
+def _first_and_median_s(call: Callable[[], object]) -> tuple[float, float]:
     """Returns the time of the first `call`, which builds the graph, and the median of later ones,
     s.
     """

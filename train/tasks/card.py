@@ -7,7 +7,7 @@ packed, except those of a density.
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,7 +25,7 @@ from ..apply.models import Model
 from ..apply.weights import build_loaded
 from ..experiment.experiment import Experiment
 from ..input.selection import limit
-from ..measure.results import RunFacts
+from ..measure.results import Evaluation, RunFacts
 from ..ranks.single import SingleProcess
 from ..reports import card_sections
 from ..reports.card_sections import Usage
@@ -33,7 +33,6 @@ from ..reports.results import WeightsFile, write_json
 from . import registry, task_of
 from .task import Answers
 
-Evaluation = Mapping[str, Any]  # contents of `evaluation.json`
 OnSample = Callable[[int, int], None]
 
 BEAM_SAMPLES = 200  # training samples whose mean pattern is measured

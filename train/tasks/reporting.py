@@ -16,6 +16,7 @@ from namsa.base.text import shorten
 from namsa.config.loading import read_yaml
 from namsa.figures.document import Block, Note, Paragraph, Table, Text, note
 
+from ..measure.results import Evaluation
 from ..reports import report
 from ..reports.report import ResultPart
 from ..reports.results import EVALUATE_AGAIN
@@ -29,7 +30,7 @@ OF_STEPS = ("ranks", "device", "machine", "seconds", "performance")
 class RunReport(Protocol):
     """The results of a run as a task shows them."""
 
-    def read(self, path: Path) -> Mapping[str, Any]:
+    def read(self, path: Path) -> Evaluation:
         """Returns the contents of an `evaluation.json`.
 
         Raises:
@@ -39,7 +40,7 @@ class RunReport(Protocol):
     def part(self, run_dir: Path) -> ResultPart:
         """Returns the part of the report of a run."""
 
-    def table(self, evaluation: Mapping[str, object], run_dir: Path, page: Path | None) -> Group:
+    def table(self, evaluation: Evaluation, run_dir: Path, page: Path | None) -> Group:
         """Returns the main results for the terminal."""
 
 
@@ -109,8 +110,8 @@ class TaskReport:
     # Raises ValueError, with what is wrong, if parts of an evaluation do not fit together.
     check: Callable[[Any], None] = lambda evaluation: None
 
-    def read(self, path: Path) -> Mapping[str, Any]:
-        evaluation: Mapping[str, Any] = read_typed(self.evaluation, path, EVALUATE_AGAIN)
+    def read(self, path: Path) -> Evaluation:
+        evaluation: Evaluation = read_typed(self.evaluation, path, EVALUATE_AGAIN)
         try:
             self.check(evaluation)
         except ValueError as error:
@@ -121,7 +122,7 @@ class TaskReport:
         path = run_dir / "evaluation.json"
         evaluation = self.read(path) if path.is_file() else None
         if evaluation is None or not evaluation["samples"]:
-            run: Mapping[str, Any] = evaluation["run"] if evaluation else {}
+            run = evaluation["run"] if evaluation else None
             nothing = Note("No held-out sample has been evaluated.")
             return ResultPart(self.kind, (nothing,), Note("None."), run)
         try:
@@ -138,12 +139,12 @@ class TaskReport:
             ) from error
         return ResultPart(self.kind, results, samples, evaluation["run"])
 
-    def table(self, evaluation: Mapping[str, object], run_dir: Path, page: Path | None) -> Group:
+    def table(self, evaluation: Evaluation, run_dir: Path, page: Path | None) -> Group:
         return with_places(self.scores(evaluation).terminal(), run_dir, page)
 
 
 def sample_table(
-    evaluation: Mapping[str, Any],
+    evaluation: Evaluation,
     head: Sequence[str],
     cells: Callable[[Any], Sequence[Text]],
     texts: int = 0,
@@ -195,7 +196,7 @@ def write_report(run_dir: Path) -> Path:
     return report.write_report(run_dir, report_of(_task(run_dir)).part)
 
 
-def read_results(run_dir: Path) -> Mapping[str, Any]:
+def read_results(run_dir: Path) -> Evaluation:
     """Returns the contents of a run's `evaluation.json`. Raises InputError if it holds something
     else.
     """
@@ -203,7 +204,7 @@ def read_results(run_dir: Path) -> Mapping[str, Any]:
     return report_of(_task(run_dir)).read(run_dir / "evaluation.json")
 
 
-def facts_of_steps(run_dir: Path) -> dict[str, Any]:
+def facts_of_steps(run_dir: Path) -> dict[str, object]:
     """Returns facts of the last start that took steps, which no evaluation replaces; none if they
     cannot be read.
     """

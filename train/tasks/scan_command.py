@@ -28,7 +28,7 @@ class ScanCommand:
     # Adds options beside those of every such command, before those of the calibration.
     add_options: Callable[[CommandParser], None] = lambda parser: None
     # Returns further keywords of the function, from the options.
-    settings: Callable[[argparse.Namespace], Mapping[str, Any]] = lambda options: {}
+    settings: Callable[[argparse.Namespace], Mapping[str, object]] = lambda options: {}
     runs_itself: bool = False  # whether the function reads and writes files itself
     data: str = "a file of a microscope or a program of 4D-STEM"  # the kind of file
 

@@ -3,12 +3,13 @@ split.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset.entry import Entry
 
+from ..measure.results import Evaluation, RunFacts
 from ..reports.held_out import unseen
 
 T = TypeVar("T")
@@ -17,7 +18,7 @@ Split = Literal["images", "dev", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 
-def meanings(run: Mapping[str, object]) -> dict[str, str]:
+def meanings(run: RunFacts) -> dict[str, str]:
     """Returns what the splits of an evaluation are, from the facts of its run."""
     materials = f"materials {unseen(run)}"
     return {
@@ -66,7 +67,7 @@ def last(scores: Mapping[Split, T]) -> tuple[Split, T]:
     return split, scores[split]
 
 
-def dev(evaluation: Mapping[str, Any], key: str) -> float | None:
+def dev(evaluation: Evaluation, key: str) -> float | None:
     """Returns a score of the dev split in an `evaluation.json`; `None` without samples."""
     row = evaluation["by_split"].get("dev")
     return row and row[key]

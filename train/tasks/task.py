@@ -19,13 +19,15 @@ from ..execution import backend
 from ..experiment.experiment import Experiment
 from ..input.batches import Target
 from ..input.views import Compose, Readable
-from ..measure.results import RunFacts
+from ..measure.results import Evaluation, RunFacts
 from ..optimization.losses import Objective
 from ..ranks.interface import Ranks
 from ..reports.results import write_json
 from .reporting import report_of
 
 if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
+    import keras
+
     from ..input.division import RankDivision
 
 Row = dict[str, Any]  # of JSON types
@@ -36,7 +38,7 @@ Score = Callable[[Sequence[Entry]], list[Row]]
 class Answers:
     """A network, and a rank's share of the samples that it is evaluated on."""
 
-    model: Any  # the network
+    model: "keras.Model"  # the network
     dataset: Dataset  # where the samples are read
     # The rank's manifest entries. Each entry belongs to exactly one rank; a rank may have none.
     entries: Sequence[Entry]
@@ -127,7 +129,7 @@ class Task(ABC):
         return None
 
     @abstractmethod
-    def random_target(self, batch: tuple[Any, Any]) -> Any:
+    def random_target(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Returns a target for `train.input.batches.random_batch`, to time steps without
         samples.
         """
@@ -139,7 +141,7 @@ class Task(ABC):
     # ---- Scores
     # ----------------------------------------------------------------------------------------------
 
-    def scorer(self, model: Any, dataset: Dataset) -> Score:
+    def scorer(self, model: "keras.Model", dataset: Dataset) -> Score:
         """Returns a function from entries to one row of JSON types each, for `numbers`. Each row
         has the key "id".
         """
@@ -154,7 +156,7 @@ class Task(ABC):
 
     def evaluate(
         self, answers: Answers, run_dir: Path, *, ranks: Ranks, run: RunFacts
-    ) -> Mapping[str, Any]:
+    ) -> Evaluation:
         """Scores a network beside the baseline; rank 0 writes `evaluation.json`. Collective.
 
         Returns:
@@ -181,26 +183,26 @@ class Task(ABC):
         return rows if self._is_scored else []
 
     def row_scorer(
-        self, model: Any, dataset: Dataset, baseline: Floats | None = None
-    ) -> Callable[[Entry], Mapping[str, Any]]:
+        self, model: "keras.Model", dataset: Dataset, baseline: Floats | None = None
+    ) -> Callable[[Entry], Mapping[str, object]]:
         """Returns a function from an entry to its row, beside the baseline if its statistic is
         given.
         """
         raise NotImplementedError
 
-    def summarise(self, rows: Sequence[Any], baseline: Floats, run: RunFacts) -> Mapping[str, Any]:
+    def summarise(self, rows: Sequence[Any], baseline: Floats, run: RunFacts) -> Evaluation:
         """Returns the contents of `evaluation.json`."""
         raise NotImplementedError
 
     def draw(self, answers: Answers, run_dir: Path) -> None:  # noqa: B027 - most tasks draw nothing
         """Writes what the report shows of some of rank 0's samples."""
 
-    def table(self, evaluation: Mapping[str, Any], run_dir: Path, report: Path | None) -> Group:
+    def table(self, evaluation: Evaluation, run_dir: Path, report: Path | None) -> Group:
         """Returns the main results for the terminal."""
         return report_of(self.experiment.training.task).table(evaluation, run_dir, report)
 
 
-def gathered(ranks: Ranks, own: Sequence[Mapping[str, Any]]) -> list[Any]:
+def gathered(ranks: Ranks, own: Sequence[Mapping[str, object]]) -> list[Any]:
     """Returns the rows of all ranks in the order of their ids. Collective."""
     return sorted(
         (row for rows in ranks.gather_json(own) for row in rows), key=lambda row: row["id"]
@@ -216,7 +218,10 @@ def check_finite(entry: Entry, *answers: Array) -> None:
 
 
 def in_parts(
-    forward: Callable[[Tensor], Any], network: Any, at_once: int, dtype: npt.DTypeLike = None
+    forward: Callable[[Tensor], Any],
+    network: "keras.Model",
+    at_once: int,
+    dtype: npt.DTypeLike = None,
 ) -> Callable[[Any], Any]:
     """Returns a function from arrays `(n, ...)` to what a network makes of them, computed some at a
     time.

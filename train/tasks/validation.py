@@ -9,7 +9,6 @@ stops where an undisturbed one does.
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from namsa.dataset.entry import Entry
 
@@ -50,7 +49,7 @@ class Validator:
         self.entries = entries
         self.run_dir = run_dir
         self.ranks = ranks
-        earlier_rows: list[dict[str, Any]] = []
+        earlier_rows: list[dict[str, object]] = []
         with ranks.local_work():
             path = run_dir / rows.VALIDATIONS
             if ranks.rank() == 0 and self.config.every_epochs and path.exists():

@@ -2,7 +2,6 @@
 
 import argparse
 import math
-from typing import Any
 
 from namsa.base.files import check_output
 from namsa.cli.calibration_options import calibration_overrides, layout
@@ -37,7 +36,7 @@ def parallax(options: argparse.Namespace) -> None:
     print_line(str(options.out))
 
 
-def _stated(options: argparse.Namespace) -> dict[str, Any]:
+def _stated(options: argparse.Namespace) -> dict[str, object]:
     """Returns the numbers that the options give."""
     given = calibration_overrides(
         argparse.Namespace(**vars(options) | {"calibration": None})  # it is read in whole
@@ -45,7 +44,7 @@ def _stated(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(given).items() if value not in (None, ())}
 
 
-def _facts(result: Parallax) -> dict[str, Any]:
+def _facts(result: Parallax) -> dict[str, object]:
     """Returns what an image is made of, in JSON types."""
     return {
         "shape": list(result.bright_field.shape),

@@ -138,7 +138,7 @@ def _print_density(options: argparse.Namespace) -> None:
         low, mean, high = fact["least_mean_most"]
         numbers = f"{low:.4g} to {high:.4g}, mean {mean:.4g} {fact['units']}".rstrip()
         print_line(f"  {name:12} {ny} × {nx} pixels of {dy:.4g} × {dx:.4g} Å, {numbers}")
-    earlier_notes = provenance.get("said", [])  # the key of files of earlier versions
+    earlier_notes: list[str] = provenance.get("said", [])  # the key of files of earlier versions
     for note in provenance.get("notes", earlier_notes):
         print_line(f"  note: {note}")
 

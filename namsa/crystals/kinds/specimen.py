@@ -6,7 +6,6 @@ every machine.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import ase
 import numpy as np
@@ -98,7 +97,7 @@ def make_specimen(
     lateral_angstrom: tuple[float, float],
     thickness_angstrom: float,
     partner: CrystalSource | None = None,
-    parameters: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, object] | None = None,
     seed: int = 0,
     max_strain: float = 0.02,
     max_atoms: int = 200_000,

@@ -9,7 +9,6 @@ Source: files of the server 2.7 that RosettaSciIO's tests store (hyperspy/rosett
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from namsa.base.arrays import Pair
 from namsa.base.files import read_text
@@ -40,7 +39,7 @@ class ServerInfo:
     scan_step_angstrom: Pair | None
     energy_ev: float | None
     notes: tuple[str, ...]
-    metadata: dict[str, Any]
+    metadata: dict[str, object]
 
 
 def server_info(path: Path, frames: int) -> ServerInfo | None:
@@ -71,7 +70,7 @@ def _parsed(file: Path, frames: int) -> ServerInfo:
     step = None
     if shape is not None and steps[0] and steps[1]:
         step = (10 * steps[0], 10 * steps[1])
-    metadata: dict[str, Any] = {"info": file.name, "camera": values.get("Camera Model")}
+    metadata: dict[str, object] = {"info": file.name, "camera": values.get("Camera Model")}
     pixels = [positive(values.get(f"Diffraction Pixel Size {axis}")) for axis in "YX"]
     if all(pixels):
         metadata["pixel_of_unstated_units"] = pixels

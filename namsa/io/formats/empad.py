@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from xml.etree import ElementTree
 
 import numpy as np
@@ -116,9 +116,9 @@ def _pixel_mrad(facts: Mapping[str, str]) -> Pair | None:
     return None if angle is None else (1e3 * angle, 1e3 * angle)
 
 
-def _metadata(facts: Mapping[str, str], count: int, xml: Path | None) -> dict[str, Any]:
+def _metadata(facts: Mapping[str, str], count: int, xml: Path | None) -> dict[str, object]:
     """Returns what else the XML says, with the number of frames."""
-    metadata: dict[str, Any] = {"frames": count, "xml": None if xml is None else xml.name}
+    metadata: dict[str, object] = {"frames": count, "xml": None if xml is None else xml.name}
     for name, value in facts.items():
         if any(part in name for part in KEPT):
             metadata[name] = value

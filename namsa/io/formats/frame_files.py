@@ -42,7 +42,7 @@ class FilesOfFrames:
     paths: tuple[Path, ...]  # the files
     ends: npt.NDArray[np.int64]  # number of frames up to the end of each file
     frame_shape: tuple[int, ...]  # the shape (dy, dx)
-    dtype: np.dtype[Any]  # type of the numbers
+    dtype: np.dtype[np.generic]  # type of the numbers
     chunks: None = None
 
     @property

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +94,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
             )
         frames = ReferencedFrames(joined, ReferenceImages(_mean(dark), None))
         layout = arrange(frames, options, path, stated=shape)
-        metadata: dict[str, Any] = {"frames": count, "files": len(files)}
+        metadata: dict[str, object] = {"frames": count, "files": len(files)}
         for name in ("gain", "dwelltimemicroseconds", "readoutmode"):
             metadata[name] = stated.get(name)
         yield layout.recording(NAME, path, notes=notes, metadata=metadata)

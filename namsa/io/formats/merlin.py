@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -148,7 +148,7 @@ def _depth(fields: list[str]) -> int | None:
 
 def _layout(
     header: _Header, path: Path
-) -> tuple[tuple[int, int], np.dtype[Any], Decode | None, int]:
+) -> tuple[tuple[int, int], np.dtype[np.generic], Decode | None, int]:
     """Returns the detector's shape, the type of its numbers, how frames are decoded, and their
     bytes.
     """

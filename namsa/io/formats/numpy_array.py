@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from namsa.base.errors import InputError
 from namsa.base.files import open_regular
@@ -172,7 +172,7 @@ def _member(
         return ArrayPatterns(read_array(opened, member.file_size, name))
 
 
-def _metadata(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
+def _metadata(archive: zipfile.ZipFile, path: Path) -> dict[str, object]:
     """Returns Nion Swift's description of the data; empty if there is none."""
     if METADATA not in archive.namelist():
         return {}

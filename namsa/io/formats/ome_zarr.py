@@ -15,7 +15,7 @@ from namsa.base.text import shorten
 from namsa.io.file_axes import FileAxis
 from namsa.io.units import as_number
 
-Attributes = Callable[[str], dict[str, Any]]  # of a group or an array, by its path
+Attributes = Callable[[str], dict[str, object]]  # of a group or an array, by its path
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Multiscale:
         return [f"{self.group}/{path}".lstrip("/") for path in paths]
 
 
-def multiscale(attributes: dict[str, Any], group: str) -> Multiscale | None:
+def multiscale(attributes: dict[str, object], group: str) -> Multiscale | None:
     """Returns the image that the attributes of a group describe; `None` for others."""
     stated = attributes.get("ome", attributes)
     listed = stated.get("multiscales") if isinstance(stated, dict) else None
@@ -102,7 +102,7 @@ def _numbers(transformation: object, kind: str, count: int) -> Floats | None:
     return np.array([as_number(number) for number in stated])
 
 
-def _listed(owner: dict[str, Any]) -> list[Any]:
+def _listed(owner: dict[str, object]) -> list[Any]:
     """Returns the transformations of a dataset or an image."""
     stated = owner.get("coordinateTransformations")
     return stated if isinstance(stated, list) else []

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from namsa.base.errors import InputError
 from namsa.base.files import read_bytes
@@ -33,7 +32,7 @@ class TiaExperiment:
     """Contents of an .emi file."""
 
     energy_ev: float | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, object] = field(default_factory=dict)
 
 
 def series_of(emi: Path, is_images: Callable[[Path], bool]) -> Path:
@@ -73,7 +72,7 @@ def _experiment(emi: Path) -> TiaExperiment:
         return TiaExperiment(metadata={"emi": emi.name})
     info = data[start:end]
     energy = None
-    metadata: dict[str, Any] = {"emi": emi.name}
+    metadata: dict[str, object] = {"emi": emi.name}
     for label, value, unit in LINE.findall(info.decode("utf-8", "replace")):
         if label == "High tension" and unit in EV:
             voltage = positive(value)

@@ -53,7 +53,7 @@ class _Series(NamedTuple):
     """Header of the first file, which holds for all."""
 
     shape: tuple[int, int]
-    stored: np.dtype[Any]
+    stored: np.dtype[np.generic]
     frame_header: int
     version: int
 

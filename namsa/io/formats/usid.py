@@ -11,7 +11,7 @@ Source: pycroscopy.github.io/USID/usid_model.html.
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -87,7 +87,7 @@ def describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
     frames = MatrixFrames(data, detector.shape)
     layout = arrange(frames, options, path, stated=scan.shape)
     axes = [*scan.axes, *detector.axes]
-    calibration: dict[str, Any] = {}
+    calibration: dict[str, object] = {}
     if layout.data.shape[:2] == scan.shape:
         origin = (origin_angstrom(axes[0]), origin_angstrom(axes[1]))
         calibration = vars(calibration_of_axes(axes, layout.data.shape))

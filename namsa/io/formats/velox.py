@@ -7,7 +7,6 @@ frame has the pixel and its units, the voltage in V and the convergence angle in
 
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -67,7 +66,7 @@ def describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
     )
 
 
-def _metadata(data: Hdf5Dataset) -> dict[str, Any]:
+def _metadata(data: Hdf5Dataset) -> dict[str, object]:
     """Returns the JSON of the first frame; empty if there is none."""
     stored = data.parent.get("Metadata")
     if not isinstance(stored, Hdf5Dataset) or len(stored.shape) != 2 or stored.dtype != np.uint8:
@@ -83,7 +82,7 @@ def _metadata(data: Hdf5Dataset) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _inner(metadata: dict[str, Any], *names: str) -> dict[str, Any]:
+def _inner(metadata: dict[str, object], *names: str) -> dict[str, object]:
     for name in names:
         inner = metadata.get(name)
         metadata = inner if isinstance(inner, dict) else {}

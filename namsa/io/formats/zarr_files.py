@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from namsa.base.errors import InputError
 from namsa.base.files import open_regular, read_bytes
@@ -43,7 +42,7 @@ class Folder:
             ):
                 folders.clear()
 
-    def json(self, name: str) -> dict[str, Any]:
+    def json(self, name: str) -> dict[str, object]:
         """Returns a metadata file; empty if there is none."""
         path = self.path / name
         if not os.path.lexists(path):
@@ -101,7 +100,7 @@ class Archive:
             )
         yield from arrays
 
-    def json(self, name: str) -> dict[str, Any]:
+    def json(self, name: str) -> dict[str, object]:
         """Returns a metadata file; empty if there is none."""
         try:
             with self.archive.open(name.removeprefix("./")) as file:
@@ -136,12 +135,12 @@ class Archive:
         )
 
 
-def is_array(metadata: dict[str, Any]) -> bool:
+def is_array(metadata: dict[str, object]) -> bool:
     """Returns whether metadata of Zarr 3 are of an array."""
     return metadata.get("node_type") == "array"
 
 
-def _parsed(data: bytes, name: str) -> dict[str, Any]:
+def _parsed(data: bytes, name: str) -> dict[str, object]:
     try:
         value = parse_json(data.decode(), name)
     except UnicodeDecodeError:

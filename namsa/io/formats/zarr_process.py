@@ -7,7 +7,6 @@ A chunk of a few bytes may unpack to all memory. Here it meets the limits of
 
 import mmap
 import os
-from typing import Any
 
 import numpy as np
 import zarr
@@ -27,7 +26,7 @@ class ZarrReader:
             self._store = ZipStore(path, mode="r")
         self._shared = shared
 
-    def describe(self, path: str) -> dict[str, Any]:
+    def describe(self, path: str) -> dict[str, object]:
         """Returns the shape, the type and the pieces of an array."""
         stored = zarr.open_array(self._store, path=path, mode="r")
         pieces = stored.shards or stored.chunks
@@ -41,7 +40,7 @@ class ZarrReader:
         """Reads a part of an array, [start, stop] per axis, into the shared memory."""
         stored = zarr.open_array(self._store, path=path, mode="r")
         shape = tuple(stop - start for start, stop in selection)
-        array: np.ndarray[Any, Any] = np.ndarray(shape, stored.dtype, self._shared)
+        array: np.ndarray = np.ndarray(shape, stored.dtype, self._shared)
         array[...] = stored[tuple(slice(start, stop) for start, stop in selection)]
 
 

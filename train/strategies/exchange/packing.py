@@ -12,7 +12,6 @@ upper two of all values come first, then the third.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +24,7 @@ from ...ranks.connection import engine
 MESSAGE_BYTES = 32 * 2**20  # at once
 
 
-def byte_count(bits: Any) -> Any:
+def byte_count(bits: Tensor) -> Tensor:
     """Returns the bytes that hold so many bits, of a number or of an integer tensor."""
     return (bits + 7) // 8
 
@@ -48,7 +47,7 @@ def truncated(values: Tensor, size: object) -> Tensor:
     return tf.reshape(unpack(pack(values, size), size), values.shape)
 
 
-def _choose(size: Any, ways: list[Callable[[], Tensor]]) -> Tensor:
+def _choose(size: Tensor, ways: list[Callable[[], Tensor]]) -> Tensor:
     if isinstance(size, int):
         return ways[size - 1]()
     return tf.switch_case(size - 1, ways)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.notebook_progress import Report
 from namsa.base.pixels import PixelGrid
+from namsa.base.provenance_values import Provenance
 from namsa.io.calibration import CalibrationOverrides
 
 from ...apply.models import Model
@@ -55,7 +56,7 @@ class ClassifiedScan(ScanResult):
     classes: tuple[str, ...]
     label: str
     pixels: PixelGrid
-    provenance: dict[str, Any]
+    provenance: Provenance
 
     @property
     def labels(self) -> Array:
@@ -102,7 +103,7 @@ def classify(
     calibration: CalibrationOverrides = CalibrationOverrides(),  # noqa: B008 - frozen
     *,
     beam_intensity: float | None = None,
-    layout: Mapping[str, Any] | None = None,
+    layout: Mapping[str, object] | None = None,
     console: Console | None = None,
     on_progress: Report | None = None,
 ) -> ClassifiedScan:
@@ -154,7 +155,7 @@ def classify(
     )
     check_answer(model, probabilities)
     means = probabilities.mean(axis=(1, 2))
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "label": config.label,
         "classes": list(config.classes),
         "mean_probabilities": means.tolist(),

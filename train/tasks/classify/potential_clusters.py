@@ -8,7 +8,7 @@ each width in units of its standard deviation. A class is the nearest mean.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +119,7 @@ def find_clusters(
     return Clusters(_rounded(centres[np.argsort(centres[:, 0])]), _rounded(spreads))
 
 
-def settings(clusters: Clusters) -> dict[str, Any]:
+def settings(clusters: Clusters) -> dict[str, object]:
     """Returns what the section training.classify holds about clusters. Their names are numbers from
     1.
     """

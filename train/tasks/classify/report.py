@@ -1,23 +1,24 @@
 """The results of the task classify on the terminal and in the report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from namsa.figures.document import Block, DocumentSection, Table, Text, strong
 
+from ...measure.results import Evaluation
 from ...reports.tables import confusion_table
 from ...reports.words import count, number
 from ..reporting import ScoreTable, TaskReport, sample_table
 from ..splits import Split, last, meanings
 from .labels import in_words
-from .scores import ClassEvaluation, ClassRow
+from .scores import ClassEvaluation, ClassRow, ClassScores
 
 KIND = "Classes of 4D-STEM patterns: classification report"
 MOST_COLUMNS = 30  # of a table of classes, or rows of one of errors
 
 
-def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
+def score_table(evaluation: Evaluation) -> ScoreTable:
     """Returns the balanced accuracies by split, and the top-5 error of more than five classes."""
     has_top5 = all("top5_error" in row for row in evaluation["by_split"].values())
     rows = []
@@ -60,7 +61,7 @@ class Accuracies(NamedTuple):
     macro_f1: str
 
 
-def _accuracies(row: Mapping[str, Any]) -> Accuracies:
+def _accuracies(row: ClassScores) -> Accuracies:
     return Accuracies(
         network=number(row["balanced_accuracy"], ".3f"),
         baseline=number(row["baseline_balanced_accuracy"], ".3f"),

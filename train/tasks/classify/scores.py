@@ -2,14 +2,15 @@
 classify.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NotRequired
+from collections.abc import Sequence
+from typing import NotRequired
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from ...measure.results import RunFacts
+from ...measure.rows import Row
 from ..splits import HeldOutPatterns, Split, by_split
 
 TOP = 5  # most probable classes, of which one must be right for the top-5 error
@@ -98,7 +99,7 @@ def summarise(
     }
 
 
-def scores(rows: Sequence[Mapping[str, Any]], classes: int) -> ClassScores:
+def scores(rows: Sequence[Row], classes: int) -> ClassScores:
     """Returns what samples, of which there is one at least, score together. Rows have the keys of
     `ClassRow`.
     """
@@ -139,7 +140,7 @@ def in_top(true: npt.NDArray[np.int64], logits: npt.NDArray[np.float64]) -> int:
     return int((most_probable == true[:, None]).any(axis=1).sum())
 
 
-def confusion(rows: Sequence[Mapping[str, Any]], key: str, classes: int) -> npt.NDArray[np.int64]:
+def confusion(rows: Sequence[Row], key: str, classes: int) -> npt.NDArray[np.int64]:
     """Returns the number of patterns of each class (rows) that are given to each class
     (columns).
     """
@@ -168,9 +169,7 @@ def macro_f1(table: npt.NDArray[np.int64]) -> float:
     return float(np.mean(2 * np.diag(table)[sizes > 0] / sizes[sizes > 0]))
 
 
-def _of_scans(
-    rows: Sequence[Mapping[str, Any]], votes: Sequence[int], classes: int
-) -> float | None:
+def _of_scans(rows: Sequence[Row], votes: Sequence[int], classes: int) -> float | None:
     """The balanced accuracy of whole scans, each with one vote."""
     if any(row["class"] is None for row in rows):
         return None

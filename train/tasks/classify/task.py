@@ -18,7 +18,7 @@ of the same specimen were trained on.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,9 @@ from . import labels, potential_clusters
 from .potential_clusters import Clusters, nearest
 from .scores import ClassEvaluation, ClassRow, counts, in_top, scores, summarise
 from .section import Classify
+
+if TYPE_CHECKING:
+    import keras
 
 Classes = npt.NDArray[np.int64]
 NUMBERS = (
@@ -130,11 +133,11 @@ class Classification(Task):
                 np.add.at(sums, classes, np.insert(self._profiles(x, rings), 0, 1, axis=1))
         return np.asarray(sums / len(entries))
 
-    def random_target(self, batch: tuple[Any, Any]) -> Any:
+    def random_target(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         return ops.zeros((batch[0].shape[0],), "int32")
 
     def row_scorer(
-        self, model: Any, dataset: Dataset, baseline: Floats | None = None
+        self, model: "keras.Model", dataset: Dataset, baseline: Floats | None = None
     ) -> Callable[[Entry], ClassRow]:
         logits_of = logits_function(model)
         means = None if baseline is None else centroids(baseline)
@@ -208,7 +211,7 @@ class Classification(Task):
         return row
 
 
-def logits_function(model: Any) -> Logits:
+def logits_function(model: "keras.Model") -> Logits:
     """Returns the function from images to logits, in float64, that computes some images at once."""
     logits_of: Logits = in_parts(
         lambda x: model(x, training=False), model, PATTERNS_AT_ONCE, np.float64

@@ -1,7 +1,7 @@
 """`namsa-train reconstruct` and `namsa-train live`."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from namsa.base.errors import InputError
 from namsa.cli.command_parser import CommandParser, positive
@@ -103,7 +103,7 @@ def _add_live(parser: CommandParser) -> None:
     _add_specimen(parser)
 
 
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
+def _settings(options: argparse.Namespace) -> dict[str, object]:
     """Returns the keywords of `train.reconstruct`. The estimate of `--estimator` is made before the
     density.
     """

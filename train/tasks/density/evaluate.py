@@ -14,6 +14,7 @@ import ase
 import numpy as np
 import numpy.typing as npt
 
+from namsa.base.arrays import Tensor
 from namsa.base.pixels import density_grid
 from namsa.base.provenance_values import value
 from namsa.dataset.entry import Entry
@@ -39,6 +40,8 @@ from .report.summary import choose, summarise
 from .results import Evaluation, SampleRow, Scores
 
 if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
+    import keras
+
     from ...input.division import RankDivision
 
 Array = npt.NDArray[np.float32]
@@ -66,7 +69,7 @@ class HeldOut:
 
 
 def predictor(
-    model: Any,  # Keras model, called without dropout
+    model: "keras.Model",  # Keras model, called without dropout
     inputs: Inputs,  # how patterns become the network's input
     data_format: DataFormat = "channels_last",  # position of the channel axis
     channels: Channels | None = None,  # channels of the input; see `train.experiment.channels`
@@ -80,7 +83,7 @@ def predictor(
     """
     from ...input.normalisation import normalise
 
-    def whole(x: Any) -> Any:
+    def whole(x: Tensor) -> Tensor:
         if split is None:
             return model(x, training=False)
         part = model(split.take_part(x, data_format), training=False)
@@ -224,7 +227,7 @@ def _score(
             prediction, record.density_by_depth, held_out.mean_image
         )
 
-    def scores(image: npt.NDArray[Any]) -> Scores:
+    def scores(image: npt.NDArray[np.floating]) -> Scores:
         numbers = image_metrics(
             image,
             record.density,
@@ -264,7 +267,7 @@ def _shown(row: SampleRow, record: Record, prediction: Array) -> dict[str, Any]:
     return shown
 
 
-def projected(density: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def projected(density: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
     """Returns the projection (h, w) of a density by depth (bins, h, w), and of a projected density
     itself.
     """

@@ -7,7 +7,7 @@ JSON); see `train.measure.metrics`.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NotRequired
+from typing import Any, Literal, NamedTuple, NotRequired, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -180,7 +180,7 @@ def read_evaluation(path: Path) -> Evaluation:
         raise InputError(
             f"{path}: run has no {', '.join(absent) or 'number of ranks'}: {EVALUATE_AGAIN}"
         )
-    checked: Evaluation = evaluation
+    checked = cast(Evaluation, evaluation)
     measured = {row["material"] for row in checked["samples"]}
     for row in checked["by_material"]:
         if row["material"] not in measured:

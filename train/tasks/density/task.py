@@ -8,13 +8,13 @@ trivial baseline answers every sample with the mean of the training targets.
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ase
 import numpy as np
 import numpy.typing as npt
 
-from namsa.base.arrays import Array, Floats
+from namsa.base.arrays import Array, Floats, Tensor
 from namsa.base.errors import InputError, WorkError
 from namsa.crystals.select import select_materials
 from namsa.dataset.entry import Entry, material_of, materials_named
@@ -31,6 +31,9 @@ from ...ranks.interface import Ranks
 from ..task import Answers, Row, Score, Task
 from .evaluate import AtomsOf, HeldOut, evaluate, predictions, predictor
 from .results import Evaluation, target_image
+
+if TYPE_CHECKING:
+    import keras
 
 
 class Density(Task):
@@ -61,14 +64,14 @@ class Density(Task):
         window = self.experiment.window_shapes()[0][:2]
         return views.mean_target(self.readable(dataset), [entry.id for entry in entries], window)
 
-    def random_target(self, batch: tuple[Any, Any]) -> Any:
+    def random_target(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         # The target of a batch is a volume of one channel, too.
         if self.experiment.training.inputs.layout == "depth":
             return batch[1]
         axis = 1 if self.experiment.network.data_format == "channels_first" else -1
         return np.repeat(batch[1], self.experiment.target.depth_bins, axis)
 
-    def scorer(self, model: Any, dataset: Dataset) -> Score:
+    def scorer(self, model: "keras.Model", dataset: Dataset) -> Score:
         loss = self.experiment.training.loss
         inputs = self.experiment.training.inputs
         predict = self._predictor(model)
@@ -121,7 +124,7 @@ class Density(Task):
             self._predictor(answers.model), self.experiment, held_out, run_dir, ranks=ranks, run=run
         )
 
-    def _predictor(self, model: Any) -> Any:
+    def _predictor(self, model: "keras.Model") -> Any:
         experiment = self.experiment
         data_format = experiment.network.data_format
         channels = experiment.channels()

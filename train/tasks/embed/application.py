@@ -9,7 +9,7 @@ whole scan; decoded patterns are made again from them as they are written.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from namsa.base.arrays import Array
 from namsa.base.errors import InputError
 from namsa.base.notebook_progress import Report
 from namsa.base.pixels import ArrayAxis, PixelGrid
+from namsa.base.provenance_values import Provenance
 from namsa.base.text import plural, shorten
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
@@ -71,7 +72,7 @@ class EmbeddedScan(ScanResult):
     pixels: PixelGrid
     detector_pixels: PixelGrid
     detector_shape: tuple[int, int]
-    provenance: dict[str, Any]
+    provenance: Provenance
 
     def decoded(self) -> Iterator[Array]:
         """Yields the decoded patterns in bands of rows, `(rows, sx, dy, dx)`, fractions of the
@@ -122,7 +123,7 @@ def embed(
     *,
     clusters: int = CLUSTERS,
     beam_intensity: float | None = None,
-    layout: Mapping[str, Any] | None = None,
+    layout: Mapping[str, object] | None = None,
     console: Console | None = None,
     on_progress: Report | None = None,
 ) -> EmbeddedScan:

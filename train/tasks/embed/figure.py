@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
+from matplotlib.typing import ColorType
 
 from namsa.base.arrays import Array
 from namsa.base.pixels import PixelGrid
@@ -122,7 +123,7 @@ def _leading(latents: Array) -> list[int]:
     return order
 
 
-def _colours(count: int) -> list[Any]:
+def _colours(count: int) -> list[ColorType]:
     """Returns colours that can be told apart, as far as so many can."""
     if count <= 20:
         palette: Any = matplotlib.colormaps["tab10" if count <= 10 else "tab20"]

@@ -1,25 +1,26 @@
 """The results of the task embed on the terminal and in the report."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from namsa.base.errors import InputError
 from namsa.figures.document import Block, DocumentSection, Note, Picture, Table, Text, strong
 
+from ...measure.results import Evaluation
 from ...reports.results import EVALUATE_AGAIN
 from ...reports.words import count, number
 from ..reporting import ScoreTable, TaskReport, sample_table
 from ..splits import last, meanings
-from .scores import EmbedEvaluation, EmbedRow
+from .scores import EmbedEvaluation, EmbedRow, EmbedScores
 
 KIND = "Latent space of 4D-STEM patterns: embedding report"
 PICTURE = "latent_space.png"  # in the run directory
 LARGEST_PICTURE_BYTES = 2**24
 
 
-def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
+def score_table(evaluation: Evaluation) -> ScoreTable:
     """Returns the errors and agreements by split."""
     rows = []
     for split, row in evaluation["by_split"].items():
@@ -57,7 +58,7 @@ class ScoreWords(NamedTuple):
     baseline_nmi: str
 
 
-def _scores(row: Mapping[str, Any]) -> ScoreWords:
+def _scores(row: EmbedScores) -> ScoreWords:
     return ScoreWords(
         error=f"{row['rmse']:.4g}",
         baseline_error=f"{row['baseline_rmse']:.4g}",

@@ -8,7 +8,7 @@ nothing of the materials and 1 for the materials themselves.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,10 @@ from scipy import special
 from scipy.cluster.vq import kmeans, vq
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from namsa.base.arrays import Array
+from namsa.base.arrays import Array, Floats
 
 from ...measure.results import RunFacts
+from ...measure.rows import Row
 from ..splits import HeldOutPatterns, Split, by_split
 
 Labels = npt.NDArray[np.int64]
@@ -110,7 +111,7 @@ def _of_split(rows: Sequence[EmbedRow], materials: int) -> list[list[str]]:
 def score_composites(
     rows: Sequence[EmbedRow],
     composites: Iterable[Sequence[str]],
-    coordinates_of: Mapping[str, Mapping[str, Any]],
+    coordinates_of: Mapping[str, Mapping[str, Floats]],
 ) -> list[Composite]:
     """Compares clusters with materials.
 
@@ -123,7 +124,9 @@ def score_composites(
     ]
 
 
-def _scored(ids: Sequence[str], split: str, coordinates: Sequence[Mapping[str, Any]]) -> Composite:
+def _scored(
+    ids: Sequence[str], split: str, coordinates: Sequence[Mapping[str, Floats]]
+) -> Composite:
     materials = np.repeat(np.arange(len(ids)), [len(sample["network"]) for sample in coordinates])
 
     def agreement(name: str) -> float:
@@ -159,7 +162,7 @@ def summarise(
     }
 
 
-def means(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float | None]:
+def means(rows: Sequence[Row], names: Sequence[str]) -> dict[str, float | None]:
     """Returns the mean over the rows of each number; `None` without rows."""
     return {name: float(np.mean([row[name] for row in rows])) if rows else None for name in names}
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,9 @@ from .figure import latent_space_figure
 from .principal_components import PrincipalComponents
 from .report import PICTURE
 from .scores import EmbedEvaluation, EmbedRow, choose_composites, means, score_composites, summarise
+
+if TYPE_CHECKING:
+    import keras
 
 Images = npt.NDArray[np.float32]
 Autoencode = Callable[[Images], tuple[Images, Floats, Floats]]
@@ -79,11 +82,11 @@ class Embedding(Task):
                 total = total + principal_components.moments(x, probes)
         return np.asarray(total / len(entries))
 
-    def random_target(self, batch: tuple[Any, Any]) -> Any:
+    def random_target(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         return batch[0]
 
     def row_scorer(
-        self, model: Any, dataset: Dataset, baseline: Floats | None = None
+        self, model: "keras.Model", dataset: Dataset, baseline: Floats | None = None
     ) -> Callable[[Entry], Row]:
         autoencode = autoencoder(model)
 
@@ -111,7 +114,7 @@ class Embedding(Task):
         composites = choose_composites(rows, self.experiment.training.embed.materials)
         chosen = set(chain.from_iterable(composites))
         shown = {id: points for id, points in coordinates.items() if id in chosen}
-        coordinates_of: dict[str, Any] = {}
+        coordinates_of: dict[str, Mapping[str, Floats]] = {}
         for coordinates_of_rank in ranks.gather_json(shown):
             coordinates_of |= coordinates_of_rank
         evaluation = summarise(
@@ -169,10 +172,10 @@ class Embedding(Task):
 
     def _draw(
         self,
-        model: Any,
+        model: "keras.Model",
         rows: Sequence[EmbedRow],
         composite: Sequence[str],
-        coordinates_of: Mapping[str, Mapping[str, Any]],
+        coordinates_of: Mapping[str, Mapping[str, Floats]],
         path: Path,
     ) -> None:
         """Draws the latent space of a composite scan, with decoded patterns."""
@@ -190,7 +193,7 @@ class Embedding(Task):
         write_figure(figure, path)
 
 
-def autoencoder(model: Any) -> Autoencode:
+def autoencoder(model: "keras.Model") -> Autoencode:
     """Returns a function from images to decoded images, and means and logarithms of the variances
     of latent numbers.
 
@@ -205,7 +208,7 @@ def autoencoder(model: Any) -> Autoencode:
     return autoencode
 
 
-def decoder(model: Any, experiment: Experiment) -> Callable[[Floats], Images]:
+def decoder(model: "keras.Model", experiment: Experiment) -> Callable[[Floats], Images]:
     """Returns a function from latent numbers `(n, latent)` to patterns `(n, dy, dx)`, fractions of
     the beam.
     """

@@ -6,7 +6,6 @@ shape, side by side and in its middle. Each window is estimated by itself.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +41,7 @@ def estimate(
     calibration: CalibrationOverrides = CalibrationOverrides(),  # noqa: B008 - frozen
     *,
     beam_intensity: float | None = None,
-    layout: Mapping[str, Any] | None = None,
+    layout: Mapping[str, object] | None = None,
     console: Console | None = None,
     on_progress: Report | None = None,
 ) -> EstimatedScan:

@@ -9,7 +9,7 @@ with the coverage on both splits.
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import NotRequired
 
 import numpy as np
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
@@ -28,6 +28,7 @@ from ...apply.learnt import unseen_held_out
 from ...apply.models import CALIBRATION, LARGEST_FACTOR, Model, load_model
 from ...apply.weights import build_loaded
 from ...measure.coverage import Coverage
+from ...measure.rows import Row
 from ...optimization import checkpoint
 from ...reports.calibration_results import CALIBRATE_AGAIN
 from ...reports.results import write_json
@@ -42,7 +43,7 @@ class EstimateCalibration(TypedDict):
 
     step: int  # step of the weights
     # What it follows from (`train.apply.identity`). Absent in files of earlier versions.
-    made_of: NotRequired[dict[str, Any]]
+    made_of: NotRequired[dict[str, object]]
     quantities: dict[
         str, QuantityCalibration
     ]  # from the deviation that the network says to the error, by quantity
@@ -69,7 +70,7 @@ def calibrate_estimates(model: Model, dataset: Dataset, on_sample: OnSample) -> 
     directory = model.experiment.data.directory
     predict = predictor(model.experiment, build_loaded(model, model.experiment.network))
     dev, test = unseen_held_out(model, manifest.present(directory, dataset.ids), directory)
-    split_rows: dict[str, list[dict[str, Any]]] = {"dev": [], "test": []}
+    split_rows: dict[str, list[Row]] = {"dev": [], "test": []}
     for done, entry in enumerate(dev + test, start=1):
         split_rows[entry.split] += _rows(dataset, entry, model, predict)
         on_sample(done, len(dev) + len(test))
@@ -160,10 +161,10 @@ def read_estimate_calibration(model: Model) -> EstimateCalibration | None:
     return calibration
 
 
-def _rows(dataset: Dataset, entry: Entry, model: Model, predict: Predict) -> list[dict[str, Any]]:
+def _rows(dataset: Dataset, entry: Entry, model: Model, predict: Predict) -> list[Row]:
     """Returns true values, estimates and deviations of the windows of a sample."""
     names = model.experiment.training.estimate.quantities
-    rows = []
+    rows: list[Row] = []
     true = {name: sample_value(entry, name) for name in names}
     for window in known_windows(dataset, [entry], model.experiment):
         estimates, deviations = (

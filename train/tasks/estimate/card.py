@@ -1,7 +1,6 @@
 """The model card of a network of the task estimate."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from ..splits import last
 from .calibrate import EstimateCalibration, calibrate_estimates
 from .quantities import QUANTITIES
 from .report import score_table
+from .scores import QuantityScores
 from .task import Estimation, predictor
 
 
@@ -109,7 +109,7 @@ class EstimateCard(TaskCard):
         return calibrate_estimates(packed.model, packed.dataset, on_sample)
 
 
-def _mean_error(scores: Any, evaluation: Evaluation) -> float:
+def _mean_error(scores: Mapping[str, QuantityScores], evaluation: Evaluation) -> float:
     """The mean over the quantities of a split's errors, in units of half their ranges."""
     errors = []
     for name, row in scores.items():

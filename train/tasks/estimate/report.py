@@ -1,10 +1,10 @@
 """The results of the task estimate on the terminal and in the report."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from namsa.figures.document import Table, Text, strong
 
+from ...measure.results import Evaluation
 from ...reports.held_out import unseen
 from ...reports.words import count, number
 from ..reporting import ScoreTable, TaskReport, sample_table
@@ -16,7 +16,10 @@ KIND = "Thickness, defocus and tilt from 4D-STEM: estimation report"
 
 def check(evaluation: EstimateEvaluation) -> None:
     """Raises ValueError if the quantities of an evaluation are not those of its ranges."""
-    by_quantity: list[Mapping[str, Any]] = [evaluation["medians"], *evaluation["by_split"].values()]
+    by_quantity: list[Mapping[str, object]] = [
+        evaluation["medians"],
+        *evaluation["by_split"].values(),
+    ]
     for row in evaluation["samples"]:
         by_quantity += row["true"], row["estimate"], row["deviation"]
     if evaluation["samples"]:
@@ -26,7 +29,7 @@ def check(evaluation: EstimateEvaluation) -> None:
         raise ValueError("its quantities do not fit together")
 
 
-def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
+def score_table(evaluation: Evaluation) -> ScoreTable:
     """Returns the errors by split and quantity, and how many are within the calibrated ones."""
     rows = []
     for split, scores in evaluation["by_split"].items():
@@ -110,7 +113,7 @@ def samples(evaluation: EstimateEvaluation) -> Table:
     return sample_table(evaluation, head, cells, caption="True values, and estimates")
 
 
-def _size(evaluation: Mapping[str, Any], split: str) -> int:
+def _size(evaluation: Evaluation, split: str) -> int:
     """Returns the number of held-out samples of a split."""
     return sum(row["split"] == split for row in evaluation["samples"])
 

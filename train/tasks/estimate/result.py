@@ -4,12 +4,13 @@ learnt of them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from namsa.base.arrays import Floats
 from namsa.base.pixels import PixelGrid
+from namsa.base.provenance_values import Provenance
 from namsa.config.simulation import SimulationConfig
 
 from ...apply.estimated import Comparison
@@ -64,7 +65,7 @@ class EstimatedScan(ScanResult):
     ranges: Mapping[str, Range]
     two_sigma_factors: Mapping[str, float]
     pixels: PixelGrid
-    provenance: dict[str, Any]
+    provenance: Provenance
 
     @property
     def quantities(self) -> list[EstimatedQuantity]:
@@ -100,7 +101,7 @@ class EstimatedScan(ScanResult):
             f"{name}_error": (image, QUANTITIES[name].unit) for name, image in self.errors.items()
         }
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, object]:
         return {
             "quantities": {
                 quantity.name: {"value": quantity.value, "error": quantity.error}

@@ -3,7 +3,6 @@ task estimate.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
@@ -13,6 +12,7 @@ from namsa.base.arrays import Floats
 from ...measure import coverage as measured
 from ...measure.coverage import TWO_SIGMA, Coverage, covering_factor
 from ...measure.results import RunFacts
+from ...measure.rows import Row
 from ..splits import HeldOutRow, Split, by_split
 
 
@@ -86,9 +86,7 @@ def summarise(
     }
 
 
-def calibrate(
-    rows: Sequence[Mapping[str, object]], names: Sequence[str]
-) -> dict[str, QuantityCalibration]:
+def calibrate(rows: Sequence[Row], names: Sequence[str]) -> dict[str, QuantityCalibration]:
     """Returns the factors with which one standard deviation covers 68.27 % of the errors of one
     sample or more.
     """
@@ -103,7 +101,7 @@ def calibrate(
 
 
 def scores(
-    rows: Sequence[Mapping[str, object]],  # at least one sample, of the keys of `EstimateRow`
+    rows: Sequence[Row],  # at least one sample, of the keys of `EstimateRow`
     medians: Mapping[str, float],
     calibration: Mapping[str, QuantityCalibration],
 ) -> dict[str, QuantityScores]:
@@ -122,19 +120,17 @@ def scores(
     return scores_of_quantities
 
 
-def coverage(
-    rows: Sequence[Mapping[str, object]], name: str, calibration: QuantityCalibration
-) -> Coverage:
+def coverage(rows: Sequence[Row], name: str, calibration: QuantityCalibration) -> Coverage:
     """Returns how often the errors of a quantity are within the calibrated ones."""
     error = np.abs(errors(rows, name))
     sigma = calibration["uncertainty_factor"] * _column(rows, "deviation", name)
     return measured.coverage(error, sigma)
 
 
-def errors(rows: Sequence[Mapping[str, object]], name: str) -> Floats:
+def errors(rows: Sequence[Row], name: str) -> Floats:
     """Returns the errors of a quantity, `(samples,)`, in its unit."""
     return _column(rows, "estimate", name) - _column(rows, "true", name)
 
 
-def _column(rows: Sequence[Mapping[str, Any]], key: str, name: str) -> Floats:
+def _column(rows: Sequence[Row], key: str, name: str) -> Floats:
     return np.array([row[key][name] for row in rows], np.float64)

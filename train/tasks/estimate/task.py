@@ -16,7 +16,7 @@ gradient of what is left. The trivial baseline is the median of the training sam
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,8 @@ from .quantities import QUANTITIES, Range, quantity_ranges, sample_value
 from .scores import EstimateEvaluation, EstimateRow, errors, summarise
 
 if TYPE_CHECKING:  # it needs Horovod, which an application does not
+    import keras
+
     from ...input.division import RankDivision
 
 Predict = Callable[[npt.NDArray[np.float32]], tuple[Floats, Floats]]
@@ -103,11 +105,11 @@ class Estimation(Task):
             [np.histogram(column, BINS, (-1, 1))[0] / len(entries) for column in scaled.T]
         )
 
-    def random_target(self, batch: tuple[Any, Any]) -> Any:
+    def random_target(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         return ops.zeros((batch[0].shape[0], len(self._axes)))
 
     def row_scorer(
-        self, model: Any, dataset: Dataset, baseline: Floats | None = None
+        self, model: "keras.Model", dataset: Dataset, baseline: Floats | None = None
     ) -> Callable[[Entry], EstimateRow]:
         predict = predictor(self.experiment, model, self.split)
         return lambda entry: self._row(entry, dataset.read(entry.id), predict)
@@ -190,7 +192,9 @@ def gradients(planes: Tensor) -> Tensor:
     return ops.stack(slopes, axis=1)
 
 
-def predictor(experiment: Experiment, model: Any, split: "RankDivision | None" = None) -> Predict:
+def predictor(
+    experiment: Experiment, model: "keras.Model", split: "RankDivision | None" = None
+) -> Predict:
     """Returns what a network of the task estimates.
 
     Args:

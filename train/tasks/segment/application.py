@@ -19,6 +19,7 @@ from fcdensenet.config import NetworkConfig
 from namsa.base.arrays import Array
 from namsa.base.notebook_progress import Report
 from namsa.base.pixels import PixelGrid
+from namsa.base.provenance_values import Provenance
 from namsa.io.calibration import CalibrationOverrides
 
 from ...apply import resampling, tiles
@@ -55,7 +56,7 @@ class SegmentedScan(ScanResult):
     probabilities: Mapping[str, npt.NDArray[np.float32]]
     bright_field: Array
     pixels: PixelGrid
-    provenance: dict[str, Any]
+    provenance: Provenance
 
     def _maps(self) -> Maps:
         maps: dict[str, tuple[Array, str]] = {"labels": (self.labels, "")}
@@ -87,7 +88,7 @@ def segment(
     calibration: CalibrationOverrides = CalibrationOverrides(),  # noqa: B008 - frozen
     *,
     beam_intensity: float | None = None,
-    layout: Mapping[str, Any] | None = None,
+    layout: Mapping[str, object] | None = None,
     console: Console | None = None,
     on_progress: Report | None = None,
 ) -> SegmentedScan:

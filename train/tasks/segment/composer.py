@@ -41,7 +41,7 @@ class Composer:
         self.segment = segment
         self.scan = scan
         self.entries = entries
-        self._groups: dict[Any, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+        self._groups: dict[object, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
         for entry in sorted(entries, key=lambda entry: entry.id):
             if entry.kind == "crystal":
                 self._groups[_conditions(entry)][entry.material].append(entry)

@@ -1,8 +1,7 @@
 """The results of the task segment on the terminal and in the report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from namsa.figures.document import (
     Block,
@@ -15,6 +14,7 @@ from namsa.figures.document import (
     strong,
 )
 
+from ...measure.results import Evaluation
 from ...reports.figures import data_uri
 from ...reports.tables import confusion_table
 from ...reports.words import count, number
@@ -29,7 +29,7 @@ MEANINGS = {
 }
 
 
-def score_table(evaluation: Mapping[str, Any]) -> ScoreTable:
+def score_table(evaluation: Evaluation) -> ScoreTable:
     """Returns the intersections over unions, and of how many positions each class is."""
     rows = []
     for source, by_split in evaluation["scores"].items():

@@ -2,8 +2,8 @@
 segment.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Sequence
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 from namsa.base.arrays import Array
 
 from ...measure.results import RunFacts
+from ...measure.rows import Row
 from ..splits import HeldOutRow, Split, by_split
 from .section import Segment
 
@@ -102,7 +103,7 @@ def summarise(
     }
 
 
-def scores(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> SegmentScores:
+def scores(rows: Sequence[Row], classes: Sequence[str]) -> SegmentScores:
     """Returns what samples, of which there is one at least, score together. Rows have the keys of
     `SegmentRow`.
     """
@@ -133,7 +134,7 @@ def confusion(truth: Array, labels: Array, classes: int) -> Confusion:
     return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
 
 
-def total(rows: Sequence[Mapping[str, Any]], classes: int) -> Confusion:
+def total(rows: Sequence[Row], classes: int) -> Confusion:
     """Returns the sum of the samples' confusion matrices."""
     return np.sum(
         [np.zeros((classes, classes)), *(row["confusion"] for row in rows)], axis=0

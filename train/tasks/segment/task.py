@@ -43,6 +43,8 @@ from .scores import SegmentEvaluation, SegmentRow, confusion, scores, summarise
 from .section import Segment
 
 if TYPE_CHECKING:
+    import keras
+
     from ...input.division import RankDivision
 
 Predict = Callable[[Array, float], npt.NDArray[np.float32]]
@@ -152,12 +154,12 @@ class Segmentation(Task):
     def composer(self, dataset: Dataset) -> Composer:
         return self._composers(dataset)["train"]
 
-    def random_target(self, batch: tuple[Any, Any]) -> Any:
+    def random_target(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         axis = 1 if self.experiment.network.data_format == "channels_first" else -1
         return ops.zeros_like(ops.squeeze(batch[1], axis))
 
     def row_scorer(
-        self, model: Any, dataset: Dataset, baseline: Floats | None = None
+        self, model: "keras.Model", dataset: Dataset, baseline: Floats | None = None
     ) -> Callable[[Entry], SegmentRow]:
         predict = predictor(self.experiment, model, self.split)
         scans = self.held_out_scans(dataset)
@@ -294,7 +296,9 @@ def _middle(length: int, window: int) -> slice:
     return slice(start, start + window)
 
 
-def predictor(experiment: Experiment, model: Any, split: "RankDivision | None" = None) -> Predict:
+def predictor(
+    experiment: Experiment, model: "keras.Model", split: "RankDivision | None" = None
+) -> Predict:
     """Returns what a network of the task predicts.
 
     Args:

@@ -18,7 +18,6 @@ parts, and noise is drawn for whole samples.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import tensorflow as tf
 
@@ -80,7 +79,7 @@ class RankSplit:
         rows = x.shape[axis]
 
         @tf.custom_gradient
-        def exchanged(x: Tensor) -> Any:
+        def exchanged(x: Tensor) -> Tensor:
             first = _rows(x, axis, 0, after)
             last = _rows(x, axis, rows - before, rows)
 
@@ -203,7 +202,7 @@ class RankSplit:
         """
 
         @tf.custom_gradient
-        def gathered(x: Tensor) -> Any:
+        def gathered(x: Tensor) -> Tensor:
             def gradient(parts: Tensor) -> Tensor:
                 return tf.reduce_sum(self._transpose(parts, f"{name}_back", places), 0)
 

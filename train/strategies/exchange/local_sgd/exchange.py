@@ -18,7 +18,6 @@ all. What is cut off is lost.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import keras
 import numpy as np
@@ -83,7 +82,9 @@ class LocalSGDExchange(Exchange):
         """
         return list(numbers)
 
-    def restore(self, state: Sequence[Any], of_ranks: Sequence[Moments], resumed: bool) -> str:
+    def restore(
+        self, state: Sequence["keras.Variable"], of_ranks: Sequence[Moments], resumed: bool
+    ) -> str:
         super().restore(state, of_ranks, resumed)
         for last, variable in zip(self.last, self.changed, strict=True):
             last.assign(variable.value)
@@ -169,7 +170,7 @@ def _unpacked(messages: Tensor, ranks: int, size: int) -> Tensor:
     return tf.map_fn(partial(packing.unpack, size=size), rows, fn_output_signature=tf.float32)
 
 
-def gather(moments: Sequence[Any]) -> list[Moments]:
+def gather(moments: Sequence["keras.Variable"]) -> list[Moments]:
     """Returns the moments of each rank but the first on rank 0, flat. Collective.
 
     On the other ranks, the list is empty.
@@ -186,7 +187,7 @@ def gather(moments: Sequence[Any]) -> list[Moments]:
     return of_others if is_first else []
 
 
-def distribute(moments: Sequence[Any], stored: Sequence[Moments]) -> bool:
+def distribute(moments: Sequence["keras.Variable"], stored: Sequence[Moments]) -> bool:
     """Sets each rank's moments to those that a checkpoint has for it. Collective.
 
     Args:
@@ -214,7 +215,7 @@ def distribute(moments: Sequence[Any], stored: Sequence[Moments]) -> bool:
     return True
 
 
-def _flat(moments: Sequence[Any]) -> Moments:
+def _flat(moments: Sequence["keras.Variable"]) -> Moments:
     """All values in one array."""
     return np.concatenate([np.ravel(variable.numpy()) for variable in moments])
 

@@ -9,7 +9,6 @@ the masters and moments of all variables.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -86,7 +85,9 @@ class ShardedExchange(Exchange):
         # Variables that are the same on all ranks.
         self.alike = [*self._optimizer_variables_of_all(optimizer), *self.states]
 
-    def _optimizer_variables_of_all(self, optimizer: keras.optimizers.Optimizer) -> list[Any]:
+    def _optimizer_variables_of_all(
+        self, optimizer: keras.optimizers.Optimizer
+    ) -> list[keras.Variable]:
         """Returns the optimizer's variables without those of which each rank has a part."""
         of_parts = set()
         for variables in self._owned.values():
@@ -94,7 +95,7 @@ class ShardedExchange(Exchange):
         return [variable for variable in optimizer.variables if id(variable) not in of_parts]
 
     @property
-    def updated(self) -> Sequence[Any]:
+    def updated(self) -> Sequence["keras.Variable"]:
         """See `train.ranks.exchange.Exchange`: the masters."""
         return self.masters
 
@@ -166,10 +167,10 @@ class ShardedExchange(Exchange):
         norms_of_layers = tf.stack([norms_by_layer[index] for index in self.layers])
         return norms_of_units(norms_of_layers, self.units)
 
-    def _byte_counts(self) -> list[Any]:
+    def _byte_counts(self) -> list[Tensor]:
         """Returns the bytes of a value of each variable: numbers, or tensors where they adapt."""
         transfer = self.config.transfer
-        sizes: list[Any] = [4] * len(self.weights)
+        sizes: list[Tensor] = [4] * len(self.weights)
         if transfer.precision == "adaptive":
             of_units = tf.unstack(packing.byte_count(self.states.bits.value), self.unit_count)
             of_layers = [of_units[unit] for unit in self.units]
@@ -204,7 +205,7 @@ class ShardedExchange(Exchange):
         for weight, size in zip(self.weights, self._byte_counts(), strict=True):
             weight.assign(packing.truncated(weight.value, size))
 
-    def blank_state(self) -> list[Any]:
+    def blank_state(self) -> list["keras.Variable"]:
         """See `train.ranks.exchange.Exchange`. Variables of which each rank has a part are zero."""
         parts = []
         for weight in self.weights:
@@ -213,7 +214,7 @@ class ShardedExchange(Exchange):
                 parts.append(HostVariable(f"{weight.path}/{kind}", zeros))
         return [*self.model.variables, *self.alike, *parts]
 
-    def state(self) -> list[Any]:
+    def state(self) -> list["keras.Variable"]:
         """See `train.ranks.exchange.Exchange`. Rank 0 gathers the parts."""
         gathered = self.blank_state()
         for index, variables in self._by_weight(gathered):
@@ -261,7 +262,7 @@ class ShardedExchange(Exchange):
 
     # ---- Between epochs
 
-    def end_epoch(self, step: int, epoch: int, whole: bool) -> dict[str, Any] | None:
+    def end_epoch(self, step: int, epoch: int, whole: bool) -> dict[str, object] | None:
         """See `train.ranks.exchange.Exchange`. Begins the sums of the next epoch."""
         if not whole:
             return None

@@ -8,11 +8,12 @@ alike with any bits, are left out. A link is one way: a rank receives all weight
 import time
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from ....measure.rows import Row
 from .. import packing
 
 REPEATS = 5  # measurements of packing, of which the median counts
@@ -32,7 +33,7 @@ class TransferGain(NamedTuple):
 
 
 def gains(
-    transfers: Sequence[Mapping[str, Any]],
+    transfers: Sequence[Row],
     sizes: Mapping[str, int],
     vector_values: int,
     compute_s: float,

@@ -14,15 +14,16 @@ first epoch with a validation error that is lower than the one before.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from namsa.base.arrays import Tensor
 from namsa.base.errors import InputError
 
+from ....measure.rows import Row
 from .section import Transfer
 
 FLOAT_BITS = 32
@@ -82,7 +83,7 @@ def initial_states(layers: int, config: Transfer) -> LayerStates:
 
 
 def next_states(
-    states: LayerStates, norms: Tensor, config: Transfer, updated: Any = True
+    states: LayerStates, norms: Tensor, config: Transfer, updated: Tensor = True
 ) -> LayerStates:
     """Returns the states after a step with these norms, float32, unless a loss scale has skipped
     it.
@@ -103,7 +104,9 @@ def next_states(
 
 
 def threshold(
-    transfers: Sequence[Mapping[str, Any]], validations: Sequence[Mapping[str, Any]], error: str
+    transfers: Sequence[Row],
+    validations: Sequence[Row],
+    error: str,
 ) -> float:
     """Returns the threshold that the rows of a run give.
 
@@ -128,7 +131,7 @@ def threshold(
     return float(sum(row["norm_rate"] * row["steps"] for row in rows) / steps)
 
 
-def _epoch_of_first_drop(validations: Sequence[Mapping[str, Any]], error: str) -> int:
+def _epoch_of_first_drop(validations: Sequence[Row], error: str) -> int:
     """Returns the first epoch whose error is lower than that of the validation before.
 
     Raises ValueError if there is none.

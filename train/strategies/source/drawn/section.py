@@ -1,7 +1,7 @@
 """Section data.source of kind drawn."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -31,5 +31,5 @@ class DrawnSamples(SourceSection):
     def copied_from(self) -> Path | None:
         return self.folder
 
-    def decides(self) -> dict[str, Any]:
+    def decides(self) -> dict[str, object]:
         return self.model_dump(mode="json", include={"kind", "samples"})

@@ -1,6 +1,6 @@
 """Section data.source of kind fixed."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -18,5 +18,5 @@ class Fixed(LayeredSection):
         Simulated(), description="the source of the samples"
     )
 
-    def decides(self) -> dict[str, Any]:
+    def decides(self) -> dict[str, object]:
         return {"kind": self.kind, "of": self.of.decides()}

@@ -1,6 +1,6 @@
 """Section data.source of kind simulate."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -85,7 +85,7 @@ class Simulate(SourceSection):
     def simulates(self) -> bool:
         return True
 
-    def decides(self) -> dict[str, Any]:
+    def decides(self) -> dict[str, object]:
         return self.model_dump(mode="json", exclude={"memory_gib", "workers", "nice"})
 
     def check(self, experiment: "Experiment") -> None:

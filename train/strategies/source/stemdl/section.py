@@ -1,7 +1,7 @@
 """Section data.source of kind stemdl."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ class Stemdl(SourceSection):
         "them; the mode is the split: train, dev or eval, test"
     )
 
-    def decides(self) -> dict[str, Any]:
+    def decides(self) -> dict[str, object]:
         return {"kind": self.kind}
 
     def check(self, experiment: "Experiment") -> None:

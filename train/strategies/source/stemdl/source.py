@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -220,7 +220,7 @@ def _in_order_of_files(files: Sequence[Path], lists: Sequence[EntriesOfFiles]) -
 
 def take(
     samples: Sequence[ListedSample], experiment: Experiment, rank: int, on_sample: OnProgress
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Writes the samples that are not there into the shard of a rank.
 
     Returns:
@@ -357,7 +357,7 @@ def _digest(files: Sequence[Path], entries: Sequence[Entry], experiment: Experim
     return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
 
 
-def stated_number(attributes: Mapping[str, Any], *names: str) -> float | None:
+def stated_number(attributes: Mapping[str, object], *names: str) -> float | None:
     """Returns the first of some attributes that is a positive number, or a list of equal ones."""
     for name in names:
         stored = attributes.get(name)

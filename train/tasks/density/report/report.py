@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from rich.console import Group
 from rich.table import Table as TerminalTable
@@ -95,7 +95,7 @@ def _part(run_dir: Path) -> ResultPart:
     evaluation = read_if_there(run_dir / "evaluation.json", read_evaluation)
     predictions = read_if_there(run_dir / "predictions.npz", read_predictions)
     bins = read_if_there(run_dir / depth_section.FILE_NAME, depth_section.read_bins)
-    run: Mapping[str, Any] = evaluation["run"] if evaluation else {}
+    run = evaluation["run"] if evaluation else None
     if evaluation and not evaluation["samples"]:
         evaluation = None
     pictures: Sequence[SamplePicture] = ()
