@@ -51,7 +51,7 @@ from .input.selection import limit
 from .measure import rows
 from .measure.results import Evaluation, RunFacts
 from .optimization import checkpoint
-from .optimization.checkpoint import Header
+from .optimization.checkpoint_fit import Header
 from .optimization.origin import ORIGIN, LearntMaterials, learnt_of
 from .program import PROGRAM
 from .reports.results import WeightsFile, check_facts

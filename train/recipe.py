@@ -22,7 +22,7 @@ from .experiment.functions import allow_functions
 from .main import train
 from .measure import telemetry
 from .optimization import checkpoint
-from .optimization.checkpoint import Header
+from .optimization.checkpoint_fit import Header
 from .pack import PACKED_FROM, is_packed, pack
 from .phases.connect import load_connected
 from .phases.stages import Stage, left_to_train, not_needed, stages_of

@@ -31,10 +31,8 @@ from namsa.base.text import shorten
 
 from ..experiment.sections import Checkpoints
 from ..networks import Network
-from .checkpoint_fit import check_fits
+from .checkpoint_fit import Header, check_fits
 from .origin import ORIGIN, Origin, origin_of
-
-Header = dict[str, Any]  # facts of a checkpoint, JSON values by name
 
 if TYPE_CHECKING:  # headers are read without Keras
     import keras

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from namsa.base.errors import InputError
 
 from ..networks import Network
-from .checkpoint import Header
+
+Header = dict[str, Any]  # facts of a checkpoint, JSON values by name
 
 if TYPE_CHECKING:  # headers are read without Keras
     import keras

@@ -14,7 +14,8 @@ from namsa.config.loading import dump_yaml
 from ..apply.learnt import learnt_materials
 from ..apply.models import load_model
 from ..optimization import checkpoint
-from ..optimization.checkpoint import Header, RestoredState, TrainingPosition
+from ..optimization.checkpoint import RestoredState, TrainingPosition
+from ..optimization.checkpoint_fit import Header
 from ..optimization.optimizers import Assembly, assemble
 from ..optimization.origin import (
     NOT_KNOWN,

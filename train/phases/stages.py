@@ -11,7 +11,7 @@ from ..experiment.experiment import Experiment, load
 from ..measure import rows
 from ..measure.results import RunFacts
 from ..optimization import checkpoint
-from ..optimization.checkpoint import Header
+from ..optimization.checkpoint_fit import Header
 from ..reports.results import check_facts
 from ..tasks import task_of
 from ..tasks.reporting import read_results
