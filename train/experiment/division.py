@@ -4,7 +4,7 @@ samples are whole.
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -53,14 +53,14 @@ class DivisionSection(Section):
             return f"training.split.ways is {self.ways}"
         return f"training.split divides a sample over {self.ranks} ranks"
 
-    def check(self, experiment: "Experiment") -> None:
+    def check(self, experiment: Any) -> None:
         """Raises ValueError if the division does not fit the rest of the configuration.
 
         Args:
             experiment: The `Experiment`, whose module imports this one.
         """
 
-    def reads_parts(self, experiment: "Experiment") -> bool:
+    def reads_parts(self, experiment: Any) -> bool:
         """Returns whether a rank can read its part of a sample alone."""
         return False
 
@@ -78,8 +78,6 @@ def _division() -> "type[DivisionSection]":
 
 
 if TYPE_CHECKING:
-    from .experiment import Experiment
-
     Division = DivisionSection
 else:
     Division = _division()
