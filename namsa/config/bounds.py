@@ -54,7 +54,7 @@ def _square(value: object) -> object:
     return value
 
 
-def _listed(value: object) -> Any:
+def _listed(value: object) -> object:
     """Returns one number as a list of it."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return [value]
