@@ -5,7 +5,7 @@
 
 Each case is a file that `namsa-train reconstruct` is run on, as a user would: the command is told
 the beam, the step and the detector, and what the case says. Right ones are SrTiO3 of 50 Å and the
-specimens with defects of `refinement_cases.py`, draw 1. "flagged" is what the command says and
+specimens with defects of `specimen_cases.py`, draw 1. "flagged" is what the command says and
 writes (`outside` in the file); "SSIM" and "size" are against the true density, "covers" the share
 of pixels whose error is within the stated uncertainty.
 
@@ -31,7 +31,8 @@ import h5py
 import numpy as np
 from reality_cases import ENERGY_EV, SEMIANGLE_MRAD, STEP, VIBRATION, Condition
 from reality_specimens import perovskite, repeated
-from refinement_cases import KINDS, LATERAL, Drawn, draw, film, write
+from specimen_cases import KINDS, LATERAL, Drawn, draw, film
+from specimen_scans import write
 
 from namsa.base.errors import InputError
 from train.__main__ import main as command

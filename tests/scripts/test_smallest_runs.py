@@ -29,6 +29,7 @@ SMALLEST = {
     "simulate_source": ["--workers", "0", "--seconds", "1", *SMALL_SPECIMEN],
     "live": [*FAST, "--side", "48"],
     "flags": [*FAST, "--cases", "titanate-50", "--work", "{folder}"],
+    "specimens": [*FAST, "--kinds", "edge", "--work", "{folder}"],
     "step_memory": [str(ROOT / "configs/quickstart.yaml"), "--batch-sizes", "1"],
 }
 

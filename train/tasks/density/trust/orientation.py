@@ -11,10 +11,10 @@ patterns. If other aberrations explain as much in the stated orientation, either
 lens is wrong.
 
 Half a turn cannot be recognised this way: it explains as much, with the opposite focus. It is
-shown by
-familiarity: some windows are predicted with the detector turned, too. The orientation is
+shown by familiarity: some windows are predicted with the detector turned, too. The orientation is
 contradicted if they are nearer to the training data then, by a factor of `LEAST_RATIO` in the
-median.
+median. If the aberrations lie outside of what was learnt, this says nothing: the opposite of such a
+focus may be one that was learnt.
 
 Other angles are not looked for, because the overlaps of crystals are alike at some of them.
 """
@@ -31,7 +31,7 @@ from namsa.inspection.aberrations import ALIKE, MeasuredAberrations, explained_w
 from namsa.inspection.disk_overlaps import DiskOverlaps
 
 from ..scan.mirrors import mirrored_images
-from .aberrations import LearntAberrations, shortfall_score
+from .aberrations import AberrationsOfScan, LearntAberrations, is_beyond, shortfall_score
 
 HALF_TURN = 3  # number of the symmetry that mirrors y and x
 LEAST_RATIO = 1.1  # of the distances from the training data
@@ -65,7 +65,8 @@ def orientation_facts(
         aberrations explain with the detector as stated, "explained_by_any" what any do,
         "explained_otherwise" what learnt ones do in the other orientation that explains most, and
         "otherwise" says which that is. "half_turn" is the median ratio of the
-        distances, turned over as stated; it is missing if there are none.
+        distances, turned over as stated; it is missing if there are none. "lens_outside" says
+        whether the aberrations lie outside of what was learnt.
     """
     stated, *others = explained_shares(overlaps, transforms, learnt)
     best = int(np.argmax(others))
@@ -74,10 +75,11 @@ def orientation_facts(
         "explained_by_any": measured.most if measured else 0.0,
         "explained_otherwise": others[best],
         "otherwise": OTHERS[best][0],
+        "lens_outside": is_beyond(AberrationsOfScan.facts(measured)),
     }
-    return facts | (
-        {"half_turn": float(np.median(distances[:, 1] / distances[:, 0]))} if len(distances) else {}
-    )
+    if len(distances):
+        facts["half_turn"] = float(np.median(distances[:, 1] / distances[:, 0]))
+    return facts
 
 
 def explained_shares(
@@ -104,8 +106,10 @@ def orientation_score(facts: Mapping[str, Any] | None) -> float:
     """
     if facts is None:
         return 0.0
-    half_turn = -math.log(max(facts.get("half_turn", 1.0), 1e-6)) / math.log(LEAST_RATIO)
-    return max(0.0, _overlaps_score(facts), half_turn)
+    score = max(0.0, _overlaps_score(facts))
+    if facts.get("lens_outside"):
+        return score
+    return max(score, _half_turn_score(facts))
 
 
 def is_contradicted(facts: Mapping[str, Any] | None) -> bool:
@@ -113,6 +117,11 @@ def is_contradicted(facts: Mapping[str, Any] | None) -> bool:
     `None`.
     """
     return orientation_score(facts) > 1
+
+
+def _half_turn_score(facts: Mapping[str, Any]) -> float:
+    """Returns a number above 1 if patterns look more like the training data after half a turn."""
+    return -math.log(max(facts.get("half_turn", 1.0), 1e-6)) / math.log(LEAST_RATIO)
 
 
 def _overlaps_score(facts: Mapping[str, Any]) -> float:
@@ -127,7 +136,14 @@ def orientation_line(facts: Mapping[str, Any] | None) -> str:
     """Returns the line about an orientation that patterns contradict, by `orientation_facts`; empty
     if they do not.
     """
-    if facts is None or not is_contradicted(facts):
+    if facts is None:
+        return ""
+    if not is_contradicted(facts):
+        if _half_turn_score(facts) > 1:
+            return (
+                "orientation: half a turn of the detector cannot be told from a focus outside of "
+                "what the network learnt: check the rotation, which namsa inspect measures"
+            )
         return ""
     verdict = "the patterns contradict it"
     advice = "check rotation and mirror, which namsa inspect measures"

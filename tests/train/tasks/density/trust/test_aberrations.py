@@ -228,6 +228,15 @@ def test_where_stronger_aberrations_explain_as_much_the_lens_may_be_wrong():
     assert "it or the lens" not in orientation_line(facts | {"explained_by_any": 0.25})
 
 
+def test_a_focus_outside_of_the_training_contradicts_no_orientation():
+    facts = {"explained": 0.5, "explained_otherwise": 0.2, "half_turn": 0.7}
+    assert is_contradicted(facts)
+    outside = facts | {"lens_outside": True}
+    assert not is_contradicted(outside)
+    assert "cannot be told from a focus outside" in orientation_line(outside)
+    assert is_contradicted(outside | {"explained_otherwise": 0.7, "otherwise": "mirrored"})
+
+
 def test_small_differences_contradict_no_orientation():
     assert not is_contradicted(None)
     for told, otherwise in ((0.5, 0.54), (0.1, 0.12)):

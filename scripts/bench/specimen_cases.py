@@ -1,4 +1,4 @@
-"""The specimens of `refinement_specimens.py`: one of each kind for each draw.
+"""The specimens of `specimens.py` and `flags.py`: one of each kind for each draw.
 
 None is a perfect crystal along the beam but that of the kind "tilted". Crystal, thickness, tilt,
 source, focus and dose are drawn. No crystal is one that the networks for 200 kV have learnt, which
@@ -6,24 +6,14 @@ the bench checks.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import ase
 import ase.build
-import h5py
 import numpy as np
 from ase.spacegroup import crystal
-from reality_cases import DETECTOR, MAX_Q, ORIGIN, STEP, Condition
+from reality_cases import Condition
 from reality_specimens import _random_packing, _without_overlaps, perovskite, repeated
-
-import namsa
-from namsa.config.instrument import Detector
-from namsa.config.specimen import FrozenPhonons
-from namsa.inverse.source_blur import blurred
-from namsa.physics import density_target
-from namsa.physics.coherence import FWHM
-from namsa.physics.grid import Grid
 
 SCAN = (26, 26)
 LATERAL = 14.5  # Å, of the cell, at least; the scan takes 10.4 Å from 2 Å on
@@ -197,17 +187,37 @@ def film(rng: Rng, thickness: float) -> tuple[str, ase.Atoms]:
     return "C", _random_packing("C", sides, round(CARBON * sides.prod()), CLOSEST, rng)
 
 
-KINDS: dict[str, Callable[[Rng, float], tuple[str, ase.Atoms]]] = {
-    "edge": edge,
-    "step": step,
-    "planted": planted,
-    "antisites": antisites,
-    "carbon": on_carbon,
-    "tilted": tilted,
-    "boundary": boundary,
-    "layered": layered,
-}
-OUTSIDE: dict[str, Callable[[Rng, float], tuple[str, ase.Atoms]]] = {"film": film}
+def bent(rng: Rng, thickness: float) -> tuple[str, ase.Atoms]:
+    """Returns a crystal bent by 4 to 8 mrad from face to face, with relaxed faces.
+
+    Within 3 Å of both faces each column is displaced by 0.15 Å (rms) along each axis.
+    """
+    formula, atoms = host(rng, thickness)
+    height = atoms.cell.lengths()[2]
+    curvature = 1e-3 * rng.uniform(4, 8) / height
+    from_middle = atoms.positions[:, 2] - height / 2
+    columns = columns_of(atoms)
+    moved = rng.normal(scale=0.15, size=(2, columns.max() + 1, 3))
+    for face, near in enumerate((from_middle < 3 - height / 2, from_middle > height / 2 - 3)):
+        atoms.positions[near] += moved[face][columns[near]]
+    atoms.positions[:, 0] += curvature * from_middle**2 / 2
+    atoms.wrap(pbc=(True, True, False))
+    return formula, atoms
+
+
+def thick(rng: Rng, thickness: float) -> tuple[str, ase.Atoms]:
+    """Returns a crystal of 250 to 350 Å, which is to be flagged."""
+    return host(rng, thickness + rng.uniform(215, 260))
+
+
+# The number of a kind is that of its draws.
+ALL: tuple[Callable[[Rng, float], tuple[str, ase.Atoms]], ...] = (
+    *(edge, step, planted, antisites, on_carbon, tilted, boundary, layered),
+    *(film, bent, thick),
+)
+NUMBERS = {kind.__name__.removeprefix("on_"): number for number, kind in enumerate(ALL)}
+OUTSIDE = ("film", "thick")
+KINDS = tuple(name for name in NUMBERS if name not in OUTSIDE)
 
 
 def columns_of(atoms: ase.Atoms) -> np.ndarray:
@@ -218,10 +228,10 @@ def columns_of(atoms: ase.Atoms) -> np.ndarray:
 
 def draw(seed: int, kind: str) -> Drawn:
     """Draws a specimen of a kind and the conditions of its scan."""
-    every = KINDS | OUTSIDE
-    rng = np.random.default_rng([seed, list(every).index(kind)])
+    number = NUMBERS[kind]
+    rng = np.random.default_rng([seed, number])
     thickness = float(rng.uniform(35, 90))
-    formula, atoms = every[kind](rng, thickness)
+    formula, atoms = ALL[number](rng, thickness)
     tilt = rng.uniform(3, 5) if kind == "tilted" else rng.uniform(0, 3)
     azimuth = rng.uniform(0, 2 * np.pi)
     condition = Condition(
@@ -233,45 +243,3 @@ def draw(seed: int, kind: str) -> Drawn:
         dose=float(10 ** rng.uniform(4, 6)),
     )
     return Drawn(f"{seed}-{kind}", formula, atoms, float(atoms.cell.lengths()[2]), condition)
-
-
-def write(drawn: Drawn, path: Path) -> None:
-    """Simulates a scan and writes it with the true density at its positions.
-
-    The source is a blur of the patterns of a raster that is larger than the scan.
-    """
-    condition = drawn.condition
-    scattering = namsa.scatter(
-        drawn.atoms,
-        energy_ev=condition.energy_ev,
-        max_angle_mrad=condition.semiangle_mrad,
-        max_detected_mrad=MAX_DETECTED_MRAD,
-        specimen_tilt_mrad=condition.tilt,
-        frozen_phonons=FrozenPhonons(
-            rms_angstrom=condition.vibration, configurations=CONFIGURATIONS
-        ),
-    )
-    raster = (SCAN[0] + 2 * BEYOND, SCAN[1] + 2 * BEYOND)
-    axis = ORIGIN + STEP * (np.arange(raster[0]) - BEYOND)
-    sample = scattering.simulate(
-        semiangle_mrad=condition.semiangle_mrad,
-        positions_angstrom=np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2),
-        aberrations={"C10": -condition.defocus, "C12": condition.astigmatism, "phi12": 0.4},
-        detector=Detector(**DETECTOR),
-        scan_shape=raster,
-    )
-    variance = (condition.source / FWHM) ** 2
-    inner = slice(BEYOND, -BEYOND)
-    patterns = blurred(sample.cbed.astype(np.float64), raster, (STEP, STEP), variance)
-    patterns = patterns.reshape(*raster, *sample.cbed.shape[1:])[inner, inner]
-    assert condition.dose is not None
-    electrons = condition.dose * STEP**2
-    counted = np.random.default_rng(5).poisson(np.maximum(patterns, 0) * electrons) / electrons
-
-    rows, columns = sample.density.shape
-    grid = Grid((rows, columns), scattering.grid.extent_angstrom)
-    coefficients = density_target.band_limited(sample.density.astype(np.float64), grid, MAX_Q)
-    truth = density_target.at_positions(coefficients, grid, axis[inner], axis[inner])
-    with h5py.File(path, "w") as file:
-        file["patterns"] = counted.astype(np.float32)
-        file["truth"] = truth.astype(np.float32)
