@@ -14,6 +14,7 @@ evaluation.json     Gets "consistency_r" and "consistency_empty_r" of held-out s
 
 from argparse import Namespace
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,6 +79,18 @@ class CalibratedRun(NamedTuple):
     scores: list[float]  # consistency score R of each simulated sample
 
 
+class SampleSource(NamedTuple):
+    """A dataset of which samples are taken."""
+
+    dataset: Dataset
+    experiment: Experiment  # with the dataset's samples
+    entries: Sequence[Entry]  # of the samples that are there
+
+    def split(self, name: str) -> list[Entry]:
+        """Returns the samples of a split."""
+        return [entry for entry in self.entries if entry.split == name]
+
+
 class CalibrationSamples(NamedTuple):
     """The samples that a calibration is measured on."""
 
@@ -120,7 +133,9 @@ def calibrate(
     # learn what lies outside, and a third as many test specimens, to measure how well that is told
     # apart. 0 uses no windows outside, nor those that need no simulation.
     outside: int = 0,
-    data: Path | None = None,  # dataset whose splits are used; `None` takes the run's
+    # Dataset whose splits are used; `None` takes the run's. Of one without a training split the
+    # held-out samples are used, and the training samples are those of the run's dataset.
+    data: Path | None = None,
 ) -> CalibratedRun:
     """Measures the uncertainty and the consistency of a run and writes the files of this module.
 
@@ -140,25 +155,36 @@ def calibrate(
         )
     experiment = model.experiment if data is None else on_dataset(model, data)
     statistics = PatternStatistics.of(model.conditions.scan_shape, model.conditions)
-    with Dataset(experiment.data.directory) as dataset:
-        samples = choose_samples(model, experiment, dataset, simulated, outside)
+    with ExitStack() as stack:
+        held_out_source = _source(experiment, stack)
+        trained_source = held_out_source
+        if data is not None and not held_out_source.split("train"):
+            trained_source = _source(model.experiment, stack)
+        dataset = held_out_source.dataset
+        samples = choose_samples(model, trained_source, held_out_source, simulated, outside)
         counted = count(1)
 
         def done() -> None:
             on_sample(next(counted), samples.total)
 
-        training_windows = known_windows(dataset, samples.training, experiment)
+        training_windows = known_windows(
+            trained_source.dataset, samples.training, trained_source.experiment
+        )
         features = describe_windows(ensemble, training_windows, statistics, done)
         held_out = predict_held_out(ensemble, dataset, samples, experiment, statistics, done)
         beyond = describe_windows(
-            ensemble, outside_windows(dataset, samples.outside), statistics, done
+            ensemble, outside_windows(trained_source.dataset, samples.outside), statistics, done
         )
         beyond_test = describe_windows(
             ensemble, outside_windows(dataset, samples.outside_test), statistics, done
         )
         learnt, calibration = calibrate_windows(features, held_out, beyond, beyond_test, ensemble)
-        calibration["transmitted_fraction"] = _transmitted_fraction(dataset, samples.training)
-        conversion = mott_bethe.fit(dataset.read(entry.id) for entry in samples.training)
+        calibration["transmitted_fraction"] = _transmitted_fraction(
+            trained_source.dataset, samples.training
+        )
+        conversion = mott_bethe.fit(
+            trained_source.dataset.read(entry.id) for entry in samples.training
+        )
         scores = {}
         for entry in samples.scored:
             density = held_out.densities.get(entry.id)
@@ -179,19 +205,27 @@ def calibrate(
     return CalibratedRun(calibration, [consistency.score for consistency in scores.values()])
 
 
+def _source(experiment: Experiment, stack: ExitStack) -> SampleSource:
+    """Opens the dataset of an experiment until the stack is closed."""
+    directory = experiment.data.directory
+    dataset = stack.enter_context(Dataset(directory))
+    return SampleSource(dataset, experiment, manifest.present(directory, dataset.ids))
+
+
 def choose_samples(
-    model: Model, experiment: Experiment, dataset: Dataset, simulated: int | None, outside: int
+    model: Model,
+    trained: SampleSource,  # whose training split is used, if it has one
+    held_out: SampleSource,  # whose splits dev and test are used
+    simulated: int | None,
+    outside: int,
 ) -> CalibrationSamples:
-    """Returns the samples of a calibration; arguments as of `calibrate`.
+    """Returns the samples of a calibration; other arguments as of `calibrate`.
 
     Raises:
         InputError: If there is no sample of the dev split whose material was not learnt.
     """
-    directory = experiment.data.directory
-    entries = manifest.present(directory, dataset.ids)
-    dev, test = unseen_held_out(model, entries, directory)
-    trained_on = [entry for entry in entries if entry.split == "train"]
-    training = limit(trained_on or dev, TRAINING_SAMPLES)
+    dev, test = unseen_held_out(model, held_out.entries, held_out.experiment.data.directory)
+    training = limit(trained.split("train") or dev, TRAINING_SAMPLES)
     limited_test = limit(test, HELD_OUT_SAMPLES)
     scored = dev + test
     if simulated is not None:
@@ -201,8 +235,8 @@ def choose_samples(
         limit(dev, HELD_OUT_SAMPLES),
         limited_test,
         scored,
-        plan_outside(training, experiment, outside),
-        plan_outside(limited_test, experiment, -(-outside // 3)),
+        plan_outside(training, trained.experiment, outside),
+        plan_outside(limited_test, held_out.experiment, -(-outside // 3)),
     )
 
 

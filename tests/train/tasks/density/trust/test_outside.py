@@ -12,6 +12,7 @@ import yaml
 from tiny import CONFIG, write_config
 
 from namsa import InputError
+from namsa.config.materials import Split
 from namsa.config.variation import magnitude
 from namsa.dataset import factory, manifest
 from namsa.dataset.shards import Dataset
@@ -287,3 +288,19 @@ def test_calibration_on_another_dataset_uses_its_crystals(samples, run, tmp_path
         InputError, match=r"narrow has another semiangle_mrad than moved: give a dataset"
     ):
         calibrate(tmp_path / "moved", 2, 1, data=tmp_path / "narrow")
+
+
+@pytest.mark.slow
+def test_held_out_samples_may_be_those_of_a_dataset_without_a_training_split(
+    samples, run, tmp_path
+):
+    experiment, directory, _ = samples
+    shutil.copytree(directory, tmp_path / "held-out")
+    without = tuple(entry for entry in manifest.read(directory) if entry.split != "train")
+    config = experiment.model_copy(update={"split": Split(train=0, dev=0.5, test=0.5)})
+    text = manifest.text_of(config, manifest.read_header(directory)["config_hash"], without, ())
+    (tmp_path / "held-out/manifest.jsonl").write_text(text)
+    expected = calibrate(run, 2, 1).calibration
+    found = calibrate(run, 2, 1, data=tmp_path / "held-out").calibration
+    assert found.pop("data") == "held-out"
+    assert found == expected
