@@ -28,7 +28,7 @@ from fcdensenet.build import network
 from fcdensenet.config import NetworkConfig
 from fcdensenet.layer_counts import NetworkCount
 from fcdensenet.shape_layers import ShapeLayers
-from fcdensenet.split import FurtherAxes, part_shape
+from fcdensenet.split import FEWER_WAYS, FurtherAxes, part_shape
 
 
 def count(
@@ -65,21 +65,22 @@ def count(
         network(shapes, config)
         return shapes.counted()
 
-    return counted_part(counted, ways, bool(further))
+    return counted_part(counted, ways, config.input_shape[1 + axis], bool(further))
 
 
 def counted_part(
-    counted: Callable[[int], NetworkCount], ways: int, several: bool = False
+    counted: Callable[[int], NetworkCount], ways: int, extent: int, several: bool = False
 ) -> NetworkCount:
     """Returns `counted(ways)`.
 
     Args:
         counted: From a number of ways to the layers of a part.
+        extent: Extent of the divided axis.
         several: Whether several axes are divided.
 
     Raises:
         ValueError: If `counted` does. Of one axis, it names the largest number of ways that is
-            possible.
+            possible, or the least if all are larger.
     """
     try:
         return counted(ways)
@@ -87,10 +88,15 @@ def counted_part(
         if several:
             raise ValueError(f"{error} along one of the axes") from None
         message = str(error)
-    for fewer in range(ways - 1, 1, -1):
+    for other in (*range(ways - 1, 1, -1), *range(ways + 1, extent + 1)):
         with suppress(ValueError):
-            counted(fewer)
+            counted(other)
             break
     else:
-        raise ValueError(f"{message}; this network cannot be divided along this axis")
-    raise ValueError(f"{message}, at most {fewer}")
+        raise ValueError(
+            message.removesuffix(FEWER_WAYS) + "no number of ways fits along this axis; make its "
+            "extent larger, or divide along another"
+        )
+    if other < ways:
+        raise ValueError(f"{message}, at most {other}")
+    raise ValueError(message.removesuffix(FEWER_WAYS) + f"use {other} ways")

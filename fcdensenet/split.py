@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 Tensor = Any
 FurtherAxes = Sequence[tuple[int, int]]  # axes of the grid from 0, and numbers of parts along them
+FEWER_WAYS = "use fewer ways"  # how a message ends whose remedy it is
 
 
 class PartSplit(Protocol):
@@ -136,7 +137,7 @@ def part_shape(
         extent = shape[1 + divided_axis]
         if extent % parts:
             raise ValueError(
-                f"an extent of {extent} is not divisible by {parts} ways: use fewer ways"
+                f"an extent of {extent} is not divisible by {parts} ways: {FEWER_WAYS}"
             )
         shape[1 + divided_axis] = extent // parts
     return tuple(shape)
@@ -176,10 +177,9 @@ def check_rows(name: str, rows: int, multiple: int = 1, halo: tuple[int, int] = 
     """
     if rows % multiple:
         raise ValueError(
-            f"layer {name} halves its maps, and a part has {rows} rows of them: use fewer ways"
+            f"layer {name} halves its maps, and a part has {rows} rows of them: {FEWER_WAYS}"
         )
     if max(halo) > rows:
         raise ValueError(
-            f"layer {name} needs {max(halo)} rows of a neighbour, and a part has {rows}: use fewer "
-            "ways"
+            f"layer {name} needs {max(halo)} rows of a neighbour, and a part has {rows}: {FEWER_WAYS}"
         )

@@ -75,6 +75,12 @@ def test_a_part_of_two_axes_has_a_quarter_of_the_flop_and_an_exchange_along_each
             {"kernel": 3},
             r"layer td1_pool halves its maps, and a part has 1 rows of them: .*, at most 16",
         ),
+        (2, {"input_shape": (3, 6, 48), "kernel": 3}, "a part has 3 rows of them: use 3 ways"),
+        (
+            2,
+            {"input_shape": (3, 2, 48), "kernel": 3},
+            "a part has 1 rows of them: no number of ways fits along this axis",
+        ),
     ],
 )
 def test_parts_that_are_too_small_are_refused_with_what_would_fit(ways, options, message):

@@ -214,7 +214,7 @@ def count(
         _compose(shapes, config)
         return shapes.counted()
 
-    return counted_part(counted, ways, bool(further))
+    return counted_part(counted, ways, config.input_shape[1 + axis], bool(further))
 
 
 def count_part(config: Network, division: DivisionSection, recompute: bool = False) -> NetworkCount:

@@ -81,8 +81,20 @@ class SampleSplit(DivisionSection):
                 numbers = ", ".join(f"{axis}: {ways}" for axis, ways in self.further.items())
                 along_others = f", further: {{{numbers}}}"
             raise ValueError(
-                f"training.split {{ways: {self.ways}, axis: {self.axis}{along_others}}}: {error}"
+                f"training.split {{ways: {self.ways}, axis: {self.axis}{along_others}}}: "
+                f"{self._fault(experiment, error)}"
             ) from None
+
+    def _fault(self, experiment: "Experiment", error: ValueError) -> str:
+        """Returns what does not fit, and of several axes along which."""
+        if not self.further:
+            return str(error)
+        for axis, ways in {self.axis: self.ways, **self.further}.items():
+            try:
+                count_part(experiment.network, SampleSplit(ways=ways, axis=axis))
+            except ValueError as fault:
+                return f"along {axis}, {fault}"
+        return str(error)
 
     def reads_parts(self, experiment: "Experiment") -> bool:
         return self.ways > 1 and self.whole_reason(experiment) is None

@@ -99,8 +99,8 @@ def test_ranks_that_do_not_form_groups_are_refused():
         (
             {"ways": 2, "further": {"x": 48}},
             {},
-            "layer td1_pool halves its maps, and a part has 1 rows of them: use fewer ways along "
-            "one of the axes",
+            "along x, layer td1_pool halves its maps, and a part has 1 rows of them: use fewer "
+            "ways, at most 24",
         ),
         (
             {"ways": 2},
