@@ -25,16 +25,19 @@ def describe(options: argparse.Namespace) -> None:
     has_stacks = isinstance(config, NetworkConfig) and not config.block_norm
     recomputed = count(config, recompute=True) if has_stacks else None
     if options.json:
-        sums: dict[str, object] = {"kind": config.kind, "trainable": counted.trainable_parameters}
-        print(
-            json.dumps(
-                sums | {"memory_bytes": memory_bytes(counted)} | described(counted, recomputed)
-            )
-        )
+        numbers: dict[str, object] = {"kind": config.kind, "trainable": counted.trainable_parameters}
+        numbers["memory_bytes"] = memory_bytes(counted)
+        print(json.dumps(numbers | described(counted, recomputed)))
         return
     from fcdensenet.describe import layer_table, sums_table
 
-    output_console().print(layer_table(counted), sums_table(counted, recomputed))
+    sums = sums_table(counted, recomputed)
+    sums.add_row(
+        f"{memory_bytes(counted) / 2**30:.3f} GiB",
+        "output and error signal of each layer, normalisations too, and the input twice, float32 "
+        "(table 1 of Oyama et al. 2020)",
+    )
+    output_console().print(layer_table(counted), sums)
 
 
 def schema(options: argparse.Namespace) -> None:
@@ -47,8 +50,9 @@ def memory_bytes(counted: NetworkCount) -> int:
     Oyama et al. 2020.
 
     Each layer has its output and an error signal of the same size, in float32. The input counts as
-    two layers. Layers without a grid are left out. A framework needs less: see
-    `NetworkCount.activation_bytes`.
+    two layers. Layers without a grid are left out. A normalisation is a layer, and so doubles what
+    the convolution before it needs, but not what poolings and the input need. A framework needs
+    less: see `NetworkCount.activation_bytes`.
     """
     values = 0
     for layer in counted.layers:

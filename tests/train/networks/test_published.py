@@ -8,6 +8,7 @@ from paths import ROOT
 
 from namsa.base.errors import InputError
 from namsa.config.loading import read_yaml
+from train.__main__ import main as command
 from train.commands.networks import memory_bytes
 from train.networks import build, count, read_network
 from train.networks.registry import KINDS
@@ -99,7 +100,7 @@ def test_cosmoflow_of_oyama(width, gflop, gib):
     assert memory_bytes(counted) / 2**30 == pytest.approx(gib, rel=1e-3)
 
 
-def test_normalisation_adds_an_output_and_an_error_signal_of_each_convolution():
+def test_normalisation_adds_an_output_and_an_error_signal_of_each_convolution(capsys):
     """By the rule of table 1. A sample of 512³ then needs 8 GPUs of 16 GB in place of 4, in halves
     of halves.
     """
@@ -110,6 +111,11 @@ def test_normalisation_adds_an_output_and_an_error_signal_of_each_convolution():
     assert memory_bytes(normed) - memory_bytes(plain) == 2 * 4 * maps
     assert memory_bytes(normed) / 2**30 == pytest.approx(73.75, abs=0.01)
     assert memory_bytes(plain) < 4 * 16e9 < memory_bytes(normed) < 8 * 16e9
+    path = str(NEIGHBOURS / "cosmoflow.yaml")
+    assert command(["describe", path, "--set", shape, "--set", "network.norm=true"]) == 0
+    assert f"{memory_bytes(normed) / 2**30:.3f} GiB  output and error signal" in (
+        capsys.readouterr().out
+    )
 
 
 def test_unet3d_of_oyama():
