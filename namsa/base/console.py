@@ -2,10 +2,26 @@
 
 import os
 import sys
+from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 LOG_WIDTH = 240  # characters of a table where stdout is no terminal
+
+
+class FoldingConsole(Console):
+    """A console whose tables go on in the next line where a column is too narrow, and are not
+    cut.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Prints objects as `rich.console.Console.print` does, the columns of tables folded."""
+        for printed in objects:
+            if isinstance(printed, Table):
+                for column in printed.columns:
+                    column.overflow = "fold"
+        super().print(*objects, **options)
 
 
 def output_console(quiet: bool = False, stderr: bool = False) -> Console:
@@ -22,4 +38,4 @@ def output_console(quiet: bool = False, stderr: bool = False) -> Console:
     width = None
     if not stream.isatty() and "COLUMNS" not in os.environ:
         width = LOG_WIDTH
-    return Console(quiet=quiet, stderr=stderr, markup=False, width=width)
+    return FoldingConsole(quiet=quiet, stderr=stderr, markup=False, width=width)

@@ -39,6 +39,9 @@ def test_a_width_that_was_asked_for_is_kept(monkeypatch, table):
     monkeypatch.setattr(sys, "stdout", log)
     output_console().print(table)
     assert max(map(len, log.getvalue().splitlines())) <= 60
+    assert "…" not in log.getvalue()
+    digits = sum(character.isdigit() for character in log.getvalue())
+    assert digits >= len("012345678") * len(HEADINGS)  # folded, not cut
 
 
 def test_a_terminal_has_its_own_width(monkeypatch):
