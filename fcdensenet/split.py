@@ -181,5 +181,6 @@ def check_rows(name: str, rows: int, multiple: int = 1, halo: tuple[int, int] = 
         )
     if max(halo) > rows:
         raise ValueError(
-            f"layer {name} needs {max(halo)} rows of a neighbour, and a part has {rows}: {FEWER_WAYS}"
+            f"layer {name} needs {max(halo)} rows of a neighbour, and a part has {rows}: "
+            f"{FEWER_WAYS}"
         )

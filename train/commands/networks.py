@@ -25,7 +25,10 @@ def describe(options: argparse.Namespace) -> None:
     has_stacks = isinstance(config, NetworkConfig) and not config.block_norm
     recomputed = count(config, recompute=True) if has_stacks else None
     if options.json:
-        numbers: dict[str, object] = {"kind": config.kind, "trainable": counted.trainable_parameters}
+        numbers: dict[str, object] = {
+            "kind": config.kind,
+            "trainable": counted.trainable_parameters,
+        }
         numbers["memory_bytes"] = memory_bytes(counted)
         print(json.dumps(numbers | described(counted, recomputed)))
         return
