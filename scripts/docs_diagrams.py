@@ -1,13 +1,15 @@
 """Diagrams at the head of guides, which `scripts/docs_pictures.py` writes."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 COMPUTE = "tab:blue"
 SEND = "tab:orange"
+SMALL: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}  # of a text in a diagram
 
 
 class Stage(NamedTuple):
@@ -147,3 +149,48 @@ def sources() -> Figure:
     arrow(axes, (1.2, 4.15), (8.0, 3.1), "simulate: while the network trains")
     arrow(axes, (5.8, 2.6), (8.0, 2.6), "each step\n(memory: once)")
     return figure_of(axes)
+
+
+def install() -> Figure:
+    """Draws what the package does and what each extra adds."""
+    axes = blank((7.5, 2.4), (-1.5, 9.8, -0.4, 2.8))
+    box(axes, (0, 0.8), "namsa", 2.4)
+    axes.text(0, 0.05, "simulate, inspect, view,\nconvert: NumPy, SciPy", **SMALL)
+    extras = {
+        "[formats]": "more formats:\nZarr, filters of HDF5",
+        "[reconstruct], [jax]": "densities and other maps\nby trained networks",
+        "[train]": "train networks\nin one process",
+        "a checkout": "train on several ranks:\nHorovod, compiled",
+    }
+    places = ((3.4, 2.2), (3.4, 0.8), (6.2, 0.8), (8.5, 2.2))
+    for (name, adds), place in zip(extras.items(), places, strict=True):
+        box(axes, place, name, 2.0)
+        axes.text(place[0], place[1] - 0.75, adds, **SMALL)
+    arrow(axes, (1.3, 1.1), (2.3, 1.95))
+    arrow(axes, (1.3, 0.8), (2.3, 0.8))
+    arrow(axes, (4.5, 0.8), (5.1, 0.8))
+    arrow(axes, (6.7, 1.25), (7.5, 1.95))
+    return figure_of(axes)
+
+
+def coming_from() -> Figure:
+    """Draws one specimen as arrays of abTEM and of namsa, with the first index downwards, and a
+    position and a tilt in the words of both.
+    """
+    y, x = np.mgrid[0:60, 0:80]
+    image = np.zeros((60, 80))
+    for atom_y, atom_x in ((12, 16), (28, 16), (44, 16), (44, 36), (44, 56)):
+        image += np.exp(-((y - atom_y) ** 2 + (x - atom_x) ** 2) / 18)
+    figure = Figure(figsize=(7, 3.1), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    left.imshow(image.T)
+    words = "probe at (x, y) = (5.6, 4.4) Å\ntilt=(5, 0) mrad"
+    left.set(title="abTEM: array[x, y]", xlabel=f"y\n{words}", ylabel="x, the first index")
+    left.plot(44, 56, "rx")
+    right.imshow(image)
+    words = "probe at (y, x) = (4.4, 5.6) Å\nspecimen_tilt_mrad=(0, −5)"
+    right.set(title="namsa: array[y, x]", xlabel=f"x\n{words}", ylabel="y, the first index")
+    right.plot(56, 44, "rx")
+    for axes in (left, right):
+        axes.set(xticks=[], yticks=[])
+    return figure

@@ -17,7 +17,7 @@ import docs_scans
 import matplotlib
 import numpy as np
 import yaml
-from docs_diagrams import division, exchange, exchange_kinds, sources
+from docs_diagrams import coming_from, division, exchange, exchange_kinds, install, sources
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
@@ -166,6 +166,8 @@ PICTURES = {
     "division": division,
     "exchange_kinds": exchange_kinds,
     "sources": sources,
+    "install": install,
+    "coming_from": coming_from,
 }
 
 
