@@ -22,7 +22,7 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 from namsa.base.errors import InputError, SimulationWarning
 from namsa.base.files import read_bytes, read_text, write_text_atomic
 from namsa.base.json_files import LARGEST_FILE_BYTES, parse_json, parse_typed
-from namsa.base.text import shorten
+from namsa.base.text import plural, shorten
 from namsa.base.version import __version__
 from namsa.config.materials import Split
 from namsa.config.simulation import SimulationConfig
@@ -238,9 +238,10 @@ def empty_splits(entries: Sequence[Entry], split: Split) -> str | None:
     if not shares:
         return None
     formulas = {entry.formula for entry in entries}
+    there_are = "there is" if len(formulas) == 1 else "there are"
     return (
-        f"no sample is in {' and '.join(shares)}: splits are by {split.by}, and there are "
-        f"{len(formulas)} formulas: add some, or raise {' and '.join(settings)}"
+        f"no sample is in {' and '.join(shares)}: splits are by {split.by}, and {there_are} "
+        f"{plural(len(formulas), 'formula')}: add some, or raise {' and '.join(settings)}"
     )
 
 
