@@ -108,7 +108,8 @@ def limits_text(image: PageImage) -> tuple[str, str]:
 
 
 def _limit_text(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    text = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return text.replace("-", "−") if value < 0 else text
 
 
 def limits(image: PageImage) -> tuple[float, float]:

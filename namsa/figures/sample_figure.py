@@ -2,7 +2,7 @@
 specimen.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,11 +121,10 @@ def sample_figure(sample: SampleArrays) -> Figure:
     if scan := scan_grid(provenance):
         bright = virtual_detectors.bright_field(cbed, angles, semiangle)
         dark = dark_field(cbed, angles, semiangle)
-        outer = min(float(angles.distance(cbed.shape[1:]).max()), angles.limit)
-        ring = f"{DARK_FIELD_FROM * semiangle:g}–{outer:.0f} mrad"
+        title_of_dark_field = dark_field_title(semiangle, angles, cbed.shape[1:])
         for ax, title, values in (
             (below[2], f"Bright field < {semiangle:g} mrad", bright),
-            (below[3], f"Annular dark field {ring}", dark),
+            (below[3], title_of_dark_field, dark),
         ):
             if values is not None:
                 image = values.reshape(provenance["scan_shape"])
@@ -242,7 +241,13 @@ def sample_signals(sample: SampleArrays) -> list[Signal]:
     bright = virtual_detectors.bright_field(cbed, angles, semiangle_mrad)
     return [
         *(
-            [Signal(dark_field_title(semiangle_mrad), UNITS["cbed"], dark)]
+            [
+                Signal(
+                    dark_field_title(semiangle_mrad, angles, cbed.shape[1:]),
+                    UNITS["cbed"],
+                    dark,
+                )
+            ]
             if dark is not None
             else []
         ),
@@ -252,9 +257,12 @@ def sample_signals(sample: SampleArrays) -> list[Signal]:
     ]
 
 
-def dark_field_title(semiangle_mrad: float) -> str:
-    """Returns the name of the dark field with its inner angle."""
-    return f"Dark field > {DARK_FIELD_FROM * semiangle_mrad:g} mrad"
+def dark_field_title(semiangle_mrad: float, angles: PixelGrid, shape: Sequence[int]) -> str:
+    """Returns the name of the dark field with its inner and outer angle: the latter is that of the
+    farthest pixel of the detector, or the band limit.
+    """
+    outer_mrad = min(float(angles.distance(shape).max()), angles.limit)
+    return f"Annular dark field {DARK_FIELD_FROM * semiangle_mrad:g}–{outer_mrad:.0f} mrad"
 
 
 def dark_field(

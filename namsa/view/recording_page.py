@@ -303,7 +303,7 @@ def _signals(
     if semiangle:
         dark = DARK_FIELD_FROM * semiangle
         rings = (
-            (dark_field_title(semiangle), dark, np.inf),
+            (dark_field_title(semiangle, tiles.grid, tiles.halves.shape[1:]), dark, np.inf),
             (f"Bright field < {semiangle:g} mrad", 0.0, semiangle),
         )
         distance = tiles.grid.distance(tiles.halves.shape[1:])

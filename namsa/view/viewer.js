@@ -95,7 +95,9 @@ function detect() {
 
 const circle = radius => radius <= 0 ? "" : `M${detector.x - radius} ${detector.y}` +
   `a${radius} ${radius} 0 1 0 ${2 * radius} 0a${radius} ${radius} 0 1 0 ${-2 * radius} 0`;
-const shortNumber = value => Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(3));
+// A number as text for people: with a minus sign, which a field for input does not take.
+const written = text => String(text).replace(/^-/, "\u2212");
+const shortNumber = value => Math.abs(value) >= 1000 ? written(Math.round(value).toLocaleString("en")) : written(+value.toPrecision(3));
 
 // What a simulation cannot say of the ring: its outer part, or all of it, lies beyond the band limit.
 function beyondLimit() {
@@ -290,15 +292,15 @@ function showPattern(index) {
   if (region) {
     const { indices } = region, sum = indices.reduce((total, i) => total + virtual[i], 0);
     byId("number").textContent = `(mean of ${indices.length} positions)`;
-    byId("where").textContent = `Mean of ${indices.length} positions · Virtual detector: ${+(sum / indices.length).toPrecision(4)}`;
+    byId("where").textContent = `Mean of ${indices.length} positions · Virtual detector: ${written(+(sum / indices.length).toPrecision(4))}`;
     return;
   }
   byId("number").textContent = numbers[index];
   const readings = data.values.map(({ title, units: unit, numbers: values }) =>
-    `${title}: ${values[index] ?? "–"}${["mrad", "pixels", "e/Å²"].includes(unit) && values[index] !== null ? ` ${unit}` : ""}`);
-  const coordinates = positions[index].map(value => value.toFixed(2));
+    `${title}: ${written(values[index] ?? "–")}${["mrad", "pixels", "e/Å²"].includes(unit) && values[index] !== null ? ` ${unit}` : ""}`);
+  const coordinates = positions[index].map(value => written(value.toFixed(2)));
   const place = `Position ${numbers[index]}: y ${coordinates[0]} ${units.scan}, x ${coordinates[1]} ${units.scan}`;
-  byId("where").textContent = [place, ...readings, `Virtual detector: ${+virtual[index].toPrecision(4)}`].join(" · ");
+  byId("where").textContent = [place, ...readings, `Virtual detector: ${written(+virtual[index].toPrecision(4))}`].join(" · ");
 }
 
 function selectPosition(index) {
@@ -373,7 +375,7 @@ document.querySelectorAll(".detector").forEach(element => {
   element.addEventListener("pointerdown", event => grab(element, event));
   element.addEventListener("pointermove", event => {
     const [y, x] = pointIn(element, event), unit = units.angle;
-    byId("angle").textContent = `Here: y ${y.toFixed(2)}, x ${x.toFixed(2)} ${unit}, ${Math.hypot(x, y).toFixed(2)} from the axis.`;
+    byId("angle").textContent = `Here: y ${written(y.toFixed(2))}, x ${written(x.toFixed(2))} ${unit}, ${Math.hypot(x, y).toFixed(2)} from the axis.`;
   });
 });
 ringInputs.forEach(input => input.addEventListener("change", () => {

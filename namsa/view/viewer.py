@@ -21,7 +21,7 @@ from namsa.base.pixels import (
 from namsa.base.provenance_values import Provenance
 from namsa.base.text import plural
 from namsa.figures.page_images import PageImage, limits, pattern_image
-from namsa.figures.panels import PATTERN_POWER, VIRTUAL
+from namsa.figures.panels import VIRTUAL
 from namsa.figures.sample_figure import Signal, caption, check_drawable, sample_signals
 from namsa.physics import virtual_detectors
 from namsa.physics.optics import wavelength_angstrom
@@ -39,7 +39,7 @@ from namsa.view.page_tiles import (
 )
 
 DEFLECTION = "RdBu_r"
-SCALE_NOTE = f"Patterns are shown as intensity to the power {PATTERN_POWER:g}, all on one scale."
+SCALE_NOTE = "All patterns are shown on one scale."
 
 
 def sample_page(
@@ -106,7 +106,7 @@ def page_maps(sample: Sample, signals: Sequence[Signal]) -> list[PageImage]:
     images = [
         PageImage(
             "Projected potential",
-            UNITS["projected_potential"],
+            f"{UNITS['projected_potential']}, square-root scale",
             sample.projected_potential,
             potential_grid(provenance),
             low=0,

@@ -79,7 +79,7 @@ def test_maps_are_the_virtual_images_and_the_specimen():
     s = sample()
     maps = viewer.page_maps(s, sample_signals(s))
     assert [panel.title for panel in maps] == [
-        "Dark field > 12.5 mrad",
+        "Annular dark field 12.5–17 mrad",
         "Bright field < 10 mrad",
         "Deflection y",
         "Deflection x",
@@ -89,7 +89,13 @@ def test_maps_are_the_virtual_images_and_the_specimen():
     ]
     assert all(panel.image.shape == SCAN for panel in maps[:5])
     assert maps[0].image[3, 5] == pytest.approx(0.5, abs=0.02)
-    assert [panel.units for panel in maps[2:]] == ["mrad", "mrad", "rad", "V·Å", "e/Å²"]
+    assert [panel.units for panel in maps[2:]] == [
+        "mrad",
+        "mrad",
+        "rad",
+        "V·Å, square-root scale",
+        "e/Å²",
+    ]
 
 
 def test_a_reading_that_is_rounding_beside_the_others_is_zero():
@@ -230,7 +236,7 @@ def test_a_browser_shows_the_position_that_is_asked_for(tmp_path):
     for number, seen in zip(numbers, report, strict=True):
         y, x = s.provenance["positions_angstrom"][number]
         assert seen["where"].startswith(
-            f"Position {number}: y {y:.2f} Å, x {x:.2f} Å · Dark field > 12.5 mrad: "
+            f"Position {number}: y {y:.2f} Å, x {x:.2f} Å · Annular dark field 12.5–17 mrad: "
         )
         assert seen["slider"] == str(number)
         level = np.round(255 * (s.cbed[number] / 0.5) ** PATTERN_POWER).astype(int)
