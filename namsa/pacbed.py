@@ -122,10 +122,10 @@ def _average_of_slices(
         (-(-len(chosen) // size), len(depths), len(pixels))
     )  # their sum depends on no order of threads
 
-    def work(part: slice) -> None:
-        waves = to_host(plane_waves.exit_waves(chosen[part], depths, places))
-        parts[part.start // size] = np.einsum(
-            "b,mbp->mp", weights[part], waves.real**2 + waves.imag**2
+    def work(batch: slice) -> None:
+        waves = to_host(plane_waves.exit_waves(chosen[batch], depths, places))
+        parts[batch.start // size] = np.einsum(
+            "b,mbp->mp", weights[batch], waves.real**2 + waves.imag**2
         )
 
     run_in_batches(work, len(chosen), size, setup.xp is np, lambda done, total: None)

@@ -263,8 +263,8 @@ def _tilted(
 
 def _reach(settings: SimulationSettings, atoms: Snapshots, tilt_mrad: Floats) -> float:
     """Returns the largest angle of interest before descan, mrad."""
-    first = atoms if isinstance(atoms, ase.Atoms) else atoms[0]
-    lx, ly, _ = (float(length) for length in first.cell.lengths())
+    snapshot = atoms if isinstance(atoms, ase.Atoms) else atoms[0]
+    lx, ly, _ = (float(length) for length in snapshot.cell.lengths())
     recorded = choice.recorded_mrad(settings.detector, (ly, lx), settings.microscope.energy_ev)
     reach = settings.reach_mrad or recorded or DEFAULT_REACH_MRAD
     return reach + float(np.linalg.norm(tilt_mrad))

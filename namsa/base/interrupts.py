@@ -44,10 +44,10 @@ def signals_interrupt(numbers: Sequence[int]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    handled = [signum for signum in numbers if signal.getsignal(signum) is not signal.SIG_IGN]
     if _HAS_TIMER:
         handled.append(signal.SIGALRM)
-    previous_handlers = {number: signal.signal(number, interrupt) for number in handled}
+    previous_handlers = {signum: signal.signal(signum, interrupt) for signum in handled}
     previous_hook = sys.unraisablehook
 
     def hook(unraisable: "sys.UnraisableHookArgs") -> None:
@@ -65,8 +65,8 @@ def signals_interrupt(numbers: Sequence[int]) -> Iterator[None]:
         is_nested = _HAS_TIMER and previous_handlers[signal.SIGALRM] is interrupt
         if _HAS_TIMER and not is_nested:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler)
+        for signum, handler in previous_handlers.items():
+            signal.signal(signum, handler)
         sys.unraisablehook = previous_hook
 
 

@@ -51,15 +51,15 @@ def read_json_lines(
     text = read_text(
         path, largest_bytes=largest_bytes, errors="replace" if skip_damaged else "strict"
     )
-    for number, line in enumerate(text.split("\n"), start=1):
+    for line_number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                value = parse_json(line, f"{path}, line {number}")
+                value = parse_json(line, f"{path}, line {line_number}")
             except InputError:
                 if not skip_damaged:
                     raise
             else:
-                yield number, value
+                yield line_number, value
 
 
 def parse_json(text: str, source: str) -> object:
@@ -162,8 +162,8 @@ def read_typed_lines(kind: type[T], path: Path, remedy: str) -> Iterator[T]:
         lines = list(read_json_lines(path, skip_damaged=True))
     except InputError as error:
         raise InputError(f"{error}: {remedy}") from None
-    for number, value in lines:
-        yield parse_typed(kind, json.dumps(value), f"{path}, line {number}", remedy)
+    for line_number, value in lines:
+        yield parse_typed(kind, json.dumps(value), f"{path}, line {line_number}", remedy)
 
 
 def parse_typed(kind: type[T], text: str, source: str, remedy: str) -> T:
@@ -174,7 +174,7 @@ def parse_typed(kind: type[T], text: str, source: str, remedy: str) -> T:
         return _adapter(kind).validate_json(text, strict=True)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = " ".join(shorten(part, 40) for part in first["loc"]) or "the value"
+        place = " ".join(shorten(key, 40) for key in first["loc"]) or "the value"
         problem = words_of(first)
         raise InputError(
             f"{source}: {place} is {shorten(repr(first['input']))}: {problem}: {remedy}"

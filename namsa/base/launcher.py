@@ -73,8 +73,8 @@ def local_rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[in
         if {rank_name, size_name} <= environment.keys() and not _in_batch_script(environment):
             # Slurm writes 4(x2),3 for two nodes of four tasks and one of three. The largest number
             # is safe on every node: it only makes shares smaller.
-            sizes = [part.partition("(")[0] for part in environment[size_name].split(",")]
-            if environment[rank_name].isdigit() and all(part.isdigit() for part in sizes):
+            sizes = [size.partition("(")[0] for size in environment[size_name].split(",")]
+            if environment[rank_name].isdigit() and all(size.isdigit() for size in sizes):
                 return int(environment[rank_name]), max(1, *map(int, sizes))
     return 0, 1
 

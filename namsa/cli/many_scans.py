@@ -100,8 +100,8 @@ def treat_scans(
         known = _read_record(folder / RECORD)
         settings = digest_of({"settings": _settings(options), "version": __version__, **made_of})
         states: list[ScanState] = []
-        for number, (data, out) in enumerate(zip(paths, outputs, strict=True), start=1):
-            print_line(f"[{number}/{len(paths)}] {data}")
+        for index, (data, out) in enumerate(zip(paths, outputs, strict=True), start=1):
+            print_line(f"[{index}/{len(paths)}] {data}")
             state = _treated(options, data, out, settings, known.get(out.name), work)
             states.append(state)
             if state.state != "failed":

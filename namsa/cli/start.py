@@ -35,7 +35,7 @@ def replace_what_cannot_be_printed() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
-def end_at_once(number: int, _frame: object) -> None:
+def end_at_once(signum: int, _frame: object) -> None:
     """Handles a signal."""
     os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)
@@ -47,6 +47,6 @@ def prepare() -> None:
     os.environ["MPLBACKEND"] = "agg"
     open_standard_streams()
     replace_what_cannot_be_printed()
-    for number in ENDING:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-            signal.signal(number, end_at_once)
+    for signum in ENDING:
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # nohup
+            signal.signal(signum, end_at_once)

@@ -63,7 +63,11 @@ def element_of_label(label: str, formula: Collection[int]) -> int | None:
     two = NUMBERS.get(letters[:2].title()) if len(letters) > 1 else None
     if two and letters[0].isupper() and letters[1].islower():
         return two
-    elements = {number for number in (one, two) if number and (not formula or number in formula)}
+    elements = {
+        atomic_number
+        for atomic_number in (one, two)
+        if atomic_number and (not formula or atomic_number in formula)
+    }
     if len(letters) > 1 and letters[1].islower() and letters[0].isupper() and not formula:
         return None  # Oa: oxygen, or no atom at all
     if two and len(letters) == 2 and not formula and not _TWO_MEANINGS.match(letters.upper()):

@@ -49,9 +49,9 @@ def with_occupancies(atoms: ase.Atoms) -> ase.Atoms:
     occupancies: list[float] = []
     for site, kind in enumerate(kinds.tolist()):
         elements = shares_of_kind.get(str(kind), {int(atoms.numbers[site]): 1.0})
-        for number, share in elements.items():
+        for atomic_number, share in elements.items():
             sites.append(site)
-            numbers.append(number)
+            numbers.append(atomic_number)
             occupancies.append(share)
     expanded = atoms[sites]
     expanded.numbers[:] = numbers
@@ -71,13 +71,13 @@ def _checked_shares(kind: object, entry: object) -> dict[int, float]:
         raise InputError(f"{name} is {shorten(entry)}; it must be shares by element")
     shares: dict[int, float] = {}
     for symbol, share in entry.items():
-        number = atomic_numbers.get(symbol, 0) if isinstance(symbol, str) else 0
+        atomic_number = atomic_numbers.get(symbol, 0) if isinstance(symbol, str) else 0
         is_share = isinstance(share, int | float) and 0 <= share <= 1
-        if not number or not is_share:
+        if not atomic_number or not is_share:
             raise InputError(
                 f"{name} has {shorten(symbol)}: {shorten(share)}; it must be an element and its "
                 "share, 0 to 1"
             )
         if share:
-            shares[number] = float(share)
+            shares[atomic_number] = float(share)
     return shares

@@ -39,26 +39,30 @@ def similar_elements(symbol: str) -> list[str]:
     ions that may replace each other. Where there are none, as for noble gases, these are the
     elements before and after in the periodic table.
     """
-    number = atomic_numbers[symbol]
-    last = max(LAST_DOPANT, number)
-    old = _neutral(number)
+    atomic_number = atomic_numbers[symbol]
+    last = max(LAST_DOPANT, atomic_number)
+    old = _neutral(atomic_number)
     similar = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # noble gases have no electronegativity
         for new_number in range(1, last + 1):
             new = _neutral(new_number)
-            if new_number == number or Element(new.symbol).is_noble_gas:
+            if new_number == atomic_number or Element(new.symbol).is_noble_gas:
                 continue
             if _are_similar(old, new):
                 similar.append(new.symbol)
     if similar:
         return similar
-    return [chemical_symbols[near] for near in (number - 1, number + 1) if 1 <= near <= last]
+    return [
+        chemical_symbols[near]
+        for near in (atomic_number - 1, atomic_number + 1)
+        if 1 <= near <= last
+    ]
 
 
-def _neutral(number: int) -> Constituent:
+def _neutral(atomic_number: int) -> Constituent:
     """Returns an atom of unknown charge."""
-    return Constituent(chemical_symbols[number], 0, float(covalent_radii[number]))
+    return Constituent(chemical_symbols[atomic_number], 0, float(covalent_radii[atomic_number]))
 
 
 def similar_ions(max_atomic_number: int) -> Similar:
@@ -115,7 +119,7 @@ def _replace_each_other(statistics: Any, old: Any, new: Any) -> bool:
 
 def similar_atoms(max_atomic_number: int) -> Similar:
     """Returns the elements, and for each those that may replace it in an alloy."""
-    atoms = [_neutral(number) for number in range(1, HEAVIEST + 1)]
+    atoms = [_neutral(atomic_number) for atomic_number in range(1, HEAVIEST + 1)]
     similar: Similar = {}
     for old in atoms:
         similar[old] = []

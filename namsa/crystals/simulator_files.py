@@ -61,18 +61,18 @@ def parse_prismatic(text: str) -> ase.Atoms:
         InputError: If a line is none of an atom, or the end is missing.
     """
     lines = [line.strip() for line in text.splitlines()]
-    ends = [number for number, line in enumerate(lines) if line.split()[:1] == [_PRISMATIC_END]]
+    ends = [index for index, line in enumerate(lines) if line.split()[:1] == [_PRISMATIC_END]]
     if not ends:
         raise InputError("it does not end with -1, as files of Prismatic do: it may be cut off")
     rows = Rows([], [], [], [])
-    for number in range(2, ends[0]):
-        values = _numbers(lines[number])
+    for index in range(2, ends[0]):
+        values = _numbers(lines[index])
         if len(values) != _PRISMATIC_COLUMNS:
             raise InputError(
-                f"line {number + 1}, {shorten(lines[number], 40)}, must be an atomic number, x, y, "
+                f"line {index + 1}, {shorten(lines[index], 40)}, must be an atomic number, x, y, "
                 "z, an occupancy and an rms displacement"
             )
-        rows.numbers.append(_atomic_number(values[0], number))
+        rows.numbers.append(_atomic_number(values[0], index))
         rows.places.append(values[1:4])
         rows.occupancies.append(values[4])
         rows.mean_squares.append(values[5] ** 2)
@@ -140,9 +140,9 @@ def _atomic_number(value: float, line: int) -> int:
     return int(value)
 
 
-def _line(lines: Sequence[str], number: int) -> str:
+def _line(lines: Sequence[str], index: int) -> str:
     """Returns a line; nothing if there are fewer."""
-    return lines[number] if number < len(lines) else ""
+    return lines[index] if index < len(lines) else ""
 
 
 def _numbers(line: str) -> list[float]:

@@ -251,14 +251,14 @@ def _contacts(atoms: ase.Atoms, pairs: Integers, distances: Floats) -> Iterator[
     """Yields a warning of whole atoms that are nearer to each other than any bond is long."""
     radii = covalent_radii[atoms.numbers]
     occupancy = occupancies(atoms)
-    first = pairs[:, 0]
+    one = pairs[:, 0]
     second = pairs[:, 1]
-    are_near = distances < SHORTEST_CONTACT * (radii[first] + radii[second])
-    are_both_there = occupancy[first] + occupancy[second] > 1 + ROUNDING
+    are_near = distances < SHORTEST_CONTACT * (radii[one] + radii[second])
+    are_both_there = occupancy[one] + occupancy[second] > 1 + ROUNDING
     short = are_near & are_both_there
     if short.any():
         nearest = int(np.argmin(np.where(short, distances, np.inf)))
-        first_label = _label(atoms, int(first[nearest]))
+        first_label = _label(atoms, int(one[nearest]))
         second_label = _label(atoms, int(second[nearest]))
         yield (
             f"{first_label} and {second_label} are {distances[nearest]:.2f} Å apart, less than "
@@ -304,9 +304,9 @@ def _check_sites(atoms: ase.Atoms, close_pairs: Integers, labels: Sequence[str] 
     total = np.bincount(site, occupancy)
     crowded = np.flatnonzero((total > 1 + ROUNDING) & (np.bincount(site) > 1))
     if len(crowded):
-        first, second = np.flatnonzero(site == crowded[0])[:2]
+        one, other = np.flatnonzero(site == crowded[0])[:2]
         raise InputError(
-            f"{_label(atoms, first, labels)} and {_label(atoms, second, labels)} overlap: atoms "
+            f"{_label(atoms, one, labels)} and {_label(atoms, other, labels)} overlap: atoms "
             f"within {TOO_CLOSE} Å of each other, also across the cell's faces, must share a site, "
             f"with occupancies that sum to at most 1, not {total[crowded[0]]:g}: remove one of "
             "them, set their occupancies, or make the cell a whole number of the crystal's periods"

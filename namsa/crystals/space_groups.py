@@ -73,8 +73,8 @@ def stated_symmetry(tags: Mapping[str, Sequence[str]], cell: Floats) -> list[Sym
             group = gemmi.symops_from_hall(hall)
             return fitting([_of_group(group, f"Hall symbol {shorten(hall)}")], cell)
     name = _first(tags, NAME_KEYS)
-    number = _first(tags, NUMBER_KEYS)
-    groups = _stated_groups(name, number)
+    group_number = _first(tags, NUMBER_KEYS)
+    groups = _stated_groups(name, group_number)
     if operations and _are_of_group(operations[0], groups):
         return operations
     order = _order(name, groups[0].number) if groups else []
@@ -85,7 +85,7 @@ def stated_symmetry(tags: Mapping[str, Sequence[str]], cell: Floats) -> list[Sym
         return operations
     if named:
         return fitting(named, cell)
-    given = name or hall or number
+    given = name or hall or group_number
     if given:
         raise InputError(
             f"space group {shorten(given)} is not known: give the symmetry operations, or a name "
@@ -143,11 +143,11 @@ def _move(text: str) -> str:
     return ",".join(text.split(",")[:3])
 
 
-def _stated_groups(name: str, number: str) -> list[gemmi.SpaceGroup]:
+def _stated_groups(name: str, group_number: str) -> list[gemmi.SpaceGroup]:
     """Returns the settings of a space group by its name or, if that is not known, its number."""
     groups = named_settings(name) if name else []
-    if not groups and number.isdecimal() and 1 <= int(number[:4]) <= 230:
-        return _alike(gemmi.find_spacegroup_by_number(int(number)))
+    if not groups and group_number.isdecimal() and 1 <= int(group_number[:4]) <= 230:
+        return _alike(gemmi.find_spacegroup_by_number(int(group_number)))
     return groups
 
 
@@ -211,15 +211,17 @@ def from_operations(texts: Sequence[str]) -> Symmetry:
     rotations, translations = _matrices(operations)
     _check_group(rotations, translations)
     name = f"{len(operations)} symmetry operations"
-    number = 0
+    group_number = 0
     symbol = "P1"
     if len(operations) <= MOST_OF_A_GROUP:
         group = gemmi.find_spacegroup_by_ops(gemmi.GroupOps(operations))
         if group:
             name = group.xhm()
-            number = group.number
+            group_number = group.number
             symbol = group.short_name()
-    return Symmetry(name, rotations, translations, number, symbol, written=len(operations) > 1)
+    return Symmetry(
+        name, rotations, translations, group_number, symbol, written=len(operations) > 1
+    )
 
 
 def _operation(text: str) -> gemmi.Op:
@@ -281,7 +283,7 @@ def _alike(group: gemmi.SpaceGroup) -> list[gemmi.SpaceGroup]:
     return settings
 
 
-def _order(name: str, number: int) -> list[gemmi.Op]:
+def _order(name: str, group_number: int) -> list[gemmi.Op]:
     """Returns the operations of a space group in the order of pymatgen's tables.
 
     The order of a crystal's atoms follows from it, and hashes of lists of samples from the order of
@@ -292,7 +294,7 @@ def _order(name: str, number: int) -> list[gemmi.Op]:
         try:
             group = SpaceGroup(re.sub(r"[\s_]", "", name))
         except (LookupError, ValueError):
-            group = SpaceGroup.from_int_number(number)
+            group = SpaceGroup.from_int_number(group_number)
     return [gemmi.Op(operation.as_xyz_str()) for operation in group.symmetry_ops]
 
 

@@ -81,19 +81,23 @@ def check_formula(stated: Stated, atoms: ase.Atoms, roundings: Sequence[float]) 
     _check_elements(amounts, stated.formula, "formula")
     lowest = 0.0
     highest = np.inf
-    for number, (amount, rounding) in stated.formula.items():
-        in_cell = amounts[number]
-        least_units = (in_cell - errors[number]) / (amount + rounding)
+    for atomic_number, (amount, rounding) in stated.formula.items():
+        in_cell = amounts[atomic_number]
+        least_units = (in_cell - errors[atomic_number]) / (amount + rounding)
         lowest = max(lowest, least_units * (1 - RELATIVE_TOLERANCE))
         if amount > rounding:
-            most_units = (in_cell + errors[number]) / (amount - rounding)
+            most_units = (in_cell + errors[atomic_number]) / (amount - rounding)
             highest = min(highest, most_units * (1 + RELATIVE_TOLERANCE))
-    units = {number: amounts[number] / entry.amount for number, entry in stated.formula.items()}
+    units = {
+        atomic_number: amounts[atomic_number] / entry.amount
+        for atomic_number, entry in stated.formula.items()
+    }
     fewest = min(units.values())
-    shown = ", ".join(
-        f"{chemical_symbols[number]} {entry.amount:g} and {amounts[number] / fewest:.4g}"
-        for number, entry in stated.formula.items()
-    )
+    counts = []
+    for atomic_number, entry in stated.formula.items():
+        in_file = amounts[atomic_number] / fewest
+        counts.append(f"{chemical_symbols[atomic_number]} {entry.amount:g} and {in_file:.4g}")
+    shown = ", ".join(counts)
     if lowest > highest:
         raise InputError(f"Incorrect stoichiometry: formula and atom sites have {shown}")
     if max(units.values()) > (1 + NOTED_DIFFERENCE) * fewest:
@@ -109,7 +113,9 @@ def _check_elements(needed: Collection[int], present: Collection[int], place: st
         present: Those that are there.
         place: Where they are, for the message.
     """
-    missing = [chemical_symbols[number] for number in sorted(set(needed) - set(present))]
+    missing = [
+        chemical_symbols[atomic_number] for atomic_number in sorted(set(needed) - set(present))
+    ]
     if missing:
         raise InputError(
             f"Missing elements {', '.join(missing)} in the {place}: formula and sites must have "
@@ -161,11 +167,11 @@ def _amounts(
     """Returns amounts in the cell by atomic number, and how far they can be from the exact ones."""
     amounts: dict[int, float] = defaultdict(float)
     errors: dict[int, float] = defaultdict(float)
-    for number, share, rounding in zip(
+    for atomic_number, share, rounding in zip(
         atoms.numbers.tolist(), occupancies(atoms), roundings, strict=True
     ):
-        amounts[number] += float(share)
-        errors[number] += float(rounding)
+        amounts[atomic_number] += float(share)
+        errors[atomic_number] += float(rounding)
     return amounts, errors
 
 
@@ -177,9 +183,9 @@ def _formula(text: str) -> dict[int, FormulaAmount]:
     for symbol, amount in amounts.items():
         if symbol not in NUMBERS or not amount > 0:
             return {}
-        number = NUMBERS[symbol]
-        earlier = formula.get(number, FormulaAmount(0.0, 0.0))
-        formula[number] = FormulaAmount(earlier.amount + amount, rounding)
+        atomic_number = NUMBERS[symbol]
+        earlier = formula.get(atomic_number, FormulaAmount(0.0, 0.0))
+        formula[atomic_number] = FormulaAmount(earlier.amount + amount, rounding)
     return formula
 
 

@@ -217,7 +217,7 @@ def parse_cube(text: str) -> tuple[ase.Atoms, tuple[int, int, int], int]:
         head = _cube_head(text.splitlines())
     except (LookupError, ValueError, OverflowError) as error:
         raise InputError(f"it cannot be read as a cube file: {shorten(error, 200)}") from None
-    shape = tuple(abs(number) for number in head.points)
+    shape = tuple(abs(count) for count in head.points)
     has_atoms = len(head.numbers) == abs(head.atoms)
     has_grid = len(shape) == 3 and head.steps.shape == (3, 3)
     if not has_atoms or not has_grid or max(shape) >= 10**LONGEST_INTEGER:

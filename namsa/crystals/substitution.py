@@ -247,9 +247,9 @@ def _contacts(
     """Returns the pairs of species that touch each other and their shortest distances, Å."""
     by_number = {atomic_numbers[ion.symbol]: ion for ion in species}
     atoms = prototype.atoms
-    first, second, distances = neighbor_list("ijd", atoms, CONTACT * covalent_radii[atoms.numbers])
+    one, other, distances = neighbor_list("ijd", atoms, CONTACT * covalent_radii[atoms.numbers])
     shortest: dict[tuple[int, int], float] = {}
-    numbers = np.sort(np.stack([atoms.numbers[first], atoms.numbers[second]], axis=1), axis=1)
+    numbers = np.sort(np.stack([atoms.numbers[one], atoms.numbers[other]], axis=1), axis=1)
     for (low, high), distance in zip(numbers.tolist(), distances.tolist(), strict=True):
         shortest[low, high] = min(distance, shortest.get((low, high), math.inf))
     contacts = []
@@ -378,14 +378,16 @@ def _crystal(derivation: Derivation) -> Material:
     )
 
 
-def _mix(atoms: ase.Atoms, sites: npt.NDArray[np.int64], number: int, share: float) -> ase.Atoms:
+def _mix(
+    atoms: ase.Atoms, sites: npt.NDArray[np.int64], atomic_number: int, share: float
+) -> ase.Atoms:
     """Returns the crystal with another element on a part of the given sites."""
     occupancy = np.asarray(
         atoms.arrays.get("occupancy", np.ones(len(atoms))), dtype=np.float64
     ).copy()
     occupancy[sites] = 1 - share
     added = atoms[sites]
-    added.numbers[:] = number
+    added.numbers[:] = atomic_number
     mixed = atoms + added
     mixed.set_array("occupancy", np.concatenate([occupancy, np.full(len(sites), share)]))
     return mixed

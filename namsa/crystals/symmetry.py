@@ -33,15 +33,15 @@ def find_symmetry(atoms: ase.Atoms) -> spglib.SpglibDataset | None:
     """
     if len(atoms) > MOST_ATOMS:
         return None
-    first, site = _sites(atoms)
+    atom_of_site, site = _sites(atoms)
     shares = np.round(occupancies(atoms), 6).tolist()
     kinds: dict[tuple[tuple[int, float], ...], int] = {}
     types = []
-    for index in range(len(first)):
+    for index in range(len(atom_of_site)):
         members = np.flatnonzero(site == index)
         kind = tuple(sorted((int(atoms.numbers[member]), shares[member]) for member in members))
         types.append(kinds.setdefault(kind, len(kinds) + 1))
-    positions = atoms.get_scaled_positions()[first]
+    positions = atoms.get_scaled_positions()[atom_of_site]
     return spglib.get_symmetry_dataset((atoms.cell[:], positions, types), SYMPREC, ANGLE_TOLERANCE)
 
 

@@ -93,10 +93,16 @@ def read_trajectory(path: Path) -> Material:
             warnings.warn(f"{path}: {doubt}", SimulationWarning, stacklevel=3)
     from namsa.crystals.cif import reduced_formula
 
-    first = snapshots[0]
+    first_frame = snapshots[0]
     stem = re.sub(r"[^\w.+-]+", "_", path.stem)
     return Material(
-        stem, reduced_formula(first), "P1", first, str(path), "file", snapshots=tuple(snapshots)
+        stem,
+        reduced_formula(first_frame),
+        "P1",
+        first_frame,
+        str(path),
+        "file",
+        snapshots=tuple(snapshots),
     )
 
 
@@ -236,7 +242,7 @@ def unit_doubt(atoms: ase.Atoms) -> str | None:
     )
 
 
-def _problem(frame: ase.Atoms, first: ase.Atoms) -> str | None:
+def _problem(frame: ase.Atoms, first_frame: ase.Atoms) -> str | None:
     """Returns why a frame is no snapshot, `None` if it is one."""
     cell = np.asarray(frame.cell, dtype=np.float64)
     if not 1 <= len(frame) <= MOST_ATOMS:
@@ -247,17 +253,17 @@ def _problem(frame: ase.Atoms, first: ase.Atoms) -> str | None:
         return "it gives no cell of three right-handed lattice vectors"
     if frame.numbers.min() < 1 or frame.numbers.max() > MAX_ELEMENT:
         return f"it has elements without form factors, which end at number {MAX_ELEMENT}"
-    return _difference(frame, first)
+    return _difference(frame, first_frame)
 
 
-def _difference(frame: ase.Atoms, first: ase.Atoms) -> str | None:
+def _difference(frame: ase.Atoms, first_frame: ase.Atoms) -> str | None:
     """Returns how a frame differs from the first one, `None` if they go together."""
-    difference = abs(np.asarray(frame.cell) - np.asarray(first.cell)).max()
+    difference = abs(np.asarray(frame.cell) - np.asarray(first_frame.cell)).max()
     if difference > SAME_CELL:
         return (
             f"its cell differs from that of frame 0 by {difference:.3g} Å: patterns of different "
             "cells have no common pixels; take frames at constant volume"
         )
-    if not np.array_equal(np.sort(frame.numbers), np.sort(first.numbers)):
+    if not np.array_equal(np.sort(frame.numbers), np.sort(first_frame.numbers)):
         return "it has other elements than frame 0"
     return None

@@ -79,7 +79,7 @@ def samples_to_check(
         key=lambda entry: (int(material_of(entry, materials).atoms.numbers.max()), entry.id),
     )
     last = len(by_weight) - 1
-    chosen = [by_weight[last - last * part // max(1, count - 1)] for part in reversed(range(count))]
+    chosen = [by_weight[last - last * step // max(1, count - 1)] for step in reversed(range(count))]
     return list({entry.id: entry for entry in chosen}.values())
 
 

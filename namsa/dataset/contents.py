@@ -25,8 +25,8 @@ def record_digests(path: Path) -> dict[str, str]:
     """
     digests = {}
     with open_regular(path) as file, system_errors(f"cannot read {path}"):
-        for sample_id, (first, _) in lmdb_structure.locations(path).items():
-            prefix = os.pread(file.fileno(), records.PREFIX_BYTES, first)
+        for sample_id, (offset, _) in lmdb_structure.locations(path).items():
+            prefix = os.pread(file.fileno(), records.PREFIX_BYTES, offset)
             digests[sample_id] = prefix[-_DIGEST_BYTES:].hex()
     return digests
 

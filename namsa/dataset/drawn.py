@@ -114,7 +114,7 @@ class SpecimenDraws:
         return CellFinder(self.config.specimen)
 
     @threadpool_limits.wrap(limits=1, user_api="blas")  # as `namsa.dataset.entries.build_entries`
-    def entries(self, number: int, attempt: int = 0) -> list[Entry]:
+    def entries(self, draw: int, attempt: int = 0) -> list[Entry]:
         """Returns the samples of a draw; one for which no supercell can be built has the reason in
         `skipped`.
 
@@ -123,11 +123,11 @@ class SpecimenDraws:
         Args:
             attempt: Specimens that were drawn before for this number.
         """
-        name, zone_axis = self.axes[self._place(number, attempt)]
+        name, zone_axis = self.axes[self._place(draw, attempt)]
         material = self.materials[name]
         others = list(self.materials.values())
         find_cells = self._find_cells
-        drawn = f"{specimen_base(name, zone_axis)}-d{number}" + (f"r{attempt}" if attempt else "")
+        drawn = f"{specimen_base(name, zone_axis)}-d{draw}" + (f"r{attempt}" if attempt else "")
         specimen = self.config.specimen
         cells = find_cells(material, zone_axis)
         planned = plan_specimen(
@@ -135,17 +135,17 @@ class SpecimenDraws:
         )
         return list(entries_of_specimen(self.config, material, "train", zone_axis, planned))
 
-    def _place(self, number: int, attempt: int) -> int:
+    def _place(self, draw: int, attempt: int) -> int:
         """Returns the place of a draw's axis."""
         seed = self.config.seed
         count = len(self.axes)
         if attempt:
-            return int(np.random.default_rng([seed, _AGAIN, number, attempt]).integers(count))
-        turn, place = divmod(number, count)
+            return int(np.random.default_rng([seed, _AGAIN, draw, attempt]).integers(count))
+        turn, place = divmod(draw, count)
         return int(np.random.default_rng([seed, _ORDER, turn]).permutation(count)[place])
 
     def samples(
-        self, number: int, on_progress: ProgressCallback = lambda stage, done, total: None
+        self, draw: int, on_progress: ProgressCallback = lambda stage, done, total: None
     ) -> Iterator[DrawnSample | DrawFailure]:
         """Simulates a draw: yields `samples_per_specimen` samples, and those that could not be
         made.
@@ -161,14 +161,14 @@ class SpecimenDraws:
         wanted = self.samples_per_specimen
         reason = ""
         for attempt in range(MOST_ATTEMPTS):
-            for made in self._attempt(self.entries(number, attempt), wanted, on_progress):
+            for made in self._attempt(self.entries(draw, attempt), wanted, on_progress):
                 wanted -= isinstance(made, DrawnSample)
                 reason = made.reason if isinstance(made, DrawFailure) else reason
                 yield made
             if not wanted:
                 return
         raise WorkError(
-            f"{MOST_ATTEMPTS} specimens drawn for number {number} lack {wanted} samples; the last: "
+            f"{MOST_ATTEMPTS} specimens drawn for number {draw} lack {wanted} samples; the last: "
             f"{reason}"
         )
 

@@ -268,7 +268,7 @@ def _by_thickness(
     scatters = config.simulation.method == "scatter"
     differ = scatters and isinstance(config.variation, RandomVariation)
     outcomes: dict[float, tuple[str | None, int]] = {}
-    first: dict[int, float] = {}
+    thickness_of_slices: dict[int, float] = {}
     for thickness in thicknesses:
         if fit is None or thickness >= too_thick:
             outcomes[thickness] = reason, 0
@@ -277,7 +277,7 @@ def _by_thickness(
             count = slices_of_sample(config, fit, thickness)[0]
         else:
             count = cells.repeats(thickness)
-        same = thickness if differ else first.setdefault(count, thickness)
+        same = thickness if differ else thickness_of_slices.setdefault(count, thickness)
         if same != thickness:
             period = f"× the crystal's period of {cells.repeat_angstrom:.2f} Å"
             what = f"{count} {'slices of the specimen' if scatters else period}"

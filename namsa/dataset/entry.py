@@ -83,12 +83,12 @@ def split_of(family: str, split: Split) -> SplitName:
     """Returns the split of a family of materials by its name's SHA-256, read as a number in [0,
     1).
     """
-    number = int.from_bytes(_sha256(family)[:6], "big") / 2**48
+    uniform = int.from_bytes(_sha256(family)[:6], "big") / 2**48
     chosen = SPLITS[0]
     start = 0.0
     for name in SPLITS:
         fraction = getattr(split, name)
-        if fraction > 0 and number >= start:  # rounding in the sum must not choose an empty split
+        if fraction > 0 and uniform >= start:  # rounding in the sum must not choose an empty split
             chosen = name
         start += fraction
     return chosen
@@ -120,9 +120,9 @@ def _families(labels: Sequence[set[str]]) -> list[str]:
         return label
 
     for labelled in labels:
-        first, *others = sorted(map(root, labelled))
+        base, *others = sorted(map(root, labelled))
         for other in others:
-            parent[other] = first
+            parent[other] = base
     return [root(min(labelled)) for labelled in labels]
 
 

@@ -154,12 +154,12 @@ class IndexedSamples(Closing):
         return len(self.entries)
 
     @overload
-    def __getitem__(self, number: SupportsIndex) -> Item: ...
+    def __getitem__(self, position: SupportsIndex) -> Item: ...
 
     @overload
-    def __getitem__(self, number: slice) -> list[Item]: ...
+    def __getitem__(self, position: slice) -> list[Item]: ...
 
-    def __getitem__(self, number: SupportsIndex | slice) -> Item | list[Item]:
+    def __getitem__(self, position: SupportsIndex | slice) -> Item | list[Item]:
         """Returns the arrays of a sample, or a list of them for a slice.
 
         Raises:
@@ -168,13 +168,13 @@ class IndexedSamples(Closing):
             InputError: If the sample lacks an array, or the files are closed.
             WorkError: If its record is damaged.
         """
-        if isinstance(number, slice):
-            return [self._item(index) for index in range(*number.indices(len(self)))]
+        if isinstance(position, slice):
+            return [self._item(index) for index in range(*position.indices(len(self)))]
         try:
-            index = operator.index(number)
+            index = operator.index(position)
         except TypeError:
             raise TypeError(
-                f"a sample is chosen by an integer or a slice, not by {shorten(repr(number))}"
+                f"a sample is chosen by an integer or a slice, not by {shorten(repr(position))}"
             ) from None
         if not -len(self) <= index < len(self):
             raise IndexError(

@@ -46,8 +46,8 @@ def label_map(atoms: ase.Atoms, grid: Grid, y: Floats, x: Floats) -> npt.NDArray
     parts = atoms.arrays[PART]
     electrons = atoms.numbers * occupancies(atoms)
     images = []
-    for part in range(int(parts.max()) + 1):
-        image = np.bincount(rows * nx + columns, electrons * (parts == part), ny * nx).reshape(
+    for label in range(int(parts.max()) + 1):
+        image = np.bincount(rows * nx + columns, electrons * (parts == label), ny * nx).reshape(
             ny, nx
         )
         coefficients = np.fft.fft2(image) * spread

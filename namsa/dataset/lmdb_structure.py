@@ -57,20 +57,20 @@ class _Walk(_ThoroughWalk):
     ) -> bytes | None:
         if want_bytes:  # the list of free pages, which LMDB trusts
             return super()._bigdata(ctx, pgno, i, buf, doff, dsize, want_bytes)
-        first = _NUMBER.unpack_from(buf, doff)[0] if doff + 8 <= self.psize else 0
-        end = first + (self.hdrsz - 1 + dsize) // self.psize + 1
-        if first < _METAS or end > self.next_pgno or end * self.psize > self.filesize:
+        page = _NUMBER.unpack_from(buf, doff)[0] if doff + 8 <= self.psize else 0
+        end = page + (self.hdrsz - 1 + dsize) // self.psize + 1
+        if page < _METAS or end > self.next_pgno or end * self.psize > self.filesize:
             self.err(
-                f"page {pgno}: the value of node {i}, pages {first} to {end - 1}, lies outside of "
+                f"page {pgno}: the value of node {i}, pages {page} to {end - 1}, lies outside of "
                 "the file"
             )
-        elif self.live.find(1, first, end) >= 0:
+        elif self.live.find(1, page, end) >= 0:
             self.err(
-                f"page {pgno}: the value of node {i}, pages {first} to {end - 1}, lies on another's"
+                f"page {pgno}: the value of node {i}, pages {page} to {end - 1}, lies on another's"
             )
         else:
-            self.live[first:end] = b"\1" * (end - first)
-            ctx["overflow"] += end - first
+            self.live[page:end] = b"\1" * (end - page)
+            ctx["overflow"] += end - page
         return None
 
     def _check_cover(self) -> None:

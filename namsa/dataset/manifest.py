@@ -291,8 +291,8 @@ def _read(path: Path, ids: Collection[str] | None = None) -> tuple[Header, tuple
     """Returns the header of a manifest and its entries, or those with the given ids."""
     header, body, remedy = _read_header(path)
     entries = (
-        Entry.from_json(line, f"{path}, line {number}", remedy)
-        for number, line in enumerate(body.split("\n")[:-1], start=2)
+        Entry.from_json(line, f"{path}, line {line_number}", remedy)
+        for line_number, line in enumerate(body.split("\n")[:-1], start=2)
         if ids is None or _id(line) in ids
     )
     return header, tuple(entries)
@@ -314,11 +314,11 @@ def _read_header(path: Path) -> tuple[Header, str, str]:
         raise InputError(f"there is no {path}: make the dataset with {write}")
     remedy = f"delete it, and {write} writes it again"
     try:
-        first, _, body = read_text(path, largest_bytes=LARGEST_FILE_BYTES).partition("\n")
+        header_line, _, body = read_text(path, largest_bytes=LARGEST_FILE_BYTES).partition("\n")
     except InputError as error:
         raise InputError(f"{error}: {remedy}") from None
     try:
-        header = parse_json(first, str(path))
+        header = parse_json(header_line, str(path))
     except InputError:
         header = None
     if not (
@@ -341,7 +341,7 @@ def _read_header(path: Path) -> tuple[Header, str, str]:
             f"{path} was cut short or edited since it was written ({lines} entries of {listed}): "
             f"{remedy}"
         )
-    return parse_typed(Header, first, f"{path}, line 1", remedy), body, remedy
+    return parse_typed(Header, header_line, f"{path}, line 1", remedy), body, remedy
 
 
 def _digest(header: Mapping[str, object], body: str) -> str:

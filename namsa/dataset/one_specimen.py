@@ -57,14 +57,14 @@ def first_entry(config: SimulationConfig, material: Material) -> tuple[Simulatio
     entry.
     """
     specimen = config.specimen
-    first = specimen.model_copy(
+    of_one = specimen.model_copy(
         update={
             "zone_axes": specimen.zone_axes[:1],
             "simplest_zone_axes": specimen.simplest_zone_axes and 1,
             "thickness_angstrom": specimen.thickness_angstrom[:1],
         }
     )
-    config = config.model_copy(update={"specimen": first})
+    config = config.model_copy(update={"specimen": of_one})
     return config, build_entries(config, (material,))[0]
 
 

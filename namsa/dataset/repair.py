@@ -86,10 +86,10 @@ def repair(directory: Path) -> Repair:
 
 def _unused_folder(directory: Path) -> Path:
     """Returns the first `quarantine-N` that does not exist."""
-    number = 0
-    while os.path.lexists(directory / f"quarantine-{number}"):
-        number += 1
-    return directory / f"quarantine-{number}"
+    suffix = 0
+    while os.path.lexists(directory / f"quarantine-{suffix}"):
+        suffix += 1
+    return directory / f"quarantine-{suffix}"
 
 
 def _repaired_path(path: Path) -> Path:

@@ -51,12 +51,12 @@ class InThread:
         self._draws = draws
         self._stopped = False
 
-    def samples(self, number: int) -> Iterator[Made]:
+    def samples(self, draw: int) -> Iterator[Made]:
         """Yields what `SpecimenDraws.samples` does, and raises the same, or Abandoned after
         `stop`.
         """
         started = time.perf_counter()
-        for made in self._draws.samples(number, self._go_on):
+        for made in self._draws.samples(draw, self._go_on):
             if isinstance(made, DrawnSample):
                 yield MadeSample(
                     made.entry,
@@ -106,7 +106,7 @@ class InProcess:
         """The number of the process."""
         return self._process.pid
 
-    def samples(self, number: int) -> Iterator[Made]:
+    def samples(self, draw: int) -> Iterator[Made]:
         """Yields what `SpecimenDraws.samples` does.
 
         Raises:
@@ -114,7 +114,7 @@ class InProcess:
             MemoryError: As that does.
         """
         try:
-            self._connection.send_bytes(str(number).encode())
+            self._connection.send_bytes(str(draw).encode())
             while not (message := json.loads(self._connection.recv_bytes())).get("done"):
                 if reason := message.get("error"):
                     raise (MemoryError if message["memory"] else WorkError)(reason)
@@ -175,14 +175,14 @@ def _serve(connection: Connection, draws: SpecimenDraws, core: int | None, nice:
             _answer(connection, draws, int(connection.recv_bytes()))
 
 
-def _answer(connection: Connection, draws: SpecimenDraws, number: int) -> None:
+def _answer(connection: Connection, draws: SpecimenDraws, draw: int) -> None:
     """Sends the samples of a draw."""
 
     def send(**message: object) -> None:
         connection.send_bytes(json.dumps(message).encode())
 
     try:
-        for made in InThread(draws).samples(number):
+        for made in InThread(draws).samples(draw):
             if isinstance(made, MadeSample):
                 send(entry=made.entry.to_json(), size=made.size, seconds=made.seconds)
                 connection.send_bytes(made.read())

@@ -221,9 +221,9 @@ def build_supercell(config: SimulationConfig, material: Material, entry: Entry) 
     slices, thickness = slices_of_sample(config, fit, entry.thickness_angstrom, plan)
     if thickness == depth:
         return supercell
-    part = supercell.atoms[plan.slice_of_atom < slices]
-    part.cell[2, 2] = thickness
-    return replace(supercell, atoms=part)
+    thinner = supercell.atoms[plan.slice_of_atom < slices]
+    thinner.cell[2, 2] = thickness
+    return replace(supercell, atoms=thinner)
 
 
 def _fill(config: SimulationConfig, material: Material, entry: Entry, fit: CellFit) -> Supercell:

@@ -45,12 +45,12 @@ def second_names(paths: Iterable[Path]) -> dict[Path, Path]:
     """Returns the paths that are links to the file of an earlier one, with that one. A process
     opens a file once.
     """
-    first: dict[tuple[int, int], Path] = {}
+    path_of_file: dict[tuple[int, int], Path] = {}
     seconds = {}
     for path in paths:
         if path.is_file():
             stat = path.stat()
-            earlier = first.setdefault((stat.st_dev, stat.st_ino), path)
+            earlier = path_of_file.setdefault((stat.st_dev, stat.st_ino), path)
             if earlier is not path:
                 seconds[path] = earlier
     return seconds

@@ -92,11 +92,11 @@ def write_slab_file(
                 tiled = record.cbed.reshape(tiling.patterns)
                 for place in np.ndindex(*tiling.counts):
                     start = [at * size for at, size in zip(place, tiling.tile, strict=True)]
-                    part = tuple(
+                    tile = tuple(
                         slice(at, at + size) for at, size in zip(start, tiling.tile, strict=True)
                     )
                     patterns.id.write_direct_chunk(
-                        (index, *start), np.ascontiguousarray(tiled[part])
+                        (index, *start), np.ascontiguousarray(tiled[tile])
                     )
                 density[index] = record.density
                 stored_digests[index] = _digests(record.header)
@@ -122,7 +122,7 @@ def _common_layout(dataset: Dataset) -> SlabLayout:
     """Returns the layout that all samples have. Raises InputError if there is none."""
     if not dataset.ids:
         raise InputError("the dataset holds no samples: make some with namsa dataset")
-    first: SlabLayout | None = None
+    common: SlabLayout | None = None
     with SlabReader(dataset) as reader:
         for sample_id in dataset.ids:
             layout = reader.layout(sample_id)
@@ -131,20 +131,20 @@ def _common_layout(dataset: Dataset) -> SlabLayout:
                     f"{shorten(sample_id)} in {dataset.path_of(sample_id)} has no tiles: simulate "
                     "the dataset again with data.tiles, or export it without --tiles"
                 )
-            first = first or layout
-            if layout != first:
+            common = common or layout
+            if layout != common:
                 raise InputError(
-                    f"{shorten(dataset.ids[0])} has {first}, {shorten(sample_id)} has {layout}: "
+                    f"{shorten(dataset.ids[0])} has {common}, {shorten(sample_id)} has {layout}: "
                     "one file holds samples of one shape, type and tiles; export them without "
                     "--tiles, or as datasets of their own"
                 )
-    assert first is not None
-    tile_bytes = math.prod(first.tiling.tile) * np.dtype(first.dtype).itemsize
+    assert common is not None
+    tile_bytes = math.prod(common.tiling.tile) * np.dtype(common.dtype).itemsize
     if tile_bytes > CHUNK_BYTES:
         raise InputError(
             f"tiles have {tile_bytes} bytes, at most {CHUNK_BYTES}: simulate with more data.tiles"
         )
-    return first
+    return common
 
 
 def _digests(header: RecordHeader) -> npt.NDArray[np.uint8]:

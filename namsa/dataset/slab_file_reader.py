@@ -104,31 +104,34 @@ class SlabFile(Closing):
             raise InputError(
                 f"{self.path} has no tiles of {shorten(sample_id)} from {slab.start} to {slab.stop}"
             )
-        number = self._numbers[sample_id]
+        sample_index = self._numbers[sample_id]
         tiling = self.layout.tiling
-        part = tiling.part(slab)
+        tiles_of_slab = tiling.part(slab)
         dtype = np.dtype(self.layout.dtype)
-        tiles = np.empty((math.prod(part.counts), *tiling.tile), dtype)
+        tiles = np.empty((math.prod(tiles_of_slab.counts), *tiling.tile), dtype)
         wanted = np.empty(self._digests.shape[1:], np.uint8)
         if check:
-            self._read(self._digests, wanted, number)
-        for first, count, place in tiling.runs(slab):
+            self._read(self._digests, wanted, sample_index)
+        for start_tile, count, place in tiling.runs(slab):
             for step in range(count):
-                start = [int(at) for at in np.unravel_index(first + step, tiling.counts)]
+                start = [int(at) for at in np.unravel_index(start_tile + step, tiling.counts)]
                 index = (
                     slice(at * size, (at + 1) * size)
                     for at, size in zip(start, tiling.tile, strict=True)
                 )
-                self._read(self._patterns, tiles[place + step], number, *index)
+                self._read(self._patterns, tiles[place + step], sample_index, *index)
                 if check:
                     self._compare(
-                        sample_id, f"tile {first + step}", tiles[place + step], wanted[first + step]
+                        sample_id,
+                        f"tile {start_tile + step}",
+                        tiles[place + step],
+                        wanted[start_tile + step],
                     )
         density = np.empty(self.layout.image, np.float32)
-        self._read(self._density, density, number)
+        self._read(self._density, density, sample_index)
         if check:
             self._compare(sample_id, "its density", density, wanted[-1])
-        patterns = part.whole(tiles.reshape(-1)).reshape(part.patterns)
+        patterns = tiles_of_slab.whole(tiles.reshape(-1)).reshape(tiles_of_slab.patterns)
         return SampleSlab(tiling.patterns, self.scales[sample_id], patterns, density)
 
     def _read(self, array: h5py.Dataset, out: Array, *index: int | slice) -> None:

@@ -112,24 +112,26 @@ class SlabReader(Closing):
             return self._cut(sample_id, slab, check)
         tiling = stored.tiling
         dtype = np.dtype(stored.patterns["dtype"])
-        part = tiling.part(slab)
+        tiles_of_slab = tiling.part(slab)
         tile_bytes = dtype.itemsize * math.prod(tiling.tile)
-        tiles = np.empty((math.prod(part.counts), tile_bytes), np.uint8)
-        for first, count, number in tiling.runs(slab):
-            run = tiles[number : number + count]
+        tiles = np.empty((math.prod(tiles_of_slab.counts), tile_bytes), np.uint8)
+        for tile, count, place in tiling.runs(slab):
+            run = tiles[place : place + count]
             self._read_array(
-                sample_id, stored.body + stored.patterns["offset"] + first * tile_bytes, run
+                sample_id, stored.body + stored.patterns["offset"] + tile * tile_bytes, run
             )
-            if check and digests(run, count) != stored.patterns["digests"][first : first + count]:
+            if check and digests(run, count) != stored.patterns["digests"][tile : tile + count]:
                 raise self._damaged(
                     sample_id,
-                    f"the checksum of one of tiles {first} to {first + count - 1} is wrong",
+                    f"the checksum of one of tiles {tile} to {tile + count - 1} is wrong",
                 )
         density = np.empty(stored.density["shape"], stored.density["dtype"])
         self._read_array(sample_id, stored.body + stored.density["offset"], density)
         if check and digests(density) != stored.density["digests"]:
             raise self._damaged(sample_id, "the checksum of its density is wrong")
-        patterns = part.whole(tiles.reshape(-1).view(dtype)).reshape(part.patterns)
+        patterns = tiles_of_slab.whole(tiles.reshape(-1).view(dtype)).reshape(
+            tiles_of_slab.patterns
+        )
         return SampleSlab(tiling.patterns, stored.patterns["scale"], patterns, density)
 
     def _cut(self, sample_id: str, slab: Slab, check: bool) -> SampleSlab:

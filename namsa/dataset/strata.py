@@ -111,8 +111,8 @@ def space_group_numbers() -> dict[str, int]:
 def crystal_systems() -> dict[str, str]:
     """Returns the crystal system by Hermann–Mauguin symbol, in all settings."""
     systems = {}
-    for symbol, number in space_group_numbers().items():
-        systems[symbol] = CRYSTAL_SYSTEMS[bisect_left(LAST_SPACE_GROUPS, number)]
+    for symbol, group_number in space_group_numbers().items():
+        systems[symbol] = CRYSTAL_SYSTEMS[bisect_left(LAST_SPACE_GROUPS, group_number)]
     return systems
 
 

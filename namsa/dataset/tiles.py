@@ -100,11 +100,11 @@ class Tiling:
                 number in the slab, whose
             tiles are counted in the order of `part`.
         """
-        first, last = (edge // self.tile[slab.axis] for edge in (slab.start, slab.stop))
+        begin, end = (edge // self.tile[slab.axis] for edge in (slab.start, slab.stop))
         inner = math.prod(self.counts[slab.axis + 1 :])
-        length = (last - first) * inner
+        length = (end - begin) * inner
         for outer in range(math.prod(self.counts[: slab.axis])):
-            yield (outer * self.counts[slab.axis] + first) * inner, length, outer * length
+            yield (outer * self.counts[slab.axis] + begin) * inner, length, outer * length
 
     def part(self, slab: Slab) -> "Tiling":
         """Returns the tiling of the patterns of a slab of whole tiles."""
@@ -115,6 +115,6 @@ class Tiling:
 def digests(array: Array, tiles: int = 1) -> list[str]:
     """Returns the digests of equal parts of a contiguous array, one after the other."""
     return [
-        xxhash.xxh3_128_hexdigest(part.data)
-        for part in np.split(array.reshape(-1).view(np.uint8), tiles)
+        xxhash.xxh3_128_hexdigest(tile.data)
+        for tile in np.split(array.reshape(-1).view(np.uint8), tiles)
     ]

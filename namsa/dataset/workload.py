@@ -239,7 +239,9 @@ def _elements(material: Material, entry: Entry) -> int:
 def _numbers(material: Material) -> set[int]:
     """Returns the atomic numbers of a crystal and of what is put beside it."""
     crystals = [material, *([material.partner] if material.partner else [])]
-    return {number for crystal in crystals for number in crystal.atoms.numbers.tolist()}
+    return {
+        atomic_number for crystal in crystals for atomic_number in crystal.atoms.numbers.tolist()
+    }
 
 
 def _coherent_probes(setup: SampleSetup, beams: npt.NDArray[np.bool_]) -> int:

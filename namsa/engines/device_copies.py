@@ -32,9 +32,9 @@ def add_behind(
     """Adds patterns that are computed on the current CUDA device to an array on the host.
 
     Args:
-        compute: Enqueues batch `number` of the patterns in `rows`, called as `compute(number,
-            rows)`. Returns its patterns on the device, which it may use again for batch `number +
-            in_flight`, and the event of their end.
+        compute: Enqueues a batch of the patterns in `rows`, called as `compute(batch, rows)` with
+            the batch's number. Returns its patterns on the device, which it may use again for batch
+            `batch + in_flight`, and the event of their end.
         cbed: Patterns (n, dy, dx) on the host, changed in place.
         in_flight: Most batches that are computed, copied or added at a time.
         binning: The detector's matrices; see `namsa.engines.interface.Probes.add_patterns`.

@@ -40,7 +40,7 @@ class Exposure:
     seed: int  # seed of the noise
     note: str | None  # what is not known of the detector; `None` if nothing is missing
 
-    def finish(self, patterns: Array, first: int = 0, *, configurations: int) -> Array:
+    def finish(self, patterns: Array, first_pattern: int = 0, *, configurations: int) -> Array:
         """Returns the patterns as the detector counts them.
 
         Args:
@@ -59,7 +59,7 @@ class Exposure:
         if self.electrons is None:
             return patterns
         expected = counted(patterns, self.electrons, self.response) if self.response else patterns
-        noisy = detectors.add_poisson_noise(expected, self.electrons, self.seed, first)
+        noisy = detectors.add_poisson_noise(expected, self.electrons, self.seed, first_pattern)
         if self.response and self.response.saturation:
             np.minimum(noisy, self.response.saturation / self.electrons, out=noisy)
         return noisy

@@ -301,9 +301,9 @@ class FusedGpuProbes:
         cupy.cuda.get_current_stream().synchronize()
         lanes = [self._lane(size, captured=len(positions) > LANES * size) for _ in range(LANES)]
 
-        def compute(number: int, rows: slice) -> tuple[Array, "cupy.cuda.Event"]:
-            stack = stacks[number % IN_FLIGHT][: rows.stop - rows.start]
-            return stack, self._compute(lanes[number % LANES], positions[rows], stack)
+        def compute(batch: int, rows: slice) -> tuple[Array, "cupy.cuda.Event"]:
+            stack = stacks[batch % IN_FLIGHT][: rows.stop - rows.start]
+            return stack, self._compute(lanes[batch % LANES], positions[rows], stack)
 
         add_behind(compute, cbed, size, IN_FLIGHT, binning, on_probes)
 

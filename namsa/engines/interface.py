@@ -126,7 +126,7 @@ class BatchedProbes(ABC):
         def work(rows: slice) -> None:
             cbed[rows] += bin_patterns(self.patterns(positions[rows]), binning)
 
-        def compute(number: int, rows: slice) -> tuple[Array, "cupy.cuda.Event"]:
+        def compute(batch: int, rows: slice) -> tuple[Array, "cupy.cuda.Event"]:
             import cupy
 
             return self.patterns(positions[rows]), cupy.cuda.get_current_stream().record()

@@ -47,8 +47,8 @@ class PlainEngine:
         waves = waves.reshape(-1, *self.grid.shape)
         pixels = xp.asarray(pixels)
         out = xp.empty((len(depths), len(indices), len(pixels)), waves.dtype)
-        for behind, part in zip(out, self.slices.parts(depths), strict=True):
-            waves = exit_waves(waves, part, self.fresnel)
+        for behind, segment in zip(out, self.slices.parts(depths), strict=True):
+            waves = exit_waves(waves, segment, self.fresnel)
             behind[...] = waves.reshape(len(indices), -1)[:, pixels]
         return out
 

@@ -101,9 +101,9 @@ def export_ptychography(
         raise InputError(f"--to {program} is not known: choose {', '.join(WRITERS)}")
     if density is not None and formula is None:
         raise InputError("a density becomes a phase by its elements: give --formula, as SrTiO3")
-    for name, number in (("slices", slices), ("iterations", iterations)):
-        if number < 1:
-            raise InputError(f"{name} is {number}: give 1 or more")
+    for name, count in (("slices", slices), ("iterations", iterations)):
+        if count < 1:
+            raise InputError(f"{name} is {count}: give 1 or more")
     writer = WRITERS[program]
     inputs = [data, *inputs]
     if density is not None:

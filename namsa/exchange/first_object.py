@@ -52,7 +52,9 @@ def read_density(path: Path) -> tuple[Floats, PixelGrid]:
     with open_hdf5(path) as file:
         root = Hdf5Group(file, "/")
         for name in root.children():
-            data, *along = (root.get(f"{name}/density/{part}") for part in ("data", "dim0", "dim1"))
+            data, *along = (
+                root.get(f"{name}/density/{dataset}") for dataset in ("data", "dim0", "dim1")
+            )
             axes = [
                 axis for axis in along if isinstance(axis, Hdf5Dataset) and len(axis.shape) == 1
             ]

@@ -67,10 +67,10 @@ def _params(task: PtychographyTask, phase: PhaseImage | None) -> dict[str, objec
     """Returns PtyRAD's parameters; those that are left out have its defaults."""
     rows, columns = task.scan.shape[:2]
     n = task.pattern_shape[0]
-    first: dict[str, object] = {"probe_source": "PtyRAD", "probe_params": "first.h5"}
-    first |= {"pos_source": "PtyRAD", "pos_params": "first.h5", "pos_scan_rand_std": None}
+    start: dict[str, object] = {"probe_source": "PtyRAD", "probe_params": "first.h5"}
+    start |= {"pos_source": "PtyRAD", "pos_params": "first.h5", "pos_scan_rand_std": None}
     if phase is not None:
-        first |= {"obj_source": "PtyRAD", "obj_params": "first.h5"}
+        start |= {"obj_source": "PtyRAD", "obj_params": "first.h5"}
     return {
         "init_params": {
             "probe_kv": task.scan.energy_ev / 1e3,
@@ -88,7 +88,7 @@ def _params(task: PtychographyTask, phase: PhaseImage | None) -> dict[str, objec
             "pos_scan_step_size": task.scan.scan_step_angstrom[1],
             "obj_Nlayer": task.slices,
             "obj_slice_thickness": task.slice_thickness_angstrom,
-            **first,
+            **start,
         },
         "recon_params": {
             "NITER": task.iterations,

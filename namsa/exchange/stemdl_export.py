@@ -158,7 +158,7 @@ def _remarks(
             f"{plural(resized_count, 'potential')} resized to the smallest, {size}: pixels differ "
             "in Å"
         )
-    small = [part for part in written.covered_parts if part < COVERED]
+    small = [share for share in written.covered_parts if share < COVERED]
     if small:
         lines.append(
             f"{plural(len(small), 'sample')} whose scan covers less than the half of the cell "

@@ -113,14 +113,16 @@ def _write_stack(
 def _attributes(entries: Sequence[Entry], provenance: Mapping[str, object]) -> dict[str, object]:
     """Returns the attributes of a stack."""
     numbers = space_group_numbers()
-    first = entries[0]
-    if first.space_group not in numbers:
-        raise InputError(f"{first.id} has space group {first.space_group}, which has no number")
+    first_entry = entries[0]
+    if first_entry.space_group not in numbers:
+        raise InputError(
+            f"{first_entry.id} has space group {first_entry.space_group}, which has no number"
+        )
     aberrations = value(provenance, "aberrations", {})
     return {
-        "space_group": numbers[first.space_group],
-        "material": first.material,
-        "formula": first.formula,
+        "space_group": numbers[first_entry.space_group],
+        "material": first_entry.material,
+        "formula": first_entry.formula,
         "energy": value(provenance, "energy_ev") / 1e3,
         "energy_keV": value(provenance, "energy_ev") / 1e3,
         "semi_angles": value(provenance, "semiangle_mrad"),

@@ -93,8 +93,8 @@ def density_figure(
     caption: str = "",  # words below: the resolution, and which values are usual
 ) -> Figure:
     """Draws the first panel large, the others and the mean pattern beside it."""
-    first = panels[0]
-    aspect = first.pixels.aspect(first.image.shape)
+    first_panel = panels[0]
+    aspect = first_panel.pixels.aspect(first_panel.image.shape)
     figure, large, beside = large_and_small(aspect, len(panels) - 1 + bool(pattern))
     figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
     if warning:

@@ -281,6 +281,6 @@ def text_html(text: Text) -> list[Node]:
         attributes = {"class": css_class} if css_class else NO_ATTRIBUTES
         return [element(tag, attributes, *text_html(text.text))]
     nodes: list[Node] = []
-    for part in text:
-        nodes.extend(text_html(part))
+    for piece in text:
+        nodes.extend(text_html(piece))
     return nodes

@@ -94,18 +94,22 @@ def _inline(text: Text) -> str:
         return _plain(text)
     if isinstance(text, Styled):
         return _styled(text)
-    return "".join(_inline(part) for part in text)
+    return "".join(_inline(piece) for piece in text)
 
 
-def _styled(part: Styled) -> str:
+def _styled(piece: Styled) -> str:
     """Returns a part that looks different; Markdown has neither small nor grey."""
-    if part.style == "strong":
-        return f"**{text_markdown(part.text)}**"
-    if part.style == "code" and isinstance(part.text, str) and not re.search(r"[`|<>&]", part.text):
-        return f"`{' '.join(part.text.split())}`"
-    if part.style == "note":
-        return f" ({text_markdown(part.text)})"
-    return _inline(part.text)
+    if piece.style == "strong":
+        return f"**{text_markdown(piece.text)}**"
+    if (
+        piece.style == "code"
+        and isinstance(piece.text, str)
+        and not re.search(r"[`|<>&]", piece.text)
+    ):
+        return f"`{' '.join(piece.text.split())}`"
+    if piece.style == "note":
+        return f" ({text_markdown(piece.text)})"
+    return _inline(piece.text)
 
 
 def _plain(text: str) -> str:

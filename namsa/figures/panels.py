@@ -229,15 +229,15 @@ def frame_scan(
         positions_angstrom: `(n, 2)`, Å. Nothing is drawn if some lie outside of the cell.
         period_angstrom: Sides of the cell, (y, x).
     """
-    first = positions_angstrom.min(axis=0)
+    corner = positions_angstrom.min(axis=0)
     last = positions_angstrom.max(axis=0)
-    outside = (first < 0).any() or (last > period_angstrom).any()
-    if outside or ((last - first) > 0.9 * np.asarray(period_angstrom)).all():
+    outside = (corner < 0).any() or (last > period_angstrom).any()
+    if outside or ((last - corner) > 0.9 * np.asarray(period_angstrom)).all():
         return
-    height, width = last - first
+    height, width = last - corner
     outline = [withStroke(linewidth=2.5, foreground="black")]
     style: dict[str, Any] = {"fill": False, "ec": "white", "lw": 1, "path_effects": outline}
-    ax.add_patch(Rectangle((first[1], first[0]), width, height, ls=":", **style))
+    ax.add_patch(Rectangle((corner[1], corner[0]), width, height, ls=":", **style))
 
 
 def mark_probes(

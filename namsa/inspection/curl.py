@@ -155,12 +155,12 @@ def sign_by_dark_field(phase: Floats, dark: Floats) -> tuple[int, float]:
     Returns:
         1, or −1 if the phase is to be inverted, and the correlation in standard errors.
     """
-    first, second = windowed_transform(np.stack([phase, dark]))
+    phase_waves, dark_waves = windowed_transform(np.stack([phase, dark]))
     size = np.hypot(*frequencies(phase.shape))
-    product = (first * second.conj()).real / np.sqrt(
-        _radial_mean(np.abs(first) ** 2, size) + 1e-300
+    product = (phase_waves * dark_waves.conj()).real / np.sqrt(
+        _radial_mean(np.abs(phase_waves) ** 2, size) + 1e-300
     )
-    product /= np.sqrt(_radial_mean(np.abs(second) ** 2, size) + 1e-300)
+    product /= np.sqrt(_radial_mean(np.abs(dark_waves) ** 2, size) + 1e-300)
     used = (size > 0) & (size < 0.25)
     parts = np.bincount(frequency_groups(phase.shape)[used], product[used])
     error = float(parts.std(ddof=1) * np.sqrt(len(parts)))
@@ -177,7 +177,7 @@ def sign_by_peaks(phase: Floats) -> tuple[int, float]:
     """
     cubes = (phase - phase.mean()) ** 3
     blocks = [
-        part.mean() for row in np.array_split(cubes, 3) for part in np.array_split(row, 3, axis=1)
+        block.mean() for row in np.array_split(cubes, 3) for block in np.array_split(row, 3, axis=1)
     ]
     error = float(np.std(blocks, ddof=1) / np.sqrt(len(blocks)))
     mean = float(np.mean(blocks))

@@ -149,7 +149,11 @@ def _ascend(
             value += float(turned.real.sum())
             slope = -2 * np.pi * turned.imag * k  # with respect to the shift
             sums = np.stack(
-                [np.bincount(groups.ravel(), part.ravel(), len(slopes)) for part in slope], axis=1
+                [
+                    np.bincount(groups.ravel(), component.ravel(), len(slopes))
+                    for component in slope
+                ],
+                axis=1,
             )
             slopes += sums[:, :, None] * apart
             bend = (2 * np.pi) ** 2 * np.einsum("aij,bij,ij->ab", k, k, turned.real)

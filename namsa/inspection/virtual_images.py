@@ -92,9 +92,9 @@ def _patches(shape: tuple[int, int, int, int], disk: Disk) -> tuple[npt.NDArray[
     most = int(np.sqrt(IMAGE_BYTES / (sy * sx * 4) * 4 / np.pi))
     across = int(np.clip(most, LEAST_PATCHES_ACROSS, PATCHES_ACROSS))
     size = max(1, round(2 * disk.radius / across))
-    first = [round(at) - size // 2 for at in disk.centre]  # of the patch in the middle
+    corner = [round(at) - size // 2 for at in disk.centre]  # of the patch in the middle
     row, column = (
-        np.floor_divide(np.arange(n) - at, size) for n, at in zip((dy, dx), first, strict=True)
+        np.floor_divide(np.arange(n) - at, size) for n, at in zip((dy, dx), corner, strict=True)
     )
     inside = distances((dy, dx), disk.parameters) < disk.radius - MARGIN - disk.parameters[5]
     key = (row[:, None] - row.min()) * (column.max() - column.min() + 1) + (column - column.min())

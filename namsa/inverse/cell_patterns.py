@@ -78,7 +78,9 @@ def column_atoms(
     shares = share_out(part.electrons, composition)
     elements = np.array(list(shares))
     # atoms of each element per Å, `(columns, elements)`
-    rates = np.stack([electrons * scale / number for number, electrons in shares.items()], axis=1)
+    rates = np.stack(
+        [electrons * scale / atomic_number for atomic_number, electrons in shares.items()], axis=1
+    )
     numbers = []
     places = []
     heights = []

@@ -58,17 +58,17 @@ class ColumnDensity:
         if not len(self.electrons):
             return np.zeros((len(self.numbers), 0))
         electrons_of = share_out(self.electrons, composition)
-        by_element = np.array([electrons_of[number] for number in self.numbers])
+        by_element = np.array([electrons_of[atomic_number] for atomic_number in self.numbers])
         return by_element / np.maximum(self.electrons, LEAST_ELECTRONS)
 
     def density(self, positions: Floats, columns: ColumnValues) -> Floats:
         """Returns the density of columns at positions `(m, 2)`: `(m,)`, e/Å²."""
         distance = np.hypot(*(positions[:, None] - columns.yx).transpose(2, 0, 1))
         total = np.zeros(len(positions))
-        for number, share, squared in zip(
+        for atomic_number, share, squared in zip(
             self.numbers, self.shares, columns.displacements, strict=True
         ):
-            of_atom = atom_density(_RADII, number, self.max_q, float(np.sqrt(squared)))
+            of_atom = atom_density(_RADII, atomic_number, self.max_q, float(np.sqrt(squared)))
             total += np.interp(distance, _RADII, of_atom, right=0.0) @ (share * columns.electrons)
         return total
 
@@ -76,10 +76,10 @@ class ColumnDensity:
         """Returns the sum of the squares of each column's density at positions `(m, 2)`."""
         distance = np.hypot(*(positions[:, None] - columns.yx).transpose(2, 0, 1))
         profile = np.zeros_like(distance)
-        for number, share, squared in zip(
+        for atomic_number, share, squared in zip(
             self.numbers, self.shares, columns.displacements, strict=True
         ):
-            of_atom = atom_density(_RADII, number, self.max_q, float(np.sqrt(squared)))
+            of_atom = atom_density(_RADII, atomic_number, self.max_q, float(np.sqrt(squared)))
             profile += np.interp(distance, _RADII, of_atom, right=0.0) * (share * columns.electrons)
         return np.asarray((profile**2).sum(axis=1))
 

@@ -105,9 +105,9 @@ class AtomDensities:
         self.composition = composition
         self.distances = np.linspace(0, _REACH_ANGSTROM, _R_POINTS)
         self.of_element = {}
-        for number in composition:
-            self.of_element[number] = atom_density(
-                self.distances, number, max_q, rms_displacement_angstrom
+        for atomic_number in composition:
+            self.of_element[atomic_number] = atom_density(
+                self.distances, atomic_number, max_q, rms_displacement_angstrom
             )
 
     @property
@@ -126,8 +126,8 @@ class AtomDensities:
         y, x = places
         distance = np.hypot(y[:, None] - yx[:, 0], x[:, None] - yx[:, 1])
         matrix = np.zeros_like(distance)
-        for number, share in share_out(electrons, self.composition).items():
-            of_atom = np.interp(distance, self.distances, self.of_element[number], right=0.0)
+        for atomic_number, share in share_out(electrons, self.composition).items():
+            of_atom = np.interp(distance, self.distances, self.of_element[atomic_number], right=0.0)
             matrix += of_atom * share / electrons
         return matrix
 
@@ -158,14 +158,14 @@ def share_out(electrons: Floats, composition: Mapping[int, float]) -> dict[int, 
     edges = np.concatenate([[0.0], np.cumsum(electrons[order])]) / electrons.sum()
     alike = np.abs(np.subtract.outer(np.log(electrons), np.log(electrons))) < np.log(SAME_KIND)
     mean_of_alike = alike * electrons / (alike @ electrons)[:, None]
-    total = sum(number * count for number, count in composition.items())
+    total = sum(atomic_number * count for atomic_number, count in composition.items())
     shares = {}
     begin = 0.0
-    for number in sorted(composition, reverse=True):
-        end = begin + number * composition[number] / total
+    for atomic_number in sorted(composition, reverse=True):
+        end = begin + atomic_number * composition[atomic_number] / total
         overlap = np.minimum(edges[1:], end) - np.maximum(edges[:-1], begin)
         fraction = np.empty_like(electrons)
         fraction[order] = np.clip(overlap, 0, None) / np.diff(edges)
-        shares[number] = (mean_of_alike @ fraction) * electrons
+        shares[atomic_number] = (mean_of_alike @ fraction) * electrons
         begin = end
     return shares

@@ -237,9 +237,9 @@ def from_elements(
 
 def _atom(symbol: str, q: Floats, table: Table) -> tuple[Floats, Floats]:
     """Returns the potential, V·Å³, and the density, electrons, of an atom at some q, 1/Å."""
-    number = atomic_numbers[symbol]
-    potential = POTENTIAL_CONSTANT * electron(number, q**2, table)
-    return potential, xray(number, q**2, table)
+    atomic_number = atomic_numbers[symbol]
+    potential = POTENTIAL_CONSTANT * electron(atomic_number, q**2, table)
+    return potential, xray(atomic_number, q**2, table)
 
 
 def of_phase(energy_ev: float) -> DensityToPotential:

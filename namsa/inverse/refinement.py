@@ -350,8 +350,8 @@ def _described(columns: ColumnDensity, state: State, edges_angstrom: Floats) -> 
     microscope = state.microscope
     c10, c12_x, c12_y, c21_x, c21_y = microscope.lens.tolist()
     displacements = {}
-    for number, squared in zip(columns.numbers, state.columns.displacements, strict=True):
-        displacements[str(number)] = float(np.sqrt(squared))
+    for atomic_number, squared in zip(columns.numbers, state.columns.displacements, strict=True):
+        displacements[str(atomic_number)] = float(np.sqrt(squared))
     return {
         "C10": c10,
         "C12": float(np.hypot(c12_x, c12_y)),

@@ -43,14 +43,14 @@ class Known:
         """
         if self.composition:
             return self.composition
-        number = round(electrons_per_angstrom3 / ATOMS_PER_ANGSTROM3)
-        return {min(max(number, LIGHTEST), HEAVIEST): 1.0}
+        atomic_number = round(electrons_per_angstrom3 / ATOMS_PER_ANGSTROM3)
+        return {min(max(atomic_number, LIGHTEST), HEAVIEST): 1.0}
 
     @property
     def electrons_per_angstrom3(self) -> float:
         """The mean electron density that is expected; without a composition, a middle one."""
         elements = self.composition or {MIDDLE_ELEMENT: 1.0}
-        electrons = sum(number * count for number, count in elements.items())
+        electrons = sum(atomic_number * count for atomic_number, count in elements.items())
         return ATOMS_PER_ANGSTROM3 * electrons / sum(elements.values())
 
 

@@ -30,15 +30,15 @@ def copies_and_rectangles(lit: Booleans) -> tuple[Booleans, Booleans]:
     for edge in (labels[0], labels[-1], labels[:, 0], labels[:, -1]):
         sizes[edge] = 0
     largest = np.argsort(-sizes, kind="stable")[:MOST]
-    numbers = [int(number) for number in largest if sizes[number] >= SMALLEST]
+    numbers = [int(label) for label in largest if sizes[label] >= SMALLEST]
     places = ndimage.find_objects(labels)
-    shapes = {number: labels[places[number - 1]] == number for number in numbers}
+    shapes = {label: labels[places[label - 1]] == label for label in numbers}
     has_copy = np.zeros(count + 1, bool)
     is_rectangle = np.zeros(count + 1, bool)
-    for number, shape in shapes.items():
-        is_rectangle[number] = shape.mean() >= FILLED
-        others = (other for key, other in shapes.items() if key != number)
-        has_copy[number] = any(_are_copies(shape, other) for other in others)
+    for label, shape in shapes.items():
+        is_rectangle[label] = shape.mean() >= FILLED
+        others = (other for key, other in shapes.items() if key != label)
+        has_copy[label] = any(_are_copies(shape, other) for other in others)
     return has_copy[labels], is_rectangle[labels]
 
 

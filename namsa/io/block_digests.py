@@ -106,8 +106,8 @@ class BlockDigests(Closing):
             ChangedBytesError: If a block is not as namsa wrote it.
         """
         is_touched = np.zeros(len(self._digests), bool)
-        for first, length in extents:
-            is_touched[first // self._block_bytes : -(-(first + length) // self._block_bytes)] = (
+        for offset, length in extents:
+            is_touched[offset // self._block_bytes : -(-(offset + length) // self._block_bytes)] = (
                 True
             )
         self._check_blocks(np.flatnonzero(is_touched))
@@ -124,22 +124,22 @@ class BlockDigests(Closing):
 
     def _check_run(self, numbers: npt.NDArray[np.intp]) -> None:
         """Compares consecutive blocks."""
-        first = int(numbers[0])
+        first_block = int(numbers[0])
         last = int(numbers[-1])
-        self._file.seek(first * self._block_bytes)
+        self._file.seek(first_block * self._block_bytes)
         end = min((last + 1) * self._block_bytes, self._size)
-        data = self._file.read(end - first * self._block_bytes)
-        if len(data) < end - first * self._block_bytes:
+        data = self._file.read(end - first_block * self._block_bytes)
+        if len(data) < end - first_block * self._block_bytes:
             raise ChangedBytesError("it has become shorter since it was opened")
-        actual = block_digests(data, self._block_bytes, last - first + 1)
-        wrong = np.flatnonzero(actual != self._digests[first : last + 1])
+        actual = block_digests(data, self._block_bytes, last - first_block + 1)
+        wrong = np.flatnonzero(actual != self._digests[first_block : last + 1])
         if wrong.size:
-            at = (first + int(wrong[0])) * self._block_bytes
+            at = (first_block + int(wrong[0])) * self._block_bytes
             raise ChangedBytesError(
                 f"bytes {at} to {min(at + self._block_bytes, self._size)} are not those that namsa "
                 f"wrote: {_REMEDY}"
             )
-        self._is_checked[first : last + 1] = True
+        self._is_checked[first_block : last + 1] = True
 
 
 def block_digests(data: bytes, block_bytes: int, count: int) -> npt.NDArray[np.uint64]:
@@ -175,10 +175,10 @@ def append(file: BinaryIO, raw: Sequence[tuple[int, int]]) -> None:
     digests = np.zeros(count, np.uint64)
     per_run = RUN_BYTES // BLOCK_BYTES
     file.seek(0)
-    for first in range(0, count, per_run):
-        run = min(per_run, count - first)
-        data = file.read(min(run * BLOCK_BYTES, size - first * BLOCK_BYTES))
-        digests[first : first + run] = block_digests(data, BLOCK_BYTES, run)
+    for block in range(0, count, per_run):
+        run = min(per_run, count - block)
+        data = file.read(min(run * BLOCK_BYTES, size - block * BLOCK_BYTES))
+        digests[block : block + run] = block_digests(data, BLOCK_BYTES, run)
     kinds = _raw_blocks(raw, size).astype(np.uint8)
     tables = digests.astype("<u8").tobytes() + kinds.tobytes()
     file.seek(size)
@@ -193,13 +193,13 @@ def _raw_blocks(raw: Sequence[tuple[int, int]], size: int) -> npt.NDArray[np.boo
     is_raw = np.zeros(count, bool)
     start = 0
     end = 0
-    for first, length in [*raw, (size + 1, 0)]:
-        if first == end:
+    for offset, length in [*raw, (size + 1, 0)]:
+        if offset == end:
             end += length
             continue
         is_raw[-(-start // BLOCK_BYTES) : end // BLOCK_BYTES] = True
-        start = first
-        end = first + length
+        start = offset
+        end = offset + length
     return is_raw
 
 

@@ -290,8 +290,8 @@ def check_limits(patterns: FourDData | Recording, place: str = "") -> None:
         value = getattr(patterns, name)
         if value is None:
             continue
-        for number in value if isinstance(value, tuple) else (value,):
-            _check_limit(name, number, place)
+        for component in value if isinstance(value, tuple) else (value,):
+            _check_limit(name, component, place)
 
 
 def _check_limit(name: str, value: float, place: str) -> None:

@@ -92,7 +92,8 @@ class ChargeDensity:
             charge, 2 * np.pi**2 * BOHR_RADIUS * q2, out=np.zeros_like(charge), where=q2 > 0
         )
         factor[0, 0] = sum(
-            float(electron(int(number), np.zeros(1), table)[0]) for number in self.atoms.numbers
+            float(electron(int(atomic_number), np.zeros(1), table)[0])
+            for atomic_number in self.atoms.numbers
         )
         return POTENTIAL_CONSTANT * _field(factor, grid)
 
@@ -116,7 +117,11 @@ class ChargeDensity:
                 f"the grid covers {grid.extent_angstrom[0]:g} × {grid.extent_angstrom[1]:g} Å (y, "
                 f"x), and the density's cell {b:g} × {a:g} Å: make them the same"
             )
-        atoms = _sum(self.atoms, grid, lambda number: xray(number, grid.squared_frequency(), table))
+        atoms = _sum(
+            self.atoms,
+            grid,
+            lambda atomic_number: xray(atomic_number, grid.squared_frequency(), table),
+        )
         along = self.density.mean(axis=2).T  # (ny, nx) of the density's grid
         coefficients = np.fft.fft2(along) * (self.atoms.cell.volume / along.size)
         frequencies = [
@@ -202,10 +207,10 @@ def bonding_of(density: ChargeDensity, snapshots: Sequence[ase.Atoms], table: Ta
     )
     places = density.atoms.positions * (cell / density_sides)
     phases = [np.exp(-2j * np.pi * k[:, None] * r) for k, r in zip(q, places.T, strict=True)]
-    for number in np.unique(density.atoms.numbers):
-        x, y, z = (phase[:, density.atoms.numbers == number] for phase in phases)
+    for atomic_number in np.unique(density.atoms.numbers):
+        x, y, z = (phase[:, density.atoms.numbers == atomic_number] for phase in phases)
         for index, qz in enumerate(q[2]):
-            factor = xray(int(number), q[0][:, None] ** 2 + q[1] ** 2 + qz**2, table)
+            factor = xray(int(atomic_number), q[0][:, None] ** 2 + q[1] ** 2 + qz**2, table)
             change[:, :, index] -= factor * ((x * z[index]) @ y.T)
     digest = hashlib.sha256(np.ascontiguousarray(density.density).tobytes())
     digest.update(density.atoms.positions.tobytes() + density.atoms.numbers.tobytes())
@@ -238,10 +243,10 @@ def _check_nuclei(
         )
     farthest = 0.0
     cells = int(repeats.prod())
-    for number in np.unique(np.append(nuclei.numbers, atoms.numbers)):
-        places = (nuclei.positions / nuclei.cell.lengths())[nuclei.numbers == number]
-        sites = (atoms.positions / cell)[atoms.numbers == number]
-        symbol = chemical_symbols[number]
+    for atomic_number in np.unique(np.append(nuclei.numbers, atoms.numbers)):
+        places = (nuclei.positions / nuclei.cell.lengths())[nuclei.numbers == atomic_number]
+        sites = (atoms.positions / cell)[atoms.numbers == atomic_number]
+        symbol = chemical_symbols[atomic_number]
         if len(sites) != len(places) * cells:
             raise InputError(
                 f"the specimen has {plural(len(sites), 'atom')} of {symbol}, and {_times(repeats)} "
@@ -337,11 +342,11 @@ def _sum(atoms: ase.Atoms, grid: Grid, factor: Callable[[int], Array | float]) -
     """Returns Σ factor exp(−2πi q·r) over the atoms, (ny, nx), zero frequency first."""
     ky, kx = grid.frequencies()
     total = np.zeros(grid.shape, np.complex128)
-    for number in np.unique(atoms.numbers):
-        positions = atoms.positions[atoms.numbers == number]
+    for atomic_number in np.unique(atoms.numbers):
+        positions = atoms.positions[atoms.numbers == atomic_number]
         along_y = np.exp(-2j * np.pi * ky * positions[:, 1])
         along_x = np.exp(-2j * np.pi * positions[:, :1] * kx)
-        total += factor(int(number)) * (along_y @ along_x)
+        total += factor(int(atomic_number)) * (along_y @ along_x)
     return total
 
 

@@ -79,15 +79,15 @@ def limit(kind: str, value: int | None) -> None:
     """Sets a soft limit to `value`, or to the hard one if that is lower or `value` is None."""
     if resource is None:
         return
-    number = getattr(resource, f"RLIMIT_{kind}")
-    hard = resource.getrlimit(number)[1]
+    kind_of_limit = getattr(resource, f"RLIMIT_{kind}")
+    hard = resource.getrlimit(kind_of_limit)[1]
     if value is None:
         soft = hard
     elif hard == resource.RLIM_INFINITY:
         soft = value
     else:
         soft = min(value, hard)
-    resource.setrlimit(number, (soft, hard))
+    resource.setrlimit(kind_of_limit, (soft, hard))
 
 
 @contextmanager

@@ -100,8 +100,8 @@ class CorrectedPatterns(ChangedPatterns):
             places = np.stack(
                 np.meshgrid(
                     *(
-                        np.arange(n)[part]
-                        for n, part in zip(self.shape, (rows, columns), strict=False)
+                        np.arange(n)[span]
+                        for n, span in zip(self.shape, (rows, columns), strict=False)
                     ),
                     indexing="ij",
                 ),

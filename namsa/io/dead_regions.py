@@ -141,7 +141,7 @@ def _between_lit(total: Floats, constant: Booleans, copies: Booleans, least: flo
     right = np.minimum.accumulate(np.where(constant, length, columns)[:, ::-1], axis=1)[:, ::-1]
     inside = constant & (left >= 2) & (right < length - 2) & (right - left - 1 <= LONGEST * length)
     rows, places = np.nonzero(inside)
-    first = np.zeros(constant.shape)
+    border = np.zeros(constant.shape)
     beyond = np.zeros(constant.shape)
     lit = np.zeros(constant.shape, bool)
     lit[rows, places] = True
@@ -150,7 +150,7 @@ def _between_lit(total: Floats, constant: Booleans, copies: Booleans, least: flo
         at = ends[rows, places]
         is_copy &= copies[rows, at]
         next_two = (total[rows, at + step] + total[rows, at + 2 * step]) / 2
-        first[rows, places] += total[rows, at]
+        border[rows, places] += total[rows, at]
         beyond[rows, places] += next_two
         lit[rows, places] &= next_two >= least
     lit[rows, places] &= ~is_copy
@@ -158,7 +158,7 @@ def _between_lit(total: Floats, constant: Booleans, copies: Booleans, least: flo
     if not count:
         return lit
     numbers = np.arange(1, count + 1)
-    level = ndimage.sum(first, labels, numbers) / ndimage.sum(beyond, labels, numbers)
+    level = ndimage.sum(border, labels, numbers) / ndimage.sum(beyond, labels, numbers)
     return np.concatenate([[False], level >= LEVEL])[labels]
 
 
@@ -172,15 +172,15 @@ def _shaped(between: Booleans, across: Booleans) -> Booleans:
     """
     labels, count = ndimage.label(between)
     kept = np.zeros(count + 1, bool)
-    for number, region in enumerate(ndimage.find_objects(labels), start=1):
-        inside = labels[region] == number
+    for label, region in enumerate(ndimage.find_objects(labels), start=1):
+        inside = labels[region] == label
         if inside[across[region]].sum() >= ENCLOSED * inside.sum():
-            kept[number] = True
+            kept[label] = True
             continue
-        first = inside.argmax(axis=1)
-        last = inside[:, ::-1].argmax(axis=1)
-        ends = [np.bincount(end).max() / len(end) for end in (first, last)]
-        kept[number] = min(ends) >= STRAIGHT
+        left_ends = inside.argmax(axis=1)
+        right_ends = inside[:, ::-1].argmax(axis=1)
+        ends = [np.bincount(end).max() / len(end) for end in (left_ends, right_ends)]
+        kept[label] = min(ends) >= STRAIGHT
     return kept[labels]
 
 
@@ -201,10 +201,10 @@ def _has_lit_edge(total: Floats, height: int, width: int, least: float) -> bool:
     sides = [side for side in (below, beside) if len(side) == 3 and side.size]
     if not sides:
         return False
-    first = np.concatenate([side[0] for side in sides])
+    border = np.concatenate([side[0] for side in sides])
     beyond = np.concatenate([(side[1] + side[2]) / 2 for side in sides])
     lit = beyond >= least
-    return bool(lit.mean() >= LIT_EDGE and first[lit].sum() >= LEVEL * beyond[lit].sum())
+    return bool(lit.mean() >= LIT_EDGE and border[lit].sum() >= LEVEL * beyond[lit].sum())
 
 
 def described(dead: Booleans) -> str:

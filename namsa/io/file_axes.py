@@ -98,8 +98,8 @@ def axis_order(axes: Sequence[FileAxis]) -> tuple[str, ...] | None:
     scan: list[int] = []
     detector: list[int] = []
     others: list[int] = []  # the number of a frame, or of a scan in a series
-    for number, axis in enumerate(axes):
-        {"s": scan, "d": detector, "": others}[axis.role].append(number)
+    for index, axis in enumerate(axes):
+        {"s": scan, "d": detector, "": others}[axis.role].append(index)
     if len(detector) != 2 or len(axes) > SERIES:
         return None
     if len(axes) == STACK:  # of frames: the one axis that is not of the detector counts them
@@ -108,23 +108,23 @@ def axis_order(axes: Sequence[FileAxis]) -> tuple[str, ...] | None:
     elif len(scan) != 2 or len(others) > 1:
         return None
     names = {}
-    for number in others:
-        names[number] = "n" if len(axes) == STACK else "t"
+    for index in others:
+        names[index] = "n" if len(axes) == STACK else "t"
     for pair, prefix in ((scan, "s"), (detector, "d")):
         if pair:
             y, x = _y_then_x(pair, axes)
             names[y] = f"{prefix}y"
             names[x] = f"{prefix}x"
-    return tuple(names[number] for number in range(len(axes)))
+    return tuple(names[index] for index in range(len(axes)))
 
 
 def _y_then_x(pair: Sequence[int], axes: Sequence[FileAxis]) -> tuple[int, int]:
     """Returns the numbers of two axes, y first: the opposite order if their names end in x and
     y.
     """
-    first, second = pair
-    names = [axes[number].name for number in pair]
+    slow, fast = pair
+    names = [axes[index].name for index in pair]
     is_py4dstem = any(name[:1] in ("R", "Q") for name in names)
     if not is_py4dstem and [name.strip().lower()[-1:] for name in names] == ["x", "y"]:
-        return second, first
-    return first, second
+        return fast, slow
+    return slow, fast

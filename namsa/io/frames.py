@@ -70,13 +70,13 @@ class FileFrames:
         frames = np.empty((max(0, stop - start), *self.frame_shape), self.dtype)
         stride = self._stride()
         together = max(1, READ_BYTES // stride) if stride - self.frame_bytes <= GAP_BYTES else 1
-        for first in range(start, stop, together):
-            count = min(together, stop - first)
+        for frame in range(start, stop, together):
+            count = min(together, stop - frame)
             data = self._read(
-                int(self.offsets[first]), (count - 1) * stride + self.frame_bytes, first
+                int(self.offsets[frame]), (count - 1) * stride + self.frame_bytes, frame
             )
             stored = np.frombuffer(data.ljust(count * stride, b"\0"), np.uint8).reshape(count, -1)
-            frames[first - start : first - start + count] = self.decode(
+            frames[frame - start : frame - start + count] = self.decode(
                 stored[:, : self.frame_bytes]
             )
         return frames[(slice(None), *index[1:])]
@@ -123,13 +123,13 @@ class JoinedFrames:
         """Returns consecutive frames, or a part of each."""
         start, stop, _ = index[0].indices(self.shape[0])
         frames = [np.empty((0, *self.shape[1:]), self.dtype)]
-        first = 0
+        offset = 0
         for piece in self.pieces:
-            low = max(start - first, 0)
-            high = min(stop - first, piece.shape[0])
+            low = max(start - offset, 0)
+            high = min(stop - offset, piece.shape[0])
             if low < high:
                 frames.append(piece[low:high,])
-            first += piece.shape[0]
+            offset += piece.shape[0]
         return np.concatenate(frames)[(slice(None), *index[1:])]
 
 
@@ -163,11 +163,11 @@ class ScanOfFrames(PatternView):
         """Returns a part; there is a slice for each of the first axes."""
         slices = (*index, *(slice(None),) * (4 - len(index)))
         rows, columns = (
-            range(*part.indices(n)) for part, n in zip(slices[:2], self.scan_shape, strict=True)
+            range(*span.indices(n)) for span, n in zip(slices[:2], self.scan_shape, strict=True)
         )
-        part = np.empty((len(rows), len(columns), *self.stored.shape[1:]), self.dtype)
+        patterns = np.empty((len(rows), len(columns), *self.stored.shape[1:]), self.dtype)
         if (
-            part.size
+            patterns.size
             and len(columns) == self.scan_shape[1]
             and rows.step == 1
             and columns.step == 1
@@ -177,17 +177,17 @@ class ScanOfFrames(PatternView):
                 self.first + rows.start * line : self.first + rows.stop * line - self.flyback,
             ]
             last = len(columns)
-            for number in range(len(rows)):
-                part[number] = frames[number * line : number * line + last]
-        elif part.size:
+            for place in range(len(rows)):
+                patterns[place] = frames[place * line : place * line + last]
+        elif patterns.size:
             low = min(columns)
             high = max(columns) + 1
-            for number, row in enumerate(rows):
-                first = self.first + row * (self.scan_shape[1] + self.flyback)
-                part[number] = self.stored[first + low : first + high,][
+            for place, row in enumerate(rows):
+                line_start = self.first + row * (self.scan_shape[1] + self.flyback)
+                patterns[place] = self.stored[line_start + low : line_start + high,][
                     [column - low for column in columns]
                 ]
-        return part[:, :, slices[2], slices[3]]
+        return patterns[:, :, slices[2], slices[3]]
 
 
 @dataclass(frozen=True)

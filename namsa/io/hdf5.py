@@ -114,10 +114,10 @@ def write_images(
             data = array.create_dataset(
                 "data", [len(axis.coordinates) for axis in banded.axes], "float32"
             )
-            first = 0
+            row = 0
             for band in banded.bands:
-                data[first : first + len(band)] = band
-                first += len(band)
+                data[row : row + len(band)] = band
+                row += len(band)
                 target.check()
             _describe_array(array, banded.units, banded.axes)
 

@@ -121,13 +121,13 @@ class Hdf5Dataset(Hdf5Item):
         slices = index if isinstance(index, tuple) else (index,)
         slices += (slice(None),) * (len(self.shape) - len(slices))
         ranges = []
-        for part, size in zip(slices, self.shape, strict=True):
-            start, stop, _ = part.indices(size)
+        for span, size in zip(slices, self.shape, strict=True):
+            start, stop, _ = span.indices(size)
             ranges.append((start, stop))
         array = np.empty([max(0, stop - start) for start, stop in ranges], self.dtype)
         if array.size:
             self.file.read_into(array, self, ranges)
-        steps = [part.step or 1 for part in slices]
+        steps = [span.step or 1 for span in slices]
         if set(steps) <= {1}:
             return array
         return array[tuple(slice(None, None, step) for step in steps)]

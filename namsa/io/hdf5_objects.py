@@ -76,29 +76,33 @@ class Hdf5Objects:
         path = file and f"{file}:"
         links = 0
         while pending:
-            part = pending.pop()
+            name_of_link = pending.pop()
             group = self._open(path or "/")
-            if not isinstance(group, h5py.h5g.GroupID) or not group.links.exists(encoded(part)):
+            if not isinstance(group, h5py.h5g.GroupID) or not group.links.exists(
+                encoded(name_of_link)
+            ):
                 return None
-            kind = group.links.get_info(encoded(part)).type
+            kind = group.links.get_info(encoded(name_of_link)).type
             if kind == h5py.h5l.TYPE_HARD:
-                path = f"{path}/{part}"
+                path = f"{path}/{name_of_link}"
             elif kind == h5py.h5l.TYPE_SOFT:
                 links += 1
-                target = group.links.get_val(encoded(part)).decode(errors="replace")
+                target = group.links.get_val(encoded(name_of_link)).decode(errors="replace")
                 if target.startswith("/"):
                     file = self._split(path)[0]
                     path = file and f"{file}:"
                 pending += reversed(path_parts(target))
             elif kind == h5py.h5l.TYPE_EXTERNAL:
                 links += 1
-                stored_file, stored_target = group.links.get_val(encoded(part))
+                stored_file, stored_target = group.links.get_val(encoded(name_of_link))
                 file = stored_file.decode(errors="replace")
-                self._open_beside(file, f"{path}/{part}")
+                self._open_beside(file, f"{path}/{name_of_link}")
                 path = f"{file}:"
                 pending += reversed(path_parts(stored_target.decode(errors="replace")))
             else:
-                raise Refused(f"{path}/{part} is a link of an unknown kind, which is not followed")
+                raise Refused(
+                    f"{path}/{name_of_link} is a link of an unknown kind, which is not followed"
+                )
             if links > LINKS_FOLLOWED or path.count("/") + len(pending) > NAME_PARTS:
                 raise Refused(
                     f"{name} leads through more than {LINKS_FOLLOWED} links, perhaps in a circle"

@@ -161,12 +161,12 @@ class Hdf5Reader(Hdf5Objects):
         if offset is None:
             return []
         strides = np.cumprod((item.dtype.itemsize, *item.shape[:0:-1]), dtype=np.int64)[::-1]
-        first = 0
-        last = 0
+        first_byte = 0
+        last_byte = 0
         for stride, (start, stop) in zip(strides.tolist(), selection, strict=True):
-            first += stride * start
-            last += stride * (stop - 1)
-        return [[offset + first, last - first + item.dtype.itemsize]]
+            first_byte += stride * start
+            last_byte += stride * (stop - 1)
+        return [[offset + first_byte, last_byte - first_byte + item.dtype.itemsize]]
 
     def scans(self, axes: int) -> dict[str, list[str]]:
         """Returns the names of the numeric datasets of so many axes, and what is not read, with the

@@ -11,7 +11,7 @@ VALUES = 64  # in a small array
 
 def path_parts(name: str) -> list[str]:
     """Returns the names on the way to an object."""
-    return [part for part in name.split("/") if part not in ("", ".")]
+    return [name_of_item for name_of_item in name.split("/") if name_of_item not in ("", ".")]
 
 
 def encoded(name: str) -> bytes:

@@ -44,11 +44,11 @@ class AxesView(PatternView):
         slices = [slice(None)] * len(self.stored.shape)
         for axis, part_of_axis in zip(self.axes, index, strict=False):
             slices[axis] = part_of_axis
-        for axis, number in self.fixed.items():
-            slices[axis] = slice(number, number + 1)
-        part = self.stored[tuple(slices)]
-        part = part.transpose(*self.axes, *self.fixed)
-        return part.reshape(part.shape[: len(self.axes)])
+        for axis, at in self.fixed.items():
+            slices[axis] = slice(at, at + 1)
+        patterns = self.stored[tuple(slices)]
+        patterns = patterns.transpose(*self.axes, *self.fixed)
+        return patterns.reshape(patterns.shape[: len(self.axes)])
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def only_array(axes: Mapping[str, int], path: Path) -> str:
     axes of each.
     """
     for count in (4, 5, 3):
-        names = [name for name, number in axes.items() if number == count]
+        names = [name for name, axis_count in axes.items() if axis_count == count]
         if len(names) == 1:
             return names[0]
         if names:

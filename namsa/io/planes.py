@@ -96,11 +96,11 @@ class ScanPlanes:
                 block[row, at : at + len(planes)] = values
         return block
 
-    def _read(self, first: int, count: int) -> Array:
+    def _read(self, offset: int, count: int) -> Array:
         """Returns numbers from the first one on."""
         size = count * self.stored.itemsize
         with system_errors(f"cannot read {self.path}"):
-            data = read_at(self.file, size, self.offset + first * self.stored.itemsize)
+            data = read_at(self.file, size, self.offset + offset * self.stored.itemsize)
         if len(data) < size:
             raise WorkError(f"cannot read {self.path}: it has become shorter since it was opened")
         return np.frombuffer(data, self.stored)

@@ -74,14 +74,14 @@ def _skipped(value: object) -> tuple[int, int]:
             f"--skip-frames is {shorten(value)}: give the frames before the scan, or before and "
             "after it"
         )
-    before, after = (_count(number, "--skip-frames", MAX_SIDE**2) for number in (*numbers, 0)[:2])
+    before, after = (_count(count, "--skip-frames", MAX_SIDE**2) for count in (*numbers, 0)[:2])
     return before, after
 
 
 def _dropped(value: object) -> tuple[int, ...]:
     """Returns the numbers of frames in rising order, each once."""
     numbers = list(value) if isinstance(value, list | tuple) else [value]
-    return tuple(sorted({_count(number, "--dropped-frames", MAX_SIDE**2) for number in numbers}))
+    return tuple(sorted({_count(count, "--dropped-frames", MAX_SIDE**2) for count in numbers}))
 
 
 def _axes(value: Any) -> tuple[str, ...]:

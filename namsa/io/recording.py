@@ -276,8 +276,8 @@ class ArrayPatterns:
                 slices.append(part)
                 kept.append(slice(None))
             else:
-                number = range(size)[part]
-                slices.append(slice(number, number + 1))
+                position = range(size)[part]
+                slices.append(slice(position, position + 1))
                 kept.append(0)
         return np.asarray(self.values[tuple(slices)])[tuple(kept)]
 

@@ -55,18 +55,18 @@ class SerpentineScan(PatternView):
             patterns[backwards] = patterns[backwards, ::-1]
             return patterns
         parts = [self.stored[(slice(0, 0), columns, *pixels)]]
-        for number in numbers.tolist():
-            row = slice(number, number + 1)
-            if number % 2:
+        for row_number in numbers.tolist():
+            row = slice(row_number, row_number + 1)
+            if row_number % 2:
                 parts.append(self.stored[(row, mirrored, *pixels)][:, ::-1])
             else:
                 parts.append(self.stored[(row, columns, *pixels)])
         return np.concatenate(parts)
 
 
-def _mirrored(part: slice, size: int) -> slice:
+def _mirrored(span: slice, size: int) -> slice:
     """Returns where a part of an axis lies on the axis that runs backwards, in rising order."""
-    indices = range(*part.indices(size))
+    indices = range(*span.indices(size))
     if not indices:
         return slice(0, 0)
     ends = sorted((size - 1 - indices[0], size - 1 - indices[-1]))
@@ -98,8 +98,8 @@ class PlacedFrames(PatternView):
         ends = (np.flatnonzero(~follows) + 1).tolist()
         for start, stop in pairwise([0, *ends, len(wanted)]):
             if stop > start and wanted[start] != DROPPED:
-                first = int(wanted[start])
-                frames[start:stop] = self.stored[first : first + stop - start,]
+                frame = int(wanted[start])
+                frames[start:stop] = self.stored[frame : frame + stop - start,]
         return frames[(slice(None), *index[1:])]
 
 

@@ -53,10 +53,10 @@ def data_spans(file: h5py.File) -> Spans:
 
     def visit(name: str, item: object) -> None:
         if isinstance(item, h5py.Dataset) and item.chunks is None:
-            first = item.id.get_offset()
+            offset = item.id.get_offset()
             length = item.id.get_storage_size()
-            if first is not None and length >= SPAN_BYTES:
-                spans.append((first, length))
+            if offset is not None and length >= SPAN_BYTES:
+                spans.append((offset, length))
 
     file.flush()
     file.visititems(visit)
@@ -70,11 +70,7 @@ def append(file: BinaryIO, spans: Spans) -> None:
     key = _key(create=True)
     size = file.seek(0, os.SEEK_END)
     gaps = list(_covered(size, spans))
-    if (
-        key is None
-        or len(spans) > SPANS
-        or sum(last - first for first, last in gaps) > COVERED_BYTES
-    ):
+    if key is None or len(spans) > SPANS or sum(end - start for start, end in gaps) > COVERED_BYTES:
         return
     table = b"".join(_SPAN.pack(*span) for span in spans)
     digest = _digest(key, file, size, table, gaps)
@@ -110,8 +106,8 @@ def is_sealed(path: Path) -> bool:
         table = file.read(count * _SPAN.size)
         gaps = list(_covered(size, list(_SPAN.iter_unpack(table))))
         if (
-            any(last < first for first, last in gaps)
-            or sum(last - first for first, last in gaps) > COVERED_BYTES
+            any(end < start for start, end in gaps)
+            or sum(end - start for start, end in gaps) > COVERED_BYTES
         ):
             return False
         return hmac.compare_digest(_digest(key, file, size, table, gaps), digest)
@@ -123,19 +119,19 @@ def _digest(key: bytes, file: BinaryIO, size: int, table: bytes, covered: Spans)
     are covered.
     """
     digest = blake2b(struct.pack("<Q", size) + table, key=key, digest_size=32)
-    for first, last in covered:
-        file.seek(first)
-        digest.update(file.read(last - first))
+    for start, end in covered:
+        file.seek(start)
+        digest.update(file.read(end - start))
     return digest.digest()
 
 
 def _covered(size: int, spans: Spans) -> Iterator[tuple[int, int]]:
     """Yields the first byte and the end of what lies before, between and behind the spans."""
-    last = 0
-    for first, length in spans:
-        yield last, first
-        last = first + length
-    yield last, size
+    end = 0
+    for start, length in spans:
+        yield end, start
+        end = start + length
+    yield end, size
 
 
 def _key(create: bool) -> bytes | None:

@@ -167,18 +167,18 @@ class StackFile:
         take `BATCH_SECONDS`.
         """
         lacking = self._configurations == configuration
-        first = 0
-        while first < len(lacking):
-            if not lacking[first]:
-                first += 1
+        unit = 0
+        while unit < len(lacking):
+            if not lacking[unit]:
+                unit += 1
                 continue
             wanted = max(self._smallest_batch, self._patterns_per_second * BATCH_SECONDS)
             most = max(1, int(min(wanted, self._largest_batch)) // self._layout.unit)
-            stop = first + 1
-            while stop < min(first + most, len(lacking)) and lacking[stop]:
+            stop = unit + 1
+            while stop < min(unit + most, len(lacking)) and lacking[stop]:
                 stop += 1
-            yield self._layout.rows(first, stop)
-            first = stop
+            yield self._layout.rows(unit, stop)
+            unit = stop
 
     def read(self, rows: slice) -> Array:
         """Returns the patterns of a batch, (rows, dy, dx)."""
@@ -187,8 +187,8 @@ class StackFile:
             (rows.stop - rows.start, *self._layout.patterns[1:]), self._layout.dtype
         )
         if self._configurations[self._layout.units(rows).start]:
-            for place, part, _ in places(rows, self._layout.stored):
-                patterns[part] = self._data[place].reshape(-1, *patterns.shape[1:])
+            for place, of_run, _ in places(rows, self._layout.stored):
+                patterns[of_run] = self._data[place].reshape(-1, *patterns.shape[1:])
         return patterns
 
     def write(self, rows: slice, patterns: Array, configurations: int) -> None:
@@ -197,8 +197,8 @@ class StackFile:
         Raises:
             WorkError: If the file cannot be written.
         """
-        for place, part, shape in places(rows, self._layout.stored):
-            self._data[place] = patterns[part].reshape(shape)
+        for place, of_run, shape in places(rows, self._layout.stored):
+            self._data[place] = patterns[of_run].reshape(shape)
         self._flush()
         units = self._layout.units(rows)
         for unit in units:

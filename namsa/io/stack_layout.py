@@ -20,10 +20,10 @@ class StackLayout(NamedTuple):
     dtype: np.dtype[np.generic]
     unit: int  # patterns per line of the journal
 
-    def rows(self, first: int, stop: int | None = None) -> slice:
-        """Returns the patterns of a unit, or of the units from `first` to `stop`."""
-        last = first + 1 if stop is None else stop
-        return slice(first * self.unit, min(last * self.unit, self.patterns[0]))
+    def rows(self, unit: int, stop: int | None = None) -> slice:
+        """Returns the patterns of a unit, or of the units from `unit` to `stop`."""
+        last = unit + 1 if stop is None else stop
+        return slice(unit * self.unit, min(last * self.unit, self.patterns[0]))
 
     def units(self, rows: slice) -> range:
         """Returns the units of the patterns of a batch, which has whole ones."""
@@ -54,17 +54,17 @@ def verified_configurations(
     """
     configurations = done[:].astype(np.int64)
     checksums = crc32[:]
-    for number in np.flatnonzero(configurations):
+    for unit in np.flatnonzero(configurations):
         try:
-            parts = [data[place] for place, _, _ in places(layout.rows(int(number)), layout.stored)]
+            parts = [data[place] for place, _, _ in places(layout.rows(int(unit)), layout.stored)]
         except DamagedFileError:
-            configurations[number] = 0
+            configurations[unit] = 0
             continue
         checksum = 0
-        for part in parts:
-            checksum = zlib.crc32(part.data, checksum)
-        if checksum != checksums[number]:
-            configurations[number] = 0
+        for block in parts:
+            checksum = zlib.crc32(block.data, checksum)
+        if checksum != checksums[unit]:
+            configurations[unit] = 0
     return configurations
 
 
@@ -86,6 +86,6 @@ def places(
         y, x = divmod(start, columns)
         lines = (rows.stop - start) // columns if x == 0 else 0
         height, width = (lines, columns) if lines else (1, min(columns - x, rows.stop - start))
-        part = slice(start - rows.start, start - rows.start + height * width)
-        yield (slice(y, y + height), slice(x, x + width)), part, (height, width, *stored[2:])
+        of_run = slice(start - rows.start, start - rows.start + height * width)
+        yield (slice(y, y + height), slice(x, x + width)), of_run, (height, width, *stored[2:])
         start += height * width

@@ -57,9 +57,9 @@ def stored_swift_properties(data: Hdf5Dataset) -> dict[str, object]:
     return {}
 
 
-def _hyperspy_axis(group: Hdf5Group, number: int, size: int) -> FileAxis:
+def _hyperspy_axis(group: Hdf5Group, dimension: int, size: int) -> FileAxis:
     """Returns an axis from the attributes of HyperSpy, or from its coordinates."""
-    axis = group.get(f"axis-{number}")
+    axis = group.get(f"axis-{dimension}")
     if axis is None:
         return NO_AXIS
     units = text(axis.attribute("units"))
@@ -77,10 +77,10 @@ def _emd_axes(data: Hdf5Dataset) -> list[FileAxis]:
     dim2, ...; fewer if some are missing.
     """
     group = data.parent
-    first = 0 if group.get("dim0") is not None else 1
+    offset = 0 if group.get("dim0") is not None else 1
     axes = []
     for index, size in enumerate(data.shape):
-        axis = _vector_axis(group.get(f"dim{first + index}"), size)
+        axis = _vector_axis(group.get(f"dim{offset + index}"), size)
         if axis is not None:
             axes.append(axis)
     return axes

@@ -49,8 +49,8 @@ class PartOfPatterns(PatternView):
         """Returns a part; there is a slice for each of the first axes."""
         slices = (*index, *(slice(None),) * (4 - len(index)))
         shifted = []
-        for part, span in zip(slices, self.spans, strict=True):
-            start, stop, step = part.indices(span.size)
+        for span_read, span in zip(slices, self.spans, strict=True):
+            start, stop, step = span_read.indices(span.size)
             shifted.append(slice(span.start + start, span.start + max(start, stop), step))
         return self.stored[tuple(shifted)]
 
@@ -125,8 +125,8 @@ def windowed(
     pixel_rows, pixel_columns = Span(0, dy), Span(0, dx)
     if crop is not None:
         pixel_rows, pixel_columns = _cropped(recording, crop)
-        part = _text(pixel_rows, pixel_columns)
-        notes.append(f"cropped to pixels {part} of a detector of {dy}x{dx}")
+        kept = _text(pixel_rows, pixel_columns)
+        notes.append(f"cropped to pixels {kept} of a detector of {dy}x{dx}")
     side = _binning(binning, (pixel_rows.size, pixel_columns.size))
     if side > 1:
         left_out = max(pixel_rows.size % side, pixel_columns.size % side)
@@ -195,10 +195,10 @@ def _spans(stated: PartOption, shape: Sequence[int], option: str) -> tuple[Span,
     if isinstance(stated, str):
         parts = [match.groups() for match in map(SIDE.fullmatch, stated.split(",")) if match]
     spans = []
-    for part, size in zip(parts, shape, strict=False):
+    for side, size in zip(parts, shape, strict=False):
         try:
-            first, last = part
-            spans.append(Span(int(first or 0), size if last in ("", None) else int(last)))
+            start, stop = side
+            spans.append(Span(int(start or 0), size if stop in ("", None) else int(stop)))
         except (TypeError, ValueError):
             break
     if len(parts) != 2 or len(spans) != 2 or (isinstance(stated, str) and stated.count(",") != 1):

@@ -26,7 +26,7 @@ class FineImage:
         self.upsampling = upsampling
         self.values = np.zeros((upsampling * (rows - 1) + 1, upsampling * (columns - 1) + 1))
 
-    def add(self, image: Array, first: tuple[int, int], shift_steps: Floats) -> None:
+    def add(self, image: Array, position: tuple[int, int], shift_steps: Floats) -> None:
         """Adds the image of one pixel of the detector.
 
         Args:
@@ -43,8 +43,8 @@ class FineImage:
                 weight_x = fraction[1] if right else 1 - fraction[1]
                 if weight_y * weight_x == 0:
                     continue
-                start_y = self.upsampling * first[0] + int(pixel[0]) + down
-                start_x = self.upsampling * first[1] + int(pixel[1]) + right
+                start_y = self.upsampling * position[0] + int(pixel[0]) + down
+                start_x = self.upsampling * position[1] + int(pixel[1]) + right
                 self._add_at(weight_y * weight_x * image, start_y, start_x)
 
     def _add_at(self, image: Array, start_y: int, start_x: int) -> None:
@@ -61,17 +61,17 @@ class FineImage:
         left = start_x + every * columns.start
         bottom = start_y + every * (rows.stop - 1) + 1
         right = start_x + every * (columns.stop - 1) + 1
-        part = image[rows.start : rows.stop, columns.start : columns.stop]
-        self.values[top:bottom:every, left:right:every] += part
+        visible = image[rows.start : rows.stop, columns.start : columns.stop]
+        self.values[top:bottom:every, left:right:every] += visible
 
 
 def _inside(start: int, count: int, length: int, every: int) -> range:
     """Returns which of `count` places, `every` apart from `start` on, lie in an image of a
     length.
     """
-    first = max(0, -(start // every))
-    last = min(count, (length - 1 - start) // every + 1)
-    return range(first, max(first, last))
+    low = max(0, -(start // every))
+    high = min(count, (length - 1 - start) // every + 1)
+    return range(low, max(low, high))
 
 
 def expected(recorded: Booleans, means: Floats, shifts_steps: Floats, upsampling: int) -> FineImage:

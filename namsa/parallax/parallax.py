@@ -285,7 +285,7 @@ def _bands(
             continue
         band.append(np.concatenate(of_row, axis=1))
         of_row = []
-        if rows.stop < sy and sum(part.nbytes for part in band) < BAND_BYTES:
+        if rows.stop < sy and sum(block.nbytes for block in band) < BAND_BYTES:
             continue
         yield first_row, np.ascontiguousarray(np.moveaxis(np.concatenate(band), -1, 0))
         first_row = rows.stop

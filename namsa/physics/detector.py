@@ -240,7 +240,7 @@ def electrons_per_pattern(
 
 
 def add_poisson_noise(
-    patterns: npt.NDArray[np.floating], electrons: float, seed: int, first: int = 0
+    patterns: npt.NDArray[np.floating], electrons: float, seed: int, first_pattern: int = 0
 ) -> npt.NDArray[np.floating]:
     """Returns patterns with the shot noise of a number of electrons per pattern.
 
@@ -260,7 +260,9 @@ def add_poisson_noise(
     noisy = np.empty_like(patterns)
 
     def count(index: int) -> None:
-        quantile = np.random.default_rng([seed, _NOISE, first + index]).random(patterns[index].size)
+        quantile = np.random.default_rng([seed, _NOISE, first_pattern + index]).random(
+            patterns[index].size
+        )
         counts = _poisson(quantile, patterns[index].ravel().astype(np.float64) * electrons)
         noisy[index] = (counts / electrons).reshape(patterns.shape[1:])
 

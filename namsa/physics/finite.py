@@ -53,13 +53,13 @@ class Shell:
     weights: scipy.interpolate.CubicSpline  # function from distances (n,) to weights (n, r)
 
 
-def reach_angstrom(number: int, table: Table) -> float:
+def reach_angstrom(atomic_number: int, table: Table) -> float:
     """Returns the distance from the nucleus along the beam beyond which less than `REMAINDER` of an
     atom lies, Å.
     """
     z = np.arange(0.1, 20, 0.1)
-    remainders = 2 * electron_beyond(number, 0.0, z, table)
-    return float(z[np.argmax(remainders < REMAINDER * electron(number, 0.0, table))])
+    remainders = 2 * electron_beyond(atomic_number, 0.0, z, table)
+    return float(z[np.argmax(remainders < REMAINDER * electron(atomic_number, 0.0, table))])
 
 
 def faces(atoms: AtomList, faces_angstrom: Floats, table: Table) -> tuple[list[AtomList], Integers]:
@@ -88,22 +88,22 @@ def faces(atoms: AtomList, faces_angstrom: Floats, table: Table) -> tuple[list[A
 
 
 def shells(
-    number: int, grid: Grid, table: Table, dtype: npt.DTypeLike, xp: ModuleType
+    atomic_number: int, grid: Grid, table: Table, dtype: npt.DTypeLike, xp: ModuleType
 ) -> list[Shell]:
     """Returns the expansions of an element from the face to its reach; arguments as
     `specimen.build`.
     """
-    reach = reach_angstrom(number, table)
+    reach = reach_angstrom(atomic_number, table)
     ends = [end for end in SHELLS_ANGSTROM if end < reach]
     ends.append(reach)
     expansions = []
     for nearest, farthest in itertools.pairwise(ends):
-        expansions.append(_shell(number, nearest, farthest, grid, table, dtype, xp))
+        expansions.append(_shell(atomic_number, nearest, farthest, grid, table, dtype, xp))
     return expansions
 
 
 def _shell(
-    number: int,
+    atomic_number: int,
     nearest: float,
     farthest: float,
     grid: Grid,
@@ -118,23 +118,25 @@ def _shell(
     """
     ky, kx = potential.quadrant_frequencies(grid)
     k = np.hypot(ky.max(), kx.max()) * np.linspace(0, 1, 4 * _FREQUENCIES) ** 2
-    significant = electron_beyond(number, k**2, nearest, table) > TOLERANCE * electron(
-        number, k**2, table
+    significant = electron_beyond(atomic_number, k**2, nearest, table) > TOLERANCE * electron(
+        atomic_number, k**2, table
     )
     k = k[np.flatnonzero(significant).max()] * np.linspace(0, 1, _FREQUENCIES)[:, None] ** 2
     ny = int(np.searchsorted(ky.ravel(), k.max(), side="right"))
     nx = int(np.searchsorted(kx.ravel(), k.max(), side="right"))
     z = np.linspace(nearest, farthest, _HEIGHTS)
-    share = electron_beyond(number, k**2, z, table) / electron(number, k**2, table)
+    share = electron_beyond(atomic_number, k**2, z, table) / electron(atomic_number, k**2, table)
     _, r, pivots = scipy.linalg.qr(share, mode="economic", pivoting=True)
     rank = 1 + int(np.argmax(np.abs(np.diag(r)) < TOLERANCE * np.sqrt(_FREQUENCIES)))
     heights = pivots[:rank]
     weights = np.linalg.lstsq(share[:, heights], share, rcond=None)[0]
     squared_k = xp.asarray((ky**2 + kx**2)[:ny, :nx])
-    beyond = [electron_beyond(number, squared_k, height, table) for height in z[heights].tolist()]
+    beyond = [
+        electron_beyond(atomic_number, squared_k, height, table) for height in z[heights].tolist()
+    ]
     parts = xp.stack(beyond).astype(dtype)
     weights_of_height = scipy.interpolate.CubicSpline(z, weights.T)
-    return Shell(number, nearest, farthest, parts, weights_of_height)
+    return Shell(atomic_number, nearest, farthest, parts, weights_of_height)
 
 
 def moved_across_face(

@@ -31,22 +31,22 @@ def _parameters(table: Table) -> dict[int, npt.NDArray[np.float64]]:
     text = files("namsa.physics").joinpath(f"tables/{table}.csv").read_text(encoding="utf-8")
     parameters = {}
     for line in text.splitlines()[2:]:  # after a comment and the columns' names
-        number, _, *values = line.split(",")
-        parameters[int(number)] = np.array(values, dtype=np.float64)
+        atomic_number, _, *values = line.split(",")
+        parameters[int(atomic_number)] = np.array(values, dtype=np.float64)
     return parameters
 
 
-def electron(number: int, squared_q: Array, table: Table = "lobato") -> Array:
+def electron(atomic_number: int, squared_q: Array, table: Table = "lobato") -> Array:
     """Returns the electron form factor f_e of an element, Å, at q², 1/Å². Raises InputError if the
     table lacks it.
     """
     parameters = _parameters(table)
-    if number not in parameters:
+    if atomic_number not in parameters:
         raise InputError(
-            f"no {table} form factor for atomic number {number}; the table has 1 to "
+            f"no {table} form factor for atomic number {atomic_number}; the table has 1 to "
             f"{max(parameters)}"
         )
-    p = parameters[number].tolist()
+    p = parameters[atomic_number].tolist()
     total = 0.0
     if table == "lobato":
         for a, b in zip(p[:5], p[5:], strict=True):
@@ -60,17 +60,19 @@ def electron(number: int, squared_q: Array, table: Table = "lobato") -> Array:
     return total
 
 
-def xray(number: int, squared_q: Array, table: Table = "lobato") -> Array:
+def xray(atomic_number: int, squared_q: Array, table: Table = "lobato") -> Array:
     """Returns the X-ray form factor f_x = Z − 2π²a₀q²f_e(q) in electrons, the Fourier transform of
     the density.
 
     It is Z at q = 0. Arguments and errors as `electron`.
     """
-    return number - 2 * np.pi**2 * BOHR_RADIUS * squared_q * electron(number, squared_q, table)
+    return atomic_number - 2 * np.pi**2 * BOHR_RADIUS * squared_q * electron(
+        atomic_number, squared_q, table
+    )
 
 
 def electron_beyond(
-    number: int, squared_k: Array, z_angstrom: Array, table: Table = "lobato"
+    atomic_number: int, squared_k: Array, z_angstrom: Array, table: Table = "lobato"
 ) -> Array:
     """Returns the part of f_e(k) that lies beyond a height z >= 0 along the beam.
 
@@ -92,8 +94,8 @@ def electron_beyond(
     Raises:
         InputError: If the table does not have the element.
     """
-    electron(number, 0.0, table)
-    p = _parameters(table)[number].tolist()
+    electron(atomic_number, 0.0, table)
+    p = _parameters(table)[atomic_number].tolist()
     total = 0.0
     if table == "lobato":
         for a, b in zip(p[:5], p[5:], strict=True):

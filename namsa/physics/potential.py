@@ -151,9 +151,9 @@ def structure_sums(
     numbers, starts = np.unique(atoms.numbers, return_index=True)
     ends = itertools.pairwise([*starts, len(along_y)])
     sums = {}
-    for number, (start, stop) in zip(numbers.tolist(), ends, strict=True):
+    for atomic_number, (start, stop) in zip(numbers.tolist(), ends, strict=True):
         products = sum_products(along_y[start:stop], along_x[start:stop])
-        sums[number] = merge_nyquist(products, grid)
+        sums[atomic_number] = merge_nyquist(products, grid)
     return sums
 
 
@@ -202,8 +202,8 @@ def coarse_sums(sums: dict[int, Array], grid: Grid) -> dict[int, Array]:
     """Returns those of `structure_sums` on finer pixels that a grid has frequencies for."""
     hy, hx = (n // 2 + 1 for n in grid.shape)
     coarse = {}
-    for number, total in sums.items():
-        coarse[number] = merge_nyquist(total[:, :hy, :, :hx].copy(), grid)
+    for atomic_number, total in sums.items():
+        coarse[atomic_number] = merge_nyquist(total[:, :hy, :, :hx].copy(), grid)
     return coarse
 
 
@@ -247,7 +247,10 @@ def element_factors(
     """
     ky, kx = quadrant_frequencies(grid)
     squared = xp.asarray(ky**2 + kx**2)
-    return {int(number): factor(int(number), squared, table) for number in np.unique(numbers)}
+    return {
+        int(atomic_number): factor(int(atomic_number), squared, table)
+        for atomic_number in np.unique(numbers)
+    }
 
 
 def weighted_sum(
@@ -258,8 +261,8 @@ def weighted_sum(
     """
     hy, hx = (n // 2 + 1 for n in grid.shape)
     total = xp.zeros((2, hy, 2, hx), np.float32)
-    for number, of_element in sums.items():
-        factor = factors[number].astype(of_element.dtype, copy=False)
+    for atomic_number, of_element in sums.items():
+        factor = factors[atomic_number].astype(of_element.dtype, copy=False)
         total = total + factor[:, None] * of_element
     return total
 

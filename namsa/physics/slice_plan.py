@@ -225,16 +225,16 @@ def _growing(length: float, thinnest: float, thickest: float) -> list[float]:
 
     The first is half a slice away.
     """
-    first = thinnest / 2
+    start = thinnest / 2
     if length <= thinnest:
         return [length]
-    distances = [first]
+    distances = [start]
     step = thinnest
     while distances[-1] < length:
         step = min(_GROWTH * step, thickest)
         distances.append(distances[-1] + step)
-    scale = (length - first) / (distances[-1] - first)
-    return [first + (distance - first) * scale for distance in distances]
+    scale = (length - start) / (distances[-1] - start)
+    return [start + (distance - start) * scale for distance in distances]
 
 
 def slice_between(z: Floats, faces_angstrom: Floats) -> Integers:

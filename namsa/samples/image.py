@@ -188,8 +188,8 @@ class Image(np.ndarray[Any, np.dtype[Any]]):
             )
         step = [length / count for length, count in zip(lengths, shape, strict=True)]
         origin = [
-            first + (new - before) / 2
-            for first, new, before in zip(self.pixels.origin, step, self.sampling, strict=True)
+            origin_before + (new - old) / 2
+            for origin_before, new, old in zip(self.pixels.origin, step, self.sampling, strict=True)
         ]
         pixels = PixelGrid(step, origin, self.pixels.limit)
         finer = np.array([resampled(image, shape) for image in stack])

@@ -208,7 +208,7 @@ def compare_with_reference(atoms: Snapshots, settings: SimulationSettings) -> Co
     else:
         positions = probe_positions(settings, extent).positions
     trial = Trial(slicing, positions, slicing.required.reach_mrad)
-    compared = [_compare(replace(trial, snapshot=number)) for number in _of_interest(slicing)]
+    compared = [_compare(replace(trial, snapshot=snapshot)) for snapshot in _of_interest(slicing)]
     by_draw = [trial.compared(compared[0].patterns)]
     by_draw += _other_draws(trial)
     return _result(trial, compared, _deviation(by_draw))
@@ -264,7 +264,7 @@ def _result(trial: Trial, compared: Sequence[_Compared], deviation: float) -> Co
     """Returns the errors of the patterns that were compared."""
     slicing = trial.slicing
     required = slicing.required
-    first = compared[0]
+    first_comparison = compared[0]
     patterns = np.concatenate([trial.compared(comparison.patterns) for comparison in compared])
     finer = []
     for index in range(len(FINER)):
@@ -279,13 +279,13 @@ def _result(trial: Trial, compared: Sequence[_Compared], deviation: float) -> Co
         worst_pattern=errors.worst_pattern,
         reference_error=errors_of(finer[0], expected).error,
         rings=tuple(_ring_errors(patterns, expected, trial.angles_mrad(), trial.reach_mrad)),
-        lost=_lost(first.patterns),
-        lost_in_reference=_lost(first.references[-1]),
+        lost=_lost(first_comparison.patterns),
+        lost_in_reference=_lost(first_comparison.references[-1]),
         reach_mrad=trial.reach_mrad,
         pixel_angstrom=max(slicing.grid.sampling_angstrom),
         slices=slicing.slices,
-        reference_pixel_angstrom=first.reference_pixel_angstrom,
-        reference_slices=first.reference_slices,
+        reference_pixel_angstrom=first_comparison.reference_pixel_angstrom,
+        reference_slices=first_comparison.reference_slices,
         advice=required.pixel_angstrom(columns),
         configurations=slicing.configurations,
         statistical_error=deviation / slicing.configurations**0.5,

@@ -167,8 +167,8 @@ class _Search:
         return max(errors.error, errors.worst_pattern / WORST) / accuracy
 
     def _make_pixels_smaller(self) -> None:
-        part = (_AIM / self._excess(self._errors())) ** 0.4
-        pixel = max(self._grid.sampling_angstrom) * min(max(part, 0.6), 0.93)
+        factor = (_AIM / self._excess(self._errors())) ** 0.4
+        pixel = max(self._grid.sampling_angstrom) * min(max(factor, 0.6), 0.93)
         multiple = self._chosen.settings.simulation.interpolation
         shape = fast_shape(self._grid.extent_angstrom, pixel, multiple)
         self._grid = replace(self._grid, shape=shape)

@@ -53,8 +53,8 @@ def relative_deviation(
         return 0.0
     kinds, kind = np.unique(np.stack([atoms.numbers, rms_angstrom]), axis=1, return_inverse=True)
     diffuse = []
-    for number, rms in kinds.T.tolist():
-        diffuse.append(_diffuse(int(number), rms, energy_ev, semiangle_mrad))
+    for atomic_number, rms in kinds.T.tolist():
+        diffuse.append(_diffuse(int(atomic_number), rms, energy_ev, semiangle_mrad))
     # By occupancies, not their squares: atoms of a mixed site move together.
     weights = atoms.occupancies * np.array(diffuse)[kind.ravel()]
     exponent = _SAFETY * density_of_region(atoms, weights, extent_angstrom)
@@ -76,12 +76,14 @@ def configurations_for(deviation: float, accuracy: float) -> int:
     return count
 
 
-def _diffuse(number: int, rms_angstrom: float, energy_ev: float, semiangle_mrad: float) -> float:
+def _diffuse(
+    atomic_number: int, rms_angstrom: float, energy_ev: float, semiangle_mrad: float
+) -> float:
     """Returns the cross-section of an atom for diffuse scattering from disk to disk, Å²."""
     diameter = 2 * (1e-3 * semiangle_mrad / wavelength_angstrom(energy_ev) + _WIDER)
     part = (np.arange(_POINTS) + 0.5) / _POINTS
     q = diameter * part
-    phase = interaction_constant(energy_ev) * POTENTIAL_CONSTANT * electron(number, q**2)
+    phase = interaction_constant(energy_ev) * POTENTIAL_CONSTANT * electron(atomic_number, q**2)
     overlap = 2 / np.pi * (np.arccos(part) - part * np.sqrt(1 - part**2))
     integrand = (
         2 * np.pi * q * phase**2 * -np.expm1(-((2 * np.pi * q * rms_angstrom) ** 2)) * overlap

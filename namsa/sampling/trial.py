@@ -86,11 +86,11 @@ class Trial:
     def compared(self, patterns: Floats) -> Floats:
         """Returns the pixels within `reach_mrad` of whole patterns, (n, pixels)."""
         shape = self.slicing.grid.shape
-        first = [
+        corner = [
             large // 2 - small // 2 for large, small in zip(patterns.shape[1:], shape, strict=True)
         ]
-        rows = slice(first[0], first[0] + shape[0])
-        columns = slice(first[1], first[1] + shape[1])
+        rows = slice(corner[0], corner[0] + shape[0])
+        columns = slice(corner[1], corner[1] + shape[1])
         return patterns[:, rows, columns][:, self._within_reach()]
 
     def angles_mrad(self) -> Floats:

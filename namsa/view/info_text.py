@@ -38,14 +38,14 @@ def describe(info: FileInfo | DatasetInfo | RecordingInfo) -> str:
     if isinstance(info, RecordingInfo):
         return "\n".join([info.path, *_aligned(recording_info.rows(info))])
     if isinstance(info, FileInfo):
-        first = info.contents[0] if info.contents else None
+        first_sample = info.contents[0] if info.contents else None
         rows = _file_rows(info)
     else:
-        first = info.first
+        first_sample = info.first
         rows = _dataset_rows(info)
     lines = [info.path, *_aligned(rows)]
-    if first is not None:
-        lines += _sample_lines(first)
+    if first_sample is not None:
+        lines += _sample_lines(first_sample)
     return "\n".join(lines)
 
 
@@ -192,13 +192,13 @@ def _phrases(values: Mapping[str, object], phrases: Mapping[str, str]) -> list[s
 
 def _is_set(item: object) -> bool:
     if isinstance(item, list):
-        return any(_is_set(part) for part in item)
+        return any(_is_set(member) for member in item)
     return bool(item)
 
 
 def _plain(item: object) -> str:
     if isinstance(item, list):
-        return f"({', '.join(_plain(part) for part in item)})"
+        return f"({', '.join(_plain(member) for member in item)})"
     if isinstance(item, float):
         return f"{item:g}"
     return str(item)

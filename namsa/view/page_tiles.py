@@ -49,9 +49,9 @@ class Tiles:
     exponents: npt.NDArray[np.int16]  # exponents of these powers, `(m,)`, integers
     grid: PixelGrid  # the pixels, mrad or pixels of the detector
 
-    def values(self, part: slice = slice(None)) -> npt.NDArray[np.float32]:
+    def values(self, span: slice = slice(None)) -> npt.NDArray[np.float32]:
         """Returns the patterns of a part, as the page's script computes with them, `(k, h, w)`."""
-        return np.ldexp(self.halves[part].astype(np.float32), self.exponents[part, None, None])
+        return np.ldexp(self.halves[span].astype(np.float32), self.exponents[span, None, None])
 
     def packed(self) -> str:
         """Returns the halves as text: all low bytes, then all high bytes, deflated, in base64."""

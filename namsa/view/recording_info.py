@@ -108,7 +108,7 @@ def rows(info: RecordingInfo) -> list[Row]:
 
 def _pair(pair: Pair, units: str) -> str:
     """Returns a pair as text; one number if both are equal."""
-    y, x = (f"{number:.6g}" for number in pair)
+    y, x = (f"{value:.6g}" for value in pair)
     if y == x:
         return f"{y} {units}"
     return f"{y} × {x} {units} (y, x)"
@@ -116,7 +116,7 @@ def _pair(pair: Pair, units: str) -> str:
 
 def _text(value: object) -> str:
     if isinstance(value, list):
-        return ", ".join(_text(part) for part in value)
+        return ", ".join(_text(member) for member in value)
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)

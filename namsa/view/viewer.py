@@ -170,6 +170,6 @@ def sample_tiles(
         angles: Their pixels, mrad.
     """
     halves, exponents = as_halves(
-        np.stack([binned(cbed[number], plan.binning) for number in numbers])
+        np.stack([binned(cbed[position], plan.binning) for position in numbers])
     )
     return Tiles(halves, exponents, binned_grid(angles, plan.binning))

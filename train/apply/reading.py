@@ -324,4 +324,4 @@ def _column_pieces(data: FourDData, rows: int) -> list[slice]:
     _, sx, dy, dx = data.shape
     width = data.chunk[1]
     size = max(1, PIECE_BYTES // (rows * width * dy * dx * data.data.dtype.itemsize)) * width
-    return [slice(first, min(first + size, sx)) for first in range(0, sx, size)]
+    return [slice(start, min(start + size, sx)) for start in range(0, sx, size)]

@@ -227,7 +227,7 @@ def _binning(
 def _scattering_angles(conditions: Conditions) -> npt.NDArray[np.float64]:
     """Returns the angle of each of the network's pixels, mrad."""
     axes = zip(conditions.detector_shape, conditions.first_edge, conditions.pixel_mrad, strict=True)
-    y, x = ((np.arange(count) + first + 0.5) * pixel for count, first, pixel in axes)
+    y, x = ((np.arange(count) + edge + 0.5) * pixel for count, edge, pixel in axes)
     return np.hypot(y[:, None], x)
 
 
@@ -282,8 +282,8 @@ def rotated_overlap(
     angle = np.deg2rad(rotation_deg)
     y, x = y * np.cos(angle) - x * np.sin(angle), y * np.sin(angle) + x * np.cos(angle)
     row, column = (
-        np.floor(along / size - first).astype(np.intp).ravel()
-        for along, size, first in zip(
+        np.floor(along / size - edge).astype(np.intp).ravel()
+        for along, size, edge in zip(
             (y, x), conditions.pixel_mrad, conditions.first_edge, strict=True
         )
     )

@@ -91,10 +91,10 @@ def window_weights(window: slice, size: int, margin: int) -> Floats:
         size: Positions of the scan. A window that ends with the scan has no margin there.
     """
     n = window.stop - window.start
-    first = 0 if window.start == 0 else margin
-    last = n if window.stop == size else n - margin
-    inner = np.sin(np.pi * (np.arange(last - first) + 0.5) / (last - first)) ** 2
-    return np.pad(inner, (first, n - last))
+    start = 0 if window.start == 0 else margin
+    stop = n if window.stop == size else n - margin
+    inner = np.sin(np.pi * (np.arange(stop - start) + 0.5) / (stop - start)) ** 2
+    return np.pad(inner, (start, n - stop))
 
 
 class Blend:
@@ -160,12 +160,15 @@ def source_rows(resampling: sparse.csr_array, window: slice) -> slice:
     """Returns the scan's rows that have weight in a window's resampled rows; arguments as
     `strips`.
     """
-    part = resampling[window.start : window.stop]
-    return slice(int(part.indices.min()), int(part.indices.max()) + 1)
+    of_window = resampling[window.start : window.stop]
+    return slice(int(of_window.indices.min()), int(of_window.indices.max()) + 1)
 
 
 def strips(
-    bands: Iterable[Array], resampling: sparse.csr_array, windows: Sequence[slice], first: int = 0
+    bands: Iterable[Array],
+    resampling: sparse.csr_array,
+    windows: Sequence[slice],
+    first_row: int = 0,
 ) -> Iterator[Array]:
     """Yields the resampled rows of each window. Holds no more rows than a window needs.
 
@@ -186,9 +189,9 @@ def strips(
         needed = source_rows(resampling, window)
         low = needed.start
         high = needed.stop
-        while first + len(held) < high:
+        while first_row + len(held) < high:
             held = np.concatenate([held, next(source)])
-        held = held[low - first :]
-        first = low
+        held = held[low - first_row :]
+        first_row = low
         rows = held[: high - low]
         yield resampled(part[:, low:high], rows)

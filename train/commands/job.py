@@ -165,8 +165,8 @@ def _supervise(options: argparse.Namespace) -> None:
     policy = supervise.RestartPolicy(
         ranks, options.min_ranks, options.fewer_by, options.max_restarts
     )
-    first = " ".join(supervise.launcher_command(launcher, ranks)) or "the job"
-    started = f"{options.processes} processes" if options.processes else first
+    command = " ".join(supervise.launcher_command(launcher, ranks)) or "the job"
+    started = f"{options.processes} processes" if options.processes else command
     print(
         f"{experiment.name}: starts {started}, which takes some seconds",
         file=sys.stderr,

@@ -62,8 +62,8 @@ def apply(options: argparse.Namespace) -> int | None:
     from ..apply.scan_result import write_result
 
     backend.choose()
-    task, number = options.scan_command
-    spec = commands_of(task)[number]
+    task, index = options.scan_command
+    spec = commands_of(task)[index]
     function = function_of(task, spec)
     if spec.runs_itself:
         function(options)

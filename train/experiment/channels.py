@@ -142,8 +142,8 @@ def make_channels(
             "positions as the image: set training.inputs.layout=scan"
         )
     y, x = (
-        (np.arange(size) + 0.5 + first) * pixel
-        for size, first, pixel in zip(
+        (np.arange(size) + 0.5 + edge) * pixel
+        for size, edge, pixel in zip(
             trained.detector_shape, trained.first_edge, trained.pixel_mrad, strict=True
         )
     )

@@ -31,8 +31,8 @@ class Conditions:
     def detector_pixels(self) -> PixelGrid:
         """The detector's pixels, mrad from the optic axis."""
         y, x = (
-            (first + 0.5) * pixel
-            for first, pixel in zip(self.first_edge, self.pixel_mrad, strict=True)
+            (edge + 0.5) * pixel
+            for edge, pixel in zip(self.first_edge, self.pixel_mrad, strict=True)
         )
         return PixelGrid(self.pixel_mrad, (y, x))
 
@@ -40,7 +40,7 @@ class Conditions:
     def reach_mrad(self) -> float:
         """Radius of the largest circle around the optic axis that is inside the detector, mrad."""
         edges = zip(self.first_edge, self.detector_shape, self.pixel_mrad, strict=True)
-        return min(min(-first, first + count) * pixel for first, count, pixel in edges)
+        return min(min(-edge, edge + count) * pixel for edge, count, pixel in edges)
 
 
 def conditions(config: SimulationConfig, window: tuple[int, int] | None = None) -> Conditions:
@@ -72,7 +72,7 @@ def conditions(config: SimulationConfig, window: tuple[int, int] | None = None) 
     directed = broken_by(
         microscope.model_dump() | config.varied_quantities(), config.drawn_in_all_directions()
     )
-    centred = all(-2 * first == count for first, count in zip(edge, detector, strict=True))
+    centred = all(-2 * start == count for start, count in zip(edge, detector, strict=True))
     return Conditions(
         microscope.energy_ev,
         microscope.semiangle_mrad,

@@ -60,9 +60,9 @@ class GridAxis(NamedTuple):
         Args:
             period: Length of the periodic cell. Images outside wrap if the points fill it evenly.
         """
-        first = 2 * (at - self.origin) / self.step
-        indices = round(first) - np.arange(self.size)
-        if abs(first - round(first)) > _TOLERANCE:
+        start = 2 * (at - self.origin) / self.step
+        indices = round(start) - np.arange(self.size)
+        if abs(start - round(start)) > _TOLERANCE:
             return None
         if indices.min() >= 0 and indices.max() < self.size:
             return indices
@@ -244,9 +244,9 @@ def _slices(indices: npt.NDArray[np.intp] | None) -> list[tuple[slice, slice]]:
     """
     if indices is None:
         return [(slice(None), slice(None))]
-    first = int(indices[0])
+    start = int(indices[0])
     size = len(indices)
-    until_zero = slice(0, first + 1), slice(first, None, -1)
-    if first + 1 < size:
-        return [until_zero, (slice(first + 1, None), slice(size - 1, first, -1))]
+    until_zero = slice(0, start + 1), slice(start, None, -1)
+    if start + 1 < size:
+        return [until_zero, (slice(start + 1, None), slice(size - 1, start, -1))]
     return [until_zero]

@@ -144,7 +144,7 @@ def _ahead(
     threads, batches_per_task, tasks_ahead = read_ahead(experiment, size)
 
     def read(task: Sequence[slice]) -> list[Result]:
-        return [make(share[part]) for part in task]  # here, since entries may be waited for
+        return [make(share[batch]) for batch in task]  # here, since entries may be waited for
 
     complete = [slice(start, start + size) for start in range(0, len(share) - size + 1, size)]
     tasks = []
@@ -185,15 +185,13 @@ def kept_batch(
     every = experiment.training.inputs.redraw_epochs
     windows_of_batch = []
     for entry in entries:
-        number = (epoch + entry.seed % every) // every
+        draw = (epoch + entry.seed % every) // every
         window = cache.kept.get(entry.id)
-        if window is None or window.number != number:
+        if window is None or window.number != draw:
             # One by one, so that the numbers do not depend on which samples are drawn together.
-            stored = read_batch(dataset, [entry], experiment, number, cache, compose)
+            stored = read_batch(dataset, [entry], experiment, draw, cache, compose)
             x, y = finish(_on_host(stored), [entry])
-            window = cache.kept[entry.id] = KeptWindow(
-                number, ops.cast(x, experiment.data.dtype), y
-            )
+            window = cache.kept[entry.id] = KeptWindow(draw, ops.cast(x, experiment.data.dtype), y)
         windows_of_batch.append(window)
     dtype = experiment.training.precision.compute.removeprefix("mixed_")
     x = ops.cast(ops.concatenate([window.x for window in windows_of_batch], 0), dtype)

@@ -63,10 +63,10 @@ def _draw(
     small = np.flatnonzero(means < _SMALL)
     if len(small):
         bits = bits[small]
-        part = (bits >> 12).astype(np.float32) * np.float32(
+        fraction = (bits >> 12).astype(np.float32) * np.float32(
             2**-20
         )  # independent of the 12 bits below
-        row = (means[small] * np.float32(_STEPS) + part).astype(np.uint32)
+        row = (means[small] * np.float32(_STEPS) + fraction).astype(np.uint32)
         out[small] = table.take(
             np.minimum(row, _SMALL * _STEPS) * _COLUMNS + (bits & (_COLUMNS - 1))
         )

@@ -156,14 +156,14 @@ def draw(imperfections: Imperfections, seed: int, epoch: int) -> Drawn:
     for name in QUANTITIES:  # the same random numbers for a quantity, whichever others are given
         if name in DRAWN_LATER:
             continue
-        part = rng.random()
+        fraction = rng.random()
         sign = rng.choice([-1.0, 1.0])
         angle = 2 * np.pi * rng.random()
         present = presence.random() < imperfections.probability
         if not present or name not in given:
             continue
         least, most = given[name]
-        magnitude = float(least + part * (most - least))
+        magnitude = float(least + fraction * (most - least))
         if name in ("drift_angstrom", "centre_shift_pixels"):
             values[name] = (float(magnitude * np.sin(angle)), float(magnitude * np.cos(angle)))
         elif name in ("turn_degrees", "pixel_scale", "beam_gain"):
@@ -172,11 +172,11 @@ def draw(imperfections: Imperfections, seed: int, epoch: int) -> Drawn:
             values[name] = magnitude
     later = np.random.default_rng([seed, epoch, _LATER])
     for name in DRAWN_LATER:
-        part = later.random()
+        fraction = later.random()
         present = later.random() < imperfections.probability
         if present and name in given:
             least, most = given[name]
-            values[name] = float(least + part * (most - least))
+            values[name] = float(least + fraction * (most - least))
     return Drawn(
         **values,
         plasmon_ev=float(later.uniform(*_PLASMON_EV)),
@@ -388,5 +388,5 @@ def _transpose(array: Array, out: Array) -> None:
     """Writes `array`, transposed, to `out`: in blocks, which stay in the cache, 2 to 5 times faster
     than at once.
     """
-    for first in range(0, len(array), 16):
-        out[:, first : first + 16] = array[first : first + 16].T
+    for start in range(0, len(array), 16):
+        out[:, start : start + 16] = array[start : start + 16].T

@@ -60,8 +60,8 @@ class Weights(NamedTuple):
         """
         position = np.clip((places + 0.5) * _NODES, 0, len(self.table) - 1.001)
         node = position.astype(np.intp)
-        part = (position - node)[:, None].astype(np.float32)
-        return np.asarray((1 - part) * self.table[node] + part * self.table[node + 1])
+        fraction = (position - node)[:, None].astype(np.float32)
+        return np.asarray((1 - fraction) * self.table[node] + fraction * self.table[node + 1])
 
 
 def weights(spectrum: Spectrum, blur: float, samples: int, taps: int = 6) -> Weights:
@@ -112,8 +112,8 @@ def matrix(
 
 def _stencil(at: Array, size: int, axis: Weights, periodic: bool) -> tuple[Array, Array]:
     """Returns the samples of each point's stencil, `(n, taps)`, and their weights."""
-    first = np.floor(at).astype(np.int32) - (axis.taps // 2 - 1)
+    start = np.floor(at).astype(np.int32) - (axis.taps // 2 - 1)
     if not periodic:
-        first = np.clip(first, 0, size - axis.taps)
-    samples = first[:, None] + np.arange(axis.taps, dtype=np.int32)
-    return samples % size if periodic else samples, axis.at(at - first)
+        start = np.clip(start, 0, size - axis.taps)
+    samples = start[:, None] + np.arange(axis.taps, dtype=np.int32)
+    return samples % size if periodic else samples, axis.at(at - start)

@@ -135,11 +135,11 @@ class DensityUDF(UDF):
 
     def process_partition(self, partition: Array) -> None:
         """Brings a partition `(n, dy, dx)` onto the network's detector, row by row of the scan."""
-        first = self.meta.slice.origin[0]
+        position = self.meta.slice.origin[0]
         columns = self.params.columns
         at = 0
         while at < len(partition):
-            row, column = divmod(first + at, columns)
+            row, column = divmod(position + at, columns)
             frames = partition[at : at + columns - column]
             place = slice(row, row + 1), slice(column, column + len(frames))
             binned, beam = reading.bin_recorded(

@@ -126,12 +126,12 @@ class NamsaPlugin:
             ):
                 unit = name.rpartition("_")[2]
                 low, high, _ = LIMITS[name]
-                number, given = QInputDialog.getDouble(
+                value, given = QInputDialog.getDouble(
                     window, NAME, f"{what}, {unit}:", low, low, high, 6
                 )
                 if not given:
                     return
-                recording = override(recording, CalibrationOverrides(**{name: number}))
+                recording = override(recording, CalibrationOverrides(**{name: value}))
         if network is None:
             names = _density_networks(recording.energy_ev or 0.0)
             network, given = QInputDialog.getItem(window, NAME, "network:", names, 0, False)

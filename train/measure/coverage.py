@@ -17,7 +17,7 @@ class Coverage(TypedDict):
     coverage_95: float
 
 
-def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> float:
+def covering_factor(error: Array, deviation: Array, share: float = ONE_SIGMA) -> float:
     """Returns the factor of the deviation within which at least a part of the errors lies, also
     after rounding.
 
@@ -27,16 +27,16 @@ def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> 
         WorkError: If no factor suffices, because too many pixels have no deviation.
     """
     ratio = np.divide(error, deviation, out=np.full(len(error), np.inf), where=deviation > 0)
-    factor = float(np.quantile(ratio, part, method="higher"))
+    factor = float(np.quantile(ratio, share, method="higher"))
     if not np.isfinite(factor):
         raise WorkError(
-            f"the network's answers do not differ in {1 - part:.0%} of the pixels: their spread "
+            f"the network's answers do not differ in {1 - share:.0%} of the pixels: their spread "
             "says nothing"
         )
     # rounding leaves out the error that the factor is made from
-    if np.mean(error <= factor * deviation) < part:
-        number = np.result_type(error, deviation).type
-        factor = float(np.nextafter(number(factor), number(np.inf)))
+    if np.mean(error <= factor * deviation) < share:
+        real = np.result_type(error, deviation).type
+        factor = float(np.nextafter(real(factor), real(np.inf)))
     return factor
 
 

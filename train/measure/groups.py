@@ -61,7 +61,7 @@ def group_labels(values: Sequence[str | float]) -> list[str]:
     It is the value itself, or one of `GROUPS` ranges of numbers if there are many.
     """
     numbers = sorted({value for value in values if isinstance(value, int | float)})
-    label_of = {float(number): f"{number:.4g}" for number in numbers}
+    label_of = {float(value): f"{value:.4g}" for value in numbers}
     if len(numbers) > MOST_VALUES:
         for members in np.array_split(numbers, GROUPS):
             label = f"{members[0]:.3g} to {members[-1]:.3g}"

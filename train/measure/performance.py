@@ -95,11 +95,11 @@ def _gpu_meter(local_rank: int) -> Joules | None:
 
         pynvml.nvmlInit()
         visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-        number = pynvml.nvmlDeviceGetCount()
+        gpu_count = pynvml.nvmlDeviceGetCount()
         if visible:
             name = visible[min(local_rank, len(visible) - 1)]
         else:
-            name = str(min(local_rank, number - 1))
+            name = str(min(local_rank, gpu_count - 1))
         if name.isdigit():
             handle = pynvml.nvmlDeviceGetHandleByIndex(int(name))
         else:
@@ -225,8 +225,10 @@ class PerformanceAccount:
         times = np.array(self.times[1:], np.float64)
         if not len(times):
             return {}
-        number = ranks.size()
-        *means, walls = (ranks.total(np.column_stack([times, np.diff(self.ends)[1:]])) / number).T
+        rank_count = ranks.size()
+        *means, walls = (
+            ranks.total(np.column_stack([times, np.diff(self.ends)[1:]])) / rank_count
+        ).T
         rates = ranks.total(self.batch_size / times[:, 0])
         energy = float(ranks.total(np.array(self.energies[-1].total_j if self.energies else 0.0)))
         wall_s = float(walls.mean())
@@ -245,8 +247,8 @@ class PerformanceAccount:
             "waiting_for_data_s": data_s,
             "step_flop": self.flop,
             "efficiency": efficiency,
-            "sustained_flop_per_s": number * self.flop / wall_s,
-            "sustained_variance": float(np.var(number * self.flop / walls)),
+            "sustained_flop_per_s": rank_count * self.flop / wall_s,
+            "sustained_variance": float(np.var(rank_count * self.flop / walls)),
             "flop_per_s": spread(self.flop / self.batch_size * rates),
             "memory_mib_per_rank": peak_memory_mib(),
         }

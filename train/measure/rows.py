@@ -49,7 +49,7 @@ def parsed(path: Path, convert: Callable[[dict[str, Any]], T | None], kind: str)
     """
     lines = read_text(path, largest_bytes=LARGEST_METRICS_BYTES, errors="replace").splitlines()
     kept_rows = []
-    for number, line in enumerate(lines, start=1):
+    for line_number, line in enumerate(lines, start=1):
         try:
             row = parse_json(line, "the line")
         except InputError:
@@ -57,8 +57,8 @@ def parsed(path: Path, convert: Callable[[dict[str, Any]], T | None], kind: str)
         converted = convert(row) if isinstance(row, dict) else None
         if converted is not None:
             kept_rows.append(converted)
-        elif number < len(lines):
-            raise InputError(f"{path}: line {number} is no {kind}: {shorten(line, 60)}")
+        elif line_number < len(lines):
+            raise InputError(f"{path}: line {line_number} is no {kind}: {shorten(line, 60)}")
     return kept_rows
 
 

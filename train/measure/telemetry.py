@@ -83,9 +83,9 @@ class EventFile(Closing):
     def add(self, step: int, numbers: Mapping[str, float | None]) -> None:
         """Writes numbers of a step. Those that are `None` are left out."""
         values = [
-            _bytes(1, _bytes(1, tag.encode()) + struct.pack("<Bf", 2 << 3 | 5, number))
-            for tag, number in numbers.items()
-            if number is not None
+            _bytes(1, _bytes(1, tag.encode()) + struct.pack("<Bf", 2 << 3 | 5, value))
+            for tag, value in numbers.items()
+            if value is not None
         ]
         self._write(_integer(2, step) + _bytes(5, b"".join(values)))
 
@@ -162,7 +162,7 @@ class Recorder:
 
     def validated(self, row: Row) -> None:
         """Adds the row of a validation to TensorBoard's events."""
-        numbers = {f"score/{name}": number for name, number in row.items() if name not in PLACE}
+        numbers = {f"score/{name}": value for name, value in row.items() if name not in PLACE}
         self._events.add(row["step"], numbers)
 
 
@@ -331,8 +331,8 @@ def _simulator_text(rows: Sequence[StepRow]) -> str:
 def validation_line(row: Row) -> str:
     """Returns one line about a validation."""
     numbers = "  ".join(
-        f"{name.replace('_', ' ')} {'–' if number is None else f'{number:.4g}'}"
-        for name, number in row.items()
+        f"{name.replace('_', ' ')} {'–' if value is None else f'{value:.4g}'}"
+        for name, value in row.items()
         if name not in PLACE
     )
     return f"after epoch {row['epoch']}, {row['samples']} dev samples: {numbers}"

@@ -62,25 +62,25 @@ def network(op: NetworkLayers[Tensor], config: CosmoFlowConfig) -> tuple[Tensor,
     """
     x = volume = op.input("volume")
     extent = min(config.input_shape[1:])
-    for number, (filters, stride) in enumerate(
+    for index, (filters, stride) in enumerate(
         zip(config.filters, config.strides, strict=True), start=1
     ):
-        op, x = op.gathered(x, stride, f"c{number}_gathered")
-        x = op.conv(x, filters, 3, f"c{number}", bias=False, stride=stride)
+        op, x = op.gathered(x, stride, f"c{index}_gathered")
+        x = op.conv(x, filters, 3, f"c{index}", bias=False, stride=stride)
         if config.norm:
-            x = op.norm(x, f"c{number}_norm")
-        x = op.leaky_relu(x, config.negative_slope, f"c{number}_relu")
+            x = op.norm(x, f"c{index}_norm")
+        x = op.leaky_relu(x, config.negative_slope, f"c{index}_relu")
         extent = -(-extent // stride)
         if extent >= SMALLEST_POOLED:
-            op, x = op.gathered(x, 2, f"p{number}_gathered")
-            x = op.pool(x, config.pooling, f"p{number}")
+            op, x = op.gathered(x, 2, f"p{index}_gathered")
+            x = op.pool(x, config.pooling, f"p{index}")
             extent = extent // 2
     op, x = op.gathered(x, None, "gathered")
     x = op.flatten(x, "flatten")
-    for number, units in enumerate(config.dense, start=1):
+    for index, units in enumerate(config.dense, start=1):
         x = op.leaky_relu(
-            op.dense(x, units, f"fc{number}"), config.negative_slope, f"fc{number}_relu"
+            op.dense(x, units, f"fc{index}"), config.negative_slope, f"fc{index}_relu"
         )
         if config.dropout:
-            x = op.dropout(x, config.dropout, f"fc{number}_dropout")
+            x = op.dropout(x, config.dropout, f"fc{index}_dropout")
     return volume, op.output(op.dense(x, config.outputs, f"fc{len(config.dense) + 1}"), "estimates")

@@ -53,9 +53,9 @@ def network(
     latent numbers.
     """
     x = image = op.input("image")
-    for number, filters in enumerate(config.filters, start=1):
+    for index, filters in enumerate(config.filters, start=1):
         x = op.relu(
-            op.conv(x, filters, config.kernel, f"encoder_conv{number}"), f"encoder_relu{number}"
+            op.conv(x, filters, config.kernel, f"encoder_conv{index}"), f"encoder_relu{index}"
         )
     encoded = x
     x = op.relu(
@@ -68,9 +68,9 @@ def network(
     x = op.relu(op.dense(x, config.hidden, "decoder_dense1"), "decoder_relu")
     x = op.dense(x, _values(config), "decoder_dense2")
     x = op.relu(op.unflatten(x, encoded, "unflatten"), "decoder_relu0")
-    for number, filters in enumerate(config.filters[-2::-1], start=1):
+    for index, filters in enumerate(config.filters[-2::-1], start=1):
         x = op.relu(
-            op.conv(x, filters, config.kernel, f"decoder_conv{number}"), f"decoder_relu{number}"
+            op.conv(x, filters, config.kernel, f"decoder_conv{index}"), f"decoder_relu{index}"
         )
     x = op.conv(x, config.input_shape[0], config.kernel, f"decoder_conv{len(config.filters)}")
     if config.output == "sigmoid":

@@ -69,18 +69,18 @@ def network(op: NetworkLayers[Tensor], config: DeepLabV3PlusConfig) -> tuple[Ten
     x = op.relu(op.transposed_conv(x, config.filters, 3, "up1", bias=True), "up1_relu")
     low_level = _conv(op, low_level, config.low_level_filters, 1, config, "low_level")
     x = op.concat([x, low_level], "quarter")
-    for number in (1, 2):
-        x = _conv(op, x, config.filters, 3, config, f"quarter_conv{number}")
-    for number in (2, 3):
+    for index in (1, 2):
+        x = _conv(op, x, config.filters, 3, config, f"quarter_conv{index}")
+    for index in (2, 3):
         x = op.relu(
-            op.transposed_conv(x, config.filters, 3, f"up{number}", bias=True), f"up{number}_relu"
+            op.transposed_conv(x, config.filters, 3, f"up{index}", bias=True), f"up{index}_relu"
         )
     skip = image
-    for number, filters in enumerate(config.skip_filters, start=1):
-        skip = op.relu(op.conv(skip, filters, 3, f"skip{number}"), f"skip{number}_relu")
+    for index, filters in enumerate(config.skip_filters, start=1):
+        skip = op.relu(op.conv(skip, filters, 3, f"skip{index}"), f"skip{index}_relu")
     x = op.concat([x, skip], "full")
-    for number in (1, 2):
-        x = op.relu(op.conv(x, config.filters, 3, f"full_conv{number}"), f"full_conv{number}_relu")
+    for index in (1, 2):
+        x = op.relu(op.conv(x, config.filters, 3, f"full_conv{index}"), f"full_conv{index}_relu")
     return image, op.output(op.conv(x, config.output_channels, 1, "last"), "logits")
 
 

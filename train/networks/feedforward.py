@@ -71,8 +71,8 @@ class FeedForwardConfig(ClassifierSection):
             [*enumerate(zip(self.filters, self.kernels, strict=True))]
         ):
             extent = 2 * extent + (self.pooling == "overlapping")
-            for number in reversed(range(len(filters))):
-                stride = 1 if stage or number else self.stride
+            for index in reversed(range(len(filters))):
+                stride = 1 if stage or index else self.stride
                 extent = (extent - 1) * stride + (1 if self.padded else kernel)
         return extent
 
@@ -130,9 +130,9 @@ def network(op: NetworkLayers[Tensor], config: FeedForwardConfig) -> tuple[Tenso
     for stage, (filters, kernel) in enumerate(
         zip(config.filters, config.kernels, strict=True), start=1
     ):
-        for number, maps in enumerate(filters, start=1):
-            name = f"c{stage}_{number}"
-            stride = config.stride if stage == number == 1 else 1
+        for index, maps in enumerate(filters, start=1):
+            name = f"c{stage}_{index}"
+            stride = config.stride if stage == index == 1 else 1
             if config.padded:
                 x = op.conv(x, maps, kernel, name, stride=stride)
             else:
@@ -143,8 +143,8 @@ def network(op: NetworkLayers[Tensor], config: FeedForwardConfig) -> tuple[Tenso
         else:
             x = op.pool(x, config.pooling, f"p{stage}")
     x = op.flatten(x, "flatten")
-    for number, units in enumerate(config.dense, start=1):
-        x = op.relu(op.dense(x, units, f"fc{number}"), f"fc{number}_relu")
+    for index, units in enumerate(config.dense, start=1):
+        x = op.relu(op.dense(x, units, f"fc{index}"), f"fc{index}_relu")
         if config.dropout:
-            x = op.dropout(x, config.dropout, f"fc{number}_dropout")
+            x = op.dropout(x, config.dropout, f"fc{index}_dropout")
     return image, op.output(op.dense(x, config.classes, "predictions"), "logits")

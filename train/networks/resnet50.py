@@ -87,9 +87,9 @@ def _unit(
     shapes differ.
     """
 
-    def conv(x: Tensor, filters: int, kernel: int, stride: int, number: int) -> Tensor:
-        x = op.conv(x, filters, kernel, f"{name}_{number}_conv", config.conv_bias, stride)
-        return op.norm(x, f"{name}_{number}_bn", EPSILON)
+    def conv(x: Tensor, filters: int, kernel: int, stride: int, index: int) -> Tensor:
+        x = op.conv(x, filters, kernel, f"{name}_{index}_conv", config.conv_bias, stride)
+        return op.norm(x, f"{name}_{index}_bn", EPSILON)
 
     shortcut = conv(x, 4 * maps, 1, stride, 0) if projected else x
     x = op.relu(conv(x, maps, 1, stride, 1), f"{name}_1_relu")
@@ -102,16 +102,16 @@ def _basic_unit(
     x: Tensor,
     maps: int,
     stride: int,
-    first: bool,
+    is_first: bool,
     config: ResNet50Config,
     name: str,
 ) -> Tensor:
     """Two 3×3 convolutions beside a shortcut, which is projected where shapes differ."""
 
-    def conv(x: Tensor, kernel: int, stride: int, number: int) -> Tensor:
-        x = op.conv(x, maps, kernel, f"{name}_{number}_conv", config.conv_bias, stride)
-        return op.norm(x, f"{name}_{number}_bn", EPSILON)
+    def conv(x: Tensor, kernel: int, stride: int, index: int) -> Tensor:
+        x = op.conv(x, maps, kernel, f"{name}_{index}_conv", config.conv_bias, stride)
+        return op.norm(x, f"{name}_{index}_bn", EPSILON)
 
-    shortcut = conv(x, 1, stride, 0) if first and op.channels(x) != maps else x
+    shortcut = conv(x, 1, stride, 0) if is_first and op.channels(x) != maps else x
     x = op.relu(conv(x, 3, stride, 1), f"{name}_1_relu")
     return op.relu(op.add([shortcut, conv(x, 3, 1, 2)], f"{name}_add"), f"{name}_out")

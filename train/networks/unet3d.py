@@ -76,8 +76,8 @@ def _convolutions(
 ) -> Tensor:
     """Adds two convolutions: of `factor` times the level's width, and of twice that width."""
     width = config.first_filters * 2**level
-    for number, filters in enumerate((factor * width, 2 * width), start=1):
-        x = op.conv(x, filters, 3, f"{name}_conv{number}", bias=False)
-        x = op.norm(x, f"{name}_norm{number}")
-        x = op.leaky_relu(x, config.negative_slope, f"{name}_relu{number}")
+    for index, filters in enumerate((factor * width, 2 * width), start=1):
+        x = op.conv(x, filters, 3, f"{name}_conv{index}", bias=False)
+        x = op.norm(x, f"{name}_norm{index}")
+        x = op.leaky_relu(x, config.negative_slope, f"{name}_relu{index}")
     return x

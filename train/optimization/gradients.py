@@ -118,8 +118,8 @@ class Accumulation:
         old_statistics = [tf.identity(statistic.value) for statistic in statistics]
         scale = tf.convert_to_tensor(precision.loss_scale(self.optimizer))
         batch = differentiate(self.model, self.training, x, y, setting, scale, self.objective)
-        for total, part in zip(self.sums, tf.nest.flatten(batch), strict=True):
-            total.assign_add(part)
+        for total, gradient in zip(self.sums, tf.nest.flatten(batch), strict=True):
+            total.assign_add(gradient)
         for statistic, old in zip(statistics, old_statistics, strict=True):
             statistic.assign(old)
         return time_after(batch.gradients) - started
@@ -130,8 +130,8 @@ class Accumulation:
         """
         flat = tf.nest.flatten(last)
         means = [
-            (total + part) / self.training.accumulate
-            for total, part in zip(self.sums, flat, strict=True)
+            (total + gradient) / self.training.accumulate
+            for total, gradient in zip(self.sums, flat, strict=True)
         ]
         for total in self.sums:
             total.assign(tf.zeros_like(total))

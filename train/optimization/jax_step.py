@@ -266,12 +266,12 @@ def _devices_for(size: int) -> list[jax.Device]:
     """Returns as many devices of each process as divide a batch of a size. Warns if they are not
     all.
     """
-    number = len(jax.local_devices())
-    used = max(count for count in range(1, number + 1) if size % count == 0)
-    if used < number:
+    device_count = len(jax.local_devices())
+    used = max(count for count in range(1, device_count + 1) if size % count == 0)
+    if used < device_count:
         print(
-            f"warning: a batch of {size} images uses {used} of {number} devices: a "
-            f"training.batch_size that is a multiple of {number} uses all",
+            f"warning: a batch of {size} images uses {used} of {device_count} devices: a "
+            f"training.batch_size that is a multiple of {device_count} uses all",
             file=sys.stderr,
         )
     devices = []
@@ -282,7 +282,7 @@ def _devices_for(size: int) -> list[jax.Device]:
 
 def _host_numbers(numbers: Sequence[Tensor]) -> list[Tensor]:
     """Returns numbers that are the same on all processes, as a function of the job takes them."""
-    return [np.asarray(number, np.float32) for number in numbers]
+    return [np.asarray(value, np.float32) for value in numbers]
 
 
 class Step:
@@ -318,12 +318,12 @@ class Step:
         batch, others = network.differentiate(state, x, y, setting)
         if sums is not None:
             batch = jax.tree.map(
-                lambda total, part: (total + part) / network.training.accumulate, sums, batch
+                lambda total, added: (total + added) / network.training.accumulate, sums, batch
             )
         after, norm = network.update(state, batch, others, rate)
         numbers = [*batch.terms, batch.l2, network.loss_scale(state), norm, jnp.mean(stops)]
         numbers.append(batch.loss)
-        return after, jnp.stack([jnp.asarray(number, jnp.float32) for number in numbers])
+        return after, jnp.stack([jnp.asarray(value, jnp.float32) for value in numbers])
 
     def __call__(
         self, x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0

@@ -104,11 +104,11 @@ def plan_training(
         data.rank_samples / job.ways,
         energy_meter(engine().local_rank(), engine().local_size()),
     )
-    first = position.epoch, position.taken
+    start = position.epoch, position.taken
     training_set = None
     if epochs:
         training_set = TrainingSet(
-            data.dataset, data.training, first, engine(), job.split, position.ranks
+            data.dataset, data.training, start, engine(), job.split, position.ranks
         )
         # otherwise the ranks' weights are the same after some steps alone
         if exchange.averages_in_step:

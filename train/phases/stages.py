@@ -158,43 +158,45 @@ def stages_of(
         return [_stage(config, overrides, chosen, folder, home, start)]
     recipe_dir = run_dir or Path("runs") / experiment.name
     stages: list[Stage] = []
-    for number in range(1, 2 + len(experiment.stages)):
-        subfolder = _subfolder(experiment, number)
+    for stage_number in range(1, 2 + len(experiment.stages)):
+        subfolder = _subfolder(experiment, stage_number)
         home_of_stage = home / subfolder if home else None
         previous = None
         start = None
-        if _starts_from_previous(experiment, number):
+        if _starts_from_previous(experiment, stage_number):
             previous = stages[-1]
             start = previous.run_dir
-        stage = _stage(config, overrides, number, recipe_dir / subfolder, home_of_stage, start)
+        stage = _stage(
+            config, overrides, stage_number, recipe_dir / subfolder, home_of_stage, start
+        )
         stages.append(replace(stage, previous=previous))
     return stages
 
 
-def _subfolder(experiment: Experiment, number: int) -> Path:
+def _subfolder(experiment: Experiment, stage_number: int) -> Path:
     """Returns the folder of a stage in that of the recipe, which is the last stage's."""
-    if number == 1 + len(experiment.stages):
+    if stage_number == 1 + len(experiment.stages):
         return Path()
-    return Path("stages", str(number))
+    return Path("stages", str(stage_number))
 
 
-def _starts_from_previous(experiment: Experiment, number: int) -> bool:
+def _starts_from_previous(experiment: Experiment, stage_number: int) -> bool:
     """Returns whether a stage starts from the one before, as far as the file says."""
-    return number > 1 and START not in experiment.stages[number - 2]
+    return stage_number > 1 and START not in experiment.stages[stage_number - 2]
 
 
 def _stage(
     config: Path,
     overrides: Sequence[str],
-    number: int,
+    stage_number: int,
     run_dir: Path,
     home: Path | None,
     start: Path | None,  # the weights to start from, if not those of the configuration
 ) -> Stage:
-    settings = [f"stage={number}", *overrides]
+    settings = [f"stage={stage_number}", *overrides]
     if start:
         settings.append(f"{START}={start}")
-    return Stage(number, settings, load(config, settings), run_dir, home)
+    return Stage(stage_number, settings, load(config, settings), run_dir, home)
 
 
 def left_to_train(stages: Sequence[Stage]) -> list[Stage]:

@@ -180,12 +180,12 @@ def _batches(
     take_part = split.take_part if split else None
     cache = views.ReadCache()
 
-    def epoch(number: int) -> Batches:
+    def epoch(index: int) -> Batches:
         epoch_entries = selection.epoch_share(
-            entries, experiment.seed, number, share, shares, count=samples
+            entries, experiment.seed, index, share, shares, count=samples
         )
         read = batches.batches(
-            readable, epoch_entries, experiment, number, cache, task.target, compose, take_part
+            readable, epoch_entries, experiment, index, cache, task.target, compose, take_part
         )
         return stack.enter_context(closing(read))
 

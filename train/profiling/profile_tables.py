@@ -235,7 +235,7 @@ def timeline(trace: Trace, kinds: Sequence[KindRow]) -> DrawnStep:
     """
     by_time = sorted(trace.steps, key=lambda step: step[1] - step[0])
     start, end = by_time[len(by_time) // 2]
-    index = {row["kind"]: number for number, row in enumerate(kinds)}
+    index = {row["kind"]: position for position, row in enumerate(kinds)}
     shortest_gap = SHORTEST_GAP * (end - start)
     rows: dict[str, list[Bar]] = {}
     for event in sorted(trace.events, key=lambda event: event.start_s):

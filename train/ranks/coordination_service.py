@@ -75,12 +75,12 @@ def serve(port: int, processes: int, heartbeat_s: int, recoverable: bool, parent
 
 def _connections(port: int) -> int:
     """Returns the number of connections that other processes have to a port of this one."""
-    number = 0
+    count = 0
     for connection in psutil.Process().net_connections(kind="tcp"):
         local = connection.laddr and connection.laddr.port == port
         if local and connection.status == psutil.CONN_ESTABLISHED:
-            number += 1
-    return number
+            count += 1
+    return count
 
 
 if __name__ == "__main__":

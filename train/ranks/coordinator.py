@@ -54,8 +54,8 @@ def first_slurm_host(node_list: str) -> str:
     """Returns the first host of a Slurm list, as node[001,007-015],host2."""
     match = re.match(r"([^,\[]*)(?:\[([^,\-\]]+)[^\]]*\])?([^,\[]*)", node_list)
     assert match  # every part may be empty
-    prefix, number, suffix = match.groups(default="")
-    return prefix + number + suffix
+    prefix, digits, suffix = match.groups(default="")
+    return prefix + digits + suffix
 
 
 def _host(processes: int, environment: Mapping[str, str]) -> str | None:

@@ -41,8 +41,8 @@ class Tree:
 
     def children(self, rank: int) -> range:
         """Returns the children of rank k: the ranks r·k + 1 to r·k + r."""
-        first = self.radix * rank + 1
-        return range(min(first, self.ranks), min(first + self.radix, self.ranks))
+        first_child = self.radix * rank + 1
+        return range(min(first_child, self.ranks), min(first_child + self.radix, self.ranks))
 
     def ancestors(self, rank: int) -> list[int]:
         """Returns the ranks between `rank` and the root, its parent first and the root last."""

@@ -175,9 +175,9 @@ class AllreduceExchange(Exchange):
         tf.function.
         """
         reduced = list(tensors)
-        for number, group in enumerate(groups):
+        for group_index, group in enumerate(groups):
             results = self.reduce_group(
-                [tensors[index] for index in group], f"grad_g{number}", average
+                [tensors[index] for index in group], f"grad_g{group_index}", average
             )
             for index, result in zip(group, results, strict=True):
                 reduced[index] = result

@@ -53,9 +53,9 @@ def readiness(tensors: Sequence[Tensor]) -> list[int]:
     depth: dict[object, int] = {}
     created: dict[object, int] = {}
     # The inputs of an operation are created before it.
-    for number, operation in enumerate(tensors[0].graph.get_operations()):
+    for position, operation in enumerate(tensors[0].graph.get_operations()):
         depth[operation] = 1
-        created[operation] = number
+        created[operation] = position
         for tensor in operation.inputs:
             depth[operation] = max(depth[operation], 1 + depth[tensor.op])
         for other in operation.control_inputs:
@@ -66,16 +66,16 @@ def readiness(tensors: Sequence[Tensor]) -> list[int]:
     )
 
 
-def equal_runs(sizes: Sequence[int], order: Sequence[int], number: int) -> list[list[int]]:
-    """Cuts `order`, a permutation of the indices of `sizes`, into at most `number` runs of about
+def equal_runs(sizes: Sequence[int], order: Sequence[int], most: int) -> list[list[int]]:
+    """Cuts `order`, a permutation of the indices of `sizes`, into at most `most` runs of about
     equal total size.
     """
-    runs: list[list[int]] = [[] for _ in range(number)]
+    runs: list[list[int]] = [[] for _ in range(most)]
     total = sum(sizes)
     before = 0
     for index in order:
         middle = before + sizes[index] / 2
-        runs[min(number - 1, int(number * middle / total))].append(index)
+        runs[min(most - 1, int(most * middle / total))].append(index)
         before += sizes[index]
     return [run for run in runs if run]
 
@@ -87,7 +87,7 @@ def by_colour(colour: Sequence[str], order: Sequence[int]) -> list[list[int]]:
     members: dict[str, list[int]] = {}
     for index in order:
         members.setdefault(colour[index], []).append(index)
-    position = {index: number for number, index in enumerate(order)}
+    position = {index: place for place, index in enumerate(order)}
     return sorted(members.values(), key=lambda group: position[group[-1]])
 
 

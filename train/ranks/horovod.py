@@ -236,7 +236,7 @@ def _groups(training: Training, launched: int) -> list[Members]:
     groups: list[Members] = []
     # Ranks that form no groups of so many are refused later.
     if launched % ways == 0:
-        for first in range(0, launched, ways):
-            groups.append(tuple(range(first, first + ways)))
+        for first_rank in range(0, launched, ways):
+            groups.append(tuple(range(first_rank, first_rank + ways)))
     groups.extend(training.exchange.process_sets(launched))
     return [members for members in groups if 1 < len(members) < launched]

@@ -139,8 +139,8 @@ class JaxProcesses(RankEngine):
         for start in range(0, longest, chunk):
             rows = np.zeros((self.size(), chunk), np.uint8)
             for row, message in zip(rows, outgoing, strict=True):
-                part = message[start : start + chunk]
-                row[: len(part)] = part
+                block = message[start : start + chunk]
+                row[: len(block)] = block
             arrived = self._transposed(self._row_of_job(rows)).addressable_data(0)[0]
             for parts, row in zip(received, np.asarray(arrived), strict=True):
                 parts.append(row)
@@ -300,8 +300,8 @@ def _without_output() -> Iterator[None]:
         yield
     finally:
         os.close(null)
-        for number, copy in enumerate(kept, start=1):
-            os.dup2(copy, number)
+        for index, copy in enumerate(kept, start=1):
+            os.dup2(copy, index)
             os.close(copy)
 
 

@@ -33,11 +33,11 @@ def launch(command: Sequence[str], processes: int) -> int:
     address = f"127.0.0.1:{free_port()}"
     job: list[subprocess.Popen[bytes]] = []
 
-    def pass_on(number: int, _frame: object) -> None:
+    def pass_on(signum: int, _frame: object) -> None:
         for process in job:
-            process.send_signal(number)
+            process.send_signal(signum)
 
-    previous = {number: signal.signal(number, pass_on) for number in STOPPING}
+    previous = {signum: signal.signal(signum, pass_on) for signum in STOPPING}
     try:
         for rank in range(processes):
             environment = os.environ | {
@@ -58,8 +58,8 @@ def launch(command: Sequence[str], processes: int) -> int:
         for process in job:
             if process.poll() is None:
                 process.kill()
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
     return _exit_code(failures)
 
 

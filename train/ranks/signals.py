@@ -35,12 +35,12 @@ class StopRequest:
         self.agreed = False
         self._deferred = False
 
-    def receive(self, number: int, frame: FrameType | None) -> None:
-        """Handles signal `number`. Interrupts the work unless signals are deferred."""
-        second_ctrl_c = self.signal_name is not None and number == signal.SIGINT
-        self.signal_name = signal.Signals(number).name
+    def receive(self, signum: int, frame: FrameType | None) -> None:
+        """Handles signal `signum`. Interrupts the work unless signals are deferred."""
+        second_ctrl_c = self.signal_name is not None and signum == signal.SIGINT
+        self.signal_name = signal.Signals(signum).name
         if second_ctrl_c or not self._deferred:
-            interrupt(number, frame)
+            interrupt(signum, frame)
 
     def received(self) -> bool:
         """Returns whether a signal has reached this rank."""
@@ -72,19 +72,19 @@ def listen() -> Iterator[StopRequest]:
     request = StopRequest()
     hang_up = getattr(signal, "SIGHUP", None)
     previous = {}
-    for number in STOPPING:
-        if number == hang_up and signal.getsignal(number) is signal.SIG_IGN:
+    for signum in STOPPING:
+        if signum == hang_up and signal.getsignal(signum) is signal.SIG_IGN:
             continue  # nohup
-        previous[number] = signal.signal(number, request.receive)
+        previous[signum] = signal.signal(signum, request.receive)
     try:
         with signals_interrupt(()):
             yield request
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
 
 
 def ignore() -> None:
     """Ignores signals from now on, in a process that is about to end anyway."""
-    for number in STOPPING:
-        signal.signal(number, signal.SIG_IGN)
+    for signum in STOPPING:
+        signal.signal(signum, signal.SIG_IGN)

@@ -57,14 +57,14 @@ def suspects(states: Mapping[int, RankState], now: float, silent_after_s: float)
 
 
 def most_telling(
-    states: Mapping[int, RankState], now: float, silent_after_s: float, number: int
+    states: Mapping[int, RankState], now: float, silent_after_s: float, most: int
 ) -> list[int]:
     """Returns the ranks that say most about a stall.
 
     Returns:
         The ranks that are longest silent, then those that are most behind, and one of the foremost
         of the others, so that `suspects` finds who is behind. All if they are no more than
-        `number`.
+        `most`.
     """
 
     def longest_silent_then_behind(rank: int) -> tuple[float, int, int, int]:
@@ -75,10 +75,10 @@ def most_telling(
         return -silence_s, state.step, state.phase, rank
 
     order = sorted(states, key=longest_silent_then_behind)
-    if len(order) <= number:
+    if len(order) <= most:
         return order
-    foremost = max(order[number - 1 :], key=lambda rank: states[rank].place)
-    return [*order[: number - 1], foremost]
+    foremost = max(order[most - 1 :], key=lambda rank: states[rank].place)
+    return [*order[: most - 1], foremost]
 
 
 def describe(

@@ -158,12 +158,12 @@ def _run(command: Sequence[str]) -> bool:
         process = subprocess.Popen(command, start_new_session=True, stdout=pipe, stderr=pipe)
     interrupted = False
 
-    def forward(number: int, _frame: object) -> None:
+    def forward(signum: int, _frame: object) -> None:
         nonlocal interrupted
         interrupted = True
         process.send_signal(stop_signal)
 
-    previous = {number: signal.signal(number, forward) for number in STOPPING}
+    previous = {signum: signal.signal(signum, forward) for signum in STOPPING}
     readers = []
     for piped, terminal in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
         if piped:
@@ -176,8 +176,8 @@ def _run(command: Sequence[str]) -> bool:
         for reader in readers:
             reader.join(5)  # a rank that outlives its launcher keeps the pipe
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
     return interrupted
 
 

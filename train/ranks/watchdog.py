@@ -122,8 +122,8 @@ class Watchdog:
         """Yields `batches`, `per_step` a step from number `first_step` on, and records when each is
         read and used.
         """
-        for number in count():
-            step = first_step + number // per_step
+        for batch_index in count():
+            step = first_step + batch_index // per_step
             self.enter(step, READING)
             try:
                 batch = next(batches)

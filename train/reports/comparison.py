@@ -120,8 +120,8 @@ def read_run(run_dir: Path, score: str) -> EpochTimes:
             term = next(name for name in TRAINING_TERMS if not np.isnan(steps[name]).all())
             measure = f"training {term}"
             errors = []
-            for number, epoch in enumerate(complete, start=1):
-                errors.append(ErrorRow(number, _mean(steps[term][epoch])))
+            for epoch_number, epoch in enumerate(complete, start=1):
+                errors.append(ErrorRow(epoch_number, _mean(steps[term][epoch])))
         seconds = [float(steps["step_s"][epoch].sum()) for epoch in complete]
         return EpochTimes(run_dir.resolve().name, groups * ways, seconds, measure, errors)
     except (

@@ -41,8 +41,10 @@ def epoch_efficiency(ranks: int) -> float:
     GPUs.
     """
     alone, together = (
-        estimate_step(MACHINE, WORKLOAD, STRATEGY, number, IMAGES / (number * BATCH)).seconds
-        for number in (MACHINE.ranks_per_node, ranks)
+        estimate_step(
+            MACHINE, WORKLOAD, STRATEGY, rank_count, IMAGES / (rank_count * BATCH)
+        ).seconds
+        for rank_count in (MACHINE.ranks_per_node, ranks)
     )
     return alone / together
 

@@ -62,8 +62,8 @@ class DividedJob:
         """Returns the rows of `ScalingReport.division`."""
         rows: list[DivisionRow] = []
         for ways in numbers:
-            part, counted = self.step(ways)
-            step_s = estimate_step(self.machine, part.work, self.strategy, groups * ways).seconds
+            divided, counted = self.step(ways)
+            step_s = estimate_step(self.machine, divided.work, self.strategy, groups * ways).seconds
             passes = self.training.accumulate
             samples = self.training.batch_size
             sent = samples * counted.halo_bytes(self._activations) + counted.moment_bytes(ways)
@@ -73,9 +73,11 @@ class DividedJob:
                     "ranks": groups * ways,
                     "step_s": step_s,
                     "speed_up": rows[0]["step_s"] / step_s if rows else 1.0,
-                    "computation_s": part.computation_s,
-                    "exchange_s": part.work.compute_s - part.computation_s if ways > 1 else 0.0,
-                    "reduction_s": step_s - part.work.compute_s,
+                    "computation_s": divided.computation_s,
+                    "exchange_s": divided.work.compute_s - divided.computation_s
+                    if ways > 1
+                    else 0.0,
+                    "reduction_s": step_s - divided.work.compute_s,
                     "exchanges": passes * counted.exchanges,
                     "exchanged_bytes": passes * sent,
                     "activation_bytes": samples * counted.activation_bytes(self._activations),

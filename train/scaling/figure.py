@@ -79,9 +79,9 @@ def _rates(ax: Axes, report: ScalingReport) -> None:
     """Draws FLOP/s of the job beside linear scaling and the published rates of Summit."""
     ranks = [row["ranks"] for row in report.curve]
     sustained = [row["flop_per_s"] for row in report.curve]
-    first = report.curve[0]
-    of_one_rank = first["flop_per_s"] / first["efficiency"] / first["ranks"]
-    linear = [number * of_one_rank for number in ranks]
+    of_one = report.curve[0]
+    of_one_rank = of_one["flop_per_s"] / of_one["efficiency"] / of_one["ranks"]
+    linear = [rank_count * of_one_rank for rank_count in ranks]
     ax.plot(ranks, linear, color=INK, lw=0.8, ls=(0, (5, 3)), label="sustained if linear")
     ax.plot(ranks, sustained, ".-", color=PURPLE, lw=1.6, label="sustained")
     peaks = [row["peak_flop_per_s"] for row in report.curve if "peak_flop_per_s" in row]

@@ -165,17 +165,19 @@ def count_samples(experiment: Experiment, ranks: int) -> Samples:
         return Samples(training, len(wanted) - training, None)
     with stored_warnings():  # of single samples, which their simulation repeats
         estimated = estimate.estimate_dataset(experiment, materials, ranks, listed)
-    number = round(weight * missing)
+    sample_count = round(weight * missing)
     seconds = weight * missing / len(entries) * estimated.seconds_per_rank
     if limit_s is not None and seconds > limit_s:  # a sample that has begun is finished
-        number = min(number, math.ceil(limit_s / seconds * number / ranks) * ranks)
+        sample_count = min(
+            sample_count, math.ceil(limit_s / seconds * sample_count / ranks) * ranks
+        )
         seconds = limit_s
-    there = (len(wanted) - missing + number) / len(wanted)
+    there = (len(wanted) - missing + sample_count) / len(wanted)
     simulation: SimulationForecast = {
-        "samples": number,
+        "samples": sample_count,
         "seconds": seconds,
         "memory_bytes": estimated.memory_bytes,
-        "disk_bytes": round(number / len(entries) * estimated.disk_bytes),
+        "disk_bytes": round(sample_count / len(entries) * estimated.disk_bytes),
         "listed": round(weight * len(wanted)),
         "estimated_from": len(materials),
     }
@@ -218,7 +220,7 @@ def _measure_step(experiment: Experiment, ranks: int) -> StepForecast:
     random = random_batch(network, training, images)
     batch = random[0], task.random_target(random)
     first_setting = next(iter(task.objective.setting(0).values()), 0.0)
-    rate, setting = (ops.convert_to_tensor(number, "float32") for number in (0.0, first_setting))
+    rate, setting = (ops.convert_to_tensor(value, "float32") for value in (0.0, first_setting))
     first_s, step_s = _first_and_median_s(lambda: step(*batch, rate, setting))
     if accumulation:
         add = accumulation.add
@@ -345,18 +347,20 @@ def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
         f"{duration(forecast['seconds'])}, without waiting for data, other ranks and evaluation",
     )
     if "synchronisations" in forecast:
-        number = forecast["synchronisations"]
+        synchronisations = forecast["synchronisations"]
         megabytes = forecast["synchronised_bytes"] / 1e6
         yield (
             "local SGD",
-            f"{plural(number, 'synchronisation')}, each of {megabytes:,.4g} MB per rank",
+            f"{plural(synchronisations, 'synchronisation')}, each of {megabytes:,.4g} MB per rank",
         )
     kept_mib = forecast["kept_bytes"] / 2**20
     kept = f" and {kept_mib:,.1f} MiB windows that are kept between epochs" if kept_mib else ""
     yield "memory per rank", f"{forecast['memory_mib'] + kept_mib:,.0f} MiB on the host{kept}"
     if forecast["memory"] != forecast["gpu_memory"]:
         yield "of that a step", memory.in_words(forecast["memory"])
-    holds = [f"{name} {number or 'none'}" for name, number in forecast["largest_batches"].items()]
+    holds = [
+        f"{name} {batch_size or 'none'}" for name, batch_size in forecast["largest_batches"].items()
+    ]
     yield (
         "a step on a GPU",
         f"{memory.in_words(forecast['gpu_memory'])}; samples per batch: {', '.join(holds)}",

@@ -184,10 +184,10 @@ def straggler_delay_s(
     """
     if ranks == 1:
         return 0.0
-    part = time_s / compute_s
+    load = time_s / compute_s
     gaussian = machine.jitter * math.sqrt(2 * math.log(ranks) * steps)
-    rare = machine.late_share * _most_events(machine.late_rate * part * steps, ranks)
-    return compute_s * (gaussian * part + rare)
+    rare = machine.late_share * _most_events(machine.late_rate * load * steps, ranks)
+    return compute_s * (gaussian * load + rare)
 
 
 def _most_events(mean: float, ranks: int) -> float:
@@ -197,14 +197,14 @@ def _most_events(mean: float, ranks: int) -> float:
     if mean > 100:  # the distribution is nearly normal
         return mean + math.sqrt(2 * mean * math.log(ranks))
     largest = 0.0
-    number = 0
+    events = 0
     term = math.exp(-mean)
     below = 0.0
-    while number <= mean or (ranks - 1) * term > 1e-12:
-        below = min(below + term, 1.0)  # the probability of at most `number` of them at one rank
+    while events <= mean or (ranks - 1) * term > 1e-12:
+        below = min(below + term, 1.0)  # the probability of at most `events` of them at one rank
         largest -= math.expm1((ranks - 1) * math.log(below))
-        number += 1
-        term *= mean / number
+        events += 1
+        term *= mean / events
     return largest
 
 

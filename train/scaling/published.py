@@ -94,7 +94,7 @@ def _kurth(parameters: int, tensors: int, step_s: float) -> StepWorkload:
     Gradients are float32 in the runs in float16, too: NCCL moves equal bytes in both (figure 9, 0.6
     GB).
     """
-    ready = (step_s * (1 + 2 * number / tensors) / 3 for number in range(1, tensors + 1))
+    ready = (step_s * (1 + 2 * index / tensors) / 3 for index in range(1, tensors + 1))
     return StepWorkload(
         step_s, tuple(Gradient(4 * parameters // tensors, ready_s) for ready_s in ready), "float32"
     )

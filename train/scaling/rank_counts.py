@@ -17,10 +17,10 @@ def rank_counts(text: str, machine: Machine) -> list[int]:
     """
     try:
         if ".." in text:
-            first, last = map(int, text.split(".."))
-            counts = _doubling(first, last, machine.ranks_per_node)
+            least, most = map(int, text.split(".."))
+            counts = _doubling(least, most, machine.ranks_per_node)
         else:
-            counts = [int(number) for number in text.split(",")]
+            counts = [int(count) for count in text.split(",")]
     except ValueError:
         counts = []
     if not counts or min(counts) < 1:
@@ -30,21 +30,21 @@ def rank_counts(text: str, machine: Machine) -> list[int]:
     return counts
 
 
-def _doubling(first: int, last: int, ranks_per_node: int) -> list[int]:
-    """Returns powers of two within a node, then whole nodes, doubling; from `first` up to `last`.
+def _doubling(least: int, most: int, ranks_per_node: int) -> list[int]:
+    """Returns powers of two within a node, then whole nodes, doubling; from `least` up to `most`.
 
-    There are none if `first` is not between 1 and `last`.
+    There are none if `least` is not between 1 and `most`.
     """
-    if not 1 <= first <= last:
+    if not 1 <= least <= most:
         return []
     counts = []
-    for start, stop in ((1, ranks_per_node), (ranks_per_node, last)):
+    for start, stop in ((1, ranks_per_node), (ranks_per_node, most)):
         ranks = start
         while ranks < stop:
-            if first <= ranks < last:
+            if least <= ranks < most:
                 counts.append(ranks)
             ranks *= 2
-    return [*counts, last]
+    return [*counts, most]
 
 
 def way_counts(text: str) -> list[int]:
@@ -52,7 +52,7 @@ def way_counts(text: str) -> list[int]:
     on.
     """
     try:
-        numbers = [int(number) for number in text.split(",")]
+        numbers = [int(count) for count in text.split(",")]
     except ValueError:
         numbers = [0]
     if min(numbers) < 1:

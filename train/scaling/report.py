@@ -104,12 +104,14 @@ def report(
             "from the number of training samples, which is not known; give --samples, or a number "
             "of steps instead of epoch"
         )
-    counts = [number for number in rank_counts(ranks, hardware) if number % job.ways == 0]
+    counts = [
+        rank_count for rank_count in rank_counts(ranks, hardware) if rank_count % job.ways == 0
+    ]
     if not counts:
         raise InputError(
             f"--ranks {ranks} has no multiple of training.split.ways, {job.ways}: give one"
         )
-    curve = [curve_row(job, number) for number in counts]
+    curve = [curve_row(job, rank_count) for rank_count in counts]
     return ScalingReport(
         name=sections.name,
         machine=hardware.name,
@@ -184,8 +186,8 @@ def _training_samples(experiment: Experiment) -> int | None:
     """
     if not (experiment.data.directory / manifest.FILE_NAME).exists():
         return None
-    number = int(manifest.read_header(experiment.data.directory)["splits"]["train"])
-    return min(number, experiment.training.samples or number)
+    sample_count = int(manifest.read_header(experiment.data.directory)["splits"]["train"])
+    return min(sample_count, experiment.training.samples or sample_count)
 
 
 def _synchronisation(job: ScaledJob) -> Synchronisation | None:

@@ -83,8 +83,8 @@ def _numbers(
     return table
 
 
-def _cell(number: float | None, form: str) -> str:
-    return "–" if number is None else format(number, form)
+def _cell(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
 
 
 def _synchronisation(facts: Synchronisation) -> str:

@@ -107,9 +107,9 @@ def _bits_of(indices: Sequence[int]) -> str:
     return format(bits, "x")
 
 
-def _set_bits(number: str) -> list[int]:
+def _set_bits(digits: str) -> list[int]:
     """Returns the indices of `_bits_of`."""
-    bits = int(number, 16)
+    bits = int(digits, 16)
     return [index for index in range(bits.bit_length()) if bits >> index & 1]
 
 

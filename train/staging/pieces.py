@@ -113,12 +113,14 @@ def plan_rounds(
         for node in group:
             readers += nodes[node]
         for start in range(0, max(item.size, 1), piece_bytes):
-            number = pieces_of[group]
-            reader = readers[number % len(readers)]
+            piece_number = pieces_of[group]
+            reader = readers[piece_number % len(readers)]
             if rounds_of[reader] == len(rounds):
                 rounds.append([])
             length = min(piece_bytes, item.size - start)
-            rounds[rounds_of[reader]].append(Piece(index, start, length, reader, number, group))
+            rounds[rounds_of[reader]].append(
+                Piece(index, start, length, reader, piece_number, group)
+            )
             rounds_of[reader] += 1
             pieces_of[group] += 1
     return rounds
@@ -159,28 +161,28 @@ def transfer(
             members = list(ranks_of_node)
     last_round: dict[int, int] = {}  # of the pieces of each item
     total = 0  # bytes that this rank reads
-    for number, pieces in enumerate(rounds):
+    for round_index, pieces in enumerate(rounds):
         for piece in pieces:
-            last_round[piece.item] = number
+            last_round[piece.item] = round_index
             if piece.reader == rank:
                 total += piece.length
     counts = Counter(read=0, sent=0, received=0, written=0)
     digests: dict[int, dict[int, bytes]] = {}  # by item and start, on the node's first rank
 
-    def read(number: int) -> bytearray | None:
+    def read(round_index: int) -> bytearray | None:
         """Returns this rank's piece of a round."""
-        if number >= len(rounds):
+        if round_index >= len(rounds):
             return None
-        for piece in rounds[number]:
+        for piece in rounds[round_index]:
             if piece.reader == rank:
                 item = items[piece.item]
                 moved = replace(piece, start=item.first + piece.start)
                 return read_piece(source / item.origin.name, item.origin, moved, pool, threads)
         return None
 
-    def finish(number: int) -> None:
+    def finish(round_index: int) -> None:
         """Completes the items whose last pieces all ranks of this node have written in a round."""
-        complete_items = [index for index in digests if last_round[index] == number]
+        complete_items = [index for index in digests if last_round[index] == round_index]
         for index in complete_items:
             of_pieces = digests.pop(index)
             digest = copies.digest_of(of_pieces[start] for start in sorted(of_pieces))
@@ -188,12 +190,12 @@ def transfer(
 
     with ThreadPoolExecutor(threads) as pool, ThreadPoolExecutor(1) as ahead:
         next_piece = ahead.submit(read, 0)
-        for number, pieces in enumerate(rounds):
+        for round_index, pieces in enumerate(rounds):
             with ranks.local_work():
-                finish(number - 1)
+                finish(round_index - 1)
                 data = next_piece.result()
                 digest = xxhash.xxh3_128_digest(data or b"")
-            next_piece = ahead.submit(read, number + 1)
+            next_piece = ahead.submit(read, round_index + 1)
             counts["read"] += len(data or b"")
             on_progress(counts["read"] // 2**20, total // 2**20)
             outgoing = _messages(pieces, rank, nodes, data, digest)

@@ -233,7 +233,7 @@ def in_parts(
     compiled = backend.execution().compiled(forward, network.variables)
 
     def concatenated(parts: Iterable[Any]) -> Array:
-        return np.concatenate([np.asarray(part, dtype) for part in parts])
+        return np.concatenate([np.asarray(result, dtype) for result in parts])
 
     def compute(x: Array) -> Any:
         parts = [compiled(x[at : at + at_once]) for at in range(0, len(x), at_once)]

@@ -65,8 +65,8 @@ def _copy(source: Traversable, place: Path) -> None:
     """
     if source.is_dir():
         place.mkdir()
-        for part in source.iterdir():
-            _copy(part, place / part.name)
+        for file in source.iterdir():
+            _copy(file, place / file.name)
     else:
         text = source.read_text(encoding="utf-8")
         place.write_text(text if CHECKOUT else as_installed(text), encoding="utf-8")

@@ -68,8 +68,8 @@ def _print_stemdl(options: argparse.Namespace) -> None:
     """Prints what a file in a layout of the paper's authors holds."""
     refuse_stated(options, options.path)
     with stemdl.open_stemdl(options.path) as file:
-        first = file.read(file.names[0])
-        arrays = {"patterns": first.patterns, "potential": first.potential}
+        first_sample = file.read(file.names[0])
+        arrays = {"patterns": first_sample.patterns, "potential": first_sample.potential}
         facts = {
             "samples": len(file.names),
             **{
@@ -77,7 +77,7 @@ def _print_stemdl(options: argparse.Namespace) -> None:
                 for name, array in arrays.items()
                 if array is not None
             },
-            **({"attributes": first.attributes} if first.attributes else {}),
+            **({"attributes": first_sample.attributes} if first_sample.attributes else {}),
             "notes": list(file.notes),
         }
         if options.json:

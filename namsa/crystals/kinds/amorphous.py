@@ -139,13 +139,13 @@ def _own(crystal: ase.Atoms) -> Glass:
     mass = float(weights @ atomic_masses[crystal.numbers])
     density = _GRAMS_PER_CM3 * mass / float(crystal.get_volume())
     distances = pair_distances([crystal])
-    symbols = {number: ase.Atom(number).symbol for number in set_of(crystal)}
+    symbols = {atomic_number: ase.Atom(atomic_number).symbol for atomic_number in set_of(crystal)}
     share = {}
     contacts = {}
-    for number, symbol in symbols.items():
-        share[symbol] = float(weights[crystal.numbers == number].sum() / weights.sum())
+    for atomic_number, symbol in symbols.items():
+        share[symbol] = float(weights[crystal.numbers == atomic_number].sum() / weights.sum())
         for other_number, other_symbol in symbols.items():
-            shortest = float(distances[number, other_number])
+            shortest = float(distances[atomic_number, other_number])
             contacts[symbol, other_symbol] = 0.95 * shortest
     return Glass(share, (round(0.88 * density, 3), round(0.96 * density, 3)), {}, {}, contacts)
 

@@ -42,8 +42,8 @@ class Draws:
         value: Any = round(least + (most - least) * float(self.rng.random()), 3)
         if name in self._given:
             value = self._given[name]
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not (number and allowed[0] <= value <= allowed[1]):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (is_number and allowed[0] <= value <= allowed[1]):
                 raise InputError(
                     f"{name} is {shorten(value)}; it must be a number of {allowed[0]:g} to "
                     f"{allowed[1]:g}"

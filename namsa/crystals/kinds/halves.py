@@ -173,6 +173,8 @@ def rolled(
     offset = np.zeros(3)
     offset[axis] = position * sides[axis]
     atoms.positions = wrapped(atoms.positions + offset, sides)
-    planes = sorted(float((position + part) % 1 * sides[axis]) for part in (0.0, between))
+    planes = sorted(
+        float((position + offset_of_plane) % 1 * sides[axis]) for offset_of_plane in (0.0, between)
+    )
     draws.used["planes_angstrom"] = [round(plane, 3) for plane in planes]
     return atoms

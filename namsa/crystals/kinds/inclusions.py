@@ -130,8 +130,8 @@ def _frame(cell: Floats, zone_axis: tuple[int, int, int], angle: float) -> Float
     beam = np.asarray(zone_axis) @ cell
     beam = beam / np.linalg.norm(beam)
     across = cell - (cell @ beam)[:, None] * beam
-    first = across[int(np.argmax(np.round(np.linalg.norm(across, axis=1), 6)))]
-    first = first / np.linalg.norm(first)
-    axes = np.stack([first, np.cross(beam, first), beam], axis=1)
+    in_plane = across[int(np.argmax(np.round(np.linalg.norm(across, axis=1), 6)))]
+    in_plane = in_plane / np.linalg.norm(in_plane)
+    axes = np.stack([in_plane, np.cross(beam, in_plane), beam], axis=1)
     turned = [[np.cos(angle), np.sin(angle), 0], [-np.sin(angle), np.cos(angle), 0], [0, 0, 1]]
     return np.asarray(axes @ np.array(turned))

@@ -78,7 +78,7 @@ def with_layer(
     Raises:
         InputError: If the partner does not fit, or a layer has no atoms.
     """
-    top, part = _drawn_layer(kind, draws)
+    top, share_of_layer = _drawn_layer(kind, draws)
     fitted = fit_layer(fit, cells)
     if fitted is None:
         raise InputError(
@@ -87,7 +87,7 @@ def with_layer(
         )
     sides = np.asarray(atoms.cell.lengths())
     start = top * float(sides[2])
-    end = min(top + part, 1.0) * float(sides[2])
+    end = min(top + share_of_layer, 1.0) * float(sides[2])
     depth = wrapped(atoms.positions, sides)[:, 2]
     outside = atoms[(depth < start) | (depth >= end)]
     candidates = []
@@ -105,8 +105,8 @@ def _drawn_layer(kind: str, draws: Draws) -> tuple[float, float]:
         top = draws.uniform("top", (0.15, 0.5), (0.0, 1.0))
         return top, draws.uniform("part", PARTS[kind], (0.0, 1.0))
     side = draws.choice("side", SIDES)
-    part = draws.uniform("part", PARTS[kind], (0.0, 1.0))
-    return (1 - part if side == "exit" else 0.0), part
+    share = draws.uniform("part", PARTS[kind], (0.0, 1.0))
+    return (1 - share if side == "exit" else 0.0), share
 
 
 def doped_layer(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atoms:
@@ -118,9 +118,9 @@ def doped_layer(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atoms
     """
     thickness = float(atoms.cell.lengths()[2])
     top = draws.uniform("top", (0.05, 0.6), (0.0, 1.0))
-    part = draws.uniform("part", (0.15, 0.35), (0.0, 1.0))
+    share = draws.uniform("part", (0.15, 0.35), (0.0, 1.0))
     start = top * thickness
-    end = min(top + part, 1.0) * thickness
+    end = min(top + share, 1.0) * thickness
     depth = wrapped(atoms.positions, np.asarray(atoms.cell.lengths()))[:, 2]
     inside = np.flatnonzero((depth >= start) & (depth < end))
     if not len(inside):

@@ -34,9 +34,9 @@ def pair_distances(crystals: Sequence[ase.Atoms]) -> Floats:
     radii = covalent_radii[:119]
     shortest = np.full((119, 119), np.inf)
     for crystal in crystals:
-        first, second, distance = neighbor_list("ijd", crystal, REACH)
+        one_atom, second, distance = neighbor_list("ijd", crystal, REACH)
         apart = distance > TOO_CLOSE  # atoms of one mixed site are no pair
-        pair = crystal.numbers[first[apart]], crystal.numbers[second[apart]]
+        pair = crystal.numbers[one_atom[apart]], crystal.numbers[second[apart]]
         np.minimum.at(shortest, pair, distance[apart])
     return np.where(np.isfinite(shortest), shortest, radii[:, None] + radii)
 
@@ -61,7 +61,7 @@ def cross_pairs(
     sides = np.asarray(one.cell.lengths())
     # A tree counts each neighbour once, however small the cell; so must the reach be below half of
     # each side.
-    trees = [KDTree(wrapped(part.positions, sides), boxsize=sides) for part in (one, other)]
+    trees = [KDTree(wrapped(crystal.positions, sides), boxsize=sides) for crystal in (one, other)]
     neighbours = trees[0].sparse_distance_matrix(
         trees[1], min(reach, sides.min() / 2), output_type="ndarray"
     )
@@ -123,10 +123,10 @@ def combined(kept: ase.Atoms, added: ase.Atoms) -> ase.Atoms:
     """
     parts = [kept.copy(), added.copy()]
     for name, missing in (("occupancy", 1.0), ("rms_displacement_angstrom", np.nan)):
-        if any(name in part.arrays for part in parts):
-            for part in parts:
-                if name not in part.arrays:
-                    part.set_array(name, np.full(len(part), missing))
+        if any(name in half.arrays for half in parts):
+            for half in parts:
+                if name not in half.arrays:
+                    half.set_array(name, np.full(len(half), missing))
     return parts[0] + parts[1]
 
 

@@ -66,7 +66,9 @@ def _parameters(
     atoms: ase.Atoms, draws: Draws, shares: tuple[float, float], with_any: bool = True
 ) -> tuple[str, str, float]:
     """Returns element, arrangement and share."""
-    elements = [chemical_symbols[number] for number in sorted(set(atoms.numbers.tolist()))]
+    elements = [
+        chemical_symbols[atomic_number] for atomic_number in sorted(set(atoms.numbers.tolist()))
+    ]
     if with_any and len(elements) > 1:
         elements.insert(0, ANY)
     element = draws.choice("element", elements)

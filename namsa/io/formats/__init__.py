@@ -187,7 +187,7 @@ def formats_of_others() -> tuple[Format, ...]:
                 f"the format {name} of {reference} cannot be imported ({message}): repair or "
                 "uninstall its package"
             ) from error
-        lacking = [part for part in _PARTS if not hasattr(module, part)]
+        lacking = [name for name in _PARTS if not hasattr(module, name)]
         if lacking:
             raise InputError(
                 f"the format {name} of {reference} lacks {', '.join(lacking)}: repair or uninstall "

@@ -68,7 +68,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
             raise InputError(
                 f"{path} is damaged: it states {rows}x{columns} patterns of {side}x{side} pixels"
             )
-        first = int(header["frames_offset"])
+        offset = int(header["frames_offset"])
         stride = side * side + MARK_BYTES
 
         def decode(data: npt.NDArray[np.uint8]) -> Array:
@@ -77,7 +77,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
                 raise WorkError(f"{path} is damaged: a pattern does not begin with its mark")
             return data[:, MARK_BYTES:].reshape(-1, side, side)
 
-        offsets = range(first, first + rows * columns * stride, stride)
+        offsets = range(offset, offset + rows * columns * stride, stride)
         frames = file_frames(path, file, offsets, (side, side), np.dtype("u1"), decode, stride)
         step = _pair(10 * header["step_y_nm"], 10 * header["step_x_nm"])
         per_mrad = 1e-7 * int(header["pixels_per_metre"]) * int(header["camera_length"])

@@ -120,7 +120,7 @@ def _metadata(facts: Mapping[str, str], count: int, xml: Path | None) -> dict[st
     """Returns what else the XML says, with the number of frames."""
     metadata: dict[str, object] = {"frames": count, "xml": None if xml is None else xml.name}
     for name, value in facts.items():
-        if any(part in name for part in KEPT):
+        if any(word in name for word in KEPT):
             metadata[name] = value
     return metadata
 
@@ -160,8 +160,8 @@ def _likeness(file: BinaryIO, frame_bytes: int, length: int) -> float:
     """
     count = length // frame_bytes
     frames = []
-    for number in np.unique(np.linspace(0, count - 1, COMPARED).astype(int)).tolist():
-        stored = np.frombuffer(read_at(file, G2_FRAME_BYTES, number * frame_bytes), "<f4")
+    for frame_number in np.unique(np.linspace(0, count - 1, COMPARED).astype(int)).tolist():
+        stored = np.frombuffer(read_at(file, G2_FRAME_BYTES, frame_number * frame_bytes), "<f4")
         values = np.nan_to_num(stored.astype(np.float64), posinf=0.0, neginf=0.0)
         values = values.reshape(-1, BLOCK, COLUMNS // BLOCK, BLOCK).mean(axis=(1, 3)).ravel()
         frames.append(values - values.mean())

@@ -58,24 +58,26 @@ class FilesOfFrames:
         frames = np.empty((max(0, stop - start), *self.frame_shape), self.dtype)
         at = start
         while at < stop:
-            number = int(np.searchsorted(self.ends, at, side="right"))
-            first = int(self.ends[number - 1]) if number else 0
-            count = min(stop, int(self.ends[number])) - at
-            frames[at - start : at - start + count] = self._read(number, first, at, count)
+            file_index = int(np.searchsorted(self.ends, at, side="right"))
+            first_frame = int(self.ends[file_index - 1]) if file_index else 0
+            count = min(stop, int(self.ends[file_index])) - at
+            frames[at - start : at - start + count] = self._read(file_index, first_frame, at, count)
             at += count
         return frames[(slice(None), *index[1:])]
 
-    def _read(self, number: int, first: int, at: int, count: int) -> Array:
-        """Returns frames of one file, which begins with frame `first`."""
-        expected = (1, int(self.ends[number]) - first, *self.frame_shape)
+    def _read(self, file_index: int, first_frame: int, at: int, count: int) -> Array:
+        """Returns frames of one file, which begins with frame `first_frame`."""
+        expected = (1, int(self.ends[file_index]) - first_frame, *self.frame_shape)
         try:
-            with _open(self.paths[number]) as recording:
+            with _open(self.paths[file_index]) as recording:
                 if recording.shape != expected or recording.dtype != self.dtype:
                     raise WorkError(
-                        f"{self.paths[number]} is of another size or type than {self.paths[0]}"
+                        f"{self.paths[file_index]} is of another size or type than {self.paths[0]}"
                     )
-                part = recording.read(slice(0, 1), slice(at - first, at - first + count))
-                return np.asarray(part[0])
+                frames = recording.read(
+                    slice(0, 1), slice(at - first_frame, at - first_frame + count)
+                )
+                return np.asarray(frames[0])
         except InputError as error:
             raise WorkError(str(error)) from None
 
@@ -101,17 +103,17 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
             'as "scan/frame_*.mib"'
         )
     paths = tuple(sorted(files, key=_natural_order))
-    with _open(paths[0]) as first:
-        ends = np.cumsum(_counts(paths, first.shape[1]), dtype=np.int64)
-        frames = FilesOfFrames(paths, ends, first.shape[2:], first.dtype)
+    with _open(paths[0]) as first_file:
+        ends = np.cumsum(_counts(paths, first_file.shape[1]), dtype=np.int64)
+        frames = FilesOfFrames(paths, ends, first_file.shape[2:], first_file.dtype)
         layout = arrange(frames, options, path, stated=_stated_shape(paths, frames.shape[0]))
         yield replace(
-            first,
+            first_file,
             data=layout.data,
             name=str(path),
             notes=layout.notes,
             reasons={},
-            metadata={**first.metadata, "frames": frames.shape[0], "files": len(paths)}
+            metadata={**first_file.metadata, "frames": frames.shape[0], "files": len(paths)}
             | {"first_file": paths[0].name},
         )
 

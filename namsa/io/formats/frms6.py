@@ -135,7 +135,7 @@ def _frames(path: Path, stack: ExitStack) -> FileFrames:
     header = _header(path, file.read(HEADER_BYTES), length)
     half = header.columns // 2
     size = 2 * header.rows * header.columns
-    first = HEADER_BYTES + FRAME_HEADER_BYTES
+    offset = HEADER_BYTES + FRAME_HEADER_BYTES
     stride = FRAME_HEADER_BYTES + size
 
     def decode(data: npt.NDArray[np.uint8]) -> Array:
@@ -144,7 +144,7 @@ def _frames(path: Path, stack: ExitStack) -> FileFrames:
         lower = folded[:, ::-1, : half - 1 : -1]
         return np.concatenate([upper, lower], axis=1)
 
-    offsets = range(first, first + header.frames * stride, stride)
+    offsets = range(offset, offset + header.frames * stride, stride)
     shape = (2 * header.rows, half)
     return file_frames(path, file, offsets, shape, np.dtype("<u2"), decode, size)
 

@@ -188,8 +188,8 @@ def _axes(image: Tags, count: int) -> list[FileAxis]:
     """
     dimensions = _group(_group(_group(image, "ImageData"), "Calibrations"), "Dimension")
     axes = [] if count > len(FRAME_AXES) - 1 else [NO_AXIS]
-    for number in reversed(range(count)):
-        tags = _group(dimensions, str(number))
+    for index in reversed(range(count)):
+        tags = _group(dimensions, str(index))
         scale = as_number(tags.get("Scale"))
         origin = as_number(tags.get("Origin"))
         units = _text(tags.get("Units")) or ""

@@ -64,19 +64,22 @@ class Sector:
     first: int  # byte at which the first frame begins
     places: tuple[tuple[int, int], ...]  # row and column of each block of a frame, in the sector
 
-    def read(self, number: int) -> Array:
+    def read(self, frame_number: int) -> Array:
         """Returns the sector's part of a frame. Raises WorkError if blocks are missing."""
-        with system_errors(f"cannot read {self.path} at frame {number}"):
+        with system_errors(f"cannot read {self.path} at frame {frame_number}"):
             data = read_at(
-                self.file, BLOCKS * BLOCK_BYTES, self.first + number * BLOCKS * BLOCK_BYTES
+                self.file, BLOCKS * BLOCK_BYTES, self.first + frame_number * BLOCKS * BLOCK_BYTES
             )
         if len(data) < BLOCKS * BLOCK_BYTES:
-            raise WorkError(f"cannot read {self.path} at frame {number}: it has become shorter")
+            raise WorkError(
+                f"cannot read {self.path} at frame {frame_number}: it has become shorter"
+            )
         blocks = np.frombuffer(data, np.uint8).reshape(BLOCKS, BLOCK_BYTES)
         headers = _headers(blocks)
         if (headers["sync"] != SYNC).any() or len(np.unique(headers["frame"])) > 1:
             raise WorkError(
-                f"cannot read {self.path} at frame {number}: blocks of it are missing or damaged"
+                f"cannot read {self.path} at frame {frame_number}: blocks of it are missing or "
+                "damaged"
             )
         pixels = _unpack(blocks[:, HEADER.itemsize :]).reshape(BLOCKS, ROWS, COLUMNS)
         part = np.empty(SECTOR_SHAPE, np.uint16)
@@ -107,8 +110,8 @@ class K2Frames:
         start, stop, _ = index[0].indices(self.count)
         empty = np.empty((0, *SHAPE), np.uint16)
         frames = [empty[(slice(None), *index[1:])]]
-        for number in range(start, stop):
-            frame = np.concatenate([sector.read(number) for sector in self.sectors], axis=1)
+        for frame_number in range(start, stop):
+            frame = np.concatenate([sector.read(frame_number) for sector in self.sectors], axis=1)
             frames.append(frame[np.newaxis][(slice(None), *index[1:])])
         return np.concatenate(frames)
 

@@ -119,7 +119,7 @@ def _read_header(path: Path, file: BinaryIO) -> _Header:
     data = read_at(file, HEADER_BYTES[1], 0)
     fields = data[:4096].decode("ascii", "replace").split("\0")[0].split(",")
     try:
-        size, chips, width, height = (int(fields[number]) for number in (2, 3, 4, 5))
+        size, chips, width, height = (int(fields[index]) for index in (2, 3, 4, 5))
         kind = fields[6].strip().upper()
         layout = fields[7].strip()
     except (ValueError, IndexError):

@@ -62,10 +62,10 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         stamp, flags = struct.unpack_from(f"{order}2i", head, 152)
         unsigned = mode == 0 and stamp == IMOD_STAMP and not flags & IMOD_SIGNED
         stored = np.dtype("u1" if unsigned else TYPES[mode]).newbyteorder(order)
-        first = HEADER_BYTES + extended
+        offset = HEADER_BYTES + extended
         size = rows * columns * stored.itemsize
         frames = file_frames(
-            path, file, range(first, first + sections * size, size), (rows, columns), stored
+            path, file, range(offset, offset + sections * size, size), (rows, columns), stored
         )
         kind = head[104:108].decode("ascii", "replace")
         voltage = 0.0

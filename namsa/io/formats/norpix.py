@@ -66,13 +66,13 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
                 f"{path} is damaged: its frames of {rows}x{columns} pixels take more than the "
                 f"{stride} bytes that it states"
             )
-        first = HEADER_BYTES if version >= LONG_HEADER else EARLIER_HEADER_BYTES
+        offset = HEADER_BYTES if version >= LONG_HEADER else EARLIER_HEADER_BYTES
         length = file.seek(0, 2)
-        count = max(0, length - first) // stride
+        count = max(0, length - offset) // stride
         notes = []
         if declared and declared != count:
             notes.append(f"the header states {declared:,} frames, and {count:,} are there")
-        offsets = range(first, first + count * stride, stride)
+        offsets = range(offset, offset + count * stride, stride)
         frames: PatternArray = file_frames(path, file, offsets, (rows, columns), stored)
         references = _references(path, (rows, columns), notes)
         if references.dark is not None or references.gain is not None:

@@ -81,9 +81,9 @@ def _in_place(path: Path, file: BinaryIO, name: str) -> PatternArray:
         )
     *counts, dy, dx = shape
     size = dy * dx * stored.itemsize
-    first = file.tell()
+    offset = file.tell()
     frames = file_frames(
-        path, file, range(first, first + math.prod(counts) * size, size), (dy, dx), stored
+        path, file, range(offset, offset + math.prod(counts) * size, size), (dy, dx), stored
     )
     if len(counts) == 1:
         return frames

@@ -38,17 +38,17 @@ def multiscale(attributes: dict[str, object], group: str) -> Multiscale | None:
     """Returns the image that the attributes of a group describe; `None` for others."""
     stated = attributes.get("ome", attributes)
     listed = stated.get("multiscales") if isinstance(stated, dict) else None
-    first = listed[0] if isinstance(listed, list) and listed else None
-    if not isinstance(first, dict) or not isinstance(first.get("axes"), list):
+    multiscale_group = listed[0] if isinstance(listed, list) and listed else None
+    if not isinstance(multiscale_group, dict) or not isinstance(multiscale_group.get("axes"), list):
         return None
-    datasets = first.get("datasets")
+    datasets = multiscale_group.get("datasets")
     if not isinstance(datasets, list) or not datasets:
         return None
     if not all(
         isinstance(dataset, dict) and isinstance(dataset.get("path"), str) for dataset in datasets
     ):
         return None
-    return Multiscale(group, first["axes"], datasets, _listed(first))
+    return Multiscale(group, multiscale_group["axes"], datasets, _listed(multiscale_group))
 
 
 def finest(attributes: Attributes, arrays: Iterable[str], least_axes: int) -> Multiscale | None:
@@ -99,7 +99,7 @@ def _numbers(transformation: object, kind: str, count: int) -> Floats | None:
     stated = transformation.get(kind)
     if not isinstance(stated, list) or len(stated) != count:
         return None
-    return np.array([as_number(number) for number in stated])
+    return np.array([as_number(value) for value in stated])
 
 
 def _listed(owner: dict[str, object]) -> list[Any]:

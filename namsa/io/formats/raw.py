@@ -46,8 +46,8 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
                 f"whole frames of {shape} {options.dtype.name} ({frame_bytes} bytes): give "
                 "--dtype, --detector-shape or --offset-bytes"
             )
-        first = options.offset_bytes
-        offsets = range(first, first + count * frame_bytes, frame_bytes)
+        offset = options.offset_bytes
+        offsets = range(offset, offset + count * frame_bytes, frame_bytes)
         frames = file_frames(path, file, offsets, options.detector_shape, options.dtype)
         layout = arrange(frames, options, path)
         yield layout.recording(NAME, path)

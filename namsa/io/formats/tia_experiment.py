@@ -78,7 +78,7 @@ def _experiment(emi: Path) -> TiaExperiment:
             voltage = positive(value)
             energy = None if voltage is None else EV[unit] * voltage
         elif label in KEPT:
-            number = finite(value)
-            text = shorten(value, 80) if number is None else f"{number:g}"
+            finite_value = finite(value)
+            text = shorten(value, 80) if finite_value is None else f"{finite_value:g}"
             metadata[label.lower().replace(" ", "_")] = f"{text} {unit}".strip()
     return TiaExperiment(energy, metadata)

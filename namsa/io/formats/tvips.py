@@ -73,11 +73,11 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     """Opens a stream by any of its files."""
     paths = _parts(path)
     with ExitStack() as stack:
-        files = [stack.enter_context(open_regular(part)) for part in paths]
+        files = [stack.enter_context(open_regular(path_of_part)) for path_of_part in paths]
         header, series = _read_header(paths[0], files[0])
         pieces: list[FileFrames] = []
-        for part, file in zip(paths, files, strict=True):
-            pieces.append(_frames(part, file, series, first=not pieces))
+        for path_of_part, file in zip(paths, files, strict=True):
+            pieces.append(_frames(path_of_part, file, series, first=not pieces))
         frames = pieces[0] if len(pieces) == 1 else JoinedFrames(pieces)
         counted = None
         if _has_counts(series) and not options.growing:
@@ -129,7 +129,9 @@ def _parts(path: Path) -> list[Path]:
         match = NUMBERED.fullmatch(other.name)
         if match is not None and match[1] == numbered[1]:
             parts[int(match[2])] = other
-    missing = [number for number in range(max(parts, default=0) + 1) if number not in parts]
+    missing = [
+        file_number for file_number in range(max(parts, default=0) + 1) if file_number not in parts
+    ]
     if missing:
         name = f"{numbered[1]}{missing[0]:03d}{numbered[3]}"
         raise InputError(
@@ -139,7 +141,7 @@ def _parts(path: Path) -> list[Path]:
         raise InputError(
             f"{path} is part of a stream of {len(parts)} files, at most {MOST_FILES} are read"
         )
-    return [parts[number] for number in sorted(parts)]
+    return [parts[file_number] for file_number in sorted(parts)]
 
 
 def _read_header(path: Path, file: BinaryIO) -> tuple[Any, _Series]:

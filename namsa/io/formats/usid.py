@@ -113,13 +113,13 @@ def _grid(data: Hdf5Dataset, kind: str, count: int, path: Path) -> UsidGrid:
     if indices is None:
         raise InputError(f"{place} are not those of its {count} {kind.lower()} values")
     sizes = [int(column.max()) + 1 for column in indices]
-    used = [number for number, size in enumerate(sizes) if size > 1]
+    used = [dimension for dimension, size in enumerate(sizes) if size > 1]
     if len(used) != DIMENSIONS:
         raise InputError(
             f"{place} have {len(used)} dimensions of more than one value: a scan of patterns has "
             f"{DIMENSIONS} of positions and {DIMENSIONS} of pixels"
         )
-    changes = [np.count_nonzero(np.diff(indices[number])) for number in used]
+    changes = [np.count_nonzero(np.diff(indices[dimension])) for dimension in used]
     slow, fast = used if changes[0] <= changes[1] else reversed(used)
     shape = (sizes[slow], sizes[fast])
     expected = np.indices(shape).reshape(DIMENSIONS, -1)
@@ -127,7 +127,10 @@ def _grid(data: Hdf5Dataset, kind: str, count: int, path: Path) -> UsidGrid:
         raise InputError(
             f"{place} are no full grid of {shape[0]}x{shape[1]} in rows: {count} values are stored"
         )
-    axes = [_axis(data, kind, number, indices, values, sizes[number]) for number in (slow, fast)]
+    axes = [
+        _axis(data, kind, dimension, indices, values, sizes[dimension])
+        for dimension in (slow, fast)
+    ]
     return UsidGrid(shape, (axes[0], axes[1]))
 
 
@@ -146,7 +149,7 @@ def _table(stored: object, kind: str, count: int) -> Array | None:
 def _axis(
     data: Hdf5Dataset,
     kind: str,
-    number: int,
+    dimension: int,
     indices: Array,
     values: Array | None,
     size: int,
@@ -155,12 +158,12 @@ def _axis(
     described = data.referred(f"{kind}_Values")
     labels = _texts(described, "labels")
     units = _texts(described, "units")
-    name = labels[number] if number < len(labels) else ""
-    unit = units[number] if number < len(units) else ""
-    if values is None or len(values) <= number:
+    name = labels[dimension] if dimension < len(labels) else ""
+    unit = units[dimension] if dimension < len(units) else ""
+    if values is None or len(values) <= dimension:
         return FileAxis(unit, np.nan, np.nan, name)
-    _, first = np.unique(indices[number], return_index=True)
-    return axis_of_coordinates(values[number][first], size, unit, name)
+    _, first = np.unique(indices[dimension], return_index=True)
+    return axis_of_coordinates(values[dimension][first], size, unit, name)
 
 
 def _texts(described: object, name: str) -> list[str]:

@@ -60,12 +60,12 @@ class Folder:
     def stored_bytes(self, array: str, enough: int) -> int:
         """Returns the size of an array's files, which are counted until it is enough."""
         total = 0
-        number = 0
+        count = 0
         for folder, _, files in os.walk(self.path / array):
             for name in files:
                 total = total + os.lstat(os.path.join(folder, name)).st_size
-                number = number + 1
-                if total >= enough or number > MEMBERS:
+                count = count + 1
+                if total >= enough or count > MEMBERS:
                     return total
         return total
 

@@ -145,8 +145,8 @@ class _ZarrPatterns(PatternView):
         unpacked = math.prod(shape) * self.dtype.itemsize
         slices = (*index, *(slice(None),) * (len(self.shape) - len(index)))
         touched = []
-        for part, size, chunk in zip(slices, self.shape, shape, strict=True):
-            positions = range(*part.indices(size))
+        for span, size, chunk in zip(slices, self.shape, shape, strict=True):
+            positions = range(*span.indices(size))
             touched.append(
                 range(min(positions) // chunk, max(positions) // chunk + 1)
                 if positions
@@ -313,15 +313,15 @@ def _opened(files: Files, process: _ZarrFile, name: str) -> _ZarrPatterns:
 
 def _chunk_name(metadata: dict[str, Any], array: str) -> Callable[[tuple[int, ...]], str]:
     """Returns what names a chunk, or a shard, by its numbers."""
-    first = array
+    folder = array
     separator = metadata.get("dimension_separator", ".")
     between = "/"
     if "codecs" in metadata:
         encoding = metadata["chunk_key_encoding"]
         default = encoding["name"] == "default"
         separator = encoding.get("configuration", {}).get("separator", "/" if default else ".")
-        first, between = (f"{array}/c", separator) if default else (array, "/")
-    return lambda numbers: f"{first}{between}{separator.join(map(str, numbers))}".lstrip("/")
+        folder, between = (f"{array}/c", separator) if default else (array, "/")
+    return lambda numbers: f"{folder}{between}{separator.join(map(str, numbers))}".lstrip("/")
 
 
 def _packed_by_blosc(metadata: dict[str, Any], path: Path) -> bool:
@@ -337,9 +337,9 @@ def _packed_by_blosc(metadata: dict[str, Any], path: Path) -> bool:
 # ---- HyperSpy's axes
 
 
-def _axis(files: Files, array: str, number: int) -> FileAxis:
+def _axis(files: Files, array: str, axis: int) -> FileAxis:
     """Returns an axis as HyperSpy stores it beside the array."""
-    stored = _attributes(files, f"{array.rpartition('/')[0]}/axis-{number}")
+    stored = _attributes(files, f"{array.rpartition('/')[0]}/axis-{axis}")
     units = stored.get("units")
     scale, offset = (as_number(stored.get(key)) for key in ("scale", "offset"))
     name = shorten(str(stored.get("name") or ""), 40)

@@ -34,12 +34,12 @@ def pack(values: Tensor, size: object) -> Tensor:
     uint8.
     """
     words = tf.bitcast(tf.reshape(values, [-1]), tf.uint32)
-    return _choose(size, [partial(_pack, words, number) for number in (1, 2, 3, 4)])
+    return _choose(size, [partial(_pack, words, n_bytes) for n_bytes in (1, 2, 3, 4)])
 
 
 def unpack(packed: Tensor, size: object) -> Tensor:
     """Returns float32 values, `(n,)`, of `(n · size,)` bytes; what `pack` has cut off is zero."""
-    return _choose(size, [partial(_unpack, packed, number) for number in (1, 2, 3, 4)])
+    return _choose(size, [partial(_unpack, packed, n_bytes) for n_bytes in (1, 2, 3, 4)])
 
 
 def truncated(values: Tensor, size: object) -> Tensor:

@@ -131,7 +131,7 @@ def scores(rows: Sequence[Row], classes: int) -> ClassScores:
 def counts(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> list[list[int]]:
     """Returns the `counts` of a sample."""
     pairs, numbers = np.unique(np.stack([true, given], axis=1), axis=0, return_counts=True)
-    return [[*pair, number] for pair, number in zip(pairs.tolist(), numbers.tolist(), strict=True)]
+    return [[*pair, count] for pair, count in zip(pairs.tolist(), numbers.tolist(), strict=True)]
 
 
 def in_top(true: npt.NDArray[np.int64], logits: npt.NDArray[np.float64]) -> int:
@@ -146,8 +146,8 @@ def confusion(rows: Sequence[Row], key: str, classes: int) -> npt.NDArray[np.int
     """
     table = np.zeros((classes, classes), np.int64)
     for row in rows:
-        for true, given, number in row[key]:
-            table[true, given] += number
+        for true, given, count in row[key]:
+            table[true, given] += count
     return table
 
 

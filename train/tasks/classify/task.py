@@ -224,8 +224,8 @@ def ring_averages(conditions: Conditions) -> Floats:
     corners are left out.
     """
     y, x = (
-        (np.arange(size) + 0.5 + first) * pixel
-        for size, first, pixel in zip(
+        (np.arange(size) + 0.5 + edge) * pixel
+        for size, edge, pixel in zip(
             conditions.detector_shape, conditions.first_edge, conditions.pixel_mrad, strict=True
         )
     )

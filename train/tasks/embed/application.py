@@ -80,8 +80,8 @@ class EmbeddedScan(ScanResult):
         """
         sy, sx, latent = self.latents.shape
         rows = max(1, BAND_BYTES // (4 * sx * self.detector_shape[0] * self.detector_shape[1]))
-        for first in range(0, sy, rows):
-            band = self.latents[first : first + rows]
+        for row in range(0, sy, rows):
+            band = self.latents[row : row + rows]
             yield self.decode(band.reshape(-1, latent)).reshape(
                 *band.shape[:2], *self.detector_shape
             )
@@ -175,7 +175,7 @@ def embed(
             "latent numbers"
         )
     pixel = model.conditions.pixel_mrad
-    first = [
+    origin = [
         (edge + 0.5) * size for edge, size in zip(model.conditions.first_edge, pixel, strict=True)
     ]
     return EmbeddedScan(
@@ -185,7 +185,7 @@ def embed(
         rmse.astype(np.float32),
         decoder(keras_model, model.experiment),
         scan.pixels,
-        PixelGrid(pixel, first),
+        PixelGrid(pixel, origin),
         model.conditions.detector_shape,
         {**scan.provenance, **scan.beam, "cluster_centres": centres.tolist(), "notes": note.lines},
     )

@@ -66,7 +66,7 @@ def embedding_figure(
     if latents.shape[-1] == 1:
         above[2].axis("off")
     below = figure.add_subplot(grid[1, :2]), figure.add_subplot(grid[1, 2:])
-    names = [f"cluster {number}" for number in range(count)]
+    names = [f"cluster {cluster}" for cluster in range(count)]
     _plane(*below, flat, clusters.ravel(), names, decode)
     return figure
 
@@ -96,15 +96,15 @@ def _plane(
     cell = np.clip(((plane - low) / (high - low) * CELLS).astype(int), 0, CELLS - 1)
     places, index = np.unique(cell, axis=0, return_inverse=True)
     index = index.ravel()  # NumPy 2.0 returns another shape than other versions
-    means = np.array([latents[index == number].mean(axis=0) for number in range(len(places))])
+    means = np.array([latents[index == cluster].mean(axis=0) for cluster in range(len(places))])
     patterns = decode(means)
-    for number, ((column, row), pattern) in enumerate(zip(places, patterns, strict=True)):
+    for cluster, ((column, row), pattern) in enumerate(zip(places, patterns, strict=True)):
         (left, right), (bottom, top) = edges[column : column + 2, 0], edges[row : row + 2, 1]
         image = (pattern / (pattern.max() or 1.0)) ** PATTERN_POWER
         mosaic.imshow(
             image, extent=(left, right, bottom, top), cmap=PATTERN, vmin=0, vmax=1, aspect="auto"
         )
-        colour = colours[int(np.bincount(groups[index == number]).argmax())]
+        colour = colours[int(np.bincount(groups[index == cluster]).argmax())]
         frame = Rectangle((left, bottom), right - left, top - bottom, fill=False, ec=colour, lw=1.4)
         mosaic.add_patch(frame)
     mosaic.set_title("Patterns decoded from the mean of each cell’s points")

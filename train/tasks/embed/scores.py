@@ -103,7 +103,7 @@ def _of_split(rows: Sequence[EmbedRow], materials: int) -> list[list[str]]:
         size = min(materials, len(ids))
         if size >= 2:
             composites += [
-                ids[first : first + size] for first in range(0, len(ids) - size + 1, size)
+                ids[start : start + size] for start in range(0, len(ids) - size + 1, size)
             ]
     return composites[:MOST_COMPOSITES]
 
@@ -200,11 +200,11 @@ def normalised_mutual_information(one: npt.ArrayLike, other: npt.ArrayLike) -> f
     It is the mutual information over the mean of the two entropies: 0 for independent groupings, 1
     for equal ones.
     """
-    (_, first), (_, second) = (
+    (_, one_group), (_, other_group) = (
         np.unique(np.asarray(groups), return_inverse=True) for groups in (one, other)
     )
-    table = np.zeros((first.max() + 1, second.max() + 1))
-    np.add.at(table, (first, second), 1 / len(first))
+    table = np.zeros((one_group.max() + 1, other_group.max() + 1))
+    np.add.at(table, (one_group, other_group), 1 / len(one_group))
     entropies = [
         float(special.entr(counts).sum())
         for counts in (table, table.sum(axis=1), table.sum(axis=0))

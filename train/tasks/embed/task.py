@@ -212,8 +212,8 @@ def decoder(model: "keras.Model", experiment: Experiment) -> Callable[[Floats], 
     """Returns a function from latent numbers `(n, latent)` to patterns `(n, dy, dx)`, fractions of
     the beam.
     """
-    part = cvae.decoder(model)
-    compute = in_parts(lambda z: part(z, training=False), part, PATTERNS_AT_ONCE)
+    network = cvae.decoder(model)
+    compute = in_parts(lambda z: network(z, training=False), network, PATTERNS_AT_ONCE)
     return lambda latents: intensities(experiment, compute(latents.astype(np.float32)))
 
 

@@ -142,8 +142,8 @@ def _window_pixels(scan: FittedScan, rows: Sequence[slice], columns: Sequence[sl
     """Returns the middles of the windows, Å."""
     steps = scan.plan.step_angstrom
     middles = [
-        first + step * (windows[0].start + windows[0].stop - 1) / 2
-        for first, step, windows in zip(
+        origin + step * (windows[0].start + windows[0].stop - 1) / 2
+        for origin, step, windows in zip(
             scan.data.scan_origin_angstrom, steps, (rows, columns), strict=True
         )
     ]
@@ -163,5 +163,5 @@ def _windows(size: int, side: int, name: str) -> list[slice]:
             f"{name}: the scan has {size} of the network's positions along one side, and it needs "
             f"{side}"
         )
-    first = (size - count * side) // 2
-    return [slice(first + i * side, first + (i + 1) * side) for i in range(count)]
+    start = (size - count * side) // 2
+    return [slice(start + i * side, start + (i + 1) * side) for i in range(count)]

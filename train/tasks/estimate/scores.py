@@ -69,14 +69,14 @@ def summarise(
 ) -> EstimateEvaluation:
     """Returns the scores by split. Errors are calibrated on the dev split, if it has samples."""
     present = by_split(rows)
-    first: Split = next(iter(present), "dev")
-    calibration = calibrate(present[first], list(ranges)) if present else {}
+    calibrated_on: Split = next(iter(present), "dev")
+    calibration = calibrate(present[calibrated_on], list(ranges)) if present else {}
     return {
         "task": "estimate",
         "ranges": dict(ranges),
         "medians": dict(medians),
         "calibration": calibration,
-        "calibrated_on": first,
+        "calibrated_on": calibrated_on,
         "by_split": {
             split: scores(rows_of_split, medians, calibration)
             for split, rows_of_split in present.items()

@@ -88,9 +88,7 @@ class Estimation(Task):
             true = ops.convert_to_tensor(self._true(entries), "float32")
             slopes = gradients(planes)
             axes = enumerate(self._axes.values())
-            columns = [
-                true[:, number] if axis is None else slopes[:, axis] for number, axis in axes
-            ]
+            columns = [true[:, index] if axis is None else slopes[:, axis] for index, axis in axes]
             return (ops.stack(columns, axis=1) - self._middles) / self._halves
 
         return targets

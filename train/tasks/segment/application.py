@@ -76,7 +76,8 @@ class SegmentedScan(ScanResult):
             np.bincount(self.labels.ravel(), minlength=len(self.probabilities)) / self.labels.size
         )
         shares = ", ".join(
-            f"{name} {part:.0%}" for name, part in zip(self.probabilities, fractions, strict=True)
+            f"{name} {fraction:.0%}"
+            for name, fraction in zip(self.probabilities, fractions, strict=True)
         )
         sy, sx = self.labels.shape
         return f"{sy} × {sx} positions, {shares}"
@@ -181,8 +182,8 @@ class _SegmentImages:
         self._strips += 1
         self.bright_field[row] = strip[..., self._disk].sum(axis=-1)
         size = max(1, tiles.BATCH_BYTES // patterns[:, self._columns[0]].nbytes)
-        for first in range(0, len(self._columns), size):
-            columns = self._columns[first : first + size]
+        for start in range(0, len(self._columns), size):
+            columns = self._columns[start : start + size]
             logits = predict(np.stack([patterns[:, column] for column in columns]), 1.0)
             for column, probabilities in zip(
                 columns, special.softmax(logits, axis=-1), strict=True

@@ -91,7 +91,9 @@ class Composer:
         `train.input.views.Compose`.
         """
         parts, labels = self.labels(entry, epoch)
-        return composite(find(entry.id), [find(part.id) for part in parts], labels)
+        return composite(
+            find(entry.id), [find(entry_of_part.id) for entry_of_part in parts], labels
+        )
 
 
 def composers(
@@ -166,7 +168,7 @@ def draw_labels(
     ):  # which fraction the shapes of each class cover before the later ones
         drawn.append(inclusion.fraction / left)
         left -= inclusion.fraction
-    for number, ((inclusion, shape), fraction) in enumerate(
+    for class_index, ((inclusion, shape), fraction) in enumerate(
         zip(inclusions, reversed(drawn), strict=True), start=1
     ):
         mean_number = -math.log1p(-fraction) * labels.size / mean_area(inclusion)
@@ -176,7 +178,7 @@ def draw_labels(
                 (np.arange(size) - size * rng.random() + size / 2) % size - size / 2
                 for size in scan
             )
-            labels[shape(y[:, None], x[None], diameter, rng)] = number
+            labels[shape(y[:, None], x[None], diameter, rng)] = class_index
     return labels
 
 
@@ -200,8 +202,8 @@ def composite(matrix: SampleView, others: Sequence[SampleView], labels: Labels) 
     # Factors are powers of two. With the smallest, no value leaves the range of float16.
     scale = min([matrix.scale, *(view.scale for _, view in views)])
     patterns = _scaled(matrix.patterns, scale / matrix.scale)
-    for number, view in views:
-        chosen = labels == number
+    for class_index, view in views:
+        chosen = labels == class_index
         patterns[chosen] = _scaled(view.patterns[chosen], scale / view.scale)
     return matrix._replace(patterns=patterns, scale=scale, density=labels.astype(np.float32))
 

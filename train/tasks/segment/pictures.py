@@ -125,10 +125,10 @@ def outlined_panel(
     y = np.array([y[0] - dy, *y, y[-1] + dy])
     x = np.array([x[0] - dx, *x, x[-1] + dx])
     limits = ax.get_xlim(), ax.get_ylim()
-    for number in np.unique(labels[labels > 0]):
-        inside = np.pad((labels == number).astype(np.float64), 1)
+    for label in np.unique(labels[labels > 0]):
+        inside = np.pad((labels == label).astype(np.float64), 1)
         ax.contour(
-            x, y, inside, levels=(0.5,), colors=COLOURS[(number - 1) % len(COLOURS)], linewidths=1.2
+            x, y, inside, levels=(0.5,), colors=COLOURS[(label - 1) % len(COLOURS)], linewidths=1.2
         )
     ax.set(xlim=limits[0], ylim=limits[1])
 

@@ -310,7 +310,7 @@ def predictor(
         scale, to logits `(n, sy, sx, classes)`.
     """
     data_format = experiment.network.data_format
-    first = data_format == "channels_first"
+    channels_first = data_format == "channels_first"
     settings = Normalisation.of(experiment.training.inputs, data_format, "float32")
     channels = experiment.channels()
 
@@ -321,7 +321,7 @@ def predictor(
         logits = ops.cast(model(x, training=False), "float32")
         if split:
             logits = split.join_parts(logits, data_format, "logits")
-        return ops.transpose(logits, (0, 2, 3, 1)) if first else logits
+        return ops.transpose(logits, (0, 2, 3, 1)) if channels_first else logits
 
     compiled = backend.execution().compiled(forward, model.variables)
     return lambda patterns, scale: np.asarray(

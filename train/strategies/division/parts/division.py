@@ -80,8 +80,8 @@ class RankSplit:
 
         @tf.custom_gradient
         def exchanged(x: Tensor) -> Tensor:
-            first = _rows(x, axis, 0, after)
-            last = _rows(x, axis, rows - before, rows)
+            top_rows = _rows(x, axis, 0, after)
+            bottom_rows = _rows(x, axis, rows - before, rows)
 
             def gradient(halo: Tensor) -> Tensor:
                 above = _rows(halo, axis, 0, before)
@@ -95,7 +95,7 @@ class RankSplit:
                 between = tf.zeros(tf.concat([shape[:axis], rest, shape[axis + 1 :]], 0), x.dtype)
                 return tf.concat([to_first, between, to_last], axis)
 
-            return tf.concat(self._swap(first, last, name, fill), axis), gradient
+            return tf.concat(self._swap(top_rows, bottom_rows, name, fill), axis), gradient
 
         return exchanged(x)
 
@@ -107,8 +107,8 @@ class RankSplit:
         among them is taken.
         """
         block = (parts or self.ways) * self.copies
-        first = self.place // block * block + self.place % self.copies
-        places = range(first, first + block, self.copies)
+        first_rank = self.place // block * block + self.place % self.copies
+        places = range(first_rank, first_rank + block, self.copies)
         return tf.concat(tf.unstack(self._gather(x, name, places)), axis)
 
     def widened(self, parts: int) -> "RankSplit":
@@ -286,12 +286,14 @@ def divide(section: SampleSplit, input_shape: Sequence[int]) -> RankSplit:
     place = rank % group_ranks
     further = []
     block = group_ranks // section.ways
-    first = RankSplit(group_ranks, section.axis_index(input_shape), group, place, copies=block)
+    of_one_axis = RankSplit(
+        group_ranks, section.axis_index(input_shape), group, place, copies=block
+    )
     for axis, ways in section.further_axes(input_shape):
         copies = block // ways
         further.append(RankSplit(group_ranks, axis, group, place, copies, block))
         block = copies
-    return replace(first, further=tuple(further))
+    return replace(of_one_axis, further=tuple(further))
 
 
 def _rows(x: Tensor, axis: int, start: int, stop: int) -> Tensor:

@@ -90,7 +90,9 @@ class Hybrid(FusedGroups):
                 "another exchange.kind"
             )
         return HybridPlan(
-            tuple(tuple(range(first, first + size)) for first in range(0, ranks, size)),
+            tuple(
+                tuple(range(first_rank, first_rank + size)) for first_rank in range(0, ranks, size)
+            ),
             self.leaders,
         )
 

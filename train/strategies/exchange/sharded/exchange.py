@@ -79,8 +79,8 @@ class ShardedExchange(Exchange):
         paths = [self.paths[index] for index in self.layers]
         self.units = units_of(paths, self.config.transfer)  # of the layers
         self.unit_count = max(self.units, default=-1) + 1
-        first = initial_states(self.unit_count, self.config.transfer)
-        named = first._asdict().items()
+        start = initial_states(self.unit_count, self.config.transfer)
+        named = start._asdict().items()
         self.states = LayerStates(*(_variable("layer", value, name) for name, value in named))
         # Variables that are the same on all ranks.
         self.alike = [*self._optimizer_variables_of_all(optimizer), *self.states]
@@ -237,7 +237,7 @@ class ShardedExchange(Exchange):
             self._take_masters()
             return ""
         for index, parts in self._by_weight(state):
-            data = np.stack([part.array for part in parts])
+            data = np.stack([slice_of_state.array for slice_of_state in parts])
             deliver(data, 0, self.ownership.owners[index])
             for variable, array in zip(self._values(index), data, strict=False):
                 variable.assign(array)

@@ -98,8 +98,8 @@ class Ownership:
         if self.ranks == 1:
             return list(gradients)
         means: dict[int, Tensor] = {}
-        for number, group in enumerate(joined_groups(groups, self.owners, self.ranks)):
-            means |= self._means_of_group(gradients, group, dtype, f"owned_g{number}")
+        for group_index, group in enumerate(joined_groups(groups, self.owners, self.ranks)):
+            means |= self._means_of_group(gradients, group, dtype, f"owned_g{group_index}")
         return [means[index] for index in self.own]
 
     def _means_of_group(
@@ -122,9 +122,9 @@ class Ownership:
             means[index] = tf.reshape(values, gradients[index].shape)
         return means
 
-    def total(self, number: Tensor, name: str) -> Tensor:
+    def total(self, value: Tensor, name: str) -> Tensor:
         """Returns the sum over the ranks of a float32 scalar. Call it inside a tf.function."""
-        return self.ranks * engine().average_in_one_message([number], name)[0]
+        return self.ranks * engine().average_in_one_message([value], name)[0]
 
     def to_all(self, message: Tensor, name: str) -> Tensor:
         """Returns the messages of all ranks, in their order. Call it inside a tf.function."""

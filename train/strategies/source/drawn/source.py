@@ -200,8 +200,8 @@ def _list_dataset(source: Path) -> ListedDataset:
     for path in shard_paths(source):
         state = states.pop(path.name)
         digests = record_digests(path) | digests
-        for sample_id, (first, size) in lmdb_structure.locations(path).items():
-            record_items.setdefault(sample_id, Item(sample_id, state, first, size))
+        for sample_id, (offset, size) in lmdb_structure.locations(path).items():
+            record_items.setdefault(sample_id, Item(sample_id, state, offset, size))
     entries = manifest.present(source, record_items)
     split_of = {entry.id: str(entry.split) for entry in entries}
     items = []

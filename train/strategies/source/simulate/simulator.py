@@ -63,20 +63,20 @@ class Simulator:
             maker.close()
 
     def _work(self, maker: InProcess | InThread) -> None:
-        number: int | None = None
+        draw_number: int | None = None
         try:
             with stored_warnings():
                 while (draw := self._next()) is not None:
-                    number, key = draw
-                    self._simulate(maker, number, key)
+                    draw_number, key = draw
+                    self._simulate(maker, draw_number, key)
         except (NoMoreSamples, Abandoned):
             pass
         except MemoryError as error:
             self._ring.fail(
-                WorkError(f"draw {number} of data.source: {error}: lower data.source.workers")
+                WorkError(f"draw {draw_number} of data.source: {error}: lower data.source.workers")
             )
         except (InputError, WorkError) as error:
-            self._ring.fail(WorkError(f"draw {number} of data.source: {error}"))
+            self._ring.fail(WorkError(f"draw {draw_number} of data.source: {error}"))
         except BaseException as error:  # training must not wait for a thread that has ended
             self._ring.fail(error)
             raise
@@ -85,10 +85,10 @@ class Simulator:
         with self._lock:
             return next(self._draws, None)
 
-    def _simulate(self, maker: InProcess | InThread, number: int, first: Key) -> None:
+    def _simulate(self, maker: InProcess | InThread, draw_number: int, key: Key) -> None:
         """Puts the samples of a draw into the ring."""
-        epoch, sample = first
-        for made in maker.samples(number):
+        epoch, sample = key
+        for made in maker.samples(draw_number):
             if isinstance(made, DrawFailure):
                 self._on_failure(made)
                 continue

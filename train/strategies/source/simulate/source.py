@@ -179,8 +179,8 @@ class OnlineSimulationSource(SimulatedSource):
         feasible = (
             entry for index in range(8) for entry in draws.entries(index) if not entry.skipped
         )
-        if first := next(feasible, None):
-            size = expected_bytes(self.experiment, draws.materials, [first])
+        if error := next(feasible, None):
+            size = expected_bytes(self.experiment, draws.materials, [error])
             if size * section.window > most:
                 raise InputError(
                     f"data.source.memory_gib is {section.memory_gib:g}, and a window of "

@@ -42,9 +42,9 @@ class SlabSource(LayeredSource):
             self._check(training, self._file)
             rank_entries = training.entries[ranks.rank() :: ranks.size()]
             self._check_contents(training.dataset, rank_entries, self._file)
-            part, line = division.own_part(self, self.experiment, training.entries)
-            if part is None or not self.has_part(training.entries[0].id, part.slab):
-                tiles = f" has tiles {list(self._file.layout.tiling.counts)}," if part else ""
+            slab, line = division.own_part(self, self.experiment, training.entries)
+            if slab is None or not self.has_part(training.entries[0].id, slab.slab):
+                tiles = f" has tiles {list(self._file.layout.tiling.counts)}," if slab else ""
                 raise InputError(
                     f"data.source.file {self._path}{tiles} is for ranks that read parts alone, and "
                     f"{line}"

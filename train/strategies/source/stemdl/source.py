@@ -142,7 +142,10 @@ def list_samples(
 ) -> list[ListedSample]:
     """Returns the samples of some files among all of the job, of which arrays are not read."""
     modes = {NAME.fullmatch(path.name)[1] for path in beside or files}  # type: ignore[index]
-    symbols = {str(number): symbol for symbol, number in reversed(space_group_numbers().items())}
+    symbols = {
+        str(group_number): symbol
+        for symbol, group_number in reversed(space_group_numbers().items())
+    }
     thickness = experiment.specimen.thickness_angstrom[0]
     samples = []
     for path in files:
@@ -238,7 +241,7 @@ def take(
     failed = 0
     if missing:
         with ShardWriter(shard_path(directory, rank), PER_COMMIT) as writer:
-            for number, (stored, entry) in enumerate(_read(missing), 1):
+            for count, (stored, entry) in enumerate(_read(missing), 1):
                 try:
                     sample = as_sample(stored, entry, experiment, changes)
                     writer.put(
@@ -248,7 +251,7 @@ def take(
                 except WorkError as error:  # of numbers that are not finite
                     append_failure(directory, rank, samples_hash, entry.id, error)
                     failed += 1
-                on_sample(number, len(missing))
+                on_sample(count, len(missing))
     return {"taken": len(missing) - failed, "failed": failed, "changes": sorted(changes)}
 
 
@@ -362,7 +365,7 @@ def stated_number(attributes: Mapping[str, object], *names: str) -> float | None
     for name in names:
         stored = attributes.get(name)
         numbers = stored if isinstance(stored, list) else [stored]
-        values = [positive(number) for number in numbers]
+        values = [positive(value) for value in numbers]
         if values and values[0] is not None and len(set(values)) == 1:
             return values[0]
     return None

@@ -108,6 +108,6 @@ def space_group(symbol: str) -> Text:
     barred = re.sub(r"-(\d)", "\\1\u0304", symbol)
     parts: list[Text] = []
     # Texts and the digits that are subscripts alternate.
-    for index, part in enumerate(re.split(r"_(\d)", barred)):
-        parts.append(subscript(part) if index % 2 else part)
+    for index, text in enumerate(re.split(r"_(\d)", barred)):
+        parts.append(subscript(text) if index % 2 else text)
     return parts

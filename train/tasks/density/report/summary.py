@@ -125,10 +125,10 @@ def _first_of_each(
     rows: Sequence[SampleRow], key: Callable[[SampleRow], str | float]
 ) -> list[SampleRow]:
     """Returns the first row with each value of `key`."""
-    first: dict[str | float, SampleRow] = {}
+    row_of_value: dict[str | float, SampleRow] = {}
     for row in rows:
-        first.setdefault(key(row), row)
-    return list(first.values())
+        row_of_value.setdefault(key(row), row)
+    return list(row_of_value.values())
 
 
 def _first_of_further(

@@ -221,7 +221,7 @@ def _forward_function(
 
     config = model.network
     density_scale = model.experiment.training.inputs.density_scale_e_per_angstrom2
-    first = config.data_format == "channels_first"
+    channels_first = config.data_format == "channels_first"
     divided = model.experiment.target.depth_bins > 1
     variance_of_scale = VARIANCES.get(model.experiment.training.loss.likelihood)
     if with_maps:
@@ -231,7 +231,7 @@ def _forward_function(
 
     def plane(y: Any, index: int) -> Any:
         """One plane of the outputs, whose axis of channels is first or last."""
-        return y[:, index] if first else y[..., index]
+        return y[:, index] if channels_first else y[..., index]
 
     def forward(x: Any) -> dict[str, Any]:
         outputs = network(x, training=dropout)
@@ -240,7 +240,7 @@ def _forward_function(
             y, inner_maps = outputs
         arrays: dict[str, Any] = {}
         if divided:
-            bins = y if first else ops.moveaxis(y, -1, 1)
+            bins = y if channels_first else ops.moveaxis(y, -1, 1)
             if len(y.shape) == 5:  # a volume of one channel
                 bins = bins[:, 0]
             bins = density_scale * bins
@@ -253,7 +253,7 @@ def _forward_function(
         if with_maps:
             maps = ops.cast(inner_maps, "float32")
             axes = range(len(maps.shape))
-            image = tuple(axes[2:] if first else axes[1:-1])
+            image = tuple(axes[2:] if channels_first else axes[1:-1])
             arrays["maps"] = ops.concatenate([ops.mean(maps, image), ops.std(maps, image)], axis=-1)
         return arrays
 

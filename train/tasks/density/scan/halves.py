@@ -81,7 +81,7 @@ class Halves(Measure):
                 f"{100 * columns.unmatched:.0f} % of the maxima are in one alone"
             )
         if simulation is not None:
-            field = _chessboard(*(np.arange(part.start, part.stop) for part in window))
+            field = _chessboard(*(np.arange(span.start, span.stop) for span in window))
             stack = np.maximum(self._patterns, 0).reshape(-1, *scan.model.conditions.detector_shape)
             known = simulation.simulation, simulation.conversion
             residuals = [

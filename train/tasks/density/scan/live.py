@@ -270,27 +270,27 @@ class _Session:
         binning = reading.scaled_binning(prepared.scan.plan, prepared.scan.scale)
         for block in blocks:
             for patterns in block:
-                number = self._row
+                row = self._row
                 self._row = self._row + 1
-                self._check_row(number, patterns)
+                self._check_row(row, patterns)
                 # others were added before the interruption
-                if number in self._survey and number >= self._rows_read:
+                if row in self._survey and row >= self._rows_read:
                     total, recorded = reading.recorded_sum(patterns[None], self._positions)
                     self._survey_sum = self._survey_sum + total * (len(patterns) / max(1, recorded))
                     self._survey_rows += bool(recorded)
                 self._rows_read = max(self._rows_read, self._row)
                 together = max(1, reading.PIECE_BYTES // max(1, patterns[0].nbytes))
                 binned = []
-                for first in range(0, len(patterns), together):
-                    columns = slice(first, min(first + together, len(patterns)))
-                    place = slice(number, number + 1), columns
+                for start in range(0, len(patterns), together):
+                    columns = slice(start, min(start + together, len(patterns)))
+                    place = slice(row, row + 1), columns
                     part, losses = reading.bin_recorded(
                         patterns[None, columns], binning, place, self._positions
                     )
                     binned.append(part)
                     prepared.scan.losses.add(losses)
                 yield reading.resampled_band(
-                    np.concatenate(binned, axis=1), prepared.scan.plan, number
+                    np.concatenate(binned, axis=1), prepared.scan.plan, row
                 )
 
     def _check_rows(self, source: RowSource, stop: int) -> None:
@@ -303,16 +303,16 @@ class _Session:
                 self._check_row(row, patterns)
                 row += 1
 
-    def _check_row(self, number: int, patterns: Array) -> None:
+    def _check_row(self, row: int, patterns: Array) -> None:
         """Keeps the digest of a row, and compares it when it is read again. Raises InputError if it
         is another one.
         """
         digest = np.uint64(xxhash.xxh3_64_intdigest(np.ascontiguousarray(patterns).data))
-        if number >= self._rows_read:
-            self._digests[number] = digest
-        elif self._digests[number] != digest:
+        if row >= self._rows_read:
+            self._digests[row] = digest
+        elif self._digests[row] != digest:
             raise InputError(
-                f"row {number} of {self._name} is another one than when this reconstruction began: "
+                f"row {row} of {self._name} is another one than when this reconstruction began: "
                 "another scan has taken its place: remove the kept state to begin again"
             )
 

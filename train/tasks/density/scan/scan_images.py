@@ -212,10 +212,10 @@ class ScanImages:
         patterns = window.patterns[None]
         features = window_features(self._statistics, patterns, window.prediction.maps)
         (familiarity,) = learnt.familiarity(features)
-        number = self._turned.get((window.row, window.column))
-        if number is not None:
+        index = self._turned.get((window.row, window.column))
+        if index is not None:
             both = np.concatenate([features, self._turned_features(patterns)])
-            self.distances[number] = learnt.distance(both)
+            self.distances[index] = learnt.distance(both)
         shape = window.prediction.density.shape[1:]
         self.familiar.add(window.place, np.full(shape, familiarity)[None])
         self.counts += familiarity < UNFAMILIAR, 1
@@ -353,8 +353,8 @@ def _predictions(
     The maps keep it, `(1, 2·maps)`.
     """
     size = max(1, tiles.BATCH_BYTES // patterns[:, columns[0]].nbytes)
-    for first in range(0, len(columns), size):
-        batch = np.stack([patterns[:, column] for column in columns[first : first + size]])
+    for start in range(0, len(columns), size):
+        batch = np.stack([patterns[:, column] for column in columns[start : start + size]])
         yield from zip(
-            range(first, first + len(batch)), batch, predict(batch).of_each(), strict=True
+            range(start, start + len(batch)), batch, predict(batch).of_each(), strict=True
         )

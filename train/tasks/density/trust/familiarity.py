@@ -94,15 +94,15 @@ class PatternStatistics:
         )
         q = np.hypot(qy, qx)[..., None, None]
         uy, ux = (
-            np.divide(part[..., None, None], q, out=np.zeros_like(q), where=q > 0)
-            for part in (qy, qx)
+            np.divide(frequency[..., None, None], q, out=np.zeros_like(q), where=q > 0)
+            for frequency in (qy, qx)
         )
         edges = zip(
             conditions.detector_shape, conditions.first_edge, conditions.pixel_mrad, strict=True
         )
         y, x = (
-            (np.arange(n) + first + 0.5) * size / conditions.semiangle_mrad
-            for n, first, size in edges
+            (np.arange(n) + edge + 0.5) * size / conditions.semiangle_mrad
+            for n, edge, size in edges
         )
         y = y[:, None]
         angle = np.hypot(y, x)

@@ -160,10 +160,10 @@ def _misoriented(entries: Sequence[Entry], experiment: Experiment) -> Iterator[O
     conditions = experiment.conditions()
     (dy, dx), (y, x) = conditions.detector_shape, conditions.pixel_mrad
     numbers = range(1, 8 if dy == dx and np.isclose(y, x) else 4)
-    for number in numbers:
-        count = ORIENTED if number == HALF_TURN else ORIENTED // (len(numbers) - 1)
-        if chosen := entries[number :: len(numbers) + 1][:count]:
-            yield OutsideSamples(chosen, experiment, orientation=number)
+    for orientation in numbers:
+        count = ORIENTED if orientation == HALF_TURN else ORIENTED // (len(numbers) - 1)
+        if chosen := entries[orientation :: len(numbers) + 1][:count]:
+            yield OutsideSamples(chosen, experiment, orientation=orientation)
 
 
 # ---- Aberrations and tilts
